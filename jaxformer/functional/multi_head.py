@@ -221,7 +221,7 @@ def multi_head_attention(
             options = with_cache(options, cache, query.shape[1], num_tokens)
             key, value = cache.by_position
         key, value = key.astype(query.dtype), value.astype(query.dtype)
-    weights, edited = None, tap is not None and tap.edits("scores", "weights")
+    weights: jax.Array | None = None
     if return_weights or (tap is not None and tap.asks("scores", "weights")):
         if attention_fn is not dot_product_attention:
             raise ConfigError(
@@ -234,12 +234,12 @@ def multi_head_attention(
         shared = AttentionOptions(**shown)  # type: ignore[arg-type]
         inputs = prepare_attention(query, key, value, bias, mask, shared, rate)
         exponentials, inverse, residual = softmax_factors(dense_weights(inputs, "masked", tap))
-        weights = exponentials * inverse
+        dense = exponentials * inverse
         if params.sinks is not None:
             shares = _shares_beside_sinks(params.sinks, rearrange(residual, "... n t 1 -> ... t n"))
-            weights = weights * rearrange(shares, "... t n -> ... n t 1")
-        weights = weights if tap is None else tap("weights", weights)
-    if weights is not None and edited:
+            dense = dense * rearrange(shares, "... t n -> ... n t 1")
+        weights = dense if tap is None else tap("weights", dense)
+    if weights is not None and tap is not None and tap.edits("scores", "weights"):
         attended = dense_average(inputs, weights, used_rng(rate, rng))
     else:  # Reading weights does not change which implementation computes the output.
         attended, residual = call_attention(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from jaxformer.errors import ConfigError, ShapeError
 
@@ -134,7 +135,7 @@ class LayerTaps:
         place = self.prefix + place
         self._seen[place] = None
         if place in self.taps.edit:
-            edited = self.taps.edit[place](x, self.layer)
+            edited = self.taps.edit[place](x, jnp.asarray(self.layer, jnp.int32))
             got = getattr(edited, "shape", None), getattr(edited, "dtype", None)
             if got != (x.shape, x.dtype):
                 raise ShapeError(

@@ -248,8 +248,9 @@ class Stack(nn.Module):
         period = max(1, len(self.config.layers))
         repeats = len(group) // period
 
-        # Layers before each repeat; taps alone need to know which layer runs.
-        before = None if group[0].taps is None else jnp.arange(0, repeats * period, period)
+        before = None  # number of layers before each repeat, which edits alone need
+        if group[0].taps is not None and group[0].taps.edit:
+            before = jnp.arange(0, repeats * period, period, dtype=jnp.int32)
 
         def repeat(block: nn.Module, x: jax.Array, before: Any) -> tuple[jax.Array, Any]:
             found = []
@@ -322,7 +323,7 @@ def _call(
     context, cache, cross_cache, number, taps = layer
     known, tap = {}, None
     if taps is not None:
-        tap = LayerTaps(taps, jnp.asarray(number, jnp.int32))
+        tap = LayerTaps(taps, number)
         x = tap("inputs", x)
         taken = inspect.signature(type(block).__call__).parameters.values()
         if any(each.name == "tap" or each.kind is each.VAR_KEYWORD for each in taken):

@@ -1,0 +1,287 @@
+"""Arrays inside a model, read and edited by the name of their place."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from jaxformer.config import ExpertsConfig, ModelConfig
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.models import Decoder, EncoderDecoder, Taps, Transformer, init_cache
+from jaxformer.modules import Block, BlockOutput
+from tests import numpy_transformer as reference
+
+B, T, N, K, H, V = 2, 5, 6, 3, 4, 7  # V: width of values
+CONFIG = ModelConfig(
+    max_len=16, num_layers=2, d_model=12, num_heads=N, num_kv_heads=K, head_dim=H,
+    value_head_dim=V, d_ff=17, activation="swiglu", norm="rms", use_bias=False, positions="none",
+    attention_sinks=True, attention_softcap=2.0, layer_execution="loop",
+)  # fmt: skip
+RNG = np.random.default_rng(0)
+X, OTHER = np.float32(RNG.standard_normal((2, B, T, 12)))
+BIAS = np.float32(RNG.standard_normal((B, N, T, T)))
+PLACES = (
+    "inputs", "scores", "weights", "head_outputs", "attention_output", "feed_forward_activations",
+    "feed_forward_output", "hidden",
+)  # fmt: skip
+MODEL = Transformer(CONFIG, causal=True)
+# In a scan, with a layer after its repeats, and remat.
+SCANNED = Transformer(dataclasses.replace(CONFIG, layer_execution="scan", remat="full"), True)
+MODELS = pytest.mark.parametrize("model", [MODEL, SCANNED], ids=["loop", "scan"])
+PARAMS = reference.draw_params(MODEL, X)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def apply(model, x, taps=None, **inputs):
+    return model.apply({"params": PARAMS}, x, taps=taps, **inputs)
+
+
+def assert_close(found, expected, atol=1e-5):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+
+
+def recomputed(x, params):
+    """Every place of one layer, in float64 NumPy."""
+    own = {"inputs": x}
+    attention, feed_forward = params["attention"], params["feed_forward"]
+
+    def norm(x, scale):
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + CONFIG.norm_eps) * scale
+
+    def project(x, name, heads):
+        return (x @ attention[f"{name}_kernel"]).reshape(B, T, heads, -1)
+
+    normed = norm(x, params["attention_norm"]["scale"])
+    query, key = project(normed, "query", N), project(normed, "key", K)
+    value = project(normed, "value", K).repeat(N // K, axis=2)
+    scores = np.einsum("btnh,bsnh->bnts", query, key.repeat(N // K, axis=2)) / np.sqrt(H)
+    own["scores"] = 2 * np.tanh(scores / 2)
+    exponentials = np.exp(own["scores"]) * np.tri(T)
+    sinks = np.exp(attention["sinks"])[:, None, None]
+    own["weights"] = exponentials / (exponentials.sum(-1, keepdims=True) + sinks)
+    own["head_outputs"] = np.einsum("bnts,bsnv->btnv", own["weights"], value)
+    own["attention_output"] = own["head_outputs"].reshape(B, T, -1) @ attention["output_kernel"]
+    x = x + own["attention_output"]
+    normed = norm(x, params["feed_forward_norm"]["scale"])
+    gate = normed @ feed_forward["gate_kernel"]
+    own["feed_forward_activations"] = (
+        gate / (1 + np.exp(-gate)) * (normed @ feed_forward["up_kernel"])
+    )
+    own["feed_forward_output"] = own["feed_forward_activations"] @ feed_forward["down_kernel"]
+    return own | {"hidden": x + own["feed_forward_output"]}
+
+
+@MODELS
+def test_every_place_that_is_read_equals_a_plain_recomputation(model):
+    """And reading changes nothing."""
+    output = apply(model, X, Taps(read=PLACES))
+    assert sorted(output.taps) == sorted(PLACES)
+    x, layers = np.float64(X), reference.float64(PARAMS["stack"]["layers"])
+    for layer in range(2):
+        expected = recomputed(x, jax.tree.map(lambda leaf, i=layer: leaf[i], layers))
+        for place in PLACES:
+            found, visible = output.taps[place][layer], True
+            assert found.shape == expected[place].shape
+            if place == "scores":
+                visible = np.tri(T)  # elsewhere they mean nothing
+            assert_close(found * visible, expected[place] * visible)
+        x = expected["hidden"]
+    np.testing.assert_array_equal(output.hidden, apply(model, X).hidden)
+
+
+def without_head(params, layer, head):
+    """Parameters whose output projection does not read a head."""
+    kernel = params["stack"]["layers"]["attention"]["output_kernel"]
+    cut = jnp.asarray(kernel).reshape(2, N, V, 12).at[layer, head].set(0).reshape(kernel.shape)
+    layers = params["stack"]["layers"]
+    layers = layers | {"attention": layers["attention"] | {"output_kernel": cut}}
+    return params | {"stack": params["stack"] | {"layers": layers}}
+
+
+@MODELS
+def test_edits_work_under_jit_grad_and_vmap(model):
+    """One head of one layer scaled by a traced factor, for all heads at once, and its gradient."""
+
+    def loss(factor, head):
+        def scale(x, layer):
+            return jnp.where(layer == 1, x.at[:, :, head].multiply(factor), x)
+
+        taps = Taps(edit={"head_outputs": scale})
+        return (model.apply({"params": PARAMS}, X, taps=taps).hidden * OTHER).sum()
+
+    heads = jnp.arange(N)
+    found = jax.jit(jax.vmap(jax.value_and_grad(loss), in_axes=(None, 0)))(0.0, heads)
+    losses = jax.vmap(
+        lambda head: (
+            MODEL.apply({"params": without_head(PARAMS, 1, head)}, X).hidden * OTHER
+        ).sum()
+    )
+    assert_close(found[0], jax.jit(losses)(heads), atol=1e-4)
+    step = 1e-2
+    up, down = (jax.jit(jax.vmap(loss, in_axes=(None, 0)))(x, heads) for x in (step, -step))
+    assert_close(found[1], (up - down) / (2 * step), atol=1e-2)
+
+
+@MODELS
+def test_an_edit_of_scores_is_a_bias_and_cannot_unmask(model):
+    edited = Taps(read=("weights",), edit={"scores": lambda x, layer: x + BIAS})
+    found, expected = apply(model, X, edited), apply(model, X, Taps(read=("weights",)), bias=BIAS)
+    assert_close(found.taps["weights"], expected.taps["weights"])
+    assert_close(found.hidden, expected.hidden)
+    assert np.triu(found.taps["weights"], 1).max() == 0 < found.taps["weights"].max()
+
+
+def test_edits_of_weights_and_activations_scale_what_is_computed_from_them():
+    """All are linear in them; the edit of the first layer is read, and reaches the next places."""
+    plain = apply(MODEL, X, Taps(read=PLACES)).taps
+
+    def double(x, layer):
+        return jnp.where(layer == 0, 2 * x, x)
+
+    for place, then in [
+        ("weights", "head_outputs"), ("head_outputs", "attention_output"),
+        ("feed_forward_activations", "feed_forward_output"),
+    ]:  # fmt: skip
+        found = apply(MODEL, X, Taps(read=(place, then), edit={place: double})).taps
+        assert_close(found[place][0], 2 * plain[place][0])
+        assert_close(found[then][0], 2 * plain[then][0])
+        assert np.abs(found[then][1] - plain[then][1]).max() > 1e-3
+
+
+@MODELS
+def test_hidden_states_of_another_input_are_patched_in(model):
+    clean = apply(model, OTHER, Taps(read=PLACES))
+
+    @jax.jit
+    def patched(place, values):
+        taps = Taps(edit={place: lambda x, layer: jnp.where(layer == 1, values[1], x)})
+        return model.apply({"params": PARAMS}, X, taps=taps).hidden
+
+    patched = jax.jit(patched.__wrapped__, static_argnums=0)
+    for place in ("inputs", "hidden"):
+        assert_close(patched(place, clean.taps[place]), clean.hidden)
+
+
+def test_taps_read_and_edit_with_a_cache():
+    cache = init_cache(CONFIG, B, 8)
+    taps = Taps(read=("hidden",), edit={"head_outputs": lambda x, layer: x * (layer + 2)})
+    full = apply(MODEL, X, taps).taps["hidden"]
+    first = apply(MODEL, X[:, :3], taps, cache=cache)
+    then = apply(MODEL, X[:, 3:], taps, cache=first.cache)
+    assert_close(jnp.concatenate([first.taps["hidden"], then.taps["hidden"]], axis=2), full)
+
+
+def test_an_encoder_decoder_says_which_half_and_which_attention():
+    config = dataclasses.replace(
+        CONFIG, architecture="encoder_decoder", vocab_size=11, attention_sinks=False
+    )
+    model, source = EncoderDecoder(config), np.array([[4, 5, 6]])
+    tokens = np.array([[1, 2, 3, 4, 5]])
+    params = reference.draw_params(model, source, tokens)
+    cross = ("cross_weights", "cross_head_outputs", "cross_attention_output", "cross_scores")
+    taps = Taps(
+        read=("encoder/hidden", "encoder/weights", "hidden", "weights", *cross),
+        edit={"encoder/attention_output": lambda x, layer: 0 * x,
+              "cross_head_outputs": lambda x, layer: x * (layer != 1)},
+    )  # fmt: skip
+    output = jax.jit(model.apply, static_argnames="return_weights")(
+        {"params": params}, source, tokens, taps=taps, return_weights=True
+    )
+    shapes = {place: x.shape for place, x in output.taps.items()}
+    assert shapes == {
+        "encoder/hidden": (2, 1, 3, 12), "encoder/weights": (2, 1, N, 3, 3),
+        "hidden": (2, 1, 5, 12), "weights": (2, 1, N, 5, 5), "cross_weights": (2, 1, N, 5, 3),
+        "cross_scores": (2, 1, N, 5, 3), "cross_head_outputs": (2, 1, 5, N, V),
+        "cross_attention_output": (2, 1, 5, 12),
+    }  # fmt: skip
+    own, crossing = output.decoder_weights
+    np.testing.assert_array_equal(output.taps["weights"], own)
+    np.testing.assert_array_equal(output.taps["cross_weights"], crossing)
+    np.testing.assert_array_equal(output.taps["encoder/weights"], output.encoder_weights)
+    assert_close(jax.nn.softmax(output.taps["cross_scores"]), crossing)
+    assert np.abs(output.taps["cross_attention_output"]).max(axis=(1, 2, 3)).astype(bool).tolist() == [
+        True, False,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("remat", ["none", "full"])
+@pytest.mark.parametrize("execution", ["loop", "scan"])
+def test_taps_that_ask_for_nothing_cost_nothing(execution, remat):
+    model = Transformer(dataclasses.replace(CONFIG, layer_execution=execution, remat=remat), True)
+
+    def program(**taps):
+        return str(jax.make_jaxpr(lambda p: model.apply({"params": p}, X, **taps).hidden)(PARAMS))
+
+    assert program(taps=Taps()) == program()
+    # What is read, but not used, is not computed by the compiled program either.
+    assert program(taps=Taps(read=("scores",))) != program()
+
+
+class OwnBlock(nn.Module):
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self, x, context, *, cache, cross_cache, deterministic, return_weights):
+        return BlockOutput(x)
+
+
+class OwnPlace(Block):
+    def __call__(self, x, context, *, tap=None, **options):
+        return super().__call__(
+            tap("shifted", x + 1) if tap else x + 1, context, tap=tap, **options
+        )
+
+
+def test_own_blocks_add_places():
+    model = Decoder(dataclasses.replace(CONFIG, vocab_size=11), block=OwnPlace)
+    taps = Taps(read=("inputs", "shifted", "weights"))
+    output, _ = jax.eval_shape(
+        lambda: model.init_with_output(jax.random.key(0), np.ones((B, T), int), taps=taps)
+    )
+    assert output.taps["shifted"].shape == output.taps["inputs"].shape == (2, B, T, 12)
+
+
+@pytest.mark.parametrize(
+    ("taps", "changes", "parts", "error", "words"),
+    [
+        (lambda: Taps(read=("head_output",)), {}, {}, ConfigError,
+         ["places of this Block: inputs, scores,", "'head_output'; did you mean 'head_outputs'?"]),
+        (lambda: Taps(edit={"cross_scores": lambda x, layer: x}), {}, {}, ConfigError,
+         ["got 'cross_scores'; did you mean 'scores'?"]),
+        (lambda: Taps(read=("feed_forward_activations",)),
+         {"experts": ExpertsConfig(num_experts=3, num_experts_per_token=2)}, {}, ConfigError,
+         ["this Block", "got 'feed_forward_activations'"]),
+        (lambda: Taps(read=("weights",)), {}, {"block": OwnBlock}, ConfigError,
+         ["places of this OwnBlock: inputs, hidden; got 'weights'", "an argument tap"]),
+        (lambda: Taps(read=("scores",)), {"attention_sinks": False},
+         {"attention_fn": lambda query, key, value, **_: query}, ConfigError,
+         ["scores and weights of a custom attention_fn are not known", "use dot_product_attention"]),
+        (lambda: Taps(edit={"hidden": lambda x, layer: x[:1]}), {}, {}, ShapeError,
+         ["edit of 'hidden' must return shape (2, 5, 12) and dtype float32", "(1, 5, 12)"]),
+        (lambda: Taps(edit={"hidden": lambda x, layer: None}), {}, {}, ShapeError, ["NoneType"]),
+        (lambda: Taps(read="hidden"), {}, {}, ConfigError, ["names of places", "got 'hidden'"]),
+        (lambda: Taps(edit=("hidden",)), {}, {}, ConfigError, ["must be a dict from places"]),
+        (lambda: ("hidden",), {}, {}, ConfigError, ["must be a models.Taps", "got tuple"]),
+    ],
+)  # fmt: skip
+def test_what_a_model_lacks_is_refused_in_one_line(taps, changes, parts, error, words):
+    config = dataclasses.replace(CONFIG, **{"value_head_dim": H, **changes})
+    with pytest.raises(error) as caught:
+        model = Transformer(config, **parts)
+        jax.eval_shape(lambda: model.init(jax.random.key(0), X, taps=taps()))
+    message = str(caught.value).split("\n--------------------")[0]
+    assert len(message.splitlines()) == 1
+    for word in words:
+        assert word in message
+
+
+def test_the_encoder_of_an_encoder_decoder_refuses_its_own_places():
+    config = dataclasses.replace(CONFIG, architecture="encoder_decoder", vocab_size=11)
+    model, tokens = EncoderDecoder(config), np.ones((B, T), int)
+    with pytest.raises(ConfigError, match="got 'hiden'; did you mean 'hidden'"):
+        taps = Taps(read=("encoder/hiden",))
+        jax.eval_shape(lambda: model.init(jax.random.key(0), tokens, tokens, taps=taps))
