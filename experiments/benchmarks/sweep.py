@@ -16,7 +16,7 @@ import numpy as np
 import optax
 
 from jaxformer.config import LoopConfig, ModelConfig
-from jaxformer.models import Decoder, init_params
+from jaxformer.models import Decoder
 from jaxformer.training import (
     SingleRunner,
     TrainingData,
@@ -46,8 +46,11 @@ def main() -> None:
     data = TrainingData([{"tokens": t[:, :-1], "labels": t[:, 1:]} for t in tokens])
 
     def make() -> Trial:
-        draw = lambda key: init_params(model, key)  # noqa: E731
-        return Trial(language_model_loss(model), draw, optax.adamw(1e-3))
+        return Trial(
+            language_model_loss(model),
+            lambda key: model.init(key, tokens[0][:1, :2])["params"],
+            optax.adamw(1e-3),
+        )
 
     def together(steps: int) -> None:
         fit_sweep(make, {"seed": range(options.seeds)}, data, None, LoopConfig(steps=steps))
