@@ -211,7 +211,7 @@ class TrainingLoop:
             data.validation_bytes, data.unit,
         )  # fmt: skip
         if result.bad_batch is not None:
-            where = f"the first such validation batch is number {result.bad_batch}, counted from 0"
+            where = f"the first bad validation batch is number {result.bad_batch}, counted from 0"
             raise diverged("validation loss", self.step, self.last_saved, where, self.learning_rate)
         if data.scores is not None:
             params = self.runner.on_one_host(self.state.evaluated)
