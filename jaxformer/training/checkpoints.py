@@ -258,7 +258,7 @@ class Checkpoints:
             first_line = f"{first_line[:100]} ... {first_line[-200:]}"
         return StorageError(
             f"{self._folder / str(step)}: the checkpoint cannot be saved ({first_line}); free "
-            "disk space or fix the cause, then run the same command again to resume"
+            "space or fix the cause, then run the same command again to resume"
         )
 
     # Loading.

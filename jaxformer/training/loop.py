@@ -263,7 +263,7 @@ class TrainingLoop:
         data = run.data
         result = sums.of_run(run.index).evaluation(data.validation_bytes, data.unit)
         if result.bad_batch is not None:
-            where = f"the first such validation batch is number {result.bad_batch}, counted from 0"
+            where = f"the first bad validation batch is number {result.bad_batch}, counted from 0"
             raise run.health.diverged("validation loss", self.step, run.last_saved, where)
         if data.scores is not None:
             params = self.runner.on_one_host(self.part(run, params))

@@ -239,7 +239,7 @@ def test_unequal_hosts_are_named_in_one_line_by_each(tmp_path):
         (["--coordinator", "here:0", "--num-processes", "2", "--process-id", "0"],
          "--coordinator must be HOST:PORT"),
         (["--coordinator", "here:1", "--num-processes", "2", "--process-id", "2"],
-         "--process-id must be from 0 to num_processes - 1 = 1, each in one process, got 2"),
+         "--process-id must be from 0 to num_processes - 1 = 1, different in each process, got 2"),
         (["--coordinator", "here:1", "--num-processes", "0", "--process-id", "0"],
          "--num-processes must be at least 1, got 0"),
     ],
@@ -267,7 +267,7 @@ def test_processes_that_do_not_come_are_an_error_in_time(tmp_path):
         ((status, printed, text),) = job.ends()
     (line,) = text.splitlines()
     assert status == 2 and printed == "" and time.monotonic() - began < 90
-    assert re.search(r"the processes of --coordinator \S+ have not all come within \d+ s", line)
+    assert re.search(r"the processes of --coordinator \S+ have not all connected within \d+ s", line)
 
 
 def test_flags_of_the_launch_are_taken_out_of_those_of_the_config():

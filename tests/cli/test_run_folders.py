@@ -97,7 +97,7 @@ def test_refused_command_changes_no_file(trained, capsys):
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     config = trained[0] / "tiny.toml"
     error = one_line(capsys, "train", config, "--training.steps", "4")
-    assert "trained to step 20 already, got steps=4" in error
+    assert "already been trained to step 20, got steps=4" in error
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
 
 
@@ -143,9 +143,9 @@ def test_damaged_checkpoint_is_passed_over_with_a_line(run, capsys):
     said = output(capsys, "generate", run, "--prompt", "the c", "--max-new-tokens", "2")
     assert said.out.startswith("the c")
     assert said.err.count("\n") == 1
-    assert "checkpoints/20 is damaged" in said.err and "for that of step 10" in said.err
+    assert "checkpoints/20 is damaged" in said.err and "using step 10 instead" in said.err
     refused = one_line(capsys, "generate", run, "--prompt", "the c", "--step", "20")
-    assert "use one that is not, of [10]" in refused
+    assert "choose one of the steps [10]" in refused
 
 
 @pytest.mark.parametrize("words", [(), ("--step", "20")])
@@ -161,7 +161,7 @@ def test_checkpoint_that_a_training_removes_is_not_used(run, capsys, monkeypatch
     monkeypatch.setattr(ocp, "checkpointables_metadata", reading)
     if words:
         said = one_line(capsys, "evaluate", run, *words)
-        assert "checkpoints/20 was removed while it was read, as a training does" in said
+        assert "checkpoints/20 was removed while it was read, probably by a training" in said
     else:
         said = output(capsys, "evaluate", run)
         assert said.out.startswith("validation loss at step 30: ") and not said.err
@@ -181,7 +181,7 @@ def test_training_goes_on_from_the_newest_good_checkpoint(trained, run, capsys):
     saved.flip(saved.data_file(run / "checkpoints" / "20"))
     said = output(capsys, "train", trained[0] / "tiny.toml", "--out", run)
     assert "resuming at step 10 of 20" in said.out
-    assert said.err.count("\n") == 1 and "it is set aside as 20.damaged" in said.err
+    assert said.err.count("\n") == 1 and "it was renamed to 20.damaged" in said.err
     after = {one["step"]: one for one in read_metrics(run) if "grad_norm" in one}
     assert sorted(after) == [5, 10, 15, 20]
     assert all(after[step]["loss"] == before[step]["loss"] for step in after)

@@ -344,7 +344,7 @@ def test_run_in_parts_equals_the_run_at_once_and_guards_its_data(trained, tmp_pa
     losses = tiny.figures(tmp_path, "loss")
     assert losses == tiny.figures(trained, "loss")
 
-    with pytest.raises(ConfigError, match="step 100 already, got steps=50"):
+    with pytest.raises(ConfigError, match="step 100, got steps=50"):
         tiny.train(tiny.change(whole, training={"steps": 50}))
     with pytest.raises(CheckpointError, match="label_smoothing: 0.1 there, 0.2 now"):
         tiny.train(tiny.change(whole, training={"label_smoothing": 0.2}))

@@ -175,8 +175,8 @@ def averaged(step):
 @pytest.mark.parametrize(
     ("make", "other", "match"),
     [
-        (saved.state, averaged, "3 has no average of the parameters, and this training sets"),
-        (averaged, saved.state, "3 has an average of the parameters, and this .* does not set"),
+        (saved.state, averaged, "3 has no average of the parameters, but this training sets"),
+        (averaged, saved.state, "3 has an average of the parameters, but this .* does not set"),
     ],
 )
 def test_checkpoint_and_training_must_both_have_an_average(tmp_path, make, other, match):
@@ -212,5 +212,5 @@ def test_decay_that_is_no_share_is_refused(decay):
 def test_step_and_state_must_both_have_an_average(decay, averages):
     step = make_train_step(loss, OPTIMIZER, seed=0, average_decay=decay)
     state = TrainState.create(start(), OPTIMIZER, averages=averages)
-    with pytest.raises(ConfigError, match=f"got average_decay={decay}; see averages"):
+    with pytest.raises(ConfigError, match=rf"average_decay={decay}\); see averages"):
         jax.eval_shape(step, state, batch(0))

@@ -72,22 +72,22 @@ DAMAGES = {
     "whole a file": (lambda c: shutil.rmtree(c) or c.touch(), "must be a folder"),
     "of another step": (
         lambda c: shutil.rmtree(c) or shutil.copytree(c.parent / "1", c),
-        "its manifest is that of step 1",
+        "its manifest belongs to step 1",
     ),
-    "no manifest": (lambda c: (c / "manifest.json").unlink(), "no manifest.json, as in versions"),
+    "no manifest": (lambda c: (c / "manifest.json").unlink(), "no manifest.json, like checkpoints"),
     "manifest": (lambda c: saved.flip(c / "manifest.json"), "manifest.json is damaged"),
     "deep manifest": (lambda c: (c / "manifest.json").write_text("[" * 10**5), "manifest.json"),
     "other layout": (
         lambda c: saved.sign(c, layout=9, jaxformer="7.1"),
-        "written by jaxformer 7.1 in layout 9, and jaxformer .* reads layout 1",
+        "jaxformer 7.1 wrote it in layout 9, but jaxformer .* reads layout 1",
     ),
     "handlers": (
         lambda c: saved.change_json(c / "_CHECKPOINT_METADATA", item_handlers={"params": "other"}),
-        "_CHECKPOINT_METADATA is damaged: it is not that of a checkpoint",
+        "_CHECKPOINT_METADATA is damaged: it does not describe a checkpoint",
     ),
     "times": (
         lambda c: saved.change_json(c / "_CHECKPOINT_METADATA", commit_timestamp_nsecs=1e300),
-        "_CHECKPOINT_METADATA is damaged: it is not that of a checkpoint",
+        "_CHECKPOINT_METADATA is damaged: it does not describe a checkpoint",
     ),
     "no metadata": (lambda c: (c / "_CHECKPOINT_METADATA").unlink(), "_CHECKPOINT_METADATA"),
 }
@@ -96,12 +96,12 @@ DAMAGES = {
 @pytest.mark.parametrize(("damage", "named"), DAMAGES.values(), ids=DAMAGES)
 def test_damaged_checkpoint_is_named_passed_over_and_refused(folder, damage, named):
     damage(folder / "2")
-    with pytest.warns(CheckpointWarning, match=rf"2 is damaged \(.*{named}.*\); it is passed over"):
+    with pytest.warns(CheckpointWarning, match=rf"2 is damaged \(.*{named}.*\); it is ignored"):
         found = restore(folder)
     good = 3 if checkpoint_damage(folder / "1") else 3
     saved.assert_same(found, saved.state(good).params)
     with pytest.raises(
-        CheckpointError, match=rf"2 is damaged \(.*{named}.*\); use one that is not"
+        CheckpointError, match=rf"2 is damaged \(.*{named}.*\); choose one of"
     ):
         restore(folder, 2)
 
@@ -109,7 +109,7 @@ def test_damaged_checkpoint_is_named_passed_over_and_refused(folder, damage, nam
 def test_refusal_names_the_good_ones_only(folder):
     for step in "23":
         saved.flip(saved.data_file(folder / step))
-    with pytest.raises(CheckpointError, match=r"3 is damaged .*; use one that is not, of \[1\]"):
+    with pytest.raises(CheckpointError, match=r"3 is damaged .*; choose one of the steps \[1\]"):
         restore(folder, 3)
     saved.assert_same(restore(folder, 1), saved.state(1).params)
 
@@ -118,7 +118,7 @@ def test_damaged_checkpoints_are_set_aside_and_saved_again(folder):
     saved.flip(saved.data_file(folder / "3"))
     (folder / "3.damaged").mkdir()
     with (
-        pytest.warns(CheckpointWarning, match="3 is damaged .* it is set aside as 3.damaged-2"),
+        pytest.warns(CheckpointWarning, match="3 is damaged .* it was renamed to 3.damaged-2"),
         Checkpoints(folder) as opened,
     ):
         assert opened.step_to_resume(5) == 2
@@ -142,11 +142,11 @@ def test_all_damaged_is_an_error_and_no_fresh_start(folder):
     for step in "123":
         saved.flip(folder / step / "manifest.json")
     before = saved.steps(folder)
-    with pytest.raises(CheckpointError, match=r"no checkpoint that is not damaged \(step 3: "):
+    with pytest.raises(CheckpointError, match=r"every checkpoint in .* is damaged \(step 3: "):
         Checkpoints(folder)
     with Checkpoints(folder, read_only=True) as opened:
         for ask in (lambda: opened.step_to_resume(9), opened.require_step):
-            with pytest.raises(CheckpointError, match="no checkpoint that is not damaged"):
+            with pytest.raises(CheckpointError, match="every checkpoint in .* is damaged"):
                 ask()
     assert saved.steps(folder) == before
 
@@ -238,7 +238,7 @@ def huge(old, new):
     [
         (lambda c: (c / "params/_METADATA").write_text("[" * 10**5), "cannot be read"),
         (lambda c: (c / "params/_METADATA").write_text("{}"), "cannot be read|params is empty"),
-        (huge(b'"chunk_shape":[7]', b'"chunk_shape":[%d]'), rf"in chunks of \({HUGE},\)"),
+        (huge(b'"chunk_shape":[7]', b'"chunk_shape":[%d]'), rf"its chunks have \({HUGE},\)"),
         (huge(b'"shape":[7]', b'"shape":[%d]'), rf"kernel is \(\({HUGE},\), .* expects \(\(7,\)"),
         (lambda c: (c / "params/_sharding").write_bytes(b" " * (2**26 + 1)), "more than 67,108,"),
     ],

@@ -131,7 +131,7 @@ def test_batches_may_be_any_pytree_of_arrays(tmp_path):
     [
         ({"optimizer": optax.adam}, ConfigError, "optax transformation.*got adam; for example"),
         ({"optimizer": "adam"}, ConfigError, "with init and update, got 'adam'"),
-        ({"batches": iter([batch(0)])}, DataError, "indexed by step.*got a list_iterator; make a"),
+        ({"batches": iter([batch(0)])}, DataError, "indexed by step.*got a list_iterator; pass a"),
         ({"batches": [batch(0)] * 5}, DataError, "each of the 6 steps, got 5; .*step % 5"),
         ({"batches": {0: batch(0)}}, DataError, "got KeyError for step 1"),
         ({"batches": [[1, 2]] * 6}, DataError, r"batch of step 0 must be a dict.*an int at \[0"),
@@ -164,7 +164,7 @@ def test_mistakes_get_one_line(tmp_path, options, error, message):
 
 def test_scores_need_a_validation_loss(tmp_path):
     data = TrainingData([batch(0)], scores=lambda params: {"accuracy": 1.0})
-    with pytest.raises(DataError, match="beside a validation loss, got no validation batches"):
+    with pytest.raises(DataError, match="scores need validation batches, got none"):
         fit(loss, zeros, optax.sgd(0.1), data, tmp_path, LoopConfig(steps=1))
 
 

@@ -80,8 +80,8 @@ def test_a_bad_step_names_its_rows_and_the_first_leaf(tmp_path, devices, capsys)
     assert str(raised.value) == (
         "loss or gradient is not finite at step 3; the run is saved up to step 2; alone, row 5 of "
         "the 8 of its batch does this; the first gradient affected is that of first; unless the "
-        "data is bad, the likeliest cause is the learning rate: lower it, or the norm that "
-        "gradients are clipped to, and choose another folder"
+        "data is bad, the likeliest cause is the learning rate: lower it, or the norm to which "
+        "gradients are clipped, and choose another folder"
     )
     assert "step 3: loss or gradient is not finite; computing it again" in capsys.readouterr().out
 
@@ -244,7 +244,7 @@ def test_a_bad_validation_loss_names_its_batch(tmp_path):
     with pytest.raises(
         TrainingError,
         match=r"validation loss is not finite at step 2; the run is saved up to step 0; the first "
-        r"validation batch with such a loss is 2, from 0; unless",
+        r"bad validation batch is number 2, counted from 0; unless",
     ):
         train(tmp_path, {}, validation=lambda: batches)
 
@@ -314,13 +314,13 @@ def test_a_loss_that_jumps_and_stays_is_one_spike(tmp_path):
 
 def test_a_spike_without_a_run_folder_is_a_line():
     (line,) = spikes_at(None, [30])
-    assert line.endswith("from a median of 1; its batch is not kept, as there is no run folder")
+    assert line.endswith("from a median of 1; its batch is not kept, because there is no run folder")
 
 
 def test_ten_batches_are_kept_at_most_and_the_next_are_said_to_be_dropped(tmp_path):
     lines = spikes_at(tmp_path, range(40, 520, 40))
     assert len(list((tmp_path / "spikes").iterdir())) == 10
-    assert ["is not kept, as spikes/ has 10 already" in line for line in lines] == (
+    assert ["is not kept, because spikes/ already has 10" in line for line in lines] == (
         [False] * 10 + [True] * 2
     )
 

@@ -46,7 +46,7 @@ def test_second_process_is_told_who_trains_and_changes_nothing(holder):
     before = (folder / LOCK).read_bytes()
     message = refused(folder)
     assert f"is being trained by process {process.pid} on {os.uname().nodename}, since 2" in message
-    assert "wait until that ends, end it" in message
+    assert "wait until it ends, stop it with kill" in message
     assert (folder / LOCK).read_bytes() == before
 
 
@@ -109,7 +109,7 @@ def test_folder_of_a_run_that_never_came_to_be_goes_away(tmp_path):
 
 def test_file_of_that_name_that_is_no_lock_is_left_alone(tmp_path):
     (tmp_path / LOCK).write_text("years of work")
-    assert "is not the lock of a run folder" in refused(tmp_path)
+    assert "must be the lock of a run folder" in refused(tmp_path)
     assert (tmp_path / LOCK).read_text() == "years of work"
 
 

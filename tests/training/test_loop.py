@@ -145,7 +145,7 @@ def test_finished_run_trains_no_further(uninterrupted):
 
 
 def test_fewer_steps_than_trained_are_refused(uninterrupted):
-    with pytest.raises(ConfigError, match=r"trained to step 5 already, got steps=3"):
+    with pytest.raises(ConfigError, match=r"already been trained to step 5, got steps=3"):
         train(uninterrupted, 3)
 
 

@@ -25,7 +25,7 @@ def test_optimizer_state_stays_where_the_host_cannot_be_reached():
         def addressable_memories(self):
             return [jax.local_devices()[0].memory("device")]
 
-    with pytest.raises(ConfigError, match="got Chip, which has device alone; remove it"):
+    with pytest.raises(ConfigError, match="got Chip, which only has device; remove it"):
         MeshRunner(MeshConfig(optimizer_state="host"), [Chip()])
 
 

@@ -28,7 +28,7 @@ def axis_sizes(config: MeshConfig, num_devices: int) -> dict[str, int]:
         text = " * ".join(f"{axis}={size}" for axis, size in (("data", data), *others.items()))
         raise ConfigError(
             "the product of the mesh axes must be the number of devices, got "
-            f"{text} = {data * count} and {num_devices} devices; change [mesh], or set "
+            f"{text} = {data * count} of {num_devices} devices; change [mesh], or set "
             "training.devices"
         )
     return {"data": data, **others}
