@@ -1,4 +1,4 @@
-"""Models by their ids at the Hugging Face Hub, downloaded by huggingface_hub where installed."""
+"""Download of models from the Hugging Face Hub."""
 
 import functools
 import os
@@ -11,16 +11,16 @@ from jaxformer.errors import CheckpointError, ConfigError
 __all__ = ["is_model_id", "local_folder"]
 
 _ID = re.compile(r"[\w.-]+/[\w.-]+")
-# Folders of a project by their usual names: nobody who names one means an owner at the Hub.
+# Usual names of folders in a project; nobody who types one means an owner at the Hub.
 _LOCAL = frozenset({"checkpoints", "configs", "data", "downloads", "models", "outputs", "runs"})
-# What a model needs; nothing that would be run, and no weights in other formats.
+# The files that a model needs; no code, and no weights in other formats.
 _FILES = ("*.json", "*.safetensors", "*.model", "*.spm", "*.txt", "*.jinja")
 
 
 def is_model_id(path: str | os.PathLike[str]) -> bool:
-    """Tells whether a path that is not there can be the id of a model.
+    """Whether a path that does not exist can be a model id.
 
-    It cannot where its first part is a folder here, or a usual name of one, such as runs.
+    It cannot if its first part is an existing folder or the usual name of one, such as runs.
 
     Example:
         >>> is_model_id("openai-community/gpt2"), is_model_id("runs/quickstart/samples")
@@ -32,16 +32,16 @@ def is_model_id(path: str | os.PathLike[str]) -> bool:
 
 
 def local_folder(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Folder of a model: the path itself, or where the model of that id is downloaded to.
+    """Folder of a model: the path itself, or the download of the model with that id.
 
-    A download is announced on standard error before it starts.
+    Announces a download on standard error before it starts.
 
     Args:
-        path: of a folder; or an id, OWNER/MODEL, where there is no such path.
+        path: a folder, or a model id OWNER/MODEL if no such path exists.
 
     Raises:
-        CheckpointError: there is no such folder, and it is no id; or the download fails.
-        ConfigError: it is an id, and huggingface_hub is not installed.
+        CheckpointError: the path does not exist and is no model id, or the download fails.
+        ConfigError: huggingface_hub, which downloads models, cannot be imported.
 
     Example:
         >>> local_folder(".")
@@ -59,21 +59,22 @@ def local_folder(path: str | os.PathLike[str]) -> pathlib.Path:
     return _download(name)
 
 
-@functools.cache  # so that a command announces a model once, and reads one version of it
+@functools.cache  # a command announces a model once, and reads one version of it
 def _download(name: str) -> pathlib.Path:
     try:
         import huggingface_hub
-    except ImportError:
+    except ImportError as error:  # tokenizers requires it, so something is wrong with the install
         raise ConfigError(
-            f"there is no folder {name}; to download the model of that id, pip install "
-            f'"jaxformer[hf]", or, elsewhere, hf download {name} --local-dir FOLDER'
+            f"there is no folder {name}, and downloading the model with that id needs "
+            f'huggingface_hub, got "{error}"; pip install huggingface_hub, or run on another '
+            f"machine: hf download {name} --local-dir FOLDER"
         ) from None
     print(f"downloading {name} from the Hugging Face Hub", file=sys.stderr, flush=True)
     try:
         return pathlib.Path(huggingface_hub.snapshot_download(name, allow_patterns=list(_FILES)))
-    except Exception as error:  # of the network, the Hub, or the disk
+    except Exception as error:  # the network, the Hub or the disk may fail in any way
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise CheckpointError(
-            f"there is no folder {name}, and the model of that id cannot be downloaded: {reason}; "
-            "see that the name is right and the network there"
+            f"there is no folder {name}, and the model with that id cannot be downloaded: "
+            f"{reason}; check the name and the network connection"
         ) from None

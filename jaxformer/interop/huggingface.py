@@ -1,4 +1,4 @@
-"""Models of Hugging Face: loaded from a folder of theirs, and saved as one."""
+"""Loading and saving of Hugging Face model folders."""
 
 import dataclasses
 import json
@@ -31,19 +31,18 @@ __all__ = ["HuggingFaceModel", "load_huggingface", "save_huggingface"]
 
 
 class HuggingFaceModel(NamedTuple):
-    """A model that was loaded.
+    """A loaded model.
 
     Args:
-        config: of the model.
+        config: config of the model.
         params: nested dict of its parameters.
-        tokenizer: of the text that the model generates, or of all text where there is one
-            tokenizer; None where the folder has none.
-        source_tokenizer: of the text that an encoder-decoder is given; the same object where there
-            is one.
-        unchecked_special_tokens: as `special_tokens`, which is what to generate text by, but also
-            where the folder has settings of generation that are not supported.
-        chat_template: that writes conversations; None where the folder has none.
-        model_type: family of the folder; `save_huggingface` writes it again if it is passed on.
+        tokenizer: tokenizer of the generated text; None if the folder has none.
+        source_tokenizer: tokenizer of an encoder-decoder's input; the same object if the folder has
+            only one.
+        unchecked_special_tokens: `special_tokens`, available even if the folder has unsupported
+            generation settings.
+        chat_template: chat template; None if the folder has none.
+        model_type: family of the folder; pass it to `save_huggingface` to write the same family.
     """
 
     config: ModelConfig
@@ -56,17 +55,17 @@ class HuggingFaceModel(NamedTuple):
 
     @property
     def special_tokens(self) -> SpecialTokens:
-        """Special tokens, and how the folder says that text is generated.
+        """Special tokens and generation settings of the folder.
 
         Raises:
-            ConfigError: a setting would change what is generated, and is not supported.
+            ConfigError: an unsupported setting would change the generated text.
         """
         require_supported(self.unchecked_special_tokens.unsupported)
         return self.unchecked_special_tokens
 
     @property
     def model(self) -> nn.Module:
-        """The module that the parameters are of, such as a `models.Decoder`."""
+        """The module of these parameters, such as a `models.Decoder`."""
         return model_class(_kind_of(self.config, self.params))(self.config)
 
 
@@ -75,34 +74,32 @@ def load_huggingface(
     max_len: int | None = None, ignore: tuple[str, ...] = (),
     shardings: Callable[[Any], Any] | None = None,
 ) -> HuggingFaceModel:  # fmt: skip
-    """Loads a model of Hugging Face from its folder: config, weights and tokenizers.
+    """Loads a Hugging Face model folder of one of `interop.FAMILIES`.
 
-    The families are those of `interop.FAMILIES`. The weights are safetensors, in one file or in
-    shards; nothing is unpickled, and no code of the folder is run. A field of the config that would
-    change what the model computes, and that there is no option for, is refused by name, and so are
-    missing, surplus and misshapen tensors. A setting of generation that there is no option for is
-    refused where it is asked for, as `special_tokens` of the result.
+    The weights are safetensors, in one file or in shards. Nothing is unpickled, and no code of the
+    folder is run. Unsupported config fields that change what the model computes raise an error that
+    names them, and so do missing, extra and misshapen tensors. Unsupported generation settings
+    raise an error only when you access `special_tokens` of the result.
 
     Args:
-        path: of the folder.
-        dtype: of the computation, "float32" or "bfloat16"; that of the parameters when not given.
-        param_dtype: of the parameters; when not given, bfloat16 where all tensors are, else
-            float32.
-        max_len: longest sequence in tokens, where the model's positions have no table that limits
-            it; the config's when not given, 512 for T5, which says none.
-        ignore: names of fields in `config.json` or `generation_config.json` that are known not to
-            matter.
-        shardings: function of the shapes of the parameters, a nested dict of
-            `jax.ShapeDtypeStruct`s, to where each is put, such as `jax.sharding.NamedSharding`s, so
-            that no device ever has all; all are on the default device when not given.
+        path: path of the folder.
+        dtype: dtype of the computation, "float32" or "bfloat16"; by default that of the parameters.
+        param_dtype: dtype of the parameters; by default bfloat16 if all tensors are, else float32.
+        max_len: maximum sequence length in tokens, for models without a position table; by default
+            that of the config, or 512 for T5, whose config has none.
+        ignore: names of fields in `config.json` or `generation_config.json` that you know to be
+            irrelevant.
+        shardings: function from the shapes of the parameters, a nested dict of
+            `jax.ShapeDtypeStruct`s, to the placement of each, such as a
+            `jax.sharding.NamedSharding`, so that no device ever holds all of them; by default, all
+            are put on the default device.
 
     Returns:
-        config, params, tokenizers and what belongs to them; `.model` is the module.
+        The loaded parts; `.model` is the module.
 
     Raises:
-        CheckpointError: a file is missing or damaged, or the weights are not those of the config.
-        ConfigError: a field of the config, or a setting of a tokenizer, is not supported, or a
-            dtype is no choice.
+        CheckpointError: a file is missing or damaged, or the weights do not match the config.
+        ConfigError: a field of the config, a tokenizer setting or a dtype is not supported.
         DataError: the tokenizer cannot be used.
 
     Example:
@@ -141,34 +138,33 @@ def save_huggingface(
     class_names: Sequence[str] | None = None, problem_type: ProblemType | None = None,
     preferred_type: str | None = None,
 ) -> str:  # fmt: skip
-    """Saves a model as a folder that transformers, and whatever reads its format, can load.
+    """Saves a model as a folder that transformers can load.
 
-    After a crash, or on a full disk, the folder has all files or none of them.
+    After a crash or on a full disk, the folder has all of the files or none.
 
     Args:
-        folder: to write to; made where it is missing.
-        config: of the model.
+        folder: folder to write to; created if missing.
+        config: config of the model.
         params: nested dict of its parameters.
-        tokenizer: of the model, saved beside it; of an encoder-decoder with two of them, that of
-            the text that it is given, since the format has one.
-        model_type: family to write, such as "llama"; when not given, the first of
-            `interop.FAMILIES` that computes what the config says.
-        dtype: of the tensors, such as "bfloat16"; that of the parameters when not given.
-        max_shard_bytes: of one file of weights.
-        special_tokens: written to `generation_config.json`; none when not given.
-        chat_template: of conversations, saved beside the tokenizer.
-        class_names: of a classifier, in the order of its scores.
-        problem_type: how a classifier's logits are read; as transformers does without it when not
-            given.
-        preferred_type: family that is tried first where model_type is not given, such as the one
-            that the model was loaded from before it was trained.
+        tokenizer: tokenizer of the model. The format has room for one: if an encoder-decoder has
+            two, pass that of its input.
+        model_type: family to write, such as "llama"; by default the first of `interop.FAMILIES`
+            that can represent the model.
+        dtype: dtype of the tensors, such as "bfloat16"; by default that of the parameters.
+        max_shard_bytes: maximum size of a weight file in bytes.
+        special_tokens: content of `generation_config.json`, which is not written without it.
+        chat_template: chat template, saved with the tokenizer.
+        class_names: names of a classifier's classes, in the order of its logits.
+        problem_type: how to interpret a classifier's logits; by default, transformers decides.
+        preferred_type: family to try first if model_type is not given, such as the one that the
+            model was fine-tuned from.
 
     Returns:
         The model_type.
 
     Raises:
-        ConfigError: the family, or every family, computes something else than the config says.
-        StorageError: the folder has weights already, or a file cannot be written.
+        ConfigError: the chosen family, or every family, cannot represent the model.
+        StorageError: the folder already has weights, or a file cannot be written.
     """
     folder, kind = pathlib.Path(folder), _kind_of(config, params)
     family, fields = _family_for(config, params, kind, model_type, preferred_type)
@@ -193,10 +189,10 @@ def save_huggingface(
     if problem_type is not None:
         values["problem_type"] = problem_type
     tensors = tensors_of_params(family, config, params, stored)
-    if kind == "pooled":  # the base model, whose names have no prefix
+    if kind == "pooled":  # names in a base model have no prefix
         tensors = {name.removeprefix(family.prefix): each for name, each in tensors.items()}
     make_folder(folder)
-    discard_draft(folder, last=CONFIG)  # of a save that was cut off
+    discard_draft(folder, last=CONFIG)  # of an interrupted save
     require_no_weights(folder)
     with drafted(folder, last=CONFIG) as draft:
         write_tensors(draft, tensors, metadata={"format": "pt"}, max_shard_bytes=max_shard_bytes)
@@ -213,15 +209,15 @@ def save_huggingface(
 def _family_for(
     config: ModelConfig, params: Any, kind: ModelKind, model_type: str | None, preferred: str | None
 ) -> tuple[Family, dict[str, Any]]:
-    """The family that is asked for, or the first that can say what the config says."""
+    """The given family, or the first that can represent the model, and its config fields."""
     if model_type is not None and model_type not in FAMILIES:
         raise ConfigError(f"model_type must be one of {', '.join(FAMILIES)}, got {model_type!r}")
     ordered = sorted(FAMILIES.items(), key=lambda item: item[0] != preferred)
     able = {name: each for name, each in ordered if kind in each.classes.values()}
     if model_type not in (None, *able):
         raise ConfigError(
-            f"a model of kind {kind!r} is one of {', '.join(able)}, got model_type={model_type!r}; "
-            "choose one of these"
+            f"model_type must be one of {', '.join(able)} for a model of kind {kind!r}, got "
+            f"{model_type!r}"
         )
     leaves, reasons = traverse_util.flatten_dict(params, sep="/"), {}
     for name, family in able.items():
@@ -249,7 +245,7 @@ def _family_for(
 
 
 def _kind_of(config: ModelConfig, params: Mapping[str, Any]) -> ModelKind:
-    """What a model computes, by its config and parameters."""
+    """Kind of a model, by its config and parameters."""
     if config.num_classes is not None:
         if config.architecture == "decoder":
             return "decoder_classifier"
@@ -265,11 +261,11 @@ def _eos(special: SpecialTokens) -> int | list[int] | None:
 
 
 def _labels(names: Sequence[str], config: ModelConfig) -> dict[str, Any]:
-    """Fields of the classes of a classifier."""
+    """Fields that name the classes of a classifier."""
     if len(names) != config.num_classes:
         raise ConfigError(
-            f"class_names must be as many as the model's classes, {config.num_classes}, got "
-            f"{len(names)}; leave them out of another model"
+            f"class_names must have one name for each of the {config.num_classes} classes, got "
+            f"{len(names)}; omit it if the model is no classifier"
         )
     return {
         "id2label": {str(index): name for index, name in enumerate(names)},

@@ -1,4 +1,4 @@
-"""Folders of Hugging Face: their config and the names of their tensors, before weights are read."""
+"""Hugging Face model folders, opened without reading the weights."""
 
 import dataclasses
 import hashlib
@@ -30,22 +30,22 @@ from jaxformer.text import Tokenizer
 __all__ = ["CONFIG", "Float", "HuggingFaceFolder", "open_huggingface"]
 
 CONFIG = "config.json"
-_PART = 2**24  # bytes that are read at a time
+_PART = 2**24  # bytes read at a time
 Float = Literal["float32", "bfloat16"]
 
 
 @dataclasses.dataclass(frozen=True)
 class HuggingFaceFolder:
-    """A folder of Hugging Face whose config and names of tensors were read, and no weights yet.
+    """A Hugging Face model folder: its config and tensor names were read, its weights were not.
 
     Args:
-        path: of the folder.
-        kind: what the model computes.
-        config: of the model.
-        values: contents of `config.json`.
-        family: of the model.
-        tensors: of its files, none of which is read.
-        ignore: names of fields that are known not to matter.
+        path: path of the folder.
+        kind: kind of model.
+        config: config of the model.
+        values: content of `config.json`.
+        family: family of the model.
+        tensors: tensors of its files, unread.
+        ignore: names of fields that the user knows to be irrelevant.
     """
 
     path: pathlib.Path
@@ -61,27 +61,27 @@ class HuggingFaceFolder:
         """Shapes and dtypes of the parameters, a nested dict."""
         tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
         inputs = (tokens, tokens) if self.kind == "encoder_decoder" else (tokens,)
-        # How layers run does not change their parameters, and a scan is traced once for all.
+        # A scan has the same parameters as a loop, and traces all layers once.
         config = dataclasses.replace(self.config, layer_execution="scan")
         return init_shapes(model_class(self.kind)(config), *inputs)
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of a classifier's classes, in the order of its scores."""
+        """Names of a classifier's classes, in the order of its logits."""
         names = self.values.get("id2label") or {}
         count = self.config.num_classes or 0
         return tuple(str(names.get(str(i), f"LABEL_{i}")) for i in range(count))
 
     @property
     def problem_type(self) -> ProblemType:
-        """How a classifier's logits are read; where the file does not say it, one is a score."""
+        """How to interpret a classifier's logits; by default, a single one is a score."""
         one = self.config.num_classes == 1
         given: ProblemType | None = self.values.get("problem_type")
         return given or ("regression" if one else "single_label_classification")
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the config and of all weights; it takes as long as reading them."""
+        """SHA-256 of the config and all weights; takes as long as reading them."""
         files = sorted({self.tensors.path(name) for name in self.tensors.names})
         digest = hashlib.sha256()
         for path in (self.path / CONFIG, *files):
@@ -91,31 +91,23 @@ class HuggingFaceFolder:
         return digest.hexdigest()
 
     def read_params(self, shardings: Any = None) -> Any:
-        """Reads the parameters, one after the other.
+        """Reads the nested dict of parameters, one parameter at a time.
 
         Args:
-            shardings: nested dict like the parameters, of where each is put, such as
-                `jax.sharding.NamedSharding`s, so that no device ever has all; on the default device
-                when not given.
-
-        Returns:
-            The nested dict of parameters.
+            shardings: placement of each parameter, such as a `jax.sharding.NamedSharding`, in a
+                nested dict like the parameters; by default the default device.
 
         Raises:
-            CheckpointError: tensors are missing, surplus or of another shape, or a file is damaged.
+            CheckpointError: tensors are missing, extra or misshapen, or a file is damaged.
         """
         return read_params(self.family, self.config, self.shapes, self.tensors, shardings)
 
     def read_tokenizers(
         self, source_language: str | None = None, target_language: str | None = None
     ) -> Tokenizers | None:
-        """Reads the tokenizers, as `load_tokenizers` does.
+        """Reads the tokenizers, with the same arguments as `load_tokenizers`.
 
-        Where its files name no end of text, it is the token whose id the model's files give.
-
-        Args:
-            source_language: as in `load_tokenizers`.
-            target_language: as in `load_tokenizers`.
+        If the tokenizer's files name no end of text, it is the `eos_token_id` of the model's files.
         """
         found = load_tokenizers(
             self.path, self.family.model_type,
@@ -134,14 +126,13 @@ class HuggingFaceFolder:
         return Tokenizers(source, target)
 
     def read_special_tokens(self, tokenizer: Tokenizer | None = None) -> SpecialTokens:
-        """Reads the special tokens, and how text is generated.
+        """Reads the special tokens and the generation settings.
 
-        Settings that are not supported are in its `unsupported`, and are not refused, since the
-        weights can be used without them; whoever generates text calls `require_supported`.
+        Unsupported settings are listed in its `unsupported` and raise no error, since the weights
+        can be used without them. Code that generates text calls `require_supported`.
 
         Args:
-            tokenizer: of the text that the model generates, which knows the ids of tokens by their
-                names.
+            tokenizer: tokenizer of the generated text, to look up tokens by name.
 
         Raises:
             CheckpointError: a file is damaged.
@@ -153,25 +144,20 @@ class HuggingFaceFolder:
             )  # fmt: skip
         ignore = (*self.ignore, *GENERATION_FIELDS.difference(TOKEN_FIELDS))
         special = read_special_tokens(self.path, self.values, tokenizer=tokenizer, ignore=ignore)
-        return dataclasses.replace(special, unsupported={})  # of what it does not generate
+        return dataclasses.replace(special, unsupported={})  # it generates nothing
 
 
 def open_huggingface(
     path: str | os.PathLike[str], *, dtype: Float | None = None, param_dtype: Float | None = None,
     max_len: int | None = None, ignore: tuple[str, ...] = (),
 ) -> HuggingFaceFolder:  # fmt: skip
-    """Reads the config of a folder of Hugging Face, and the names of its tensors, but no weights.
+    """Reads the config and the tensor names of a Hugging Face model folder, but no weights.
 
-    Args:
-        path: as in `load_huggingface`.
-        dtype: as in `load_huggingface`.
-        param_dtype: as in `load_huggingface`.
-        max_len: as in `load_huggingface`.
-        ignore: as in `load_huggingface`.
+    The arguments are those of `load_huggingface`.
 
     Raises:
         CheckpointError: a file is missing or damaged.
-        ConfigError: a field of the config is not supported, or a dtype is no choice.
+        ConfigError: a field of the config or a dtype is not supported.
     """
     folder = pathlib.Path(path)
     for name, value in (("dtype", dtype), ("param_dtype", param_dtype)):
@@ -185,8 +171,8 @@ def open_huggingface(
     arguments = _read_fields(family, fields, kind, str(folder / CONFIG))
     if max_len is not None and arguments["positions"] == "learned":
         raise ConfigError(
-            f"this model has a table of {arguments['max_len']} positions, got max_len={max_len}; "
-            "leave it out"
+            f"max_len cannot be set for a model with a table of {arguments['max_len']} positions, "
+            f"got {max_len}; omit it"
         )
     stored = param_dtype or _stored_dtype(tensors)
     arguments |= {"dtype": dtype or stored, "param_dtype": stored}
@@ -197,17 +183,17 @@ def open_huggingface(
 def _read_fields(
     family: Family, fields: ConfigFields, kind: ModelKind, where: str
 ) -> dict[str, Any]:
-    """Arguments of the model's config; every error names the file."""
+    """Arguments of the `ModelConfig`; every error names the file."""
     try:
         arguments = family.read(fields, kind)
         fields.finish()
     except ConfigError as error:
         raise ConfigError(str(error) if where in str(error) else f"{where}: {error}") from None
     except (ArithmeticError, LookupError, TypeError) as error:
-        # Of a stranger's numbers, such as 0 heads, or of a table in place of a number.
+        # Caused by values such as 0 heads, or a table in place of a number.
         raise ConfigError(
-            f"{where} has a value that no model can have ({error}); take the file that is with the "
-            "weights"
+            f"{where} has a value that no model can have ({error}); use the file that came with "
+            "the weights"
         ) from None
     return arguments
 

@@ -1,4 +1,4 @@
-"""Parameters of a model as one safetensors file, under their own paths, with its config beside."""
+"""A model as one safetensors file of parameters, under jaxformer's names, and a config file."""
 
 import functools
 import os
@@ -24,20 +24,19 @@ _MAX_CONFIG = 2**22  # bytes
 
 
 def save_params(path: str | os.PathLike[str], config: ModelConfig, params: Any) -> None:
-    """Saves the parameters of any model as one safetensors file, and its config beside it.
+    """Saves the parameters of any model as a safetensors file, and its config next to it as TOML.
 
-    The names of the tensors are the paths of the parameters, such as
-    "stack/layers/attention/query_kernel", whose first axis is that of the layers. The config is a
-    TOML file of the same name.
+    Tensors are named by the paths of the parameters, such as
+    "stack/layers/attention/query_kernel", whose first axis counts the layers.
 
     Args:
-        path: of the file, which ends in .safetensors, and is not there yet.
-        config: of the model.
-        params: nested dict of its parameters, in their dtypes.
+        path: path of a new file, ending in .safetensors; the config has the same name with .toml.
+        config: config of the model.
+        params: nested dict of its parameters, saved in their dtypes.
 
     Raises:
         ConfigError: the path has another ending.
-        StorageError: a file is there already, or cannot be written.
+        StorageError: a file exists already, or cannot be written.
 
     Example:
         >>> import tempfile
@@ -50,10 +49,10 @@ def save_params(path: str | os.PathLike[str], config: ModelConfig, params: Any) 
     """
     path, beside = _paths(path)
     text = config_to_toml(config)
-    # A save that was cut off may have left the same config.
+    # An interrupted save may have left the same config.
     for one, is_free in ((path, False), (beside, _has(beside, text))):
         if os.path.lexists(one) and not is_free:
-            raise StorageError(f"{one} is there already; remove it, or choose another name")
+            raise StorageError(f"{one} exists already; remove it, or choose another name")
     leaves: dict[str, Any] = traverse_util.flatten_dict(params, sep="/")
     tensors = {
         name: LazyTensor(leaf.shape, leaf.dtype, functools.partial(np.asarray, leaf))
@@ -64,24 +63,21 @@ def save_params(path: str | os.PathLike[str], config: ModelConfig, params: Any) 
 
 
 def load_params(path: str | os.PathLike[str]) -> tuple[ModelConfig, Any]:
-    """Loads what `save_params` has saved.
+    """Loads the config and the nested dict of parameters that `save_params` saved.
 
     Args:
-        path: of the safetensors file; its config is beside it.
-
-    Returns:
-        The config, and the nested dict of parameters.
+        path: path of the safetensors file.
 
     Raises:
         CheckpointError: a file is missing or damaged.
-        ConfigError: the path has another ending, or the config is impossible.
+        ConfigError: the path has another ending, or the config is invalid.
     """
     path, beside = _paths(path)
     try:
         values = tomllib.loads(read_regular(beside, limit=_MAX_CONFIG).decode())
     except OSError as error:
         raise CheckpointError(
-            f"{beside}, the config of {path}, cannot be read: {error.strerror}; put it beside"
+            f"{beside}, the config of {path}, cannot be read: {error.strerror}; put it there"
         ) from None
     except ValueError as error:
         raise CheckpointError(f"{beside} is damaged: {error}; save the model again") from None
@@ -99,8 +95,8 @@ def _has(path: pathlib.Path, text: str) -> bool:
 
 
 def _paths(path: str | os.PathLike[str]) -> tuple[pathlib.Path, pathlib.Path]:
-    """The file of the parameters, and that of the config."""
+    """Paths of the parameters and of the config."""
     found = pathlib.Path(path)
     if found.suffix != _END:
-        raise ConfigError(f"a file of parameters must end in {_END}, got {found}; rename it")
+        raise ConfigError(f"a parameter file must end in {_END}, got {found}; rename it")
     return found, found.with_suffix(".toml")

@@ -1,4 +1,4 @@
-"""Arrays that are filled part by part in host memory, and then put where they belong."""
+"""Arrays that are filled part by part in host memory, then put on devices."""
 
 from typing import Any
 
@@ -14,15 +14,15 @@ Bounds = tuple[tuple[int, int], ...]
 
 
 class PlacedArray:
-    """An array of host memory for a device, or of a shard for each device that it is split over.
+    """An array in host memory that will be put on one device, or sharded over several.
 
-    What is split is filled shard by shard, so that the whole never lies beside its shards; a device
-    of a CPU takes the memory as it is.
+    A sharded array is filled shard by shard, so that host memory never holds it twice. CPU devices
+    use the memory without a copy.
 
     Args:
-        shape: of the array.
-        dtype: of the array.
-        place: as `jax.device_put` takes it; the default device when None.
+        shape: shape of the array.
+        dtype: dtype of the array.
+        place: placement, as in `jax.device_put`; None for the default device.
 
     Example:
         >>> array = PlacedArray((2, 3), np.float32)
@@ -36,7 +36,7 @@ class PlacedArray:
         self._shape, self._place = shape, place
         self._is_split = isinstance(place, jax.sharding.Sharding) and len(place.device_set) > 1
         parts = {_bounds((), shape)}
-        if self._is_split:  # devices that have the same part share its memory
+        if self._is_split:  # devices with the same part share its memory
             indices = place.addressable_devices_indices_map(shape).values()
             parts = {_bounds(index or (), shape) for index in indices}
         self._buffers = {
@@ -45,11 +45,11 @@ class PlacedArray:
         }
 
     def fill(self, at: tuple[int, ...], part: np.ndarray) -> None:
-        """Copies a part into the array, cast to its dtype; parts of one array from any thread.
+        """Copies a part into the array, cast to its dtype; threads may fill different parts.
 
         Args:
             at: index of the part in the leading axes.
-            part: of the shape of the other axes.
+            part: part with the remaining axes.
         """
         for bounds, buffer in self._buffers.items():
             leading = tuple(zip(at, bounds, strict=False))
@@ -58,7 +58,7 @@ class PlacedArray:
                 fill(own, part[tuple(slice(*each) for each in bounds[len(at) :])])
 
     def put(self) -> jax.Array:
-        """Puts the array, filled, where it belongs; called once."""
+        """Puts the filled array on its devices; call it once."""
         if not self._is_split:
             (whole,) = self._buffers.values()
             return jax.device_put(whole, self._place)
@@ -68,7 +68,7 @@ class PlacedArray:
 
 
 def _bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> Bounds:
-    """Where a part begins and ends on each axis; an axis without a slice is whole."""
+    """Start and stop of a part on each axis; missing slices mean whole axes."""
     slices = (*index, *[slice(None)] * (len(shape) - len(index)))
     ranges = (one.indices(size) for one, size in zip(slices, shape, strict=True))
     return tuple((start, stop) for start, stop, _ in ranges)

@@ -1,4 +1,4 @@
-"""Folders of safetensors files, one or several shards with an index: opened, and written."""
+"""Opening and writing folders of safetensors weights: one file, or shards with an index."""
 
 import contextlib
 import json
@@ -31,18 +31,18 @@ __all__ = [
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _WEIGHTS = re.compile(r"model(-\d+-of-\d+)?\.safetensors|model\.safetensors\.index\.json")
-_MAX_INDEX = 100_000_000  # bytes, as of a header
-_PLAIN_NAME = re.compile(r"[\w.+=@ -]+\.safetensors")  # in the same folder, and on one line
-_PART = 2**24  # bytes that are written at a time
+_MAX_INDEX = 100_000_000  # bytes, as for a header
+_PLAIN_NAME = re.compile(r"[\w.+=@ -]+\.safetensors")  # no subfolder, no line break
+_PART = 2**24  # bytes written at a time
 
 
 class LazyTensor(NamedTuple):
-    """A tensor that is made when it is written.
+    """A tensor that is computed when it is written.
 
     Args:
-        shape: of the tensor.
-        dtype: of the tensor.
-        produce: makes it, of that shape and dtype; called once.
+        shape: shape of the tensor.
+        dtype: dtype of the tensor.
+        produce: returns the tensor, of that shape and dtype; called once.
     """
 
     shape: tuple[int, ...]
@@ -51,7 +51,7 @@ class LazyTensor(NamedTuple):
 
     @classmethod
     def of(cls, array: npt.ArrayLike) -> "LazyTensor":
-        """Makes one of an array that is there."""
+        """Wraps an existing array."""
         found = np.asarray(array)
         return cls(found.shape, found.dtype, lambda: found)
 
@@ -59,22 +59,19 @@ class LazyTensor(NamedTuple):
 def open_tensors(
     folder: str | os.PathLike[str], *, auto_class: str = "AutoModelForCausalLM"
 ) -> TensorFiles:
-    """Opens the weights of a folder of Hugging Face's layout.
+    """Opens the weights of a Hugging Face model folder, without reading any data.
 
-    They are in `model.safetensors`, or in the files that `model.safetensors.index.json` names,
-    which are in the same folder, or linked there, as in the cache of `huggingface_hub`.
+    They are in `model.safetensors`, or in the files that `model.safetensors.index.json` names.
+    These are in the same folder, or links in it, as in the cache of `huggingface_hub`.
 
     Args:
-        folder: of the model.
-        auto_class: class of transformers that loads such a model, for the command that converts
-            weights of another format, which an error shows.
-
-    Returns:
-        The tensors; no data was read yet.
+        folder: folder of the model.
+        auto_class: class of transformers that loads such a model. If the weights have another
+            format, the error shows a command that converts them with it.
 
     Raises:
-        CheckpointError: the folder or a file is missing or damaged, the index does not agree with
-            the files, or the weights are in another format.
+        CheckpointError: the folder or a file is missing or damaged, the index does not match the
+            files, or the weights have another format.
 
     Example:
         >>> import tempfile
@@ -90,22 +87,22 @@ def open_tensors(
         entries = set(os.listdir(folder))
     except FileNotFoundError:
         raise CheckpointError(
-            f"{folder} must be the folder of a model, got nothing there; download one into it, "
-            f"as by: {download_command(folder)}"
+            f"{folder} must be the folder of a model, but does not exist; check the path, or "
+            f"download a model: {download_command(folder)}"
         ) from None
     except NotADirectoryError:
         raise CheckpointError(
-            f"{folder} must be the folder of a model, got a file; give the folder it is in"
+            f"{folder} must be the folder of a model, got a file; pass the folder that contains it"
         ) from None
     except OSError as error:
-        raise CheckpointError(f"{folder} cannot be read: {error.strerror}; mend that") from None
+        raise CheckpointError(f"{folder} cannot be read: {error.strerror}; fix that") from None
     if _INDEX not in entries:
         if _SINGLE not in entries:
             raise CheckpointError(no_safetensors(folder, entries, auto_class))
         return TensorFiles([folder / _SINGLE])
     weight_map = _read_index(folder / _INDEX)
     files = sorted(set(weight_map.values()))
-    # Some programs write an index of a single file, too.
+    # Some programs write an index even for a single file.
     if _SINGLE in entries and _SINGLE not in files:
         raise CheckpointError(
             f"{folder} must have one set of weights, got {_SINGLE} and {_INDEX}, which "
@@ -131,15 +128,17 @@ def write_tensors(
 ) -> list[pathlib.Path]:
     """Writes tensors into a folder, as `model.safetensors`, or as shards with an index.
 
-    One tensor at a time is in memory, and a copy of it where it is not contiguous. Each file is
-    there as a whole or not at all, and the index only behind its shards. If one cannot be written,
-    those before it are removed.
+    Memory holds one tensor at a time, and a copy of it if it is not contiguous. Each file is
+    written completely or not at all, and the index last. If a file cannot be written, the previous
+    ones are removed.
 
     Args:
-        folder: to write to, without weights yet; made where it is missing.
-        tensors: by name. Shards are filled in this order; in a file wide dtypes come first.
-        metadata: texts for the header of every file. transformers wants {"format": "pt"}.
-        max_shard_bytes: of the tensors of a file; a larger tensor has a file of its own.
+        folder: folder to write to, without weights; created if missing.
+        tensors: tensors by name. Shards are filled in this order; in a file, wide dtypes come
+            first.
+        metadata: texts for the header of every file. transformers needs {"format": "pt"}.
+        max_shard_bytes: maximum size of a file's tensors in bytes; a larger tensor gets its own
+            file.
 
     Returns:
         Paths of the safetensors files.
@@ -147,9 +146,9 @@ def write_tensors(
     Raises:
         CheckpointError: a name or the metadata cannot be written.
         ConfigError: `max_shard_bytes` is not a positive integer.
-        ShapeError: the format has no such dtype, or a tensor that was made has another shape or
-            dtype than was said.
-        StorageError: the folder has weights, or a file cannot be written, such as on a full disk.
+        ShapeError: the format does not support a dtype, or a produced tensor does not have the
+            declared shape and dtype.
+        StorageError: the folder already has weights, or a file cannot be written.
 
     Example:
         >>> import tempfile
@@ -192,40 +191,40 @@ def write_tensors(
 
 
 def _read_index(path: pathlib.Path) -> dict[str, str]:
-    """File names by name of the tensor."""
+    """File names by tensor name."""
     try:
         weight_map = parse_object(read_regular(path, limit=_MAX_INDEX)).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
-            raise ValueError(f"weight_map must be names of files, got {shown(weight_map)}")
+            raise ValueError(f"weight_map must contain file names, got {shown(weight_map)}")
         for name, file_name in weight_map.items():
             if not isinstance(file_name, str) or not _PLAIN_NAME.fullmatch(file_name):
                 raise ValueError(
-                    f"weight_map must name .safetensors files of the same folder, got "
+                    f"weight_map must name .safetensors files in the same folder, got "
                     f"{shown(file_name)} for tensor {shown(name)}"
                 )
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}; mend that") from None
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}; fix that") from None
     except ValueError as error:
         raise CheckpointError(f"{path} is damaged: {error}; download it again") from None
     return weight_map
 
 
 def _check_index(path: pathlib.Path, weight_map: dict[str, str], tensors: TensorFiles) -> None:
-    """Checks that an index names every tensor, and each in the file that it is in."""
+    """Checks that an index names every tensor and its file."""
     for name, file_name in weight_map.items():
         if name not in tensors:
-            reason = f"{file_name} must have tensor {shown(name)}, and no file has it"
+            reason = f"{file_name} must have tensor {shown(name)}, but no file has it"
         elif tensors.path(name).name != file_name:
             reason = f"{file_name} must have tensor {shown(name)}; {tensors.path(name).name} has it"
         else:
             continue
         raise CheckpointError(
-            f"{path} does not fit its files: {reason}; download all of them again"
+            f"{path} does not match its files: {reason}; download all of them again"
         )
     for name in tensors.names:
         if name not in weight_map:
             raise CheckpointError(
-                f"{path} does not fit its files: it must name tensor {shown(name)} of "
+                f"{path} does not match its files: it must name tensor {shown(name)} of "
                 f"{tensors.path(name).name}; download all of them again"
             )
 
@@ -236,23 +235,15 @@ def write_tensor_file(
     *,
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes tensors into one file, which is there as a whole or not at all.
+    """Writes tensors into one file, completely or not at all; replaces an existing file.
 
-    Args:
-        path: of the file; one that exists is replaced.
-        tensors: as in `write_tensors`.
-        metadata: as in `write_tensors`.
-
-    Raises:
-        CheckpointError: as in `write_tensors`.
-        ShapeError: as in `write_tensors`.
-        StorageError: the file cannot be written.
+    Other arguments and errors are those of `write_tensors`.
     """
     write_whole(path, _parts(*_header(list(tensors), tensors, metadata), tensors))
 
 
 def _shards(tensors: Mapping[str, LazyTensor], max_bytes: int) -> list[list[str]]:
-    """Names of the tensors of each file; one file where there are none."""
+    """Tensor names of each file; without tensors, one empty file."""
     shards: list[list[str]] = [[]]
     used = 0
     for name, tensor in tensors.items():
@@ -278,14 +269,14 @@ def _header(
 
 
 def require_no_weights(folder: pathlib.Path) -> None:
-    """Raises StorageError where a folder has weights already."""
+    """Raises StorageError if a folder already has weights."""
     try:
         found = sorted(name for name in os.listdir(folder) if _WEIGHTS.fullmatch(name))
     except OSError as error:
         raise storage_error(folder, error) from None
     if found:
         raise StorageError(
-            f"{folder} must not have weights yet, got {found[0]}; remove them, or write to another "
+            f"{folder} must not contain weights, got {found[0]}; remove them, or write to another "
             "folder"
         )
 
@@ -293,10 +284,10 @@ def require_no_weights(folder: pathlib.Path) -> None:
 def _parts(
     start: bytes, names: Sequence[str], tensors: Mapping[str, LazyTensor]
 ) -> Iterator[bytes]:
-    """Content of a file, in parts."""
+    """Content of a file, part by part."""
     yield start
     for name in names:
-        # A generator of its own, so that the tensor is gone when the next is made.
+        # A separate generator frees the tensor before the next one is produced.
         yield from _data(name, tensors[name])
 
 
@@ -305,8 +296,8 @@ def _data(name: str, tensor: LazyTensor) -> Iterator[bytes]:
     dtype = little_endian(name, tensor.dtype)
     if array.shape != tuple(tensor.shape) or array.dtype.newbyteorder("<") != dtype:
         raise ShapeError(
-            f"tensor {shown(name)} must have shape {tuple(tensor.shape)} and dtype {dtype}, as was "
-            f"said of it, got {array.shape} and {array.dtype}; make its `LazyTensor` of these"
+            f"tensor {shown(name)} must have the shape {tuple(tensor.shape)} and dtype {dtype} of "
+            f"its `LazyTensor`, got {array.shape} and {array.dtype}; declare these"
         )
     flat: np.ndarray = np.ascontiguousarray(array).reshape(-1)
     step = _PART // dtype.itemsize

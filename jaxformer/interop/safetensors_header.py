@@ -1,8 +1,8 @@
-"""Headers of safetensors files: read with every check that the format allows, and made.
+"""Headers of safetensors files: strict reading, and writing.
 
-The files are read without the `safetensors` package. A header of a stranger is checked as a whole
-before anything is allocated for it, which the package does not do for equal keys, of which it takes
-the last; and a file is written tensor by tensor, so that memory never holds all of it twice.
+Does not use the `safetensors` package, for two reasons: an untrusted header is checked completely
+before memory is allocated for it (of duplicate keys, the package takes the last), and files can be
+written tensor by tensor, so that memory never holds the whole file twice.
 
 References:
     Hugging Face, "Safetensors: format",
@@ -31,8 +31,8 @@ _MAX_AXES = 64  # of a NumPy array
 _METADATA = "__metadata__"
 _LFS_POINTER = b"version https://git-lfs"
 
-# In the order in which the reference implementation writes them, from the last to the first. Those
-# of 4 and 6 bits are missing: NumPy has no arrays of parts of bytes.
+# In reverse of the order in which the reference implementation writes them. Dtypes of 4 and 6 bits
+# are missing: NumPy has no arrays of fractions of bytes.
 _DTYPES: dict[str, np.dtype[Any]] = {
     code: np.dtype(dtype)
     for code, dtype in {
@@ -62,13 +62,13 @@ _RANKS = {dtype: rank for rank, dtype in enumerate(_CODES)}
 
 
 class TensorEntry(NamedTuple):
-    """What a header says of one tensor.
+    """Header entry of one tensor.
 
     Args:
-        dtype: of its numbers, little-endian.
-        shape: of the tensor.
-        begin: byte of the file where its data begins.
-        end: byte of the file behind its data.
+        dtype: dtype of the tensor, little-endian.
+        shape: shape of the tensor.
+        begin: offset of its data in the file, in bytes.
+        end: offset of the end of its data.
     """
 
     dtype: np.dtype[Any]
@@ -81,9 +81,9 @@ class Header(NamedTuple):
     """Header of a file.
 
     Args:
-        entries: of each tensor, by name, in the order of their data.
+        entries: entries by tensor name, in the order of the data.
         metadata: texts by name, such as {"format": "pt"}.
-        size: bytes of the file.
+        size: size of the file in bytes.
     """
 
     entries: dict[str, TensorEntry]
@@ -94,17 +94,17 @@ class Header(NamedTuple):
 def read_header(path: str | os.PathLike[str], file: BinaryIO | None = None) -> Header:
     """Reads and checks the header of a safetensors file.
 
-    The tensors must fill the file without a gap, without an overlap and up to its end.
+    The tensors must fill the file up to its end, without gaps or overlaps.
 
     Args:
-        path: of the file; links are followed.
-        file: the same, opened to read from its start; opened and closed here without it.
+        path: path of the file; links are followed.
+        file: the same file, open at its start; by default, it is opened and closed here.
 
     Returns:
-        The header. No number in it leads out of the file, or to an array that NumPy cannot have.
+        The header. Its offsets lie in the file, and NumPy supports its shapes.
 
     Raises:
-        CheckpointError: the file cannot be read, is damaged, or has a dtype that NumPy has not.
+        CheckpointError: the file cannot be read, is damaged, or has a dtype that NumPy lacks.
 
     Example:
         >>> import tempfile
@@ -126,31 +126,28 @@ def read_header(path: str | os.PathLike[str], file: BinaryIO | None = None) -> H
             return _read(path, opened)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise CheckpointError(
-            f"{path} cannot be read: {reason}; mend that, and try again"
-        ) from None
+        raise CheckpointError(f"{path} cannot be read: {reason}; fix that, and try again") from None
 
 
 def make_header(
     tensors: Mapping[str, tuple[npt.DTypeLike, Sequence[int]]],
     metadata: Mapping[str, str] | None = None,
 ) -> tuple[bytes, list[str]]:
-    """Makes what a safetensors file begins with.
+    """Makes the start of a safetensors file: the header, preceded by its length.
 
-    Tensors are ordered as by the reference implementation, by dtype, wide ones first, and then by
-    name, and the header is padded with spaces, so that each begins at a multiple of the size of its
-    numbers.
+    Like the reference implementation, it orders tensors by dtype, widest first, then by name, and
+    pads the header with spaces, so that all tensors are aligned.
 
     Args:
         tensors: dtype and shape by name.
         metadata: texts by name.
 
     Returns:
-        The bytes before the data, and the names in the order in which their data follows.
+        The bytes before the data, and the names in the order of the data.
 
     Raises:
         CheckpointError: a name or the metadata cannot be written.
-        ShapeError: the format has no such dtype.
+        ShapeError: the format does not support a dtype.
 
     Example:
         >>> start, names = make_header({"a": (np.int8, ()), "b": (np.float32, (2, 3))})
@@ -162,15 +159,15 @@ def make_header(
     for name in tensors:
         if not isinstance(name, str) or name in ("", _METADATA):
             raise CheckpointError(
-                f"the name of a tensor must be a text that is not empty or {_METADATA!r}, got "
-                f"{shown(name)}; give it another"
+                f"the name of a tensor must be a string, neither empty nor {_METADATA!r}, got "
+                f"{shown(name)}; rename it"
             )
     dtypes = {name: little_endian(name, dtype) for name, (dtype, _) in tensors.items()}
     names = sorted(tensors, key=lambda name: (-_RANKS[dtypes[name]], name))
     values: dict[str, Any] = {}
     if metadata is not None:
         if not _is_texts(metadata):
-            raise CheckpointError(f"metadata must be texts by name, got {shown(dict(metadata))}")
+            raise CheckpointError(f"metadata must map names to texts, got {shown(dict(metadata))}")
         values[_METADATA] = dict(metadata)
     end = 0
     for name in names:
@@ -183,19 +180,19 @@ def make_header(
         text = json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError as error:
         raise CheckpointError(
-            f"names of tensors and metadata must be UTF-8 ({error}); change them"
+            f"tensor names and metadata must be UTF-8 ({error}); change them"
         ) from None
     text += b" " * (-len(text) % 8)
     if len(text) > _MAX_HEADER:
         raise CheckpointError(
             f"the header of a file must have at most {_MAX_HEADER:,} bytes, got {len(text):,} for "
-            f"{len(names):,} tensors; write them to several files"
+            f"{len(names):,} tensors; write several files"
         )
     return len(text).to_bytes(8, "little") + text, names
 
 
 def little_endian(name: str, dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """The dtype that a tensor has in a file; ShapeError where the format has none."""
+    """Dtype of a tensor in a file; ShapeError if the format does not support it."""
     found = np.dtype(dtype).newbyteorder("<")
     if found not in _CODES:
         raise ShapeError(
@@ -214,23 +211,23 @@ def _read(path: pathlib.Path, file: BinaryIO) -> Header:
     if not 2 <= length <= min(_MAX_HEADER, size - 8):
         if (start + file.read(len(_LFS_POINTER) - 8)) == _LFS_POINTER:
             raise CheckpointError(
-                f"{path} stands for a file of Git LFS; fetch it with git lfs pull"
+                f"{path} is a Git LFS pointer, not the file itself; run git lfs pull"
             )
         raise _damaged(
             path,
-            f"its header must have 2 to {_MAX_HEADER:,} bytes and lie in the file, got {length:,} "
+            f"its header must have 2 to {_MAX_HEADER:,} bytes and fit in the file, got {length:,} "
             f"bytes in a file of {size:,}",
         )
     data = file.read(length)
     if len(data) < length:
-        raise _damaged(path, "it has become shorter while it was read")
+        raise _damaged(path, "it became shorter while it was read")
     try:
         values = parse_object(data)
     except ValueError as error:
-        raise _damaged(path, f"its header is no JSON that is allowed: {error}") from None
+        raise _damaged(path, f"its header is not valid JSON: {error}") from None
     metadata = values.pop(_METADATA, {})
     if not isinstance(metadata, dict) or not _is_texts(metadata):
-        raise _damaged(path, f"{_METADATA} must be texts by name, got {shown(metadata)}")
+        raise _damaged(path, f"{_METADATA} must map names to texts, got {shown(metadata)}")
     entries = [(name, _entry(path, name, value, 8 + length)) for name, value in values.items()]
     entries.sort(key=lambda item: (item[1].begin, item[1].end))
     _check_layout(path, entries, 8 + length, size)
@@ -238,7 +235,7 @@ def _read(path: pathlib.Path, file: BinaryIO) -> Header:
 
 
 def _entry(path: pathlib.Path, name: str, value: Any, start: int) -> TensorEntry:
-    """Entry of a tensor, whose numbers are possible; whether they fit the file is checked later."""
+    """Checked entry of a tensor; `_check_layout` compares it with the file."""
 
     def wrong(rule: str, got: object) -> CheckpointError:
         return _damaged(path, f"{rule} of tensor {shown(name)}, got {shown(got)}")
@@ -246,7 +243,7 @@ def _entry(path: pathlib.Path, name: str, value: Any, start: int) -> TensorEntry
     if not name:
         raise _damaged(path, "it has a tensor without a name")
     if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "data_offsets"}:
-        raise wrong("there must be dtype, shape and data_offsets, and no more,", value)
+        raise wrong("dtype, shape and data_offsets must be the only keys", value)
     code, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(code, str) or code not in _DTYPES:
         raise CheckpointError(
@@ -256,14 +253,14 @@ def _entry(path: pathlib.Path, name: str, value: Any, start: int) -> TensorEntry
     dtype = _DTYPES[code]
     if not isinstance(shape, list) or not all(map(_is_size, shape)) or len(shape) > _MAX_AXES:
         raise wrong(f"the shape must be at most {_MAX_AXES} sizes of 63 bits", shape)
-    # What NumPy checks: an array without numbers may not have other axes of any size.
+    # NumPy checks this even for empty arrays: the other axes may not be arbitrarily large.
     if math.prod(size for size in shape if size) * dtype.itemsize >= 2**63:
-        raise wrong("the bytes must be fewer than 2**63 for the shape", shape)
+        raise wrong("fewer than 2**63 bytes must be needed for the shape", shape)
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
         raise wrong("data_offsets must be 2 sizes of 63 bits", offsets)
     begin, end = offsets
     if end - begin != math.prod(shape) * dtype.itemsize:
-        rule = f"data_offsets must be as far apart as {code} and shape {shown(shape)} say, those"
+        rule = f"data_offsets must match dtype {code} and shape {shown(shape)}"
         raise wrong(rule, offsets)
     return TensorEntry(dtype, tuple(shape), start + begin, start + end)
 
@@ -271,7 +268,7 @@ def _entry(path: pathlib.Path, name: str, value: Any, start: int) -> TensorEntry
 def _check_layout(
     path: pathlib.Path, entries: list[tuple[str, TensorEntry]], start: int, size: int
 ) -> None:
-    """Checks that tensors, sorted, fill the file from a byte on."""
+    """Checks that the sorted tensors fill the file from byte `start` on."""
     end, last = start, "the header"
     for name, entry in entries:
         if entry.begin != end:
@@ -279,7 +276,7 @@ def _check_layout(
             raise _damaged(path, f"{last} and tensor {shown(name)} {what}, at byte {entry.begin:,}")
         end, last = entry.end, f"tensor {shown(name)}"
     if end != size:
-        raise _damaged(path, f"its tensors must end where it does, got {end:,} of {size:,} bytes")
+        raise _damaged(path, f"its tensors must fill it, got {end:,} of {size:,} bytes")
 
 
 def _is_size(value: object) -> bool:

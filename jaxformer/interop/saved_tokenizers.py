@@ -1,4 +1,4 @@
-"""Tokenizers as the files that transformers reads."""
+"""Saving of tokenizers in files that transformers reads."""
 
 import json
 import pathlib
@@ -23,19 +23,19 @@ def write_tokenizer(
 ) -> None:
     """Writes `tokenizer.json` and `tokenizer_config.json`.
 
-    Two things are only in `Tokenizer`, and transformers does otherwise: rules of normalization that
-    the library's step cannot apply, as of several marks on a letter, and pieces that Marian's
-    vocabulary lacks.
+    Two things get lost, so transformers tokenizes some rare texts differently from `Tokenizer`:
+    normalization rules that the `tokenizers` library cannot apply, such as for several accents on a
+    letter, and pieces that Marian's vocabulary lacks.
 
     Args:
-        folder: to write to, which exists.
-        tokenizer: of a model.
-        special: its special tokens, of which the names are written.
-        chat_template: of conversations, written where it is given.
-        has_token_types: whether the model is given types of tokens, as BERT is.
+        folder: folder to write to; it must exist.
+        tokenizer: tokenizer of the model.
+        special: its special tokens, whose names are written.
+        chat_template: chat template to write, if any.
+        has_token_types: whether the model takes token types, as BERT does.
 
     Raises:
-        ConfigError: the tokenizer has no token of an id that is special.
+        ConfigError: the id of a special token is not in the tokenizer.
         StorageError: a file cannot be written.
 
     Example:
@@ -51,7 +51,7 @@ def write_tokenizer(
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
     }
-    if not has_token_types:  # of which transformers makes some otherwise
+    if not has_token_types:  # transformers would add token types
         config["model_input_names"] = ["input_ids", "attention_mask"]
     eos = special.eos[0] if special.eos else end
     for role, token_id in (("bos", special.bos), ("eos", eos), ("pad", special.pad)):
@@ -59,14 +59,15 @@ def write_tokenizer(
             continue
         if token_id >= tokenizer.vocab_size:
             raise ConfigError(
-                f"the {role} token of the special tokens is {token_id}, which the tokenizer with "
-                f"its {tokenizer.vocab_size} tokens lacks; save the tokenizer that they are of"
+                f"the id of the {role} token must be below the tokenizer's "
+                f"{tokenizer.vocab_size} tokens, got {token_id}; pass the tokenizer and the "
+                "special tokens of the same model"
             )
         config[f"{role}_token"] = tokenizer.token_name(token_id)
     if tokenizer.mask is not None:
         config["mask_token"] = tokenizer.token_name(tokenizer.mask)
     if chat_template is not None:
-        # What the template calls its tokens; the tokenizer has the same.
+        # The template's names of these tokens, which are the tokenizer's, too.
         config |= chat_template.names
         config["chat_template"] = chat_template.template
     write_whole(folder / "tokenizer.json", json.dumps(state, ensure_ascii=False, indent=2))

@@ -1,4 +1,4 @@
-"""JSON of strangers: one object, read strictly, and its values in error messages."""
+"""Strict reading of untrusted JSON, and its values in error messages."""
 
 import functools
 import json
@@ -8,30 +8,27 @@ from typing import Any, NoReturn
 
 __all__ = ["parse_object", "shown"]
 
-_MAX_DIGITS = 20  # of an integer, with its sign: as many as 64 bits need
+_MAX_DIGITS = 20  # of a 64-bit integer with its sign
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 _REPR = reprlib.Repr()
 _REPR.maxstring = 80
 _REPR.maxlevel = 2
-_MAX_SHOWN = 160  # characters, as of a text of escapes
+_MAX_SHOWN = 160  # characters; escapes lengthen a string
 
 
 def parse_object(data: bytes, *, max_digits: int = _MAX_DIGITS) -> dict[str, Any]:
-    r"""Reads JSON that is one object in UTF-8.
+    r"""Reads a JSON object in UTF-8.
 
-    `json.loads` takes more than the format has: of equal keys the last, NaN and Infinity, halves of
-    surrogate pairs, and integers of thousands of digits, which cost quadratic time.
+    Unlike `json.loads`, refuses duplicate keys, NaN, Infinity, lone surrogates, and integers with
+    thousands of digits, which take quadratic time.
 
     Args:
         data: the text; spaces may follow the object.
-        max_digits: of an integer, with its sign.
-
-    Returns:
-        The object.
+        max_digits: maximum length of an integer, with its sign.
 
     Raises:
-        ValueError: why it is refused, in one line.
+        ValueError: the text is refused; the message is one line.
 
     Example:
         >>> parse_object(b'{"a": [1, null]}  ')
@@ -39,7 +36,7 @@ def parse_object(data: bytes, *, max_digits: int = _MAX_DIGITS) -> dict[str, Any
         >>> parse_object(b'{"a": 1, "a": 2}')
         Traceback (most recent call last):
         ...
-        ValueError: the key 'a' is there twice
+        ValueError: the key 'a' occurs twice
     """
     text = data.decode()
     if not text.startswith("{"):
@@ -52,15 +49,15 @@ def parse_object(data: bytes, *, max_digits: int = _MAX_DIGITS) -> dict[str, Any
             parse_int=functools.partial(_small_integer, max_digits=max_digits),
         )
         if _SURROGATE.search(data):
-            # Raises for half a pair, which no file or terminal could be given later.
+            # Raises for a lone surrogate, which no file or terminal accepts.
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
     return value
 
 
 def shown(value: object) -> str:
-    """A value of a stranger, for an error message: on one line, and cut where it is long.
+    """An untrusted value for an error message: on one line, and shortened if it is long.
 
     Example:
         >>> shown("a" * 1000)
@@ -76,7 +73,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise ValueError(f"the key {shown(key)} is there twice")
+                raise ValueError(f"the key {shown(key)} occurs twice")
             seen.add(key)
     return values
 

@@ -19,17 +19,16 @@ __all__ = ["TensorFiles"]
 
 
 class TensorFiles:
-    """Tensors of safetensors files, which are checked now, and read when they are asked for.
+    """Tensors of safetensors files; headers are checked on opening, data is read on request.
 
-    The files may be replaced while they are open, but not be cut or written into: a process that
-    reads where a mapped file has ended is killed. On a CPU, JAX uses the mapped bytes as they lie
-    where it can, rather than a copy.
+    Open files may be replaced, but not truncated or overwritten: reading past the end of a mapped
+    file kills the process. On a CPU, JAX uses the mapped bytes without a copy if it can.
 
     Args:
-        paths: of the files; links are followed.
+        paths: paths of the files; links are followed.
 
     Raises:
-        CheckpointError: a file cannot be read or is damaged, or two have a tensor of one name.
+        CheckpointError: a file cannot be read or is damaged, or two files have the same tensor.
 
     Example:
         >>> import tempfile
@@ -64,47 +63,41 @@ class TensorFiles:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the tensors: file by file, and in a file in the order of their data."""
+        """Names of the tensors, file by file, in the order of their data."""
         return tuple(self._places)
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the headers of all files say alike, such as {"format": "pt"}."""
+        """Metadata that all files share, such as {"format": "pt"}."""
         return dict(self._metadata)
 
     def __contains__(self, name: object) -> bool:
         return name in self._places
 
     def path(self, name: str) -> pathlib.Path:
-        """Path of the file that a tensor is in; CheckpointError where there is no such tensor."""
+        """Path of a tensor's file; CheckpointError if there is no such tensor."""
         return self._place(name)[0]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor; CheckpointError where there is no such tensor."""
+        """Shape of a tensor; CheckpointError if there is no such tensor."""
         return self._place(name)[1].shape
 
     def dtype(self, name: str) -> np.dtype[Any]:
-        """Dtype of a tensor; CheckpointError where there is no such tensor."""
+        """Dtype of a tensor; CheckpointError if there is no such tensor."""
         return self._place(name)[1].dtype
 
     def read(self, name: str) -> np.ndarray:
-        """A tensor, as a read-only view of the file: what is not looked at is never loaded.
+        """A tensor as a read-only view of its file, which loads only the pages that are used.
 
-        A file whose header was not padded gives views that are not aligned, which NumPy and JAX
-        handle.
-
-        Args:
-            name: of the tensor.
-
-        Returns:
-            An array of its shape and dtype. Its file stays mapped as long as it is there.
+        The file stays mapped as long as the array exists. If its header was not padded, the view
+        is not aligned; NumPy and JAX support that.
 
         Raises:
-            CheckpointError: there is no such tensor, or it has truth values other than 0 and 1.
+            CheckpointError: there is no such tensor, or a boolean is neither 0 nor 1.
         """
         path, entry, data = self._place(name)
         array: np.ndarray = np.ndarray(entry.shape, entry.dtype, data, entry.begin)
-        # Other bytes would be true in one operation, and false in the next.
+        # Operations disagree on whether other bytes are true.
         if entry.dtype == np.bool_ and (array.view(np.uint8) > 1).any():
             raise CheckpointError(
                 f"{path} is damaged: tensor {shown(name)} of BOOL must have bytes 0 and 1 only; "
@@ -113,10 +106,7 @@ class TensorFiles:
         return array
 
     def release(self, name: str) -> None:
-        """Gives back the memory that a tensor took when it was read; it can be read again.
-
-        A mapped page that was read counts as memory of the process until then.
-        """
+        """Frees the mapped pages of a tensor, which count as process memory; they can be reread."""
         _, entry, data = self._place(name)
         page = mmap.PAGESIZE
         start, stop = -(-entry.begin // page) * page, entry.end // page * page
@@ -127,22 +117,20 @@ class TensorFiles:
         if name not in self._places:
             files = {str(path) for path, _, _ in self._places.values()}
             raise CheckpointError(
-                f"{some(sorted(files))} must have tensor {shown(name)}, and does not"
+                f"{some(sorted(files))} must have tensor {shown(name)}, but does not"
                 f"{suggestion(name, self._places)}"
             )
         return self._places[name]
 
 
 def _map(path: pathlib.Path) -> tuple[Header, mmap.mmap]:
-    """Header and bytes of a file: what is mapped is what was checked, even if the path changes."""
+    """Header and bytes of a file, from one open file: the path may change meanwhile."""
     try:
         with open_regular(path) as file:
             header = read_header(path, file)
             return header, mmap.mmap(file.fileno(), header.size, access=mmap.ACCESS_READ)
     except CheckpointError:
         raise
-    except (OSError, ValueError) as error:  # ValueError: it has become shorter
+    except (OSError, ValueError) as error:  # ValueError: it became shorter
         reason = getattr(error, "strerror", None) or error
-        raise CheckpointError(
-            f"{path} cannot be read: {reason}; mend that, and try again"
-        ) from None
+        raise CheckpointError(f"{path} cannot be read: {reason}; fix that, and try again") from None

@@ -1,4 +1,4 @@
-"""Parameters of a model from the tensors of a checkpoint, and the other way."""
+"""Conversion between the tensors of a checkpoint and the parameters of a model."""
 
 import concurrent.futures
 import dataclasses
@@ -27,14 +27,14 @@ _MAX_THREADS = min(os.cpu_count() or 1, 8)
 
 
 class _Slot(NamedTuple):
-    """One tensor of a checkpoint, and the part of the parameters that it holds.
+    """A tensor of a checkpoint, and the part of the parameters that it stores.
 
     Args:
-        name: of the tensor.
-        layout: of the tensor.
+        name: name of the tensor.
+        layout: layout of the tensor.
         leaves: paths of the parameters.
-        at: index of the layer, and of the expert, in them.
-        shapes: of the parts.
+        at: index of the layer, and of the expert, in the parameters.
+        shapes: shapes of the parts.
     """
 
     name: str
@@ -51,7 +51,7 @@ class _Slot(NamedTuple):
 def read_params(
     family: Family, config: ModelConfig, shapes: Any, tensors: TensorFiles, shardings: Any = None
 ) -> Any:
-    """Reads parameters of these shapes one by one, after names and shapes of all tensors."""
+    """Checks names and shapes of all tensors, then reads the parameters one by one."""
     leaves: dict[str, Any] = traverse_util.flatten_dict(shapes, sep="/")
     places = {} if shardings is None else traverse_util.flatten_dict(shardings, sep="/")
     groups = _groups(family, config, leaves)
@@ -71,7 +71,7 @@ def read_params(
                 arrays[leaf].fill(slot.at, part)
             tensors.release(name)
 
-        # NumPy lets other threads run while it copies.
+        # NumPy releases the GIL while it copies.
         with concurrent.futures.ThreadPoolExecutor(_MAX_THREADS) as pool:
             list(pool.map(read, group))
         for leaf in list(arrays):
@@ -82,7 +82,7 @@ def read_params(
 def tensors_of_params(
     family: Family, config: ModelConfig, params: Any, dtype: Any
 ) -> dict[str, LazyTensor]:
-    """Tensors of a checkpoint by name, each made of the parameters when it is written."""
+    """Tensors of a checkpoint by name, each computed from the parameters when it is written."""
     leaves: dict[str, Any] = traverse_util.flatten_dict(params, sep="/")
 
     def make(slot: _Slot) -> LazyTensor:
@@ -97,7 +97,7 @@ def tensors_of_params(
 
 
 def _groups(family: Family, config: ModelConfig, leaves: Mapping[str, Any]) -> list[list[_Slot]]:
-    """Tensors of a model, those together that fill the same parameters."""
+    """Tensors of a model, grouped by the parameters that they fill."""
     groups: dict[tuple[str, ...], list[_Slot]] = {}
     found: set[str] = set()
     for name, layout in family.layouts:
@@ -106,8 +106,8 @@ def _groups(family: Family, config: ModelConfig, leaves: Mapping[str, Any]) -> l
             found.update(slot.leaves)
     if unknown := leaves.keys() - found:
         raise CheckpointError(
-            f"{family.model_type} has no tensors for parameters {_listed(unknown)}; choose the "
-            "model_type of another family"
+            f"{family.model_type} has no tensors for the parameters {_listed(unknown)}; choose "
+            "another model_type"
         )
     return list(groups.values())
 
@@ -115,7 +115,7 @@ def _groups(family: Family, config: ModelConfig, leaves: Mapping[str, Any]) -> l
 def _slots(
     name: str, layout: Layout, config: ModelConfig, leaves: Mapping[str, Any]
 ) -> Iterator[_Slot]:
-    """Tensors that a line of a family's table stands for."""
+    """Tensors of one entry of a family's table."""
     if layout.residual not in (None, config.residual):
         return
     if "{layer}" not in name:
@@ -132,7 +132,7 @@ def _slots(
         if not _are_there(name, placed, leaves):
             continue
         full, paths = name.replace("{layer}", str(layer)), placed.leaves
-        if "{stack}" not in layout.leaves[0]:  # of a layer alone, as biases that it does not share
+        if "{stack}" not in layout.leaves[0]:  # not stacked, such as biases per layer
             yield _Slot(full, layout, paths, (), tuple(leaves[path].shape for path in paths))
             continue
         of_layer = [leaves[path].shape[1:] for path in paths]
@@ -167,20 +167,20 @@ def _are_there(name: str, layout: Layout, leaves: Mapping[str, Any]) -> bool:
     if missing and len(missing) < len(layout.leaves):
         raise CheckpointError(
             f"tensor {name} holds {_listed(layout.leaves)}, got a model without {_listed(missing)};"
-            " choose the model_type of another family"
+            " choose another model_type"
         )
     return not missing
 
 
 class _Names:
-    """Names of the tensors of a checkpoint, by those of the tables."""
+    """Names in a checkpoint, by the names in the tables."""
 
     def __init__(self, family: Family, tensors: TensorFiles) -> None:
         self._found = frozenset(tensors.names)
-        # A file of the base model is without the prefix that models with a head have.
+        # Files of a base model may lack the prefix.
         whole = any(name.startswith(family.prefix) for name in self._found)
         self._prefix = "" if whole else family.prefix
-        # Of a table that is stored once, the one name that it has may be that of a copy.
+        # A tied table that is stored once may have the name of a copy.
         self._copies = {
             name: copy
             for copy, name in family.copies.items()
@@ -195,7 +195,7 @@ class _Names:
 
 
 def _check(family: Family, slots: list[_Slot], tensors: TensorFiles, names: _Names) -> None:
-    """Checks names, shapes and dtypes of all tensors, and that copies are copies."""
+    """Checks names, shapes and dtypes of all tensors, and that copies are equal."""
     expected = {names(slot.name): slot.shape for slot in slots}
     found, problems = set(tensors.names), []
     patterns = [re.escape(names(name)).replace(r"\{layer\}", r"\d+") for name in family.ignored]
@@ -210,7 +210,7 @@ def _check(family: Family, slots: list[_Slot], tensors: TensorFiles, names: _Nam
     if surplus:
         problems.append(f"it has {_listed(surplus)}, which this model does not have")
     wrong = [
-        f"{name} is {tensors.shape(name)} rather than {shape}"
+        f"{name} is {tensors.shape(name)} instead of {shape}"
         for name, shape in expected.items()
         if name in found and tensors.shape(name) != shape
     ]
@@ -222,11 +222,11 @@ def _check(family: Family, slots: list[_Slot], tensors: TensorFiles, names: _Nam
     for copy in sorted((copies.keys() & found) - expected.keys()):
         name = copies[copy]
         if name not in found or not np.array_equal(tensors.read(copy), tensors.read(name)):
-            problems.append(f"{copy} is not {name}, to which config.json ties it")
+            problems.append(f"{copy} differs from {name}, to which config.json ties it")
     if problems:
         raise CheckpointError(
-            f"the weights are not those of the {family.model_type} model of config.json: "
-            f"{'; '.join(problems)}; take both from the same place"
+            f"the weights do not match the {family.model_type} model of config.json: "
+            f"{'; '.join(problems)}; use files from the same source"
         )
 
 

@@ -62,18 +62,16 @@ def test_all_that_is_wrong_with_the_tensors_is_listed(gpt2, tmp_path):
     with pytest.raises(CheckpointError) as error:
         load_huggingface(tmp_path)
     message = str(error.value)
-    assert message.startswith(
-        "the weights are not those of the gpt2 model of config.json: it lacks "
-    )
+    assert message.startswith("the weights do not match the gpt2 model of config.json: it lacks ")
     for words in (
         "lacks transformer.h.1.attn.c_attn.bias; did you mean 'transformer.h.1.attn.c_att.bias'?, "
         "transformer.ln_f.bias",
         "it has score.weight, transformer.h.1.attn.c_att.bias, which this model does not have",
-        "transformer.wpe.weight is (82, 36) rather than (83, 36)",
+        "transformer.wpe.weight is (82, 36) instead of (83, 36)",
         "transformer.ln_f.weight must be floating",
     ):
         assert words in message
-    assert message.endswith("; take both from the same place")
+    assert message.endswith("; use files from the same source")
 
 
 def test_tensors_are_checked_before_any_is_read(gpt2, tmp_path, monkeypatch):
@@ -92,7 +90,7 @@ def test_copy_of_a_tied_table_must_be_one(gpt2, tmp_path):
     assert load_huggingface(tmp_path / "equal").config.tied_embeddings
     arrays["lm_head.weight"][0, 0] += 1
     write(tmp_path / "other", gpt2, arrays)
-    words = "lm_head.weight is not transformer.wte.weight, to which config.json ties it"
+    words = "lm_head.weight differs from transformer.wte.weight, to which config.json ties it"
     with pytest.raises(CheckpointError, match=re.escape(words)):
         load_huggingface(tmp_path / "other")
 
@@ -178,7 +176,7 @@ def test_family_is_found_where_none_is_named(loaded, tmp_path):
 def test_folder_that_has_weights_is_left_alone(loaded, tmp_path):
     save_huggingface(tmp_path, loaded.config, loaded.params)
     before = open_tensors(tmp_path).names
-    with pytest.raises(StorageError, match="must not have weights yet, got model.safetensors;"):
+    with pytest.raises(StorageError, match="must not contain weights, got model.safetensors;"):
         save_huggingface(tmp_path, loaded.config, loaded.params)
     assert open_tensors(tmp_path).names == before
 
@@ -265,7 +263,8 @@ def test_kind_that_no_family_has_is_not_written(tmp_path):
     config = dataclasses.replace(SMALL, architecture="encoder")
     params = jax.eval_shape(Encoder(config).init, jax.random.key(0), jnp.zeros((1, 2), int))
     with pytest.raises(
-        ConfigError, match="a model of kind 'pooled' is one of bert, .*, got model_type='llama'"
+        ConfigError,
+        match="model_type must be one of bert, .* for a model of kind 'pooled', got 'llama'",
     ):
         save_huggingface(tmp_path / "new", config, params["params"], model_type="llama")
 
@@ -326,5 +325,5 @@ def test_parameters_that_are_cut_off_behind_their_config_can_be_saved_again(
     assert load_params(path)[0] == loaded.config
     path.unlink()
     (tmp_path / "model.toml").write_text("# of somebody else")
-    with pytest.raises(StorageError, match="model.toml is there already"):
+    with pytest.raises(StorageError, match="model.toml exists already"):
         save_params(path, loaded.config, loaded.params)

@@ -63,8 +63,8 @@ def test_some_names_all_of_few():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda path: None, "got nothing there; download one into it, as by: hf download"),
-        (lambda path: path.write_text(""), "got a file; give the folder it is in"),
+        (lambda path: None, "but does not exist; check the path, or download a model: hf"),
+        (lambda path: path.write_text(""), "got a file; pass the folder that contains it"),
         (lambda path: path.symlink_to(path), "cannot be read: Too many levels of symbolic links"),
         (lambda path: path.mkdir(), "got no weights; download the model into it"),
     ],

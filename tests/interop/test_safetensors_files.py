@@ -123,7 +123,7 @@ def test_one_tensor_at_a_time_is_in_memory(tmp_path):
 def test_tensor_other_than_announced_is_refused_and_leaves_nothing(tmp_path, array):
     tensors = lazy({"a": np.ones(2, np.float32)})
     tensors["b"] = LazyTensor((2,), np.float32, lambda: array)
-    message = r"'b' must have shape \(2,\) and dtype float32, as was said of it, got \("
+    message = r"'b' must have the shape \(2,\) and dtype float32 of its `LazyTensor`, got \("
     with pytest.raises(ShapeError, match=message):
         write_tensors(tmp_path, tensors, max_shard_bytes=8)
     assert list(tmp_path.iterdir()) == []
@@ -149,7 +149,7 @@ def test_full_disk_leaves_nothing_of_the_shards_before(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["model.safetensors", INDEX, FIRST])
 def test_weights_that_are_there_are_never_replaced(tmp_path, name):
     (tmp_path / name).write_text("theirs")
-    with pytest.raises(StorageError, match=f"must not have weights yet, got {name}; remove them"):
+    with pytest.raises(StorageError, match=f"must not contain weights, got {name}; remove them"):
         write_tensors(tmp_path, lazy(ARRAYS))
     assert (tmp_path / name).read_text() == "theirs"
 
@@ -216,7 +216,7 @@ def test_other_files_of_a_folder_are_no_matter(sharded):
 @pytest.mark.parametrize(
     ("weight_map", "message"),
     [
-        ({"d": SECOND}, f"{SECOND} must have tensor 'd', and no file has it; download all"),
+        ({"d": SECOND}, f"{SECOND} must have tensor 'd', but no file has it; download all"),
         ({"a": SECOND}, f"{SECOND} must have tensor 'a'; {FIRST} has it; download all"),
         (
             {"d": "x.safetensors"},
@@ -260,7 +260,7 @@ def test_index_names_plain_files_of_the_same_folder_only(sharded, name):
         (place / "model.safetensors").write_bytes(craft({"a": entry()}, bytes(8)))
     change_index(sharded, a=name)
     with pytest.raises(
-        CheckpointError, match="weight_map must name .safetensors files of the same"
+        CheckpointError, match="weight_map must name .safetensors files in the same"
     ):
         open_tensors(sharded)
 
@@ -271,12 +271,12 @@ def test_index_names_plain_files_of_the_same_folder_only(sharded, name):
         ("", "is damaged: it must begin with"),
         (
             '{"weight_map": {"a": "b", "a": "b"}}',
-            "is damaged: the key 'a' is there twice; download",
+            "is damaged: the key 'a' occurs twice; download",
         ),
-        ("{}", "weight_map must be names of files, got None"),
-        ('{"weight_map": {}}', "weight_map must be names of files, got {}"),
-        ('{"weight_map": ["a.safetensors"]}', "weight_map must be names of files, got ["),
-        ('{"weight_map": ' + "[" * 99999, "nested too deep"),
+        ("{}", "weight_map must contain file names, got None"),
+        ('{"weight_map": {}}', "weight_map must contain file names, got {}"),
+        ('{"weight_map": ["a.safetensors"]}', "weight_map must contain file names, got ["),
+        ('{"weight_map": ' + "[" * 99999, "nested too deeply"),
         (" " * 101, "is damaged: it must have at most 100 bytes"),
     ],
 )

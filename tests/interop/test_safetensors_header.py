@@ -126,7 +126,7 @@ def test_changed_headers_are_refused_or_consistent(tmp_path):
 
 def test_pointer_of_git_lfs_is_named_as_one(tmp_path):
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 12\n"
-    with pytest.raises(CheckpointError, match="stands for a file of Git LFS; .* git lfs pull$"):
+    with pytest.raises(CheckpointError, match="is a Git LFS pointer, .*; run git lfs pull$"):
         read_header(write(tmp_path, pointer))
 
 
@@ -147,11 +147,11 @@ def test_what_is_no_file_is_refused(tmp_path, make, message):
 @pytest.mark.parametrize(
     ("tensors", "metadata", "error", "message"),
     [
-        ({"": (np.int8, ())}, None, CheckpointError, "a text that is not empty or '__metadata__'"),
+        ({"": (np.int8, ())}, None, CheckpointError, "a string, neither empty nor '__metadata__'"),
         ({"__metadata__": (np.int8, ())}, None, CheckpointError, "'__metadata__', got '__meta"),
-        ({1: (np.int8, ())}, None, CheckpointError, "got 1; give it another"),
+        ({1: (np.int8, ())}, None, CheckpointError, "got 1; rename it"),
         ({"\ud800": (np.int8, ())}, None, CheckpointError, "must be UTF-8"),
-        ({}, {"a": 1}, CheckpointError, "metadata must be texts by name, got {'a': 1}"),
+        ({}, {"a": 1}, CheckpointError, "metadata must map names to texts, got {'a': 1}"),
         ({}, {"a": "\ud800"}, CheckpointError, "must be UTF-8"),
         ({"a": (object, ())}, None, ShapeError, "tensor 'a' must be one of bool, .*, got object"),
         ({"a": ("<U3", ())}, None, ShapeError, "got <U3; convert it"),
@@ -165,6 +165,6 @@ def test_header_that_could_not_be_read_is_not_made(tensors, metadata, error, mes
 
 def test_header_longer_than_readers_take_is_not_made(monkeypatch):
     monkeypatch.setattr("jaxformer.interop.safetensors_header._MAX_HEADER", 50)
-    message = "at most 50 bytes, got 64 for 1 tensors; write them to several files"
+    message = "at most 50 bytes, got 64 for 1 tensors; write several files"
     with pytest.raises(CheckpointError, match=re.escape(message)):
         make_header({"ab": (np.float32, (2, 3))})

@@ -8,8 +8,8 @@ from jaxformer.interop.strict_json import parse_object, shown
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"a": 1, "b": 2, "a": 1}', "the key 'a' is there twice"),
-        ('{"x": [{"y": {"a": 1, "\\u0061": 1}}]}', "the key 'a' is there twice"),
+        ('{"a": 1, "b": 2, "a": 1}', "the key 'a' occurs twice"),
+        ('{"x": [{"y": {"a": 1, "\\u0061": 1}}]}', "the key 'a' occurs twice"),
         ('{"a": NaN}', "finite numbers only, got NaN"),
         ('{"a": [-Infinity]}', "finite numbers only, got -Infinity"),
         (f'{{"a": {"1" * 21}}}', "64 bits at most, got one of 21 digits"),
@@ -17,8 +17,8 @@ from jaxformer.interop.strict_json import parse_object, shown
         ('{"a": "\\ud800"}', "surrogates not allowed"),
         ('{"a": ["\\uDFff"]}', "surrogates not allowed"),
         ('{"\\udc00": 1}', "surrogates not allowed"),
-        ('{"a": ' * 100_000, "it is nested too deep"),
-        ('{"a": ' + "[" * 100_000, "it is nested too deep"),
+        ('{"a": ' * 100_000, "it is nested too deeply"),
+        ('{"a": ' + "[" * 100_000, "it is nested too deeply"),
         ("[]", "must begin with '{', got '['"),
         (" {}", "must begin with '{', got ' '"),
         ("\ufeff{}", "must begin with '{', got '\\ufeff'"),

@@ -99,7 +99,7 @@ def test_tensor_in_two_files_is_refused(tmp_path):
 
 def test_tensor_that_is_not_there_is_named_with_the_nearest(path):
     tensors = TensorFiles([path])
-    message = re.escape(f"{path} must have tensor 'float31', and does not; did you mean 'float3")
+    message = re.escape(f"{path} must have tensor 'float31', but does not; did you mean 'float3")
     for method in (tensors.read, tensors.shape, tensors.dtype, tensors.path):
         with pytest.raises(CheckpointError, match=message):
             method("float31")
