@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.interop import HuggingFaceChatTemplate, load_chat_template
-from jaxformer.runs.answering import AnsweringTask
+from jaxformer.runs.causal import AnsweringTask
 from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.language_model import LanguageModelTask
 from jaxformer.runs.pretrained_tokens import is_pretrained
