@@ -93,10 +93,7 @@ class TokenShards:
     ) -> None:
         """Writes a shard, completely or not at all: the record comes last.
 
-        Args:
-            index: index of the shard.
-            record: its record.
-            arrays: for each side, the tokens and the starts of documents.
+        `arrays` has the tokens and the starts of documents of each side.
 
         Raises:
             StorageError: a file cannot be written.
@@ -141,10 +138,7 @@ class TokenShards:
 def write_shard_record(folder: pathlib.Path, index: int, values: dict[str, Any]) -> None:
     """Writes the record of a shard, which makes the shard complete.
 
-    Args:
-        folder: folder of the shards. Its name, a hash of the content, is stored in the record.
-        index: index of the shard.
-        values: JSON values.
+    The name of the folder, a hash of the content, is stored in the record.
 
     Raises:
         StorageError: it cannot be written.
