@@ -33,10 +33,6 @@ LAUNCH_HELP = (
 def several_hosts(launch: dict[str, Any], folder: pathlib.Path) -> Iterator[bool]:
     """Context for work that all processes of a job do and end together; works without a job, too.
 
-    Args:
-        launch: arguments of `Launch`.
-        folder: run folder, named in messages about what is saved.
-
     Yields:
         Whether this is the process that prints.
 

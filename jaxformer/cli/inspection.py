@@ -30,11 +30,7 @@ _ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
 
 
 def inspect(words: Sequence[str]) -> None:
-    """Prints the data that a model will be trained on, or the state of a run.
-
-    Args:
-        words: config, flags of this command, and flags of the config; or only a run folder.
-    """
+    """Prints the data that a model will be trained on, or the state of a run."""
     command, overrides = parse(
         Inspect, args=list(words), prog="jaxformer inspect", return_unknown_args=True
     )

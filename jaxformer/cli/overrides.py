@@ -42,13 +42,7 @@ _OF_OWN_DATA = ("data.source", "data.mixture", "data.validation_paths", "samples
 def config_path(kind: type, words: Sequence[str], *, prog: str) -> tuple[str, list[str]]:
     """Splits the words of a command without flags of its own into config and flags.
 
-    Args:
-        kind: the command.
-        words: the config, then its flags; may include `--help`.
-        prog: name of the command, for the help.
-
-    Returns:
-        The config, and the flags.
+    If a flag such as `--help` comes first, the words are parsed as the command `kind`.
     """
     if not words[0].startswith("-"):
         return words[0], list(words[1:])
@@ -57,10 +51,6 @@ def config_path(kind: type, words: Sequence[str], *, prog: str) -> tuple[str, li
 
 def load_with_start(path: str, words: Sequence[str]) -> ExperimentConfig:
     """Reads a config; what it leaves out is taken from the run or folder that it starts from.
-
-    Args:
-        path: path of the config.
-        words: flags and values of the command line; may include `--init-from` and `--out`.
 
     Raises:
         ConfigError: as in `load_config`.
@@ -164,13 +154,7 @@ def override_config(
 def implied_settings(
     before: ExperimentConfig, after: ExperimentConfig, words: Sequence[str]
 ) -> list[str]:
-    """Lines that name the settings that `override_config` changed because of `--data.paths`.
-
-    Args:
-        before: the config.
-        after: the result of `override_config`.
-        words: flags and values of the command line.
-    """
+    """Lines that name the settings that `override_config` changed because of `--data.paths`."""
     given = _given_keys(words)
     return [
         f"{key} = {toml_value(new)}, not {toml_value(old)}, because data.paths is given"

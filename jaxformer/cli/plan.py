@@ -25,11 +25,7 @@ _TOO_SMALL = (
 
 
 def plan(words: Sequence[str]) -> None:
-    """Prints a plan of the config's training; exit status 1 if it does not fit.
-
-    Args:
-        words: config, flags of this command, and flags of the config.
-    """
+    """Prints a plan of the config's training; exit status 1 if it does not fit."""
     command, overrides = parse(
         PlanCommand, args=list(words), prog="jaxformer plan", return_unknown_args=True
     )

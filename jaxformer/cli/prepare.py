@@ -10,11 +10,7 @@ __all__ = ["prepare"]
 
 
 def prepare(words: Sequence[str]) -> None:
-    """Prepares the data of a config with its overrides, and reports the result.
-
-    Args:
-        words: config, and its flags.
-    """
+    """Prepares the data of a config with its overrides, and reports the result."""
     path, overrides = config_path(Prepare, words, prog="jaxformer prepare")
     loaded = load_with_start(path, overrides)
     config = override_config(loaded, overrides, prog=f"jaxformer prepare {path}")

@@ -28,12 +28,7 @@ class Kinds(NamedTuple):
     optional: bool
 
     def choose(self, where: str, kind: str, *, otherwise: str = "be left out") -> type:
-        """Config class of a kind.
-
-        Args:
-            where: key that the kind was given for, for messages.
-            kind: value of the discriminator.
-            otherwise: how to leave an optional field unset, for messages.
+        """Config class of a kind; `where` and `otherwise` are words for the message.
 
         Raises:
             ConfigError: there is no such kind.

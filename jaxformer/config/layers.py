@@ -60,11 +60,7 @@ def check_layers(
 ) -> None:
     """Checks the first layers and the pattern of a model.
 
-    Args:
-        first: first_layers of the model.
-        pattern: layers of the model.
-        depths: number of layers of each stack, by its key in `ModelConfig`.
-        norm_position: norm_position of the model.
+    `depths` has the number of layers of each stack, by its key in `ModelConfig`.
 
     Raises:
         ConfigError: an entry is not a `LayerConfig`, there are too many, or two of them disagree.

@@ -73,11 +73,7 @@ class CompiledStep(NamedTuple):
 
 
 def topology_devices(accelerator: Accelerator, topology: str) -> Sequence[jax.Device]:
-    """Devices of a TPU slice, for the compiler; they need not be present.
-
-    Args:
-        accelerator: a TPU.
-        topology: number of chips in each direction, such as "4x4".
+    """Devices of a TPU slice, such as "4x4" chips, for the compiler; they need not be present.
 
     Raises:
         ConfigError: the compiler is not installed, or there is no such slice.
@@ -106,10 +102,6 @@ def topology_devices(accelerator: Accelerator, topology: str) -> Sequence[jax.De
 
 def compile_step(task: Task, devices: Sequence[jax.Device]) -> CompiledStep:
     """Compiles the training step of a task for devices that need not be present.
-
-    Args:
-        task: a planned task.
-        devices: devices from `topology_devices`.
 
     Raises:
         ConfigError: the batch or the mesh does not divide over the devices.

@@ -20,9 +20,6 @@ def planned_task(config: ExperimentConfig) -> Task:
     The vocabulary is the config's, or the largest that the tokenizer can have. Chunked attention
     stands in for the GPU kernel, which keeps as little memory, but needs a GPU to be traced.
 
-    Args:
-        config: the experiment.
-
     Raises:
         ConfigError: a size of the model depends on the data.
     """
@@ -65,10 +62,6 @@ def _only_data_says(what: str, flag: str) -> ConfigError:
 
 def batch_rows(config: ExperimentConfig, num_shards: int) -> int:
     """Rows of a batch over all devices; for rows of unequal length, of a batch of the longest.
-
-    Args:
-        config: the experiment.
-        num_shards: number of parts that the rows are split into.
 
     Raises:
         ConfigError: the rows cannot be divided into parts and micro-batches, or are too few.

@@ -93,10 +93,6 @@ def seconds_of(collectives: Iterable[Collective], accelerator: Accelerator) -> f
 
     A group on several hosts is as fast as the network adapters of its devices on one host together,
     and at most as fast as the links within a host.
-
-    Args:
-        collectives: collectives of a step.
-        accelerator: the accelerator, for the speed of its links.
     """
     seconds = []
     for one in collectives:

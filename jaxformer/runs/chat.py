@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.interop import HuggingFaceChatTemplate, load_chat_template
-from jaxformer.runs.answering import AnsweringTask
+from jaxformer.runs.causal import AnsweringTask
 from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.language_model import LanguageModelTask
 from jaxformer.runs.pretrained_tokens import is_pretrained
@@ -22,9 +22,7 @@ _FILE = "chat_template.json"
 def with_chat_template(kind: type[Task], folder: pathlib.Path | None) -> type[Task]:
     """Task class that also keeps the chat template of a folder, if there is one.
 
-    Args:
-        kind: class of the task; returned unchanged unless it is `LanguageModelTask`.
-        folder: run folder or Hugging Face folder; None for a run that starts from scratch.
+    Classes other than `LanguageModelTask` are returned unchanged.
 
     Raises:
         CheckpointError: the template is damaged.

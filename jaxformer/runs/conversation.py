@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.runs.answering import AnsweringTask
+from jaxformer.runs.causal import AnsweringTask
 from jaxformer.runs.data_view import DataView, TextColumn
 from jaxformer.runs.one_length import evaluation_batches, training_batches
 from jaxformer.runs.prepare import cache_dir, evenly_chosen, train_tokenizer

@@ -89,11 +89,8 @@ def real_tokens(
 ) -> np.ndarray:
     """Mask of the positions of a batch that are tokens, not padding: bool `[B, T]`.
 
-    Args:
-        batch: batch with token ids `[B, T]`. Padding is found by its lengths; else by segment ids,
-            which are 0 there; else by labels, which are `IGNORE` there.
-        tokens: name of the token ids.
-        lengths: name of the lengths, integers `[B]`.
+    Padding is found by the lengths `[B]`; else by segment ids, which are 0 there; else by labels,
+    which are `IGNORE` there.
     """
     ids = batch[tokens]
     if lengths in batch:

@@ -18,16 +18,9 @@ __all__ = ["export_run"]
 def export_run(
     run: Run, folder: pathlib.Path, *, model_type: str | None = None, dtype: str | None = None
 ) -> str:
-    """Saves a run as a folder that transformers can load: model, tokenizer, and how it decodes.
+    """Saves a run as a folder that transformers can load; returns the model_type.
 
-    Args:
-        run: the run.
-        folder: to write to.
-        model_type: as in `save_huggingface`.
-        dtype: as in `save_huggingface`.
-
-    Returns:
-        The model_type.
+    The options are those of `save_huggingface`.
 
     Raises:
         ConfigError: no family computes what the model does.

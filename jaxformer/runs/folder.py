@@ -71,10 +71,6 @@ def require_free(folder: pathlib.Path, name: str = "out") -> None:
 
     Files of an interrupted start do not count.
 
-    Args:
-        folder: the path.
-        name: name of the path in messages.
-
     Raises:
         CheckpointError: the path is not free, or its parent folder cannot be made.
     """
@@ -199,11 +195,7 @@ def _runs_like(folder: pathlib.Path) -> str:
 def folder_damage(folder: pathlib.Path) -> str | None:
     """Compares the files of a run folder, except those that grow, with its manifest.
 
-    Args:
-        folder: a run folder; may have files that do not belong to a run.
-
-    Returns:
-        The first damage found, and what to do; None if all files are as they were written.
+    Returns the first damage, and what to do; None if all files are as they were written.
     """
     try:
         manifest = _read_manifest(folder)
@@ -265,13 +257,7 @@ def _read_manifest(folder: pathlib.Path) -> Manifest:
 def check_same_run(
     folder: pathlib.Path, config: ExperimentConfig, summary: DataSummary, trained: int
 ) -> None:
-    """Refuses to resume a run with another config or data.
-
-    Args:
-        folder: run folder.
-        config: the requested config, with model.vocab_size filled in.
-        summary: summary of the data that the config gives now.
-        trained: step to resume at.
+    """Refuses to resume a run, at the step `trained`, with another config or data.
 
     Raises:
         CheckpointError: they differ; the message says how.

@@ -32,11 +32,7 @@ def apply_model(
 ) -> Any:
     """Calls method(model, **inputs) with the parameters, compiled once per shape.
 
-    Args:
-        model: the Flax module.
-        method: a module-level function; a new function at each call would compile again.
-        params: the model's parameters.
-        **inputs: arrays.
+    `method` must be a module-level function: a new one at each call would compile again.
     """
     return nn.apply(method, model)({"params": params}, **inputs)
 
@@ -77,15 +73,9 @@ def hidden_states(
     model: nn.Module, method: Callable[..., jax.Array], params: Any, ids: Sequence[np.ndarray],
     max_len: int,
 ) -> list[np.ndarray]:  # fmt: skip
-    """Computes the hidden states of texts: float32 `[T, D]` for each.
+    """Computes the hidden states of texts, int `[T]` each: float32 `[T, D]` for each.
 
-    Args:
-        model: the Flax module.
-        method: function from (model, tokens, lengths) to hidden states `[B, T, D]`, for
-            `apply_model`.
-        params: the model's parameters.
-        ids: int `[T]` for each text.
-        max_len: largest number of tokens that the model reads.
+    `apply_model` calls `method` with (model, tokens, lengths); it returns `[B, T, D]`.
     """
     rows = [{"tokens": one, "lengths": np.array(one.size, np.int32)} for one in ids]
     found = [np.zeros(0, np.float32)] * len(rows)
@@ -114,11 +104,8 @@ def label_log_likelihoods(
 ) -> list[float]:
     """Sums the log-probabilities of the labels of each row, in nats.
 
-    Args:
-        model: model with `hidden_states` and `logits`.
-        params: its parameters.
-        rows: the inputs of `hidden_states`, and "labels": int `[T]`, `text.IGNORE` = not counted.
-        max_len: largest number of tokens that the model reads.
+    A row has the inputs of the model's `hidden_states`, and "labels": int `[T]`, of which
+    `text.IGNORE` is not counted.
     """
     found = [0.0] * len(rows)
     for indices, batch in padded_batches(rows, max_len):
@@ -132,14 +119,9 @@ def self_attention_map(
     name: str, weights: jax.Array, tokenizer: text.Tokenizer, ids: np.ndarray,
     next_ids: np.ndarray | None = None,
 ) -> AttentionMap:  # fmt: skip
-    """Makes a self-attention map.
+    """Makes a self-attention map of weights, float `[L, 1, N, T, T]`, and token ids, int `[T]`.
 
-    Args:
-        name: name of the attention.
-        weights: float `[L, 1, N, T, T]`.
-        tokenizer: tokenizer of the ids.
-        ids: int `[T]`.
-        next_ids: int `[T]`, for a decoder: the token after each.
+    A decoder's map also has the token after each, `next_ids`.
     """
     tokens = tokenizer.token_texts(ids)
     next_tokens = None if next_ids is None else tokenizer.token_texts(next_ids)

@@ -21,12 +21,7 @@ def write_json(path: pathlib.Path, value: Any) -> None:
 
 
 def read_json(path: pathlib.Path, make: Callable[[Any], T]) -> T:
-    """Reads JSON of a run folder.
-
-    Args:
-        path: path of the file.
-        make: converts the JSON value to the result. An error that it raises for a wrong value means
-            that the file is damaged.
+    """Reads JSON of a run folder, and converts it with `make`, whose errors mean a damaged file.
 
     Raises:
         CheckpointError: the file is missing or damaged.

@@ -68,10 +68,6 @@ def require_training_memory(task: Task, runner: Runner) -> None:
     The training state is counted exactly. For a batch, this counts only tokens, labels and the
     inputs of the layers, which every backward pass needs. So a run may still turn out to be too
     large.
-
-    Args:
-        task: task before the first step.
-        runner: runner that would train it.
     """
     config = task.config
     state, (trained, frozen) = state_shapes(task), split_shapes(task)

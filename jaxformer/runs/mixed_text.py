@@ -61,11 +61,6 @@ def read_mixture(
 ) -> Split:
     """Reads the sources of a mixture.
 
-    Args:
-        config: data config with a mixture.
-        read: reads the files of a config without a mixture, and splits them.
-        characters: whether the sample must contain every character.
-
     Returns:
         A split of two `MixedText`s. In the sample for the tokenizer, each source has its weight's
         share of 32 MiB, or all of its text if that is less.
@@ -176,14 +171,7 @@ def shared_documents(train: MixedText, validation: MixedText) -> Iterator[str]:
 def mixture_report(
     mixture: text.Mixture, streams: Mapping[str, text.TokenStream], *, steps: int, batch_size: int
 ) -> Iterator[str]:
-    """A report line for each source: its share, its size, and its epochs in a run.
-
-    Args:
-        mixture: the sources, cut into sequences.
-        streams: their training tokens.
-        steps: steps of the run.
-        batch_size: sequences in a step.
-    """
+    """A report line for each source: its share, its size, and its epochs in a run."""
     epochs = mixture.epochs(steps * batch_size)
     for name, stream in streams.items():
         count = stream.offsets.size

@@ -20,11 +20,8 @@ def with_options(
 ) -> Settings:
     """The run's own decoding settings, with those of a call in place.
 
-    Args:
-        kind: class of the settings.
-        own: the run's settings; may be of a subclass, whose other fields are dropped.
-        options: keyword arguments of the call.
-        *others: names of other arguments of the call, for the message.
+    `own` may be of a subclass, whose other fields are dropped. `others` are further arguments of
+    the call, for the message.
 
     Raises:
         ConfigError: an option is not a field of the class, or its value is out of range.

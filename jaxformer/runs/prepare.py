@@ -55,14 +55,8 @@ def train_tokenizer(
 ) -> text.Tokenizer:
     """Trains a tokenizer on the training text, or reads one of kind "file".
 
-    A character tokenizer also uses the validation text, since no character may be unknown.
-
-    Args:
-        config: config of the tokenizer.
-        train_text: the training text.
-        validation_text: the validation text.
-        cache: folder that caches tokenizers of much text; None for no cache.
-        added: special tokens besides the end of text; the vocabulary size includes them.
+    A character tokenizer also uses the validation text, since no character may be unknown. The
+    vocabulary size includes the `added` special tokens.
 
     Raises:
         ConfigError: the vocabulary has no room for the added tokens, or the tokenizer must come
@@ -149,11 +143,6 @@ def _train_tokenizer(
 
 def fill_vocab_size(key: str, model: ModelConfig, tokenizer: text.Tokenizer) -> int:
     """Takes the number of tokens from the tokenizer, or checks that the config's is enough.
-
-    Args:
-        key: key in the model's config.
-        model: the model's config.
-        tokenizer: the tokenizer.
 
     Raises:
         ConfigError: the tokenizer has more tokens.

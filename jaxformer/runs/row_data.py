@@ -52,12 +52,6 @@ def split_files(
     """Reads the files of a config, and splits off rows for validation.
 
     If the files have more than 64 MiB, they are scanned, and their training rows stay on disk.
-
-    Args:
-        table: the kind of rows.
-        config: data config.
-        characters: whether the sample of a corpus must contain every character.
-        **options: options of the table's `rows`, if it has any.
     """
     sizes = [path.stat().st_size for path in map(pathlib.Path, config.paths) if path.is_file()]
     is_packed = any(path.lower().endswith(_PACKED) for path in config.paths)
@@ -100,12 +94,7 @@ def prepared_rows(
 ) -> EncodedRows:
     """Encodes the rows of a corpus, or finds their arrays in the cache.
 
-    Args:
-        corpus: the rows.
-        encode: makes examples from rows, as `TableTask.encode_rows`.
-        key: everything that `encode` depends on; None if unknown, so only this process uses the
-            arrays.
-        config: data config, which determines the cache folder.
+    `key` is everything that `encode` depends on; if it is None, only this process uses the arrays.
 
     Raises:
         ConfigError: there is no folder for the arrays.

@@ -19,14 +19,7 @@ MASKED_MARKS = (
 
 
 def plain_text(tokenizer: Tokenizer, ids: np.ndarray) -> str:
-    """Decodes tokens, with a mark for the end of text.
-
-    Args:
-        tokenizer: tokenizer of the ids.
-        ids: integers [tokens].
-
-    Raises:
-        DataError: an id is not in the vocabulary.
+    """Decodes tokens, integers [tokens], with a mark for the end of text.
 
     Example:
         >>> from jaxformer.text import byte_tokenizer
@@ -39,16 +32,9 @@ def plain_text(tokenizer: Tokenizer, ids: np.ndarray) -> str:
 def causal_text(
     tokenizer: Tokenizer, tokens: np.ndarray, labels: np.ndarray, segments: np.ndarray
 ) -> str:
-    """A row of a causal language model: its tokens, and the token after the last.
+    """A row [T] of a causal language model, with `CAUSAL_MARKS`, and the token after the last.
 
-    Args:
-        tokenizer: tokenizer of the ids.
-        tokens: integers [T].
-        labels: integers [T], the token after each, or `IGNORE`.
-        segments: integers [T], the document of each token, 0 in padding.
-
-    Returns:
-        The text with the marks of `CAUSAL_MARKS`; empty for a row of padding.
+    The text of padding, where segments are 0, is empty.
 
     Example:
         >>> from jaxformer.text import byte_tokenizer
@@ -78,15 +64,7 @@ def causal_text(
 
 
 def masked_text(tokenizer: Tokenizer, tokens: np.ndarray, labels: np.ndarray) -> str:
-    """A row of a masked language model, with the answer at each predicted token.
-
-    Args:
-        tokenizer: tokenizer of the ids, with a mask token.
-        tokens: integers [T], without padding.
-        labels: integers [T], the original token where one was chosen, else `IGNORE`.
-
-    Returns:
-        The text with the marks of `MASKED_MARKS`.
+    """A row [T] of a masked language model, with `MASKED_MARKS`: the answer at each label.
 
     Example:
         >>> from jaxformer.text import train_word, with_mask

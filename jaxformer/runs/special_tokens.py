@@ -21,11 +21,6 @@ def save_tokenizers(
 ) -> None:
     """Writes the tokenizers of a run, and its special tokens if they differ from jaxformer's own.
 
-    Args:
-        folder: run folder.
-        tokenizers: one tokenizer; or those of sources and targets, which may be the same.
-        decoding: tokens for decoding the model.
-
     Raises:
         StorageError: a file cannot be written.
     """

@@ -16,9 +16,6 @@ __all__ = ["new_parameters", "start_digest", "start_fingerprint"]
 def new_parameters(task: Task) -> tuple[str, ...]:
     """Names of the parameters that a run initializes anew although it starts from weights.
 
-    Args:
-        task: the task, with init_from set in its config.
-
     Raises:
         CheckpointError: the run to start from is missing or damaged.
     """
@@ -42,11 +39,7 @@ def new_parameters(task: Task) -> tuple[str, ...]:
 
 
 def start_digest(config: ExperimentConfig) -> str:
-    """SHA-256 of the weights that a new run starts from, independent of their path.
-
-    Args:
-        config: config from `with_start`, with init_from set.
-    """
+    """SHA-256 of the weights that a new run starts from, independent of their path."""
     assert config.init_from is not None
     folder, step = folder_and_step(config.init_from)
     if is_pretrained(folder):
@@ -55,11 +48,7 @@ def start_digest(config: ExperimentConfig) -> str:
 
 
 def start_fingerprint(config: ExperimentConfig) -> str | None:
-    """Identity of the weights that a new run starts from; None if it starts from none.
-
-    Args:
-        config: config from `with_start`.
-    """
+    """Identity of the weights that a new run starts from; None if it starts from none."""
     if config.init_from is None:
         return None
     return f"{config.init_from}, {start_digest(config)}"

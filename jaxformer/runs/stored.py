@@ -64,13 +64,7 @@ def write_base(draft: pathlib.Path, folder: pathlib.Path, config: ExperimentConf
 def load_base(
     task: Task, folder: pathlib.Path, runner: Runner, base: str | os.PathLike[str] | None = None
 ) -> tuple[Any, tuple[str, ...]]:
-    """Loads and verifies the base weights of a run with LoRA.
-
-    Args:
-        task: task of the run.
-        folder: the run folder.
-        runner: runner for the devices to load to.
-        base: current path of the base; default: its path when the run began.
+    """Loads and verifies the base weights of a run with LoRA, from `base` if they have moved.
 
     Returns:
         Parameters of the model, and the names of those that the base does not have.
@@ -112,17 +106,7 @@ def stored_params(
     task: Task, folder: pathlib.Path, step: int | None, runner: Runner,
     base: str | os.PathLike[str] | None = None,
 ) -> Any:  # fmt: skip
-    """Loads the parameters of a run; with LoRA, merges them.
-
-    Args:
-        task: task of the run.
-        folder: the run folder.
-        step: step of the checkpoint; default: the best.
-        runner: runner for the devices to load to.
-        base: as in `load_base`.
-
-    Returns:
-        Parameters of the whole model.
+    """Loads all parameters of a run, by default of the best checkpoint; with LoRA, merges them.
 
     Raises:
         CheckpointError: the checkpoint or the base is missing or damaged, or has other parameters.
@@ -144,9 +128,7 @@ def _restored(folder: pathlib.Path, step: int | None, runner: Runner, shapes: An
 def start_params(task: Task, runner: Runner) -> tuple[Any, str]:
     """Parameters that a new run starts from, and a report line that names their origin.
 
-    Args:
-        task: task before the first step, with init_from set in its config.
-        runner: runner of the training. If it splits parameters, no device ever has all of them.
+    If the runner splits parameters, no device ever has all of them.
 
     Raises:
         CheckpointError: the checkpoint is missing or damaged, or has other parameters.

@@ -51,14 +51,7 @@ def text_figures(
     name: str, part: Literal["training", "validation"], texts: Sequence[str], tokenizer: Tokenizer,
     *, most: int = _SAMPLE,
 ) -> TextFigures:  # fmt: skip
-    """Counts the words, bytes and tokens of texts.
-
-    Args:
-        name: plural name of the texts.
-        part: whether they are training or validation texts.
-        texts: the texts. If they have more than `most` characters, every n-th text is taken.
-        tokenizer: tokenizer that encodes them.
-        most: largest number of characters to encode and count.
+    """Counts the words, bytes and tokens of texts; of more than `most` characters, of a sample.
 
     Raises:
         DataError: the tokenizer cannot encode a text.
@@ -111,11 +104,7 @@ class LengthHistogram:
 
 
 def length_histogram(name: str, lengths: np.ndarray) -> LengthHistogram:
-    """Counts lengths in at most 12 bins; doubling bins if a few are far longer than most.
-
-    Args:
-        name: plural name of the texts.
-        lengths: integers [texts], at least one, in tokens.
+    """Counts lengths [texts] in at most 12 bins; doubling bins if a few are far longer than most.
 
     Example:
         >>> length_histogram("pairs", np.array([3, 4, 4, 9])).bins
@@ -176,12 +165,6 @@ def shared_texts(
     name: str, train: Iterable[str], validation: Iterable[str], *, shown: int = 3
 ) -> SharedTexts:
     """Counts validation texts that also occur in training; keeps only validation in memory.
-
-    Args:
-        name: plural name of the texts.
-        train: training texts, iterated over once.
-        validation: validation texts, iterated over once.
-        shown: largest number of examples to keep.
 
     Example:
         >>> shared_texts("pairs", ["a", "b", "b"], ["b", "c", "b"])

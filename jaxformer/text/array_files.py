@@ -18,11 +18,9 @@ _PART = 2**20  # numbers written at a time
 
 
 def write_array(path: pathlib.Path, array: np.ndarray | ShardedTokens) -> None:
-    """Writes an array to a file, completely or not at all.
+    """Writes numbers with one axis to a file, completely or not at all.
 
-    Args:
-        path: path of the file.
-        array: numbers with one axis; may be memory-mapped, since one part is read at a time.
+    One part is read at a time, so the array may be memory-mapped.
 
     Raises:
         StorageError: it cannot be written.
@@ -31,14 +29,9 @@ def write_array(path: pathlib.Path, array: np.ndarray | ShardedTokens) -> None:
 
 
 def map_array(path: pathlib.Path, *, remedy: str) -> np.ndarray:
-    """Maps a file into memory.
+    """Maps a file into memory: an array of any type and shape, without Python objects.
 
-    Args:
-        path: path of the file.
-        remedy: end of the error message if the file cannot be read.
-
-    Returns:
-        An array of any type and shape, without Python objects.
+    `remedy` ends the error message if the file cannot be read.
 
     Raises:
         DataError: the file is missing or damaged.

@@ -56,9 +56,6 @@ class Charsmap:
     def apply(self, text: str) -> str:
         """Rewrites a text.
 
-        Args:
-            text: any text.
-
         Raises:
             DataError: the rules are damaged.
         """

@@ -15,15 +15,10 @@ _ROWS = 256  # rows of a Parquet file read at a time
 
 
 def read_column(file: pathlib.Path, field: str, setting: str = "") -> Iterator[Any]:
-    """Reads a column of a file row by row.
+    """Reads a column of a Parquet or Arrow file row by row; a text that is not UTF-8 is bytes.
 
-    Args:
-        file: Parquet file, or Arrow file (`.arrow`) in the stream or the file format.
-        field: name of the column.
-        setting: added after the field in messages: the config key that sets it.
-
-    Yields:
-        The values; bytes if a text is not UTF-8.
+    An Arrow file (`.arrow`) is in the stream or the file format. `setting` names the config key of
+    the field in messages.
 
     Raises:
         DataError: the file is missing or damaged, or has no such column.
@@ -82,11 +77,7 @@ def _require_column(file: pathlib.Path, field: str, setting: str, names: list[st
 def dataset_files(folder: pathlib.Path) -> list[pathlib.Path] | None:
     """Files of a Hugging Face dataset written by `save_to_disk`, in the order of its rows.
 
-    Args:
-        folder: any folder.
-
-    Returns:
-        The files; None if the folder is not a dataset.
+    None if the folder is not a dataset.
 
     Raises:
         DataError: the dataset has several splits, or is damaged.

@@ -38,10 +38,7 @@ def is_token_array(source: DocumentSource) -> TypeGuard[np.ndarray | ShardedToke
 def read_documents_of(source: DocumentSource, field: str) -> Iterator[str | np.ndarray]:
     """Yields the documents of a source, each a text or integers [tokens].
 
-    Args:
-        source: source of texts, integers [tokens], or dicts with one of them under `field`. It is
-            read through `len` and one index at a time.
-        field: key of a dict.
+    Dicts have one of them under `field`. The source is read through `len` and one index at a time.
 
     Raises:
         DataError: an element is none of these; the message has its index.

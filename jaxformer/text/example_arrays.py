@@ -157,13 +157,9 @@ class ExampleArrays(Sequence[Example]):
 
 
 def example_lengths(examples: Sequence[Example]) -> np.ndarray:
-    """Checks that examples can be batched together, and returns their lengths.
+    """Checks that examples can be batched together, and returns their lengths: int64 [examples].
 
-    Args:
-        examples: dicts of the same arrays and dtypes, each array with one axis or none.
-
-    Returns:
-        int64 [examples], the size of the longest array of each.
+    The length of an example is the size of its longest array.
 
     Raises:
         DataError: there are no examples, an example has no tokens, no labels or different arrays

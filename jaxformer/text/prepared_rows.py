@@ -15,7 +15,7 @@ from jaxformer.text.tables import Table
 from jaxformer.text.token_shards import (
     ABANDONED,
     PREPARE_AGAIN,
-    read_shard_record,
+    read_shard_records,
     write_shard_record,
 )
 
@@ -98,7 +98,7 @@ def prepare_rows(
     """
     if shard_size is None:
         shard_size = min(max(corpus.num_bytes // _SHARDS, _SMALLEST), _LARGEST)
-    shards = _read_records(folder)
+    shards = read_shard_records(folder, _unpacked)
     if not shards or shards[-1].end is not None:
         make_folder(folder)
         remove_drafts(folder, older_than=ABANDONED)
@@ -143,17 +143,6 @@ def _write(folder: pathlib.Path, index: int, piece: RowPiece, encode: Encode) ->
     record = {**shard._asdict(), "counts": dataclasses.asdict(counts)}
     write_shard_record(folder, index, record)
     return shard
-
-
-def _read_records(folder: pathlib.Path) -> list[_Shard]:
-    """Records of the shards up to the first that is missing."""
-    found: list[_Shard] = []
-    while not found or found[-1].end is not None:
-        record = read_shard_record(folder, len(found), _unpacked)
-        if record is None:
-            break
-        found.append(record)
-    return found
 
 
 def _unpacked(values: dict[str, Any]) -> _Shard:

@@ -119,12 +119,7 @@ class RowCounts:
 
 
 class NoRowsError(DataError):
-    """No row of a table is left.
-
-    Args:
-        counts: counts of the rows, all dropped.
-        message: message of the error.
-    """
+    """No row of a table is left; `counts` counts the rows, all dropped."""
 
     def __init__(self, counts: RowCounts, message: str) -> None:
         super().__init__(message)
@@ -139,17 +134,9 @@ def fitting_rows(
     *,
     ends: int,
 ) -> tuple[list[int], RowCounts]:
-    """Indices of the encoded rows that are neither empty nor too long.
+    """Indices of the encoded rows that are neither empty nor too long, and the updated counts.
 
-    Args:
-        lines: line of each row.
-        sizes: number of tokens in each column, by row.
-        max_len: largest number of tokens in a column.
-        counts: counts of the rows so far.
-        ends: number of special tokens in each column.
-
-    Returns:
-        The indices of the rows to keep, and the updated counts.
+    `sizes` has the number of tokens in each column, by row, including `ends` special tokens.
 
     Raises:
         NoRowsError: no row is left.

@@ -41,14 +41,7 @@ class GatheringSource(Source, Protocol):
 
 
 def gather_rows(source: Source, indices: Sequence[int]) -> dict[str, np.ndarray]:
-    """Stacks items of a source, with its `gather` if it has one.
-
-    Args:
-        source: the source.
-        indices: indices of the items, at least one.
-
-    Returns:
-        The arrays of the items by name, `[items, ...]`.
+    """Stacks items of a source, with its `gather` if it has one: arrays `[items, ...]` by name.
 
     Example:
         >>> gather_rows([{"x": np.array(5)}, {"x": np.array(7)}], [1, 0, 1])["x"]

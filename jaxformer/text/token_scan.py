@@ -71,14 +71,7 @@ def scan_tokens(
 
 
 def require_token_ids(ids: np.ndarray, vocab_size: int | None, name: str, start: int = 0) -> None:
-    """Raises DataError for the first token that is negative or not in the vocabulary.
-
-    Args:
-        ids: integers [tokens].
-        vocab_size: size of the vocabulary; None if unknown.
-        name: name of the tokens in the message.
-        start: index of the first token in the message.
-    """
+    """Raises DataError for the first token that is negative or not in the vocabulary."""
     if not ids.size:
         return
     most = _MAX_ID if vocab_size is None else vocab_size - 1
@@ -94,10 +87,6 @@ def require_token_ids(ids: np.ndarray, vocab_size: int | None, name: str, start:
 
 def document_starts(ends: np.ndarray, size: int) -> np.ndarray:
     """Where documents start: int64 [documents], 0 and after each end except the last token.
-
-    Args:
-        ends: int64 [ends], indices of the tokens that end a document.
-        size: number of tokens.
 
     Example:
         >>> document_starts(np.array([1, 3]), size=4), document_starts(np.array([1, 2]), size=4)

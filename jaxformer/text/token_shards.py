@@ -20,14 +20,14 @@ __all__ = [
     "PartCounts",
     "ShardRecord",
     "TokenShards",
-    "read_shard_record",
+    "read_shard_records",
     "write_shard_record",
 ]
 
 ABANDONED = 3600.0  # seconds; a younger draft may belong to another process
 
-_T = TypeVar("_T")
 _PARTS = ("train", "validation")
+_Record = TypeVar("_Record", bound=Any)  # has `end`, which is None in the last shard
 PREPARE_AGAIN = "remove that folder, and the data is prepared again"
 
 
@@ -78,38 +78,22 @@ class TokenShards:
 
     folder: pathlib.Path
 
-    def record(self, index: int) -> ShardRecord | None:
-        """The record of a shard; None if the shard is missing or incomplete.
-
-        Raises:
-            DataError: it is damaged.
-        """
+    def records(self) -> list[ShardRecord]:
+        """The records of the shards up to the first that is missing."""
 
         def unpack(values: dict[str, Any]) -> ShardRecord:
             train, validation = (PartCounts(**values[part]) for part in _PARTS)
             end = values["end"]
             return ShardRecord(train, validation, None if end is None else Place(*end))
 
-        return read_shard_record(self.folder, index, unpack)
-
-    def records(self) -> list[ShardRecord]:
-        """The records of the shards up to the first that is missing."""
-        found: list[ShardRecord] = []
-        while (record := self.record(len(found))) is not None:
-            found.append(record)
-            if record.end is None:
-                break
-        return found
+        return read_shard_records(self.folder, unpack)
 
     def write(
         self, index: int, record: ShardRecord, arrays: dict[str, tuple[np.ndarray, np.ndarray]]
     ) -> None:
         """Writes a shard, completely or not at all: the record comes last.
 
-        Args:
-            index: index of the shard.
-            record: its record.
-            arrays: for each side, the tokens and the starts of documents.
+        `arrays` has the tokens and the starts of documents of each side.
 
         Raises:
             StorageError: a file cannot be written.
@@ -154,10 +138,7 @@ class TokenShards:
 def write_shard_record(folder: pathlib.Path, index: int, values: dict[str, Any]) -> None:
     """Writes the record of a shard, which makes the shard complete.
 
-    Args:
-        folder: folder of the shards. Its name, a hash of the content, is stored in the record.
-        index: index of the shard.
-        values: JSON values.
+    The name of the folder, a hash of the content, is stored in the record.
 
     Raises:
         StorageError: it cannot be written.
@@ -165,31 +146,34 @@ def write_shard_record(folder: pathlib.Path, index: int, values: dict[str, Any])
     write_whole(folder / f"{index:05}.json", json.dumps({**values, "folder": folder.name}))
 
 
-def read_shard_record(
-    folder: pathlib.Path, index: int, unpack: Callable[[dict[str, Any]], _T]
-) -> _T | None:
-    """Reads the record of a shard; None if the shard is missing or incomplete.
+def read_shard_records(
+    folder: pathlib.Path, unpack: Callable[[dict[str, Any]], _Record]
+) -> list[_Record]:
+    """Reads the records of the shards up to the last, or to the first that is missing.
 
     Args:
         folder: folder of the shards.
-        index: index of the shard.
-        unpack: makes the record from the values that were written.
+        unpack: makes a record from the values that were written.
 
     Raises:
-        DataError: it is damaged, or it belongs to another folder, that is, to other text or tokens.
+        DataError: one is damaged, or it belongs to another folder, that is, to other text or
+            tokens.
     """
-    path = folder / f"{index:05}.json"
-    try:
-        values = json.loads(path.read_bytes())
-        owner = values.pop("folder")
-        record = unpack(values)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"'{path}' is damaged: {error}; {PREPARE_AGAIN}") from None
-    if owner != folder.name:
-        raise DataError(
-            f"'{path}' belongs to other text or another tokenizer: it was written into a folder "
-            f"{owner!r}; {PREPARE_AGAIN}"
-        )
-    return record
+    found: list[_Record] = []
+    while not found or found[-1].end is not None:
+        path = folder / f"{len(found):05}.json"
+        try:
+            values = json.loads(path.read_bytes())
+            owner = values.pop("folder")
+            record = unpack(values)
+        except FileNotFoundError:
+            break
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"'{path}' is damaged: {error}; {PREPARE_AGAIN}") from None
+        if owner != folder.name:
+            raise DataError(
+                f"'{path}' belongs to other text or another tokenizer: it was written into a "
+                f"folder {owner!r}; {PREPARE_AGAIN}"
+            )
+        found.append(record)
+    return found
