@@ -18,7 +18,7 @@ from tests.runs import test_classification, tiny
 TEXT = ["the cat sat on the mat; the dog sat on the log."] * 30
 
 
-TRAINING = {"steps": 100, "eval_every": 100, "checkpoint_every": 100}
+TRAINING = {"steps": 200, "eval_every": 200, "checkpoint_every": 200}
 
 
 def config(folder, **changes):

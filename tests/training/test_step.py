@@ -42,14 +42,18 @@ def test_step_equals_optax_on_the_mean_loss(reference):
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
     optimizer, params = tiny.optimizer(), tiny.state().params
-    opt_state = optimizer.init(params)
-    gradient, losses, norms = jax.jit(jax.value_and_grad(mean_loss)), [], []
-    for batch in BATCHES:
-        loss, grads = gradient(params, batch)
+
+    @jax.jit
+    def step(params, opt_state, batch):
+        loss, grads = jax.value_and_grad(mean_loss)(params, batch)
         updates, opt_state = optimizer.update(grads, opt_state, params)
-        params = optax.apply_updates(params, updates)
+        return optax.apply_updates(params, updates), opt_state, loss, optax.tree.norm(grads)
+
+    opt_state, losses, norms = jax.jit(optimizer.init)(params), [], []
+    for batch in BATCHES:
+        params, opt_state, loss, norm = step(params, opt_state, batch)
         losses.append(loss)
-        norms.append(optax.tree.norm(grads))
+        norms.append(norm)
     state, metrics = reference
     assert_trees_close(state.params, params, atol=2e-6)
     np.testing.assert_allclose([m["loss"] for m in metrics], losses, rtol=1e-6)
