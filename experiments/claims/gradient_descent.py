@@ -19,8 +19,7 @@ from jaxformer.training import TrainingData, Trial, fit_sweep
 
 CLAIM = Claim(
     title="Attention as gradient descent",
-    paper="von Oswald, Niklasson, Randazzo, Sacramento, Mordvintsev, Zhmoginov and Vladymyrov, "
-    "2022, arXiv 2212.07677",
+    paper="von Oswald et al., 2022, arXiv 2212.07677",
     words="A single linear self-attention layer can do a step of gradient descent on a regression "
     "loss over its context, and training on simple regression tasks finds this.",
     setting="Tasks y = w x, with w normal and x uniform in [-1, 1]. The context has tokens (x, y), "

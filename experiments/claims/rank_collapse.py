@@ -4,6 +4,7 @@ python experiments/claims/rank_collapse.py
 """
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -49,12 +50,13 @@ class Size:
 
 
 SIZES = {
-    "toy": Size(depth=6, tokens=8, width=16, heads=2),
+    "toy": Size(depth=6, width=32),
     "cpu": Size(),
     "accelerator": Size(depth=24, tokens=128, width=768, heads=12),
 }
 
 
+@functools.partial(jax.jit, static_argnames=("size", "skips", "mlps"))
 def layer(x: jax.Array, rng: jax.Array, size: Size, *, skips: bool, mlps: bool) -> jax.Array:
     """One layer with parameters drawn anew."""
     keys = jax.random.split(rng, 6)
@@ -77,14 +79,13 @@ def residuals(size: Size, seed: int, *, skips: bool, mlps: bool) -> np.ndarray:
     """Relative residual of the tokens, before the first layer and after each."""
     start, *keys = jax.random.split(jax.random.key(seed), size.depth + 1)
     x = jax.random.normal(start, (1, size.tokens, size.width), jnp.float64)
-    step = jax.jit(lambda x, key: layer(x, key, size, skips=skips, mlps=mlps))
 
     def residual(x: jax.Array) -> float:
         return float(jnp.linalg.norm(x - x.mean(1, keepdims=True)) / jnp.linalg.norm(x))
 
     found = [residual(x)]
     for key in keys:
-        x = step(x, key)
+        x = layer(x, key, size, skips=skips, mlps=mlps)
         found.append(residual(x))
     return np.array(found)
 

@@ -1,0 +1,87 @@
+"""Each claim finds what it says at the smallest size, and does not without its mechanism."""
+
+import importlib
+import json
+import pathlib
+import sys
+from typing import get_args
+
+import jax
+import pytest
+
+from jaxformer.functional import dot_product_attention
+
+FOLDER = pathlib.Path("experiments/claims")
+# Verdicts at the smallest size; ten steps are too few for any learning rate to train.
+AT_TOY = {
+    "gradient_descent": ["holds"],
+    "layer_norm": ["holds in part", "does not hold at this size"],
+    "rank_collapse": ["holds"],
+}
+
+
+@pytest.fixture
+def load(monkeypatch):
+    """Imports a script of the folder, as Python does that runs it."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module
+
+
+def test_every_claim_is_known():
+    scripts = {path.stem for path in FOLDER.glob("*.py")}
+    assert scripts - {"claim"} == set(AT_TOY)
+
+
+@pytest.mark.parametrize("name", AT_TOY)
+def test_claim_measures_a_verdict_and_writes_its_page(name, load, monkeypatch, tmp_path, capsys):
+    script, claim = load(name), load("claim")
+    monkeypatch.setattr(sys, "argv", [name, "--scale", "toy", "--out", str(tmp_path)])
+    with jax.enable_x64(name == "rank_collapse"):
+        claim.main(script.CLAIM, script.SIZES, script.measure)
+    assert set(script.SIZES) == {"toy", "cpu", "accelerator"}
+    (found,) = (json.loads(path.read_text()) for path in tmp_path.glob("*.json"))
+    assert found["verdict"] in get_args(claim.Verdict) and found["verdict"] in AT_TOY[name]
+    assert f"{script.CLAIM.title}: {found['verdict']} (" in capsys.readouterr().out
+    (page,) = tmp_path.glob("*.html")
+    assert 'src="data:image/png;base64,' in page.read_text()
+
+
+def test_verdict_is_by_how_many_parts_are_so(load):
+    judge = load("claim").judge
+    verdicts = judge(True, True), judge(False, True), judge(False, False)
+    assert verdicts == ("holds", "holds in part", "does not hold at this size")
+
+
+def test_rank_does_not_collapse_with_skips_in_place_of_none(load, monkeypatch):
+    script = load("rank_collapse")
+    monkeypatch.setitem(script.VARIANTS, "attention alone", script.VARIANTS["with skips"])
+    with jax.enable_x64(True):
+        assert script.measure(script.SIZES["toy"]).verdict == "holds in part"
+
+
+def test_attention_with_softmax_is_no_step_of_gradient_descent(load, monkeypatch):
+    script = load("gradient_descent")
+    monkeypatch.setattr(script, "linear_attention", dot_product_attention)
+    assert script.measure(script.SIZES["toy"]).verdict == "does not hold at this size"
+
+
+LOSSES = {
+    ("post", True, 1e-3): [1.0, 1.1],
+    ("post", False, 1e-3): [3.0, 3.1],
+    ("pre", True, 1e-3): [1.0, 1.0],
+    ("pre", False, 1e-3): [1.0, 1.0],
+}
+
+
+@pytest.mark.parametrize(
+    "changed, rates",
+    [
+        ({}, [1e-3]),
+        ({("pre", True, 1e-3): [3.0, 3.0]}, [1e-3]),
+        ({("post", True, 1e-3): [1.0, 3.0]}, []),
+        ({("post", False, 1e-3): [1.0, 3.0]}, []),
+        ({("pre", False, 1e-3): [3.0, 1.0]}, []),
+    ],
+)
+def test_warm_up_must_decide_for_post_norm_alone_in_every_seed(changed, rates, load):
+    assert load("layer_norm").rates_as_claimed(LOSSES | changed, limit=2.0) == rates
