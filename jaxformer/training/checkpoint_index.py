@@ -145,7 +145,7 @@ class CheckpointIndex:
                 f"{self._folder / str(step)} is damaged ({self._damaged[step]}); "
                 + (f"choose one of the steps {good}" if good else "so is every other checkpoint")
             )
-        raise CheckpointError(f"{self._folder} has no checkpoint of step {step}; it has {good}")
+        raise CheckpointError(f"{self._folder} has no checkpoint of step {step}, only {good}")
 
     def set_damaged_aside(self) -> None:
         """Verifies all checkpoints, and renames damaged ones with a warning for each.

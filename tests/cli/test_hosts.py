@@ -267,7 +267,9 @@ def test_processes_that_do_not_come_are_an_error_in_time(tmp_path):
         ((status, printed, text),) = job.ends()
     (line,) = text.splitlines()
     assert status == 2 and printed == "" and time.monotonic() - began < 90
-    assert re.search(r"the processes of --coordinator \S+ have not all connected within \d+ s", line)
+    assert re.search(
+        r"the processes of --coordinator \S+ have not all connected within \d+ s", line
+    )
 
 
 def test_flags_of_the_launch_are_taken_out_of_those_of_the_config():

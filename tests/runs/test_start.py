@@ -183,7 +183,7 @@ def test_base_of_positions_may_differ_where_they_rotate(tmp_path, there, here, d
 @pytest.mark.parametrize(
     ("init_from", "error", "message"),
     [
-        ("{source}@3", CheckpointError, r"has no checkpoint of step 3; it has \[2, 4\]"),
+        ("{source}@3", CheckpointError, r"has no checkpoint of step 3, only \[2, 4\]"),
         ("{folder}/absent", CheckpointError, "absent is not a run folder: there is no such"),
         ("{folder}/run", ConfigError, "init_from must be another run than out, got .*/run for"),
         (

@@ -100,9 +100,7 @@ def test_damaged_checkpoint_is_named_passed_over_and_refused(folder, damage, nam
         found = restore(folder)
     good = 3 if checkpoint_damage(folder / "1") else 3
     saved.assert_same(found, saved.state(good).params)
-    with pytest.raises(
-        CheckpointError, match=rf"2 is damaged \(.*{named}.*\); choose one of"
-    ):
+    with pytest.raises(CheckpointError, match=rf"2 is damaged \(.*{named}.*\); choose one of"):
         restore(folder, 2)
 
 

@@ -314,7 +314,9 @@ def test_a_loss_that_jumps_and_stays_is_one_spike(tmp_path):
 
 def test_a_spike_without_a_run_folder_is_a_line():
     (line,) = spikes_at(None, [30])
-    assert line.endswith("from a median of 1; its batch is not kept, because there is no run folder")
+    assert line.endswith(
+        "from a median of 1; its batch is not kept, because there is no run folder"
+    )
 
 
 def test_ten_batches_are_kept_at_most_and_the_next_are_said_to_be_dropped(tmp_path):

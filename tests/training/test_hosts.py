@@ -105,7 +105,7 @@ def test_a_job_of_several_processes_is_found_by_its_variables(monkeypatch, varia
 def test_an_unreadable_cluster_is_an_error_that_names_the_flags(monkeypatch):
     for name, value in {**SLURM, "SLURM_NTASKS": "many"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match="SlurmCluster.* give --coordinator"):
+    with pytest.raises(ConfigError, match="SlurmCluster.* pass --coordinator"):
         hosts.start_hosts(hosts.Launch())
 
 
