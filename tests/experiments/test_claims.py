@@ -1,6 +1,6 @@
 """Each claim finds what it says at the smallest size, and does not without its mechanism."""
 
-import importlib
+import importlib.util
 import json
 import pathlib
 import sys
@@ -29,7 +29,7 @@ def load(monkeypatch):
 
 def test_every_claim_is_known():
     scripts = {path.stem for path in FOLDER.glob("*.py")}
-    assert scripts - {"claim"} == set(AT_TOY)
+    assert scripts - {"claim", "run_all"} == set(AT_TOY)
 
 
 @pytest.mark.parametrize("name", AT_TOY)
@@ -44,6 +44,20 @@ def test_claim_measures_a_verdict_and_writes_its_page(name, load, monkeypatch, t
     assert f"{script.CLAIM.title}: {found['verdict']} (" in capsys.readouterr().out
     (page,) = tmp_path.glob("*.html")
     assert 'src="data:image/png;base64,' in page.read_text()
+
+
+def test_one_page_has_a_table_and_a_section_of_every_claim(load, monkeypatch, tmp_path):
+    claim, script = load("claim"), load("rank_collapse")
+    # Not by its name, which the scripts of the tutorials have a file of, too.
+    spec = importlib.util.spec_from_file_location("all_claims", FOLDER / "run_all.py")
+    run_all = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(run_all)
+    assert {path.stem for path in run_all.scripts()} == set(AT_TOY)
+    monkeypatch.setattr(sys, "argv", ["", "--scale", "toy", "--out", str(tmp_path)])
+    with jax.enable_x64(True):
+        claim.main(script.CLAIM, script.SIZES, script.measure)
+    page = run_all.page(tmp_path)
+    assert "<td>Rank collapse</td><td>holds</td>" in page and page.count("<section>") == 1
 
 
 def test_verdict_is_by_how_many_parts_are_so(load):
