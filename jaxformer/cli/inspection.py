@@ -109,7 +109,7 @@ def _show_data(report: "DataReport") -> None:
     if (per_epoch := report.steps_per_epoch) is not None:
         show_named(
             "epoch",
-            f"{_number(per_epoch)} steps; the {report.steps:,} steps of training.steps are "
+            f"{_number(per_epoch)} steps; training.steps = {report.steps:,} is "
             f"{_number(report.steps / per_epoch)} epochs",
         )
     for index, text in enumerate(report.texts):

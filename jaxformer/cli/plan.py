@@ -77,7 +77,7 @@ def _lines(made: "Plan", utilization: float) -> dict[str, str]:
         f"{training.accumulate_steps}; {flops.total:.4g} FLOPs of matrix products "
         f"(attention {flops.attention / flops.total:.0%}, "
         f"logits {flops.output / flops.total:.0%})",
-        "exactly": _parts(
+        "exact": _parts(
             parameters=made.needs.parameters,
             gradients=made.needs.gradients,
             optimizer=made.needs.optimizer,

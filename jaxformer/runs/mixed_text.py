@@ -153,10 +153,10 @@ def _drawn(texts: Sequence[str], size: float) -> Sequence[str]:
 
 
 def shared_documents(train: MixedText, validation: MixedText) -> Iterator[str]:
-    """Report lines on validation documents that another source has in its training data.
+    """Report lines on validation documents that are in the training data of another source.
 
-    Only for sources in memory. In larger ones, the text of a document decides its side, the same in
-    every source.
+    Covers only sources in memory. In larger ones, a hash of the text decides between training and
+    validation, so equal documents get the same side in every source.
     """
     documents = {name: set(part) for name, part in train.parts.items() if not has_corpus(part)}
     for name, part in validation.parts.items():
@@ -178,5 +178,5 @@ def mixture_report(
         yield (
             f"{name}: {100 * mixture.shares[name]:.3g}% of the sequences; {count:,} "
             f"{'document' if count == 1 else 'documents'}, {stream.tokens.size:,} tokens, "
-            f"{epochs[name]:.3g} epochs in the {steps:,} steps of training.steps"
+            f"{epochs[name]:.3g} epochs in {steps:,} steps (training.steps)"
         )

@@ -1,4 +1,4 @@
-"""Text as a stream of tokens: documents in memory, a corpus, token files; and in a run folder."""
+"""Token streams of documents, corpora and token files, and their files in a run folder."""
 
 import os
 import pathlib
@@ -27,21 +27,20 @@ __all__ = [
     "save_text",
 ]
 
-_VALIDATION = "validation"  # stem of the files; "validation_0" is that of a mixture's first source
-_FIRST = 2**12  # tokens that prompts are taken from
+_VALIDATION = "validation"  # stem of the files; a mixture's first source has "validation_0"
+_FIRST = 2**12  # tokens from which prompts are taken
 
 
 class StreamText(NamedTuple):
-    """Text, and the stream of tokens that it is.
+    """A text and its token stream.
 
     Args:
         stream: the tokens.
-        num_bytes: of the text, in UTF-8; None where the tokens are all that there is, and do not
-            say it.
-        num_documents: how many there are.
-        documents: the text, where it is in memory.
-        folder: where the tokens are, of a corpus.
-        fingerprint: SHA-256 of the tokens, where these were given, and no text.
+        num_bytes: size of the text in bytes of UTF-8; None if only tokens are known.
+        num_documents: number of documents.
+        documents: the text, if it is in memory.
+        folder: folder of the tokens of a corpus.
+        fingerprint: SHA-256 of the tokens, for token files.
     """
 
     stream: text.TokenStream
@@ -59,13 +58,13 @@ def read_files(
     *,
     characters: bool = False,
 ) -> text.Corpus:
-    """Looks through the files of a config, or remembers what was found in them.
+    """Scans files, or loads the record of an earlier scan.
 
     Args:
-        config: how they are read.
+        config: settings for reading.
         paths: files and patterns.
         validation_fraction: share of the text for validation.
-        characters: whether the sample of a corpus must have every character.
+        characters: whether the sample of a corpus must contain every character.
     """
     files = text.text_files(paths)
     sizes = [file.stat().st_size for file in files if file.is_file()]
@@ -77,25 +76,21 @@ def read_files(
 
 
 def require_other_files(paths: Sequence[str], validation_paths: Sequence[str]) -> None:
-    """Checks that no file is named for training and for validation.
-
-    Raises:
-        DataError: one is, which is named.
-    """
+    """Raises DataError, which names the file, if one is both for training and validation."""
     both = (text.text_files(names) for names in (paths, validation_paths))
     files, others = ({os.path.realpath(file) for file in part} for part in both)
     if shared := files & others:
         raise DataError(
             "data.validation_paths must be other files than data.paths, got one in both: "
-            f"'{min(shared)}'; take it out of one"
+            f"'{min(shared)}'; remove it from one"
         )
 
 
 def read_token_files(config: DataConfig) -> Split:
-    """Maps the token files of a config, those for training and those for validation.
+    """Maps the token files of a config for training and validation.
 
     Raises:
-        ConfigError: the config names none.
+        ConfigError: the config names no files.
         DataError: a file cannot be used, or is named for both.
     """
     if not config.paths:
@@ -116,27 +111,26 @@ def encode_text(
     tokenizer: text.Tokenizer,
     config: DataConfig,
 ) -> StreamText:
-    """Encodes text, or finds its tokens in the cache; tokens that are given are checked.
+    """Encodes text, or finds its tokens in the cache; checks the tokens of token files.
 
     Args:
         part: documents, a part of a corpus, or token files.
-        tokenizer: tokenizer that encodes it, or that the tokens were made with.
-        config: of the data, which says where the cache is.
+        tokenizer: tokenizer that encodes the text, or that the token files were made with.
+        config: settings of the data, which include the folder of the cache.
 
     Raises:
-        ConfigError: there is no folder for the tokens of a corpus, or documents of token files are
-            to be packed that nothing ends.
-        DataError: the text cannot be encoded, or there is too little, or tokens are not those of
-            the tokenizer.
-        StorageError: the tokens of a corpus, or what was found in token files, cannot be written.
+        ConfigError: there is no folder for the tokens of a corpus; or data.packing is "documents"
+            for token files, but the tokenizer has no end of text.
+        DataError: the text is too short or cannot be encoded, or tokens do not fit the tokenizer.
+        StorageError: the cache cannot be written.
     """
     folder = cache_dir(config)
     if isinstance(part, text.TokenFiles):
         if config.packing == "documents" and tokenizer.end_of_text is None:
             raise ConfigError(
                 "data.packing 'documents' of token files needs the token that ends each document, "
-                "got a tokenizer without an end of text; set tokenizer.end_of_text, or packing = "
-                '"windows"'
+                "got a tokenizer without an end of text; set tokenizer.end_of_text, or "
+                "data.packing to 'windows'"
             )
         size = sum(one.tokens.nbytes for one in part.ranges)
         with ByteProgress("checking tokens", size) as progress:
@@ -149,34 +143,29 @@ def encode_text(
         return StreamText(stream, num_bytes, len(part), part)
     if folder is None:
         raise ConfigError(
-            f"the tokens of {part.corpus.num_bytes:,} bytes of text need a folder, and there is no "
-            "home folder; set data.cache"
+            f"the tokens of {part.corpus.num_bytes:,} bytes of text need a cache folder, but there "
+            "is no home folder; set data.cache"
         )
     with ByteProgress("tokenizing", part.corpus.num_bytes) as progress:
         found = text.prepare_corpus(part.corpus, tokenizer, folder, on_progress=progress.update)
     stream, counts = found.train, found.train_counts
     if part.is_validation:
-        assert found.validation is not None  # or there was no sample of it
+        assert found.validation is not None  # there was a sample of it
         stream, counts = found.validation, found.validation_counts
     return StreamText(stream, counts.num_bytes, counts.documents, None, found.folder)
 
 
 def first_documents(stream: text.TokenStream, tokenizer: text.Tokenizer) -> list[str]:
-    """Texts of the first documents of a stream, some thousand tokens in all."""
+    """Texts of the first documents of a stream, a few thousand tokens in all."""
     end = min(stream.tokens.size, _FIRST)
     starts = stream.offsets[: np.searchsorted(stream.offsets, end)]
     pieces = zip(starts, [*starts[1:], end], strict=True)
     texts = (tokenizer.decode(stream.tokens[int(begin) : int(end)]) for begin, end in pieces)
-    return [one.strip("\ufffd") for one in texts]  # characters that were cut
+    return [one.strip("\ufffd") for one in texts]  # incomplete characters
 
 
 def save_text(folder: pathlib.Path, validation: StreamText | Mapping[str, StreamText]) -> None:
-    """Writes validation text into a new run folder: documents, or tokens where there are none.
-
-    Args:
-        folder: the run folder.
-        validation: the text; of a mixture, that of each source by its name.
-    """
+    """Writes validation text into a new run folder: documents if in memory, else tokens."""
     if isinstance(validation, StreamText):
         return _save_stream(folder / _VALIDATION, validation)
     write_json(_with_end(folder / _VALIDATION, ".json"), {"sources": list(validation)})
@@ -185,7 +174,7 @@ def save_text(folder: pathlib.Path, validation: StreamText | Mapping[str, Stream
 
 
 def _save_stream(stem: pathlib.Path, validation: StreamText) -> None:
-    """Writes one stream, or its documents, into files of a stem."""
+    """Writes one stream, or its documents, into files with this stem."""
     if validation.documents is not None:
         write_json(_with_end(stem, ".json"), validation.documents)
         return
@@ -201,7 +190,7 @@ def _with_end(stem: pathlib.Path, end: str) -> pathlib.Path:
 def load_text(
     folder: pathlib.Path, tokenizer: text.Tokenizer
 ) -> StreamText | dict[str, StreamText]:
-    """Reads what `save_text` wrote; documents are encoded.
+    """Reads the files of `save_text`, and encodes documents.
 
     Raises:
         CheckpointError: a file is missing or damaged.
@@ -217,7 +206,7 @@ def load_text(
 
 
 def _read_record(stem: pathlib.Path) -> list[str] | int | None | tuple[str, ...]:
-    """Reads documents, the number of bytes of tokens, or the names of the sources of a mixture."""
+    """Reads documents, the number of bytes of a text, or the names of a mixture's sources."""
 
     def checked(value: Any) -> list[str] | int | None | tuple[str, ...]:
         if isinstance(value, dict) and "sources" in value:
@@ -232,12 +221,12 @@ def _read_record(stem: pathlib.Path) -> list[str] | int | None | tuple[str, ...]
 
 
 def _load_stream(stem: pathlib.Path, record: Any, tokenizer: text.Tokenizer) -> StreamText:
-    """Encodes documents, or maps the tokens beside the number of their bytes."""
+    """Encodes documents, or maps stored tokens; the record is their number of bytes."""
     if isinstance(record, list):
         stream = text.build_stream(record, tokenizer)
         num_bytes = sum(len(one.encode()) for one in record)
         return StreamText(stream, num_bytes, len(record), record)
-    remedy = "restore the run folder, or train it anew"
+    remedy = "restore the run folder, or train again"
     paths = [_with_end(stem, end) for end in ("_tokens.npy", "_documents.npy")]
     try:
         tokens, starts = (map_array(path, remedy=remedy) for path in paths)

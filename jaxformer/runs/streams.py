@@ -1,4 +1,4 @@
-"""Tasks whose data is a stream of tokens, or a mixture of several, in windows of one length."""
+"""Tasks on windows of equal length from a token stream, or from a mixture of streams."""
 
 import abc
 import dataclasses
@@ -51,15 +51,15 @@ _PROMPTS = 3
 
 
 class StreamTask(Task):
-    """A task on documents; `read` returns a list of them for training and one for validation.
+    """A task on documents; `read` returns them as training and validation parts.
 
-    Of a mixture it returns two `MixedText`s, and the streams in `train` and `validation` are by the
-    name of their source.
+    For a mixture, each part is a `MixedText`, and `train` and `validation` are dicts of streams by
+    the name of the source.
     """
 
     @classmethod
     def read(cls, config: ExperimentConfig) -> Split:
-        """Reads the files that the config names, or Python's documentation; maps token files."""
+        """Reads the text files of the config or Python's documentation, or maps token files."""
         data, by_character = config.data, config.tokenizer.kind == "character"
         read = functools.partial(read_files, data, characters=by_character)
         if data.source == "python":
@@ -91,18 +91,18 @@ class StreamTask(Task):
             same = min(copied)
             raise DataError(
                 "data.validation_paths must hold other text than data.paths, got "
-                f"'{others[same]}', a copy of '{files[same]}'; take it out of one"
+                f"'{others[same]}', a copy of '{files[same]}'; remove it from one"
             )
         if shared := _shared(train, validation):
             raise DataError(
                 "data.validation_paths must hold other text than data.paths, got a document in "
-                f"both, which begins {min(shared)[:40]!r}; take it out of one"
+                f"both, which begins {min(shared)[:40]!r}; remove it from one"
             )
         return Split(train, validation, report=sum(map(_left_out, corpora), ()))
 
     @classmethod
     def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
-        """All documents, or what was drawn of a corpus."""
+        """All documents in memory, or samples of a corpus."""
         return tokenizer_texts(split.train), tokenizer_texts(split.validation)
 
     def with_data(self, data: Split) -> Self:
@@ -143,7 +143,7 @@ class StreamTask(Task):
         return dataclasses.replace(made, report=report)
 
     def _encoded(self, part: TextPart | MixedText) -> StreamText | dict[str, StreamText]:
-        """Encodes a part of the text; of a mixture, that of each source, by its name."""
+        """Encodes a part of the text; for a mixture, a dict by source."""
         if not isinstance(part, MixedText):
             return encode_text(part, self.tokenizer, self.config.data)
         streams = {}
@@ -153,7 +153,7 @@ class StreamTask(Task):
         return streams
 
     def _mixture_reports(self, data: Split) -> Iterator[str]:
-        """Lines on the sources of a mixture, and on what they share."""
+        """Report lines on the sources of a mixture, and on documents that they share."""
         if isinstance(self.train, Mapping):
             training = self.config.training
             assert training.batch_size is not None  # the config requires it of streams
@@ -170,9 +170,9 @@ class StreamTask(Task):
         )
 
     def default_prompts(self, documents: Sequence[str]) -> tuple[str, ...]:
-        """The starts of three lines, of whole words, short enough for any context."""
+        """Starts of three lines: up to 20 characters, half a context, whole words if possible."""
         lines = [line for line in "\n".join(documents).splitlines() if line.strip()]
-        if not lines:  # as of token files without text at their start
+        if not lines:  # for example, token files that do not begin with text
             return ()
         prompts = []
         for place in range(_PROMPTS):
@@ -189,7 +189,7 @@ class StreamTask(Task):
         """Cuts a stream into sequences of one length."""
 
     def training_batches(self, runner: Runner) -> BatchSource:
-        """Makes batches of windows, or of those of a mixture, each epoch in another order."""
+        """Makes batches of the windows of the stream or mixture, reshuffled each epoch."""
         mixed = isinstance(self.train, Mapping)
         source = self._mixture() if mixed else self.windows(self.train)
         return training_batches(self.config, source, runner)
@@ -197,9 +197,9 @@ class StreamTask(Task):
     def evaluation_data(
         self, validation: StreamText | Mapping[str, StreamText], runner: Runner
     ) -> TrainingData:
-        """Makes batches of all windows, in their order; of a mixture, source after source.
+        """Makes batches of all windows in order; for a mixture, source after source.
 
-        Each source begins a batch, so that its loss is told apart without another forward pass.
+        Each source starts a new batch, so that its loss needs no separate forward pass.
         """
         if isinstance(validation, StreamText):
             return self.stream_evaluation(validation, runner)
@@ -207,17 +207,17 @@ class StreamTask(Task):
         return joined_validation(sources)
 
     def stream_evaluation(self, validation: StreamText, runner: Runner) -> TrainingData:
-        """Makes batches of all windows of one stream, in their order."""
+        """Makes batches of all windows of one stream, in order."""
         windows = self.windows(validation.stream)
         return evaluation_batches(self.config, windows, runner, self.unit)
 
     def data_view(self) -> DataView:
-        """Describes the documents, and the paragraphs and lines that both parts may have."""
+        """Describes the documents, and the texts that training and validation may share."""
         streams = self.train.values() if isinstance(self.train, Mapping) else [self.train]
         lengths = np.concatenate([np.diff(one.offsets, append=one.tokens.size) for one in streams])
         if self.split is None:
             return DataView(train=lengths.size, lengths={"documents": lengths})
-        if isinstance(self.split.train, text.TokenFiles):  # which have no text to look at
+        if isinstance(self.split.train, text.TokenFiles):  # no text to show
             return DataView(
                 train=self.summary.documents,
                 validation=self.validation.num_documents,
@@ -229,7 +229,7 @@ class StreamTask(Task):
             f"paragraphs {of}": (_parts(paragraphs, train), _parts(paragraphs, validation)),
             f"lines {of}": (_parts(long_lines, train), _parts(long_lines, validation)),
         }
-        if has_corpus(self.split.train):  # whose documents are on one side each
+        if has_corpus(self.split.train):  # no document is in both parts
             shared = {f"{name}, in samples of both": both for name, both in shared.items()}
         else:
             shared = {"documents": (train, validation), **shared}
@@ -242,17 +242,17 @@ class StreamTask(Task):
         )
 
     def save(self, folder: pathlib.Path) -> None:
-        """Writes tokenizer and validation text, where there is any."""
+        """Writes the tokenizer and the validation text, if any."""
         super().save(folder)
         if self.validation is not None:
             save_text(folder, self.validation)
 
     def load_validation(self, folder: pathlib.Path) -> StreamText | dict[str, StreamText]:
-        """Reads the validation text; of a mixture, that of each source by its name."""
+        """Reads the validation text; for a mixture, a dict by source."""
         return load_text(folder, self.tokenizer)
 
     def read_validation(self, paths: Sequence[str]) -> StreamText:
-        """Reads and encodes files, as those of the config are read."""
+        """Reads and encodes files with the settings of the config."""
         data = self.config.data
         if data.source == "tokens":
             return encode_text(text.map_token_files(text.text_files(paths)), self.tokenizer, data)
@@ -260,7 +260,7 @@ class StreamTask(Task):
 
 
 def _read_split(data: DataConfig, *, characters: bool) -> Split:
-    """Reads the files of data.paths, a share of whose text is for validation."""
+    """Reads the files of data.paths and holds out a share of the text for validation."""
     corpus = read_files(data, data.paths, data.validation_fraction, characters=characters)
     if corpus.documents is not None:
         parts = text.split_documents(corpus.documents, data.validation_fraction)
@@ -274,7 +274,7 @@ def _read_split(data: DataConfig, *, characters: bool) -> Split:
 
 
 def _left_out(corpus: text.Corpus) -> tuple[str, ...]:
-    """A line on the records that could not be read, if there are any."""
+    """Report line on unreadable records, if any."""
     if not corpus.skipped:
         return ()
     unit = "record" if corpus.skipped == 1 else "records"
@@ -283,17 +283,17 @@ def _left_out(corpus: text.Corpus) -> tuple[str, ...]:
 
 
 def _whole(corpus: text.Corpus) -> Sequence[str] | text.CorpusPart:
-    """The documents, or the part of a corpus that has all."""
+    """All documents, in memory or as the whole corpus."""
     return corpus.parts[0] if corpus.documents is None else corpus.documents
 
 
 def _streams(encoded: StreamText | Mapping[str, StreamText]) -> Iterable[StreamText]:
-    """The one stream, or those of the sources of a mixture."""
+    """The streams of all sources."""
     return [encoded] if isinstance(encoded, StreamText) else encoded.values()
 
 
 def _shared(*parts: TextPart) -> set[str]:
-    """Documents of both parts, where they are in memory."""
+    """Documents that are in both parts, if these are in memory."""
     first, second = (set() if isinstance(part, text.CorpusPart) else set(part) for part in parts)
     return first & second
 
@@ -303,7 +303,7 @@ def _fingerprint(
     train: StreamText | Mapping[str, StreamText],
     validation: StreamText | Mapping[str, StreamText],
 ) -> str:
-    """SHA-256 of the text, or of the tokens where there is no text."""
+    """SHA-256 of the text, or of the tokens if there is no text."""
     if isinstance(train, StreamText) and isinstance(validation, StreamText):
         if train.fingerprint is not None and validation.fingerprint is not None:
             return fingerprint((train.fingerprint,), (validation.fingerprint,))
@@ -311,7 +311,7 @@ def _fingerprint(
 
 
 def _reports(data: Split, train: StreamText | Mapping[str, StreamText]) -> Iterator[str]:
-    """What became of each corpus, a line each."""
+    """One report line on each corpus."""
     if not isinstance(train, StreamText):
         for name, one in train.items():
             for line in _reports(Split(data.train.parts[name], None), one):

@@ -1,4 +1,4 @@
-"""Training a task in a run folder, which is made or resumed."""
+"""Training in a new or resumed run folder."""
 
 import contextlib
 import dataclasses
@@ -46,28 +46,34 @@ from jaxformer.training.parallel import (
 
 __all__ = ["StartedRun", "prepare_task", "start_run", "take_folder", "train_run", "training_runner"]
 
-_LAG = 30.0  # seconds until a network file system shows what another host has made
+_LAG = 30.0  # seconds until a network file system shows the files of another host
 
 
-def prepare_task(config: ExperimentConfig, *, task: type[Task] | None = None) -> Task:
+def prepare_task(
+    config: ExperimentConfig,
+    *,
+    task: type[Task] | None = None,
+    folder: pathlib.Path | None = None,
+) -> Task:
     """Prepares the data of an experiment, as `train_run` does before the first step.
 
     Args:
         config: the experiment.
-        task: what is trained; the built-in task that the config means when not given.
+        task: task to train; by default the built-in task that the config describes.
+        folder: run folder to resume, whose tokenizers are used again.
 
     Returns:
-        The task, in whose config all that the data decides is filled in.
+        The task. Its config includes everything that the data determines.
 
     Raises:
-        ConfigError: the config is impossible with this data, or with the run that it starts from.
-        CheckpointError: the run that it starts from is missing or damaged.
+        ConfigError: the config is invalid, or does not fit the data or the model of `init_from`.
+        CheckpointError: the model of `init_from` is missing or damaged.
         StorageError: tokens cannot be written.
-        DataError: the data cannot be used, or a prompt of the samples does not fit.
+        DataError: the data cannot be used, or a sample prompt is too long.
     """
     kind = task_class(config) if task is None else task
-    config = with_start(config, kind, None)
-    source = source_folder(config)
+    config = with_start(config, kind, folder)
+    source = source_folder(config) if folder is None else folder
     return with_chat_template(kind, source).prepare(config, source)
 
 
@@ -79,34 +85,31 @@ def train_run(
     base: str | os.PathLike[str] | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> FitResult:
-    """Trains in the run folder `config.out`, which it makes, or resumes, and locks meanwhile.
+    """Creates or resumes the run folder `config.out`, and trains in it while holding its lock.
 
-    A new run starts from drawn parameters, or from those of the run `config.init_from`. On several
-    hosts all call this, with the same config and the same data, and share the folder, in which the
-    first writes.
+    A new run starts from random parameters, or from those of `config.init_from`. On several hosts,
+    all call this with the same config and data, and share the folder; the first host writes to it.
 
     Args:
-        config: the experiment, its out set.
-        task: what to train; the built-in task that the config means when not given.
-        on_start: called before the first step, with the task, in whose config all that the data
-            decides is filled in, and whose report says what became of the data.
-        base: of a run with LoRA that is resumed, where the run or folder lies now whose weights it
-            has matrices beside; where they were when it began when not given.
+        config: the experiment; its out must be set.
+        task: task to train; by default the built-in task that the config describes.
+        on_start: called with the task before the first step. The task's config includes everything
+            that the data determines, and its report describes the prepared data.
+        base: path of the base model of a resumed LoRA run; by default, where it was when the run
+            began.
         callbacks: as in `fit`.
 
     Returns:
-        How it ended.
+        The outcome of the training.
 
     Raises:
-        ConfigError: the config is impossible on this machine, with this data, or with the run that
-            it starts from; the run has been trained for more steps; or the task lacks a method; or
-            hosts differ in versions, config, devices or data; or base is given for another run than
-            one with LoRA that is resumed.
-        CheckpointError: out is a folder of something else, or of a run with another config; or a
-            checkpoint is missing or damaged; or another process trains in it; or the base of a run
-            with LoRA is missing, or has changed.
+        ConfigError: the config is invalid, or does not fit the machine, the data or the model of
+            `init_from`; the run already has more steps; the task lacks a method; hosts differ in
+            versions, config, devices or data; or base is given, but this is no resumed LoRA run.
+        CheckpointError: out is no run folder, has another config, or is locked by another process;
+            a checkpoint is missing or damaged; or the base of a LoRA run is missing or has changed.
         StorageError: a file cannot be written.
-        DataError: the data cannot be used, or a prompt of the samples does not fit.
+        DataError: the data cannot be used, or a sample prompt is too long.
     """
     if config.out is None:
         raise ConfigError("out, the run folder, must be set")
@@ -123,7 +126,7 @@ def take_folder(folder: pathlib.Path) -> Iterator[None]:
 
         def take() -> None:
             if not files.is_run(folder) and not (folder / LOCK).exists():
-                files.require_free(folder)  # before anything is written there, the lock included
+                files.require_free(folder)  # before anything, even the lock, is written there
             stack.enter_context(run_lock(folder))
             files.tidy(folder)
             if not files.is_run(folder):
@@ -134,7 +137,7 @@ def take_folder(folder: pathlib.Path) -> Iterator[None]:
 
 
 def training_runner(config: ExperimentConfig) -> Runner:
-    """Creates the runner that a config is trained by; raises what `make_runner` does."""
+    """Creates the runner of a config; raises the errors of `make_runner`."""
     training = config.training
     return make_runner(
         training.runner,
@@ -146,7 +149,7 @@ def training_runner(config: ExperimentConfig) -> Runner:
 
 
 def _versions() -> dict[str, object]:
-    """What all hosts must have alike, besides the config and the data."""
+    """What must be equal on all hosts, besides config and data."""
     return {
         "jaxformer": __version__,
         "jax": jax.__version__,
@@ -181,7 +184,7 @@ def _train(
     base: str | os.PathLike[str] | None,
     callbacks: Sequence[Callback],
 ) -> FitResult:
-    """Does `train_run` in a folder that is locked, and a run folder or free."""
+    """`train_run` in a locked folder, which is new or holds a run."""
     runner = training_runner(config)
     made, data, init_params, frozen, combine = start_run(
         config, folder, runner, task=task, base=base
@@ -232,19 +235,16 @@ def start_run(
     resumes, trained = files.is_run(folder), 0
     if base is not None and not (resumes and config.lora is not None):
         raise ConfigError(
-            f"base is for a run with LoRA that is resumed, got {base} for {folder}, which is "
+            f"base can be set only for a resumed LoRA run, got {base} for {folder}, which is "
             f"{'a run without LoRA' if resumes else 'a new run, whose base is its init_from'}; "
-            "leave it out"
+            "omit it"
         )
     if resumes:
-        files.read_run_config(folder)  # verified before anything is made of it
+        files.read_run_config(folder)  # verified before anything depends on it
         trained = _step_to_resume(folder, training.steps)
     if prepared is None:
-        kind = task_class(config) if task is None else task
-        config = with_start(config, kind, folder if resumes else None)
-        source = folder if resumes else source_folder(config)
-        prepared = with_chat_template(kind, source).prepare(config, source)
-    made = dataclasses.replace(prepared, split=None)  # whose texts need not stay in memory
+        prepared = prepare_task(config, task=task, folder=folder if resumes else None)
+    made = dataclasses.replace(prepared, split=None)  # frees the texts
     require_training_memory(made, runner)
     config, data = made.config, made.training_data(runner)
     made = dataclasses.replace(made, report=(*made.report, *_settings_report(made, data, resumes)))
@@ -260,8 +260,8 @@ def start_run(
     elif config.init_from is not None and not trained:
         init_params, report = start_params(made, runner)
         made = dataclasses.replace(made, report=(report, *made.report))
-    # With LoRA, a run that is resumed has compared its base with what it remembers of it. One host
-    # has none to compare with, and reading all weights takes time.
+    # Skipped where possible, since it reads all weights: a resumed LoRA run has verified its base
+    # already, and a single host has no other to compare with.
     known = trained or runner.num_hosts == 1 or (resumes and config.lora is not None)
     starts = None if known else start_fingerprint(config)
     same = {"data": summary.fingerprint, "the newest checkpoint": trained, "init_from": starts}
@@ -286,7 +286,7 @@ def start_run(
 
 
 def _settings_report(task: Task, data: TrainingData, resumes: bool) -> Iterator[str]:
-    """How full rows of one length are, and a decay that does not end with the training."""
+    """Reports how full rows of one length are, and a decay that does not end with training."""
     config, epoch = task.config, getattr(data.batches, "batches_per_epoch", None)
     steps, schedule = config.training.steps, config.schedule
     if epoch and config.has_one_length and task.summary.train_tokens:
@@ -305,27 +305,27 @@ def _settings_report(task: Task, data: TrainingData, resumes: bool) -> Iterator[
 
 
 def _require_shared(folder: pathlib.Path) -> None:
-    """Raises CheckpointError where this host does not have the folder that the first holds."""
+    """Raises CheckpointError if this host does not see the first host's run folder."""
     held = gather_texts("lock of the run folder", _lock_text(folder))[0]
     deadline = time.monotonic() + _LAG
     while not files.is_run(folder) or _lock_text(folder) != held:
         if is_first_process() or time.monotonic() > deadline:
             raise CheckpointError(
-                f"out={folder} must be on a file system that all hosts share; this one does not "
-                "have the folder that the first host holds"
+                f"out={folder} must be on a file system that all hosts share; this host does not "
+                "see the first host's folder"
             )
         time.sleep(0.1)
 
 
 def _lock_text(folder: pathlib.Path) -> str:
-    """What the lock of a folder says of its holder, which that of a copy does not say."""
+    """Text of a folder's lock, which names its holder; the lock of a copy does not."""
     with contextlib.suppress(OSError):
         return (folder / LOCK).read_text(errors="replace")
     return ""
 
 
 def _step_to_resume(folder: pathlib.Path, steps: int) -> int:
-    """Step that a run is resumed at, 0 where it has no checkpoint yet."""
+    """Step at which a run resumes; 0 without a checkpoint."""
     path = folder / files.CHECKPOINTS
     if not path.is_dir():
         return 0

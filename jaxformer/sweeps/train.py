@@ -8,12 +8,9 @@ from typing import Any
 
 from jaxformer.config import ExperimentConfig, MeshConfig
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.runs.chat import with_chat_template
 from jaxformer.runs.folder import is_run
-from jaxformer.runs.start_config import source_folder, with_start
 from jaxformer.runs.task import Task
-from jaxformer.runs.train import StartedRun, start_run, take_folder
-from jaxformer.runs.trained import task_class
+from jaxformer.runs.train import StartedRun, prepare_task, start_run, take_folder
 from jaxformer.sweeps.configs import NamedConfigs, numbers_of, sweep_configs, with_numbers
 from jaxformer.text import BucketedBatches
 from jaxformer.training import SweepRun, Trial, make_optimizer, make_schedule
@@ -129,7 +126,8 @@ def _start_group(
     started: dict[str, StartedRun] = {}
     for name, config in group.items():
         if config.seed not in prepared:
-            prepared[config.seed] = _prepare(config, folder / name, task)
+            resumed = folder / name if is_run(folder / name) else None
+            prepared[config.seed] = prepare_task(config, task=task, folder=resumed)
         made = prepared[config.seed]
         filled = with_numbers(made.config, numbers_of(config))
         own = dataclasses.replace(made, config=dataclasses.replace(filled, out=config.out))
@@ -154,15 +152,6 @@ def _start_group(
         )
         for name, run in started.items()
     ]
-
-
-def _prepare(config: ExperimentConfig, folder: pathlib.Path, task: type[Task] | None) -> Task:
-    """The task of a run, with the tokenizers of its folder if it is resumed."""
-    kind = task_class(config) if task is None else task
-    resumes = is_run(folder)
-    config = with_start(config, kind, folder if resumes else None)
-    source = folder if resumes else source_folder(config)
-    return with_chat_template(kind, source).prepare(config, source)
 
 
 def _maker(run: StartedRun) -> Callable[..., Trial]:

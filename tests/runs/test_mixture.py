@@ -57,7 +57,7 @@ def test_run_on_a_mixture_is_trained_and_opened(tmp_path, capsys, architecture):
     tokens = [stream.tokens.size for stream in task.train.values()]
     assert all(f" {n:,} tokens" in line for n, line in zip(tokens, (web, code), strict=True))
     # Four steps of eight rows of twelve tokens, a quarter of them code.
-    assert f"{8 / -(-(tokens[1] - 1) // 12):.3g} epochs in the 4 steps of training.steps" in code
+    assert f"{8 / -(-(tokens[1] - 1) // 12):.3g} epochs in 4 steps (training.steps)" in code
     assert any(line.startswith("web: 60 documents, ") for line in reports)
     assert task.summary.train_tokens == sum(tokens)
 

@@ -163,7 +163,7 @@ def test_file_for_both_parts_is_refused(tmp_path):
     copy = tmp_path / "copy.jsonl"
     copy.write_bytes((tmp_path / "text.jsonl").read_bytes())
     copied = tiny.change(made, data={"validation_paths": (str(copy),)})
-    with pytest.raises(DataError, match=r"got '.*copy.jsonl', a copy of '.*text.jsonl'; take it"):
+    with pytest.raises(DataError, match=r"got '.*copy.jsonl', a copy of '.*text.jsonl'; remove it"):
         runs.prepare_task(copied)
     both = tiny.change(made, data={"validation_paths": (str(tmp_path / "*.jsonl"),)})
     with pytest.raises(DataError, match="data.validation_paths must be other files than data.pa"):

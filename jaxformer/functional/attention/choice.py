@@ -223,14 +223,14 @@ def _choose(inputs: AttentionInputs, platform: str) -> Choice:
     most = _MAX_DENSE_WEIGHTS["cpu" if platform == "cpu" else "other"]
     if count <= most:
         declined["chunked"] = (
-            f"{count:,} weights are no more than the {most:,} for which dense is as fast and "
+            f"{count:,} weights are no more than the {most:,} up to which dense is as fast and "
             "compiles faster"
         )
     elif num_queries < _MIN_CHUNKED_QUERIES:
         declined["chunked"] = f"T={num_queries} queries are too few to cut into blocks"
     else:
         declined["dense"] = (
-            f"it would hold {count:,} weights at once, more than {most:,}; chunked never does"
+            f"it would hold {count:,} weights in memory, more than {most:,}; chunked does not"
         )
         return Choice("chunked", declined)
     return Choice("dense", declined)
