@@ -45,7 +45,8 @@ def config(folder, *, architecture, data, tokenizer=None, model=None, training=N
         schedule=others.pop("schedule", ScheduleConfig(name="constant")),
         training=TrainingConfig(
             **{
-                "steps": 20, "runner": "single", "log_every": 5, "eval_every": 10, "checkpoint_every": 10,
+                "steps": 20, "runner": "single", "log_every": 5, "eval_every": 10,
+                "checkpoint_every": 10,
                 "batch_tokens" if unequal else "batch_size": 96 if unequal else 8,
             } | (training or {})
         ),
