@@ -169,9 +169,9 @@ def test_without_a_real_token_the_losses_are_zero_and_so_is_their_gradient():
 
 def routed(router, k):
     """The mixture of tokens that are the rows of an identity matrix, so `router` is its logits."""
-    kernel = jnp.zeros((E, E, 2))
-    params = ExpertsParams(jnp.asarray(router, jnp.float32), kernel, kernel.reshape(E, 2, E))
-    return mixture_of_experts(params, jnp.eye(E), num_experts_per_token=k)
+    kernel = np.zeros((E, E, 2), np.float32)
+    params = ExpertsParams(np.float32(router), kernel, kernel.reshape(E, 2, E))
+    return jitted(params, np.eye(E, dtype=np.float32), num_experts_per_token=k)
 
 
 @pytest.mark.parametrize("k", [1, 3])

@@ -279,7 +279,8 @@ def test_beam_search_gathers_every_leaf_of_the_cache():
         "length": np.zeros(batch, int), "row": np.arange(batch),
     }  # fmt: skip
     options = {"beam_size": beam_size, "max_new_tokens": longest, "num_best": beam_size}
-    beams = beam_search(step, cache, start, end_token=END, early_stopping="never", **options)
+    search = functools.partial(beam_search, step, end_token=END, early_stopping="never", **options)
+    beams = jax.jit(search)(cache, start)
     jax.effects_barrier()
     # What the history leaf says is what the nodes, and so the logits, came from.
     jitted = searcher(**options, early_stopping="never")(tables, start)

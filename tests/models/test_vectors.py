@@ -28,11 +28,13 @@ def params():
 def test_vectors_give_what_the_tokens_that_they_embed_give(params):
     """With positions, lengths and logits; a model without a vocabulary gives hidden states."""
     model, vectors = Decoder(CONFIG), params["embedding"]["embedding"][TOKENS]
-    expected = model.apply({"params": params}, TOKENS, lengths=LENGTHS)
-    found = model.apply({"params": params}, vectors, lengths=LENGTHS)
+    apply = jax.jit(model.apply)
+    expected = apply({"params": params}, TOKENS, lengths=LENGTHS)
+    found = apply({"params": params}, vectors, lengths=LENGTHS)
     np.testing.assert_allclose(found.logits, expected.logits, rtol=0, atol=1e-5)
     trunk = {name: each for name, each in params.items() if name != "embedding"}
-    found = Transformer(NAMELESS, causal=True).apply({"params": trunk}, vectors, lengths=LENGTHS)
+    apply = jax.jit(Transformer(NAMELESS, causal=True).apply)
+    found = apply({"params": trunk}, vectors, lengths=LENGTHS)
     np.testing.assert_allclose(found.hidden, expected.hidden, rtol=0, atol=1e-5)
 
 
@@ -88,10 +90,9 @@ def test_layers_alone_refuse_what_they_would_ignore(make, changes, key):
 def test_rotation_of_positions_of_one_row_is_that_of_every_row():
     scheme = make_positions(NAMELESS, causal=True)
     query = np.random.default_rng(0).standard_normal((3, 5, 2, 6), np.float32)
-    positions = jnp.arange(5)[None]
+    positions = np.arange(5)[None]
+    rotate = jax.jit(lambda positions: scheme.rotation(positions)(query, query))
     for one, all_rows in zip(
-        scheme.rotation(positions)(query, query),
-        scheme.rotation(jnp.broadcast_to(positions, (3, 5)))(query, query),
-        strict=True,
+        rotate(positions), rotate(np.broadcast_to(positions, (3, 5))), strict=True
     ):
         np.testing.assert_array_equal(one, all_rows)

@@ -143,8 +143,10 @@ def scaled_by_layer(factor):
 def test_rates_of_stacked_layers_are_those_of_one_label_for_each_layer():
     """As optax.multi_transform has them, which needs layers apart."""
     params = tiny.state().params
-    grads = jax.tree.map(lambda leaf: jnp.cos(jnp.arange(1.0, 1 + leaf.size)), params)
-    grads = jax.tree.map(lambda grad, leaf: grad.reshape(leaf.shape), grads, params)
+    grads = jax.tree.map(
+        lambda leaf: np.cos(np.arange(1, 1 + leaf.size, dtype=np.float32)).reshape(leaf.shape),
+        params,
+    )
     adamw = functools.partial(optax.adamw, weight_decay=0.1)
     decay = functools.partial(jax.tree.map, lambda above: 0.5**above)
     stacked = optax.chain(adamw(0.1), scaled_by_layer(decay))
@@ -294,7 +296,7 @@ def test_adafactor_factors_second_moments_and_is_relative_to_the_parameter():
     params = {"kernel": jnp.float32(kernel)}
     state = optimizer.init(params)
     assert max(leaf.size for leaf in jax.tree.leaves(state)) == 140  # a row or a column
-    updates, _ = optimizer.update({"kernel": jnp.float32(gradient)}, state, params)
+    updates, _ = jax.jit(optimizer.update)({"kernel": jnp.float32(gradient)}, state, params)
     squares = gradient**2
     moments = squares.mean(1, keepdims=True) * squares.mean(0, keepdims=True) / squares.mean()
     step = gradient / np.sqrt(moments)
@@ -312,7 +314,7 @@ def test_muon_makes_the_steps_of_every_layers_kernel_orthogonal():
               "up_bias": jnp.ones((3, 10))}  # fmt: skip
     gradients = {name: jnp.full(leaf.shape, 1e3) for name, leaf in params.items()}
     gradients["up_kernel"] = jnp.float32(gradient)
-    updates, _ = optimizer.update(gradients, optimizer.init(params), params)
+    updates, _ = jax.jit(optimizer.update)(gradients, optimizer.init(params), params)
     step = -(np.asarray(updates["up_kernel"]) + 0.5 * 0.25) / (0.5 * 0.2 * np.sqrt(10))
     for layer in range(3):
         left, _, right = np.linalg.svd(gradient[layer], full_matrices=False)
