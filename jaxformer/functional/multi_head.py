@@ -233,10 +233,11 @@ def multi_head_attention(
         shown = {k: v for k, v in options.items() if k in AttentionOptions._fields}
         shared = AttentionOptions(**shown)  # type: ignore[arg-type]
         inputs = prepare_attention(query, key, value, bias, mask, shared, rate)
-        exponentials, inverse, residual = softmax_factors(dense_weights(inputs, "masked", tap))
+        exponentials, inverse, total = softmax_factors(dense_weights(inputs, "masked", tap))
         dense = exponentials * inverse
         if params.sinks is not None:
-            shares = _shares_beside_sinks(params.sinks, rearrange(residual, "... n t 1 -> ... t n"))
+            by_query = rearrange(total, "... n t 1 -> ... t n")
+            shares = _shares_beside_sinks(params.sinks, by_query)
             dense = dense * rearrange(shares, "... t n -> ... n t 1")
         weights = dense if tap is None else tap("weights", dense)
     if weights is not None and tap is not None and tap.edits("scores", "weights"):
