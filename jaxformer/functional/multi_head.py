@@ -14,7 +14,7 @@ from einops import rearrange
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention import AttentionOptions, dot_product_attention
 from jaxformer.functional.attention.block import softmax_factors
-from jaxformer.functional.attention.dense import dense_average, dense_weights
+from jaxformer.functional.attention.dense import dense_attention, dense_weights
 from jaxformer.functional.attention.inputs import prepare_attention, used_rng
 from jaxformer.functional.attention_function import (
     AttentionFunction,
@@ -225,23 +225,20 @@ def multi_head_attention(
     if return_weights or (tap is not None and tap.asks("scores", "weights")):
         if attention_fn is not dot_product_attention:
             raise ConfigError(
-                "the scores and weights of a custom attention_fn are not known, got "
-                f"{function_name(attention_fn)}; leave out return_weights, and taps of scores and "
-                "weights, or use dot_product_attention"
+                "scores and weights of a custom attention_fn are not known, got "
+                f"{function_name(attention_fn)}; do not request them, or use dot_product_attention"
             )
-        rate, rng = options.get("dropout_rate", 0.0), options.get("dropout_rng")
         shown = {k: v for k, v in options.items() if k in AttentionOptions._fields}
-        shared = AttentionOptions(**shown)  # type: ignore[arg-type]
+        rate, shared = options.get("dropout_rate", 0.0), AttentionOptions(**shown)  # type: ignore[arg-type]
         inputs = prepare_attention(query, key, value, bias, mask, shared, rate)
         exponentials, inverse, total = softmax_factors(dense_weights(inputs, "masked", tap))
         dense = exponentials * inverse
         if params.sinks is not None:
-            by_query = rearrange(total, "... n t 1 -> ... t n")
-            shares = _shares_beside_sinks(params.sinks, by_query)
+            shares = _shares_beside_sinks(params.sinks, rearrange(total, "... n t 1 -> ... t n"))
             dense = dense * rearrange(shares, "... t n -> ... n t 1")
         weights = dense if tap is None else tap("weights", dense)
     if weights is not None and tap is not None and tap.edits("scores", "weights"):
-        attended = dense_average(inputs, weights, used_rng(rate, rng))
+        attended, _ = dense_attention(inputs, used_rng(rate, options.get("dropout_rng")), weights)
     else:  # Reading weights does not change which implementation computes the output.
         attended, residual = call_attention(
             attention_fn, query, key, value, bias, mask, options,

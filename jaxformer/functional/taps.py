@@ -47,9 +47,6 @@ class Taps:
             `layer` is an int array `[]`, traced in a scan: select with `jnp.where`. Attention whose
             scores or weights are edited is dense, whatever the config says.
 
-    Raises:
-        ConfigError: read is not a sequence of names, or edit not a dict of functions.
-
     References:
         Alain and Bengio, "Understanding Intermediate Layers Using Linear Classifier Probes", 2016;
         Michel et al., "Are Sixteen Heads Really Better than One?", 2019 (ablation); Meng et al.,
@@ -62,11 +59,10 @@ class Taps:
         >>> config = ModelConfig(vocab_size=11, max_len=8, num_layers=2, d_model=4, num_heads=2)
         >>> model, tokens = Decoder(config), jnp.array([[1, 2, 3]])
         >>> variables = jax.jit(model.init)(jax.random.key(0), tokens)
-        >>> def ablate(x, layer):
-        ...     return jnp.where(layer == 1, x.at[:, :, 0].set(0), x)
-        >>> taps = Taps(read=("hidden", "head_outputs"), edit={"head_outputs": ablate})
-        >>> jax.jit(model.apply)(variables, tokens, taps=taps).taps["head_outputs"].shape
-        (2, 1, 3, 2, 2)
+        >>> ablate = lambda x, layer: jnp.where(layer == 1, x.at[:, :, 0].set(0), x)
+        >>> taps = Taps(read=("hidden",), edit={"head_outputs": ablate})
+        >>> jax.jit(model.apply)(variables, tokens, taps=taps).taps["hidden"].shape
+        (2, 1, 3, 4)
     """
 
     read: Sequence[str] = ()
@@ -150,14 +146,14 @@ class LayerTaps:
     def within(self, prefix: str) -> "LayerTaps":
         """The same taps, for places whose names get a prefix."""
         inner = copy.copy(self)
-        inner.prefix = self.prefix + prefix
+        inner.prefix = prefix
         return inner
 
     def asks(self, *places: str) -> bool:
         """Whether any of these places, which are computed only then, is read or edited."""
         names = {self.prefix + place: None for place in places}
         self._seen.update(names)
-        return not names.keys().isdisjoint((*self.taps.read, *self.taps.edit))
+        return not names.keys().isdisjoint(check_taps(self.taps))
 
     def edits(self, *places: str) -> bool:
         """Whether any of these places is edited."""
@@ -165,13 +161,12 @@ class LayerTaps:
 
     def check_all_found(self, block: str, *, own: bool) -> None:
         """Checks, after a layer ran, that it had every place; `own` if its class is a user's."""
-        for place in (*self.taps.read, *self.taps.edit):
-            if place not in self._seen:
-                near = difflib.get_close_matches(place, self._seen, n=1)
-                remedy = f"; did you mean {near[0]!r}?" if near else ""
-                if own:
-                    remedy += "; more places need an argument tap of its call, passed to its layers"
-                raise ConfigError(
-                    f"taps must name places of this {block}: {', '.join(self._seen)}; got "
-                    f"{place!r}{remedy}"
-                )
+        for place in sorted(check_taps(self.taps) - self._seen.keys()):
+            near = difflib.get_close_matches(place, self._seen, n=1)
+            remedy = f"; did you mean {near[0]!r}?" if near else ""
+            if own:
+                remedy += "; more places need an argument tap of its call, passed to its layers"
+            raise ConfigError(
+                f"taps must name places of this {block}: {', '.join(self._seen)}; got {place!r}"
+                + remedy
+            )

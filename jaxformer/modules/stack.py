@@ -167,12 +167,9 @@ class Stack(nn.Module):
                 )
         x = nn.with_logical_constraint(x, _RESIDUAL_AXES)
         none = (None,) * config.num_layers
-        layers = [
-            _Layer(*each, taps)
-            for each in zip(
-                contexts, cache or none, cross_cache or none, range(config.num_layers), strict=True
-            )
-        ]
+        numbers = range(config.num_layers)
+        given = zip(contexts, cache or none, cross_cache or none, numbers, strict=True)
+        layers = [_Layer(*each, taps) for each in given]
         cached = cache is not None or cross_cache is not None
         looped = cached or layer_execution(config).name == "loop"
         options = {"deterministic": deterministic, "return_weights": return_weights}

@@ -18,17 +18,18 @@ from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.taps import LayerTaps
 
-__all__ = ["dense_attention", "dense_average", "dense_weights"]
+__all__ = ["dense_attention", "dense_weights"]
 
 
 def dense_attention(
-    inputs: AttentionInputs, dropout_rng: jax.Array | None
+    inputs: AttentionInputs, dropout_rng: jax.Array | None, given: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array | None]:
     """Computes `dot_product_attention` with all weights `[..., N, T, S]` in memory.
 
     Args:
         inputs: checked inputs.
         dropout_rng: PRNG key; None = no dropout.
+        given: weights `[..., N, T, S]` to average the values with, instead of those of the scores.
 
     Returns:
         float `[..., T, N, Hv]`, in the query's dtype, and the residual if requested.
@@ -36,11 +37,21 @@ def dense_attention(
     mask = full_mask(inputs)
     inputs = zero_hidden(inputs, None if mask is None else mask.any(axis=-2))
     query, key = _heads_first(inputs)
-    value = _wide_values(inputs)
-    keep = _kept(inputs, dropout_rng, (*query.shape[:-1], key.shape[-2]))
+    value = rearrange(inputs.value, "... s k v -> ... k s v")
+    # Weights stay float32 in this product: rounding them to bfloat16 makes the error 1.5 times as
+    # large.
+    value = value.astype(at_least(value.dtype, jnp.float32))
+    keep = None
+    if dropout_rng is not None:
+        shape = (*query.shape[:-1], key.shape[-2])
+        keep = jax.random.bernoulli(dropout_rng, 1 - inputs.static.dropout_rate, shape)
     bias, mask = (_by_key_head(x, key.shape[-3]) for x in (inputs.bias, mask))
     bias = None if bias is None else bias.astype(value.dtype)
-    output, residual = attend(inputs.static, query, key, value, bias, mask, keep)
+    if given is None:
+        output, residual = attend(inputs.static, query, key, value, bias, mask, keep)
+    else:
+        weights = rearrange(given, "... (k g) t s -> ... k g t s", k=key.shape[-3])
+        output = weighted_values(inputs.static, weights, value, keep)
     output = rearrange(output, "... k g t v -> ... t (k g) v").astype(inputs.query.dtype)
     if not inputs.static.return_residual:
         return output, None
@@ -78,39 +89,6 @@ def dense_weights(inputs: AttentionInputs, stage: str, tap: LayerTaps | None = N
         exponentials, inverse, _ = softmax_factors(weights)
         weights = exponentials * inverse
     return rearrange(weights, "... k g t s -> ... (k g) t s")
-
-
-def dense_average(
-    inputs: AttentionInputs, weights: jax.Array, dropout_rng: jax.Array | None
-) -> jax.Array:
-    """Average of the values by given weights: float `[..., T, N, Hv]`, in the query's dtype.
-
-    Args:
-        inputs: checked inputs; query and key are used for their shapes.
-        weights: float32 or float64 `[..., N, T, S]`.
-        dropout_rng: PRNG key; None = no dropout.
-    """
-    mask = full_mask(inputs)
-    value = _wide_values(zero_hidden(inputs, None if mask is None else mask.any(axis=-2)))
-    weights = rearrange(weights, "... (k g) t s -> ... k g t s", k=value.shape[-3])
-    keep = _kept(inputs, dropout_rng, weights.shape)
-    output = weighted_values(inputs.static, weights, value, keep)
-    return rearrange(output, "... k g t v -> ... t (k g) v").astype(inputs.query.dtype)
-
-
-def _wide_values(inputs: AttentionInputs) -> jax.Array:
-    # Weights stay float32 in their product with the values: rounding them to bfloat16 makes the
-    # error 1.5 times as large.
-    value = rearrange(inputs.value, "... s k v -> ... k s v")
-    return value.astype(at_least(value.dtype, jnp.float32))
-
-
-def _kept(
-    inputs: AttentionInputs, dropout_rng: jax.Array | None, shape: tuple[int, ...]
-) -> jax.Array | None:
-    if dropout_rng is None:
-        return None
-    return jax.random.bernoulli(dropout_rng, 1 - inputs.static.dropout_rate, shape)
 
 
 def _heads_first(inputs: AttentionInputs) -> tuple[jax.Array, jax.Array]:
