@@ -30,7 +30,7 @@ def experiment(folder, **changes):
     path = tiny.write(folder / "chat.jsonl", lines)
     data = {"source": "conversations", "paths": (path,), "validation_fraction": 0.2,
             "cache": str(folder / "cache")} | changes.pop("data", {})  # fmt: skip
-    training = {"steps": 4, "eval_every": 4, "batch_size": 4}
+    training = {"runner": "pmap", "devices": 2, "steps": 4, "eval_every": 4, "batch_size": 4}
     changes["training"] = training | changes.get("training", {})
     changes["model"] = {"dropout_rate": 0.0, "max_len": 24} | changes.get("model", {})
     return tiny.config(folder, architecture="decoder", data=data, **changes)

@@ -32,10 +32,11 @@ LORA = LoraConfig(rank=2, alpha=6.0)
 
 
 def config(folder, lines=OWN, **changes):
+    """A decoder of the shapes of test_start.py, so that it is compiled once for both."""
     folder.mkdir(exist_ok=True)
     paths = (tiny.write(folder / "text.txt", lines * 9),)
     data = {"source": "files", "paths": paths}
-    changes["model"] = {"dropout_rate": 0.0} | changes.get("model", {})
+    changes["model"] = {"vocab_size": 17, "dropout_rate": 0.0} | changes.get("model", {})
     changes["training"] = {"steps": 4, "checkpoint_every": 2, "eval_every": 2} | changes.get(
         "training", {}
     )
