@@ -51,6 +51,10 @@ SCRIPTS = {
         "--gigabytes 0.001",
         r"prepare: 0.00 GB, .*MB/s\n(.*\n){2}speed .* by turns: \d+%, \d+%, \d+%",
     ),
+    "benchmarks/sweep.py": (
+        "--seeds 2 --width 8 --rounds 1 --steps 1",
+        r"compiling included, together: .*\n(.*\n){4}steps alone: .* times as fast together .*",
+    ),
     "benchmarks/train_step.py": (
         "--size tiny --repeats 1 --matmul-size 64",
         r"plain: min .* tokens/s\n.* of matmul peak .*\ntime jaxformer / plain: min [\d.]+, .*",

@@ -65,7 +65,14 @@ def full_config(folder):
         folder,
         tokenizer={"joint": False, "word_vectors": tiny.write(folder / "vectors.txt", vectors)},
         model={"vocab_size": 11, "tied_embeddings": False, "frozen_embeddings": True},
-        training={"label_smoothing": 0.1, "steps": 100, "eval_every": 50, "checkpoint_every": 50},
+        training={
+            "runner": "pmap",
+            "devices": 2,
+            "label_smoothing": 0.1,
+            "steps": 100,
+            "eval_every": 50,
+            "checkpoint_every": 50,
+        },
         translation=TranslationConfig(beam_size=3, length_penalty=0.5, metrics_pairs=3),
     )
 

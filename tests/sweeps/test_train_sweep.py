@@ -19,7 +19,7 @@ def experiment(folder, **changes):
     (folder / "text.txt").write_text("the cat sat on the mat; the dog sat on the log. " * 40)
     data = {"source": "files", "paths": (str(folder / "text.txt"),), "validation_fraction": 0.3}
     one = config(folder, architecture="decoder", data=data)
-    return change(one, training={"devices": 1, "steps": 10, **changes})
+    return change(one, training={"steps": 10, **changes})
 
 
 def losses(folder):
