@@ -168,8 +168,8 @@ class Stack(nn.Module):
         x = nn.with_logical_constraint(x, _RESIDUAL_AXES)
         none = (None,) * config.num_layers
         numbers = range(config.num_layers)
-        given = zip(contexts, cache or none, cross_cache or none, numbers, strict=True)
-        layers = [_Layer(*each, taps) for each in given]
+        parts = zip(contexts, cache or none, cross_cache or none, numbers, strict=True)
+        layers = [_Layer(*each, taps) for each in parts]
         cached = cache is not None or cross_cache is not None
         looped = cached or layer_execution(config).name == "loop"
         options = {"deterministic": deterministic, "return_weights": return_weights}
