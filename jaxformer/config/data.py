@@ -147,8 +147,8 @@ class DataConfig:
             8. Training compiles once per length: with fewer lengths, training starts sooner; with
             more, there is less padding.
         synthetic: settings of the synthetic tasks "copy", "reverse" and "sort".
-        mixture: several sources in place of paths, for "files", each with its own weight and its
-            own epochs.
+        mixture: several sources in place of paths, for "files". Each has its own weight, and epochs
+            are counted per source.
     """
 
     source: SourceName = "files"

@@ -20,9 +20,9 @@ class MeshRule:
         path: pattern for the paths of parameters, such as `*/query_kernel`: `*` matches anything,
             `?` one character. A path is the names of the enclosing modules and the parameter's own
             name, separated by slashes, as in `stack/layers/attention/query_kernel`.
-        axes: mesh axis that each of the last dimensions of the parameter is split over: "data",
-            "fsdp", "sequence" or "tensor", or "" for none. Earlier dimensions, such as that of the
-            layers, are not split. If the size of the axis does not divide the dimension, that is an
+        axes: one entry for each of the last dimensions of the parameter, in order: the mesh axis
+            that it is split over ("data", "fsdp", "sequence" or "tensor"), or "" for none. Earlier
+            dimensions, such as that of the layers, are not split. If the size of the axis does not divide the dimension, that is an
             error; with a question mark, as in "tensor?", the dimension is not split instead.
 
     Raises:

@@ -124,8 +124,8 @@ class ModelConfig:
         norm_bias: whether layer norms have biases; use_bias if not set.
         output_bias: whether the logits have a learned bias per token id, as in BERT (Devlin et al.,
             2019) and Marian (Junczys-Dowmunt et al., 2018).
-        head_bias: whether the projection in an encoder's head (before masked tokens are predicted,
-            or after pooling) has a bias, as in BERT.
+        head_bias: whether the projection in an encoder's head has a bias, as in BERT. It comes
+            before the prediction of masked tokens or, in a classifier, after pooling.
         embedding_dim: width of the embedding table; if not set, that of tokenizer.word_vectors, or
             else d_model. If the width is not d_model, a learned projection to d_model follows the
             table, and a decoder with tied embeddings has a second projection, before the logits, as

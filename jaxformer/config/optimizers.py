@@ -136,8 +136,8 @@ class AdafactorConfig:
         learning_rate: peak of the learning-rate schedule; with relative_steps, relative to the root
             mean square of each parameter.
         relative_steps: whether each update is multiplied by the root mean square of its parameter.
-        decay_rate: exponent c of 1 - step ** -c, the decay rate of the running mean of squared
-            gradients.
+        decay_rate: exponent c: at each step, the decay rate of the running mean of squared
+            gradients is 1 - step ** -c.
         momentum: decay rate of the running mean of updates, less than 1; 0 = no momentum, and no
             memory for it.
         clip_threshold: largest root mean square of an update, before the learning rate; at least 1.
@@ -233,8 +233,8 @@ class ScheduleConfig:
             decay_steps or, if not set, at training.steps.
         decay_steps: step at which the decay of "cosine", "linear" and "warmup_stable_decay" ends,
             counted from the start of the warmup; training.steps if not set. If a run is resumed
-            with more steps and the same decay_start, the decay still ends where it ended, and the
-            added steps have the final rate.
+            with more steps, the decay still ends at the same step, unless decay_start changes, and
+            the added steps have the final rate.
         final_scale: learning rate after the decay, as a fraction of the peak, from 0 to 1.
 
     References:
