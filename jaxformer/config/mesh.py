@@ -22,8 +22,9 @@ class MeshRule:
             name, separated by slashes, as in `stack/layers/attention/query_kernel`.
         axes: one entry for each of the last dimensions of the parameter, in order: the mesh axis
             that it is split over ("data", "fsdp", "sequence" or "tensor"), or "" for none. Earlier
-            dimensions, such as that of the layers, are not split. If the size of the axis does not divide the dimension, that is an
-            error; with a question mark, as in "tensor?", the dimension is not split instead.
+            dimensions, such as that of the layers, are not split. If the size of the axis does not
+            divide the dimension, that is an error; with a question mark, as in "tensor?", the
+            dimension is not split instead.
 
     Raises:
         ConfigError: path is empty, or axes has an unknown axis, or an axis twice.
