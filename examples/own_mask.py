@@ -4,8 +4,8 @@
 
 The model answers a prompt of 3 to 7 symbols with its reversal. The mask is that of Raffel et al.
 (T5), 2020, figure 4. `causal=False` turns off the model's causal mask, and the mask of this example
-restores it for the answer. Generation needs no mask: the prompt may attend to itself in both
-directions, and after that the cache holds only earlier tokens.
+restores it for the answer. Generation needs no mask: with `causal=False`, the prompt attends to
+itself in both directions, and each token after it finds only earlier ones in the cache.
 """
 
 import jax
