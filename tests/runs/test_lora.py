@@ -158,7 +158,7 @@ def test_average_of_the_matrices_is_what_is_validated_opened_and_started_from(
 
 def test_base_that_is_split_over_devices_is_trained_beside_as_any(source, adapted, tmp_path):
     _, result, _ = adapted
-    made = adapting(tmp_path, source, training={"runner": "auto", "devices": 2})
+    made = adapting(tmp_path, source, training={"runner": "mesh", "devices": 2})
     made = dataclasses.replace(made, mesh=MeshConfig(fsdp=2))
     runs.train_run(tiny.change(made, training={"steps": 2}))
     on_mesh = runs.train_run(made)
