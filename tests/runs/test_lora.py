@@ -218,7 +218,8 @@ def test_run_whose_base_has_moved_is_resumed(source, adapted, tmp_path):
         (adapting(tmp_path / "new", moved), "a new run, whose base is its init_from"),
         (dataclasses.replace(made, lora=None), "a run without LoRA"),
     ):
-        with pytest.raises(ConfigError, match=f"resumed, got .*/moved for .*, which is {what}; le"):
+        message = f"a resumed LoRA run, got .*/moved for .*, which is {what}; omit it"
+        with pytest.raises(ConfigError, match=message):
             runs.train_run(other, base=moved)
 
 
