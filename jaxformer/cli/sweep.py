@@ -5,7 +5,7 @@ import html
 import itertools
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxformer.cli.commands import Sweep
@@ -53,31 +53,30 @@ def sweep(words: Sequence[str]) -> None:
         if {"-h", "--help"} & set(overrides):
             override_config(loaded, overrides, prog=prog)
         fixed, axes = _split(loaded, overrides)
-        first = override_config(loaded, [*fixed, *_flags(axes, [0] * len(axes))], prog=prog)
-        own_out = any(key == "out" for key, _, _ in given_flags(overrides))
-        folder = pathlib.Path(first.out if own_out and first.out else f"{loaded.out}_sweep")
-        split_cpu_for(first)
-        combinations = itertools.product(*(range(len(values)) for _, values in axes))
+        chosen = [dict(zip(axes, one, strict=True)) for one in itertools.product(*axes.values())]
         configs = [
-            override_config(loaded, [*fixed, *_flags(axes, chosen)], prog=prog)
-            for chosen in combinations
+            override_config(loaded, [*fixed, *itertools.chain(*one.items())], prog=prog)
+            for one in chosen
         ]
-        _train(configs, axes, folder)
+        own_out = any(key == "out" for key, _, _ in given_flags(overrides))
+        folder = pathlib.Path(str(configs[0].out) if own_out else f"{loaded.out}_sweep")
+        split_cpu_for(configs[0])
+        _train(chosen, configs, folder)
 
 
 def _split(
     config: ExperimentConfig, words: Sequence[str]
-) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """Splits flags into those with one value, and the flags and values of the others."""
+) -> tuple[list[str], dict[str, list[str]]]:
+    """Splits flags into those with one value, and the values of the others by flag."""
     fixed: list[str] = []
-    axes: list[tuple[str, list[str]]] = []
+    axes: dict[str, list[str]] = {}
     for key, flag, values in given_flags(words):
         current: Any = config
         for name in key.split("."):
             current = getattr(current, name, None)
         # An array, or a path, may have commas of its own.
         if len(values) == 1 and "," in values[0] and key != "out" and type(current) is not tuple:
-            axes.append((flag, values[0].split(",")))
+            axes[flag] = values[0].split(",")
         else:
             fixed += [flag, *values]
     if not axes:
@@ -88,22 +87,14 @@ def _split(
     return fixed, axes
 
 
-def _flags(axes: Sequence[tuple[str, Sequence[str]]], chosen: Sequence[int]) -> Iterator[str]:
-    for (flag, values), index in zip(axes, chosen, strict=True):
-        yield from (flag, values[index])
-
-
 def _train(
-    configs: Sequence[ExperimentConfig], axes: Sequence[tuple[str, Sequence[str]]],
-    folder: pathlib.Path,
+    chosen: Sequence[Mapping[str, str]], configs: Sequence[ExperimentConfig], folder: pathlib.Path
 ) -> None:  # fmt: skip
     from jaxformer.sweeps import train_configs
     from jaxformer.training.sweep import name_runs
 
-    keys = [flag.removeprefix("--").replace("-", "_") for flag, _ in axes]
     values = [
-        dict(zip(keys, map(_number, chosen), strict=True))
-        for chosen in itertools.product(*(values for _, values in axes))
+        {flag[2:].replace("-", "_"): _number(word) for flag, word in one.items()} for one in chosen
     ]
     named = dict(zip(name_runs(values), zip(values, configs, strict=True), strict=True))
     show(f"{len(named)} runs, in {for_terminal(str(folder))}")
@@ -111,7 +102,7 @@ def _train(
     stopped = next((run.result.stop_signal for run in runs if run.result.stop_signal), None)
     if stopped is not None:
         flush()  # so that this line is the last one
-        step = min(run.result.step for run in runs if run.failure is None)
+        step = min((run.result.step for run in runs if run.result.params is not None), default=0)
         say_stopped(stopped, for_terminal(saved_note(step, folder)))
         sys.exit(128 + stopped)
     _report(folder)

@@ -2,14 +2,13 @@
 
 import copy
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxformer.config import AdamWConfig, ExperimentConfig, LionConfig, MuonConfig
 from jaxformer.config.suggestions import suggested_keys
 from jaxformer.errors import ConfigError
-from jaxformer.training.sweep import name_runs
+from jaxformer.training.sweep import combine_values, name_runs
 
 __all__ = ["NamedConfigs", "numbers_of", "sweep_configs", "with_numbers"]
 
@@ -36,12 +35,7 @@ def sweep_configs(config: ExperimentConfig, values: Mapping[str, Sequence[Any]])
         >>> list(sweep_configs(load_config("quickstart"), rates))[-1]
         'learning_rate=0.003,seed=1'
     """
-    for key, options in values.items():
-        if not len(options):
-            raise ConfigError(f"a sweep needs at least one value of each key, got none: {key}")
-    combinations = [
-        dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())
-    ]
+    combinations = combine_values(values)
     shown = [{key: _shown(value) for key, value in one.items()} for one in combinations]
     configs = [
         _replaced(config, [(key.split("."), value) for key, value in one.items()])

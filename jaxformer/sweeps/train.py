@@ -13,7 +13,7 @@ from jaxformer.runs.task import Task
 from jaxformer.runs.train import StartedRun, prepare_task, start_run, take_folder
 from jaxformer.sweeps.configs import NamedConfigs, numbers_of, sweep_configs, with_numbers
 from jaxformer.text import BucketedBatches
-from jaxformer.training import SweepRun, Trial, make_optimizer, make_schedule
+from jaxformer.training import SweepRun, Trial, make_optimizer, make_runner, make_schedule
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.parallel import TogetherRunner, num_processes
 from jaxformer.training.sweep import SweepSpec, train_specs
@@ -100,16 +100,21 @@ def _require_simple(config: ExperimentConfig) -> None:
                 f"a sweep trains whole models, each on one device, got {asked}; remove it, or "
                 "train the runs one after the other with jaxformer train"
             )
+    make_runner("pmap", devices=training.devices)  # checks that there are so many
 
 
 def _groups(named: NamedConfigs, folder: pathlib.Path) -> list[dict[str, ExperimentConfig]]:
     """Configs that differ only in numbers, by the names of their runs."""
     groups: dict[ExperimentConfig, dict[str, ExperimentConfig]] = {}
     for name, (_, config) in named.items():
-        alike = with_numbers(config, dict.fromkeys(numbers_of(config), 0))
         own = dataclasses.replace(config, out=str(folder / name))
-        groups.setdefault(alike, {})[name] = own
+        groups.setdefault(_without_numbers(config), {})[name] = own
     return list(groups.values())
+
+
+def _without_numbers(config: ExperimentConfig) -> ExperimentConfig:
+    """What the programs of two runs must have in common."""
+    return with_numbers(config, dict.fromkeys(numbers_of(config), 0))
 
 
 def _start_group(
@@ -138,20 +143,25 @@ def _start_group(
     data = {run.task.config.seed: run.data for run in started.values()}
     # Rows of a batch depend on the seed there, so that runs with other seeds follow each other.
     by_seed = isinstance(first.data.batches, BucketedBatches)
-    make = _maker(first)
-    makers = {seed: _maker(first) if by_seed else make for seed in data}
-    return [
-        SweepSpec(
-            name=name,
-            values=named[name][0],
-            numbers=numbers_of(run.task.config),
-            make=makers[run.task.config.seed],
-            loop=run.task.config.training,
-            data=data[run.task.config.seed],
-            callbacks=() if callbacks is None else callbacks(**named[name][0]),
+    makers: dict[Any, Callable[..., Trial]] = {}
+    specs = []
+    for name, run in started.items():
+        config, values = run.task.config, named[name][0]
+        # The data of a seed may also decide sizes, such as that of the vocabulary.
+        key = _without_numbers(dataclasses.replace(config, out=None)), by_seed and config.seed
+        specs.append(
+            SweepSpec(
+                name=name,
+                values=values,
+                numbers=numbers_of(config),
+                make=makers.setdefault(key, _maker(run)),
+                loop=config.training,
+                data=data[config.seed],
+                callbacks=() if callbacks is None else callbacks(**values),
+                num_devices=1 if config.training.runner == "single" else config.training.devices,
+            )
         )
-        for name, run in started.items()
-    ]
+    return specs
 
 
 def _maker(run: StartedRun) -> Callable[..., Trial]:

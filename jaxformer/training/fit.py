@@ -170,8 +170,8 @@ def fit(
                 combine=combine,
             )  # fmt: skip
             recorder = Recorder(
-                config=loop, data=data, folder=path, checkpoints=checkpoints, metrics=metrics,
-                health=health, last_saved=start, learning_rate=learning_rate, callbacks=callbacks,
+                config=loop, data=data, checkpoints=checkpoints, metrics=metrics, health=health,
+                last_saved=start, learning_rate=learning_rate, callbacks=callbacks,
             )  # fmt: skip
             run = TrainingLoop(
                 config=loop, runs=[recorder], data=data, runner=runner, state=state, step=start,

@@ -16,27 +16,7 @@ from jaxformer.training.losses import Combine, LossFunction
 from jaxformer.training.parallel import Runner, gather_texts
 from jaxformer.training.spikes import LossSpikes
 
-__all__ = ["Health", "RecentSteps", "diverged"]
-
-
-def diverged(
-    what: str, step: int, last_saved: int, where: str, learning_rate: optax.Schedule | None
-) -> TrainingError:
-    """Error of a run that stops because `what` is not finite.
-
-    Args:
-        what: such as "validation loss".
-        step: number of steps taken, including the bad one.
-        last_saved: step of the newest checkpoint.
-        where: what is known about its origin.
-        learning_rate: the schedule, if known.
-    """
-    rate = "" if learning_rate is None else f", {float(learning_rate(step - 1)):.4g} at this step"
-    return TrainingError(
-        f"{what} is not finite at step {step}; the run is saved up to step {last_saved}; {where}; "
-        f"unless the data is bad, the likeliest cause is the learning rate{rate}: lower it, or the "
-        "norm to which gradients are clipped, and choose another folder"
-    )
+__all__ = ["Health", "RecentSteps"]
 
 
 class RecentSteps(NamedTuple):
@@ -127,10 +107,23 @@ class Health:
         return RecentSteps(mean, weight, norm, int(steps[-1]["skipped_steps"]))
 
     def diverged(self, what: str, step: int, last_saved: int, where: str) -> TrainingError:
-        """Error of a run that stops because `what` is not finite; arguments as of `diverged`."""
+        """Error of a run that stops because `what` is not finite.
+
+        Args:
+            what: such as "validation loss".
+            step: number of steps taken, including the bad one.
+            last_saved: step of the newest checkpoint.
+            where: what is known about its origin.
+        """
         if not self.explains:
             return TrainingError(f"{what} is not finite at step {step}")
-        return diverged(what, step, last_saved, where, self.learning_rate)
+        schedule = self.learning_rate
+        rate = "" if schedule is None else f", {float(schedule(step - 1)):.4g} at this step"
+        return TrainingError(
+            f"{what} is not finite at step {step}; the run is saved up to step {last_saved}; "
+            f"{where}; unless the data is bad, the likeliest cause is the learning rate{rate}: "
+            "lower it, or the norm to which gradients are clipped, and choose another folder"
+        )
 
     def check(self, metrics: Mapping[str, Any], params: Callable[[], Any], last_saved: int) -> None:
         """Raises TrainingError as `read` does, from the metrics of the last step."""

@@ -180,8 +180,9 @@ class TrainingLoop:
             except TrainingError as error:
                 if run.index is None:
                     raise
-                run.has_left, run.failure = True, str(error)
-                self.progress.leave(run.name, str(error))
+                run.failure = str(error)
+                self.leave(run)
+                self.progress.leave(run.name, run.failure)
         return results
 
     def _part_from_stopped(self) -> None:
@@ -197,8 +198,13 @@ class TrainingLoop:
                 continue
             if self.step > run.last_saved:
                 self._save([run])
-            run.has_left = True
+            self.leave(run)
             self.progress.leave(run.name, reason)
+
+    def leave(self, run: Recorder) -> None:
+        """Ends a run of a sweep, whose parameters later steps of the others do not change."""
+        run.has_left, run.step = True, int(self.part(run, self.state.step))
+        run.params = self.part(run, self.state.evaluated)
 
     def must_stop(self) -> bool:
         """Whether to stop here; all hosts ask at the same places and get the same answer."""

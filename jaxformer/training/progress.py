@@ -97,7 +97,11 @@ class TrainingProgress:
     def leave(self, name: str, reason: str) -> None:
         """Shows that a run of a sweep trains no longer, and why."""
         self._progress.update(self._tasks[name], status=reason)
-        self.print(f"{name}: {reason}")
+        self.print_of(name, reason)
+
+    def print_of(self, name: str, line: str) -> None:
+        """Prints a line on a run of a sweep."""
+        self.print(f"{name}: {line}")
 
     def print(self, line: str) -> None:
         """Prints a line above the bar."""

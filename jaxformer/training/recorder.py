@@ -31,7 +31,6 @@ class Recorder:
     Args:
         config: settings of the loop.
         data: the run's data.
-        folder: the run folder, if any.
         checkpoints: the run's checkpoints.
         metrics: writer of the run's metrics.
         health: reads the metrics of the run's steps.
@@ -44,7 +43,6 @@ class Recorder:
 
     config: LoopConfig
     data: TrainingData
-    folder: pathlib.Path | None
     checkpoints: Checkpoints
     metrics: MetricsWriter
     health: Health
@@ -61,7 +59,11 @@ class Recorder:
     failure: str | None = None
     """Why this run left a sweep early."""
     has_left: bool = False
-    """Whether this run trains no longer, although others of its sweep do."""
+    """Whether this run of a sweep trains no longer."""
+    step: int = 0
+    """Number of steps taken when it left."""
+    params: Any = None
+    """Its parameters then."""
 
     def own(self, metrics: Mapping[str, Any]) -> Mapping[str, Any]:
         """This run's metrics of a step, from those of all runs, on the host."""

@@ -9,7 +9,8 @@ import pytest
 
 from tests.cli.commands import one_line, output, write_config
 
-FLAGS = ("--optimizer.learning-rate", "1e-2,3e-2", "--seed", "0,1", "--training.steps", 4)
+FLAGS = ("--optimizer.learning-rate", "1e-2,3e-2", "--seed", "0,1", "--training.steps", 4,
+         "--training.devices", 1)  # fmt: skip
 
 
 @pytest.fixture
@@ -56,7 +57,8 @@ def test_mistakes_get_one_line(tmp_path, capsys, flags, message):
 def test_a_killed_sweep_goes_on_to_the_same_losses(swept, tmp_path):
     """SIGTERM saves all runs; SIGKILL leaves them at the checkpoints that stand."""
     path, _ = swept
-    flags = [*map(str, FLAGS[:4]), "--training.steps", "40", "--training.checkpoint-every", "5"]
+    changed = ("--training.steps", 40, "--training.checkpoint-every", 5)
+    flags = [str(word) for word in (*FLAGS[:4], *FLAGS[6:], *changed)]
     command = [sys.executable, "-m", "jaxformer", "sweep", str(path), *flags, "--out"]
     for number in (signal.SIGTERM, signal.SIGKILL):
         process = subprocess.Popen(

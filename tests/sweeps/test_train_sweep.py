@@ -1,13 +1,15 @@
 """Sweeps of configs: each run is a run folder like any other, and the run trained alone."""
 
 import dataclasses
+import functools
 
+import jax
 import numpy as np
 import pytest
 
-from jaxformer.config import AdamWConfig, LoraConfig, SgdConfig
+from jaxformer.config import AdamWConfig, LoraConfig, SgdConfig, load_config
 from jaxformer.errors import CheckpointError, ConfigError, DataError
-from jaxformer.runs import open_run, train_run
+from jaxformer.runs import LanguageModelTask, open_run, train_run
 from jaxformer.sweeps import sweep_configs, sweep_table, train_sweep
 from jaxformer.training import read_metrics
 from tests.runs.tiny import change, config
@@ -87,15 +89,53 @@ def test_kinds_and_shapes_make_programs_of_their_own(tmp_path):
     assert table.rows[3][1][0] == () and "-" in table.cells[4]
 
 
+def test_the_data_of_a_seed_decides_the_sizes_of_its_run(tmp_path):
+    class BySeed(LanguageModelTask):
+        @classmethod
+        def read(cls, config):
+            path = config.data.paths[0].replace("text.txt", f"text{config.seed}.txt")
+            return super().read(change(config, data={"paths": (path,)}))
+
+    one = experiment(tmp_path, steps=2)
+    (tmp_path / "text0.txt").write_text("the cat sat. " * 40)
+    (tmp_path / "text1.txt").write_text("a dog and another dog ran on and on. " * 40)
+    runs = train_sweep(one, {"seed": [0, 1]}, task=BySeed)
+    alone = dataclasses.replace(one, out=str(tmp_path / "alone"), seed=1)
+    train_run(alone, task=BySeed)
+    sizes = [
+        load_config(tmp_path / "run" / run.name / "config.toml").model.vocab_size for run in runs
+    ]
+    assert sizes[0] < sizes[1]
+    np.testing.assert_allclose(
+        losses(tmp_path / "run" / runs[1].name), losses(tmp_path / "alone"), rtol=1e-6
+    )
+
+
+def test_a_sweep_starts_from_a_run(swept, tmp_path):
+    one, runs, folder = swept
+    source = folder / runs[0].name
+    tuned = dataclasses.replace(one, out=str(tmp_path / "tuned"), init_from=str(source))
+    rates = {"optimizer.learning_rate": [1e-9, 2e-9]}
+    for run in train_sweep(change(tuned, training={"steps": 1}), rates):
+        jax.tree.map(
+            functools.partial(np.testing.assert_allclose, atol=1e-6),
+            run.result.params, open_run(source).params,
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"optimizer.lerning_rate": [1]}, "got optimizer.lerning_rate; did you mean optimizer.lea"),
-        ({"seed": []}, "at least one value of each key, got none: seed"),
+        ({"seed": []}, "at least one value of each name, got none: seed"),
         ({"optimizer.learning_rate": [1e-3, -1.0]}, "learning_rate"),
         ({"seed": [1, 1]}, "must differ, got seed=1 twice"),
         ({"lora": [LoraConfig()], "init_from": ["x"]}, "got lora; remove it"),
         ({"training.runner": ["mesh"]}, "got a mesh; remove it"),
+        (
+            {"training.runner": ["pmap"], "training.devices": [99]},
+            "training.devices=99, but this machine has",
+        ),
     ],
 )
 def test_mistakes_get_one_line(tmp_path, values, message):

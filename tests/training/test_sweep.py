@@ -19,6 +19,8 @@ from jaxformer.training import (
     fit_sweep,
     read_metrics,
 )
+from jaxformer.training.parallel import TogetherRunner
+from jaxformer.training.sweep import group, name_runs
 
 TRUE = np.float32([[1.0], [-2.0], [0.5]])
 LOOP = LoopConfig(steps=6, log_every=2, eval_every=3, checkpoint_every=3)
@@ -67,7 +69,11 @@ def assert_same_records(records, expected):
 
 
 def test_every_run_is_the_run_trained_alone(tmp_path):
-    for run in sweep(tmp_path):
+    runs = sweep(tmp_path)
+    names = [run.name for run in runs]
+    assert names[:2] == ["learning_rate=0.1,seed=0", "learning_rate=0.1,seed=1"]
+    assert sorted(json.loads((tmp_path / "sweep.json").read_text())["runs"]) == sorted(names)
+    for run in runs:
         rate, seed = run.values["learning_rate"], run.values["seed"]
         expected = alone(optax.adamw(rate, weight_decay=0), seed=seed)
         assert_same_records(run.result.records, expected.records)
@@ -76,12 +82,6 @@ def test_every_run_is_the_run_trained_alone(tmp_path):
             run.result.params["kernel"], expected.params["kernel"], rtol=1e-6, atol=1e-7
         )
         assert read_metrics(tmp_path / run.name) == list(run.result.records)
-
-
-def test_runs_have_names_by_their_values(tmp_path):
-    names = [run.name for run in sweep(tmp_path)]
-    assert names[:2] == ["learning_rate=0.1,seed=0", "learning_rate=0.1,seed=1"]
-    assert sorted(json.loads((tmp_path / "sweep.json").read_text())["runs"]) == sorted(names)
 
 
 def steps_of(records):
@@ -110,7 +110,7 @@ def test_a_run_that_diverges_leaves_alone(tmp_path, capsys):
     assert [run.failure for run in runs] == [
         None, None, *["loss or gradient is not finite at step 2"] * 2
     ]  # fmt: skip
-    assert [run.result.step for run in runs] == [6, 6, 0, 0]
+    assert [run.result.step for run in runs] == [6, 6, 1, 1]
     assert "learning_rate=inf,seed=1: loss or gradient is not finite" in capsys.readouterr().out
     assert not (tmp_path / runs[2].name / "checkpoints" / "3").exists()
     np.testing.assert_array_equal(
@@ -142,6 +142,11 @@ def test_callbacks_stop_their_own_run(tmp_path):
 
     runs = sweep(tmp_path, callbacks=stops)
     assert [run.result.step for run in runs] == [6, 2, 6, 6, 2, 6]
+    # Not those of the end, though the program goes on for the others.
+    expected = alone(
+        optax.adamw(0.1, weight_decay=0), loop=LoopConfig(steps=2, log_every=2), seed=1
+    )  # fmt: skip
+    np.testing.assert_allclose(runs[1].result.params["kernel"], expected.params["kernel"])
     again = sweep(tmp_path, callbacks=lambda learning_rate, seed: [EarlyStopping(patience=1)])
     assert again[0].result.step == 6
 
@@ -157,10 +162,27 @@ def test_runs_may_have_batches_of_their_own(tmp_path):
     assert "loss b" in runs[1].result.records[-1]
 
 
-def test_devices_share_the_runs():
-    assert jax.local_device_count() > 1
-    runs = sweep(None, {"learning_rate": [0.1, 0.3, 0.5, 0.7], "seed": [0]})
-    expected = alone(optax.adamw(0.7, weight_decay=0))
+def test_names_tell_values_apart_and_are_short():
+    values = [0.1, 0.1 + 1e-9, 1e-4, "a/b", relu := jax.nn.relu, None]
+    names = name_runs([{"table.key": value} for value in values])
+    assert names == [
+        "key=0.1", "key=0.100000001", "key=0.0001", "key=a_b", f"key={relu.__name__}", "key=None"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("num_devices", [None, 1])
+def test_devices_share_the_runs(num_devices, monkeypatch):
+    assert jax.local_device_count() >= 4
+    used = []
+    monkeypatch.setattr(
+        group, "TogetherRunner", lambda *args, **options: used.append(
+            TogetherRunner(*args, **options)
+        ) or used[-1],
+    )  # fmt: skip
+    values = {"learning_rate": [0.1, 0.2, 0.25, 0.3], "seed": [0]}
+    runs = sweep(None, values, num_devices=num_devices)
+    assert used[0].num_devices == (num_devices or 4)
+    expected = alone(optax.adamw(0.3, weight_decay=0))
     assert_same_records(runs[3].result.records, expected.records)
 
 

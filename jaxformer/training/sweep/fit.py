@@ -1,0 +1,105 @@
+"""`fit_sweep`: trains a run for each combination of values."""
+
+import functools
+import pathlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxformer.config import LoopConfig
+from jaxformer.training.callbacks import Callback
+from jaxformer.training.data import TrainingData
+from jaxformer.training.sweep.group import train_specs
+from jaxformer.training.sweep.names import combine_values, name_runs
+from jaxformer.training.sweep.runs import SweepRun, SweepSpec, Trial
+
+__all__ = ["fit_sweep"]
+
+
+def fit_sweep(
+    make: Callable[..., Trial],
+    values: Mapping[str, Sequence[Any]],
+    data: TrainingData | Callable[..., TrainingData],
+    folder: str | pathlib.Path | None,
+    loop: LoopConfig,
+    *,
+    compiled_in: Collection[str] = (),
+    callbacks: Callable[..., Sequence[Callback]] | None = None,
+    num_devices: int | None = None,
+) -> list[SweepRun]:
+    """Trains a run for each combination of values; those that differ in numbers share a program.
+
+    A name whose values are numbers, one of them a float, is an argument of the compiled step, as is
+    "seed". For each combination of the other values there is one program, and its runs train at
+    once, split over the local devices. Each run has the losses that `fit` gives it alone, but for
+    rounding. A run whose loss or gradient is not finite leaves the sweep, and the others go on.
+
+    Args:
+        make: function of the values as keyword arguments, except "seed", to what the run trains.
+            Numbers are traced arrays in it, so it must not branch on them in Python.
+        values: values of each name. "seed" is the seed of parameters and dropout, as in `fit`; it
+            is 0 if there is none.
+        data: batches of all runs; or a function of all values, "seed" included, to those of a run.
+            Batches of runs that share a program must have the same shapes.
+        folder: folder of the sweep, with a run folder for each run, as `fit` writes it, and
+            sweep.json. If it exists, the sweep is resumed. None writes nothing.
+        loop: as in `fit`.
+        compiled_in: names of numbers that `make` must know as such, for example because they
+            are a shape. Each of their values makes another program.
+        callbacks: function of all values to the callbacks of a run.
+        num_devices: number of local devices to use; all if None.
+
+    Returns:
+        The runs, in the order of the combinations; the last name varies fastest.
+
+    Raises:
+        ConfigError: a name has no values, two runs have the same name, or as in `fit`.
+        CheckpointError: the folder is of another sweep, or as in `fit`.
+        DataError: as in `fit`.
+        StorageError: as in `fit`.
+
+    Example:
+        >>> import optax
+        >>> def make(learning_rate):
+        ...     loss = lambda w, batch, rng: (((batch["x"] - w) ** 2).sum(), batch["x"].size)
+        ...     return Trial(loss, np.float32(0), optax.sgd(learning_rate))
+        >>> data = TrainingData([{"x": np.ones(4, np.float32)}] * 20, unit="row")
+        >>> runs = fit_sweep(
+        ...     make, {"learning_rate": [0.01, 0.1]}, data, None, LoopConfig(steps=20, log_every=20)
+        ... )  # doctest: +ELLIPSIS
+        step 20/20  loss ...
+        >>> [(run.name, round(float(run.result.params), 2)) for run in runs]
+        [('learning_rate=0.01', 0.33), ('learning_rate=0.1', 0.99)]
+    """
+    traced = {
+        name for name, options in values.items()
+        if name == "seed" or (name not in compiled_in and _are_numbers(options))
+    }  # fmt: skip
+    combinations = combine_values(values)
+    # By their places in the lists, because values need be neither equal to themselves nor hashable.
+    places = combine_values({name: range(len(options)) for name, options in values.items()})
+    makers: dict[tuple[int, ...], Callable[..., Trial]] = {}
+    specs = []
+    for name, one, place in zip(name_runs(combinations), combinations, places, strict=True):
+        static = [key for key in one if key not in traced]
+        maker = functools.partial(make, **{key: one[key] for key in static})
+        specs.append(
+            SweepSpec(
+                name=name,
+                values=one,
+                numbers={"seed": 0, **{key: one[key] for key in one if key in traced}},
+                make=makers.setdefault(tuple(place[key] for key in static), maker),
+                loop=loop,
+                data=data(**one) if callable(data) else data,
+                callbacks=() if callbacks is None else callbacks(**one),
+                num_devices=num_devices,
+            )
+        )
+    return train_specs(specs, None if folder is None else pathlib.Path(folder))
+
+
+def _are_numbers(options: Sequence[Any]) -> bool:
+    """Whether all are numbers, and not all of them integers."""
+    kinds = {np.asarray(option).dtype.kind for option in options}
+    return kinds <= {"i", "f"} and "f" in kinds

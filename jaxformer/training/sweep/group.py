@@ -1,0 +1,191 @@
+"""Trains the runs of a sweep: those of one program at once, the programs one after the other."""
+
+import contextlib
+import functools
+import pathlib
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxformer import stopping
+from jaxformer.training.checkpoints import Checkpoints
+from jaxformer.training.data import TrainingData, ValidationBatches, check_data
+from jaxformer.training.fit import ANSWER, FitResult
+from jaxformer.training.health import Health
+from jaxformer.training.loop import TrainingLoop
+from jaxformer.training.metrics import MetricsWriter
+from jaxformer.training.parallel import TogetherRunner, stop_agreement
+from jaxformer.training.progress import TrainingProgress
+from jaxformer.training.recorder import Recorder, open_checkpoints
+from jaxformer.training.state import TrainState
+from jaxformer.training.step import make_eval_step, make_train_step
+from jaxformer.training.sweep.file import start_folder, write_sweep
+from jaxformer.training.sweep.runs import SweepRun, SweepSpec
+
+__all__ = ["train_specs"]
+
+
+def train_specs(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> list[SweepRun]:
+    """Trains the runs of a sweep; arguments and errors are those of `fit_sweep`.
+
+    Runs with the same program that resume at the same step train at once, the others one group
+    after the other. A signal stops all.
+    """
+    failures = start_folder(specs, folder)
+    groups: dict[Any, list[SweepSpec]] = {}
+    for spec in specs:
+        if spec.name not in failures:
+            key = id(spec.make), spec.loop, spec.num_devices, _start(spec, folder)
+            groups.setdefault(key, []).append(spec)
+    results: dict[str, FitResult] = {}
+    stopped: signal.Signals | None = None
+    for group in groups.values():
+        if stopped is None:
+            loop, found = _train_group(group, folder)
+            results |= found
+            failures |= {run.name: run.failure for run in loop.runs if run.failure}
+            stopped = loop.stop_signal
+            write_sweep(specs, failures, folder)
+    nothing = FitResult(0, None, None, stopped)
+    return [
+        SweepRun(spec.name, spec.values, results.get(spec.name, nothing), failures.get(spec.name))
+        for spec in specs
+    ]
+
+
+def _start(spec: SweepSpec, folder: pathlib.Path | None) -> int:
+    """Step that a run starts from."""
+    path = None if folder is None else folder / spec.name / "checkpoints"
+    if path is None or not path.is_dir():
+        return 0
+    with Checkpoints(path, read_only=True) as checkpoints:
+        return checkpoints.step_to_resume(spec.loop.steps)
+
+
+def _train_group(
+    specs: Sequence[SweepSpec], folder: pathlib.Path | None
+) -> tuple[TrainingLoop, dict[str, FitResult]]:
+    """Trains runs by one program, from the same step."""
+    make, loop = specs[0].make, specs[0].loop
+    for spec in specs:
+        check_data(spec.data, loop.steps)
+    shares_batches = all(spec.data is specs[0].data for spec in specs)
+    devices = jax.local_devices()[: specs[0].num_devices]
+    runner = TogetherRunner(len(specs), shares_batches=shares_batches, devices=devices)
+    numbers = runner.place_numbers(_stacked_numbers(specs))
+    first = make(**_rest(specs[0].numbers))
+    start = None if callable(first.init_params) else first.init_params
+
+    def create(own: Mapping[str, jax.Array], start: Any) -> TrainState:
+        trial = make(**_rest(own))
+        draw = trial.init_params
+        params = draw(jax.random.key(own["seed"])) if start is None else start
+        return TrainState.create(
+            params, trial.optimizer, averages=loop.average_decay is not None
+        )  # fmt: skip
+
+    def train_step(state: TrainState, batch: Any, own: Mapping[str, jax.Array]) -> Any:
+        trial = make(**_rest(own))
+        step = make_train_step(
+            trial.loss, trial.optimizer, seed=own["seed"], accumulate_steps=loop.accumulate_steps,
+            skip_bad_steps=loop.skip_bad_steps, average_decay=loop.average_decay,
+        )  # fmt: skip
+        return step(state, batch)
+
+    def eval_step(params: Any, batch: Any, own: Mapping[str, jax.Array]) -> Any:
+        trial = make(**_rest(own))
+        return make_eval_step(trial.validation_loss or trial.loss)(params, batch)
+
+    with contextlib.ExitStack() as stack:
+        folders = [None if folder is None else folder / spec.name for spec in specs]
+        saved = [
+            stack.enter_context(open_checkpoints(path, loop.keep_checkpoints)) for path in folders
+        ]
+        state = runner.create_each(create, numbers, start)
+        step = (saved[0].latest_step or 0) if folder else 0
+        if step:
+            state = runner.join(
+                [each.restore(runner.take(state, index)) for index, each in enumerate(saved)]
+            )
+        progress = stack.enter_context(
+            TrainingProgress(
+                step, loop.steps, unit=specs[0].data.unit, names=[spec.name for spec in specs]
+            )
+        )
+        signals = stack.enter_context(stopping.finishing(ANSWER))
+        agreement = stack.enter_context(stop_agreement(signals, is_shared=False))
+        if step:
+            progress.print(f"resuming {len(specs)} runs at step {step} of {loop.steps}")
+        runs = []
+        for index, (spec, path, checkpoints) in enumerate(zip(specs, folders, saved, strict=True)):
+            trial = make(**_rest(spec.numbers))
+            health = Health(
+                loss=trial.loss, seed=int(spec.numbers["seed"]), data=spec.data, runner=runner,
+                config=loop, folder=path, explains=False,
+                print_line=functools.partial(progress.print_of, spec.name),
+            )  # fmt: skip
+            runs.append(
+                Recorder(
+                    config=loop, data=spec.data, checkpoints=checkpoints,
+                    metrics=stack.enter_context(MetricsWriter(path, step)), health=health,
+                    last_saved=step, learning_rate=trial.learning_rate, callbacks=spec.callbacks,
+                    name=spec.name, index=index,
+                )
+            )  # fmt: skip
+        together = TrainingLoop(
+            config=loop, runs=runs, runner=runner, state=state, step=step, folder=folder,
+            data=specs[0].data if shares_batches else _joined([spec.data for spec in specs]),
+            train_step=runner.compile_train(train_step, numbers),
+            eval_step=runner.compile_eval(eval_step, numbers),
+            progress=progress, signals=signals, agreement=agreement, take=runner.take,
+        )  # fmt: skip
+        together.train()
+        for run in together.training:
+            together.leave(run)
+    together.stop_signal = together.stop_signal or signals.received
+    return together, {
+        run.name: FitResult(
+            run.step, run.params, run.evaluation, together.stop_signal, run.metrics.records
+        )
+        for run in runs
+    }
+
+
+def _rest(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers that `make` takes."""
+    return {name: number for name, number in numbers.items() if name != "seed"}
+
+
+def _stacked_numbers(specs: Sequence[SweepSpec]) -> dict[str, np.ndarray]:
+    return {
+        name: np.array(
+            [spec.numbers[name] for spec in specs], np.int32 if name == "seed" else np.float32
+        )
+        for name in specs[0].numbers
+    }
+
+
+class _Joined:
+    """Batches of several runs, as tuples."""
+
+    def __init__(self, parts: Sequence[TrainingData]) -> None:
+        self._parts = parts
+
+    def __getitem__(self, step: int) -> tuple[Any, ...]:
+        return tuple(part.batches[step] for part in self._parts)
+
+
+def _joined(parts: Sequence[TrainingData]) -> TrainingData:
+    """Data of several runs, whose batches are tuples."""
+
+    def validation() -> ValidationBatches:
+        found: list[Any] = [part.validation() for part in parts if part.validation is not None]
+        if isinstance(found[0], Mapping):
+            return {name: zip(*(one[name] for one in found), strict=True) for name in found[0]}
+        return zip(*found, strict=True)
+
+    has_validation = parts[0].validation is not None
+    return TrainingData(_Joined(parts), validation if has_validation else None, unit=parts[0].unit)
