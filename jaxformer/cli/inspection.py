@@ -43,7 +43,8 @@ def inspect(words: Sequence[str]) -> None:
             raise ConfigError(f"inspect takes no flags for a run folder; remove {flags}")
         return _show_run(folder)
     loaded = load_with_start(command.config, overrides)
-    config = override_config(loaded, overrides, prog=f"jaxformer train {command.config}")
+    prog = f"jaxformer train {shlex.quote(command.config)}"
+    config = override_config(loaded, overrides, prog=prog)
     split_cpu_for(config)
     from jaxformer import runs
 
@@ -85,7 +86,7 @@ def _show_run(folder: pathlib.Path) -> None:
             unit = task.loss_labels(config).unit
             show_named("best", f"step {best:,}, validation loss {loss:.4f} nats per {unit}")
     name, more = shlex.quote(str(folder)), "" if step < steps else f" --training.steps {2 * steps}"
-    uses = uses_of(task, name) if saved else []
+    uses = uses_of(task, folder) if saved else []
     uses += [f"to draw the loss: jaxformer plot loss {name}"]
     uses += [f"to train further: jaxformer train {name}/config.toml --out {name}{more}"]
     for index, use in enumerate(uses):

@@ -1,5 +1,6 @@
 """jaxformer plan."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -36,7 +37,8 @@ def plan(words: Sequence[str]) -> None:
     if command.devices is not None and command.devices < 1:
         raise ConfigError(f"devices must be at least 1, got {command.devices}")
     loaded = load_with_start(command.config, overrides)
-    config = override_config(loaded, overrides, prog=f"jaxformer train {command.config}")
+    prog = f"jaxformer train {shlex.quote(command.config)}"
+    config = override_config(loaded, overrides, prog=prog)
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # set before JAX starts; no accelerator is needed

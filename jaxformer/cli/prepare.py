@@ -1,5 +1,6 @@
 """jaxformer prepare."""
 
+import shlex
 from collections.abc import Sequence
 
 from jaxformer.cli.commands import Prepare
@@ -13,7 +14,7 @@ def prepare(words: Sequence[str]) -> None:
     """Prepares the data of a config with its overrides, and reports the result."""
     path, overrides = config_path(Prepare, words, prog="jaxformer prepare")
     loaded = load_with_start(path, overrides)
-    config = override_config(loaded, overrides, prog=f"jaxformer prepare {path}")
+    config = override_config(loaded, overrides, prog=f"jaxformer prepare {shlex.quote(path)}")
     from jaxformer import runs
 
     task = runs.prepare_task(config)

@@ -4,6 +4,7 @@ import contextlib
 import html
 import itertools
 import pathlib
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,7 @@ def sweep(words: Sequence[str]) -> None:
     with lasting_output():
         path, overrides = config_path(Sweep, words, prog="jaxformer sweep")
         loaded = load_with_start(path, overrides)
-        prog = f"jaxformer sweep {path}"
+        prog = f"jaxformer sweep {shlex.quote(path)}"
         if {"-h", "--help"} & set(overrides):
             override_config(loaded, overrides, prog=prog)
         fixed, axes = _split(loaded, overrides)

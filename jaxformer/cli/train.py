@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import shlex
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -46,7 +47,8 @@ def train(words: Sequence[str]) -> None:
         launch, overrides = pop_flags(overrides, LAUNCH_FLAGS)
         own, overrides = pop_flags(overrides, {"--base": pathlib.Path})
         loaded = load_with_start(path, overrides)
-        config = override_config(loaded, overrides, prog=f"jaxformer train {path}", launches=True)
+        prog = f"jaxformer train {shlex.quote(path)}"
+        config = override_config(loaded, overrides, prog=prog, launches=True)
         implied = implied_settings(loaded, config, overrides)
         _train(config, launch, implied, own.get("base"))
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,7 +60,8 @@ _USES = {
 
 def uses_of(task: Task | type[Task], folder: object) -> list[str]:
     """What a run of a task in a folder can be used for, with the commands."""
-    return [use.format(folder) for name, use in _USES.items() if hasattr(task, name)]
+    quoted = shlex.quote(str(folder))
+    return [use.format(quoted) for name, use in _USES.items() if hasattr(task, name)]
 
 
 def task_class(config: ExperimentConfig) -> type[Task]:

@@ -3,6 +3,7 @@
 import gzip
 import io
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -230,16 +231,18 @@ def test_run_of_another_kind_is_refused_with_what_it_is(
     translator, classifier, masked, tmp_path, capsys, monkeypatch
 ):
     task = runs.LanguageModelTask(config=None, tokenizers=())
-    decoder = runs.Run(tmp_path, task, None, 0)
+    other = tmp_path / "it's one"  # the printed command quotes it
+    other.mkdir()
+    decoder = runs.Run(other, task, None, 0)
     open_run = runs.open_run
     monkeypatch.setattr(
-        runs, "open_run", lambda path, *_, **__: decoder if path == tmp_path else open_run(path)
+        runs, "open_run", lambda path, *_, **__: decoder if path == other else open_run(path)
     )
     kinds = {
         "an encoder-decoder": (translator, "to translate: jaxformer translate {} TEXT"),
         "a classifier": (classifier, "to label texts: jaxformer predict {} TEXT"),
         "a masked language model": (masked, "to fill in [MASK]: jaxformer predict {} TEXT"),
-        "a language model": (tmp_path, "to continue text: jaxformer generate {}"),
+        "a language model": (other, "to continue text: jaxformer generate {}"),
     }
     translates, labels, fills, continues = kinds
     takes = {
@@ -252,7 +255,7 @@ def test_run_of_another_kind_is_refused_with_what_it_is(
             if kind not in good:
                 error = one_line(capsys, command, run, *words)
                 needs = f"{command} needs {' or '.join(good)}"
-                assert f"{run} is {kind}; {needs}; {use.format(run)}\n" in error
+                assert f"{run} is {kind}; {needs}; {use.format(shlex.quote(str(run)))}\n" in error
 
 
 def test_predict_labels_every_line(classifier, tmp_path, capsys):

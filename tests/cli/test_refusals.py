@@ -1,5 +1,7 @@
 """What jaxformer train refuses before the first step, in one line."""
 
+import shlex
+
 import pytest
 
 from tests.cli.commands import one_line, write_config
@@ -49,9 +51,23 @@ def test_missing_config_names_its_neighbours(tmp_path, capsys):
     assert "no such config file" in error and "tiny.toml" in error
 
 
-def test_wrong_override_names_the_option(tmp_path, capsys):
-    error = one_line(capsys, "train", write_config(tmp_path), "--model.num-head", "4")
-    assert "--model.num-heads" in error
+@pytest.mark.parametrize(
+    ("command", "lists", "flags"),
+    [
+        ("train", "train", []),
+        ("prepare", "prepare", []),
+        ("sweep", "sweep", ["--seed", "0,1"]),
+        ("plan", "train", ["--accelerator", "H100"]),
+        ("inspect", "train", []),
+    ],
+)
+def test_wrong_override_names_the_option_and_the_command_that_lists_all(
+    command, lists, flags, tmp_path, capsys
+):
+    (tmp_path / "my configs").mkdir()
+    path = write_config(tmp_path / "my configs")
+    error = one_line(capsys, command, path, *flags, "--model.num-head", "4")
+    assert f"mean --model.num-heads? jaxformer {lists} {shlex.quote(str(path))} --help" in error
 
 
 def test_impossible_override_is_a_mistake_too(tmp_path, capsys):
