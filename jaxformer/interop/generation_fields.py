@@ -1,4 +1,4 @@
-"""Fields of transformers' GenerationConfig: which are taken or change nothing, and their types."""
+"""Fields of transformers' `GenerationConfig`: which are supported, and their types."""
 
 import dataclasses
 from typing import Any
@@ -12,9 +12,9 @@ TOKEN_FIELDS = (
     "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id",
     "forced_bos_token_id", "forced_eos_token_id",
 )  # fmt: skip
-"""Those that are ids of special tokens."""
+"""Fields with ids of special tokens."""
 
-_TAKEN = (
+_SUPPORTED = (
     *TOKEN_FIELDS, "bad_words_ids", "suppress_tokens", "max_length", "max_new_tokens", "min_length",
     "min_new_tokens", "no_repeat_ngram_size", "do_sample", "temperature", "top_k", "top_p", "min_p",
     "repetition_penalty", "num_beams", "length_penalty", "early_stopping", "num_return_sequences",
@@ -33,9 +33,9 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
         "dynamic", "static", "offloaded", "offloaded_static", "sliding_window", "hybrid"
     ),
 }  # fmt: skip
-"""Those that are not supported but with these values, or null, which change nothing."""
+"""Unsupported fields, with values that have no effect; null has none, either."""
 
-# How fast, with how much memory, with which draft, and what is returned beside the tokens.
+# Fields about speed, memory, draft models, and further outputs.
 _HARMLESS = (
     "use_cache", "cache_config", "max_cache_len", "output_attentions", "output_hidden_states",
     "output_scores", "output_logits", "return_dict_in_generate", "is_assistant",
@@ -45,18 +45,18 @@ _HARMLESS = (
     "disable_compile", "continuous_batching_config", "low_memory", "prefill_chunk_size",
     "remove_invalid_values", "transformers_version", "_from_model_config", "_commit_hash",
 )  # fmt: skip
-GENERATION_FIELDS = frozenset((*_TAKEN, *NEUTRAL, *_HARMLESS))
-"""All that are decided on."""
+GENERATION_FIELDS = frozenset((*_SUPPORTED, *NEUTRAL, *_HARMLESS))
+"""All known fields."""
 
 
 @dataclasses.dataclass(frozen=True)
 class GenerationFields:
-    """Fields of a file, read with their types; a missing one is as null.
+    """Fields of a file, read with their types; a missing field counts as null.
 
     Args:
-        values: of the fields.
+        values: values of the fields.
         where: name of the file, for messages.
-        unsupported: fields that there is no option for, which reading adds to.
+        unsupported: unsupported fields; the methods add to them.
 
     Example:
         >>> fields = GenerationFields({"num_beams": 4, "bos_token_id": [1, 2]}, "config.json")
@@ -69,18 +69,18 @@ class GenerationFields:
     unsupported: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def leave(self, name: str) -> None:
-        """Notes that there is no option for the value of a field."""
+        """Records that the value of a field is not supported."""
         self.unsupported[name] = self.values[name]
 
     def wrong(self, name: str, expected: str) -> ConfigError:
-        """The error of a value that no model can have."""
+        """Error for an invalid value."""
         return ConfigError(
-            f"{name} of {self.where} must be {expected}, got {shown(self.values[name])}; take the "
-            "file that is with the weights"
+            f"{name} of {self.where} must be {expected}, got {shown(self.values[name])}; use the "
+            "file that came with the weights"
         )
 
     def ids(self, name: str) -> tuple[int, ...]:
-        """Ids of tokens, where the file may have one or several."""
+        """Token ids, given as one id or a list."""
         value = self.values.get(name)
         ids = [] if value is None else value if isinstance(value, list) else [value]
         if not all(type(each) is int and 0 <= each < 2**31 for each in ids):
@@ -88,7 +88,7 @@ class GenerationFields:
         return tuple(ids)
 
     def id(self, name: str) -> int | None:
-        """Id of a token; several are not supported."""
+        """A token id; a list of several is not supported."""
         ids = self.ids(name)
         if len(ids) > 1:
             self.leave(name)
@@ -96,7 +96,7 @@ class GenerationFields:
         return ids[0] if ids else None
 
     def words(self, name: str) -> list[tuple[int, ...]]:
-        """A list of words, each of which is a list of ids."""
+        """A list of words, each a list of token ids."""
         value = self.values.get(name)
         words = [] if value is None else value
         if not isinstance(words, list) or not all(
@@ -107,14 +107,14 @@ class GenerationFields:
         return [tuple(word) for word in words]
 
     def count(self, name: str, *, least: int = 1) -> int | None:
-        """An integer that is positive, or at least 0."""
+        """An integer of at least `least`, which is 0 or 1."""
         value = self.values.get(name)
         if value is not None and (type(value) is not int or value < least):
             raise self.wrong(name, "a positive integer" if least else "an integer of at least 0")
         return value
 
     def flag(self, name: str) -> bool:
-        """True or false; false where it is missing."""
+        """A boolean; false if missing."""
         value = self.values.get(name)
         if value is not None and not isinstance(value, bool):
             raise self.wrong(name, "true or false")

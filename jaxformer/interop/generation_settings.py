@@ -1,4 +1,4 @@
-"""What a folder of Hugging Face says about generating text with its model."""
+"""Reading of special tokens and generation settings from Hugging Face folders."""
 
 import pathlib
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from jaxformer.text import Tokenizer
 __all__ = ["read_special_tokens", "search_min_new_tokens", "special_token_ids"]
 
 _FILE = "generation_config.json"
-_DEFAULT_TOP_K = 50  # of transformers, where a model that is sampled from says none
+_DEFAULT_TOP_K = 50  # transformers' default for sampling
 
 
 def special_token_ids(
@@ -30,22 +30,21 @@ def special_token_ids(
     tokenizer: Tokenizer | None = None,
     ignore: tuple[str, ...] = (),
 ) -> SpecialTokens:
-    """Reads what a folder says about special tokens and generation.
+    """Reads the special tokens and generation settings of a Hugging Face folder.
 
-    Ids are those of `generation_config.json`, else of `config.json`, else of the tokens that
-    `tokenizer_config.json` names. As in transformers, all other settings are those of
-    `generation_config.json` where there is one, else of `config.json`.
+    The ids of special tokens are taken from `generation_config.json`, else from `config.json`, else
+    from the token names in `tokenizer_config.json`. As in transformers, all other settings are
+    taken from `generation_config.json` if it exists, else from `config.json`.
 
     Args:
-        folder: of the model.
+        folder: folder of the model.
         config_values: content of its `config.json`.
-        tokenizer: of the folder, which knows the ids of tokens by their names.
-        ignore: names of fields that are known not to matter.
+        tokenizer: tokenizer of the folder, to look up tokens by name.
+        ignore: names of fields that you know to be irrelevant.
 
     Raises:
         CheckpointError: a file is damaged.
-        ConfigError: a setting would change what is generated, and is not supported; or has a value
-            that no model can have.
+        ConfigError: a setting is invalid, or is not supported and would change the generated text.
 
     Example:
         >>> import tempfile
@@ -56,7 +55,7 @@ def special_token_ids(
         >>> special_token_ids(folder, {"typical_p": 0.9})
         Traceback (most recent call last):
         ...
-        jaxformer.errors.ConfigError: the model is made to generate with typical_p=0.9, which is ...
+        jaxformer.errors.ConfigError: the model has unsupported generation settings: ...
     """
     special = read_special_tokens(folder, config_values, tokenizer=tokenizer, ignore=ignore)
     require_supported(special.unsupported)
@@ -70,21 +69,7 @@ def read_special_tokens(
     tokenizer: Tokenizer | None = None,
     ignore: tuple[str, ...] = (),
 ) -> SpecialTokens:
-    """Reads the same as `special_token_ids`, but does not refuse what is not supported.
-
-    Args:
-        folder: as in `special_token_ids`.
-        config_values: as in `special_token_ids`.
-        tokenizer: as in `special_token_ids`.
-        ignore: as in `special_token_ids`.
-
-    Returns:
-        The special tokens, of which `unsupported` has the settings that there is no option for.
-
-    Raises:
-        CheckpointError: a file is damaged.
-        ConfigError: a setting has a value that no model can have.
-    """
+    """Like `special_token_ids`, but returns unsupported settings instead of raising an error."""
     generation = read_json_if_there(folder / _FILE)
     is_there = (folder / _FILE).exists()
     settings = generation if is_there else config_values
@@ -106,7 +91,7 @@ def read_special_tokens(
         role = name.removesuffix("_token_id")
         if fields.values.get(name) is None and tokenizer is not None and role in names:
             fields.values[name] = _id_of(tokenizer, names[role], role)
-    if not is_there and fields.flag("force_bos_token_to_be_generated"):  # in older files of BART
+    if not is_there and fields.flag("force_bos_token_to_be_generated"):  # older BART files
         fields.values["forced_bos_token_id"] = fields.values.get("bos_token_id")
     eos = fields.ids("eos_token_id")
     sampling, search = _strategy(fields)
@@ -128,7 +113,7 @@ def read_special_tokens(
 
 
 def _strategy(fields: GenerationFields) -> tuple[SamplingConfig, BeamSearchConfig | None]:
-    """How tokens are drawn, and how they are searched for, by the same rules."""
+    """Settings of sampling and of beam search, with the same constraints."""
     sampled, beams = fields.flag("do_sample"), fields.count("num_beams") or 1
     penalty, best = fields.number("repetition_penalty"), fields.count("num_return_sequences") or 1
     if beams > 1 and sampled:
@@ -145,7 +130,7 @@ def _strategy(fields: GenerationFields) -> tuple[SamplingConfig, BeamSearchConfi
     least_length, least_new = (
         fields.count(name, least=0) for name in ("min_length", "min_new_tokens")
     )
-    if least_length is None or least_new is not None:  # as in transformers, even where it is 0
+    if least_length is None or least_new is not None:  # as in transformers, even if it is 0
         least_length = 0
     try:
         sampling = SamplingConfig(
@@ -171,7 +156,7 @@ def _strategy(fields: GenerationFields) -> tuple[SamplingConfig, BeamSearchConfi
 
 
 def search_min_new_tokens(sampling: SamplingConfig) -> int:
-    """Least number of new tokens of a search, whose prompt is the start token of a decoder."""
+    """`min_new_tokens` of beam search, whose prompt is the decoder's start token."""
     return sampling.min_new_tokens or max(0, sampling.min_length - 1)
 
 
@@ -187,11 +172,11 @@ def _sampling(fields: GenerationFields) -> dict[str, Any]:
 
 
 def _forbidden(fields: GenerationFields, eos: tuple[int, ...]) -> tuple[int, ...]:
-    """Tokens that are never generated; words of several tokens are not supported."""
+    """Tokens that are never generated; multi-token words are not supported."""
     words = fields.words("bad_words_ids")
     if any(len(word) > 1 for word in words):
         fields.leave("bad_words_ids")
-    # As in transformers, which never forbids the end.
+    # transformers never forbids EOS, either.
     forbidden = [word[0] for word in words if len(word) == 1 and word[0] not in eos]
     return tuple(dict.fromkeys([*forbidden, *fields.ids("suppress_tokens")]))
 

@@ -1,4 +1,4 @@
-"""Special tokens of a model, and how text is generated with it, as folders of Hugging Face say."""
+"""Special tokens of a model, and its generation settings."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,44 +10,44 @@ from jaxformer.interop.strict_json import shown
 
 __all__ = ["SpecialTokens", "generation_values", "require_supported"]
 
-# Of settings that are supported elsewhere, where they are not.
+# Contexts in which these settings are not supported.
 _CONTEXTS = {
-    "do_sample": "in a search",
-    "repetition_penalty": "in a search",
-    "num_return_sequences": "without a beam search",
-    "bad_words_ids": "with words of several tokens",
-    "temperature": "in a search",
-    "top_k": "in a search",
-    "top_p": "in a search",
-    "min_p": "in a search",
-    "num_beams": "of a decoder",
-    "length_penalty": "of a decoder",
-    "early_stopping": "of a decoder",
-    "forced_bos_token_id": "of a decoder",
-    "forced_eos_token_id": "of a decoder",
+    "do_sample": "in beam search",
+    "repetition_penalty": "in beam search",
+    "num_return_sequences": "without beam search",
+    "bad_words_ids": "with multi-token words",
+    "temperature": "in beam search",
+    "top_k": "in beam search",
+    "top_p": "in beam search",
+    "min_p": "in beam search",
+    "num_beams": "for a decoder",
+    "length_penalty": "for a decoder",
+    "early_stopping": "for a decoder",
+    "forced_bos_token_id": "for a decoder",
+    "forced_eos_token_id": "for a decoder",
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpecialTokens:
-    """Special tokens of a model, and how text is generated with it.
+    """Special tokens and generation settings of a model.
 
     Args:
-        bos: id of the token that begins a text, if there is one.
+        bos: id of the token that begins a text, if any.
         eos: ids of the tokens that end a text.
-        pad: id of the token that fills up.
-        decoder_start: id of what the decoder of an encoder-decoder is given first.
+        pad: id of the padding token.
+        decoder_start: id of the first input token of an encoder-decoder's decoder.
         forbidden: ids of tokens that are never generated.
-        renormalize: whether a beam search counts the probabilities of the other tokens to 1, which
-            changes nothing elsewhere.
-        forced_first: id of the token that is generated first, such as that of a language.
-        forced_last: id of the token that is generated last, where max_length is reached.
-        max_length: longest text in tokens, with the prompt.
-        max_new_tokens: most tokens that are generated; it wins over max_length.
-        sampling: of the next token; temperature 0 where the likeliest is taken.
-        search: beam search of an encoder-decoder; None where there is none.
-        unsupported: settings that change what is generated, and that there is no option for: their
-            names and values at Hugging Face.
+        renormalize: whether beam search scales the probabilities of the remaining tokens to sum to
+            1; without beam search, it has no effect.
+        forced_first: id of the token that is always generated first, such as a language token.
+        forced_last: id of the token that is generated last if max_length is reached.
+        max_length: maximum length of a text in tokens, including the prompt.
+        max_new_tokens: maximum number of generated tokens; takes precedence over max_length.
+        sampling: sampling settings; temperature 0 for greedy decoding.
+        search: beam search settings of an encoder-decoder; None without beam search.
+        unsupported: settings that would change the generated text but have no option here, by their
+            Hugging Face names.
     """
 
     bos: int | None = None
@@ -66,16 +66,13 @@ class SpecialTokens:
 
 
 def require_supported(unsupported: Mapping[str, Any]) -> None:
-    """Raises ConfigError where text would be generated in another way than a folder says.
-
-    Args:
-        unsupported: settings that there is no option for, by their names.
+    """Raises ConfigError if there are unsupported generation settings.
 
     Example:
         >>> require_supported({"typical_p": 0.9})
         Traceback (most recent call last):
         ...
-        jaxformer.errors.ConfigError: the model is made to generate with typical_p=0.9, which is ...
+        jaxformer.errors.ConfigError: the model has unsupported generation settings: ...
     """
     if not unsupported:
         return
@@ -84,13 +81,13 @@ def require_supported(unsupported: Mapping[str, Any]) -> None:
         for name, value in unsupported.items()
     )
     raise ConfigError(
-        f"the model is made to generate with {listed}, which is not supported; if it does not "
-        f"matter, pass ignore={tuple(unsupported)!r}, or --ignore {' '.join(unsupported)}"
+        f"the model has unsupported generation settings: {listed}; to generate without them, pass "
+        f"ignore={tuple(unsupported)!r}, or --ignore {' '.join(unsupported)}"
     )
 
 
 def generation_values(special: SpecialTokens) -> dict[str, Any]:
-    """Content of a `generation_config.json` that says the same.
+    """Content of `generation_config.json`.
 
     Example:
         >>> generation_values(SpecialTokens(eos=(2,), forbidden=(5,)))
@@ -98,8 +95,8 @@ def generation_values(special: SpecialTokens) -> dict[str, Any]:
     """
     sampling, search = special.sampling, special.search
     eos: Any = list(special.eos)
-    rules: Any = sampling if search is None else search  # for the tokens that may come next
-    # Of a search that was read from a folder, sampling has the lengths as they stand there.
+    rules: Any = sampling if search is None else search  # has the constraints on the next token
+    # For a search read from a folder, `sampling` has the lengths as the folder states them.
     least = sampling.min_new_tokens or (0 if sampling.min_length else rules.min_new_tokens)
     values = {
         "bos_token_id": special.bos,
@@ -114,7 +111,7 @@ def generation_values(special: SpecialTokens) -> dict[str, Any]:
         "max_new_tokens": special.max_new_tokens,
         "no_repeat_ngram_size": rules.no_repeat_ngram_size or None,
         "min_new_tokens": least or None,
-        "min_length": None if least else sampling.min_length or None,  # over which it wins
+        "min_length": None if least else sampling.min_length or None,  # min_new_tokens wins
         "do_sample": sampling.temperature > 0,
     }
     if sampling.temperature > 0:

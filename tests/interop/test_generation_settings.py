@@ -119,15 +119,15 @@ def test_greedy_ignores_what_is_of_sampling_only(tmp_path):
     ("values", "named"),
     [
         ({"encoder_no_repeat_ngram_size": 3}, "encoder_no_repeat_ngram_size=3"),
-        ({"typical_p": 0.9}, "typical_p=0.9, which .* ignore=\\('typical_p',\\), or --ignore typ"),
-        ({"typical_p": 0.9, "top_h": 1}, "top_h=1 and typical_p=0.9, .* --ignore top_h typical_p$"),
+        ({"typical_p": 0.9}, "typical_p=0.9; .* ignore=\\('typical_p',\\), or --ignore typ"),
+        ({"typical_p": 0.9, "top_h": 1}, "top_h=1 and typical_p=0.9; .* --ignore top_h typical_p$"),
         ({"guidance_scale": 1.5}, "guidance_scale=1.5"),
         ({"stop_strings": ["x"]}, "stop_strings"),
         ({"begin_suppress_tokens": [1]}, "begin_suppress_tokens"),
         ({"cache_implementation": "quantized"}, "cache_implementation='quantized'"),
-        ({"bad_words_ids": [[1, 2]]}, "\\[\\[1, 2\\]\\] with words of several tokens"),
+        ({"bad_words_ids": [[1, 2]]}, "\\[\\[1, 2\\]\\] with multi-token words"),
         ({"bad_words_ids": [1]}, "bad_words_ids .* must be a list of lists"),
-        ({"do_sample": True, "num_beams": 2}, "do_sample=True in a search"),
+        ({"do_sample": True, "num_beams": 2}, "do_sample=True in beam search"),
         ({"num_beams": 2, "repetition_penalty": 1.5}, "repetition_penalty=1.5"),
         ({"num_return_sequences": 2}, "num_return_sequences=2"),
         ({"decoder_start_token_id": [1, 2]}, "decoder_start_token_id=\\[1, 2\\]"),
@@ -139,7 +139,7 @@ def test_greedy_ignores_what_is_of_sampling_only(tmp_path):
         ({"min_length": -1}, "min_length .* must be an integer of at least 0, got -1"),
         ({"no_repeat_ngram_size": 2.5}, "no_repeat_ngram_size .* must be an integer .* got 2.5"),
         ({"max_length": 0}, "max_length .* must be a positive integer, got 0"),
-        ({"frobnicate": 3}, "frobnicate=3, which is not supported"),
+        ({"frobnicate": 3}, "unsupported generation settings: frobnicate=3;"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(values, named, tmp_path):

@@ -118,7 +118,7 @@ def test_settings_of_generation_that_are_not_supported_stop_generation_alone(cha
     (tmp_path / "generation_config.json").write_text(json.dumps(values))
     loaded = load_huggingface(tmp_path)
     assert loaded.tokenizer.end_of_text == chat_folder[1].end_of_text
-    with pytest.raises(ConfigError, match="typical_p=0.9, .* pass ignore=\\('typical_p',\\)"):
+    with pytest.raises(ConfigError, match="typical_p=0.9; .* pass ignore=\\('typical_p',\\)"):
         _ = loaded.special_tokens
     unchecked = loaded.unchecked_special_tokens
     assert (unchecked.eos, unchecked.unsupported) == ((3,), {"typical_p": 0.9})

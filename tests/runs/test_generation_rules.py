@@ -138,7 +138,7 @@ def test_settings_are_refused_for_the_kind_of_model_that_has_no_option(
             run.translate(TEXT)
         assert len(run.attention(TEXT, target="the dog")) == 3
     else:
-        with pytest.raises(ConfigError, match=f"{setting}={value} of a decoder"):
+        with pytest.raises(ConfigError, match=f"{setting}={value} for a decoder"):
             run.generate(TEXT)
     assert not runs.open_run(folder, ignore=(setting,)).task.decoding.unsupported
 
@@ -159,7 +159,7 @@ def test_settings_that_are_refused_together_are_written_as_they_were(
 ):
     folder = with_settings(folders / name, tmp_path / "model", **settings)
     run = runs.open_run(folder)
-    with pytest.raises(ConfigError, match="is made to generate with"):
+    with pytest.raises(ConfigError, match="has unsupported generation settings"):
         run.translate(TEXT) if name == "t5" else run.generate(TEXT)
     runs.convert(folder, tmp_path / "run")
     runs.convert(tmp_path / "run", tmp_path / "again")
