@@ -1,4 +1,4 @@
-"""The files of SentencePiece models, read strictly: pieces, kind of model, and normalization."""
+"""Strict reading of SentencePiece model files: pieces, model type, and normalization."""
 
 import dataclasses
 import math
@@ -15,7 +15,7 @@ __all__ = ["Piece", "SentencePieceModel", "parse_sentencepiece", "read_sentencep
 # The format is the protobuf message ModelProto of sentencepiece_model.proto (Kudo and Richardson,
 # "SentencePiece: A simple and language independent subword tokenizer", 2018). Fields by number:
 _PIECES, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5
-_MAX_BYTES = 2**27  # of a file; the largest published ones have some 6 MB
+_MAX_BYTES = 2**27  # per file; the largest published ones have about 6 MB
 _MAX_PIECES = 2**21
 _MAX_PIECE = 2**12  # bytes
 
@@ -32,9 +32,10 @@ class Piece:
     """One entry of the vocabulary; its id is its index.
 
     Args:
-        text: spelling, in which U+2581 stands for a space.
-        score: log-probability (unigram), or minus the rank of its merge (BPE).
-        type: what it stands for; only normal and user-defined pieces are read from text.
+        text: spelling, with U+2581 for a space.
+        score: log-probability (unigram), or minus the merge rank (BPE).
+        type: type of the piece; encoding a text only yields normal and user-defined pieces, bytes,
+            and the unknown piece.
     """
 
     text: str
@@ -44,20 +45,20 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class SentencePieceModel:
-    """What a file of SentencePiece says, as far as encoding and decoding depend on it.
+    """Content of a SentencePiece file, as far as it affects encoding and decoding.
 
     Args:
         pieces: vocabulary, in order of the ids.
         model_type: "unigram", "bpe", "word" or "char".
         unk_id: id of the unknown piece.
-        byte_fallback: whether unknown characters become the pieces of their bytes.
+        byte_fallback: whether unknown characters become byte pieces.
         whitespace_as_suffix: whether U+2581 ends a word instead of starting it.
-        charsmap: compiled rules of normalization; empty for none.
-        add_dummy_prefix: whether a space is put before the text.
-        remove_extra_whitespaces: whether spaces around the text are removed, and of several in a
-            row all but one.
+        charsmap: compiled normalization rules; empty for none.
+        add_dummy_prefix: whether a space is added before the text.
+        remove_extra_whitespaces: whether spaces around the text are removed, and repeated spaces
+            merged.
         escape_whitespaces: whether spaces become U+2581.
-        has_denormalizer: whether decoded text is rewritten by rules.
+        has_denormalizer: whether rules rewrite the decoded text.
     """
 
     pieces: tuple[Piece, ...]
@@ -73,32 +74,25 @@ class SentencePieceModel:
 
 
 def read_sentencepiece(path: pathlib.Path) -> SentencePieceModel:
-    """Reads a file of SentencePiece, such as `spiece.model`.
-
-    Args:
-        path: of the file.
-
-    Raises:
-        CheckpointError: the file cannot be read, is damaged, or is of another format.
-    """
+    """Reads a SentencePiece file, such as `spiece.model`; CheckpointError if that fails."""
     try:
         return parse_sentencepiece(read_regular(path, limit=_MAX_BYTES))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise CheckpointError(
-            f"{path} is no SentencePiece model, or is damaged: {error}; download it again"
+            f"{path} is not a SentencePiece model, or is damaged: {error}; download it again"
         ) from None
 
 
 def parse_sentencepiece(data: bytes) -> SentencePieceModel:
-    r"""Reads the content of a file of SentencePiece.
+    r"""Parses the content of a SentencePiece file.
 
     Args:
-        data: the message ModelProto in the wire format of protobuf.
+        data: a ModelProto message in protobuf's wire format.
 
     Raises:
-        ValueError: what is wrong with it, in one line.
+        ValueError: the content is invalid; the message is one line.
 
     Example:
         >>> piece = b"\x0a\x05<unk>" + b"\x18\x02"  # text, type
@@ -121,8 +115,8 @@ def parse_sentencepiece(data: bytes) -> SentencePieceModel:
                 raise ValueError(f"it has more than {_MAX_PIECES:,} pieces")
             pieces.append(_piece(dict(_fields(_as_bytes(value, "a piece"))), len(pieces)))
         elif number in parts:
-            # Parts of a message that is there several times are merged; the last value counts.
-            parts[number].update(_fields(_as_bytes(value, "a part of the settings")))
+            # As in protobuf, repeated messages are merged; the last value of a field counts.
+            parts[number].update(_fields(_as_bytes(value, "a group of settings")))
     if not pieces:
         raise ValueError("it has no pieces")
     model_type = _as_int(trainer.get(3, 1), "model_type")
@@ -130,7 +124,7 @@ def parse_sentencepiece(data: bytes) -> SentencePieceModel:
         raise ValueError(f"model_type must be in 1 .. 4, got {model_type}")
     unknown = [index for index, piece in enumerate(pieces) if piece.type == "unknown"]
     if len(unknown) != 1:
-        raise ValueError(f"exactly one piece must be the unknown one, got {len(unknown)}")
+        raise ValueError(f"exactly one piece must have the type unknown, got {len(unknown)}")
     spellings = {piece.text for piece in pieces}
     if len(spellings) != len(pieces):
         raise ValueError("two pieces have the same spelling")
@@ -183,7 +177,7 @@ def _as_bytes(value: int | float | bytes, what: str) -> bytes:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
-    """Numbers and values of a message's fields, each checked against the bytes that are left."""
+    """Field numbers and values of a message; checks sizes against the remaining bytes."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -213,9 +207,9 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
-    for index in range(10):  # as many as 64 bits need
+    for index in range(10):  # enough for 64 bits
         if at + index >= len(data):
-            raise ValueError(f"it ends within a number, at byte {len(data)}")
+            raise ValueError(f"it ends inside a number, at byte {len(data)}")
         byte = data[at + index]
         value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:

@@ -1,4 +1,4 @@
-"""Tokenizers of SentencePiece files, with the ids and special tokens of each kind of model."""
+"""Tokenizers from SentencePiece files, with the ids and special tokens of each model family."""
 
 import dataclasses
 import pathlib
@@ -31,10 +31,10 @@ __all__ = [
 
 _MAX_EXTRA_IDS = 10_000
 _LANGUAGE = re.compile(r"[a-z]{2,3}(_[A-Za-z]{2,4})?")
-# Far below the score of any text in other pieces; times the length, so that the pieces of a text
-# that has none are as long as can be.
+# Score per character of pieces that SentencePiece does not know. It is far below that of any other
+# piece, so that these pieces cover as few characters as possible.
 _RARE = -1e6
-# Kinds of fairseq: languages, the first language, and whether its token is before the text.
+# fairseq tokenizers: languages, default language, and whether its token precedes the text.
 _FAIRSEQ: dict[str, tuple[list[str], str, bool]] = {
     "MBartTokenizer": (language_codes.MBART, "en_XX", False),
     "MBart50Tokenizer": (language_codes.MBART_50, "en_XX", True),
@@ -44,11 +44,11 @@ _FAIRSEQ: dict[str, tuple[list[str], str, bool]] = {
 
 
 def load_t5(path: pathlib.Path, settings: TokenizerSettings) -> tokenizers.Tokenizer:
-    """Loads `spiece.model` of T5, with its extra ids at the end, the first one last."""
+    """Loads T5's `spiece.model`, followed by the extra ids in reverse order."""
     model, extra = read_sentencepiece(path), settings.values.get("extra_ids", 100)
     if type(extra) is not int or not 0 <= extra <= _MAX_EXTRA_IDS:
         raise CheckpointError(
-            f"extra_ids of tokenizer_config.json must be in 0 .. {_MAX_EXTRA_IDS:,}, got {extra!r}"
+            f"extra_ids in tokenizer_config.json must be in 0 .. {_MAX_EXTRA_IDS:,}, got {extra!r}"
         )
     extra_ids = [_control(f"<extra_id_{i}>") for i in reversed(range(extra))]
     tokenizer = _convert(model, path, [*model.pieces, *extra_ids], settings)
@@ -57,11 +57,11 @@ def load_t5(path: pathlib.Path, settings: TokenizerSettings) -> tokenizers.Token
 
 
 def load_pegasus(path: pathlib.Path, settings: TokenizerSettings) -> tokenizers.Tokenizer:
-    """Loads `spiece.model` of Pegasus, whose ids follow those of tokens of its pre-training."""
+    """Loads Pegasus' `spiece.model`, preceded by the special tokens of its pre-training."""
     model, offset = read_sentencepiece(path), settings.values.get("offset", 103)
     if type(offset) is not int or not 2 <= offset <= _MAX_EXTRA_IDS:
         raise CheckpointError(
-            f"offset of tokenizer_config.json must be in 2 .. {_MAX_EXTRA_IDS:,}, got {offset!r}"
+            f"offset in tokenizer_config.json must be in 2 .. {_MAX_EXTRA_IDS:,}, got {offset!r}"
         )
     eos = settings.name("eos", "</s>")
     masks = [settings.text("mask_token_sent") or "<mask_1>", settings.name("mask", "<mask_2>")]
@@ -77,7 +77,7 @@ def load_llama(path: pathlib.Path, settings: TokenizerSettings) -> tokenizers.To
     pieces = list(model.pieces)
     taken = {piece.text for piece in pieces}
     for token_id, token in settings.added.items():
-        # Names for the placeholders of a vocabulary.
+        # Renames placeholder pieces.
         if token_id < len(pieces) and token.content not in taken:
             pieces[token_id] = _control(token.content)
     tokenizer = _convert(model, path, pieces, settings)
@@ -96,19 +96,19 @@ def load_fairseq(
 ) -> tokenizers.Tokenizer:
     """Loads `sentencepiece.bpe.model` of mBART, NLLB or XLM-RoBERTa.
 
-    The first ids are those of fairseq, <s>, <pad>, </s> and <unk>, so that all pieces behind them
-    have ids that are one higher than in the file. Languages follow, then <mask>.
+    The first ids are fairseq's: <s>, <pad>, </s> and <unk>. So the ids of all other pieces are one
+    higher than in the file. Language tokens follow, then <mask>.
     """
     if kind not in _FAIRSEQ:
         raise CheckpointError(
-            f"{path} is of a {kind}, which is not known; save it with transformers as a "
+            f"{path} is for a {kind}, which is not supported; save it with transformers as "
             "tokenizer.json"
         )
     model = read_sentencepiece(path)
     if [piece.text for piece in model.pieces[:3]] != ["<unk>", "<s>", "</s>"]:
         raise CheckpointError(
             f"{path} must begin with the pieces <unk>, <s> and </s>, got "
-            f"{[piece.text for piece in model.pieces[:3]]}; it is of another kind of model"
+            f"{[piece.text for piece in model.pieces[:3]]}; it belongs to another kind of model"
         )
     unknown = Piece(settings.name("unk", "<unk>"), 0.0, "unknown")
     first = [settings.name(role, f"<{role}>") for role in ("pad",)]
@@ -125,7 +125,7 @@ def load_fairseq(
 def load_m2m_100(
     path: pathlib.Path, vocab: pathlib.Path, settings: TokenizerSettings
 ) -> tokenizers.Tokenizer:
-    """Loads `sentencepiece.bpe.model` of M2M-100, whose ids are those of `vocab.json`."""
+    """Loads M2M-100's `sentencepiece.bpe.model`, with the ids of `vocab.json`."""
     model = read_sentencepiece(path)
     kind = settings.text("language_codes") or "m2m100"
     if kind not in ("m2m100", "wmt21"):
@@ -143,10 +143,9 @@ def load_m2m_100(
 def load_marian(
     path: pathlib.Path, vocab: pathlib.Path, settings: TokenizerSettings
 ) -> tokenizers.Tokenizer:
-    """Loads `source.spm` or `target.spm` of Marian, whose ids are those of `vocab.json`.
+    """Loads Marian's `source.spm` or `target.spm`, with the ids of `vocab.json`.
 
-    The code of a language, such as >>kan<<, is one token, and the text behind it is read as one
-    that begins there.
+    A language code, such as >>kan<<, is one token. The text after it is encoded on its own.
     """
     model, ids = read_sentencepiece(path), read_ids(vocab)
     control = [settings.name("eos", "</s>"), settings.name("pad", "<pad>"), "<s>"]
@@ -162,16 +161,16 @@ def load_marian(
 def set_language_token(
     tokenizer: tokenizers.Tokenizer, kind: str, settings: TokenizerSettings, side: str
 ) -> str | None:
-    """Puts a language's token around a text, for the kinds of models that read one, in place.
+    """Adds a language token to the special tokens around texts, in place.
 
     Args:
-        tokenizer: to change.
-        kind: class of transformers, such as "NllbTokenizer".
-        settings: of the folder.
+        tokenizer: tokenizer to change.
+        kind: tokenizer class in transformers, such as "NllbTokenizer".
+        settings: settings of the folder.
         side: "src" or "tgt".
 
     Returns:
-        The name of the token; None for other kinds of models.
+        Name of the token; None if tokenizers of this class have no language tokens.
     """
     eos = settings.name("eos", "</s>")
     source = settings.text("src_lang")
@@ -190,17 +189,17 @@ def set_language_token(
 
 
 def has_languages(kind: str) -> bool:
-    """Whether models with a kind of tokenizer read the token of a language around a text."""
+    """Whether tokenizers of a class put a language token around texts."""
     return kind == "M2M100Tokenizer" or (kind in _FAIRSEQ and bool(_FAIRSEQ[kind][0]))
 
 
 def language_name(kind: str, language: str) -> str:
-    """Name of a language's token."""
+    """Name of a language token."""
     return f"__{language}__" if kind == "M2M100Tokenizer" else language
 
 
 def language_names(tokenizer: tokenizers.Tokenizer) -> list[str]:
-    """Names of the languages that a tokenizer has tokens for."""
+    """Languages for which a tokenizer has tokens."""
     added = tokenizer.get_added_tokens_decoder().values()
     names = [token.content.strip("_") for token in added if token.special]
     return [name for name in names if _LANGUAGE.fullmatch(name)]
@@ -230,11 +229,11 @@ def _numbered(
     unknown: str,
     control: Sequence[str],
 ) -> list[Piece]:
-    """Pieces in order of another vocabulary, those last that it lacks."""
+    """Pieces in the order of a vocabulary, then those that it lacks."""
     if unknown not in ids:
         raise CheckpointError(f"the vocabulary of {path} lacks the unknown token {unknown!r}")
     if model.byte_fallback:
-        raise ConfigError(f"{path}: byte_fallback with a vocabulary of its own is not supported")
+        raise ConfigError(f"{path}: byte_fallback with a separate vocabulary is not supported")
     known = {piece.text: piece for piece in model.pieces if piece.type == "normal"}
     pieces = []
     for name in sorted(ids, key=ids.__getitem__):
@@ -244,14 +243,13 @@ def _numbered(
             pieces.append(_control(name))
         elif name in known:
             pieces.append(known[name])
-        else:  # of the other language: found in text only where its characters are unknown
+        else:  # of the other language; used only for characters that are otherwise unknown
             pieces.append(Piece(name, _RARE * len(name) + 1, "normal"))
     missing = [piece for text, piece in known.items() if text not in ids]
     if missing and model.model_type != "unigram":
         raise ConfigError(
-            f"{path}: the piece {missing[0].text!r}, which the vocabulary of the model lacks, "
-            "cannot be expressed in byte pairs; save the tokenizer with transformers as a "
-            "tokenizer.json"
+            f"{path}: a BPE model cannot represent the piece {missing[0].text!r}, which vocab.json "
+            "lacks; save the tokenizer with transformers as tokenizer.json"
         )
     return [
         *pieces,

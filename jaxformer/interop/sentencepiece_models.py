@@ -1,4 +1,4 @@
-"""SentencePiece models as tokenizers of the `tokenizers` library."""
+"""Conversion of SentencePiece models to tokenizers of the `tokenizers` library."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,35 +15,34 @@ from jaxformer.text.spelling import MARKED_SPACE
 
 __all__ = ["convert_sentencepiece", "mergeable_pairs"]
 
-# A word has its spaces in front. No piece has a space behind another character, so that the pieces
-# of a text are those of its words.
+# A word includes the spaces before it. If no piece has a space after another character, words can
+# be encoded one by one.
 _WORDS = rf"{MARKED_SPACE}+[^{MARKED_SPACE}]*|[^{MARKED_SPACE}]+"
 _ONE_WORD = re.compile(rf"{MARKED_SPACE}*[^{MARKED_SPACE}]*")
 _ALL_SPACES = 2**20
-_UNKNOWN = "\U0010fffd"  # a private character, which no vocabulary has
+_UNKNOWN = "\U0010fffd"  # a private-use character, which no vocabulary has
 
 
 def convert_sentencepiece(
     model: SentencePieceModel, where: str, *, vocab: Sequence[Piece] | None = None
 ) -> tokenizers.Tokenizer:
-    """Makes a tokenizer of the `tokenizers` library that reads texts as a SentencePiece model does.
+    """Converts a SentencePiece model to a tokenizer of the `tokenizers` library.
 
-    Its ids are those of SentencePiece, and so is what it decodes, but for the unknown piece, which
-    is a special token here: it has no text, where SentencePiece writes a sign for it.
+    Ids and decoded text are those of SentencePiece, except for the unknown piece: here it is a
+    special token, which decodes to nothing; SentencePiece decodes it to a symbol.
 
     Args:
-        model: what `read_sentencepiece` read.
-        where: the file, for error messages.
-        vocab: pieces in order of the ids, of a model whose ids are others than SentencePiece's, and
-            that may have characters which SentencePiece does not know; the model's own when not
-            given.
+        model: content of the file.
+        where: path of the file, for messages.
+        vocab: pieces in order of the ids, for a model whose ids differ from SentencePiece's; may
+            have characters that SentencePiece does not know. Default: the pieces of the file.
 
     Returns:
-        The tokenizer; `text.Tokenizer` reads texts exactly as SentencePiece does.
+        The tokenizer; wrapped in `text.Tokenizer`, it encodes exactly like SentencePiece.
 
     Raises:
-        ConfigError: the model has settings that cannot be expressed.
-        DataError: its rules of normalization are damaged.
+        ConfigError: the `tokenizers` library cannot represent a setting.
+        DataError: the normalization rules are damaged.
     """
     pieces = list(model.pieces if vocab is None else vocab)
     _require_expressible(model, where)
@@ -64,7 +63,7 @@ def convert_sentencepiece(
     steps = _normalizer_steps(model, where)
     known = {piece.text for piece in model.pieces if piece.type == "normal"}
     if any(p.type == "normal" and len(p.text) == 1 and p.text not in known for p in pieces):
-        # To SentencePiece several unknown characters in a row are one unknown piece.
+        # SentencePiece encodes a run of unknown characters as one unknown piece.
         letters = "".join(rf"\x{{{ord(c):X}}}" for c in sorted(known) if len(c) == 1)
         steps.append(normalizers.Replace(Regex(f"[^{letters}]{{2,}}"), _UNKNOWN))
     tokenizer.normalizer = normalizers.Sequence(steps)
@@ -73,7 +72,7 @@ def convert_sentencepiece(
     tokenizer.decoder = _decoder(model)
     tokenizer.add_tokens(
         [
-            # User-defined symbols are found in the normalized text, as SentencePiece does.
+            # Like SentencePiece, finds user-defined symbols in the normalized text.
             AddedToken(piece.text, normalized=piece.type == "user_defined", special=special)
             for piece in pieces
             if (special := piece.type in ("control", "unknown")) or piece.type == "user_defined"
@@ -83,15 +82,10 @@ def convert_sentencepiece(
 
 
 def mergeable_pairs(pieces: Iterable[Piece]) -> list[tuple[str, str]]:
-    """Merges of a BPE vocabulary of SentencePiece, which has only the pieces that they make.
+    """Merges of a SentencePiece BPE vocabulary, in order of priority.
 
-    SentencePiece joins whatever two neighbours make a piece, those of the highest score first.
-
-    Args:
-        pieces: vocabulary, in order of the ids.
-
-    Returns:
-        Pairs of pieces, from the first to be merged to the last.
+    The file has no merges: SentencePiece merges any two neighbors that form a piece, the piece with
+    the highest score first.
 
     Example:
         >>> letters = [Piece(letter, 0.0, "normal") for letter in "abc"]
@@ -113,12 +107,12 @@ def mergeable_pairs(pieces: Iterable[Piece]) -> list[tuple[str, str]]:
 
 
 def _require_expressible(model: SentencePieceModel, where: str) -> None:
-    """Raises ConfigError for the first setting that the library has no means for."""
+    """Raises ConfigError for the first setting that the library cannot represent."""
 
     def refuse(what: str) -> None:
         raise ConfigError(
-            f"{where}: {what} cannot be expressed; convert the model with the tools that made it "
-            "to a tokenizer.json"
+            f"{where}: the tokenizers library cannot represent {what}; convert the model to a "
+            "tokenizer.json with the tools that made it"
         )
 
     types: Mapping[str, list[str]] = {
@@ -126,35 +120,35 @@ def _require_expressible(model: SentencePieceModel, where: str) -> None:
         for kind in ("normal", "user_defined", "unused", "byte")
     }
     if model.model_type not in ("unigram", "bpe"):
-        refuse(f"model_type {model.model_type!r} of SentencePiece")
+        refuse(f"model_type {model.model_type!r}")
     if not model.escape_whitespaces:
         refuse("escape_whitespaces=false")
     if model.whitespace_as_suffix:
         refuse("treat_whitespace_as_suffix=true")
     if model.has_denormalizer:
-        refuse("a denormalizer, which rewrites decoded text,")
+        refuse("a denormalizer, which rewrites decoded text")
     if types["unused"]:
         refuse(f"the unused piece {types['unused'][0]!r}")
     if types["user_defined"] and (
         model.model_type != "bpe" or model.charsmap or model.add_dummy_prefix
         or model.remove_extra_whitespaces
     ):  # fmt: skip
-        # The library would normalize what is before and behind a symbol as if these were texts.
+        # The library would normalize the text on each side of a symbol separately.
         refuse(
-            f"the user-defined symbol {types['user_defined'][0]!r} in a model that is no BPE, or "
-            "whose text is normalized,"
+            f"the user-defined symbol {types['user_defined'][0]!r} in a model that is not BPE or "
+            "normalizes its text"
         )
     if model.byte_fallback and len(types["byte"]) != 256:
-        refuse(f"byte_fallback with {len(types['byte'])} pieces of bytes in place of 256")
+        refuse(f"byte_fallback with {len(types['byte'])} byte pieces instead of 256")
     if not model.byte_fallback and types["byte"]:
-        refuse(f"the piece {types['byte'][0]!r} of a byte without byte_fallback")
+        refuse(f"the byte piece {types['byte'][0]!r} without byte_fallback")
     normal = set(types["normal"])
     for piece in types["normal"]:
         if len(piece) > 1 and not normal.issuperset(piece):
             missing = next(character for character in piece if character not in normal)
-            refuse(f"the piece {piece!r}, whose character {missing!r} is no piece,")
+            refuse(f"the piece {piece!r}, whose character {missing!r} is not a piece")
         if model.model_type == "unigram" and model.byte_fallback and "<0" in piece:
-            refuse(f"the piece {piece!r} beside those of bytes, such as '<0x0A>',")
+            refuse(f"the piece {piece!r} together with byte pieces such as '<0x0A>'")
 
 
 def _normalizer_steps(model: SentencePieceModel, where: str) -> list[Any]:
@@ -162,9 +156,9 @@ def _normalizer_steps(model: SentencePieceModel, where: str) -> list[Any]:
     if model.charsmap:
         try:
             Charsmap(model.charsmap)
-            # Others read the tokenizer by the library's step, which differs for rare sequences.
+            # For other programs; the library's own step differs for rare sequences.
             rules = normalizers.Precompiled(model.charsmap)
-        except Exception as error:  # The library raises nothing more special.
+        except Exception as error:  # the library raises no narrower class
             raise DataError(f"{where}: {error}") from None
         mark = LONGEST_MATCH
         steps += [normalizers.Replace(Regex(mark["pattern"]["Regex"]), mark["content"]), rules]
@@ -185,7 +179,7 @@ def _word_steps(model: SentencePieceModel) -> list[Any]:
     if MARKED_SPACE in normal and all(map(_ONE_WORD.fullmatch, normal)):
         steps.append(pre_tokenizers.Split(Regex(_WORDS), "isolated"))
     if model.model_type == "unigram" and model.byte_fallback:
-        # The spelling of a byte's piece in a text is no such piece; no piece spans the split.
+        # "<0x0A>" in a text is not a byte piece, so it is split; no piece spans the split.
         steps.append(pre_tokenizers.Split(Regex("(?<=<)(?=0x[0-9A-F]{2}>)"), "isolated"))
     return steps
 

@@ -1,4 +1,4 @@
-"""Tokenizers of a folder of Hugging Face, of whichever files it has."""
+"""Loading of the tokenizers of Hugging Face folders."""
 
 import dataclasses
 import pathlib
@@ -40,18 +40,18 @@ _KINDS = {
 
 
 class Tokenizers(NamedTuple):
-    """Tokenizers of a model: of what it reads, and of what it writes.
+    """Tokenizers of a model's input and output.
 
     Args:
-        source: of the text that the model is given.
-        target: of the text that it generates; the same object where there is one tokenizer.
+        source: tokenizer of the input.
+        target: tokenizer of the generated text; the same object if there is only one.
     """
 
     source: Tokenizer
     target: Tokenizer
 
 
-class _Made(NamedTuple):
+class _Loaded(NamedTuple):
     source: tokenizers.Tokenizer
     target: tokenizers.Tokenizer | None = None
 
@@ -63,31 +63,30 @@ def load_tokenizers(
     source_language: str | None = None,
     target_language: str | None = None,
 ) -> Tokenizers | None:
-    """Loads the tokenizers of a folder; neither transformers nor sentencepiece is needed.
+    """Loads the tokenizers of a Hugging Face folder, without transformers or sentencepiece.
 
-    The files are, in this order: `tokenizer.json`; `source.spm`, `target.spm` and `vocab.json`
-    (Marian); `spiece.model` (T5, Pegasus); `tokenizer.model` (Llama, Mistral, Gemma);
-    `sentencepiece.bpe.model` (mBART, NLLB, XLM-RoBERTa; M2M-100, with `vocab.json`); `vocab.json`
-    and `merges.txt` (GPT-2, OPT, RoBERTa, BART, Qwen); `vocab.txt` (BERT, DistilBERT). The
-    `surrounding_tokens` of the tokenizers are what these files, `tokenizer_config.json`,
-    `special_tokens_map.json` and `added_tokens.json` say.
+    It uses the first of these files that it can read: `tokenizer.json`; `source.spm`, `target.spm`
+    and `vocab.json` (Marian); `spiece.model` (T5, Pegasus); `tokenizer.model` (Llama, Mistral,
+    Gemma); `sentencepiece.bpe.model` (mBART, NLLB, XLM-RoBERTa; M2M-100, with `vocab.json`);
+    `vocab.json` and `merges.txt` (GPT-2, OPT, RoBERTa, BART, Qwen); `vocab.txt` (BERT, DistilBERT).
+    Special tokens may also be in `tokenizer_config.json`, `special_tokens_map.json` and
+    `added_tokens.json`.
 
     Args:
-        folder: of the model.
-        model_type: of the model, such as "marian".
-        source_language: language that is read, of a model of several, in the names of the folder,
-            such as "eng_Latn" (NLLB), "en" (M2M-100) or "en_XX" (mBART); that of
-            tokenizer_config.json when not given.
-        target_language: language that is written, likewise.
+        folder: folder of the model.
+        model_type: family of the model, such as "marian".
+        source_language: source language of a multilingual translator, by the model's own name, such
+            as "eng_Latn" (NLLB), "en" (M2M-100) or "en_XX" (mBART); default: the folder's.
+        target_language: target language, likewise.
 
     Returns:
-        The tokenizers; None where the folder has none of these files. Their `roles` say which
-        tokens end a text and stand for a masked one, and that special tokens surround each text.
+        The tokenizers; None if the folder has none of these files. Their `roles` name the
+        end-of-text and mask tokens, and enable the special tokens around texts.
 
     Raises:
-        CheckpointError: a file is damaged, or its kind is not known, and there is no other.
-        ConfigError: a SentencePiece model has settings that cannot be expressed; or a language is
-            not one of the model's.
+        CheckpointError: a file is damaged or of an unknown kind, and no other file can be read.
+        ConfigError: a setting of a SentencePiece model is not supported, or the model does not have
+            a language.
         DataError: `tokenizer.json` cannot be used.
 
     Example:
@@ -119,11 +118,10 @@ def load_tokenizers(
     target = made.target
     is_json = (folder / _JSON).exists()
     language = None
-    # A tokenizer.json says what is around a text, but for classes that replace it.
     if chosen and not has_languages(kind):
         raise ConfigError(
-            f"a language can be chosen for a model of several, got {', '.join(chosen.values())} "
-            f"for {folder}, whose tokenizer is a {kind}; leave it out"
+            "a language can only be chosen for a multilingual model, got "
+            f"{', '.join(chosen.values())} for {folder}, whose tokenizer is a {kind}; leave it out"
         )
     for one in chosen.values():
         if made.source.token_to_id(language_name(kind, one)) is None:
@@ -132,6 +130,7 @@ def load_tokenizers(
             raise ConfigError(
                 f"a language must be one of the model's, such as {some(near)}, got {one!r}"
             )
+    # tokenizer.json has the special tokens around a text, but these classes set them themselves.
     if not is_json or chosen or settings.text("tokenizer_class") in (kind, f"{kind}Fast"):
         language = set_language_token(made.source, kind, settings, "src")
     if language is not None and settings.text("tgt_lang") not in (None, language):
@@ -148,7 +147,7 @@ def load_tokenizers(
 
 
 def _kind(folder: pathlib.Path, model_type: str, settings: TokenizerSettings) -> str:
-    """Class of transformers, without "Fast" at its end."""
+    """Name of the tokenizer's class in transformers, without "Fast"."""
     if (name := settings.text("tokenizer_class")) is not None:
         name = name.removesuffix("Fast")
         if name not in ("PreTrainedTokenizer", "TokenizersBackend"):
@@ -160,36 +159,36 @@ def _kind(folder: pathlib.Path, model_type: str, settings: TokenizerSettings) ->
 
 def _candidates(
     folder: pathlib.Path, kind: str, settings: TokenizerSettings
-) -> Iterator[Callable[[], _Made]]:
-    """Ways to load what is there, in order."""
+) -> Iterator[Callable[[], _Loaded]]:
+    """Functions that load the existing files, in order of precedence."""
 
     def there(*names: str) -> bool:
         return all((folder / name).exists() for name in names)
 
     if there(_JSON):
-        yield lambda: _Made(_read_json(folder / _JSON))
+        yield lambda: _Loaded(_read_json(folder / _JSON))
     if there("source.spm"):
         yield lambda: _marian(folder, settings)
     if there("spiece.model"):
         load_pieces = load_pegasus if kind == "PegasusTokenizer" else load_t5
-        yield lambda: _Made(load_pieces(folder / "spiece.model", settings))
+        yield lambda: _Loaded(load_pieces(folder / "spiece.model", settings))
     if there("tokenizer.model"):
-        yield lambda: _Made(load_llama(folder / "tokenizer.model", settings))
+        yield lambda: _Loaded(load_llama(folder / "tokenizer.model", settings))
     if there(name := "sentencepiece.bpe.model"):
         if kind == "M2M100Tokenizer":
-            yield lambda: _Made(load_m2m_100(folder / name, folder / "vocab.json", settings))
+            yield lambda: _Loaded(load_m2m_100(folder / name, folder / "vocab.json", settings))
         else:
-            yield lambda: _Made(load_fairseq(folder / name, kind, settings))
+            yield lambda: _Loaded(load_fairseq(folder / name, kind, settings))
     if there("merges.txt"):
-        yield lambda: _Made(load_byte_pairs(folder, kind, settings))
+        yield lambda: _Loaded(load_byte_pairs(folder, kind, settings))
     if there("vocab.txt"):
-        yield lambda: _Made(load_word_pieces(folder, settings))
+        yield lambda: _Loaded(load_word_pieces(folder, settings))
 
 
-def _marian(folder: pathlib.Path, settings: TokenizerSettings) -> _Made:
+def _marian(folder: pathlib.Path, settings: TokenizerSettings) -> _Loaded:
     vocab = folder / "vocab.json"
     separate = settings.flag("separate_vocabs", False)
-    return _Made(
+    return _Loaded(
         load_marian(folder / "source.spm", vocab, settings),
         load_marian(
             folder / "target.spm", folder / "target_vocab.json" if separate else vocab, settings
@@ -206,7 +205,7 @@ def _default_end(made: tokenizers.Tokenizer) -> str | None:
 
 
 def _mask(made: tokenizers.Tokenizer) -> str:
-    """Name of the token that stands for one to be predicted, where no file says it."""
+    """Name of the mask token if no file states it."""
     names = ("[MASK]", "<mask>")
     found = next((name for name in names if made.token_to_id(name) is not None), None)
     return TokenRoles.mask if found is None else found

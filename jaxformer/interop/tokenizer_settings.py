@@ -1,4 +1,4 @@
-"""What a folder of Hugging Face says about its tokenizer, beside the vocabulary."""
+"""Tokenizer settings of Hugging Face folders, except vocabularies."""
 
 import dataclasses
 import pathlib
@@ -19,12 +19,12 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerSettings:
-    """Settings of a tokenizer, of all files that may have some.
+    """Settings of a tokenizer, merged from all files that have some.
 
     Args:
         values: content of `tokenizer_config.json`.
-        names: names of the special tokens, by their roles, such as "eos".
-        added: tokens beside the vocabulary, or flags of tokens in it, by their ids.
+        names: names of the special tokens by role, such as "eos".
+        added: added tokens by id; they extend the vocabulary, or set flags of tokens in it.
         extra: names of other special tokens.
     """
 
@@ -34,44 +34,31 @@ class TokenizerSettings:
     extra: tuple[str, ...]
 
     def flag(self, name: str, default: bool) -> bool:
-        """A setting that is true or false; the default where it is missing or null.
-
-        Raises:
-            CheckpointError: it is something else.
-        """
+        """A boolean setting, or the default if missing or null; CheckpointError otherwise."""
         value = self.values.get(name)
         if value is not None and not isinstance(value, bool):
             raise CheckpointError(
-                f"{name} of tokenizer_config.json must be true or false, got {value!r}"
+                f"{name} in tokenizer_config.json must be true or false, got {value!r}"
             )
         return default if value is None else value
 
     def text(self, name: str) -> str | None:
-        """A setting that is a text; None where it is missing or null.
-
-        Raises:
-            CheckpointError: it is something else.
-        """
+        """A string setting, or None if missing or null; CheckpointError otherwise."""
         value = self.values.get(name)
         if value is not None and not isinstance(value, str):
-            raise CheckpointError(f"{name} of tokenizer_config.json must be text, got {value!r}")
+            raise CheckpointError(f"{name} in tokenizer_config.json must be text, got {value!r}")
         return value
 
     def name(self, role: str, default: str) -> str:
-        """Name of the special token of a role."""
+        """Name of the special token with a role."""
         return self.names.get(role, default)
 
 
 def read_settings(folder: pathlib.Path) -> TokenizerSettings:
     """Reads `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
 
-    As in transformers, the latter two count only where the first has no `added_tokens_decoder`.
-
-    Args:
-        folder: that may have these files.
-
-    Raises:
-        CheckpointError: one is damaged.
+    As in transformers, the latter two count only if the first has no `added_tokens_decoder`. Raises
+    CheckpointError if a file is damaged.
     """
     values = read_json_if_there(folder / "tokenizer_config.json")
     decoder = values.get("added_tokens_decoder")
@@ -102,26 +89,21 @@ def read_settings(folder: pathlib.Path) -> TokenizerSettings:
 
 
 def token_name(value: Any) -> str | None:
-    """Name of a token that is written as text, or as an object with its content."""
+    """Name of a token, given as a string or as an object with `content`."""
     content = value.get("content") if isinstance(value, dict) else value
     return content if isinstance(content, str) else None
 
 
 def add_tokens(tokenizer: tokenizers.Tokenizer, settings: TokenizerSettings) -> None:
-    """Gives a converted tokenizer the special and added tokens of its folder, in place.
-
-    Raises:
-        CheckpointError: an added token has an id that it cannot have.
-    """
+    """Adds a folder's special and added tokens to a tokenizer; CheckpointError for a wrong id."""
     for token_id, token in sorted(settings.added.items()):
         there = tokenizer.token_to_id(token.content)
         # A new token gets the next id.
         expected = tokenizer.get_vocab_size() if there is None else there
         if token_id != expected:
             raise CheckpointError(
-                f"the added token {token.content!r} has the id {token_id} in the folder, where the "
-                f"vocabulary has it at {expected}; download tokenizer_config.json and the "
-                "vocabulary again"
+                f"the added token {token.content!r} has the id {token_id}, but the vocabulary "
+                f"needs {expected}; download tokenizer_config.json and the vocabulary again"
             )
         tokenizer.add_tokens([token])
     special = [*settings.names.values(), *settings.extra]
@@ -129,18 +111,14 @@ def add_tokens(tokenizer: tokenizers.Tokenizer, settings: TokenizerSettings) -> 
 
 
 def surround(tokenizer: tokenizers.Tokenizer, before: Sequence[str], after: Sequence[str]) -> None:
-    """Sets the special tokens that are put around a text, by their names.
-
-    Raises:
-        CheckpointError: the tokenizer has no such token.
-    """
+    """Sets the special tokens around a text by name; CheckpointError if one does not exist."""
     ids = {}
     for name in (*before, *after):
         token_id = tokenizer.token_to_id(name)
         if token_id is None:
             raise CheckpointError(
-                f"the special token {name!r} around a text is not in the vocabulary; download the "
-                "tokenizer's files again"
+                f"the special token {name!r}, which surrounds texts, is not in the vocabulary; "
+                "download the tokenizer's files again"
             )
         ids[name] = token_id
     if ids:
@@ -165,8 +143,8 @@ def _added_token(value: Any, folder: pathlib.Path) -> AddedToken:
 def _pairs(value: Any, folder: pathlib.Path) -> list[tuple[Any, Any]]:
     if not isinstance(value, dict):
         raise CheckpointError(
-            f"{folder / 'tokenizer_config.json'} is damaged: added_tokens_decoder is no object; "
-            "download it again"
+            f"{folder / 'tokenizer_config.json'} is damaged: added_tokens_decoder is not an "
+            "object; download it again"
         )
     return list(value.items())
 

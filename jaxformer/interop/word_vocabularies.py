@@ -1,4 +1,4 @@
-"""Tokenizers of GPT-2, RoBERTa and BERT, of the files that they had before tokenizer.json."""
+"""Tokenizers of GPT-2, RoBERTa, Qwen and BERT, from the files that predate tokenizer.json."""
 
 import pathlib
 from typing import Any
@@ -12,7 +12,7 @@ from jaxformer.interop.tokenizer_settings import TokenizerSettings, add_tokens, 
 
 __all__ = ["load_byte_pairs", "load_word_pieces", "read_ids"]
 
-# The words of Qwen: contractions, letters, single digits, signs, line breaks, other space.
+# Pre-tokens of Qwen: contractions, letters, single digits, symbols, line breaks, other space.
 _QWEN_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -23,21 +23,21 @@ _ROBERTA = ("Roberta", "Bart", "Longformer")
 def load_byte_pairs(
     folder: pathlib.Path, kind: str, settings: TokenizerSettings
 ) -> tokenizers.Tokenizer:
-    """Loads `vocab.json` and `merges.txt`, of pairs of letters that stand for bytes.
+    """Loads a byte-level BPE tokenizer from `vocab.json` and `merges.txt`.
 
     Args:
-        folder: that has the files.
-        kind: class of transformers, such as "GPT2Tokenizer".
-        settings: of the folder.
+        folder: folder of the files.
+        kind: tokenizer class in transformers, such as "GPT2Tokenizer".
+        settings: settings of the folder.
 
     Raises:
-        CheckpointError: a file is damaged, or the class is not known.
+        CheckpointError: a file is damaged, or the class is not supported.
     """
     roberta, qwen = kind.startswith(_ROBERTA), kind == "Qwen2Tokenizer"
     if not roberta and not qwen and kind != "GPT2Tokenizer":
         raise CheckpointError(
-            f"{folder / 'vocab.json'} is of a {kind}, which is not known; save it with "
-            "transformers as a tokenizer.json"
+            f"{folder / 'vocab.json'} is for a {kind}, which is not supported; save it with "
+            "transformers as tokenizer.json"
         )
     vocab = read_ids(folder / "vocab.json")
     merges = _read_merges(folder / "merges.txt", vocab)
@@ -68,15 +68,7 @@ def load_byte_pairs(
 
 
 def load_word_pieces(folder: pathlib.Path, settings: TokenizerSettings) -> tokenizers.Tokenizer:
-    """Loads `vocab.txt`, of the words and parts of words of BERT.
-
-    Args:
-        folder: that has the file.
-        settings: of the folder.
-
-    Raises:
-        CheckpointError: the file is damaged.
-    """
+    """Loads a WordPiece tokenizer from `vocab.txt`; CheckpointError if the file is damaged."""
     path = folder / "vocab.txt"
     lines = _text(path).removesuffix("\n").split("\n")
     vocab = {line: index for index, line in enumerate(lines)}
@@ -106,11 +98,7 @@ def load_word_pieces(folder: pathlib.Path, settings: TokenizerSettings) -> token
 
 
 def read_ids(path: pathlib.Path) -> dict[str, int]:
-    """Reads a vocabulary, which is an object of tokens and their ids in JSON.
-
-    Raises:
-        CheckpointError: it is damaged, or its ids are not 0, 1, 2 and so on.
-    """
+    """Reads a JSON vocabulary, ids by token; CheckpointError unless the ids are 0, 1, 2, ..."""
     vocab = read_json(path)
     ids = [token_id for token_id in vocab.values() if type(token_id) is int]
     if not vocab or sorted(ids) != list(range(len(vocab))):
@@ -130,8 +118,8 @@ def _read_merges(path: pathlib.Path, vocab: dict[str, int]) -> list[tuple[str, s
         pair = line.split(" ")
         if len(pair) != 2 or not vocab.keys() >= {*pair, "".join(pair)}:
             raise CheckpointError(
-                f"{path}, line {number}: a merge is two tokens of vocab.json that make a third, "
-                f"got {line[:80]!r}; download both files again"
+                f"{path}, line {number}: a merge must be two tokens of vocab.json that form a "
+                f"third, got {line[:80]!r}; download both files again"
             )
         merges.append((pair[0], pair[1]))
     return merges
@@ -142,5 +130,5 @@ def _text(path: pathlib.Path) -> str:
         return read_bytes(path).decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise CheckpointError(
-            f"{path} is damaged: it is no UTF-8 ({error.reason}); download it again"
+            f"{path} is damaged: it is not UTF-8 ({error.reason}); download it again"
         ) from None

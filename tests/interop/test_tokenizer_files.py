@@ -95,7 +95,7 @@ def test_tokenizer_json_comes_first_and_a_file_that_cannot_be_read_last(tmp_path
     (tmp_path / "spiece.model").write_bytes(b"\x0a\x7f")
     assert load(tmp_path).source.encode("hello").tolist() == expected
     (tmp_path / "tokenizer.model").write_bytes(b"a tiktoken file")
-    with pytest.raises(CheckpointError, match="spiece.model is no SentencePiece model"):
+    with pytest.raises(CheckpointError, match="spiece.model is not a SentencePiece model"):
         load(tmp_path)
 
 
@@ -104,14 +104,14 @@ def test_tokenizer_json_comes_first_and_a_file_that_cannot_be_read_last(tmp_path
     [
         ("t5", "tokenizer_config.json", {"extra_ids": -1}, "extra_ids .* must be in 0"),
         ("t5", "tokenizer_config.json", {"eos_token": 3, "src_lang": 7}, "src_lang .* text, got 7"),
-        ("nllb", "tokenizer_config.json", {"src_lang": "xx"}, "'xx' around a text is not in"),
+        ("nllb", "tokenizer_config.json", {"src_lang": "xx"}, "'xx', which surrounds texts, is"),
         ("llama", "tokenizer_config.json", {"add_bos_token": "yes"}, "add_bos_token .* got 'yes'"),
-        ("llama", "added_tokens.json", {"<x>": 777}, "'<x>' has the id 777 in the folder, where"),
+        ("llama", "added_tokens.json", {"<x>": 777}, "'<x>' has the id 777, but the vocabulary"),
         ("llama", "added_tokens.json", {"<x>": "y"}, "id of an added token is 'y'"),
         ("qwen2", "tokenizer_config.json", {"added_tokens_decoder": {"1": 5}}, "token is 5"),
-        ("qwen2", "tokenizer_config.json", {"added_tokens_decoder": 5}, "is no object"),
-        ("gpt2", "tokenizer_config.json", {"tokenizer_class": "XTokenizer"}, "of a XTokenizer"),
-        ("mbart", "tokenizer_config.json", {"tokenizer_class": "XTokenizer"}, "of a XTokenizer"),
+        ("qwen2", "tokenizer_config.json", {"added_tokens_decoder": 5}, "is not an object"),
+        ("gpt2", "tokenizer_config.json", {"tokenizer_class": "XTokenizer"}, "for a XTokenizer"),
+        ("mbart", "tokenizer_config.json", {"tokenizer_class": "XTokenizer"}, "for a XTokenizer"),
         ("m2m-100", "tokenizer_config.json", {"language_codes": "x"}, "language_codes must be"),
         ("gpt2", "vocab.json", {"zzzz": 5}, "ids 0 .. 320, each once"),
         ("marian", "vocab.json", {"</s>": 1}, "ids 0 .. 432, each once"),
@@ -131,10 +131,10 @@ def test_damaged_settings_are_one_clear_error(name, file, change, why, tmp_path)
 @pytest.mark.parametrize(
     ("name", "file", "content", "why"),
     [
-        ("gpt2", "merges.txt", "#version: 0.2\na b c\n", "line 2: a merge is two tokens"),
-        ("gpt2", "merges.txt", "a zzz\n", "line 1: a merge is two tokens"),
+        ("gpt2", "merges.txt", "#version: 0.2\na b c\n", "line 2: a merge must be two tokens"),
+        ("gpt2", "merges.txt", "a zzz\n", "line 1: a merge must be two tokens"),
         ("bert", "vocab.txt", "a\nb\n", "lacks the special token '\\[UNK\\]'"),
-        ("bert", "vocab.txt", b"\xff", "is no UTF-8"),
+        ("bert", "vocab.txt", b"\xff", "is not UTF-8"),
     ],
 )
 def test_damaged_vocabularies_are_one_clear_error(name, file, content, why, tmp_path):
@@ -155,6 +155,6 @@ def test_model_of_another_kind_is_refused(tmp_path):
 def test_sentencepiece_file_of_an_unknown_kind_is_refused_by_its_name(tmp_path):
     tokenizer_folders.xlm_roberta(tmp_path)
     (tmp_path / "tokenizer_config.json").unlink()
-    with pytest.raises(CheckpointError, match="is of a CamembertTokenizer, which is not known"):
+    with pytest.raises(CheckpointError, match="is for a CamembertTokenizer, which is not"):
         load_tokenizers(tmp_path, "camembert")
     assert load_tokenizers(tmp_path, "xlm-roberta") is not None
