@@ -1,7 +1,7 @@
-"""Program that renders one chat template by jinja2, in its sandbox, with limits.
+"""Program that renders one chat template in the sandbox of jinja2, with limits.
 
-`chat_rendering` runs it in a process of its own: it reads a request as JSON from standard input and
-writes the text, or an error, as JSON. It imports nothing of the package, so that it starts fast.
+`chat_rendering` runs it in a separate process. It reads a JSON request from standard input, and
+writes the text or an error as JSON. It imports nothing from the package, so it starts fast.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 
 def main() -> None:
-    """Reads a request with "path", "template", "values" and limits, and answers it."""
+    """Answers a request with "path", "template", "values" and limits."""
     request = json.load(sys.stdin)
     with contextlib.suppress(ImportError, ValueError, OSError):  # no such limits on this system
         import resource
@@ -27,18 +27,18 @@ def main() -> None:
             answer = {"error": f"it writes more than {request['characters']:,} characters"}
     except MemoryError:
         answer = {"error": f"it needs more than {request['memory']:,} bytes of memory"}
-    except Exception as error:  # of a stranger's program, which may raise whatever Python does
+    except Exception as error:  # untrusted code may raise any exception
         answer = {"error": str(error)}
     json.dump(answer, sys.stdout)
 
 
 def _environment() -> Any:
-    """The sandbox, with the settings and functions of transformers."""
+    """Sandbox with the settings and functions of transformers."""
     import jinja2.ext
     import jinja2.sandbox
 
     class Generation(jinja2.ext.Extension):
-        """The tag {% generation %} around answers, which changes nothing here."""
+        """The tag {% generation %} around answers, which has no effect here."""
 
         tags = {"generation"}
 
@@ -56,7 +56,7 @@ def _environment() -> Any:
         value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None,
         sort_keys: bool = False,
     ) -> str:  # fmt: skip
-        # The filter of jinja2 escapes letters for HTML.
+        # The filter of jinja2 escapes HTML.
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators,
                           sort_keys=sort_keys)  # fmt: skip
 

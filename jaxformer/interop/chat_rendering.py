@@ -1,4 +1,4 @@
-"""Rendering of chat templates by jinja2, in a process of its own."""
+"""Rendering of chat templates with jinja2, in a separate process."""
 
 import importlib.util
 import json
@@ -12,25 +12,22 @@ from jaxformer.errors import ConfigError, DataError
 __all__ = ["render"]
 
 _PROGRAM = pathlib.Path(__file__).with_name("chat_process.py")
-# A template is a stranger's program, whose loops may be endless, and whose products may be larger
-# than the memory. Only another process can be ended whatever it does.
+# A template is untrusted code. It may loop forever or fill the memory; only a separate process can
+# be stopped then.
 _LIMITS = {"seconds": 10, "memory": 2**30, "characters": 2**24}
 
 
 def render(template: str, **values: Any) -> str:
-    """Renders a chat template; it takes 0.1 s, the start of a process.
+    """Renders a chat template as text; starting the process takes 0.1 s.
 
     Args:
-        template: program in the language of Jinja.
-        **values: what it is given, as JSON has it.
-
-    Returns:
-        The text.
+        template: source code of the template.
+        **values: its variables, as JSON values.
 
     Raises:
         ConfigError: jinja2 is missing.
-        DataError: the template is wrong, refuses the values, or takes more than 10 seconds, 1 GiB
-            of memory or 16 million characters.
+        DataError: the template fails, refuses the values, or needs more than 10 seconds, 1 GiB of
+            memory or 16 million characters.
 
     Example:
         >>> render("{{ name | upper }}!", name="ada")
@@ -38,7 +35,7 @@ def render(template: str, **values: Any) -> str:
     """
     if importlib.util.find_spec("jinja2") is None:
         raise ConfigError(
-            "a chat template needs jinja2, which is not installed; pip install jaxformer[hf]"
+            'a chat template needs jinja2, which is not installed; pip install "jaxformer[hf]"'
         )
     request = {"path": sys.path, "template": template, "values": values, **_LIMITS}
     try:
@@ -51,6 +48,6 @@ def render(template: str, **values: Any) -> str:
         answer = {}
     if "text" in answer:
         return str(answer["text"])
-    # Without an answer its process was ended.
+    # Without an answer, the process was stopped.
     error = answer.get("error", f"it takes more than {_LIMITS['seconds']} seconds")
     raise DataError(f"the chat template cannot be used for these messages: {error}")

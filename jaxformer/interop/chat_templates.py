@@ -1,4 +1,4 @@
-"""Chat templates of Hugging Face: conversations to the tokens that a model was trained on."""
+"""Hugging Face chat templates, which turn conversations into the tokens that a model expects."""
 
 import dataclasses
 import functools
@@ -19,22 +19,22 @@ from jaxformer.text import Tokenizer
 __all__ = ["HuggingFaceChatTemplate", "load_chat_template"]
 
 _FILE = "chat_template.jinja"
-_PRIVATE = range(0xF0000, 0xFFFFE)  # characters for private use
+_PRIVATE = range(0xF0000, 0xFFFFE)  # private-use characters
 
 
 @dataclasses.dataclass(frozen=True)
 class HuggingFaceChatTemplate:
-    """A chat template: a program in the language of Jinja that writes a conversation as text.
+    """A chat template: a Jinja program that writes a conversation as text.
 
-    The special tokens of the template become their ids, while those that a message spells are text,
-    so that no message can end its turn or begin another. A template that changes the letters of a
-    message, by `lower` or `replace`, could still make one of it.
+    Special tokens of the template become their ids. The names of special tokens in a message stay
+    text, so no message can end its turn or start another. One gap remains: a template that changes
+    the letters of a message, with `lower` or `replace`, could turn them into a special token.
 
     Args:
-        template: the program.
-        names: of the special tokens, such as {"bos_token": "<s>"}.
-        prefix_once: whether only a text's beginning has the space that SentencePiece puts there,
-            and not what is behind a special token.
+        template: source code of the template.
+        names: names of the special tokens, such as {"bos_token": "<s>"}.
+        prefix_once: whether SentencePiece's dummy prefix is only added at the start, not after
+            special tokens.
     """
 
     template: str
@@ -48,19 +48,19 @@ class HuggingFaceChatTemplate:
         *,
         add_generation_prompt: bool = True,
     ) -> np.ndarray:
-        """Turns a conversation into token ids; needs jinja2 (`pip install jaxformer[hf]`).
+        """Converts a conversation to token ids; needs jinja2 (`pip install "jaxformer[hf]"`).
 
         Args:
-            tokenizer: of the same folder.
-            messages: of the conversation, each with its "role" and "content".
-            add_generation_prompt: whether what begins an answer is put behind the last message.
+            tokenizer: tokenizer of the same folder.
+            messages: messages of the conversation, each with "role" and "content".
+            add_generation_prompt: whether to add the start of an answer after the last message.
 
         Returns:
             int32 [tokens].
 
         Raises:
             ConfigError: jinja2 is missing.
-            DataError: the messages are not what the template takes, or it cannot be used.
+            DataError: the template fails, or does not accept the messages.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer, with_special_tokens
@@ -73,14 +73,14 @@ class HuggingFaceChatTemplate:
             >>> len(template.encode(tokenizer, [{"role": "user", "content": "<|bot|>"}]))
             9
         """
-        later, special, flags, added = _behind_special(tokenizer, self.prefix_once)
-        # Other added tokens are guarded where the template has them.
+        later, special, flags, added = _continuation_tokenizer(tokenizer, self.prefix_once)
+        # Other added tokens are protected like special ones if the template has them.
         added = {n: i for n, i in added.items() if n in self.template and not n.isspace()}
         special = special | added
         eos = self.names.get("eos_token")
         if eos is not None and eos not in special and tokenizer.end_of_text is not None:
-            special = {**special, eos: tokenizer.end_of_text}  # which has another name here
-        marked, mark = _marked(_checked(messages), list(special))
+            special = {**special, eos: tokenizer.end_of_text}  # under the template's name
+        marked, mark = _mark_special_tokens(_checked(messages), list(special))
         text = render(
             self.template,
             messages=marked,
@@ -93,11 +93,11 @@ class HuggingFaceChatTemplate:
         def encode(start: int, end: int) -> np.ndarray:
             section = text[start:end]
             whole = section.replace(mark, "")
-            # An added token that is not special is read from text, unless it is cut.
+            # `encode` would recognize an added token that is not special, so the text is cut there.
             is_cut = mark in section and any(name in whole for name in added)
             pieces = [piece for piece in section.split(mark) if piece] if is_cut else [whole]
             first = tokenizer if start == 0 else later
-            rest = _behind_special(tokenizer, True)[0] if is_cut else later
+            rest = _continuation_tokenizer(tokenizer, True)[0] if is_cut else later
             ids = [(rest if i else first).encode(piece) for i, piece in enumerate(pieces)]
             return np.concatenate([np.zeros(0, np.int32), *ids])
 
@@ -114,17 +114,17 @@ class HuggingFaceChatTemplate:
 
 
 def load_chat_template(folder: pathlib.Path) -> HuggingFaceChatTemplate | None:
-    """Loads the chat template of a folder.
+    """Loads the chat template of a Hugging Face folder.
 
     Args:
-        folder: that may have `chat_template.jinja`, or a chat_template in `tokenizer_config.json`:
-            one, or several with names, of which that named "default" is taken.
+        folder: folder with `chat_template.jinja`, or with `chat_template` in
+            `tokenizer_config.json`; of several named templates, the one named "default" is loaded.
 
     Returns:
-        The template; None where there is none.
+        The template; None if the folder has none.
 
     Raises:
-        CheckpointError: a file is damaged, or none of several templates is the default.
+        CheckpointError: a file is damaged, or none of several templates is named "default".
     """
     settings = read_settings(folder)
     template = settings.values.get("chat_template")
@@ -132,13 +132,13 @@ def load_chat_template(folder: pathlib.Path) -> HuggingFaceChatTemplate | None:
         try:
             template = read_bytes(folder / _FILE).decode()
         except UnicodeDecodeError:
-            raise CheckpointError(f"{folder / _FILE} is damaged: it is no UTF-8") from None
+            raise CheckpointError(f"{folder / _FILE} is damaged: it is not UTF-8") from None
     if isinstance(template, list) and all(isinstance(one, dict) for one in template):
         named = {one.get("name"): one.get("template") for one in template}
         if "default" not in named:
             raise CheckpointError(
                 f"chat_template of {folder / 'tokenizer_config.json'} must have one named "
-                f"'default', got {list(named)}; write the one to be used to {_FILE}"
+                f"'default', got {list(named)}; save the one to use as {_FILE}"
             )
         template = named["default"]
     if template is None:
@@ -146,7 +146,7 @@ def load_chat_template(folder: pathlib.Path) -> HuggingFaceChatTemplate | None:
     if not isinstance(template, str):
         raise CheckpointError(
             f"chat_template of {folder / 'tokenizer_config.json'} must be text, or a list of named "
-            f"ones, got {type(template).__name__}"
+            f"templates, got {type(template).__name__}"
         )
     kind = (settings.text("tokenizer_class") or "").removesuffix("Fast")
     names = {f"{role}_token": name for role, name in settings.names.items()}
@@ -155,17 +155,17 @@ def load_chat_template(folder: pathlib.Path) -> HuggingFaceChatTemplate | None:
 
 
 def _checked(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The messages as plain values, so that a template is given nothing that it could call."""
+    """The messages as plain JSON values, so that a template gets nothing that it could call."""
     if isinstance(messages, str | bytes | Mapping) or not messages:
         raise DataError(
-            'messages must be a list of some, such as [{"role": "user", "content": "..."}], got '
+            'messages must be a non-empty list, such as [{"role": "user", "content": "..."}], got '
             f"{str(messages)[:60]!r}"
         )
     for message in messages:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise DataError(
-                f'a message must be a mapping with a "role", got {str(message)[:60]!r}; see the '
-                "messages that the template takes"
+                f'a message must be a mapping with a "role", got {str(message)[:60]!r}; see '
+                "the template for the messages that it accepts"
             )
     try:
         plain: list[dict[str, Any]] = json.loads(json.dumps([dict(one) for one in messages]))
@@ -174,14 +174,14 @@ def _checked(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in one.items() if value is not None} for one in plain]
 
 
-def _marked(messages: list[dict[str, Any]], names: list[str]) -> tuple[Any, str]:
-    """Messages with a mark in each special token that they spell, and that mark."""
+def _mark_special_tokens(messages: list[dict[str, Any]], names: list[str]) -> tuple[Any, str]:
+    """Messages with a mark inside each name of a special token in their text, and the mark."""
     there = json.dumps(messages, ensure_ascii=False)
     mark = next((chr(code) for code in _PRIVATE if chr(code) not in there), None)
     if mark is None:
-        raise DataError("messages have every character for private use, so that none is left")
-    # A name may begin within another one, so that what is behind its first letter is not consumed.
-    # A name of one letter has the mark before it.
+        raise DataError("messages must leave one private-use character unused, got all of them")
+    # Names may overlap, so the patterns match between letters: after the first letter of a name, or
+    # before a name of one letter.
     spelled = [
         (re.compile(rf"(?<={re.escape(name[0])})(?={re.escape(name[1:])})"), mark)
         if len(name) > 1
@@ -207,7 +207,7 @@ def _marked(messages: list[dict[str, Any]], names: list[str]) -> tuple[Any, str]
 def _pattern(
     special: Mapping[str, int], flags: Mapping[str, tuple[bool, bool]], mark: str
 ) -> re.Pattern[str]:
-    """Special tokens of the template, the longest first, with the spaces that belong to them."""
+    """Pattern of special tokens, longest first, with the spaces that they absorb."""
     names = []
     for name in sorted(special, key=len, reverse=True):
         left, right = flags.get(name, (False, False))
@@ -217,10 +217,10 @@ def _pattern(
 
 
 @functools.lru_cache(4)
-def _behind_special(
+def _continuation_tokenizer(
     tokenizer: Tokenizer, prefix_once: bool
 ) -> tuple[Tokenizer, dict[str, int], dict[str, tuple[bool, bool]], dict[str, int]]:
-    """The tokenizer for what is behind a special token, these tokens, and other added ones."""
+    """Tokenizer for text after a special token; special tokens, flags, and other added tokens."""
     state = json.loads(tokenizer.to_json())
     tokens = [token for token in state["added_tokens"] if token["special"]]
     special = {token["content"]: token["id"] for token in tokens}

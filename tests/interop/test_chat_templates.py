@@ -149,8 +149,8 @@ def test_template_that_takes_too_much_is_ended(monkeypatch, template, why):
 @pytest.mark.parametrize(
     ("messages", "why"),
     [
-        ("hello", "must be a list of some"),
-        ([], "must be a list of some"),
+        ("hello", "must be a non-empty list"),
+        ([], "must be a non-empty list"),
         (["hello"], 'a mapping with a "role"'),
         ([{"content": "x"}], 'a mapping with a "role"'),
         ([{"role": "user", "content": object()}], "must be text, numbers, lists"),
@@ -171,12 +171,12 @@ def test_template_is_that_of_its_file_or_the_default_of_several(tmp_path):
     with pytest.raises(CheckpointError, match=r"named 'default', got \['tool_use'\]"):
         load_chat_template(tmp_path)
     path.write_text(json.dumps({"chat_template": 5}))
-    with pytest.raises(CheckpointError, match="must be text, or a list of named ones, got int"):
+    with pytest.raises(CheckpointError, match="must be text, or a list of named templates, got"):
         load_chat_template(tmp_path)
     (tmp_path / "chat_template.jinja").write_text("c")
     assert load_chat_template(tmp_path).template == "c"
     (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
-    with pytest.raises(CheckpointError, match="chat_template.jinja is damaged: it is no UTF-8"):
+    with pytest.raises(CheckpointError, match="chat_template.jinja is damaged: it is not UTF-8"):
         load_chat_template(tmp_path)
 
 
@@ -186,7 +186,7 @@ def test_time_is_given_to_templates():
 
 def test_missing_jinja2_is_one_clear_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(ConfigError, match=r"needs jinja2, .* pip install jaxformer\[hf\]"):
+    with pytest.raises(ConfigError, match=r'needs jinja2, .* pip install "jaxformer\[hf\]"'):
         encode("x", "y")
 
 
