@@ -1,4 +1,4 @@
-"""Models of other libraries: loading and saving their files."""
+"""Loading and saving of Hugging Face models, and of parameters as safetensors files."""
 
 from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_template
 from jaxformer.interop.families import FAMILIES

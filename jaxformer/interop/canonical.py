@@ -1,4 +1,4 @@
-"""Comparison of what two configs compute, however they say it."""
+"""Comparison of two configs by what they compute."""
 
 import math
 from typing import Any
@@ -9,8 +9,8 @@ from jaxformer.interop.layer_fields import layer_windows, positions_of_layers
 __all__ = ["differences"]
 
 _PARTS = ("qkv", "attention_output", "feed_forward", "norm")
-# Keys of training and of how a model runs, how long its texts may be (a table of positions has its
-# length), and those that are compared by what they mean.
+# Keys of training and execution; max_len, because a position table has its own length; and keys
+# that `_meaning` compares by their effect.
 _NOT_COMPARED = frozenset({
     "init_std", "max_len", "dropout_rate", "frozen_embeddings", "dtype", "param_dtype", "remat",
     "layer_execution", "attention_implementation",
@@ -22,18 +22,18 @@ _NOT_COMPARED = frozenset({
 
 
 def differences(config: ModelConfig, other: ModelConfig) -> list[str]:
-    """What two configs compute differently: "model.norm = 'rms_norm' (here 'layer_norm')"."""
+    """Keys with a different effect: "model.norm = 'rms_norm' (here 'layer_norm')"."""
     one, two = _meaning(config), _meaning(other)
     return [
         f"model.{name} = {theirs!r} (here {ours!r})"
         for key in one
         if not _equal(one[key], two[key])
-        for name, (ours, theirs) in _of_first_layer(key, one[key], two[key]).items()
+        for name, (ours, theirs) in _first_difference(key, one[key], two[key]).items()
     ]
 
 
-def _of_first_layer(key: str, one: Any, other: Any) -> dict[str, tuple[Any, Any]]:
-    """The first layer that differs, for all, and of positions the kind or else the settings."""
+def _first_difference(key: str, one: Any, other: Any) -> dict[str, tuple[Any, Any]]:
+    """Both values, of the first layer that differs; for positions, the kinds or else the keys."""
     if isinstance(one, list) and len(one) == len(other):
         one, other = next(pair for pair in zip(one, other, strict=True) if pair[0] != pair[1])
     kinds = getattr(one, "kind", None), getattr(other, "kind", None)

@@ -46,8 +46,8 @@ _FIXED: dict[str, Any] = {
 }  # fmt: skip
 
 
-# Newest version (major, minor) of transformers whose code was compared with the families. Of what
-# they compute, 5.24 changed that UMT5 reads scale_decoder_outputs, as is done here.
+# Newest version (major, minor) of transformers that the families were compared with. In 5.24, UMT5
+# began to read scale_decoder_outputs, and so does the code here.
 _COMPARED = (5, 24)
 
 
@@ -137,7 +137,7 @@ class ConfigFields:
             if default is ...:
                 raise ConfigError(
                     f"{self._where} must have {name}"
-                    f"{suggestion(name, self._values)}; take the file that is with the weights"
+                    f"{suggestion(name, self._values)}; use the file that came with the weights"
                 )
             return default
         kinds = kind if isinstance(kind, tuple) else (kind,)
@@ -233,11 +233,11 @@ class ConfigFields:
         written = re.match(r"(\d+)\.(\d+)", str(self._version))
         if written and (int(written[1]), int(written[2])) > _COMPARED:
             raise ConfigError(
-                f"{self._where} was written by transformers {self._version} and has fields that "
-                f"are not known here and may change what the model computes: {names}; for those "
-                f"that do not, pass ignore=({min(self._left)!r},)"
+                f"{self._where} was written by transformers {self._version} and has unknown "
+                f"fields, which may change what the model computes: {names}; for those that do "
+                f"not, pass ignore=({min(self._left)!r},)"
             )
         warnings.warn(
-            f"{self._where}: ignored {names}, which the code of such models does not read",
+            f"{self._where}: ignored {names}, which the code of the model does not read",
             stacklevel=2,
         )

@@ -37,13 +37,13 @@ from jaxformer.models import (
 
 __all__ = ["FAMILIES", "family_of", "kind_of_tensors", "model_class"]
 
-# Class names that do not begin like those of the language models.
+# Beginnings of classifier names that differ from those of the language models.
 _RENAMED = {"Gemma3": "Gemma3Text"}
 _UNCLASSIFIED = ("granite",)  # transformers has no classifier for these
 
 
 def _with_classifier(family: Family) -> Family:
-    """Adds classifiers, which score the last token, to a family of decoders."""
+    """Adds the classifier, which reads the last token, to a family of decoders."""
     if "decoder" not in family.classes.values() or family.model_type in _UNCLASSIFIED:
         return family
     name = re.sub("(ForCausalLM|LMHeadModel)$", "", next(iter(family.classes)))
@@ -75,7 +75,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType({
     )
     for family in families
 })  # fmt: skip
-"""The families by model_type."""
+"""Families by model_type."""
 
 _CLASSES: dict[ModelKind, type[nn.Module]] = {
     "decoder": Decoder,
@@ -89,12 +89,12 @@ _CLASSES: dict[ModelKind, type[nn.Module]] = {
 
 
 def model_class(kind: ModelKind) -> Any:
-    """Class of the models that compute this."""
+    """Module class of a kind of model."""
     return _CLASSES[kind]
 
 
 def family_of(values: Mapping[str, Any], where: str) -> tuple[Family, ModelKind | None]:
-    """Family of a `config.json`, and what its model computes; None where no class is named."""
+    """Family and kind of the model of a `config.json`; kind None if it names no class."""
     model_type = values.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ConfigError(
@@ -110,8 +110,8 @@ def family_of(values: Mapping[str, Any], where: str) -> tuple[Family, ModelKind 
         remedy = "other classes of transformers are not supported"
         if "QuestionAnswering" in str(name):
             remedy = (
-                "there is no head for spans of answers here: take the model that it was fine-tuned "
-                "from, or one that writes its answers, such as Flan-T5 or a chat model"
+                "extractive question answering is not supported: use the model that it was "
+                "fine-tuned from, or one that generates answers, such as Flan-T5 or a chat model"
             )
         raise ConfigError(
             f"{where}: architectures must be one of {', '.join(family.classes)}, got {names!r}; "
@@ -121,13 +121,13 @@ def family_of(values: Mapping[str, Any], where: str) -> tuple[Family, ModelKind 
 
 
 def kind_of_tensors(family: Family, tensors: Collection[str], where: str) -> ModelKind:
-    """What a model computes whose `config.json` names no class, by the heads in its weights."""
+    """Kind of a model whose `config.json` names no class, by the heads in its weights."""
     leaves = {leaf for name, one in family.layouts if name in tensors for leaf in one.leaves}
     if "class_kernel" in leaves:
         example = next(name for name, kind in family.classes.items() if "classifier" in kind)
         raise ConfigError(
-            f"{where} must name the class of the weights, which have a head for classes, such as "
-            f'"architectures": ["{example}"], got none; add it'
+            f"{where} must name the model's class, because the weights have a classification head, "
+            f'got no "architectures"; add it, such as "architectures": ["{example}"]'
         )
     first = next(iter(family.classes.values()))
     return "pooled" if first == "masked" and "kernel" not in leaves else first

@@ -1,4 +1,4 @@
-"""JSON files of a folder of Hugging Face."""
+"""JSON files of Hugging Face folders."""
 
 import pathlib
 from typing import Any
@@ -10,32 +10,24 @@ from jaxformer.storage import read_regular
 __all__ = ["read_bytes", "read_json", "read_json_if_there"]
 
 _MAX_BYTES = 2**26
-# transformers writes 10**30 where a tokenizer has no longest text.
+# transformers writes 10**30 for a tokenizer without a maximum length.
 _MAX_DIGITS = 32
 
 
 def read_bytes(path: pathlib.Path, limit: int = _MAX_BYTES) -> bytes:
-    """Reads a file of at most `limit` bytes.
-
-    Raises:
-        CheckpointError: it cannot be read, or is too large.
-    """
+    """Reads a file of at most `limit` bytes; CheckpointError if it is larger or cannot be read."""
     try:
         return read_regular(path, limit=limit)
     except OSError as error:
         raise CheckpointError(
-            f"{path} cannot be read: {error.strerror}; give the folder of a model of Hugging Face"
+            f"{path} cannot be read: {error.strerror}; pass a Hugging Face model folder"
         ) from None
     except ValueError as error:
         raise CheckpointError(f"{path} is damaged: {error}; download it again") from None
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-    """Reads a file whose content is one object in JSON.
-
-    Raises:
-        CheckpointError: it cannot be read, or is no such file.
-    """
+    """Reads a file with one JSON object; CheckpointError if that fails."""
     try:
         return parse_object(read_bytes(path), max_digits=_MAX_DIGITS)
     except CheckpointError:
@@ -45,9 +37,5 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
 
 
 def read_json_if_there(path: pathlib.Path) -> dict[str, Any]:
-    """Reads a file whose content is one object in JSON; an empty one where there is no file.
-
-    Raises:
-        CheckpointError: it cannot be read, or is no such file.
-    """
+    """Reads a file with one JSON object; an empty object if the file does not exist."""
     return read_json(path) if path.exists() else {}

@@ -102,7 +102,7 @@ def _scaling(kind: str, fields: ConfigFields, max_len: int) -> RotaryScalingConf
     if kind not in ("linear", "llama3", "yarn", "longrope"):
         raise ConfigError(
             f"rope_type {kind!r} is not supported, only default, linear, llama3, yarn and longrope"
-            "; the angles of dynamic change with every token, so that no cache of keys stays right"
+            "; dynamic changes the angles with every token, which would invalidate cached keys"
         )
     if kind == "linear":
         return LinearScalingConfig(factor=float(fields.take("factor", float)))

@@ -72,8 +72,8 @@ def _read_phi3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
     scaling = values["positions"].scaling
     if not isinstance(scaling, LongropeScalingConfig | None):
         raise ConfigError(
-            f"the rope_type of Phi-3 must be default or longrope, got {scaling.kind!r}; the "
-            "configs of other families have the other kinds"
+            f"the rope_type of Phi-3 must be default or longrope, got {scaling.kind!r}; use "
+            "the config of another family for other kinds"
         )
     return values | {"local_window_size": one_window(fields)}
 

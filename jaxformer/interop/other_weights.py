@@ -1,4 +1,4 @@
-"""Weights in formats that are not read here, and how to make safetensors files of them."""
+"""Error messages about weights in other formats, with commands that convert them."""
 
 import json
 import pathlib
@@ -11,7 +11,7 @@ from jaxformer.interop.strict_json import shown
 __all__ = ["download_command", "no_safetensors", "some"]
 
 _TORCH = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-# Name of the file: the library that is needed, and what `from_pretrained` must be told.
+# By file name: the library that reads it, and the option of `from_pretrained`.
 _OTHERS = {
     "flax_model.msgpack": ("flax", "from_flax=True"),
     "tf_model.h5": ("tensorflow", "from_tf=True"),
@@ -20,15 +20,12 @@ _PICKLES = re.compile(r".*\.(bin|pt|pth|ckpt|pkl|pickle)", re.DOTALL | re.IGNORE
 
 
 def no_safetensors(folder: pathlib.Path, entries: Collection[str], auto_class: str) -> str:
-    """Says why a folder without a safetensors model is refused, and what to do.
+    """Explains why a folder without safetensors weights is refused, and what to do.
 
     Args:
         folder: the folder.
-        entries: names of what is in it.
+        entries: names of the files in it.
         auto_class: class of transformers that loads the model.
-
-    Returns:
-        A message of one line.
 
     Example:
         >>> message = no_safetensors(pathlib.Path("m"), ["pytorch_model.bin"], "AutoModel")
@@ -39,7 +36,7 @@ def no_safetensors(folder: pathlib.Path, entries: Collection[str], auto_class: s
     for name in _TORCH:
         if name in entries:
             return (
-                f"{start} {name}; a pickle can run any code, so it is not read here; where you "
+                f"{start} {name}; a pickle can run arbitrary code, so it is not loaded; if you "
                 f"trust it, convert it: {_command(folder, auto_class)}"
             )
     for name, (library, option) in _OTHERS.items():
@@ -51,37 +48,37 @@ def no_safetensors(folder: pathlib.Path, entries: Collection[str], auto_class: s
     pickles = sorted(name for name in entries if _PICKLES.fullmatch(name))
     if pickles:
         return (
-            f"{start} {some(pickles)}; a pickle can run any code, so none is read here; where you "
-            "trust them, load the weights with the program that they are of, and save them with "
-            "safetensors.torch.save_file as model.safetensors"
+            f"{start} {some(pickles)}; a pickle can run arbitrary code, so it is not loaded; if "
+            "you trust it, load the weights with the program that wrote it, and save them as "
+            "model.safetensors with safetensors.torch.save_file"
         )
     start = f"{folder} must have model.safetensors or model.safetensors.index.json, got"
     others = sorted(name for name in entries if name.endswith(".safetensors"))
     if others:
-        return f"{start} {some(others)}; rename what is the whole model to model.safetensors"
+        return f"{start} {some(others)}; rename the file of the whole model to model.safetensors"
     return f"{start} no weights; download the model into it: {download_command(folder)}"
 
 
 def download_command(folder: pathlib.Path) -> str:
-    """Command that downloads a model into a folder."""
+    """Shell command that downloads a model into a folder."""
     return f"hf download OWNER/MODEL --local-dir {shlex.quote(str(folder))}"
 
 
 def some(names: Collection[str], most: int = 3) -> str:
-    """The first of some names, and how many more there are.
+    """The first names, and how many more there are.
 
     Example:
         >>> some(["a", "b", "c", "d", "e"])
         'a, b, c and 2 more'
     """
     more = len(names) - most
-    # Quoted where a name could be several lines, or colors, on a terminal.
+    # Names with line breaks or control characters are quoted for the terminal.
     first = [name if name.isprintable() else shown(name) for name in list(names)[:most]]
     return ", ".join(first) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _command(folder: pathlib.Path, auto_class: str, *options: str) -> str:
-    # Texts of JSON are texts of Python, in double quotes, which stand in the shell's single ones.
+    # JSON strings are also Python strings. Their double quotes fit inside the shell's single ones.
     source, target = (json.dumps(f"{folder}{end}") for end in ("", "-safetensors"))
     return "python -c " + shlex.quote(
         f"from transformers import {auto_class} as M; "

@@ -12,7 +12,7 @@ __all__ = ["PlainFields", "read_plain", "whole", "write_plain"]
 PlainFields = Mapping[str, str | tuple[str, Any]]
 """Keys of `ModelConfig` by field name; optionally with the default of a missing field."""
 
-# Values of keys that are None.
+# Values to write for keys that may be None.
 _FILLED: Mapping[str, Callable[[ModelConfig], float]] = {
     "num_encoder_layers": lambda model: model.num_encoder_layers or model.num_layers,
     "num_kv_heads": lambda model: model.kv_heads,
@@ -24,7 +24,7 @@ _FILLED: Mapping[str, Callable[[ModelConfig], float]] = {
 
 
 def read_plain(fields: ConfigFields, table: PlainFields) -> dict[str, Any]:
-    """Values of the keys of a table.
+    """Reads the keys of a table from the fields of a config.
 
     Example:
         >>> fields = ConfigFields({"n_embd": 8}, "config.json")
@@ -41,7 +41,7 @@ def read_plain(fields: ConfigFields, table: PlainFields) -> dict[str, Any]:
 
 
 def write_plain(model: ModelConfig, table: PlainFields) -> dict[str, Any]:
-    """Fields of a table for a model.
+    """Writes the fields of a table for a model.
 
     Example:
         >>> model = ModelConfig(max_len=16, num_layers=2, d_model=8, num_heads=2)

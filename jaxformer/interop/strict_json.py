@@ -79,10 +79,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"it must have finite numbers only, got {name}")
+    raise ValueError(f"its numbers must be finite, got {name}")
 
 
 def _small_integer(digits: str, max_digits: int) -> int:
     if len(digits) > max_digits:
-        raise ValueError(f"its integers must have 64 bits at most, got one of {len(digits)} digits")
+        raise ValueError(f"its integers must have at most 64 bits, got {len(digits)} digits")
     return int(digits)

@@ -1,4 +1,4 @@
-"""A run as a folder of Hugging Face."""
+"""Export of a run as a Hugging Face folder."""
 
 import dataclasses
 import pathlib

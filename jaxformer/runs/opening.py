@@ -39,11 +39,10 @@ def open_run(
 ) -> Run:
     """Opens a run folder or a Hugging Face folder; verifies every file of a run that it reads.
 
-    A model that is too large for one device is split over several. All methods of a run work then,
-    too.
+    A model that is too large for one device is split over several. All methods of a run still work.
 
     Args:
-        path: path of the folder, or the id of a model at Hugging Face, OWNER/MODEL.
+        path: path of the folder, or a Hugging Face model id, OWNER/MODEL.
         step: step of the checkpoint. Default: the intact one with the lowest validation loss; a
             `CheckpointWarning` names damaged ones.
         task: task that the run was trained with; default: the built-in task of its config.
@@ -60,7 +59,7 @@ def open_run(
         source_language: for a Hugging Face folder of a multilingual translator, the source
             language by the model's own name, such as "eng_Latn" or "en"; default: the folder's.
         target_language: the target language, likewise.
-        base: for a run with LoRA, the current path of its base model; default: its path during
+        base: for a LoRA run, the current path of its base model; default: its path during
             training. Base and LoRA matrices are merged into one model.
 
     Returns:
@@ -68,18 +67,18 @@ def open_run(
 
     Raises:
         CheckpointError: the path is not a run folder, or the folder or checkpoint is missing or
-            damaged; or the base of a run with LoRA is missing or has changed.
+            damaged; or the base model of a LoRA run is missing or has changed.
         ConfigError: there are not enough devices, an axis does not divide a parameter, or the
             parameters do not fit in memory; or an option is for another kind of folder.
     """
     if is_pretrained(path):
-        _refuse(path, "a folder of Hugging Face", "a run", step=step, task=task, base=base)
+        _refuse(path, "a Hugging Face folder", "a run", step=step, task=task, base=base)
         languages = {"source_language": source_language, "target_language": target_language}
         options = {"dtype": dtype, "param_dtype": dtype, "max_len": max_len, **languages}
         return _open_pretrained(path, mesh, ignore=tuple(ignore), **options)
     own = {"dtype": dtype, "max_len": max_len, "source_language": source_language,
            "target_language": target_language}  # fmt: skip
-    _refuse(path, "a run", "a folder of Hugging Face", **own)
+    _refuse(path, "a run", "a Hugging Face folder", **own)
     folder = pathlib.Path(path)
     config = files.read_run_config(folder)
     if task is None:
@@ -90,8 +89,8 @@ def open_run(
     _require_room(runner, shapes, folder)
     if base is not None and config.lora is None:
         raise ConfigError(
-            f"base is for a run with LoRA, got {base} for {folder}, which has all of its weights; "
-            "leave it out"
+            f"base can only be set for a LoRA run, got {base} for {folder}, which was trained "
+            "without LoRA; leave it out"
         )
     params, chosen = _load_params(opened, folder, step, runner, base)
     return Run(folder, opened, params, chosen, runner)
@@ -114,11 +113,12 @@ def _load_params(
 
 
 def _refuse(path: str | pathlib.Path, kind: str, other: str, **options: Any) -> None:
-    """Raises ConfigError for options of another kind of folder."""
+    """Raises ConfigError for options that only apply to another kind of folder."""
     for name, value in options.items():
         if value is not None:
             raise ConfigError(
-                f"{name} is for {other}, got {value} for {path}, which is {kind}; leave it out"
+                f"{name} can only be set for {other}, got {value} for {path}, which is {kind}; "
+                "leave it out"
             )
 
 

@@ -50,7 +50,7 @@ def test_base_that_has_moved_is_given_by_a_flag(adapted, trained, capsys):
     main([*resuming, "--base", str(folder / "moved")])
     assert "resuming at step 10 of 11" in capsys.readouterr().out
     main(["convert", str(folder / "run"), str(folder / "to"), "--base", str(folder / "moved")])
-    assert "base is for a run with LoRA, got" in one_line(
+    assert "base can only be set for a LoRA run, got" in one_line(
         capsys, "evaluate", trained[0] / "run", "--base", folder / "moved"
     )
 

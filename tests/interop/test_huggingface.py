@@ -98,7 +98,7 @@ def test_copy_of_a_tied_table_must_be_one(gpt2, tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (None, "config.json cannot be read: No such file or directory; give the folder of a model"),
+        (None, "config.json cannot be read: No such file or directory; pass a Hugging Face model"),
         ("{", "config.json is damaged: "),
         ("[1]", "config.json is damaged: "),
         ('{"model_type": "gpt2", "model_type": "gpt2"}', "config.json is damaged: "),

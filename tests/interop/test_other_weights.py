@@ -15,8 +15,8 @@ MODEL = pathlib.Path("models/gpt2")
 def test_torch_weights_are_refused_with_the_command_that_converts_them(name):
     message = no_safetensors(MODEL, ["config.json", "flax_model.msgpack", name], "AutoModel")
     assert message == (
-        f"models/gpt2 must have safetensors files, got {name}; a pickle can run any code, so it is "
-        "not read here; where you trust it, convert it: python -c 'from transformers import "
+        f"models/gpt2 must have safetensors files, got {name}; a pickle can run arbitrary code, "
+        "so it is not loaded; if you trust it, convert it: python -c 'from transformers import "
         'AutoModel as M; M.from_pretrained("models/gpt2").save_pretrained('
         '"models/gpt2-safetensors")\''
     )
@@ -46,8 +46,8 @@ def test_command_fits_any_folder(folder):
     ("entries", "message"),
     [
         (["a.PT", "b.pth", "c.ckpt", "d.bin", "e"], "got a.PT, b.pth, c.ckpt and 1 more; a pickle"),
-        (["one\n.bin"], r"got 'one\n.bin'; a pickle can run any code, so none is read here; "),
-        (["adapter_model.safetensors"], "got adapter_model.safetensors; rename what is the whole"),
+        (["one\n.bin"], r"got 'one\n.bin'; a pickle can run arbitrary code, so it is not loaded; "),
+        (["adapter_model.safetensors"], "got adapter_model.safetensors; rename the file of"),
         (["config.json"], "got no weights; download the model into it: hf download OWNER/MODEL "),
         ([], "--local-dir models/gpt2"),
     ],

@@ -25,8 +25,8 @@ REFUSED = [
     ("gpt2", dict(pruned_heads={"0": [1]}), "pruned_heads={'0': [1]} changes"),
     ("gpt2", dict(is_causal=False), "is_causal=False changes"),
     ("gpt2", dict(new_option=4, transformers_version="5.25.1"),
-     "written by transformers 5.25.1 and has fields that are not known here and may change what "
-     "the model computes: new_option; for those that do not, pass ignore=('new_option',)"),
+     "written by transformers 5.25.1 and has unknown fields, which may change what the model "
+     "computes: new_option; for those that do not, pass ignore=('new_option',)"),
     ("gpt2", dict(n_layer=...), "must have n_layer"),
     ("gpt2", dict(n_layer="3"), "n_layer must be int, got '3'"),
     ("gpt2", dict(n_layer=3.0), "n_layer must be int, got 3.0"),
@@ -40,13 +40,13 @@ REFUSED = [
     ("gpt2", dict(architectures=["GPT2DoubleHeadsModel"]),
      "architectures must be one of GPT2LMHeadModel, GPT2ForSequenceClassification, got ['GPT2Dou"),
     ("bert-classes", dict(architectures=...),
-     'must name the class of the weights, which have a head for classes, such as "architectures": '
-     '["BertForSequenceClassification"], got none; add it'),
-    ("roberta-classes", dict(architectures=...), "a head for classes, such as"),
-    ("llama-score", dict(architectures=...), '["LlamaForSequenceClassification"], got none'),
+     "must name the model's class, because the weights have a classification head, got no "
+     '"architectures"; add it, such as "architectures": ["BertForSequenceClassification"]'),
+    ("roberta-classes", dict(architectures=...), "a classification head, got no"),
+    ("llama-score", dict(architectures=...), '["LlamaForSequenceClassification"]'),
     ("bert", dict(architectures=["BertForQuestionAnswering"]),
-     "got ['BertForQuestionAnswering']; there is no head for spans of answers here: take the model "
-     "that it was fine-tuned from, or one that writes its answers, such as Flan-T5"),
+     "got ['BertForQuestionAnswering']; extractive question answering is not supported: use the "
+     "model that it was fine-tuned from, or one that generates answers, such as Flan-T5"),
     ("opt-classes", dict(word_embed_proj_dim=22), f"word_embed_proj_dim=22 {UNSUPPORTED} 36"),
     ("opt", dict(word_embed_proj_dim=22, tie_word_embeddings=False),
      f"tie_word_embeddings=False {UNSUPPORTED} True"),

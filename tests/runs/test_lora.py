@@ -194,7 +194,7 @@ def test_base_that_has_moved_is_named_and_one_that_has_changed_refused(source, a
     saved.sign(step)
     with pytest.raises(CheckpointError, match="is not the one of the training: its SHA-256"):
         runs.open_run(run, base=tmp_path / "base")
-    with pytest.raises(ConfigError, match="base is for a run with LoRA, got .*; leave it out"):
+    with pytest.raises(ConfigError, match="base can only be set for a LoRA run, got .*; leave"):
         runs.open_run(source, base=tmp_path / "base")
 
 

@@ -209,7 +209,7 @@ def test_folder_is_measured_on_files_and_has_none_of_its_own(folders, tmp_path):
 
 def test_options_of_one_kind_of_folder_are_refused_for_the_other(folders):
     folder, *_ = folders("gpt2")
-    with pytest.raises(ConfigError, match="step is for a run, got 3"):
+    with pytest.raises(ConfigError, match="step can only be set for a run, got 3"):
         runs.open_run(folder, 3)
     with pytest.raises(ConfigError, match="table of 24 positions, got 8"):
         runs.open_run(folder, max_len=8)
@@ -327,10 +327,10 @@ def test_languages_of_a_translator_of_several_are_chosen(tmp_path):
     assert again.translate("the cat") == run.translate("the cat")
     with pytest.raises(ConfigError, match="model's, such as kan_Knda, got 'kan'"):
         runs.open_run(folder, target_language="kan")
-    with pytest.raises(ConfigError, match="source_language is for a folder of Hugging Face"):
+    with pytest.raises(ConfigError, match="source_language can only be set for a Hugging Face"):
         runs.open_run(tmp_path / "run", source_language="eng_Latn")
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BartTokenizer"}')
-    with pytest.raises(ConfigError, match="a language can be chosen for a model of several"):
+    with pytest.raises(ConfigError, match="a language can only be chosen for a multilingual"):
         runs.open_run(folder, target_language="eng_Latn")
 
 
