@@ -156,7 +156,7 @@ def _normalizer_steps(model: SentencePieceModel, where: str) -> list[Any]:
     if model.charsmap:
         try:
             Charsmap(model.charsmap)
-            # For other programs; the library's own step differs for rare sequences.
+            # Only other programs use the library's step, which differs for rare sequences.
             rules = normalizers.Precompiled(model.charsmap)
         except Exception as error:  # the library raises no narrower class
             raise DataError(f"{where}: {error}") from None
