@@ -12,7 +12,7 @@ from jaxformer.runs.special_tokens import load_decoding
 from tests.runs import pretrained_folders, tiny
 
 TEXT = "the cat sat on the mat"
-REFUSED = "generate with typical_p=0.9, .* ignore=\\('typical_p',\\), or --ignore typical_p"
+REFUSED = "settings: typical_p=0.9; .* ignore=\\('typical_p',\\), or --ignore typical_p"
 
 
 @pytest.fixture(scope="module")
