@@ -45,8 +45,8 @@ class Size:
     num_layers: int = 2
     width: int = 48
     heads: int = 4
-    batch_size: int = 128
-    steps: int = 1000
+    batch_size: int = 64
+    steps: int = 1200
     learning_rate: float = 3e-3
     dropout_rate: float = 0.0
     tests: int = 1000
@@ -82,7 +82,7 @@ def train(size: Size) -> np.ndarray:
     model = Decoder(
         ModelConfig(
             vocab_size=12, max_len=3 * size.digits + 2, num_layers=size.num_layers,
-            d_model=size.width, num_heads=size.heads, positions="learned",
+            d_model=size.width, num_heads=size.heads, positions="learned", activation="relu",
             dropout_rate=size.dropout_rate,
         )
     )  # fmt: skip
