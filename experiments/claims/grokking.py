@@ -4,7 +4,6 @@ python experiments/claims/grokking.py
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -57,15 +56,17 @@ SIZES = {
 }
 
 
-def pairs(size: Size, seed: int) -> list[dict[str, np.ndarray]]:
-    """Two batches, of the pairs to train on and of the others; "=" is token p."""
+def pairs(size: Size, seed: int) -> dict[str, dict[str, np.ndarray]]:
+    """A batch of the pairs to train on and one of the others; "=" is token p."""
     order = np.random.default_rng(seed).permutation(size.modulus**2)
     tokens = np.stack([*divmod(order, size.modulus), np.full_like(order, size.modulus)], axis=1)
     labels = np.full_like(tokens, -1)
     labels[:, 2] = tokens[:, :2].sum(1) % size.modulus
-    cut = [int(size.fraction * len(order))]
-    both = zip(np.split(tokens, cut), np.split(labels, cut), strict=True)
-    return [{"tokens": one, "labels": sums} for one, sums in both]
+    cut = int(size.fraction * len(order))
+    return {
+        "training": {"tokens": tokens[:cut], "labels": labels[:cut]},
+        "validation": {"tokens": tokens[cut:], "labels": labels[cut:]},
+    }
 
 
 def powers(params: Any, size: Size) -> np.ndarray:
@@ -94,10 +95,9 @@ def train(size: Size) -> tuple[list[Any], list[SweepRun]]:
         return (logits[:, 2].argmax(-1) == batch["labels"][:, 2]).mean()
 
     def data(seed: int, **_: Any) -> TrainingData:
-        training, validation = pairs(size, seed)
-        batches = {"training": training, "validation": validation}
+        batches = pairs(size, seed)
         return TrainingData(
-            [training] * size.steps, lambda: [validation],
+            [batches["training"]] * size.steps, lambda: [batches["validation"]],
             scores=lambda params: {one: float(accuracy(params, batches[one])) for one in batches},
         )  # fmt: skip
 
@@ -107,11 +107,11 @@ def train(size: Size) -> tuple[list[Any], list[SweepRun]]:
 
     values = {"weight_decay": [1.0, 0.0], "seed": range(size.seeds)}
     loop = LoopConfig(steps=size.steps, log_every=size.steps, eval_every=size.eval_every)
-    first = [draw(jax.random.key(seed)) for seed in range(size.seeds)]
+    first = [jax.jit(draw)(jax.random.key(seed)) for seed in range(size.seeds)]
     return first, fit_sweep(make, values, data, None, loop)
 
 
-def parts(found: Mapping[str, Sequence[float]]) -> list[bool]:
+def parts(found: dict[str, list[float]]) -> list[bool]:
     """Whether each part of the rule is so, by the numbers of each seed."""
     early, late, without, start, end = (np.array(found[name]) for name in NAMES)
     delayed = np.isfinite(late) & (late >= 5 * early)
