@@ -7,6 +7,7 @@ import sys
 from typing import get_args
 
 import jax
+import numpy as np
 import pytest
 
 from jaxformer.functional import dot_product_attention
@@ -14,7 +15,9 @@ from jaxformer.functional import dot_product_attention
 FOLDER = pathlib.Path("experiments/claims")
 # Verdicts at the smallest size; ten steps are too few for any learning rate to train.
 AT_TOY = {
+    "arithmetic": ["does not hold at this size"],
     "gradient_descent": ["holds"],
+    "grokking": ["does not hold at this size"],
     "layer_norm": ["holds in part", "does not hold at this size"],
     "rank_collapse": ["holds"],
 }
@@ -99,3 +102,67 @@ LOSSES = {
 )
 def test_warm_up_must_decide_for_post_norm_alone_in_every_seed(changed, rates, load):
     assert load("layer_norm").rates_as_claimed(LOSSES | changed, limit=2.0) == rates
+
+
+FOUND = {
+    "training": [100, 90],
+    "validation": [500, 450],
+    "without": [1000, np.inf],
+    "start": [0.3, 0.2],
+    "end": [0.8, 0.9],
+}
+
+
+@pytest.mark.parametrize(
+    "changed, verdicts",
+    [
+        ({}, [True, True, True]),
+        ({"validation": [500, 440]}, [False, True, True]),
+        ({"start": [0.3, 0.4]}, [True, False, True]),
+        ({"end": [0.7, 0.9]}, [True, False, True]),
+        ({"without": [990, np.inf]}, [True, True, False]),
+        ({"validation": [500, np.inf]}, [False, True, False]),
+    ],
+)
+def test_grokking_is_late_sparse_and_by_weight_decay_in_every_seed(changed, verdicts, load):
+    assert load("grokking").parts(FOUND | changed) == verdicts
+
+
+def test_an_embedding_of_one_frequency_has_all_its_power_there(load):
+    script = load("grokking")
+    size = script.Size(modulus=11)
+    angles = 2 * np.pi * 3 * np.arange(12) / 11
+    table = np.stack([5 + np.cos(angles), np.sin(angles)], axis=1)
+    table[11] = 7  # "=", which is no number
+    np.testing.assert_allclose(
+        script.powers({"embedding": {"embedding": table}}, size), [0, 0, 1, 0, 0], atol=1e-12
+    )
+
+
+def test_rows_of_sums_have_their_digits_and_label_the_answer(load):
+    script = load("arithmetic")
+    for reverse, answer in ((False, [1, 0, 4, 3]), (True, [3, 4, 0, 1])):
+        (row,) = script.rows(script.Size(digits=3), np.array([57986]), reverse)
+        sums = [0, 5, 7, script.PLUS, 9, 8, 6, script.EQUALS]
+        assert row["tokens"].tolist() == [*sums, *answer[:-1]]
+        assert row["labels"].tolist() == [-1] * 7 + answer
+
+
+PLAIN, REVERSED = [[0.0, 0.1, 0.95], [0.0, 0.1, 0.8]], [[0.2, 0.9, 1.0], [0.4, 0.9, 1.0]]
+
+
+@pytest.mark.parametrize(
+    "plain, reverse, verdicts",
+    [
+        (PLAIN, REVERSED, [True, True]),
+        (REVERSED, PLAIN, [False, True]),
+        ([[0.0, 0.9, 1.0], PLAIN[1]], REVERSED, [False, True]),
+        (PLAIN, [REVERSED[0], [0.5, 0.9, 1.0]], [True, False]),
+        ([[0.0, 0.1, 0.2]], [[0.0, 0.1, 0.8]], [False, True]),
+    ],
+)
+def test_reversed_sums_need_half_the_examples_and_jump_in_every_seed(
+    plain, reverse, verdicts, load
+):
+    found = load("arithmetic").parts(np.array(plain), np.array(reverse), (1000, 2000, 4000))
+    assert found == verdicts

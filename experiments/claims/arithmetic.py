@@ -1,0 +1,161 @@
+"""A Transformer learns to add from fewer examples if it writes the last digit of a sum first.
+
+python experiments/claims/arithmetic.py
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from claim import Claim, Finding, judge, main
+from matplotlib.figure import Figure
+
+from jaxformer.config import LoopConfig, ModelConfig
+from jaxformer.models import Decoder
+from jaxformer.text import Batches, evaluation_batches
+from jaxformer.training import TrainingData, Trial, fit_sweep, language_model_loss
+
+CLAIM = Claim(
+    title="Reversed addition",
+    paper="Lee et al., 2023, arXiv 2307.03381",
+    words="Writing the digits of a sum in reverse order, the least significant first, lets a small "
+    "Transformer learn a simpler function of each digit, and so learn addition from fewer "
+    "examples. Accuracy rises in a sharp transition as the number of examples grows.",
+    setting="Decoders read sums such as 057+986= and write 1043, or reversed 3401; both operands "
+    "are uniform (the paper balances them by digits and carries), and only the answer has a loss. "
+    "A run has a fixed number of steps on its examples, of which there are twice as many from run "
+    "to run. Accuracy is the part of 1,000 other sums whose answer has no wrong digit.",
+    rule="Two parts, each in every seed. Fewer examples: reversed sums reach an accuracy of 90 % "
+    "from at most half as many examples as plain sums, which may never reach it. Sharp: for "
+    "reversed sums, the accuracy rises by at least 50 points from one number of examples to the "
+    "next. Holds if both are so, in part if one is.",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """Sizes; each number of examples is twice the one before."""
+
+    digits: int = 3
+    examples: tuple[int, ...] = (500, 1000, 2000, 4000)
+    num_layers: int = 2
+    width: int = 48
+    heads: int = 4
+    batch_size: int = 64
+    steps: int = 1200
+    learning_rate: float = 3e-3
+    dropout_rate: float = 0.0
+    tests: int = 1000
+    seeds: int = 3
+
+
+SIZES = {
+    "toy": Size(1, (20, 40), 1, 8, 2, batch_size=4, steps=10, tests=10, seeds=1),
+    "cpu": Size(),
+    "accelerator": Size(
+        3, (625, 1250, 2500, 5000, 10_000), 6, 384, 6, batch_size=256, steps=5000,
+        learning_rate=1e-3, dropout_rate=0.2,
+    ),
+}  # fmt: skip
+EQUALS, PLUS = 10, 11
+
+
+def rows(size: Size, sums: np.ndarray, reverse: bool) -> list[dict[str, np.ndarray]]:
+    """Rows of sums, each of which is given as the number whose digits are the two operands'."""
+    a, b = np.divmod(sums, 10**size.digits)
+    powers = 10 ** np.arange(size.digits, -1, -1)
+    first, second, answer = (one[:, None] // powers % 10 for one in (a, b, a + b))
+    plus, equals = (np.full((len(sums), 1), sign) for sign in (PLUS, EQUALS))
+    answer = answer[:, ::-1] if reverse else answer
+    tokens = np.hstack([first[:, 1:], plus, second[:, 1:], equals, answer])
+    labels = np.where(np.arange(tokens.shape[1]) < tokens.shape[1] - len(powers), -1, tokens)
+    both = zip(tokens, labels, strict=True)
+    return [{"tokens": row[:-1], "labels": label[1:]} for row, label in both]
+
+
+def train(size: Size) -> np.ndarray:
+    """Accuracies of plain and of reversed sums `[2, seeds, examples]`."""
+    model = Decoder(
+        ModelConfig(
+            vocab_size=12, max_len=3 * size.digits + 2, num_layers=size.num_layers,
+            d_model=size.width, num_heads=size.heads, positions="learned", activation="relu",
+            dropout_rate=size.dropout_rate,
+        )
+    )  # fmt: skip
+
+    @jax.jit
+    def accuracy(params: Any, test: Any) -> jax.Array:
+        # A greedy decoder errs if and only if it errs at some digit after the right ones before.
+        found = model.apply({"params": params}, test["tokens"]).logits.argmax(-1)
+        return ((found == test["labels"]) | (test["labels"] < 0)).all(-1).mean()
+
+    def data(reverse: float, examples: float, seed: int) -> TrainingData:
+        """The test sums of a seed, and the first of its other sums."""
+        sums = np.random.default_rng(seed).permutation(100**size.digits)
+        chosen = rows(size, sums[: size.tests + int(examples)], bool(reverse))
+        (test,) = evaluation_batches(chosen[: size.tests], size.tests)
+        return TrainingData(
+            Batches(chosen[size.tests :], size.batch_size, seed=seed), lambda: [test],
+            scores=lambda params: {"accuracy": float(accuracy(params, test))},
+        )  # fmt: skip
+
+    def draw(rng: jax.Array) -> Any:
+        return model.init(rng, jnp.zeros((1, 1), jnp.int32))["params"]
+
+    def make(**_: Any) -> Trial:
+        peak, steps = size.learning_rate, size.steps
+        rate = optax.warmup_cosine_decay_schedule(0, peak, steps // 10, steps, peak / 10)
+        return Trial(language_model_loss(model), draw, optax.adamw(rate, b2=0.99))
+
+    # Floats share a program; these matter to the data alone.
+    counts = [float(count) for count in size.examples]
+    values = {"reverse": [0.0, 1.0], "seed": range(size.seeds), "examples": counts}
+    loop = LoopConfig(steps=size.steps, log_every=size.steps // 5, eval_every=size.steps)
+    runs = fit_sweep(make, values, data, None, loop)
+    found = [run.result.records[-1]["accuracy"] for run in runs]
+    return np.reshape(found, (2, size.seeds, len(counts)))
+
+
+def needed(accuracies: np.ndarray, examples: Sequence[int]) -> list[float]:
+    """Fewest examples with an accuracy of 90 %, in each seed; infinity if there are none."""
+    enough = np.where(accuracies >= 0.9, np.array(examples, float), np.inf)
+    return [float(one) for one in enough.min(1)]
+
+
+def parts(plain: np.ndarray, reverse: np.ndarray, examples: Sequence[int]) -> list[bool]:
+    """Whether each part of the rule is so, by accuracies `[seeds, examples]`."""
+    pairs = zip(needed(plain, examples), needed(reverse, examples), strict=True)
+    fewer = all(2 * few <= many and few < np.inf for many, few in pairs)
+    return [fewer, bool((np.diff(reverse).max(1) >= 0.5).all())]
+
+
+def measure(size: Size) -> Finding:
+    """Compares the accuracies of plain and of reversed sums."""
+    plain, reverse = train(size)
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot()
+    for style, accuracies in (("C0o-", plain), ("C1o-", reverse)):
+        axes.plot(size.examples, accuracies.T, style)
+    axes.set(
+        xscale="log", xlabel="training examples", title="Sums with every digit right, by seed",
+        ylim=(-0.03, 1.03),
+    )  # fmt: skip
+    axes.set_xticks(size.examples, map(str, size.examples))
+    axes.minorticks_off()
+    axes.legend(axes.lines[:: size.seeds], ["plain", "reversed"])
+    axes.axhline(0.9, color="black", linestyle=":")
+    found = {"plain": plain.tolist(), "reversed": reverse.tolist()}
+    summary = (
+        f"Examples for 90 % in each seed: plain {needed(plain, size.examples)}, reversed "
+        f"{needed(reverse, size.examples)}. Mean accuracy by number of examples: plain "
+        f"{plain.mean(0).round(2).tolist()}, reversed {reverse.mean(0).round(2).tolist()}."
+    )
+    return Finding(judge(*parts(plain, reverse, size.examples)), summary, figure, found)
+
+
+if __name__ == "__main__":
+    main(CLAIM, SIZES, measure)

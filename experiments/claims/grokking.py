@@ -1,0 +1,158 @@
+"""A Transformer learns modular addition long after it has memorized its training examples.
+
+python experiments/claims/grokking.py
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from claim import Claim, Finding, judge, main
+from matplotlib.figure import Figure
+
+from jaxformer.config import LoopConfig, ModelConfig
+from jaxformer.models import Decoder
+from jaxformer.training import SweepRun, TrainingData, Trial, fit_sweep, language_model_loss
+
+CLAIM = Claim(
+    title="Grokking",
+    paper="Power et al., 2022, arXiv 2201.02177; Nanda et al., 2023, arXiv 2301.05217",
+    words="On small algorithmic datasets, generalization improves from chance to perfect well past "
+    "the point of overfitting, and weight decay helps (Power et al.). The network adds by discrete "
+    "Fourier transforms: a few key frequencies make up its embedding (Nanda et al.).",
+    setting="A decoder of one layer reads a, b and '=', and predicts (a + b) mod p. Each step is "
+    "on the same part of all pairs, by AdamW with weight decay 1 or none. As in Nanda et al., the "
+    "model has ReLU and no biases; unlike theirs, it has RMS norms. The power of a frequency is "
+    "the squared norm of its sine and cosine in the embedding of the numbers.",
+    rule="Three parts, each in every seed. Delay: the validation accuracy reaches 95 %, after at "
+    "least 5 times as many steps as the training accuracy. Frequencies: the 5 strongest have less "
+    "than 40 % of the power at the start and at least 80 % at the end. Weight decay: without it, "
+    "the validation accuracy reaches 95 % after at least twice as many steps as with it, or never. "
+    "Holds if all are so, in part if one or two.",
+)
+NAMES = "training", "validation", "without", "start", "end"
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """Sizes; `fraction` is the part of all pairs to train on."""
+
+    modulus: int = 53
+    fraction: float = 0.4
+    width: int = 48
+    steps: int = 2500
+    learning_rate: float = 5e-3
+    eval_every: int = 10
+    seeds: int = 3
+
+
+SIZES = {
+    "toy": Size(modulus=11, fraction=0.5, width=4, steps=20, seeds=1),
+    "cpu": Size(),
+    "accelerator": Size(113, 0.3, 128, steps=40_000, learning_rate=1e-3, eval_every=100),
+}
+
+
+def pairs(size: Size, seed: int) -> dict[str, dict[str, np.ndarray]]:
+    """A batch of the pairs to train on and one of the others; "=" is token p."""
+    order = np.random.default_rng(seed).permutation(size.modulus**2)
+    tokens = np.stack([*divmod(order, size.modulus), np.full_like(order, size.modulus)], axis=1)
+    labels = np.full_like(tokens, -1)
+    labels[:, 2] = tokens[:, :2].sum(1) % size.modulus
+    cut = int(size.fraction * len(order))
+    return {
+        "training": {"tokens": tokens[:cut], "labels": labels[:cut]},
+        "validation": {"tokens": tokens[cut:], "labels": labels[cut:]},
+    }
+
+
+def powers(params: Any, size: Size) -> np.ndarray:
+    """Share of each frequency, 1 to p // 2, in the power of the embedding of the numbers."""
+    table = np.asarray(params["embedding"]["embedding"])[: size.modulus]
+    power = np.square(np.abs(np.fft.rfft(table, axis=0)[1:])).sum(1)
+    return np.asarray(power / power.sum())
+
+
+def train(size: Size) -> tuple[list[Any], list[SweepRun]]:
+    """Initial parameters of every seed, and its run with weight decay, then those without."""
+    model = Decoder(
+        ModelConfig(
+            vocab_size=size.modulus + 1, max_len=3, num_layers=1, d_model=size.width,
+            positions="learned", norm="rms_norm", norm_scale=False, activation="relu",
+            use_bias=False, tied_embeddings=False, init_std=size.width**-0.5,
+        )
+    )  # fmt: skip
+
+    def draw(rng: jax.Array) -> Any:
+        return model.init(rng, jnp.zeros((1, 3), jnp.int32))["params"]
+
+    @jax.jit
+    def accuracy(params: Any, batch: Any) -> jax.Array:
+        logits = model.apply({"params": params}, batch["tokens"]).logits
+        return (logits[:, 2].argmax(-1) == batch["labels"][:, 2]).mean()
+
+    def data(seed: int, **_: Any) -> TrainingData:
+        batches = pairs(size, seed)
+        return TrainingData(
+            [batches["training"]] * size.steps, lambda: [batches["validation"]],
+            scores=lambda params: {one: float(accuracy(params, batches[one])) for one in batches},
+        )  # fmt: skip
+
+    def make(weight_decay: Any) -> Trial:
+        adamw = optax.adamw(size.learning_rate, b2=0.98, weight_decay=weight_decay)
+        return Trial(language_model_loss(model), draw, adamw)
+
+    values = {"weight_decay": [1.0, 0.0], "seed": range(size.seeds)}
+    loop = LoopConfig(steps=size.steps, log_every=size.steps, eval_every=size.eval_every)
+    first = [jax.jit(draw)(jax.random.key(seed)) for seed in range(size.seeds)]
+    return first, fit_sweep(make, values, data, None, loop)
+
+
+def parts(found: dict[str, list[float]]) -> list[bool]:
+    """Whether each part of the rule is so, by the numbers of each seed."""
+    early, late, without, start, end = (np.array(found[name]) for name in NAMES)
+    delayed = np.isfinite(late) & (late >= 5 * early)
+    sparse = (start < 0.4) & (end >= 0.8)
+    decayed = np.isfinite(late) & (without >= 2 * late)
+    return [bool(part.all()) for part in (delayed, sparse, decayed)]
+
+
+def measure(size: Size) -> Finding:
+    """Follows accuracies and frequencies, with weight decay and without."""
+    first, runs = train(size)
+    curves = [[one for one in run.result.records if "training" in one] for run in runs]
+    decayed, others = curves[: size.seeds], curves[size.seeds :]
+    start = [powers(params, size) for params in first]
+    end = [powers(run.result.params, size) for run in runs[: size.seeds]]
+
+    def reached(name: str, group: Any) -> list[float]:
+        steps = ([one["step"] for one in curve if one[name] >= 0.95] for curve in group)
+        return [min(one, default=np.inf) for one in steps]
+
+    shares = [[round(float(np.sort(one)[-5:].sum()), 3) for one in each] for each in (start, end)]
+    steps = reached("training", decayed), reached("validation", decayed)
+    found = dict(zip(NAMES, (*steps, reached("validation", others), *shares), strict=True))
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for curve, style in zip(curves, ["-"] * size.seeds + [":"] * size.seeds, strict=True):
+        for name, color in (("training", "C0"), ("validation", "C1")):
+            left.plot([one["step"] for one in curve], [one[name] for one in curve], color + style)
+    left.set(xlabel="training step", xscale="log", title="Accuracy (dotted: no weight decay)")
+    left.legend(["training", "validation"])
+    for power, style, label in ((start[0], "k.", "at the start"), (end[0], "C0o-", "trained")):
+        right.plot(range(1, len(power) + 1), power, style, label=label)
+    right.set(xlabel="frequency", title="Share of the embedding's power, seed 0")
+    right.legend()
+    summary = (
+        f"Steps to 95 % in each seed: training {found['training']}, validation "
+        f"{found['validation']}, without weight decay {found['without']}. Power of the 5 strongest "
+        f"frequencies: {found['start']} at the start, {found['end']} at the end."
+    )
+    return Finding(judge(*parts(found)), summary, figure, found)
+
+
+if __name__ == "__main__":
+    main(CLAIM, SIZES, measure)
