@@ -1,0 +1,204 @@
+"""Induction heads form abruptly in two layers of attention, and carry in-context learning.
+
+python experiments/claims/induction_heads.py
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from claim import Claim, Finding, judge, main
+from flax import linen as nn
+from matplotlib.figure import Figure
+
+from jaxformer.config import LoopConfig, ModelConfig
+from jaxformer.models import Decoder, Taps
+from jaxformer.modules import Block
+from jaxformer.training import TrainingData, Trial, fit_sweep, language_model_loss
+
+CLAIM = Claim(
+    title="Induction heads",
+    paper="Olsson et al., 2022, arXiv 2209.11895",
+    words="Models of more than one layer have an abrupt improvement in in-context learning early "
+    "in training, when induction heads form; one-layer models have none. If induction heads are "
+    "knocked out at test time in small models, in-context learning greatly decreases.",
+    setting="Decoders of one and two layers of attention alone, with rotary positions (the paper's "
+    "act on queries and keys alone, too). The paper trains on text; here, a sequence is a passage "
+    "of a synthetic bigram language with Zipf's law, of random length, repeated to the end. The "
+    "in-context gain is the mean loss of the second eighth of the tokens minus that of the last "
+    "quarter. The score of a head is its mean attention, on repeated random tokens, to the tokens "
+    "that came after the same token before (the paper's prefix matching). Heads of layer 2 with a "
+    "score above 0.3 are induction heads.",
+    rule="Three parts, each in every seed. Change: the gain of two layers is over twice that of "
+    "one. On its way from the final gain of one layer to its own, it goes from a quarter to three "
+    "quarters in at most half of the steps that it took to the first quarter. The largest score "
+    "of layer 2 reaches half of its end within a fifth of the steps that the gain takes to be "
+    "halfway. Heads: at the end, a head of layer 2 has a score above 0.5, and none of one layer "
+    "above 0.3. Knocked out: without its induction heads, the gain of two layers is less than "
+    "half; without the other heads of layer 2, it is more. Holds if all are so, in part if some.",
+)
+# Gain with all heads of the last layer, without induction heads, with them alone; largest score.
+NAMES = "gain", "without", "alone", "score"
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """Sizes; passages have from a quarter to half of the length."""
+
+    vocab: int = 64
+    length: int = 64
+    width: int = 64
+    heads: int = 4
+    batch_size: int = 32
+    steps: int = 2000
+    learning_rate: float = 2e-3
+    seeds: int = 3
+
+
+SIZES = {
+    "toy": Size(16, 16, 8, 2, batch_size=4, steps=4, seeds=1),
+    "cpu": Size(),
+    "accelerator": Size(2**16, 8192, 768, 12, batch_size=64, steps=20_000, learning_rate=5e-4),
+}
+
+
+class NoFeedForward(nn.Module):
+    """A feed-forward layer that adds nothing."""
+
+    config: ModelConfig
+    sublayers: int
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Zeros like x."""
+        return jnp.zeros_like(x)
+
+
+@functools.cache
+def decoder(size: Size, num_layers: int) -> Decoder:
+    """A decoder without feed-forward layers."""
+    config = ModelConfig(
+        vocab_size=size.vocab, max_len=size.length, num_layers=num_layers, d_model=size.width,
+        num_heads=size.heads, tied_embeddings=False, init_std=size.width**-0.5,
+    )  # fmt: skip
+    return Decoder(config, block=functools.partial(Block, feed_forward=NoFeedForward))
+
+
+@dataclasses.dataclass(frozen=True)
+class Passages:
+    """Batches of repeated passages of one language; each is a function of seed and index."""
+
+    size: Size
+    seed: int
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        vocab, length, rows = self.size.vocab, self.size.length, self.size.batch_size
+        follows = np.random.default_rng(0).permutation(vocab)  # the most frequent next token
+        zipf = 1 / np.arange(1, vocab + 1)
+        rng = np.random.default_rng([self.seed, index])
+        ranks = rng.choice(vocab, (rows, length // 2), p=zipf / zipf.sum())
+        passages = rng.integers(vocab, size=ranks.shape, dtype=np.int32)
+        for place in range(1, length // 2):
+            passages[:, place] = (follows[passages[:, place - 1]] + ranks[:, place]) % vocab
+        periods = rng.integers(length // 4, length // 2 + 1, size=(rows, 1))
+        tokens = np.take_along_axis(passages, np.arange(length + 1) % periods, axis=1)
+        return {"tokens": tokens[:, :-1], "labels": tokens[:, 1:]}
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def look_inside(model: Decoder, params: Any, passages: Any, repeated: Any) -> tuple[Any, jax.Array]:
+    """What `NAMES` says, and the attention weights of the head with the largest score."""
+    output = model.apply({"params": params}, repeated, return_weights=True)
+    weights, places = output.weights.self_attention[-1], jnp.arange(repeated.shape[1])
+    period, ahead = repeated.shape[1] // 4, places - places[:, None]  # of a key, from its query
+    matching = jnp.where((ahead <= 0) & (ahead % period == 1), weights, 0)
+    scores = matching.sum(-1)[..., period:].mean((0, 2))
+
+    def gain(kept: jax.Array) -> jax.Array:
+        def knock_out(x: jax.Array, layer: jax.Array) -> jax.Array:
+            return jnp.where(layer == model.config.num_layers - 1, x * kept[:, None], x)
+
+        taps = Taps(edit={"head_outputs": knock_out})
+        logits = model.apply({"params": params}, passages["tokens"], taps=taps).logits
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, passages["labels"])
+        eighth = losses.shape[1] // 8
+        return losses[:, eighth : 2 * eighth].mean() - losses[:, -2 * eighth :].mean()
+
+    gains = jax.vmap(gain)(jnp.stack([scores >= 0, scores <= 0.3, scores > 0.3]))
+    return dict(zip(NAMES, (*gains, scores.max()), strict=True)), weights[0, scores.argmax()]
+
+
+def train(size: Size) -> tuple[np.ndarray, np.ndarray, jax.Array]:
+    """Steps; curves `[layers, seeds, names, evaluations]`; attention weights of one head."""
+    passages = Passages(dataclasses.replace(size, batch_size=2 * size.batch_size), 10**6)[0]
+    ids = np.tile(np.arange(size.vocab), (size.batch_size, 1))
+    tokens = np.random.default_rng(0).permuted(ids, axis=1)
+    repeated = np.tile(tokens[:, : size.length // 4], 4)
+
+    def make(num_layers: int) -> Trial:
+        model = decoder(size, num_layers)
+
+        def draw(rng: jax.Array) -> Any:
+            return model.init(rng, jnp.zeros((1, 1), jnp.int32))["params"]
+
+        return Trial(language_model_loss(model), draw, optax.adam(size.learning_rate))
+
+    def data(num_layers: int, seed: int) -> TrainingData:
+        def scores(params: Any) -> dict[str, float]:
+            found, _ = look_inside(decoder(size, num_layers), params, passages, repeated)
+            return {name: float(value) for name, value in found.items()}
+
+        return TrainingData(Passages(size, seed), lambda: [passages], scores=scores)
+
+    often = max(size.steps // 100, 1)
+    loop = LoopConfig(steps=size.steps, log_every=10 * often, eval_every=often)
+    runs = fit_sweep(make, {"num_layers": [1, 2], "seed": range(size.seeds)}, data, None, loop)
+    records = [[one for one in run.result.records if "gain" in one] for run in runs]
+    curves = [[[one[name] for one in found] for name in NAMES] for found in records]
+    _, weights = look_inside(decoder(size, 2), runs[-1].result.params, passages, repeated)
+    steps = np.array([one["step"] for one in records[0]])
+    return steps, np.reshape(curves, (2, size.seeds, len(NAMES), -1)), weights
+
+
+def parts(steps: np.ndarray, one: np.ndarray, two: np.ndarray) -> tuple[bool, bool, bool]:
+    """Which parts of the rule are so in a seed; curves `[names, evaluations]` of 1 and 2 layers."""
+    single, _, _, single_score = one[:, -1]
+    gain, without, alone, score = two[:, -1]
+    levels = single + np.array([0.25, 0.5, 0.75]) * (gain - single)
+    first, middle, last = (steps[np.argmax(two[0] >= level)] for level in levels)
+    half_score = steps[np.argmax(two[3] >= score / 2)]
+    is_abrupt = last - first <= first / 2 and abs(half_score - middle) <= middle / 5
+    change, heads = gain > 2 * abs(single) and is_abrupt, score > 0.5 and single_score <= 0.3
+    return bool(change), bool(heads), bool(without < gain / 2 < alone)
+
+
+def measure(size: Size) -> Finding:
+    """Trains one and two layers, knocks induction heads out, and draws what happened."""
+    steps, (one, two), weights = train(size)
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    left, center, right = figure.subplots(1, 3)
+    for color, found in (("C0", one), ("C1", two)):
+        left.plot(steps, found[:, 0].T, color)
+        center.plot(steps, found[:, 3].T, color)
+    left.plot(steps, two[:, 1].T, "C1:")
+    left.set(xlabel="training step", title="In-context gain (dotted: without induction heads)")
+    center.set(xlabel="training step", title="Largest score of one layer (blue) and of layer 2")
+    right.imshow(weights)
+    right.set(xlabel="key", ylabel="query", title="That head, on tokens repeated four times")
+    singles, ends = one[:, :, -1].T, two[:, :, -1].T
+    spans = [f"{found.min():.2f} to {found.max():.2f}" for found in (*singles, *ends)]
+    summary = (
+        f"Gain of one layer {spans[0]} nats, of two {spans[4]}, without their induction heads "
+        f"{spans[5]}, without the other heads of layer 2 {spans[6]}. Largest score of one layer "
+        f"{spans[3]}, of layer 2 {spans[7]}."
+    )
+    judged = [parts(steps, *curves) for curves in zip(one, two, strict=True)]
+    numbers = {"parts": judged, "steps": steps.tolist(), "one": one.tolist(), "two": two.tolist()}
+    return Finding(judge(*map(all, zip(*judged, strict=True))), summary, figure, numbers)
+
+
+if __name__ == "__main__":
+    main(CLAIM, SIZES, measure)

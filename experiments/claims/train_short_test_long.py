@@ -1,0 +1,148 @@
+"""A decoder with ALiBi, trained on short sequences, predicts longer ones as well.
+
+python experiments/claims/train_short_test_long.py
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from claim import Claim, Finding, judge, main
+from matplotlib.figure import Figure
+
+from jaxformer import text
+from jaxformer.config import LoopConfig, ModelConfig, RelativeConfig
+from jaxformer.models import Decoder
+from jaxformer.training import TrainingData, Trial, fit_sweep, language_model_loss
+
+CLAIM = Claim(
+    title="Train short and test long",
+    paper="Press, Smith and Lewis, 2021, arXiv 2108.12409",
+    words="As the input gets longer than in training, the perplexity of sinusoidal and rotary "
+    "positions and of T5's bias degrades, but that of ALiBi does not. Trained at a length of "
+    "1,024 and tested at 2,048, ALiBi achieves the perplexity of sinusoidal positions trained at "
+    "2,048.",
+    setting="Decoders on the bytes of Python's documentation, trained at one length L and tested "
+    "at L to 16 L, on windows that do not overlap, of the same text: from the last tenth, held "
+    "out. The loss is over all bytes. T5's bias has its last bucket from a distance of L / 4 on, "
+    "as in the paper. One more decoder with sinusoidal positions is trained at 2 L, on as many "
+    "bytes. The paper tests no decoder without positions; it is shown, but not judged.",
+    rule="Three parts, each in every seed. ALiBi: its loss at each longer length is not above its "
+    "loss at L. Others: the losses of sinusoidal, rotary and T5's at 16 L are each at least 0.02 "
+    "nats per byte above their own at L. Same perplexity: at 2 L, the loss of ALiBi trained at L "
+    "is at most 0.01 nats per byte above that of sinusoidal positions trained at 2 L. Holds if "
+    "all are so, in part if some are.",
+)
+TWICE = "sinusoidal, trained at 2 L"
+KINDS = ("sinusoidal", TWICE, "rotary", "T5's bias", "ALiBi", "none")
+Losses = Mapping[str, np.ndarray]  # by kind of positions: nats per byte [seeds, lengths]
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """Sizes; a batch is in sequences of L bytes, a test window has 16 L."""
+
+    num_layers: int = 2
+    width: int = 64
+    heads: int = 4
+    length: int = 64
+    batch_size: int = 16
+    steps: int = 500
+    learning_rate: float = 3e-3
+    test_windows: int = 24
+    seeds: int = 3
+    factors: tuple[int, ...] = (1, 2, 4, 8, 16)
+    kinds: tuple[str, ...] = KINDS
+
+
+SIZES = {
+    "toy": Size(1, 8, 2, 8, 2, 4, 1e-2, 1, 1, (1, 2), ("sinusoidal", TWICE, "ALiBi")),
+    "cpu": Size(),
+    "accelerator": Size(16, 1024, 8, 512, 144, 286_000, learning_rate=5e-4),
+}
+
+
+def trial(size: Size, kind: str) -> Trial:
+    """A decoder of bytes with one of the kinds of positions, its loss, and Adam."""
+    t5 = RelativeConfig(num_buckets=size.length // 4, max_distance=size.length // 4)
+    schemes: Any = {TWICE: "sinusoidal", "T5's bias": t5, "ALiBi": "alibi"}
+    config = ModelConfig(
+        vocab_size=257, max_len=16 * size.length, num_layers=size.num_layers, d_model=size.width,
+        num_heads=size.heads, positions=schemes.get(kind, kind), init_std=size.width**-0.5,
+        scale_embeddings=True,
+    )  # fmt: skip
+    model = Decoder(config)
+
+    def draw(rng: jax.Array) -> Any:
+        return model.init(rng, jnp.zeros((1, 1), jnp.int32))["params"]
+
+    schedule = optax.cosine_decay_schedule(size.learning_rate, size.steps)
+    return Trial(language_model_loss(model), draw, optax.adam(schedule))
+
+
+def train(size: Size) -> Losses:
+    """Trains every kind of positions in each seed, and tests it at all lengths."""
+    tokens = text.build_stream(text.python_documents(), text.byte_tokenizer()).tokens
+    start = len(tokens) * 9 // 10
+    training = text.build_stream(tokens[:start])
+    tested = [(factor * size.length, size.batch_size // factor) for factor in size.factors]
+    test = text.build_stream(tokens[start:][: 16 * size.length * size.test_windows + 1])
+
+    def validation() -> Mapping[str, Any]:
+        return {
+            str(length): text.evaluation_batches(text.Windows(test, length), rows)
+            for length, rows in tested
+        }
+
+    def data(kind: str, seed: int) -> TrainingData:
+        factor = 2 if kind == TWICE else 1
+        windows = text.Windows(training, factor * size.length)
+        batches = text.Batches(windows, size.batch_size // factor, seed=seed)
+        return TrainingData(batches, validation)
+
+    loop = LoopConfig(steps=size.steps, log_every=size.steps // 4, eval_every=size.steps)
+    values = {"kind": size.kinds, "seed": range(size.seeds)}
+    losses: dict[str, list[Any]] = {kind: [] for kind in size.kinds}
+    for run in fit_sweep(lambda kind: trial(size, kind), values, data, None, loop):
+        last = run.result.records[-1]
+        losses[run.values["kind"]].append([last[f"loss {length}"] for length, _ in tested])
+    return {kind: np.array(found) for kind, found in losses.items()}
+
+
+def parts(losses: Losses) -> tuple[bool, bool, bool]:
+    """Which of the three parts of the rule are so."""
+    rises = {kind: found - found[:, :1] for kind, found in losses.items()}
+    others = [rises[kind][:, -1] for kind in rises if kind not in ("ALiBi", TWICE, "none")]
+    apart = losses["ALiBi"][:, 1] - losses[TWICE][:, 1]
+    return bool((rises["ALiBi"] <= 0).all()), np.min(others) >= 0.02, apart.max() <= 0.01
+
+
+def measure(size: Size) -> Finding:
+    """Trains and tests all kinds of positions, and draws the loss by length."""
+    losses = train(size)
+    lengths = [size.length * factor for factor in size.factors]
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot(yscale="log")
+    for index, (kind, found) in enumerate(losses.items()):
+        axes.plot(range(len(lengths)), found.mean(0), f"C{index}", label=kind)
+        axes.plot(range(len(lengths)), found.T, f"C{index}.")
+    axes.set_xticks(range(len(lengths)), lengths)
+    axes.set(xlabel="length in testing", title=f"Nats per byte, trained at {size.length} bytes")
+    axes.legend()
+    rises = {kind: found[:, -1] - found[:, 0] for kind, found in losses.items() if kind != TWICE}
+    told = ", ".join(f"{kind} {one.min():+.3f} to {one.max():+.3f}" for kind, one in rises.items())
+    apart = losses["ALiBi"][:, 1] - losses[TWICE][:, 1]
+    summary = (
+        f"Loss at {lengths[-1]} minus loss at {lengths[0]}: {told}. At {lengths[1]}, ALiBi minus "
+        f"sinusoidal positions trained there: {apart.min():+.3f} to {apart.max():+.3f}."
+    )
+    numbers = {"lengths": lengths, **{kind: found.tolist() for kind, found in losses.items()}}
+    return Finding(judge(*parts(losses)), summary, figure, numbers)
+
+
+if __name__ == "__main__":
+    main(CLAIM, SIZES, measure)
