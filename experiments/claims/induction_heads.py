@@ -41,8 +41,9 @@ CLAIM = Claim(
     "above 0.3. Knocked out: without its induction heads, the gain of two layers is less than "
     "half; without the other heads of layer 2, it is more. Holds if all are so, in part if some.",
 )
-# Gain with all heads of the last layer, without induction heads, with them alone; largest score.
-NAMES = "gain", "without", "alone", "score"
+# Of the last layer: gain with all heads, without induction heads, with them alone; largest score
+# and number of induction heads.
+NAMES = "gain", "without", "alone", "score", "number"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,14 +113,15 @@ class Passages:
 def look_inside(model: Decoder, params: Any, passages: Any, repeated: Any) -> tuple[Any, jax.Array]:
     """What `NAMES` says, and the attention weights of the head with the largest score."""
     output = model.apply({"params": params}, repeated, return_weights=True)
-    weights, places = output.weights.self_attention[-1], jnp.arange(repeated.shape[1])
+    weights, places = output.weights.self_attention[-1], np.arange(repeated.shape[1])
     period, ahead = repeated.shape[1] // 4, places - places[:, None]  # of a key, from its query
-    matching = jnp.where((ahead <= 0) & (ahead % period == 1), weights, 0)
-    scores = matching.sum(-1)[..., period:].mean((0, 2))
+    matching = ((ahead <= 0) & (ahead % period == 1)).astype(np.float32)
+    scores = jnp.einsum("bnts,ts->bnt", weights, matching)[..., period:].mean((0, 2))
 
     def gain(kept: jax.Array) -> jax.Array:
         def knock_out(x: jax.Array, layer: jax.Array) -> jax.Array:
-            return jnp.where(layer == model.config.num_layers - 1, x * kept[:, None], x)
+            is_last = layer == model.config.num_layers - 1
+            return jnp.where(~is_last | kept[None, None, :, None], x, 0)
 
         taps = Taps(edit={"head_outputs": knock_out})
         logits = model.apply({"params": params}, passages["tokens"], taps=taps).logits
@@ -128,7 +130,8 @@ def look_inside(model: Decoder, params: Any, passages: Any, repeated: Any) -> tu
         return losses[:, eighth : 2 * eighth].mean() - losses[:, -2 * eighth :].mean()
 
     gains = jax.vmap(gain)(jnp.stack([scores >= 0, scores <= 0.3, scores > 0.3]))
-    return dict(zip(NAMES, (*gains, scores.max()), strict=True)), weights[0, scores.argmax()]
+    values = *gains, scores.max(), (scores > 0.3).sum()
+    return dict(zip(NAMES, values, strict=True)), weights[0, scores.argmax()]
 
 
 def train(size: Size) -> tuple[np.ndarray, np.ndarray, jax.Array]:
@@ -165,8 +168,8 @@ def train(size: Size) -> tuple[np.ndarray, np.ndarray, jax.Array]:
 
 def parts(steps: np.ndarray, one: np.ndarray, two: np.ndarray) -> tuple[bool, bool, bool]:
     """Which parts of the rule are so in a seed; curves `[names, evaluations]` of 1 and 2 layers."""
-    single, _, _, single_score = one[:, -1]
-    gain, without, alone, score = two[:, -1]
+    single, _, _, single_score, _ = one[:, -1]
+    gain, without, alone, score, _ = two[:, -1]
     levels = single + np.array([0.25, 0.5, 0.75]) * (gain - single)
     first, middle, last = (steps[np.argmax(two[0] >= level)] for level in levels)
     half_score = steps[np.argmax(two[3] >= score / 2)]
@@ -188,12 +191,13 @@ def measure(size: Size) -> Finding:
     center.set(xlabel="training step", title="Largest score of one layer (blue) and of layer 2")
     right.imshow(weights)
     right.set(xlabel="key", ylabel="query", title="That head, on tokens repeated four times")
-    singles, ends = one[:, :, -1].T, two[:, :, -1].T
-    spans = [f"{found.min():.2f} to {found.max():.2f}" for found in (*singles, *ends)]
+    ends = *one[:, :, -1].T, *two[:, :, -1].T
+    told = [f"{found.min():.2f} to {found.max():.2f}" for found in ends]
     summary = (
-        f"Gain of one layer {spans[0]} nats, of two {spans[4]}, without their induction heads "
-        f"{spans[5]}, without the other heads of layer 2 {spans[6]}. Largest score of one layer "
-        f"{spans[3]}, of layer 2 {spans[7]}."
+        f"Gain of one layer {told[0]} nats, of two {told[5]}; without their induction heads "
+        f"{told[6]}, without the other heads of layer 2 {told[7]}. Largest score of one layer "
+        f"{told[3]}, of layer 2 {told[8]}. Induction heads: {ends[9].min():.0f} to "
+        f"{ends[9].max():.0f} of {size.heads} heads of layer 2."
     )
     judged = [parts(steps, *curves) for curves in zip(one, two, strict=True)]
     numbers = {"parts": judged, "steps": steps.tolist(), "one": one.tolist(), "two": two.tolist()}

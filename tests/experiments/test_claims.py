@@ -13,13 +13,16 @@ import pytest
 from jaxformer.functional import dot_product_attention
 
 FOLDER = pathlib.Path("experiments/claims")
+NOT_ALL = ["holds in part", "does not hold at this size"]
 # Verdicts at the smallest size; ten steps are too few for any learning rate to train.
 AT_TOY = {
     "arithmetic": ["does not hold at this size"],
     "gradient_descent": ["holds"],
     "grokking": ["does not hold at this size"],
-    "layer_norm": ["holds in part", "does not hold at this size"],
+    "induction_heads": NOT_ALL,
+    "layer_norm": NOT_ALL,
     "rank_collapse": ["holds"],
+    "train_short_test_long": NOT_ALL,
 }
 
 
@@ -166,3 +169,48 @@ def test_reversed_sums_need_half_the_examples_and_jump_in_every_seed(
 ):
     found = load("arithmetic").parts(np.array(plain), np.array(reverse), (1000, 2000, 4000))
     assert found == verdicts
+
+
+SAME, HIGHER = np.array([[2.0, 1.9], [2.1, 2.1]]), np.array([[2.0, 2.2], [2.1, 2.2]])
+
+
+@pytest.mark.parametrize(
+    "changed, parts",
+    [
+        ({}, (True, True, True)),
+        ({"ALiBi": HIGHER}, (False, True, False)),
+        ({"rotary": SAME}, (True, False, True)),
+        ({"none": SAME}, (True, True, True)),
+        ({"sinusoidal, trained at 2 L": SAME - 0.02}, (True, True, False)),
+    ],
+)
+def test_only_alibi_may_be_as_good_on_longer_texts(changed, parts, load):
+    losses = {"sinusoidal": HIGHER, "rotary": HIGHER, "T5's bias": HIGHER, "ALiBi": SAME}
+    twice = {"sinusoidal, trained at 2 L": SAME}
+    assert load("train_short_test_long").parts(losses | twice | changed) == parts
+
+
+STEPS = np.arange(1, 101)
+EARLY, ABRUPT = (1 / (1 + np.exp((middle - STEPS) / 3)) for middle in (40, 60))
+GRADUAL = 1 - np.exp(-STEPS / 20)
+
+
+@pytest.mark.parametrize(
+    "changed, parts",
+    [
+        ({}, (True, True, True)),
+        ({"gain": 3 * GRADUAL}, (False, True, True)),
+        ({"gain": 1.9 * ABRUPT}, (False, True, True)),
+        ({"score": EARLY}, (False, True, True)),
+        ({"score": 0.4 * ABRUPT}, (True, False, True)),
+        ({"single_score": 0.4 * ABRUPT}, (True, False, True)),
+        ({"without": 2 * ABRUPT}, (True, True, False)),
+        ({"alone": ABRUPT}, (True, True, False)),
+    ],
+)
+def test_two_layers_must_change_abruptly_by_their_induction_heads(changed, parts, load):
+    curves = {"gain": 3 * ABRUPT, "without": 0 * ABRUPT, "alone": 2 * ABRUPT, "score": ABRUPT}
+    curves |= {"single_score": 0 * ABRUPT} | changed
+    one = np.stack([GRADUAL, GRADUAL, GRADUAL, curves.pop("single_score"), 0 * GRADUAL])
+    two = np.stack([*curves.values(), 4 + 0 * ABRUPT])
+    assert load("induction_heads").parts(STEPS, one, two) == parts
