@@ -138,16 +138,14 @@ def train(size: Size) -> tuple[np.ndarray, np.ndarray, jax.Array]:
     """Steps; curves `[layers, seeds, names, evaluations]`; attention weights of one head."""
     passages = Passages(dataclasses.replace(size, batch_size=2 * size.batch_size), 10**6)[0]
     ids = np.tile(np.arange(size.vocab), (size.batch_size, 1))
-    tokens = np.random.default_rng(0).permuted(ids, axis=1)
-    repeated = np.tile(tokens[:, : size.length // 4], 4)
+    tokens = np.random.default_rng(0).permuted(ids, axis=1)[:, : size.length // 4]
+    repeated = np.tile(tokens, 4)
 
     def make(num_layers: int) -> Trial:
-        model = decoder(size, num_layers)
-
-        def draw(rng: jax.Array) -> Any:
-            return model.init(rng, jnp.zeros((1, 1), jnp.int32))["params"]
-
-        return Trial(language_model_loss(model), draw, optax.adam(size.learning_rate))
+        model, optimizer = decoder(size, num_layers), optax.adam(size.learning_rate)
+        return Trial(
+            language_model_loss(model), lambda rng: model.init(rng, tokens)["params"], optimizer
+        )
 
     def data(num_layers: int, seed: int) -> TrainingData:
         def scores(params: Any) -> dict[str, float]:

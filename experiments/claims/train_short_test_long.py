@@ -7,8 +7,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from claim import Claim, Finding, judge, main
@@ -75,13 +73,11 @@ def trial(size: Size, kind: str) -> Trial:
         num_heads=size.heads, positions=schemes.get(kind, kind), init_std=size.width**-0.5,
         scale_embeddings=True,
     )  # fmt: skip
-    model = Decoder(config)
-
-    def draw(rng: jax.Array) -> Any:
-        return model.init(rng, jnp.zeros((1, 1), jnp.int32))["params"]
-
-    schedule = optax.cosine_decay_schedule(size.learning_rate, size.steps)
-    return Trial(language_model_loss(model), draw, optax.adam(schedule))
+    model, start = Decoder(config), np.zeros((1, 1), np.int32)
+    optimizer = optax.adam(optax.cosine_decay_schedule(size.learning_rate, size.steps))
+    return Trial(
+        language_model_loss(model), lambda rng: model.init(rng, start)["params"], optimizer
+    )
 
 
 def train(size: Size) -> Losses:
@@ -125,20 +121,24 @@ def measure(size: Size) -> Finding:
     """Trains and tests all kinds of positions, and draws the loss by length."""
     losses = train(size)
     lengths = [size.length * factor for factor in size.factors]
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.add_subplot(yscale="log")
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.add_subplot()
     for index, (kind, found) in enumerate(losses.items()):
         axes.plot(range(len(lengths)), found.mean(0), f"C{index}", label=kind)
         axes.plot(range(len(lengths)), found.T, f"C{index}.")
     axes.set_xticks(range(len(lengths)), lengths)
     axes.set(xlabel="length in testing", title=f"Nats per byte, trained at {size.length} bytes")
-    axes.legend()
-    rises = {kind: found[:, -1] - found[:, 0] for kind, found in losses.items() if kind != TWICE}
-    told = ", ".join(f"{kind} {one.min():+.3f} to {one.max():+.3f}" for kind, one in rises.items())
+    figure.legend(loc="outside right upper")
+    rises = {kind: found[:, -1] - found[:, 0] for kind, found in losses.items()}
+    told = [
+        f"{kind} {losses[kind][:, 0].mean():.2f} ({rise.min():+.3f} to {rise.max():+.3f})"
+        for kind, rise in rises.items()
+    ]
     apart = losses["ALiBi"][:, 1] - losses[TWICE][:, 1]
     summary = (
-        f"Loss at {lengths[-1]} minus loss at {lengths[0]}: {told}. At {lengths[1]}, ALiBi minus "
-        f"sinusoidal positions trained there: {apart.min():+.3f} to {apart.max():+.3f}."
+        f"Mean loss at {lengths[0]}, and by how much it is higher at {lengths[-1]}: "
+        f"{', '.join(told)}. At {lengths[1]}, ALiBi minus sinusoidal positions trained there: "
+        f"{apart.min():+.3f} to {apart.max():+.3f}."
     )
     numbers = {"lengths": lengths, **{kind: found.tolist() for kind, found in losses.items()}}
     return Finding(judge(*parts(losses)), summary, figure, numbers)

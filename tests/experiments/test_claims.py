@@ -199,7 +199,7 @@ GRADUAL = 1 - np.exp(-STEPS / 20)
     "changed, parts",
     [
         ({}, (True, True, True)),
-        ({"gain": 3 * GRADUAL}, (False, True, True)),
+        ({"gain": 3 * GRADUAL, "score": GRADUAL**1.7}, (False, True, True)),
         ({"gain": 1.9 * ABRUPT}, (False, True, True)),
         ({"score": EARLY}, (False, True, True)),
         ({"score": 0.4 * ABRUPT}, (True, False, True)),
