@@ -66,7 +66,8 @@ SIZES = {
 
 def trial(size: Size, kind: str) -> Trial:
     """A decoder of bytes with one of the kinds of positions, its loss, and Adam."""
-    t5 = RelativeConfig(num_buckets=size.length // 4, max_distance=size.length // 4)
+    far = size.length // 4
+    t5 = RelativeConfig(num_buckets=min(far, 32), max_distance=far)
     schemes: Any = {TWICE: "sinusoidal", "T5's bias": t5, "ALiBi": "alibi"}
     config = ModelConfig(
         vocab_size=257, max_len=16 * size.length, num_layers=size.num_layers, d_model=size.width,
