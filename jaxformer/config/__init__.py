@@ -17,6 +17,7 @@ from jaxformer.config.lora import LoraConfig
 from jaxformer.config.mesh import MESH_AXES, MeshConfig, MeshRule
 from jaxformer.config.mixture import MixtureSourceConfig
 from jaxformer.config.model import ModelConfig
+from jaxformer.config.mup import MupConfig
 from jaxformer.config.optimizers import (
     AdafactorConfig,
     AdamWConfig,
@@ -69,6 +70,7 @@ __all__ = [
     "MixtureSourceConfig",
     "ModelConfig",
     "MuonConfig",
+    "MupConfig",
     "NoPositionsConfig",
     "OptimizerConfig",
     "PositionsConfig",

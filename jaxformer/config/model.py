@@ -16,6 +16,7 @@ from jaxformer.config.experts import ExpertsConfig
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.layers import LayerConfig
 from jaxformer.config.model_checks import check_model
+from jaxformer.config.mup import MupConfig
 from jaxformer.config.positions import PositionsConfig, RotaryConfig
 from jaxformer.errors import ConfigError
 
@@ -144,6 +145,8 @@ class ModelConfig:
         init_std: standard deviation of the initial weights. For projections into the residual
             stream, it is divided by sqrt(n), where n is the number of such projections: 2 per
             layer, or 3 in a decoder with cross-attention (Radford et al., GPT-2, 2019).
+        mup: maximal update parametrization (μP), with which hyperparameters carry over from a
+            narrow base model to this one; none if not set.
         dropout_rate: dropout rate of embeddings, attention weights and sublayer outputs, at least 0
             and less than 1.
         dtype: dtype of the computation; in Python also `jnp.bfloat16`. A model whose parameters you
@@ -209,6 +212,7 @@ class ModelConfig:
     embedding_norm: bool = False
     num_token_types: int | None = None
     init_std: float = 0.02
+    mup: MupConfig | None = None
     dropout_rate: float = 0.0
     dtype: Float = "float32"
     param_dtype: Float = "float32"
@@ -286,7 +290,43 @@ class ModelConfig:
         """Factor of the embeddings, the default filled in."""
         if self.embedding_scale is not None:
             return self.embedding_scale
-        return self.d_model**0.5 if self.scale_embeddings else 1.0
+        return self.base.d_model**0.5 if self.scale_embeddings else 1.0
+
+    @property
+    def attention_factor(self) -> float | None:
+        """Factor of the attention scores; None for 1 / sqrt(head_dim)."""
+        if self.mup is None:
+            return self.attention_scale
+        own = self.base.attention_scale or self.base.key_dim**-0.5
+        return own * self.base.key_dim / self.key_dim
+
+    @property
+    def logit_factor(self) -> float | None:
+        """Factor of the logits; None for 1."""
+        if self.mup is None:
+            return self.logit_scale
+        ratio = self.base.table_dim / self.table_dim
+        if not self.tied_embeddings:
+            ratio = self.base.d_model / self.d_model
+        return (self.logit_scale or 1.0) * ratio
+
+    @property
+    def base(self) -> "ModelConfig":
+        """Config of the base model of μP; without μP, the config itself."""
+        if self.mup is None:
+            return self
+        widths = {name: size for name, size in vars(self.mup).items() if size is not None}
+        return dataclasses.replace(self, mup=None, **widths)
+
+    @property
+    def without_mup(self) -> "ModelConfig":
+        """Config of a model that computes the same from the same parameters, without μP."""
+        if self.mup is None:
+            return self
+        return dataclasses.replace(
+            self, mup=None, attention_scale=self.attention_factor, logit_scale=self.logit_factor,
+            embedding_scale=self.embedding_factor, scale_embeddings=False,
+        )  # fmt: skip
 
     @property
     def layer_overrides(self) -> tuple[LayerConfig, ...]:

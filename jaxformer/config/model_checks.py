@@ -41,6 +41,7 @@ def check_model(model: "ModelConfig") -> None:
     for each in positions:
         _check_positions(model, each)
     _check_implementation(model, positions)
+    _check_mup(model)
 
 
 def _check_architecture(model: "ModelConfig") -> None:
@@ -195,3 +196,25 @@ def _check_implementation(model: "ModelConfig", positions: tuple[PositionsConfig
                 f"attention_implementation 'cudnn' {rule}, got {got}; change this setting, "
                 "or set attention_implementation to 'auto'"
             )
+
+
+def _check_mup(model: "ModelConfig") -> None:
+    """Checks that the base states each width that the model states, and is a model itself."""
+    if model.mup is None:
+        return
+    for name, width in vars(model.mup).items():
+        own = getattr(model, name)
+        if width is None and own is not None and name != "num_heads":
+            raise ConfigError(
+                f"mup must state {name} of the base model, since the model does, got {name}={own} "
+                f"and no mup.{name}; set it, to {own} if the base has the same"
+            )
+    if model.experts is not None and model.experts.d_ff is not None:
+        raise ConfigError(
+            f"experts.d_ff has no width of the base model in mup, got {model.experts.d_ff}; set "
+            "d_ff and mup.d_ff instead"
+        )
+    try:
+        _ = model.base  # whose widths are checked
+    except ConfigError as error:
+        raise ConfigError(f"the base model of mup is impossible: {error}") from None

@@ -156,6 +156,7 @@ class ExperimentConfig:
             )
         self._check_data()
         self._check_unused_settings()
+        self._check_mup()
         self._check_mesh()
 
     @property
@@ -203,6 +204,22 @@ class ExperimentConfig:
             raise ConfigError(
                 f"model.num_classes is for labeled texts, got data.source={source!r} and "
                 f"num_classes={self.model.num_classes}; remove it"
+            )
+
+    def _check_mup(self) -> None:
+        """Checks that the optimizer can have the learning rates of μP."""
+        if self.model.mup is None:
+            return
+        if self.optimizer.name not in ("adamw", "lion"):
+            raise ConfigError(
+                "model.mup needs an optimizer whose steps do not depend on the size of the "
+                f"gradient, 'adamw' or 'lion', got optimizer.name={self.optimizer.name!r}; choose "
+                "one of these, or remove model.mup"
+            )
+        if self.lora is not None:
+            raise ConfigError(
+                "model.mup sets learning rates of whole kernels, which LoRA does not train, got "
+                f"lora.rank={self.lora.rank}; remove one of them"
             )
 
     def _check_mesh(self) -> None:

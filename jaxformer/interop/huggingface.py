@@ -166,7 +166,7 @@ def save_huggingface(
         ConfigError: the chosen family, or every family, cannot represent the model.
         StorageError: the folder already has weights, or a file cannot be written.
     """
-    folder, kind = pathlib.Path(folder), _kind_of(config, params)
+    folder, kind, config = pathlib.Path(folder), _kind_of(config, params), config.without_mup
     family, fields = _family_for(config, params, kind, model_type, preferred_type)
     name = next(name for name, each in family.classes.items() if each == kind)
     stored = np.dtype(jnp.dtype(dtype or config.param_dtype))

@@ -12,7 +12,7 @@ from jaxformer.functional.linear import linear
 from jaxformer.functional.pooling import pool
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import Transformer, TransformerOutput
-from jaxformer.modules.initializers import kernel_init, param_dtype
+from jaxformer.modules.initializers import kernel_param
 from jaxformer.modules.stack import Cache
 
 __all__ = ["Decoder", "DecoderClassifier", "computation_dtype", "init_cache"]
@@ -99,9 +99,9 @@ class DecoderClassifier(Transformer):
         if config.num_classes is None:
             raise ConfigError("num_classes must be set to build a classifier, got none; set it")
         super().setup()
-        shape = (config.d_model, config.num_classes)
-        self.class_kernel = self.param(
-            "class_kernel", kernel_init(config), shape, param_dtype(config)
+        classes = config.num_classes
+        self.class_kernel = kernel_param(
+            self, "class_kernel", config, lambda c: (c.d_model, classes)
         )
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:

@@ -9,7 +9,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional.linear import linear
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import Transformer, TransformerOutput, TransformerParts
-from jaxformer.modules.initializers import kernel_init, param_dtype
+from jaxformer.modules.initializers import kernel_param, param_dtype
 from jaxformer.modules.normalization import Norm
 from jaxformer.modules.pooling import Pooler
 
@@ -89,11 +89,11 @@ class MaskedLanguageModel(TransformerParts):
                 f"{config.num_classes}; remove it, or use a SequenceClassifier"
             )
         self.encoder = Encoder(config, **self._parts(), has_output=True)
-        shape = (config.d_model, config.d_model)
-        self.kernel = self.param("kernel", kernel_init(config), shape, param_dtype(config))
+        self.kernel = kernel_param(self, "kernel", config, lambda c: (c.d_model, c.d_model))
         self.bias = None
         if config.head_bias:
-            self.bias = self.param("bias", nn.initializers.zeros, shape[1:], param_dtype(config))
+            shape, dtype = (config.d_model,), param_dtype(config)
+            self.bias = self.param("bias", nn.initializers.zeros, shape, dtype)
         self.norm = Norm(config)
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
@@ -212,9 +212,11 @@ class SequenceClassifier(TransformerParts):
         self.encoder = Encoder(config, **self._parts(), has_output=False)
         self.pooler = Pooler(config)
         self.dropout = nn.Dropout(config.dropout_rate)
-        shape, dtype = (config.d_model, config.num_classes), param_dtype(config)
-        self.class_kernel = self.param("class_kernel", kernel_init(config), shape, dtype)
-        self.class_bias = self.param("class_bias", nn.initializers.zeros, shape[1:], dtype)
+        classes, dtype = config.num_classes, param_dtype(config)
+        self.class_kernel = kernel_param(
+            self, "class_kernel", config, lambda c: (c.d_model, classes)
+        )
+        self.class_bias = self.param("class_bias", nn.initializers.zeros, (classes,), dtype)
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
         """Class logits of every row.

@@ -34,7 +34,7 @@ from jaxformer.models.model import Model
 from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.block import AttentionWeights, Block
 from jaxformer.modules.embedding import Embedding, in_dtype
-from jaxformer.modules.initializers import kernel_init, param_dtype
+from jaxformer.modules.initializers import normal_init, param_dtype
 from jaxformer.modules.normalization import Norm
 from jaxformer.modules.positions import Positions, make_positions
 from jaxformer.modules.stack import Cache, Stack
@@ -147,7 +147,7 @@ class Transformer(Model):
         self._index_of_positions = {c: i for i, c in enumerate(configs)}
         if config.num_token_types is not None:
             shape = (config.num_token_types, config.d_model)
-            init, dtype = kernel_init(config), param_dtype(config)
+            init, dtype = normal_init(config), param_dtype(config)
             self.token_type_table = self.param("token_type_embedding", init, shape, dtype)
         if config.embedding_norm:
             self.embedding_norm = Norm(config)

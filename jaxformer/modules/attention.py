@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ from jaxformer.functional.multi_head import (
     project_memory,
 )
 from jaxformer.functional.taps import LayerTaps
-from jaxformer.modules.initializers import kernel_init, param_dtype, residual_init
+from jaxformer.modules.initializers import kernel_param, normal_init, param_dtype
 from jaxformer.modules.normalization import norm_scale
 
 __all__ = [
@@ -77,6 +78,13 @@ class AttentionContext:
 
 
 NO_CONTEXT = AttentionContext()
+
+_KERNEL_SHAPES: dict[str, Callable[[ModelConfig], tuple[int, ...]]] = {
+    "query": lambda c: (c.d_model, c.num_heads * c.key_dim),
+    "key": lambda c: (c.d_model, c.kv_heads * c.key_dim),
+    "value": lambda c: (c.d_model, c.kv_heads * c.value_dim),
+    "output": lambda c: (c.num_heads * c.value_dim, c.d_model),
+}
 
 
 def check_needs_no_context(config: ModelConfig, name: str, *, acts_on: tuple[str, ...]) -> None:
@@ -168,7 +176,7 @@ class MultiHeadAttention(nn.Module):
             query_seq_lengths=None if cached else context.lengths,
             key_value_seq_lengths=None if cached else context.lengths,
             local_window_size=context.local_window_size,
-            scale=config.attention_scale,
+            scale=config.attention_factor,
             softcap=config.attention_softcap,
             query_segment_ids=context.segment_ids,
             key_value_segment_ids=context.segment_ids,
@@ -246,7 +254,7 @@ class CrossAttention(nn.Module):
             return_weights=return_weights,
             tap=None if tap is None else tap.within("cross_"),
             query_seq_lengths=context.lengths,
-            scale=config.attention_scale,
+            scale=config.attention_factor,
             softcap=config.attention_softcap,
             **_dropout(self, config, deterministic),
             implementation="auto" if decoding else config.attention_implementation,
@@ -265,30 +273,26 @@ def _make_params(
     module: nn.Module, config: ModelConfig, sublayers: int, *, sinks: bool = False
 ) -> MultiHeadParams:
     """Declares the parameters of an attention layer in its module, and returns their values."""
-    width, dtype = config.d_model, param_dtype(config)
-    shapes = {
-        "query": (width, config.num_heads * config.key_dim),
-        "key": (width, config.kv_heads * config.key_dim),
-        "value": (width, config.kv_heads * config.value_dim),
-        "output": (config.num_heads * config.value_dim, width),
-    }
-    inits = {name: kernel_init(config) for name in shapes}
-    inits["output"] = residual_init(config, sublayers)
+    dtype = param_dtype(config)
     # Flax numbers the RNG draws of a module, so the initial values depend on this order.
     params = {
-        f"{name}_kernel": module.param(f"{name}_kernel", inits[name], shape, dtype)
-        for name, shape in shapes.items()
-    }
-    for name, shape in shapes.items():
+        f"{name}_kernel": kernel_param(
+            module, f"{name}_kernel", config, shape,
+            sublayers=sublayers if name == "output" else None,
+        )
+        for name, shape in _KERNEL_SHAPES.items()
+    }  # fmt: skip
+    for name in _KERNEL_SHAPES:
         if config.has_bias("attention_output" if name == "output" else "qkv"):
-            bias = module.param(f"{name}_bias", nn.initializers.zeros, shape[1:], dtype)
+            size = params[f"{name}_kernel"].shape[-1]
+            bias = module.param(f"{name}_bias", nn.initializers.zeros, (size,), dtype)
             params[f"{name}_bias"] = bias
     if config.qk_norm:
         over_all = config.qk_norm_over == "all_heads"
         for name in ("query", "key"):
-            size = shapes[name][1] if over_all else config.key_dim
+            size = params[f"{name}_kernel"].shape[-1] if over_all else config.key_dim
             params[f"{name}_norm_scale"] = norm_scale(module, f"{name}_norm_scale", size, config)
     if sinks:
-        init = kernel_init(config)
+        init = normal_init(config)
         params["sinks"] = module.param("sinks", init, (config.num_heads,), dtype)
     return MultiHeadParams(**params)

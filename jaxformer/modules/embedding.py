@@ -9,7 +9,7 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.embedding import table_rows, unembed
 from jaxformer.functional.linear import linear
-from jaxformer.modules.initializers import kernel_init, param_dtype
+from jaxformer.modules.initializers import kernel_param, normal_init, param_dtype
 
 __all__ = ["FROZEN_EMBEDDING", "Embedding", "in_dtype"]
 
@@ -49,23 +49,23 @@ class Embedding(nn.Module):
 
     def setup(self) -> None:
         """Creates the tables."""
-        config, init, dtype = self.config, kernel_init(self.config), param_dtype(self.config)
+        config, init, dtype = self.config, normal_init(self.config), param_dtype(self.config)
         if config.vocab_size is None:
             raise ConfigError("vocab_size must be set to build a model; take the tokenizer's")
         width = config.table_dim
         name = FROZEN_EMBEDDING if config.frozen_embeddings else "embedding"
         self.table = self.param(name, init, (config.vocab_size, width), dtype)
         if width != config.d_model:
-            shape = (width, config.d_model)
-            self.projection_kernel = self.param("projection_kernel", init, shape, dtype)
+            self.projection_kernel = kernel_param(
+                self, "projection_kernel", config, lambda c: (c.table_dim, c.d_model)
+            )
         if self.has_output and not config.tied_embeddings:
             shape = (config.vocab_size, config.d_model)
             self.output_embedding = self.param("output_embedding", init, shape, dtype)
         self.narrows = self.has_output and config.tied_embeddings and width != config.d_model
         if self.narrows:
-            shape = (config.d_model, width)
-            self.output_projection_kernel = self.param(
-                "output_projection_kernel", init, shape, dtype
+            self.output_projection_kernel = kernel_param(
+                self, "output_projection_kernel", config, lambda c: (c.d_model, c.table_dim)
             )
         if self.has_output and config.output_bias:
             zeros = nn.initializers.zeros
@@ -90,7 +90,7 @@ class Embedding(nn.Module):
         """Logits float32 `[..., V]` of float `[..., D]` from `narrowed`."""
         config = self.config
         return unembed(
-            self.output_table(), x, self.output_bias(), scale=config.logit_scale,
+            self.output_table(), x, self.output_bias(), scale=config.logit_factor,
             softcap=config.logit_softcap,
         )  # fmt: skip
 

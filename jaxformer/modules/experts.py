@@ -6,7 +6,7 @@ from flax import linen as nn
 from jaxformer.config import ExpertsConfig, ModelConfig
 from jaxformer.functional.mixture_of_experts import ExpertsParams, mixture_of_experts
 from jaxformer.modules.feed_forward import FeedForward, inner_activation
-from jaxformer.modules.initializers import kernel_init, param_dtype, residual_init
+from jaxformer.modules.initializers import kernel_param, param_dtype
 
 __all__ = ["ExpertsFeedForward", "make_feed_forward"]
 
@@ -66,29 +66,32 @@ class ExpertsFeedForward(nn.Module):
         not change the output.
         """
         config, experts = self.config, self.experts
-        width, count, dtype = x.shape[-1], experts.num_experts, param_dtype(config)
-        inner = config.ff_dim if experts.d_ff is None else experts.d_ff
+        count, inner = experts.num_experts, _inner_width(config, experts)
         gated, biased = config.is_gated, config.has_bias("feed_forward")
 
-        def kernel(name: str, *shape: int) -> jax.Array:
-            init = residual_init(config, self.sublayers) if name == "down" else kernel_init(config)
-            return self.param(f"{name}_kernel", init, shape, dtype)
+        def input_kernel(name: str) -> jax.Array:
+            return kernel_param(
+                self, name, config, lambda c: (count, c.d_model, _inner_width(c, experts))
+            )
 
         def bias(name: str, *shape: int, used: bool = biased) -> jax.Array | None:
             if not used:
                 return None
-            return self.param(f"{name}_bias", nn.initializers.zeros, shape, dtype)
+            return self.param(f"{name}_bias", nn.initializers.zeros, shape, param_dtype(config))
 
         params = ExpertsParams(
-            router_kernel=kernel("router", width, count),
+            router_kernel=kernel_param(self, "router_kernel", config, lambda c: (c.d_model, count)),
             router_bias=bias("router", count, used=experts.router_bias),
-            up_kernel=kernel("up", count, width, inner),
+            up_kernel=input_kernel("up_kernel"),
             up_bias=bias("up", count, inner),
-            down_kernel=kernel("down", count, inner, config.d_model),
+            down_kernel=kernel_param(
+                self, "down_kernel", config,
+                lambda c: (count, _inner_width(c, experts), c.d_model), sublayers=self.sublayers,
+            ),
             down_bias=bias("down", count, config.d_model),
-            gate_kernel=kernel("gate", count, width, inner) if gated else None,
+            gate_kernel=input_kernel("gate_kernel") if gated else None,
             gate_bias=bias("gate", count, inner, used=gated and biased),
-        )
+        )  # fmt: skip
         result = mixture_of_experts(
             params, x, num_experts_per_token=experts.num_experts_per_token,
             activation=inner_activation(config), normalize_weights=experts.normalize_weights,
@@ -102,3 +105,7 @@ class ExpertsFeedForward(nn.Module):
             if weight:
                 self.sow("losses", name, weight * loss)
         return result.output
+
+
+def _inner_width(config: ModelConfig, experts: ExpertsConfig) -> int:
+    return config.ff_dim if experts.d_ff is None else experts.d_ff

@@ -11,7 +11,7 @@ from jaxformer.functional.feed_forward import (
     gated_feed_forward,
 )
 from jaxformer.functional.taps import LayerTaps
-from jaxformer.modules.initializers import kernel_init, param_dtype, residual_init
+from jaxformer.modules.initializers import kernel_param, param_dtype
 
 __all__ = ["FeedForward", "inner_activation"]
 
@@ -45,15 +45,15 @@ class FeedForward(nn.Module):
         dtype = param_dtype(config)
 
         def input_projection(name: str) -> tuple[jax.Array, jax.Array | None]:
-            shape = (x.shape[-1], inner)
-            kernel = self.param(f"{name}_kernel", kernel_init(config), shape, dtype)
+            kernel = kernel_param(self, f"{name}_kernel", config, lambda c: (c.d_model, c.ff_dim))
             if not config.has_bias("feed_forward"):
                 return kernel, None
             return kernel, self.param(f"{name}_bias", nn.initializers.zeros, (inner,), dtype)
 
         up_kernel, up_bias = input_projection("up")
-        init = residual_init(config, self.sublayers)
-        down_kernel = self.param("down_kernel", init, (inner, config.d_model), dtype)
+        down_kernel = kernel_param(
+            self, "down_kernel", config, lambda c: (c.ff_dim, c.d_model), sublayers=self.sublayers
+        )
         down_bias = None
         if config.has_bias("feed_forward"):
             down_bias = self.param("down_bias", nn.initializers.zeros, (config.d_model,), dtype)

@@ -1,29 +1,50 @@
 """Initializers and dtype of module parameters."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 
-__all__ = ["kernel_init", "param_dtype", "residual_init"]
+__all__ = ["kernel_param", "normal_init", "param_dtype"]
 
 
-def kernel_init(config: ModelConfig) -> jax.nn.initializers.Initializer:
-    """Normal with standard deviation `init_std`, for embeddings and most projections."""
+def normal_init(config: ModelConfig) -> jax.nn.initializers.Initializer:
+    """Normal with standard deviation `init_std`, for embeddings."""
     return nn.initializers.normal(config.init_std)
 
 
-def residual_init(config: ModelConfig, sublayers: int) -> jax.nn.initializers.Initializer:
-    """Normal with std `init_std` / sqrt(number of residual projections), for those projections.
+def kernel_param(
+    module: nn.Module,
+    name: str,
+    config: ModelConfig,
+    shape: Callable[[ModelConfig], tuple[int, ...]],
+    *,
+    sublayers: int | None = None,
+) -> jax.Array:
+    """Declares a kernel in a module, and returns its value.
 
-    Each adds its variance to the residual stream (Radford et al., GPT-2, 2019, section 2.3).
+    It is normal with standard deviation `init_std`. With μP, that is the standard deviation in the
+    base model: for an input that is r times as wide, it is divided by sqrt(r), or by r if the
+    output does not grow (Yang et al., 2022, tables 3 and 8).
 
     Args:
+        module: the module.
+        name: name of the parameter.
         config: the model.
-        sublayers: residual projections per layer: 2, or 3 with cross-attention.
+        shape: shape of the kernel, `[..., in, out]`, in a model with a config.
+        sublayers: for a projection into the residual stream, the number of them per layer: 2, or 3
+            with cross-attention. The standard deviation is divided by sqrt of their number in the
+            model, since each adds its variance (Radford et al., GPT-2, 2019, section 2.3).
     """
-    return nn.initializers.normal(config.init_std / (sublayers * config.num_layers) ** 0.5)
+    own, base = shape(config), shape(config.base)
+    ratio = own[-2] / base[-2]
+    std = config.init_std / (ratio if own[-1] == base[-1] else ratio**0.5)
+    if sublayers is not None:
+        std /= (sublayers * config.num_layers) ** 0.5
+    return module.param(name, nn.initializers.normal(std), own, param_dtype(config))
 
 
 def param_dtype(config: ModelConfig) -> jnp.dtype:

@@ -11,7 +11,7 @@ from jaxformer.config import ModelConfig
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.linear import linear
 from jaxformer.functional.pooling import pool
-from jaxformer.modules.initializers import kernel_init, param_dtype
+from jaxformer.modules.initializers import kernel_param, param_dtype
 from jaxformer.modules.normalization import Norm
 
 __all__ = ["Pooler"]
@@ -57,10 +57,10 @@ class Pooler(nn.Module):
             pooled = pool(hidden, lengths, pooling=config.pooling)
         if config.pooler is None:
             return pooled
-        shape = (config.d_model, config.d_model)
-        kernel, bias = self.param("kernel", kernel_init(config), shape, dtype), None
+        kernel = kernel_param(self, "kernel", config, lambda c: (c.d_model, c.d_model))
+        bias = None
         if config.head_bias:
-            bias = self.param("bias", nn.initializers.zeros, shape[1:], dtype)
+            bias = self.param("bias", nn.initializers.zeros, (config.d_model,), dtype)
         projected = linear(pooled, kernel, bias)
         if config.pooler == "gelu_norm":
             return Norm(config, name="norm")(jax.nn.gelu(projected, approximate=False))

@@ -34,7 +34,7 @@ from jaxformer.functional.rotary_scaling import (
     RotaryScaling,
     YarnScaling,
 )
-from jaxformer.modules.initializers import kernel_init, param_dtype
+from jaxformer.modules.initializers import normal_init, param_dtype
 
 __all__ = [
     "AlibiPositions",
@@ -138,7 +138,7 @@ class LearnedPositions(_ConfiguredPositions):
     def setup(self) -> None:
         """Creates the table `[max_len, D]`."""
         shape = (self.model.max_len, self.model.d_model)
-        init, dtype = kernel_init(self.model), param_dtype(self.model)
+        init, dtype = normal_init(self.model), param_dtype(self.model)
         self.table = self.param("embedding", init, shape, dtype)
 
     def encoding(self, positions: jax.Array) -> jax.Array:
@@ -212,7 +212,7 @@ class RelativePositions(_ConfiguredPositions):
     def setup(self) -> None:
         """Creates the table `[num_buckets, N]`."""
         shape = (self.scheme.num_buckets, self.model.num_heads)
-        init, dtype = kernel_init(self.model), param_dtype(self.model)
+        init, dtype = normal_init(self.model), param_dtype(self.model)
         self.table = self.param("table", init, shape, dtype)
 
     def bias(self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0) -> jax.Array:

@@ -15,8 +15,8 @@ from jaxformer.planning.collectives import Collective, read_collectives
 from jaxformer.planning.settings import batch_rows, batch_shapes
 from jaxformer.runs import Task
 from jaxformer.runs.lora import combine_of
-from jaxformer.runs.memory import split_shapes, state_shapes
-from jaxformer.training import make_optimizer, make_train_step
+from jaxformer.runs.memory import split_shapes, state_shapes, task_optimizer
+from jaxformer.training import make_train_step
 from jaxformer.training.parallel import (
     MeshRunner,
     PmapRunner,
@@ -111,7 +111,7 @@ def compile_step(task: Task, devices: Sequence[jax.Device]) -> CompiledStep:
     rows = batch_rows(config, runner.num_shards)
     step = make_train_step(
         task.loss(config.training.label_smoothing),
-        make_optimizer(config.optimizer, config.schedule),
+        task_optimizer(task),
         seed=config.seed, accumulate_steps=config.training.accumulate_steps,
         skip_bad_steps=config.training.skip_bad_steps,
         average_decay=config.training.average_decay, axis_name=runner.axis_name,

@@ -1,4 +1,4 @@
-"""Minimum memory of a run, compared with the available memory before it starts."""
+"""Parameters and optimizer state of a run, and the memory they take, compared before it starts."""
 
 import dataclasses
 import functools
@@ -6,14 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import optax
 
+from jaxformer.config import OptimizerConfig
 from jaxformer.memory import require_memory
 from jaxformer.models.init_shapes import init_shapes
 from jaxformer.runs.task import Task
-from jaxformer.training import TrainState, low_rank_params, make_optimizer
+from jaxformer.training import TrainState, low_rank_params, make_optimizer, mup_factors
 from jaxformer.training.parallel import Runner
 
-__all__ = ["param_shapes", "require_training_memory", "split_shapes", "state_shapes"]
+__all__ = [
+    "param_shapes",
+    "require_training_memory",
+    "split_shapes",
+    "state_shapes",
+    "task_optimizer",
+]
 
 
 def param_shapes(task: Task) -> Any:
@@ -25,6 +33,24 @@ def param_shapes(task: Task) -> Any:
     model = dataclasses.replace(task.config.model, layer_execution="scan")  # has the same ones
     scanned = dataclasses.replace(task, config=dataclasses.replace(task.config, model=model))
     return init_shapes(scanned.model, *scanned.init_inputs)
+
+
+def task_optimizer(
+    task: Task, optimizer: OptimizerConfig | None = None
+) -> optax.GradientTransformation:
+    """Optimizer of a task; with μP, each kernel has its own factor of the learning rate.
+
+    Args:
+        task: the task.
+        optimizer: the optimizer's config, if not the task's; its numbers may be traced.
+    """
+    config, factors = task.config, None
+    if config.model.mup is not None:
+        base = dataclasses.replace(config, model=config.model.base)
+        factors = mup_factors(
+            param_shapes(task), param_shapes(dataclasses.replace(task, config=base))
+        )
+    return make_optimizer(optimizer or config.optimizer, config.schedule, factors)
 
 
 def split_shapes(task: Task, new: Sequence[str] = ()) -> tuple[Any, Any]:
@@ -55,7 +81,7 @@ def state_shapes(task: Task) -> TrainState:
     Args:
         task: task of any size.
     """
-    optimizer = make_optimizer(task.config.optimizer, task.config.schedule)
+    optimizer = task_optimizer(task)
     trained, _ = split_shapes(task)
     averages = task.config.training.average_decay is not None
     create = functools.partial(TrainState.create, optimizer=optimizer, averages=averages)

@@ -17,7 +17,7 @@ from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs import folder as files
 from jaxformer.runs.chat import with_chat_template
 from jaxformer.runs.lora import adapt
-from jaxformer.runs.memory import require_training_memory
+from jaxformer.runs.memory import require_training_memory, task_optimizer
 from jaxformer.runs.start import start_fingerprint
 from jaxformer.runs.start_config import source_folder, with_start
 from jaxformer.runs.stored import start_params, write_base
@@ -29,7 +29,6 @@ from jaxformer.training import (
     FitResult,
     TrainingData,
     fit,
-    make_optimizer,
     make_runner,
     make_schedule,
 )
@@ -195,7 +194,7 @@ def _train(
     return fit(
         made.loss(training.label_smoothing),
         init_params,
-        make_optimizer(config.optimizer, config.schedule),
+        task_optimizer(made),
         data,
         folder,
         training,

@@ -9,11 +9,12 @@ from typing import Any
 from jaxformer.config import ExperimentConfig, MeshConfig
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs.folder import is_run
+from jaxformer.runs.memory import task_optimizer
 from jaxformer.runs.task import Task
 from jaxformer.runs.train import StartedRun, prepare_task, start_run, take_folder
 from jaxformer.sweeps.configs import NamedConfigs, numbers_of, sweep_configs, with_numbers
 from jaxformer.text import BucketedBatches
-from jaxformer.training import SweepRun, Trial, make_optimizer, make_runner, make_schedule
+from jaxformer.training import SweepRun, Trial, make_runner, make_schedule
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.parallel import TogetherRunner, num_processes
 from jaxformer.training.sweep import SweepSpec, train_specs
@@ -173,7 +174,7 @@ def _maker(run: StartedRun) -> Callable[..., Trial]:
         return Trial(
             loss=task.loss(config.training.label_smoothing),
             init_params=run.init_params,
-            optimizer=make_optimizer(config.optimizer, config.schedule),
+            optimizer=task_optimizer(task, config.optimizer),
             validation_loss=task.loss(0.0),
             learning_rate=make_schedule(config.optimizer.learning_rate, config.schedule),
         )

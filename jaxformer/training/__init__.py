@@ -8,7 +8,14 @@ from jaxformer.training.fit import FitResult, fit
 from jaxformer.training.losses import LossFunction, classification_loss, language_model_loss
 from jaxformer.training.low_rank import combine_low_rank, low_rank_params, merge_low_rank
 from jaxformer.training.metrics import MetricsWriter, read_metrics
-from jaxformer.training.optimizers import decay_mask, layers_above, make_optimizer, make_schedule
+from jaxformer.training.optimizers import (
+    decay_mask,
+    layers_above,
+    make_optimizer,
+    make_schedule,
+    mup_factors,
+    scale_by_factors,
+)
 from jaxformer.training.parallel import (
     MeshRunner,
     PmapRunner,
@@ -49,6 +56,8 @@ __all__ = [
     "make_schedule",
     "make_train_step",
     "merge_low_rank",
+    "mup_factors",
     "read_metrics",
+    "scale_by_factors",
     "split_cpu",
 ]

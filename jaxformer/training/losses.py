@@ -54,7 +54,7 @@ def language_model_loss(
                 return sum_over_parts(
                     functools.partial(
                         chunked_cross_entropy, label_smoothing=label_smoothing,
-                        scale=model.config.logit_scale, softcap=model.config.logit_softcap,
+                        scale=model.config.logit_factor, softcap=model.config.logit_softcap,
                     ),
                     hidden, table, labels, *biases,
                 )  # fmt: skip

@@ -23,7 +23,14 @@ from jaxformer.config import (
 from jaxformer.errors import ConfigError
 from jaxformer.modules.embedding import FROZEN_EMBEDDING
 
-__all__ = ["decay_mask", "layers_above", "make_optimizer", "make_schedule"]
+__all__ = [
+    "decay_mask",
+    "layers_above",
+    "make_optimizer",
+    "make_schedule",
+    "mup_factors",
+    "scale_by_factors",
+]
 
 _STACKED = re.compile(r"(.*)stack/(first_layers|layers)/")
 _OF_INPUT = re.compile(r"(embedding|positions)[^/]*/(?!output_)|token_type_embedding")
@@ -145,17 +152,66 @@ def layers_above(params: Any) -> Any:
     return traverse_util.unflatten_dict(labels, sep="/")
 
 
+def mup_factors(shapes: Any, base: Any) -> Any:
+    """Factors of the learning rates with μP: 1 / r for kernels whose input is r times as wide.
+
+    Args:
+        shapes: parameters of a model, or their shapes.
+        base: those of its base model, `ModelConfig.base`.
+
+    Returns:
+        The same structure with a float for each parameter.
+
+    References:
+        Yang et al., "Tensor Programs V", 2022, table 8.
+
+    Example:
+        >>> wide = {"up_kernel": jnp.ones((8, 32)), "scale": jnp.ones(8)}
+        >>> narrow = {"up_kernel": jnp.ones((2, 8)), "scale": jnp.ones(2)}
+        >>> mup_factors(wide, narrow)
+        {'scale': 1.0, 'up_kernel': 0.25}
+    """
+
+    def factor(path: tuple[Any, ...], own: Any, base: Any) -> float:
+        return base.shape[-2] / own.shape[-2] if _is_kernel(path) else 1.0
+
+    return jax.tree_util.tree_map_with_path(factor, shapes, base)
+
+
+def scale_by_factors(factors: Any) -> optax.GradientTransformation:
+    """Optax transformation that multiplies each update by its factor.
+
+    Args:
+        factors: nested dict with the structure of the parameters; floats, or arrays that broadcast.
+
+    Example:
+        >>> optimizer = optax.chain(optax.sgd(1.0), scale_by_factors({"w": 0.5}))
+        >>> params = {"w": jnp.ones(2)}
+        >>> updates, _ = optimizer.update({"w": jnp.ones(2)}, optimizer.init(params))
+        >>> updates["w"].tolist()
+        [-0.5, -0.5]
+    """
+    return optax.stateless(
+        lambda updates, _: jax.tree.map(lambda update, one: one * update, updates, factors)
+    )
+
+
 def make_optimizer(
-    config: OptimizerConfig, schedule: ScheduleConfig
+    config: OptimizerConfig, schedule: ScheduleConfig, factors: Any = None
 ) -> optax.GradientTransformation:
     """Optimizer of a config, preceded by clipping to the global norm.
 
     Args:
         config: config of the optimizer, such as `AdamWConfig`.
         schedule: config of the learning-rate schedule.
+        factors: factor of the learning rate for each parameter, such as `mup_factors`; for AdamW
+            and Lion. It does not change the weight decay. None for 1.
 
     Returns:
         An optax transformation; `decay_mask` chooses the parameters with weight decay.
+
+    Raises:
+        ConfigError: there are factors for another optimizer.
 
     Example:
         >>> schedule = ScheduleConfig(name="constant", warmup_steps=10)
@@ -163,28 +219,49 @@ def make_optimizer(
         >>> _ = optimizer.init({"kernel": jax.numpy.ones(3)})
     """
     rate = make_schedule(config.learning_rate, schedule)
-    optimizer = _OPTIMIZERS[type(config)](config, rate)
+    if factors is None:
+        optimizer = _OPTIMIZERS[type(config)](config, rate)
+    elif isinstance(config, AdamWConfig | LionConfig):
+        optimizer = _OPTIMIZERS[type(config)](config, rate, factors)
+    else:
+        raise ConfigError(
+            "factors of the learning rate, as for model.mup, need the optimizer 'adamw' or "
+            f"'lion', got {config.name!r}; choose one of these"
+        )
     if config.clip_norm == 0:
         return optimizer
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
 
 
-def _adamw(config: AdamWConfig, rate: optax.Schedule) -> optax.GradientTransformation:
-    return optax.adamw(
-        rate, b1=config.beta1, b2=config.beta2, eps=config.eps, weight_decay=config.weight_decay,
-        mask=decay_mask,
-    )  # fmt: skip
+def _adamw(
+    config: AdamWConfig, rate: optax.Schedule, factors: Any = None
+) -> optax.GradientTransformation:
+    scaled = optax.scale_by_adam(b1=config.beta1, b2=config.beta2, eps=config.eps)
+    return _with_decay(scaled, config, rate, factors)
+
+
+def _lion(
+    config: LionConfig, rate: optax.Schedule, factors: Any = None
+) -> optax.GradientTransformation:
+    scaled = optax.scale_by_lion(b1=config.beta1, b2=config.beta2)
+    return _with_decay(scaled, config, rate, factors)
+
+
+def _with_decay(
+    scaled: optax.GradientTransformation,
+    config: AdamWConfig | LionConfig,
+    rate: optax.Schedule,
+    factors: Any,
+) -> optax.GradientTransformation:
+    """Adds decoupled weight decay, and multiplies by the learning rate."""
+    steps = [scaled] if factors is None else [scaled, scale_by_factors(factors)]
+    decay = optax.add_decayed_weights(config.weight_decay, decay_mask)
+    return optax.chain(*steps, decay, optax.scale_by_learning_rate(rate))
 
 
 def _sgd(config: SgdConfig, rate: optax.Schedule) -> optax.GradientTransformation:
     # None instead of 0: without momentum, the state keeps no copy of the gradients.
     return optax.sgd(rate, momentum=config.momentum or None, nesterov=config.nesterov)
-
-
-def _lion(config: LionConfig, rate: optax.Schedule) -> optax.GradientTransformation:
-    return optax.lion(
-        rate, b1=config.beta1, b2=config.beta2, weight_decay=config.weight_decay, mask=decay_mask
-    )
 
 
 def _adafactor(config: AdafactorConfig, rate: optax.Schedule) -> optax.GradientTransformation:
@@ -215,7 +292,7 @@ def _matrices(params: Any) -> Any:
     return jax.tree_util.tree_map_with_path(axes, params)
 
 
-_OPTIMIZERS: dict[type, Callable[[Any, optax.Schedule], optax.GradientTransformation]] = {
+_OPTIMIZERS: dict[type, Callable[..., optax.GradientTransformation]] = {
     AdamWConfig: _adamw,
     SgdConfig: _sgd,
     LionConfig: _lion,
