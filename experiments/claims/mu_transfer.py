@@ -115,12 +115,13 @@ def final_loss(run: Any) -> float:
 
 
 def changes(size: Size, batches: Mapping[int, Batches]) -> np.ndarray:
-    """Root mean square change of the logits by ten steps `[names, widths, seeds]`."""
+    """RMS change of the logits by ten steps, first and last width `[names, 2, seeds]`."""
+    ends = dataclasses.replace(size, steps=10, widths=(size.widths[0], size.widths[-1]))
     # At a learning rate of 0, a run keeps its initial parameters.
-    runs = train(dataclasses.replace(size, steps=10), batches, [0.0, size.checked_rate])
+    runs = train(ends, batches, [0.0, size.checked_rate])
     found = np.zeros(runs.shape[:3])
     for place in np.ndindex(found.shape):
-        model = decoder(size, size.widths[place[1]], NAMES[place[0]])
+        model = decoder(size, ends.widths[place[1]], NAMES[place[0]])
         before, after = (
             model.apply({"params": run.result.params}, batches[0][0]["tokens"]).logits
             for run in runs[place]
@@ -130,8 +131,8 @@ def changes(size: Size, batches: Mapping[int, Batches]) -> np.ndarray:
 
 
 def parts(best: np.ndarray, change: np.ndarray) -> list[bool]:
-    """Parts of the rule, from log2 of the best rates, and changes `[names, widths, seeds]`."""
-    growth = change[:, -1] / change[:, 0]
+    """Parts of the rule, from log2 of the best rates `[names, widths, seeds]` and changes."""
+    growth = change[:, 1] / change[:, 0]
     return [
         bool((np.ptp(best[1], axis=0) <= 1).all()),
         bool((best[0, -1] <= best[0, 0] - 2).all()),
@@ -147,7 +148,7 @@ def draw_figure(size: Size, losses: np.ndarray, change: np.ndarray) -> Figure:
         for width, found in zip(size.widths, by_width, strict=True):
             axes.plot(size.learning_rates, found.mean(0), ".-", label=f"width {width}")
         axes.set(xscale="log", xlabel="learning rate", title=f"Loss at the end, {name}")
-        last.plot(size.widths, moved.mean(1), ".-", label=name)
+        last.plot((size.widths[0], size.widths[-1]), moved.mean(1), ".-", label=name)
     last.set(xscale="log", yscale="log", xlabel="width", title="Change of the logits by ten steps")
     panels[0].legend()
     last.legend()
@@ -160,7 +161,7 @@ def measure(size: Size) -> Finding:
     batches = {seed: Batches(windows, size.batch_size, seed=seed) for seed in range(size.seeds)}
     losses = np.vectorize(final_loss)(train(size, batches, size.learning_rates))
     change, best = changes(size, batches), np.log2(size.learning_rates)[losses.argmin(-1)]
-    growth = (change[:, -1] / change[:, 0]).round(2)
+    growth = (change[:, 1] / change[:, 0]).round(2)
     summary = f"Widths {size.widths}. " + " ".join(
         f"{name}: log2 of the best rate {best[i].mean(-1).round(1).tolist()} by width, mean of the "
         f"seeds; the change of the logits grows by {growth[i].min()} to {growth[i].max()}."
