@@ -21,6 +21,8 @@ AT_TOY = {
     "grokking": ["does not hold at this size"],
     "induction_heads": NOT_ALL,
     "layer_norm": NOT_ALL,
+    "mu_transfer": ["holds in part"],
+    "layer_norm": ["holds in part", "does not hold at this size"],
     "rank_collapse": ["holds"],
     "train_short_test_long": NOT_ALL,
 }
@@ -214,3 +216,24 @@ def test_two_layers_must_change_abruptly_by_their_induction_heads(changed, parts
     one = np.stack([GRADUAL, GRADUAL, GRADUAL, curves.pop("single_score"), 0 * GRADUAL])
     two = np.stack([*curves.values(), 4 + 0 * ABRUPT])
     assert load("induction_heads").parts(STEPS, one, two) == parts
+BEST = np.array([[[-5, -6], [-6, -7], [-7, -8]], [[-5, -6], [-6, -7], [-5, -7]]])  # by seed
+CHANGES = np.array([[[1.0, 2.0], [2.1, 4.1]], [[1.0, 2.0], [1.4, 2.9]]])
+
+
+@pytest.mark.parametrize(
+    "places, value, verdicts",
+    [
+        (None, 0, [True, True, True]),
+        ((BEST, (1, 2, 0)), -7, [False, True, True]),
+        ((BEST, (0, 2, 1)), -7, [True, False, True]),
+        ((CHANGES, (0, 1, 0)), 1.9, [True, True, False]),
+        ((CHANGES, (1, 1, 1)), 3.1, [True, True, False]),
+    ],
+)
+def test_rates_stay_and_logits_move_as_much_at_every_width_in_every_seed(
+    places, value, verdicts, load
+):
+    best, changes = BEST.copy(), CHANGES.copy()
+    if places is not None:
+        (best if places[0] is BEST else changes)[places[1]] = value
+    assert load("mu_transfer").parts(best, changes) == verdicts

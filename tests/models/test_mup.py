@@ -21,8 +21,9 @@ from jaxformer.config import (
 )
 from jaxformer.errors import ConfigError
 from jaxformer.interop import load_huggingface, save_huggingface
-from jaxformer.models import Decoder, DecoderClassifier
+from jaxformer.models import Decoder, DecoderClassifier, EncoderDecoder
 from jaxformer.training import language_model_loss, make_optimizer, mup_factors
+from jaxformer.training import losses as losses_module
 
 NARROW = ModelConfig(
     vocab_size=13, max_len=8, num_layers=2, d_model=16, num_heads=2, layer_execution="scan"
@@ -129,6 +130,30 @@ def test_without_mup_the_same_parameters_compute_the_same():
     chex.assert_trees_all_close(logits_of(config.without_mup, variables), wanted, atol=1e-6)
     other = dataclasses.replace(config, mup=None)
     assert abs(logits_of(other, variables) - wanted).max() > 1e-4
+
+
+def test_losses_in_chunks_have_the_scale_of_the_logits(monkeypatch):
+    config = widened(2, logit_scale=5.0)
+    params, batch = variables_of(config)["params"], {"tokens": TOKENS, "labels": TOKENS}
+    losses = []
+    for limit in (losses_module._MAX_LOGITS, 0):
+        monkeypatch.setattr(losses_module, "_MAX_LOGITS", limit)
+        losses.append(float(jax.jit(language_model_loss(Decoder(config)))(params, batch, None)[0]))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_cross_attention_has_the_scale_of_its_width():
+    config = widened(2, architecture="encoder_decoder", num_layers=1, init_std=0.3)
+    variables = jax.jit(EncoderDecoder(config).init)(jax.random.key(0), TOKENS, TOKENS)
+    plain = dataclasses.replace(config, mup=None, attention_scale=config.attention_factor,
+                                logit_scale=config.logit_factor)  # fmt: skip
+    chex.assert_trees_all_close(
+        *(
+            jax.jit(EncoderDecoder(one).apply)(variables, TOKENS, TOKENS).logits
+            for one in (config, plain)
+        ),
+        atol=1e-6,
+    )
 
 
 def test_a_saved_model_has_the_scales_of_its_width(tmp_path):
