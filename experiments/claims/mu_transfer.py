@@ -82,18 +82,28 @@ def decoder(size: Size, width: int, name: str) -> Decoder:
     )  # fmt: skip
 
 
+def draw(rng: jax.Array, *, config: ModelConfig) -> Any:
+    """Initial parameters."""
+    return Decoder(config).init(rng, jnp.zeros((1, 1), jnp.int32))["params"]
+
+
+@functools.lru_cache
+def factors(config: ModelConfig) -> Any:
+    """Factor of the learning rate of each parameter; 1 without μP."""
+    own, base = (
+        jax.eval_shape(functools.partial(draw, config=one), jax.random.key(0))
+        for one in (config, config.base)
+    )
+    return mup_factors(own, base)
+
+
 def make(learning_rate: Any, width: int, name: str, *, size: Size) -> Trial:
     """What a run trains: a decoder, by Adam; with μP, each kernel at the rate of its width."""
     model = decoder(size, width, name)
-
-    def draw(rng: jax.Array, config: ModelConfig = model.config) -> Any:
-        return Decoder(config).init(rng, jnp.zeros((1, 1), jnp.int32))["params"]
-
-    rng = jax.random.key(0)
-    shapes, base = jax.eval_shape(draw, rng), jax.eval_shape(lambda: draw(rng, model.config.base))
     adam = optax.adam(optax.linear_schedule(learning_rate, 0.0, size.steps), b2=0.98)
-    optimizer = optax.chain(adam, scale_by_factors(mup_factors(shapes, base)))
-    return Trial(language_model_loss(model), draw, optimizer)
+    optimizer = optax.chain(adam, scale_by_factors(factors(model.config)))
+    first = functools.partial(draw, config=model.config)
+    return Trial(language_model_loss(model), first, optimizer)
 
 
 def train(size: Size, batches: Mapping[int, Batches], rates: Sequence[float]) -> np.ndarray:
@@ -120,13 +130,14 @@ def changes(size: Size, batches: Mapping[int, Batches]) -> np.ndarray:
     # At a learning rate of 0, a run keeps its initial parameters.
     runs = train(ends, batches, [0.0, size.checked_rate])
     found = np.zeros(runs.shape[:3])
-    for place in np.ndindex(found.shape):
-        model = decoder(size, ends.widths[place[1]], NAMES[place[0]])
-        before, after = (
-            model.apply({"params": run.result.params}, batches[0][0]["tokens"]).logits
-            for run in runs[place]
-        )
-        found[place] = jnp.sqrt(((after - before) ** 2).mean())
+    for i, j in np.ndindex(found.shape[:2]):
+        apply = jax.jit(decoder(size, ends.widths[j], NAMES[i]).apply)
+        for seed, pair in enumerate(runs[i, j]):
+            before, after = (
+                np.asarray(apply({"params": run.result.params}, batches[0][0]["tokens"]).logits)
+                for run in pair
+            )
+            found[i, j, seed] = ((after - before) ** 2).mean() ** 0.5
     return found
 
 
