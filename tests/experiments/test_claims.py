@@ -21,8 +21,7 @@ AT_TOY = {
     "grokking": ["does not hold at this size"],
     "induction_heads": NOT_ALL,
     "layer_norm": NOT_ALL,
-    "mu_transfer": ["holds in part"],
-    "layer_norm": ["holds in part", "does not hold at this size"],
+    "mu_transfer": NOT_ALL,
     "rank_collapse": ["holds"],
     "train_short_test_long": NOT_ALL,
 }
@@ -216,6 +215,8 @@ def test_two_layers_must_change_abruptly_by_their_induction_heads(changed, parts
     one = np.stack([GRADUAL, GRADUAL, GRADUAL, curves.pop("single_score"), 0 * GRADUAL])
     two = np.stack([*curves.values(), 4 + 0 * ABRUPT])
     assert load("induction_heads").parts(STEPS, one, two) == parts
+
+
 BEST = np.array([[[-5, -6], [-6, -7], [-7, -8]], [[-5, -6], [-6, -7], [-5, -7]]])  # by seed
 CHANGES = np.array([[[1.0, 2.0], [2.1, 4.1]], [[1.0, 2.0], [1.4, 2.9]]])
 
