@@ -25,13 +25,18 @@ _MAX_LOGITS = 2**27
 
 
 def language_model_loss(
-    model: Decoder | MaskedLanguageModel | EncoderDecoder, *, label_smoothing: float = 0.0
+    model: Decoder | MaskedLanguageModel | EncoderDecoder,
+    *,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
 ) -> LossFunction:
     """Cross-entropy of a model's token logits, as a function for `fit`.
 
     Args:
         model: the model.
         label_smoothing: fraction of the target distribution spread evenly over the vocabulary.
+        z_loss: weight of the squared log-normalizer, as in `functional.cross_entropy`; usually 1e-4
+            (Chowdhery et al., "PaLM", 2022).
 
     Returns:
         A function of (params, batch, dropout_rng or None) that returns (loss_sum, weight_sum), in
@@ -53,12 +58,14 @@ def language_model_loss(
             if labels.size * table.shape[0] > _MAX_LOGITS * num_parts():
                 return sum_over_parts(
                     functools.partial(
-                        chunked_cross_entropy, label_smoothing=label_smoothing,
+                        chunked_cross_entropy, label_smoothing=label_smoothing, z_loss=z_loss,
                         scale=model.config.logit_factor, softcap=model.config.logit_softcap,
                     ),
                     hidden, table, labels, *biases,
                 )  # fmt: skip
-            return cross_entropy(model.logits(hidden), labels, label_smoothing=label_smoothing)
+            return cross_entropy(
+                model.logits(hidden), labels, label_smoothing=label_smoothing, z_loss=z_loss
+            )
 
         apply = nn.apply(sums, model, mutable=["losses"])
         (total, weight), sown = apply({"params": params}, rngs=rngs)

@@ -174,16 +174,31 @@ def test_loss_of_many_logits_is_made_in_chunks_and_the_same(tied, monkeypatch):
     monkeypatch.setattr(losses, "chunked_cross_entropy", chunked)
 
     def value_and_gradient():
-        function = jax.value_and_grad(language_model_loss(model), has_aux=True)
+        function = jax.value_and_grad(language_model_loss(model, z_loss=0.25), has_aux=True)
         return jax.jit(lambda params, batch: function(params, batch, None))(params, batch)
 
     whole = value_and_gradient()
     assert not called
     monkeypatch.setattr(losses, "_MAX_LOGITS", batch["labels"].size * tiny.VOCAB - 1)
     in_chunks = value_and_gradient()
-    assert called == [{"label_smoothing": 0.0, "scale": 0.5, "softcap": 2.0}]
+    options = {"label_smoothing": 0.0, "z_loss": 0.25, "scale": 0.5, "softcap": 2.0}
+    assert called == [options]
     for got, expected in zip(jax.tree.leaves(in_chunks), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_z_loss_is_the_weighted_square_of_the_log_normalizer():
+    model, batch, params = tiny.model(), tiny.batch(), tiny.state().params
+
+    @jax.jit
+    def losses_and_square(params):
+        logits = model.apply({"params": params}, batch["tokens"]).logits
+        square = jnp.square(jax.nn.logsumexp(logits, axis=-1)).sum()
+        found = [language_model_loss(model, z_loss=z)(params, batch, None)[0] for z in (0, 0.25)]
+        return *found, square
+
+    plain, penalized, square = losses_and_square(params)
+    np.testing.assert_allclose(penalized - plain, 0.25 * square, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
