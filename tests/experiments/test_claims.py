@@ -20,8 +20,10 @@ AT_TOY = {
     "gradient_descent": ["holds"],
     "grokking": ["does not hold at this size"],
     "induction_heads": NOT_ALL,
+    "instability": ["holds in part"],
     "layer_norm": NOT_ALL,
     "mu_transfer": NOT_ALL,
+    "muon": NOT_ALL,
     "rank_collapse": ["holds"],
     "train_short_test_long": NOT_ALL,
 }
@@ -238,3 +240,68 @@ def test_rates_stay_and_logits_move_as_much_at_every_width_in_every_seed(
     if places is not None:
         (best if places[0] is BEST else changes)[places[1]] = value
     assert load("mu_transfer").parts(best, changes) == verdicts
+
+
+SENSITIVITIES = {"both": [0.1, 0.2], "no qk-norm": [0.2, 0.3], "no z-loss": [0.2, 0.3]}
+SCORES = {"both": [5.0, 6.0], "no qk-norm": [60.0, np.inf]}
+
+
+@pytest.mark.parametrize(
+    "sensitivities, scores, parts",
+    [
+        ({}, {}, [True, True, True]),
+        ({"no qk-norm": [0.2, 0.2]}, {}, [False, True, True]),
+        ({"no z-loss": [0.1, 0.3]}, {}, [True, False, True]),
+        ({}, {"no qk-norm": [40.0, np.inf]}, [True, True, False]),
+        ({}, {"both": [5.0, np.inf]}, [True, True, False]),
+    ],
+)
+def test_each_mitigation_must_lower_sensitivity_or_scores_in_every_seed(
+    sensitivities, scores, parts, load
+):
+    def arrays(table):
+        return {name: np.array(values) for name, values in table.items()}
+
+    script = load("instability")
+    assert script.parts(arrays(SENSITIVITIES | sensitivities), arrays(SCORES | scores)) == parts
+
+
+def test_learning_rate_sensitivity_counts_losses_up_to_that_of_uniform_predictions(load):
+    found = load("instability").sensitivity(np.array([[2.0], [1.0], [np.inf]]))
+    np.testing.assert_allclose(found, [(2 + 1 + np.log(257)) / 3 - 1])
+
+
+@pytest.mark.parametrize(
+    "loss, needed",
+    [(3.5, 0.35), (2.5, 0.52), (2.25, (0.52 * 0.71) ** 0.5), (1.8, 1.0), (1.7, np.inf)],
+)
+def test_share_of_the_steps_that_reaches_a_loss_is_interpolated(loss, needed, load):
+    losses = np.array([3.0, 2.5, 2.0, 1.8])
+    found = load("muon").share_needed(np.array([0.35, 0.52, 0.71, 1.0]), losses, loss)
+    np.testing.assert_allclose(found, needed)
+
+
+@pytest.mark.parametrize(
+    "gain, verdict",
+    [
+        ([0.5, 0.5], "holds"),
+        ([0.5, 0.4], "holds in part"),
+        ([0.1, 0.1], "holds in part"),
+        ([0.5, -0.1], "does not hold at this size"),
+    ],
+)
+def test_muon_must_reach_the_loss_with_half_the_steps_in_every_seed(
+    gain, verdict, load, monkeypatch
+):
+    """Losses fall by a nat with all steps; a gain is of all steps, at the better of two rates."""
+    script = load("muon")
+
+    def train(size, name, share, data):
+        best = 3 - share - np.array(gain) * (name == "Muon")
+        return np.stack([best + 1, best])[None]
+
+    monkeypatch.setattr(script, "train", train)
+    monkeypatch.setattr(script, "step_seconds", lambda *_: {"AdamW": 1.0, "Muon": 2.0})
+    size = script.Size(widths=(8,), learning_rates=(1e-3, 1e-2), seeds=2)
+    finding = script.measure(size)
+    assert finding.verdict == verdict and "2.00 times as long" in finding.summary

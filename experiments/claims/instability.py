@@ -1,0 +1,149 @@
+"""Normalized queries and keys, and z-loss, keep training stable at high learning rates.
+
+python experiments/claims/instability.py
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from claim import Claim, Finding, judge, main
+from matplotlib.figure import Figure
+
+from jaxformer import text
+from jaxformer.config import LoopConfig, ModelConfig, ScheduleConfig
+from jaxformer.models import Decoder, Taps
+from jaxformer.training import TrainingData, Trial, fit_sweep, language_model_loss, make_schedule
+
+CLAIM = Claim(
+    title="Instability at high learning rates",
+    paper="Wortsman et al., 2023, arXiv 2309.14322",
+    words="Two instabilities of large Transformers, the growth of logits in attention layers and "
+    "the divergence of the output logits from the log probabilities, also appear in small models "
+    "when training at high learning rates. The mitigations used at large scale, qk-layernorm and "
+    "z-loss, are equally effective there.",
+    setting="Decoders on the bytes of Python's documentation, trained by AdamW with independent "
+    "weight decay, clipping, warm-up and a cosine decay, at rates far beyond the best one, with "
+    "both mitigations or one of them. qk-norm is the library's, an RMS norm of each head. LR "
+    "sensitivity is the mean of the final validation losses of all rates minus the smallest; "
+    "losses above that of uniform predictions count as that (in the paper, as the initial one).",
+    rule="Three parts, each in every seed. LR sensitivity without qk-norm is at least 1.25 times "
+    "that with both mitigations. LR sensitivity without z-loss is, too. After training at the "
+    "highest rate, the largest attention score without qk-norm is more than 10 times that with "
+    "both (infinite if a run diverged). Holds if all three are so, in part if one or two are.",
+)
+VARIANTS = {"both": 1e-4, "no qk-norm": 1e-4, "no z-loss": 0.0}  # weight of the z-loss
+DIVERGED = {"validation_loss": np.inf, "largest_score": np.inf, "log_normalizer": np.inf}
+VOCABULARY = 257  # bytes, and the end of a text
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """Sizes; smaller models have higher optimal rates, so the rates are above the paper's."""
+
+    num_layers: int = 3
+    width: int = 64
+    heads: int = 2
+    length: int = 64
+    batch_size: int = 8
+    steps: int = 300
+    learning_rates: tuple[float, ...] = (3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
+    seeds: int = 3
+
+
+RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)  # of the paper
+SIZES = {
+    "toy": Size(1, 8, length=8, batch_size=2, steps=20, learning_rates=(1e-2, 1.0), seeds=1),
+    "cpu": Size(),
+    "accelerator": Size(3, 512, 8, 512, 256, steps=100_000, learning_rates=RATES),
+}
+
+
+def train(size: Size, windows: text.Windows, validation: Any) -> dict[str, dict[str, np.ndarray]]:
+    """Final loss, largest score and mean log-normalizer, by variant `[rates, seeds]`."""
+    schedule = ScheduleConfig(warmup_steps=size.steps // 20, decay_steps=size.steps, final_scale=0)
+    config = ModelConfig(
+        vocab_size=VOCABULARY, max_len=size.length, num_layers=size.num_layers, d_model=size.width,
+        num_heads=size.heads, use_bias=False, tied_embeddings=False, init_std=size.width**-0.5,
+    )  # fmt: skip
+    with_norm, without = (Decoder(dataclasses.replace(config, qk_norm=on)) for on in (True, False))
+    models = {"both": with_norm, "no qk-norm": without, "no z-loss": with_norm}
+
+    def make(learning_rate: Any, variant: str) -> Trial:
+        model = models[variant]
+        loss, plain = (language_model_loss(model, z_loss=z) for z in (VARIANTS[variant], 0.0))
+        decay = 1e-4 / learning_rate  # independent of the rate, by which adamw multiplies it
+        adamw = optax.adamw(make_schedule(learning_rate, schedule), b2=0.95, weight_decay=decay)
+        return Trial(
+            loss, lambda rng: model.init(rng, jnp.zeros((1, 1), jnp.int32))["params"],
+            optax.chain(optax.clip_by_global_norm(1.0), adamw), validation_loss=plain,
+        )  # fmt: skip
+
+    @jax.jit(static_argnames="model")
+    def inside(params: Any, model: Decoder) -> dict[str, jax.Array]:
+        output = model.apply({"params": params}, validation["tokens"], taps=Taps(("scores",)))
+        seen = jnp.tril(jnp.ones((size.length, size.length), bool))
+        return {
+            "largest_score": jnp.where(seen, output.taps["scores"], -jnp.inf).max(),
+            "log_normalizer": jax.nn.logsumexp(output.logits, axis=-1).mean(),
+        }
+
+    def data(variant: str, seed: int, **_: Any) -> TrainingData:
+        batches, model = text.Batches(windows, size.batch_size, seed=seed), models[variant]
+        return TrainingData(batches, lambda: [validation], scores=lambda x: inside(x, model))
+
+    rates, seeds = size.learning_rates, range(size.seeds)
+    values = {"variant": list(VARIANTS), "learning_rate": rates, "seed": seeds}
+    loop = LoopConfig(steps=size.steps, log_every=size.steps, eval_every=size.steps)
+    runs = fit_sweep(make, values, data, None, loop)
+    ends = [DIVERGED if run.failure else run.result.evaluation.figures for run in runs]
+    shape = len(VARIANTS), len(rates), len(seeds)
+    tables = {name: np.reshape([float(end[name]) for end in ends], shape) for name in DIVERGED}
+    return {name: dict(zip(VARIANTS, table, strict=True)) for name, table in tables.items()}
+
+
+def sensitivity(losses: np.ndarray) -> np.ndarray:
+    """LR sensitivity `[seeds]` of losses `[rates, seeds]`."""
+    return np.minimum(losses, np.log(VOCABULARY)).mean(0) - losses.min(0)
+
+
+def parts(sensitivities: dict[str, np.ndarray], scores: dict[str, np.ndarray]) -> list[bool]:
+    """The three parts of the rule, from sensitivities and the scores at the highest rate."""
+    limit = 1.25 * sensitivities["both"]
+    more = [sensitivities[name] >= limit for name in ("no qk-norm", "no z-loss")]
+    return [bool(part.all()) for part in (*more, scores["no qk-norm"] > 10 * scores["both"])]
+
+
+def measure(size: Size) -> Finding:
+    """Trains at every rate, with both mitigations and without each."""
+    windows, held_out = (
+        text.Windows(text.build_stream(documents, text.byte_tokenizer()), size.length)
+        for documents in text.split_documents(text.python_documents(), 0.05)
+    )
+    validation = text.Batches(held_out, 8 * size.batch_size, seed=0)[0]
+    found = train(size, windows, validation)
+    figure = Figure(figsize=(12, 4), layout="constrained")
+    for axes, (name, table) in zip(figure.subplots(1, 3), found.items(), strict=True):
+        for color, (variant, each) in zip(("C0", "C1", "C2"), table.items(), strict=True):
+            axes.plot(size.learning_rates, each.mean(1), color, label=variant)
+            axes.plot(size.learning_rates, each, f"{color}.")
+        axes.set(xlabel="learning rate", xscale="log", yscale="symlog", title=f"{name} at the end")
+    figure.axes[0].set_yscale("linear")
+    figure.axes[0].legend()
+    sensitive = {name: sensitivity(each) for name, each in found["validation_loss"].items()}
+    top = {name: each[-1] for name, each in found["largest_score"].items()}
+    shown = [
+        ", ".join(f"{name} {each.min():.3g} to {each.max():.3g}" for name, each in table.items())
+        for table in (sensitive, top)
+    ]
+    summary = f"LR sensitivity: {shown[0]}. Largest score at the highest rate: {shown[1]}."
+    numbers = jax.tree.map(np.ndarray.tolist, {"sensitivity": sensitive, **found})
+    return Finding(judge(*parts(sensitive, top)), summary, figure, numbers)
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_num_cpu_devices", 2)  # which the runs of a sweep are split over
+    main(CLAIM, SIZES, measure)
