@@ -21,10 +21,9 @@ from jaxformer.training import TrainingData, Trial, fit_sweep, language_model_lo
 CLAIM = Claim(
     title="Instability at high learning rates",
     paper="Wortsman et al., 2023, arXiv 2309.14322",
-    words="Two instabilities of large Transformers, the growth of logits in attention layers and "
-    "the divergence of the output logits from the log probabilities, also appear in small models "
-    "when training at high learning rates. The mitigations used at large scale, qk-layernorm and "
-    "z-loss, are equally effective there.",
+    words="Two instabilities, the growth of logits in attention layers and the divergence of the "
+    "output logits from the log probabilities, also appear in small models at high learning rates. "
+    "Mitigations used at large scales, qk-layernorm and z-loss, are equally effective there.",
     setting="Decoders on the bytes of Python's documentation, trained by AdamW with independent "
     "weight decay, clipping, warm-up and a cosine decay, at rates far beyond the best one, with "
     "both mitigations or one of them. qk-norm is the library's, an RMS norm of each head. LR "
@@ -126,13 +125,14 @@ def measure(size: Size) -> Finding:
     validation = text.Batches(held_out, 8 * size.batch_size, seed=0)[0]
     found = train(size, windows, validation)
     figure = Figure(figsize=(12, 4), layout="constrained")
-    for axes, (name, table) in zip(figure.subplots(1, 3), found.items(), strict=True):
+    for place, (name, table) in enumerate(found.items()):
+        axes = figure.add_subplot(1, 3, place + 1, xlabel="learning rate", xscale="log")
         for color, (variant, each) in zip(("C0", "C1", "C2"), table.items(), strict=True):
             axes.plot(size.learning_rates, each.mean(1), color, label=variant)
             axes.plot(size.learning_rates, each, f"{color}.")
-        axes.set(xlabel="learning rate", xscale="log", yscale="symlog", title=f"{name} at the end")
-    figure.axes[0].set_yscale("linear")
+        axes.set_title(f"{name.replace('_', ' ')} at the end")
     figure.axes[0].legend()
+    figure.axes[1].set_yscale("log")
     sensitive = {name: sensitivity(each) for name, each in found["validation_loss"].items()}
     top = {name: each[-1] for name, each in found["largest_score"].items()}
     shown = [
