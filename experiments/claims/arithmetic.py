@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from claim import Claim, Finding, judge, main
+from claim import Claim, Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
 from jaxformer.config import LoopConfig, ModelConfig
@@ -77,15 +77,26 @@ def rows(size: Size, sums: np.ndarray, reverse: bool) -> list[dict[str, np.ndarr
     return [{"tokens": row[:-1], "labels": label[1:]} for row, label in both]
 
 
-def train(size: Size) -> np.ndarray:
-    """Accuracies of plain and of reversed sums `[2, seeds, examples]`."""
-    model = Decoder(
+def decoder(size: Size) -> Decoder:
+    """A decoder of digits."""
+    return Decoder(
         ModelConfig(
             vocab_size=12, max_len=3 * size.digits + 2, num_layers=size.num_layers,
             d_model=size.width, num_heads=size.heads, positions="learned", activation="relu",
             dropout_rate=size.dropout_rate,
         )
     )  # fmt: skip
+
+
+def runs(size: Size) -> list[Runs]:
+    """What is trained."""
+    model, count = decoder(size).config, 2 * len(size.examples) * size.seeds
+    return [Runs(model, count, size.steps, size.batch_size, model.max_len)]
+
+
+def train(size: Size) -> np.ndarray:
+    """Accuracies of plain and of reversed sums `[2, seeds, examples]`."""
+    model = decoder(size)
 
     @jax.jit
     def accuracy(params: Any, test: Any) -> jax.Array:
@@ -115,8 +126,8 @@ def train(size: Size) -> np.ndarray:
     counts = [float(count) for count in size.examples]
     values = {"reverse": [0.0, 1.0], "seed": range(size.seeds), "examples": counts}
     loop = LoopConfig(steps=size.steps, log_every=size.steps // 5, eval_every=size.steps)
-    runs = fit_sweep(make, values, data, None, loop)
-    found = [run.result.records[-1]["accuracy"] for run in runs]
+    trained = fit_sweep(make, values, data, None, loop)
+    found = [run.result.records[-1]["accuracy"] for run in trained]
     return np.reshape(found, (2, size.seeds, len(counts)))
 
 
@@ -158,4 +169,4 @@ def measure(size: Size) -> Finding:
 
 
 if __name__ == "__main__":
-    main(CLAIM, SIZES, measure)
+    main(CLAIM, SIZES, measure, runs)

@@ -12,12 +12,15 @@ import io
 import json
 import pathlib
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple
 
 from matplotlib.figure import Figure
 
-__all__ = ["Claim", "Finding", "Verdict", "judge", "main", "section"]
+from jaxformer.config import ExperimentConfig, ModelConfig, TokenizerConfig, TrainingConfig
+from jaxformer.planning import ACCELERATORS, make_plan
+
+__all__ = ["Claim", "Finding", "Runs", "Verdict", "judge", "main", "plan", "section"]
 
 Verdict = Literal["holds", "holds in part", "does not hold at this size"]
 
@@ -58,6 +61,24 @@ class Finding:
     numbers: Mapping[str, Any]
 
 
+class Runs(NamedTuple):
+    """Runs of one size that a claim trains.
+
+    Args:
+        model: the model.
+        count: number of runs.
+        steps: steps of each.
+        batch_size: rows of a batch.
+        length: tokens of a row.
+    """
+
+    model: ModelConfig
+    count: int
+    steps: int
+    batch_size: int
+    length: int
+
+
 def judge(*parts: bool) -> Verdict:
     """The verdict on a claim of several parts, by which of them are so."""
     if all(parts):
@@ -66,8 +87,11 @@ def judge(*parts: bool) -> Verdict:
 
 
 def main(
-    claim: Claim, sizes: Mapping[str, Any], measure: Callable[[Any], Finding]
-) -> None:  # fmt: skip
+    claim: Claim,
+    sizes: Mapping[str, Any],
+    measure: Callable[[Any], Finding],
+    runs: Callable[[Any], Iterable[Runs]] | None = None,
+) -> None:
     """Runs a claim from the command line: measures it, prints it, and writes it to a folder.
 
     Args:
@@ -75,11 +99,21 @@ def main(
         sizes: settings by the name of a scale: "toy" for tests, "cpu" for minutes on two cores,
             "accelerator" for the paper's own.
         measure: function of the settings of a scale to what was found.
+        runs: function of the settings of a scale to what is trained, for `--plan`; None for a claim
+            that takes seconds.
     """
     parser = argparse.ArgumentParser(description=f"{claim.title}: {claim.paper}. {claim.words}")
     parser.add_argument("--scale", choices=list(sizes), default="cpu")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/claims"))
+    if runs is not None:
+        parser.add_argument(
+            "--plan", choices=[name for name, a in ACCELERATORS.items() if a.platform == "cuda"],
+            help="estimate the training on one GPU, and train nothing",
+        )  # fmt: skip
     options = parser.parse_args()
+    if runs is not None and options.plan:
+        print(plan(runs(sizes[options.scale]), options.plan))
+        return
     began = time.perf_counter()
     finding = measure(sizes[options.scale])
     seconds = time.perf_counter() - began
@@ -92,6 +126,27 @@ def main(
         "summary": finding.summary, "seconds": round(seconds), "numbers": finding.numbers,
     }  # fmt: skip
     (options.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
+def plan(runs: Iterable[Runs], accelerator: str, utilization: float = 0.4) -> str:
+    """Memory and time of all runs, one after the other, at a share of the peak FLOP/s."""
+    lines, hours = [], 0.0
+    for model, count, steps, batch_size, length in runs:
+        config = ExperimentConfig(
+            model=dataclasses.replace(model, max_len=length),
+            tokenizer=TokenizerConfig(kind="byte"),
+            training=TrainingConfig(steps=steps, batch_size=batch_size),
+        )  # fmt: skip
+        made = make_plan(config, ACCELERATORS[accelerator])
+        own = count * steps * made.step_seconds(utilization) / 3600
+        hours += own
+        needed, available = (size / 2**30 for size in (made.needs.total, made.available))
+        lines.append(
+            f"{count} runs of {made.num_params / 1e6:,.1f} M parameters, {steps:,} steps of "
+            f"{made.tokens:,} tokens: {own:,.2f} hours; {needed:,.1f} GiB"
+            + ("" if made.fits else f", which do not fit in {available:,.1f} GiB")
+        )
+    return "\n".join([*lines, f"in all: {hours:,.2f} hours of one {accelerator}"])
 
 
 def section(claim: Claim, finding: Finding, scale: str, seconds: float) -> str:

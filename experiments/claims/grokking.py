@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from claim import Claim, Finding, judge, main
+from claim import Claim, Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
 from jaxformer.config import LoopConfig, ModelConfig
@@ -76,15 +76,26 @@ def powers(params: Any, size: Size) -> np.ndarray:
     return np.asarray(power / power.sum())
 
 
-def train(size: Size) -> tuple[list[Any], list[SweepRun]]:
-    """Initial parameters of every seed, and its run with weight decay, then those without."""
-    model = Decoder(
+def decoder(size: Size) -> Decoder:
+    """A decoder of one layer."""
+    return Decoder(
         ModelConfig(
             vocab_size=size.modulus + 1, max_len=3, num_layers=1, d_model=size.width,
             positions="learned", norm="rms_norm", norm_scale=False, activation="relu",
             use_bias=False, tied_embeddings=False, init_std=size.width**-0.5,
         )
     )  # fmt: skip
+
+
+def runs(size: Size) -> list[Runs]:
+    """What is trained."""
+    rows = int(size.fraction * size.modulus**2)
+    return [Runs(decoder(size).config, 2 * size.seeds, size.steps, rows, 3)]
+
+
+def train(size: Size) -> tuple[list[Any], list[SweepRun]]:
+    """Initial parameters of every seed, and its run with weight decay, then those without."""
+    model = decoder(size)
 
     def draw(rng: jax.Array) -> Any:
         return model.init(rng, jnp.zeros((1, 3), jnp.int32))["params"]
@@ -122,11 +133,11 @@ def parts(found: dict[str, list[float]]) -> list[bool]:
 
 def measure(size: Size) -> Finding:
     """Follows accuracies and frequencies, with weight decay and without."""
-    first, runs = train(size)
-    curves = [[one for one in run.result.records if "training" in one] for run in runs]
+    first, trained = train(size)
+    curves = [[one for one in run.result.records if "training" in one] for run in trained]
     decayed, others = curves[: size.seeds], curves[size.seeds :]
     start = [powers(params, size) for params in first]
-    end = [powers(run.result.params, size) for run in runs[: size.seeds]]
+    end = [powers(run.result.params, size) for run in trained[: size.seeds]]
 
     def reached(name: str, group: Any) -> list[float]:
         steps = ([one["step"] for one in curve if one[name] >= 0.95] for curve in group)
@@ -155,4 +166,4 @@ def measure(size: Size) -> Finding:
 
 
 if __name__ == "__main__":
-    main(CLAIM, SIZES, measure)
+    main(CLAIM, SIZES, measure, runs)

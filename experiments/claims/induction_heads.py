@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from claim import Claim, Finding, judge, main
+from claim import Claim, Finding, Runs, judge, main
 from flax import linen as nn
 from matplotlib.figure import Figure
 
@@ -86,6 +86,12 @@ def decoder(size: Size, num_layers: int) -> Decoder:
         num_heads=size.heads, tied_embeddings=False, init_std=size.width**-0.5,
     )  # fmt: skip
     return Decoder(config, block=functools.partial(Block, feed_forward=NoFeedForward))
+
+
+def runs(size: Size) -> list[Runs]:
+    """What is trained; a plan counts feed-forward layers, which these models do not have."""
+    models = (decoder(size, num_layers).config for num_layers in (1, 2))
+    return [Runs(one, size.seeds, size.steps, size.batch_size, size.length) for one in models]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,4 +209,4 @@ def measure(size: Size) -> Finding:
 
 
 if __name__ == "__main__":
-    main(CLAIM, SIZES, measure)
+    main(CLAIM, SIZES, measure, runs)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from claim import Claim, Finding, judge, main
+from claim import Claim, Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
 from jaxformer import text
@@ -61,14 +61,27 @@ SIZES = {
 }
 
 
+def decoder(size: Size, *, qk_norm: bool) -> Decoder:
+    """A decoder of bytes."""
+    return Decoder(
+        ModelConfig(
+            vocab_size=VOCABULARY, max_len=size.length, num_layers=size.num_layers,
+            d_model=size.width, num_heads=size.heads, use_bias=False, tied_embeddings=False,
+            init_std=size.width**-0.5, qk_norm=qk_norm,
+        )
+    )  # fmt: skip
+
+
+def runs(size: Size) -> list[Runs]:
+    """What is trained."""
+    model, count = decoder(size, qk_norm=True).config, len(size.learning_rates) * size.seeds
+    return [Runs(model, len(VARIANTS) * count, size.steps, size.batch_size, size.length)]
+
+
 def train(size: Size, windows: text.Windows, validation: Any) -> dict[str, dict[str, np.ndarray]]:
     """Final loss, largest score and mean log-normalizer, by variant `[rates, seeds]`."""
     schedule = ScheduleConfig(warmup_steps=size.steps // 20, decay_steps=size.steps, final_scale=0)
-    config = ModelConfig(
-        vocab_size=VOCABULARY, max_len=size.length, num_layers=size.num_layers, d_model=size.width,
-        num_heads=size.heads, use_bias=False, tied_embeddings=False, init_std=size.width**-0.5,
-    )  # fmt: skip
-    with_norm, without = (Decoder(dataclasses.replace(config, qk_norm=on)) for on in (True, False))
+    with_norm, without = (decoder(size, qk_norm=on) for on in (True, False))
     models = {"both": with_norm, "no qk-norm": without, "no z-loss": with_norm}
 
     def make(learning_rate: Any, variant: str) -> Trial:
@@ -97,8 +110,8 @@ def train(size: Size, windows: text.Windows, validation: Any) -> dict[str, dict[
     rates, seeds = size.learning_rates, range(size.seeds)
     values = {"variant": list(VARIANTS), "learning_rate": rates, "seed": seeds}
     loop = LoopConfig(steps=size.steps, log_every=size.steps, eval_every=size.steps)
-    runs = fit_sweep(make, values, data, None, loop)
-    ends = [DIVERGED if run.failure else run.result.evaluation.figures for run in runs]
+    trained = fit_sweep(make, values, data, None, loop)
+    ends = [DIVERGED if run.failure else run.result.evaluation.figures for run in trained]
     shape = len(VARIANTS), len(rates), len(seeds)
     tables = {name: np.reshape([float(end[name]) for end in ends], shape) for name in DIVERGED}
     return {name: dict(zip(VARIANTS, table, strict=True)) for name, table in tables.items()}
@@ -146,4 +159,4 @@ def measure(size: Size) -> Finding:
 
 if __name__ == "__main__":
     jax.config.update("jax_num_cpu_devices", 2)  # which the runs of a sweep are split over
-    main(CLAIM, SIZES, measure)
+    main(CLAIM, SIZES, measure, runs)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from claim import Claim, Finding, judge, main
+from claim import Claim, Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
 from jaxformer.config import LoopConfig, ModelConfig
@@ -70,6 +70,13 @@ def decoder(size: Size, norm_position: str) -> Decoder:
             init_std=size.width**-0.5, scale_embeddings=True, layer_execution="scan",
         )
     )  # fmt: skip
+
+
+def runs(size: Size) -> list[Runs]:
+    """What is trained."""
+    count = 2 * 2 * len(size.learning_rates) * size.seeds
+    model = decoder(size, "pre").config
+    return [Runs(model, count, size.steps, size.batch_size, size.length)]
 
 
 def draw(model: Decoder, rng: jax.Array) -> Any:
@@ -167,4 +174,4 @@ def measure(size: Size) -> Finding:
 
 
 if __name__ == "__main__":
-    main(CLAIM, SIZES, measure)
+    main(CLAIM, SIZES, measure, runs)

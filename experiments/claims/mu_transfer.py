@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from claim import Claim, Finding, judge, main
+from claim import Claim, Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
 from jaxformer.config import LoopConfig, ModelConfig, MupConfig
@@ -80,6 +80,13 @@ def decoder(size: Size, width: int, name: str) -> Decoder:
             num_heads=width // head_dim, layer_execution="scan", mup=mup,
         )
     )  # fmt: skip
+
+
+def runs(size: Size) -> list[Runs]:
+    """What is trained."""
+    count = len(NAMES) * len(size.learning_rates) * size.seeds
+    models = (decoder(size, width, "standard").config for width in size.widths)
+    return [Runs(one, count, size.steps, size.batch_size, size.length) for one in models]
 
 
 def draw(rng: jax.Array, *, config: ModelConfig) -> Any:
@@ -183,4 +190,4 @@ def measure(size: Size) -> Finding:
 
 
 if __name__ == "__main__":
-    main(CLAIM, SIZES, measure)
+    main(CLAIM, SIZES, measure, runs)

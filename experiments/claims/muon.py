@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 import optax
-from claim import Claim, Finding, judge, main
+from claim import Claim, Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
 from jaxformer import models, text, training
@@ -55,13 +55,26 @@ SIZES = {
 }
 
 
+def decoder(size: Size, width: int) -> models.Decoder:
+    """A decoder of bytes."""
+    return models.Decoder(
+        ModelConfig(
+            vocab_size=257, max_len=size.length, num_layers=size.num_layers, d_model=width,
+            num_heads=width // size.head_dim, norm="rms_norm", use_bias=False, init_std=width**-0.5,
+        )
+    )  # fmt: skip
+
+
+def runs(size: Size) -> list[Runs]:
+    """What is trained: AdamW with all steps, and Muon with each share of them."""
+    steps, count = round((1 + sum(size.shares)) * size.steps), len(size.learning_rates) * size.seeds
+    models = (decoder(size, width).config for width in size.widths)
+    return [Runs(one, count, steps, size.batch_size, size.length) for one in models]
+
+
 def trial(size: Size, name: str, steps: int, width: int, rate: Any) -> training.Trial:
     """A decoder, and an optimizer of peak rate 1 whose updates are scaled by `rate`."""
-    config = ModelConfig(
-        vocab_size=257, max_len=size.length, num_layers=size.num_layers, d_model=width,
-        num_heads=width // size.head_dim, norm="rms_norm", use_bias=False, init_std=width**-0.5,
-    )  # fmt: skip
-    model = models.Decoder(config)
+    model = decoder(size, width)
     schedule = ScheduleConfig(warmup_steps=steps // 10, decay_steps=steps, final_scale=0)
     return training.Trial(
         training.language_model_loss(model),
@@ -75,8 +88,9 @@ def train(size: Size, name: str, share: float, data: Any) -> np.ndarray:
     steps, rates, seeds = round(share * size.steps), size.learning_rates, range(size.seeds)
     values = {"width": size.widths, "rate": rates, "seed": seeds}
     loop = LoopConfig(steps=steps, log_every=steps, eval_every=steps)
-    runs = training.fit_sweep(functools.partial(trial, size, name, steps), values, data, None, loop)
-    ends = [np.inf if run.failure else run.result.evaluation.loss for run in runs]
+    make = functools.partial(trial, size, name, steps)
+    trained = training.fit_sweep(make, values, data, None, loop)
+    ends = [np.inf if run.failure else run.result.evaluation.loss for run in trained]
     return np.reshape(ends, (len(size.widths), len(rates), len(seeds)))
 
 
@@ -146,4 +160,4 @@ def measure(size: Size) -> Finding:
 
 if __name__ == "__main__":
     jax.config.update("jax_num_cpu_devices", 2)  # which the runs of a sweep are split over
-    main(CLAIM, SIZES, measure)
+    main(CLAIM, SIZES, measure, runs)

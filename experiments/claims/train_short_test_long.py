@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import optax
-from claim import Claim, Finding, judge, main
+from claim import Claim, Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
 from jaxformer import text
@@ -64,8 +64,8 @@ SIZES = {
 }
 
 
-def trial(size: Size, kind: str) -> Trial:
-    """A decoder of bytes with one of the kinds of positions, its loss, and Adam."""
+def decoder(size: Size, kind: str) -> Decoder:
+    """A decoder of bytes with one of the kinds of positions."""
     far = size.length // 4
     t5 = RelativeConfig(num_buckets=min(far, 32), max_distance=far)
     schemes: Any = {TWICE: "sinusoidal", "T5's bias": t5, "ALiBi": "alibi"}
@@ -74,7 +74,20 @@ def trial(size: Size, kind: str) -> Trial:
         num_heads=size.heads, positions=schemes.get(kind, kind), init_std=size.width**-0.5,
         scale_embeddings=True,
     )  # fmt: skip
-    model, start = Decoder(config), np.zeros((1, 1), np.int32)
+    return Decoder(config)
+
+
+def runs(size: Size) -> list[Runs]:
+    """What is trained."""
+    return [
+        Runs(decoder(size, kind).config, size.seeds, size.steps, size.batch_size, size.length)
+        for kind in size.kinds
+    ]
+
+
+def trial(size: Size, kind: str) -> Trial:
+    """A decoder, its loss, and Adam."""
+    model, start = decoder(size, kind), np.zeros((1, 1), np.int32)
     optimizer = optax.adam(optax.cosine_decay_schedule(size.learning_rate, size.steps))
     return Trial(
         language_model_loss(model), lambda rng: model.init(rng, start)["params"], optimizer
@@ -146,4 +159,4 @@ def measure(size: Size) -> Finding:
 
 
 if __name__ == "__main__":
-    main(CLAIM, SIZES, measure)
+    main(CLAIM, SIZES, measure, runs)

@@ -27,6 +27,7 @@ AT_TOY = {
     "rank_collapse": ["holds"],
     "train_short_test_long": NOT_ALL,
 }
+SECONDS = {"gradient_descent", "rank_collapse"}  # of which no plan is needed
 
 
 @pytest.fixture
@@ -67,6 +68,28 @@ def test_one_page_has_a_table_and_a_section_of_every_claim(load, monkeypatch, tm
         claim.main(script.CLAIM, script.SIZES, script.measure)
     page = run_all.page(tmp_path)
     assert "<td>Rank collapse</td><td>holds</td>" in page and page.count("<section>") == 1
+
+
+def test_a_plan_estimates_all_runs_and_trains_nothing(load, monkeypatch, tmp_path, capsys):
+    script, claim = load("grokking"), load("claim")
+    words = ["", "--scale", "accelerator", "--plan", "H100", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", words)
+    claim.main(script.CLAIM, script.SIZES, None, script.runs)
+    line, total = capsys.readouterr().out.splitlines()
+    # 30 % of 113 ** 2 pairs, three tokens each; with weight decay and without.
+    tokens = 3 * int(0.3 * 113**2)
+    assert line.startswith(f"6 runs of 0.2 M parameters, 40,000 steps of {tokens:,} tokens: 0.0")
+    assert total.startswith("in all: 0.0") and total.endswith(" hours of one H100")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", sorted(AT_TOY.keys() - SECONDS))
+def test_the_runs_of_a_plan_are_those_that_are_trained(name, load):
+    script = load(name)
+    for size in script.SIZES.values():
+        for runs in script.runs(size):
+            assert runs.steps >= size.steps and runs.count % size.seeds == 0
+            assert runs.length <= runs.model.max_len
 
 
 def test_verdict_is_by_how_many_parts_are_so(load):
