@@ -1,0 +1,142 @@
+"""Dot products grow with the width of a head; without scaling, the softmax over them saturates.
+
+python experiments/claims/score_variance.py
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from claim import Claim, Finding, judge, main
+from matplotlib.figure import Figure
+
+from jaxformer.functional import attention_weights, dot_product_attention
+
+CLAIM = Claim(
+    title="Variance of attention scores",
+    paper="Vaswani et al., 2017, arXiv 1706.03762, section 3.2.1",
+    words="If the components of q and k are independent random variables with mean 0 and variance "
+    "1, then their dot product has mean 0 and variance d_k. For large values of d_k, the dot "
+    "products grow large in magnitude, pushing the softmax function into regions where it has "
+    "extremely small gradients. Scaling the dot products by 1 / sqrt(d_k) counteracts this.",
+    setting="Normally distributed queries and keys, no training. The gradient is that of the "
+    "attention output with respect to the inputs of the softmax, for values of width 1 with "
+    "variance 1: a vector for each query. Its norm is measured by the median over the queries; the "
+    "mean depends on the few queries whose two largest scores are nearly equal.",
+    rule="Three parts. Variance: it is within 5 % of d_k for every width of heads, in every seed. "
+    "Without scaling: at the largest width, the median gradient is below 1/100 of that at the "
+    "smallest, and the median of the largest weight is above 0.95, in every seed. With scaling: "
+    "the median gradients at all widths are within a factor of 2 of each other, in every seed. "
+    "Holds if all three are so, in part if some are.",
+)
+SCALES = {"not scaled": 1.0, "scaled": None}  # None is 1 / sqrt(d_k)
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """Sizes; every row has as many queries as keys."""
+
+    widths: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
+    rows: int = 256
+    length: int = 64
+    heads: int = 1
+    seeds: int = 3
+
+
+SIZES = {
+    "toy": Size(widths=(4, 1024), rows=64, length=32, seeds=1),
+    "cpu": Size(),
+    "accelerator": Size(rows=32, length=256, heads=8),
+}
+
+
+@functools.partial(jax.jit, static_argnames=("size", "width", "scale"))
+def statistics(seed: int, size: Size, width: int, scale: float | None) -> dict[str, jax.Array]:
+    """Variance of the dot products, and gradients and weights of the softmax over them."""
+    keys = jax.random.split(jax.random.key(seed), 3)
+    shape = size.rows, size.length, size.heads
+    query, key = (jax.random.normal(rng, (*shape, width)) for rng in keys[:2])
+    value = jax.random.normal(keys[2], (*shape, 1))
+    dot_products = attention_weights(query, key, scale=1.0, stage="scores")
+    weights = attention_weights(query, key, scale=scale)
+
+    def output(bias: jax.Array) -> jax.Array:
+        return dot_product_attention(query, key, value, bias, scale=scale).sum()
+
+    # A bias is added to the scores, so its gradient is that of the inputs of the softmax.
+    norms = jnp.linalg.norm(jax.grad(output)(jnp.zeros_like(weights)), axis=-1)
+    return {
+        "variance": dot_products.var(), "gradient": jnp.median(norms), "mean": norms.mean(),
+        "largest": jnp.median(weights.max(-1)),
+    }  # fmt: skip
+
+
+def parts(
+    variance: np.ndarray, plain: np.ndarray, largest: np.ndarray, scaled: np.ndarray
+) -> list[bool]:
+    """The parts of the rule.
+
+    Args:
+        variance: variance over d_k, `[seeds, widths]`; so are the others.
+        plain: gradient without scaling.
+        largest: largest weight without scaling.
+        scaled: gradient with scaling.
+    """
+    return [
+        bool((abs(variance - 1) < 0.05).all()),
+        bool((plain[:, -1] < plain[:, 0] / 100).all() and (largest[:, -1] > 0.95).all()),
+        bool((scaled.max(1) < 2 * scaled.min(1)).all()),
+    ]
+
+
+def measure(size: Size) -> Finding:
+    """Measures every width and seed, with and without scaling."""
+    found = {
+        name: [
+            [statistics(seed, size, width, scale) for width in size.widths]
+            for seed in range(size.seeds)
+        ]
+        for name, scale in SCALES.items()
+    }
+
+    def table(name: str, statistic: str) -> np.ndarray:
+        return np.array([[float(one[statistic]) for one in row] for row in found[name]])
+
+    variance = table("not scaled", "variance")
+    ratio = variance / np.array(size.widths)
+    plain, scaled = (table(name, "gradient") for name in SCALES)
+    largest = table("not scaled", "largest")
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    left.plot(size.widths, variance.T, "C0.")
+    left.plot(size.widths, size.widths, "k:", label="d_k")
+    left.set(xlabel="d_k", xscale="log", yscale="log", title="Variance of q · k")
+    left.legend()
+    for index, name in enumerate(SCALES):
+        for statistic, style in (("gradient", "-"), ("mean", "--")):
+            values = table(name, statistic)
+            kind = "median" if statistic == "gradient" else "mean"
+            right.plot(size.widths, values.mean(0), f"C{index}{style}", label=f"{name}, {kind}")
+            right.plot(size.widths, values.T, f"C{index}.")
+    right.set(xlabel="d_k", xscale="log", yscale="log", title="Gradient of the softmax's inputs")
+    right.legend()
+    falls = plain[:, 0] / plain[:, -1]
+    summary = (
+        f"Variance over d_k: {ratio.min():.3f} to {ratio.max():.3f}. From d_k = {size.widths[0]} to "
+        f"{size.widths[-1]}, the median gradient without scaling falls by a factor of "
+        f"{falls.min():.0f} to {falls.max():.0f}, and the median of the largest weight rises to "
+        f"{largest[:, -1].min():.4f} or more. With scaling, the gradients at all widths are within "
+        f"a factor of {(scaled.max(1) / scaled.min(1)).max():.2f}."
+    )
+    numbers = {
+        "widths": size.widths, "variance / d_k": ratio.tolist(), "largest weight": largest.tolist(),
+        **{f"gradient, {name}": table(name, "gradient").tolist() for name in SCALES},
+        **{f"mean gradient, {name}": table(name, "mean").tolist() for name in SCALES},
+    }  # fmt: skip
+    return Finding(judge(*parts(ratio, plain, largest, scaled)), summary, figure, numbers)
+
+
+if __name__ == "__main__":
+    main(CLAIM, SIZES, measure)
