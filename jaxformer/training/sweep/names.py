@@ -56,7 +56,7 @@ def name_runs(combinations: Sequence[Mapping[str, Any]]) -> list[str]:
 def _text(value: Any) -> str:
     """A value in the name of a folder."""
     value = getattr(value, "__name__", value)  # of a function or a class
-    is_float = np.asarray(value).dtype.kind == "f"
+    is_float = isinstance(value, float | np.floating)
     # Short if nothing is lost, so that unequal numbers have unequal names.
     text = f"{value:g}" if is_float and float(f"{value:g}") == value else str(value)
     return re.sub(r"[^\w.+-]+", "_", text)
