@@ -122,11 +122,11 @@ def measure(size: Size) -> Finding:
             right.plot(size.widths, values.T, f"C{index}.")
     right.set(xlabel="d_k", xscale="log", yscale="log", title="Gradient of the softmax's inputs")
     right.legend()
-    falls = plain[:, 0] / plain[:, -1]
+    falls, first, last = plain[:, 0] / plain[:, -1], size.widths[0], size.widths[-1]
     summary = (
-        f"Variance over d_k: {ratio.min():.3f} to {ratio.max():.3f}. From d_k = {size.widths[0]} to "
-        f"{size.widths[-1]}, the median gradient without scaling falls by a factor of "
-        f"{falls.min():.0f} to {falls.max():.0f}, and the median of the largest weight rises to "
+        f"Variance over d_k: {ratio.min():.3f} to {ratio.max():.3f}. From d_k = {first} to {last}, "
+        f"the median gradient without scaling falls by a factor of {falls.min():.0f} to "
+        f"{falls.max():.0f}, and the median of the largest weight rises to "
         f"{largest[:, -1].min():.4f} or more. With scaling, the gradients at all widths are within "
         f"a factor of {(scaled.max(1) / scaled.min(1)).max():.2f}."
     )

@@ -25,6 +25,7 @@ AT_TOY = {
     "mu_transfer": NOT_ALL,
     "muon": NOT_ALL,
     "rank_collapse": ["holds"],
+    "score_variance": ["holds"],
     "train_short_test_long": NOT_ALL,
 }
 SECONDS = {"gradient_descent", "rank_collapse"}  # of which no plan is needed
@@ -328,3 +329,29 @@ def test_muon_must_reach_the_loss_with_half_the_steps_in_every_seed(
     size = script.Size(widths=(8,), learning_rates=(1e-3, 1e-2), seeds=2)
     finding = script.measure(size)
     assert finding.verdict == verdict and "2.00 times as long" in finding.summary
+
+
+RATIO, FLAT = np.array([[1.04, 0.98], [0.97, 1.0]]), np.array([[0.16, 0.17], [0.17, 0.16]])
+FALLING, LARGEST = np.array([[0.2, 1e-3], [0.3, 2e-3]]), np.array([[0.2, 0.97], [0.3, 0.99]])
+
+
+@pytest.mark.parametrize(
+    "changed, verdicts",
+    [
+        ({}, [True, True, True]),
+        ({"variance": RATIO + 0.02}, [False, True, True]),
+        ({"variance": RATIO - 0.03}, [False, True, True]),
+        ({"plain": FALLING + 1.5e-3}, [True, False, True]),
+        ({"largest": LARGEST - 0.03}, [True, False, True]),
+        ({"scaled": FLAT * np.array([[1.0, 1.0], [1.0, 0.5]])}, [True, True, False]),
+    ],
+)
+def test_softmax_must_saturate_without_scaling_alone_in_every_seed(changed, verdicts, load):
+    found = {"variance": RATIO, "plain": FALLING, "largest": LARGEST, "scaled": FLAT} | changed
+    assert load("score_variance").parts(**found) == verdicts
+
+
+def test_scaled_scores_do_not_saturate_the_softmax(load, monkeypatch):
+    script = load("score_variance")
+    monkeypatch.setitem(script.SCALES, "not scaled", None)
+    assert script.measure(script.SIZES["toy"]).verdict == "holds in part"
