@@ -21,6 +21,7 @@ AT_TOY = {
     "grokking": ["does not hold at this size"],
     "induction_heads": NOT_ALL,
     "instability": ["holds in part"],
+    "label_smoothing": NOT_ALL,
     "layer_norm": NOT_ALL,
     "mu_transfer": NOT_ALL,
     "muon": NOT_ALL,
@@ -341,7 +342,7 @@ FALLING, LARGEST = np.array([[0.2, 1e-3], [0.3, 2e-3]]), np.array([[0.2, 0.97], 
         ({}, [True, True, True]),
         ({"variance": RATIO + 0.02}, [False, True, True]),
         ({"variance": RATIO - 0.03}, [False, True, True]),
-        ({"plain": FALLING + 1.5e-3}, [True, False, True]),
+        ({"plain": FALLING * np.array([[1, 1], [1, 2]])}, [True, False, True]),
         ({"largest": LARGEST - 0.03}, [True, False, True]),
         ({"scaled": FLAT * np.array([[1.0, 1.0], [1.0, 0.5]])}, [True, True, False]),
     ],
@@ -355,3 +356,26 @@ def test_scaled_scores_do_not_saturate_the_softmax(load, monkeypatch):
     script = load("score_variance")
     monkeypatch.setitem(script.SCALES, "not scaled", None)
     assert script.measure(script.SIZES["toy"]).verdict == "holds in part"
+
+
+SCORES_BY_SMOOTHING = {
+    "perplexity": [[2.0, 2.1], [2.2, 2.2]],
+    "bleu": [[80.0, 81.0], [80.5, 82.0]],
+    "exact": [[0.6, 0.7], [0.61, 0.71]],
+}
+
+
+@pytest.mark.parametrize(
+    "changed, verdicts",
+    [
+        ({}, [True, True, True]),
+        ({"perplexity": [[2.0, 2.2], [2.2, 2.1]]}, [False, True, True]),
+        ({"bleu": [[80.0, 81.0], [80.4, 82.0]]}, [True, False, True]),
+        ({"exact": [[0.6, 0.7], [0.61, 0.7]]}, [True, True, False]),
+        ({"bleu": [[97.0, 97.2], [99.0, 99.0]]}, [True, False, False]),
+    ],
+)
+def test_smoothing_must_help_unsaturated_translations_in_every_seed(changed, verdicts, load):
+    ends = {name: np.array(table) for name, table in (SCORES_BY_SMOOTHING | changed).items()}
+    found = {name: np.stack([np.ones((2, 2)), end], axis=-1) for name, end in ends.items()}
+    assert load("label_smoothing").parts(found) == verdicts
