@@ -17,7 +17,13 @@ from typing import Any, Literal, NamedTuple
 
 from matplotlib.figure import Figure
 
-from jaxformer.config import ExperimentConfig, ModelConfig, TokenizerConfig, TrainingConfig
+from jaxformer.config import (
+    DataConfig,
+    ExperimentConfig,
+    ModelConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
 from jaxformer.planning import ACCELERATORS, make_plan
 
 __all__ = ["Claim", "Finding", "Runs", "Verdict", "judge", "main", "plan", "section"]
@@ -132,11 +138,14 @@ def plan(runs: Iterable[Runs], accelerator: str, utilization: float = 0.4) -> st
     """Memory and time of all runs, one after the other, at a share of the peak FLOP/s."""
     lines, hours = [], 0.0
     for model, count, steps, batch_size, length in runs:
+        translates = model.architecture == "encoder_decoder"
+        rows = {"batch_tokens": batch_size * length} if translates else {"batch_size": batch_size}
         config = ExperimentConfig(
+            data=DataConfig(source="phrasebook" if translates else "files"),
             model=dataclasses.replace(model, max_len=length),
             tokenizer=TokenizerConfig(kind="byte"),
-            training=TrainingConfig(steps=steps, batch_size=batch_size),
-        )  # fmt: skip
+            training=TrainingConfig(steps=steps, **rows),
+        )
         made = make_plan(config, ACCELERATORS[accelerator])
         own = count * steps * made.step_seconds(utilization) / 3600
         hours += own

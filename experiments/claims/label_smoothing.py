@@ -10,11 +10,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from claim import Claim, Finding, judge, main
+from claim import Claim, Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
 from jaxformer.config import load_config
-from jaxformer.sweeps import train_sweep
+from jaxformer.sweeps import sweep_configs, train_sweep
 
 CLAIM = Claim(
     title="Label smoothing",
@@ -40,39 +40,59 @@ class Size:
     """A config and the keys that are changed in it."""
 
     config: str
+    steps: int
     changes: Mapping[str, Any]
     seeds: int = 3
     smoothing: tuple[float, float] = (0.0, 0.1)
 
+    @property
+    def values(self) -> Mapping[str, Sequence[Any]]:
+        """Values of the keys, as of a sweep."""
+        return {key: [value] for key, value in self.changes.items()} | {
+            "training.steps": [self.steps], "training.label_smoothing": self.smoothing,
+            "seed": range(self.seeds),
+        }  # fmt: skip
+
 
 TOY = {
     "data.synthetic.num_pairs": 64, "data.synthetic.num_validation": 8, "model.num_layers": 1,
-    "model.d_model": 8, "training.batch_tokens": 128, "training.steps": 2, "training.log_every": 1,
+    "model.d_model": 8, "training.batch_tokens": 128, "training.log_every": 1,
     "training.eval_every": 1, "training.checkpoint_every": 2, "translation.metrics_pairs": 8,
 }  # fmt: skip
 SMALL = {
     "data.num_buckets": 1, "model.max_len": 12, "model.d_model": 64, "model.d_ff": 192,
     "model.init_std": 0.1, "optimizer.learning_rate": 8e-3, "schedule.warmup_steps": 60,
-    "training.batch_tokens": 768, "training.steps": 300, "training.log_every": 100,
+    "training.batch_tokens": 768, "training.log_every": 100,
     "training.eval_every": 100, "training.checkpoint_every": 300,
     "translation.metrics_pairs": 2238, "samples.prompts": (),
 }  # fmt: skip
 SIZES = {
-    "toy": Size("reverse", TOY, seeds=1),
-    "cpu": Size("phrasebook_en_kn", SMALL),
+    "toy": Size("reverse", 2, TOY, seeds=1),
+    "cpu": Size("phrasebook_en_kn", 300, SMALL),
     "accelerator": Size(
-        "transformer_base", {"training.eval_every": 10_000, "translation.metrics_pairs": 3000}
+        "transformer_base",
+        100_000,
+        {"training.eval_every": 10_000, "translation.metrics_pairs": 3000},
     ),
 }
 
 
+def runs(size: Size) -> list[Runs]:
+    """What is trained; rows are counted with all the padding that they may have."""
+    configs = [
+        config for _, config in sweep_configs(load_config(size.config), size.values).values()
+    ]
+    model, training = configs[0].model, configs[0].training
+    model = dataclasses.replace(model, vocab_size=configs[0].tokenizer.vocab_size)
+    rows = training.batch_tokens // model.max_len
+    return [Runs(model, len(configs), size.steps, rows, model.max_len)]
+
+
 def train(size: Size) -> tuple[list[int], Found]:
     """Trains every smoothing and seed; returns steps and metrics of the evaluations."""
-    values = {key: [value] for key, value in size.changes.items()}
-    values |= {"training.label_smoothing": size.smoothing, "seed": range(size.seeds)}
     with tempfile.TemporaryDirectory() as folder:
         config = dataclasses.replace(load_config(size.config), out=folder)
-        runs = train_sweep(config, values)
+        runs = train_sweep(config, size.values)
     evaluated = [[one for one in run.result.records if "bleu" in one] for run in runs]
     shape = len(size.smoothing), size.seeds, -1
 
@@ -133,4 +153,4 @@ def measure(size: Size) -> Finding:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as programs:  # which runs with other seeds read again
         jax.config.update("jax_compilation_cache_dir", programs)
-        main(CLAIM, SIZES, measure)
+        main(CLAIM, SIZES, measure, runs)

@@ -29,7 +29,7 @@ AT_TOY = {
     "score_variance": ["holds"],
     "train_short_test_long": NOT_ALL,
 }
-SECONDS = {"gradient_descent", "rank_collapse"}  # of which no plan is needed
+SECONDS = {"gradient_descent", "rank_collapse", "score_variance"}  # of which no plan is needed
 
 
 @pytest.fixture
@@ -83,6 +83,12 @@ def test_a_plan_estimates_all_runs_and_trains_nothing(load, monkeypatch, tmp_pat
     assert line.startswith(f"6 runs of 0.2 M parameters, 40,000 steps of {tokens:,} tokens: 0.0")
     assert total.startswith("in all: 0.0") and total.endswith(" hours of one H100")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_plan_of_translators_has_their_parameters_and_tokens(load):
+    script, claim = load("label_smoothing"), load("claim")
+    line, _ = claim.plan(script.runs(script.SIZES["accelerator"]), "H100").splitlines()
+    assert line.startswith("6 runs of 63.1 M parameters, 100,000 steps of 25,600 tokens: ")
 
 
 @pytest.mark.parametrize("name", sorted(AT_TOY.keys() - SECONDS))
