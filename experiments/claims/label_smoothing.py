@@ -79,21 +79,19 @@ SIZES = {
 
 def runs(size: Size) -> list[Runs]:
     """What is trained; rows are counted with all the padding that they may have."""
-    configs = [
-        config for _, config in sweep_configs(load_config(size.config), size.values).values()
-    ]
-    model, training = configs[0].model, configs[0].training
-    model = dataclasses.replace(model, vocab_size=configs[0].tokenizer.vocab_size)
-    rows = training.batch_tokens // model.max_len
-    return [Runs(model, len(configs), size.steps, rows, model.max_len)]
+    named = sweep_configs(load_config(size.config), size.values)
+    _, config = next(iter(named.values()))
+    model = dataclasses.replace(config.model, vocab_size=config.tokenizer.vocab_size)
+    rows = config.training.batch_tokens // model.max_len
+    return [Runs(model, len(named), size.steps, rows, model.max_len)]
 
 
 def train(size: Size) -> tuple[list[int], Found]:
     """Trains every smoothing and seed; returns steps and metrics of the evaluations."""
     with tempfile.TemporaryDirectory() as folder:
         config = dataclasses.replace(load_config(size.config), out=folder)
-        runs = train_sweep(config, size.values)
-    evaluated = [[one for one in run.result.records if "bleu" in one] for run in runs]
+        trained = train_sweep(config, size.values)
+    evaluated = [[one for one in run.result.records if "bleu" in one] for run in trained]
     shape = len(size.smoothing), size.seeds, -1
 
     def table(name: str) -> np.ndarray:
