@@ -35,7 +35,8 @@ def test_help_of_a_config_begins_with_what_is_used_most_and_has_every_flag_once(
     shown = help_of(capsys, "train", "quickstart")
     flags = re.findall(r"^[│ ]{2}--([a-z][a-z0-9.-]*)", shown, re.MULTILINE)
     wanted = {key.replace("_", "-") for key, _ in _flag_values(config, "")}
-    tables = {"lora", "optimizer", "model.positions", "model.positions.scaling", "model.experts"}
+    optional = {"lora", "model.experts", "model.mup", "model.positions.scaling"}
+    tables = optional | {"optimizer", "model.positions"}
     assert sorted(wanted - tables | {"base"}) == sorted(flags)
     assert flags[:14] == [
         "out", "init-from", "seed", "base", "training.steps", "training.batch-size",
