@@ -25,6 +25,7 @@ _BOX = re.compile("[\u2500-\u257f]+")
 _UNKNOWN_COMMAND = re.compile(r"Unrecognized options: ([^\s,]+).* Available subcommands: (.*) For ")
 _WRONG_CHOICE = re.compile(r"(invalid choice '(.*)' for argument .* one of \((.*)\))\. For ")
 _WRONG_NUMBER = re.compile(r"Error parsing (\S+): .*(must be an? \w+, got .*) Argument helptext:")
+_WRONG_TABLE = re.compile(r"Error parsing (\S+): (.*) For full helptext, see ")
 _VALUES = tyro.constructors.ConstructorRegistry()
 
 
@@ -186,6 +187,8 @@ def _with_suggestion(
         )
     if found := _WRONG_NUMBER.match(message):
         return f"{found[1]} {found[2]}"
+    if found := _WRONG_TABLE.match(message):
+        return f"[{found[1]}] {found[2]}"
     if found := _WRONG_CHOICE.match(message):
         choices = re.findall(r"'([^']*)'", found[3])
         return found[1] + (suggestion(found[2], choices) or message[found.end(1) :])

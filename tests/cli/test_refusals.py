@@ -72,7 +72,8 @@ def test_wrong_override_names_the_option_and_the_command_that_lists_all(
 
 def test_impossible_override_is_a_mistake_too(tmp_path, capsys):
     error = one_line(capsys, "train", write_config(tmp_path), "--model.d-model", "15")
-    assert "d_model must be a multiple of num_heads" in error
+    assert error.startswith("jaxformer: error: [model] d_model must be a multiple of num_heads")
+    assert error.rstrip().endswith("change one of them, or set head_dim")
 
 
 @pytest.mark.parametrize(
