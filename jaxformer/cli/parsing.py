@@ -23,7 +23,7 @@ _STYLE = re.compile(r"\x1b\[[\d;]*m")  # terminal colors
 _BOX = re.compile("[\u2500-\u257f]+")
 # Messages of tyro.
 _UNKNOWN_COMMAND = re.compile(r"Unrecognized options: ([^\s,]+).* Available subcommands: (.*) For ")
-_WRONG_CHOICE = re.compile(r"(invalid choice '(.*)' for argument .* one of \((.*)\))\. For ")
+_WRONG_CHOICE = re.compile(r"invalid choice '(.*)' for argument '(.*)'\. .* one of \((.*)\)\. For ")
 _WRONG_NUMBER = re.compile(r"Error parsing (\S+): .*(must be an? \w+, got .*) Argument helptext:")
 _WRONG_TABLE = re.compile(r"Error parsing (\S+): (.*) For full helptext, see ")
 _VALUES = tyro.constructors.ConstructorRegistry()
@@ -191,5 +191,7 @@ def _with_suggestion(
         return f"[{found[1]}] {found[2]}"
     if found := _WRONG_CHOICE.match(message):
         choices = re.findall(r"'([^']*)'", found[3])
-        return found[1] + (suggestion(found[2], choices) or message[found.end(1) :])
+        return f"{found[2]} must be one of {', '.join(choices)}, got {found[1]!r}" + suggestion(
+            found[1], choices
+        )
     return message
