@@ -21,7 +21,13 @@ from jaxformer.errors import ConfigError
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel
 from jaxformer.models.init_shapes import init_shapes
 from jaxformer.modules.stack import split_layers
-from jaxformer.training import decay_mask, layers_above, make_optimizer, make_schedule
+from jaxformer.training import (
+    decay_mask,
+    layers_above,
+    make_optimizer,
+    make_schedule,
+    scale_by_factors,
+)
 from tests import numpy_transformer, option_sets
 from tests.training import tiny
 
@@ -134,12 +140,6 @@ def test_decay_mask_leaves_biases_on_scores_and_scales_of_heads():
     assert not attention["query_norm_scale"] and not attention["key_norm_scale"]
 
 
-def scaled_by_layer(factor):
-    return optax.stateless(
-        lambda updates, _: jax.tree.map(jnp.multiply, updates, factor(layers_above(updates)))
-    )
-
-
 def test_rates_of_stacked_layers_are_those_of_one_label_for_each_layer():
     """As optax.multi_transform has them, which needs layers apart."""
     params = tiny.state().params
@@ -148,8 +148,8 @@ def test_rates_of_stacked_layers_are_those_of_one_label_for_each_layer():
         params,
     )
     adamw = functools.partial(optax.adamw, weight_decay=0.1)
-    decay = functools.partial(jax.tree.map, lambda above: 0.5**above)
-    stacked = optax.chain(adamw(0.1), scaled_by_layer(decay))
+    factors = jax.tree.map(lambda above: 0.5**above, layers_above(params))
+    stacked = optax.chain(adamw(0.1), scale_by_factors(factors))
     found, _ = jax.jit(stacked.update)(grads, stacked.init(params), params)
 
     def label(path, _):
@@ -168,9 +168,9 @@ def test_rates_of_stacked_layers_are_those_of_one_label_for_each_layer():
 
 def test_lower_layers_are_frozen_by_factors_of_zero():
     params = tiny.state().params
-    freeze = functools.partial(jax.tree.map, lambda above: above <= 1)
+    factors = jax.tree.map(lambda above: above <= 1, layers_above(params))
     ones = jax.tree.map(jnp.ones_like, params)
-    updates, _ = scaled_by_layer(freeze).update(ones, optax.EmptyState())
+    updates, _ = scale_by_factors(factors).update(ones, optax.EmptyState())
     layers = updates["stack"]["layers"]["attention"]["query_kernel"]
     assert (layers[0] == 0).all() and (layers[1] == 1).all()
     assert (updates["embedding"]["embedding"] == 0).all()
