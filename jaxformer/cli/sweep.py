@@ -28,7 +28,7 @@ from jaxformer.storage import write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["sweep", "sweep_figure"]
+__all__ = ["read_sweep", "sweep", "sweep_figure"]
 
 _PAGE = """<!DOCTYPE html>
 <meta charset="utf-8">
@@ -48,21 +48,39 @@ def sweep(words: Sequence[str]) -> None:
         words: config and its flags, of which some have several values, separated by commas.
     """
     with lasting_output():
-        path, overrides = config_path(Sweep, words, prog="jaxformer sweep")
-        loaded = load_with_start(path, overrides)
-        prog = f"jaxformer sweep {shlex.quote(path)}"
-        if {"-h", "--help"} & set(overrides):
-            override_config(loaded, overrides, prog=prog)
-        fixed, axes = _split(loaded, overrides)
-        chosen = [dict(zip(axes, one, strict=True)) for one in itertools.product(*axes.values())]
-        configs = [
-            override_config(loaded, [*fixed, *itertools.chain(*one.items())], prog=prog)
-            for one in chosen
-        ]
-        own_out = any(key == "out" for key, _, _ in given_flags(overrides))
-        folder = pathlib.Path(str(configs[0].out) if own_out else f"{loaded.out}_sweep")
+        chosen, configs, folder = read_sweep(words)
         split_cpu_for(configs[0])
         _train(chosen, configs, folder)
+
+
+def read_sweep(
+    words: Sequence[str],
+) -> tuple[list[dict[str, str]], list[ExperimentConfig], pathlib.Path]:
+    """Reads what a sweep trains, and where.
+
+    Args:
+        words: as for `sweep`.
+
+    Returns:
+        The value of each swept flag, for every run; the config of every run; the sweep's folder.
+
+    Raises:
+        ConfigError: if no flag has several values, or if a config is refused.
+    """
+    path, overrides = config_path(Sweep, words, prog="jaxformer sweep")
+    loaded = load_with_start(path, overrides)
+    prog = f"jaxformer sweep {shlex.quote(path)}"
+    if {"-h", "--help"} & set(overrides):
+        override_config(loaded, overrides, prog=prog)
+    fixed, axes = _split(loaded, overrides)
+    chosen = [dict(zip(axes, one, strict=True)) for one in itertools.product(*axes.values())]
+    configs = [
+        override_config(loaded, [*fixed, *itertools.chain(*one.items())], prog=prog)
+        for one in chosen
+    ]
+    own_out = any(key == "out" for key, _, _ in given_flags(overrides))
+    folder = pathlib.Path(str(configs[0].out) if own_out else f"{loaded.out}_sweep")
+    return chosen, configs, folder
 
 
 def _split(

@@ -21,6 +21,7 @@ from jaxformer.cli import main
 from jaxformer.cli.hosts import LAUNCH_FLAGS
 from jaxformer.cli.overrides import override_config
 from jaxformer.cli.parsing import pop_flags
+from jaxformer.cli.sweep import read_sweep
 from jaxformer.config import ExperimentConfig, ModelConfig, config_from_dict, load_config
 from jaxformer.interop import save_huggingface
 from jaxformer.models import Decoder
@@ -138,8 +139,12 @@ def test_python_cells_run_and_print_what_follows_them(page, capsys, trained, mon
 
 @pytest.mark.parametrize("page", [page for page in pages_with("bash") if commands(page.values[0])])
 def test_commands_run(page, trained, monkeypatch):
-    """Of `train` and `prepare` configs and flags are read, all others run."""
+    """Of `train`, `sweep` and `prepare` configs and flags are read, all others run."""
     for command, *words in commands(page):
+        if command == "sweep":
+            _, configs, _ = read_sweep(words)
+            assert len(configs) > 1
+            continue
         if command in ("train", "prepare"):
             _, flags = pop_flags(words[1:], LAUNCH_FLAGS)
             override_config(load_config(words[0]), flags, prog="jaxformer train")
