@@ -51,12 +51,16 @@ def theirs(ours):
 
     def namespace(section):
         code = "".join(blocks(SECTIONS[section], "python", fence="~~~"))
-        for library in re.findall(r"^(?:import|from) (\w+)", code, flags=re.MULTILINE):
+        needed = re.findall(r"^(?:import|from) (\w+)", code, flags=re.MULTILINE)
+        if "Trainer(" in code:
+            needed.append("accelerate")  # which the Trainer of transformers needs
+        for library in needed:
             if importlib.util.find_spec(library) is None:
                 pytest.skip(f"{library} is not installed")
         if section not in found:
-            found[section] = dict(ours[section])
-            run(code, PATH, found[section])
+            namespace = dict(ours[section])
+            run(code, PATH, namespace)
+            found[section] = namespace
         return found[section]
 
     return namespace
