@@ -5,6 +5,7 @@ what was printed).
 """
 
 import atexit
+import collections
 import gc
 import importlib.metadata
 import os
@@ -51,7 +52,11 @@ def read_thorough():
     """Whether a file, function or case of tests/thorough.txt is thorough, by its name."""
     text = pathlib.Path(__file__).with_name("thorough.txt").read_text(encoding="utf-8")
     names = [line for line in text.splitlines() if line and not line.startswith("#")]
-    return {name.removeprefix("!"): not name.startswith("!") for name in names}
+    thorough = {name.removeprefix("!"): not name.startswith("!") for name in names}
+    counts = collections.Counter(name.removeprefix("!") for name in names)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise pytest.UsageError(f"tests/thorough.txt names {twice[0]} twice")
+    return thorough
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
