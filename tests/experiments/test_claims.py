@@ -19,6 +19,7 @@ AT_TOY = {
     "arithmetic": ["does not hold at this size"],
     "gradient_descent": ["holds"],
     "grokking": ["does not hold at this size"],
+    "heads_and_widths": NOT_ALL,
     "induction_heads": NOT_ALL,
     "instability": ["holds in part"],
     "label_smoothing": NOT_ALL,
@@ -385,3 +386,29 @@ def test_smoothing_must_help_unsaturated_translations_in_every_seed(changed, ver
     ends = {name: np.array(table) for name, table in (SCORES_BY_SMOOTHING | changed).items()}
     found = {name: np.stack([np.ones((2, 2)), end], axis=-1) for name, end in ends.items()}
     assert load("label_smoothing").parts(found) == verdicts
+
+
+ROWS = {
+    "A": {1: [1.5, 1.6], 4: [1.2, 1.3], 16: [1.3, 1.4]},
+    "B": {4: [1.3, 1.4], 8: [1.1, 1.1], 16: [1.2, 1.3]},
+    "C": {32: [1.7, 1.5], 64: [1.2, 1.3], 128: [1.1, 1.2]},
+}
+
+
+@pytest.mark.parametrize(
+    "row, value, losses, verdicts",
+    [
+        ("A", 1, [1.5, 1.6], [True, True, True, True]),
+        ("A", 1, [1.5, 1.3], [False, True, True, True]),
+        ("A", 16, [1.2, 1.4], [True, False, True, True]),
+        ("B", 4, [1.3, 1.2], [True, True, False, True]),
+        ("C", 128, [1.1, 1.3], [True, True, True, False]),
+        ("C", 32, [1.2, 1.5], [True, True, True, False]),
+    ],
+)
+def test_one_many_and_small_heads_must_be_worse_and_widths_better_in_every_seed(
+    row, value, losses, verdicts, load
+):
+    rows = {name: {one: np.array(ends) for one, ends in ROWS[name].items()} for name in ROWS}
+    rows[row][value] = np.array(losses)
+    assert load("heads_and_widths").parts(rows, num_heads=4) == verdicts
