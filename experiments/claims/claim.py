@@ -59,12 +59,14 @@ class Finding:
         summary: the numbers that decide it, in a sentence or two.
         figure: what it looks like.
         numbers: the numbers by name, of each seed where there are several.
+        pages: HTML pages to look at, by name.
     """
 
     verdict: Verdict
     summary: str
     figure: Figure
     numbers: Mapping[str, Any]
+    pages: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Runs(NamedTuple):
@@ -126,7 +128,12 @@ def main(
     print(f"{claim.title}: {finding.verdict} ({seconds:.0f} s)\n{finding.summary}")
     name = claim.title.lower().replace(" ", "_")
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / f"{name}.html").write_text(section(claim, finding, options.scale, seconds))
+    files = {page: f"{name}_{page}.html" for page in finding.pages}
+    for page, file in files.items():
+        (options.out / file).write_text(finding.pages[page], encoding="utf-8")
+    (options.out / f"{name}.html").write_text(
+        section(claim, finding, options.scale, seconds, files), encoding="utf-8"
+    )
     result = {
         "title": claim.title, "scale": options.scale, "verdict": finding.verdict,
         "summary": finding.summary, "seconds": round(seconds), "numbers": finding.numbers,
@@ -158,8 +165,10 @@ def plan(runs: Iterable[Runs], accelerator: str, utilization: float = 0.4) -> st
     return "\n".join([*lines, f"in all: {hours:,.2f} hours of one {accelerator}"])
 
 
-def section(claim: Claim, finding: Finding, scale: str, seconds: float) -> str:
-    """The claim as a section of an HTML page, its figure inside."""
+def section(
+    claim: Claim, finding: Finding, scale: str, seconds: float, files: Mapping[str, str]
+) -> str:
+    """The claim as a section of an HTML page, its figure inside; with links to pages by name."""
     picture = io.BytesIO()
     finding.figure.savefig(picture, format="png", dpi=110)
     data = base64.b64encode(picture.getvalue()).decode()
@@ -174,7 +183,9 @@ def section(claim: Claim, finding: Finding, scale: str, seconds: float) -> str:
     cells = "".join(
         f"<tr><th>{name}</th><td>{html.escape(text)}</td></tr>" for name, text in rows.items()
     )
+    links = "".join(f'<p><a href="{file}">{page}</a></p>' for page, file in files.items())
     return (
         f"<section><h2>{html.escape(claim.title)}: {finding.verdict}</h2><table>{cells}</table>"
-        f'<img src="data:image/png;base64,{data}" alt="{html.escape(claim.title)}"></section>\n'
+        f'<img src="data:image/png;base64,{data}" alt="{html.escape(claim.title)}">'
+        f"{links}</section>\n"
     )

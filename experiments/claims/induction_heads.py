@@ -16,9 +16,10 @@ from flax import linen as nn
 from matplotlib.figure import Figure
 
 from jaxformer.config import LoopConfig, ModelConfig
-from jaxformer.models import Decoder, Taps
+from jaxformer.models import AttentionMap, Decoder, Taps
 from jaxformer.modules import Block
 from jaxformer.training import TrainingData, Trial, fit_sweep, language_model_loss
+from jaxformer.viz import attention_page
 
 CLAIM = Claim(
     title="Induction heads",
@@ -116,13 +117,13 @@ class Passages:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def look_inside(model: Decoder, params: Any, passages: Any, repeated: Any) -> tuple[Any, jax.Array]:
-    """What `NAMES` says, and the attention weights of the head with the largest score."""
+def look_inside(model: Decoder, params: Any, passages: Any, repeated: Any) -> tuple[Any, ...]:
+    """What `NAMES` says; attention `[L, N, T, T]` of the first repeated tokens; the best head."""
     output = model.apply({"params": params}, repeated, return_weights=True)
-    weights, places = output.weights.self_attention[-1], np.arange(repeated.shape[1])
+    weights, places = jnp.stack(output.weights.self_attention), np.arange(repeated.shape[1])
     period, ahead = repeated.shape[1] // 4, places - places[:, None]  # of a key, from its query
     matching = ((ahead <= 0) & (ahead % period == 1)).astype(np.float32)
-    scores = jnp.einsum("bnts,ts->bnt", weights, matching)[..., period:].mean((0, 2))
+    scores = jnp.einsum("bnts,ts->bnt", weights[-1], matching)[..., period:].mean((0, 2))
 
     def gain(kept: jax.Array) -> jax.Array:
         def knock_out(x: jax.Array, layer: jax.Array) -> jax.Array:
@@ -137,11 +138,11 @@ def look_inside(model: Decoder, params: Any, passages: Any, repeated: Any) -> tu
 
     gains = jax.vmap(gain)(jnp.stack([scores >= 0, scores <= 0.3, scores > 0.3]))
     values = *gains, scores.max(), (scores > 0.3).sum()
-    return dict(zip(NAMES, values, strict=True)), weights[0, scores.argmax()]
+    return dict(zip(NAMES, values, strict=True)), weights[:, 0], scores.argmax()
 
 
-def train(size: Size) -> tuple[np.ndarray, np.ndarray, jax.Array]:
-    """Steps; curves `[layers, seeds, names, evaluations]`; attention weights of one head."""
+def train(size: Size) -> tuple[np.ndarray, np.ndarray, AttentionMap, int]:
+    """Steps; curves `[layers, seeds, names, evaluations]`; attention at the end; its best head."""
     passages = Passages(dataclasses.replace(size, batch_size=2 * size.batch_size), 10**6)[0]
     ids = np.tile(np.arange(size.vocab), (size.batch_size, 1))
     tokens = np.random.default_rng(0).permuted(ids, axis=1)[:, : size.length // 4]
@@ -155,7 +156,7 @@ def train(size: Size) -> tuple[np.ndarray, np.ndarray, jax.Array]:
 
     def data(num_layers: int, seed: int) -> TrainingData:
         def scores(params: Any) -> dict[str, float]:
-            found, _ = look_inside(decoder(size, num_layers), params, passages, repeated)
+            found, *_ = look_inside(decoder(size, num_layers), params, passages, repeated)
             return {name: float(value) for name, value in found.items()}
 
         return TrainingData(Passages(size, seed), lambda: [passages], scores=scores)
@@ -165,9 +166,11 @@ def train(size: Size) -> tuple[np.ndarray, np.ndarray, jax.Array]:
     runs = fit_sweep(make, {"num_layers": [1, 2], "seed": range(size.seeds)}, data, None, loop)
     records = [[one for one in run.result.records if "gain" in one] for run in runs]
     curves = [[[one[name] for one in found] for name in NAMES] for found in records]
-    _, weights = look_inside(decoder(size, 2), runs[-1].result.params, passages, repeated)
+    _, weights, best = look_inside(decoder(size, 2), runs[-1].result.params, passages, repeated)
+    words = [str(token) for token in repeated[0]]
+    shown = AttentionMap("two layers", weights, words, words, [*words[1:], words[0]])
     steps = np.array([one["step"] for one in records[0]])
-    return steps, np.reshape(curves, (2, size.seeds, len(NAMES), -1)), weights
+    return steps, np.reshape(curves, (2, size.seeds, len(NAMES), -1)), shown, int(best)
 
 
 def parts(steps: np.ndarray, one: np.ndarray, two: np.ndarray) -> tuple[bool, bool, bool]:
@@ -184,7 +187,7 @@ def parts(steps: np.ndarray, one: np.ndarray, two: np.ndarray) -> tuple[bool, bo
 
 def measure(size: Size) -> Finding:
     """Trains one and two layers, knocks induction heads out, and draws what happened."""
-    steps, (one, two), weights = train(size)
+    steps, (one, two), shown, best = train(size)
     figure = Figure(figsize=(13, 4), layout="constrained")
     left, center, right = figure.subplots(1, 3)
     for color, found in (("C0", one), ("C1", two)):
@@ -193,7 +196,7 @@ def measure(size: Size) -> Finding:
     left.plot(steps, two[:, 1].T, "C1:")
     left.set(xlabel="training step", title="In-context gain (dotted: without induction heads)")
     center.set(xlabel="training step", title="Largest score of one layer (blue) and of layer 2")
-    right.imshow(weights)
+    right.imshow(np.asarray(shown.weights)[-1, best])
     right.set(xlabel="key", ylabel="query", title="That head, on tokens repeated four times")
     ends = *one[:, :, -1].T, *two[:, :, -1].T
     told = [f"{found.min():.2f} to {found.max():.2f}" for found in ends]
@@ -205,7 +208,8 @@ def measure(size: Size) -> Finding:
     )
     judged = [parts(steps, *curves) for curves in zip(one, two, strict=True)]
     numbers = {"parts": judged, "steps": steps.tolist(), "one": one.tolist(), "two": two.tolist()}
-    return Finding(judge(*map(all, zip(*judged, strict=True))), summary, figure, numbers)
+    pages = {"attention": attention_page([shown], title=CLAIM.title)}
+    return Finding(judge(*map(all, zip(*judged, strict=True))), summary, figure, numbers, pages)
 
 
 if __name__ == "__main__":

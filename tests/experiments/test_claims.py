@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import pathlib
+import re
 import sys
 from typing import get_args
 
@@ -52,11 +53,15 @@ def test_claim_measures_a_verdict_and_writes_its_page(name, load, monkeypatch, t
     with jax.enable_x64(name == "rank_collapse"):
         claim.main(script.CLAIM, script.SIZES, script.measure)
     assert set(script.SIZES) == {"toy", "cpu", "accelerator"}
-    (found,) = (json.loads(path.read_text()) for path in tmp_path.glob("*.json"))
+    (path,) = tmp_path.glob("*.json")
+    found = json.loads(path.read_text())
     assert found["verdict"] in get_args(claim.Verdict) and found["verdict"] in AT_TOY[name]
     assert f"{script.CLAIM.title}: {found['verdict']} (" in capsys.readouterr().out
-    (page,) = tmp_path.glob("*.html")
-    assert 'src="data:image/png;base64,' in page.read_text()
+    page = path.with_suffix(".html").read_text()
+    assert 'src="data:image/png;base64,' in page
+    others = {other.name for other in tmp_path.glob("*_*.html")} - {path.with_suffix(".html").name}
+    assert others == set(re.findall('<a href="(.*?)">', page))
+    assert bool(others) == (name == "induction_heads")
 
 
 def test_one_page_has_a_table_and_a_section_of_every_claim(load, monkeypatch, tmp_path):

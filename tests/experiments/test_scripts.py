@@ -70,7 +70,10 @@ SCRIPTS = {
 
 # They start a process for each model and turn, which takes a minute.
 SLOW = ("benchmarks/generation.py", "benchmarks/loading.py", "benchmarks/prepare.py")
-ELSEWHERE = ["seeds/run_all.py", "benchmarks/tpu_decoding.py", "interop/golden.py"]
+ELSEWHERE = [
+    "seeds/run_all.py", "benchmarks/nanogpt_cpu.py", "benchmarks/tpu_decoding.py",
+    "interop/golden.py",
+]  # fmt: skip
 
 
 def commands(script):

@@ -1,0 +1,159 @@
+"""Trains configs/nanogpt_cpu.toml beside nanoGPT's own recipe in PyTorch, on the same characters.
+
+Both read the text of Python's documentation: its last tenth is held out, and all of that is
+measured at the end. The recipe in PyTorch is that of nanoGPT's README for a CPU: learned positions,
+pre-norm, GELU, no biases, tied embeddings, windows at random offsets, AdamW without weight decay of
+vectors, a cosine to a tenth of the rate. Needs torch.
+
+Run: python experiments/benchmarks/nanogpt_cpu.py
+"""
+
+import argparse
+import dataclasses
+import math
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from jaxformer.config import LoopConfig, load_config
+from jaxformer.models import Decoder
+from jaxformer.text import Batches, TokenStream, Windows, evaluation_batches, python_documents
+from jaxformer.training import (
+    TrainingData,
+    Trial,
+    fit_sweep,
+    language_model_loss,
+    make_optimizer,
+)
+
+Batch = dict[str, np.ndarray]
+BATCH_SIZE, STEPS, WARMUP, PEAK = 12, 2000, 100, 1e-3
+LAYERS, HEADS, WIDTH, LENGTH = 4, 4, 128, 64
+
+
+class Layer(nn.Module):
+    """Causal attention and a feed-forward layer, each behind a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH, bias=False) for _ in range(2))
+        self.qkv, self.out, self.up, self.down = (
+            nn.Linear(rows * WIDTH, columns * WIDTH, bias=False)
+            for rows, columns in ((1, 3), (1, 1), (1, 4), (4, 1))
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Maps [B, T, D] to [B, T, D]."""
+        batch, length, _ = x.shape
+        heads = self.qkv(self.norms[0](x)).view(batch, length, 3, HEADS, -1)
+        mixed = F.scaled_dot_product_attention(*heads.permute(2, 0, 3, 1, 4), is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(x.shape))
+        return x + self.down(F.gelu(self.up(self.norms[1](x))))
+
+
+class Model(nn.Module):
+    """The decoder of nanoGPT."""
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocab_size, WIDTH)
+        self.positions = nn.Embedding(LENGTH, WIDTH)
+        self.layers = nn.Sequential(*(Layer() for _ in range(LAYERS)))
+        self.norm = nn.LayerNorm(WIDTH, bias=False)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                narrow = (
+                    math.sqrt(2 * LAYERS) if name.endswith(("out.weight", "down.weight")) else 1
+                )
+                nn.init.normal_(parameter, std=0.02 / narrow)
+
+    def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Mean loss of [B, T] tokens."""
+        x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
+        logits = self.norm(self.layers(x)) @ self.tokens.weight.T
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+def train_torch(train: np.ndarray, held_out: list[Batch], vocab_size: int, seed: int) -> float:
+    """Held-out loss of nanoGPT's recipe."""
+    torch.manual_seed(seed)
+    model, ids = Model(vocab_size), torch.from_numpy(train)
+    groups = [
+        {"params": [one for one in model.parameters() if one.dim() > 1], "weight_decay": 0.1},
+        {"params": [one for one in model.parameters() if one.dim() == 1], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=PEAK, betas=(0.9, 0.99))
+    for step in range(STEPS):
+        falls = (1 + math.cos(math.pi * max(step - WARMUP, 0) / (STEPS - WARMUP))) / 2
+        for group in optimizer.param_groups:
+            group["lr"] = PEAK * min((step + 1) / (WARMUP + 1), 0.1 + 0.9 * falls)
+        starts = torch.randint(len(ids) - LENGTH, (BATCH_SIZE, 1)) + torch.arange(LENGTH)
+        loss = model(ids[starts], ids[starts + 1])
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    with torch.no_grad():
+        losses = [
+            model(*(torch.from_numpy(batch[name].astype(np.int64)) for name in batch)).item()
+            for batch in held_out
+        ]
+    return float(np.mean(losses))
+
+
+def train_jaxformer(
+    train: np.ndarray, held_out: list[Batch], vocab_size: int, seeds: range
+) -> list[float]:
+    """Held-out losses of the config, whose seeds train in turn, in one program."""
+    config = load_config("nanogpt_cpu")
+    model = Decoder(dataclasses.replace(config.model, vocab_size=vocab_size))
+    schedule = dataclasses.replace(config.schedule, decay_steps=STEPS)
+    windows = Windows(TokenStream(train, np.zeros(1, np.int64)), config.model.max_len)
+
+    def draw(rng: jax.Array) -> Any:
+        return model.init(rng, jnp.zeros((1, 1), jnp.int32))["params"]
+
+    def make() -> Trial:
+        optimizer = make_optimizer(config.optimizer, schedule)
+        return Trial(language_model_loss(model), draw, optimizer)
+
+    def data(seed: int) -> TrainingData:
+        batches = Batches(windows, config.training.batch_size, seed=seed)
+        return TrainingData(batches, lambda: held_out)
+
+    loop = LoopConfig(steps=config.training.steps, log_every=500, eval_every=STEPS)
+    runs = fit_sweep(make, {"seed": seeds}, data, None, loop)
+    return [float(run.result.records[-1]["validation_loss"]) for run in runs]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=3)
+    seeds = range(parser.parse_args().seeds)
+    text = "".join(python_documents())
+    characters, ids = np.unique(list(text), return_inverse=True)
+    cut = len(ids) * 9 // 10
+    windows = Windows(TokenStream(ids[cut:], np.zeros(1, np.int64)), LENGTH)
+    full = len(windows) // 100 * 100  # without the remainder
+    held_out = list(evaluation_batches([windows[index] for index in range(full)], 100))
+    print(f"{cut:,} characters to train on, {full * LENGTH:,} held out, {len(characters)} kinds")
+    began = time.perf_counter()
+    theirs = [train_torch(ids[:cut], held_out, len(characters), seed) for seed in seeds]
+    between = time.perf_counter()
+    ours = train_jaxformer(ids[:cut], held_out, len(characters), seeds)
+    seconds = between - began, time.perf_counter() - between
+    for name, losses, spent in zip(("PyTorch", "jaxformer"), (theirs, ours), seconds, strict=True):
+        print(
+            f"{name}: held-out loss {np.mean(losses):.4f} nats per character, by seed "
+            f"{', '.join(f'{loss:.4f}' for loss in losses)}; {spent:.0f} s"
+        )
+
+
+if __name__ == "__main__":
+    main()
