@@ -104,10 +104,10 @@ def train(size: Size) -> np.ndarray:
         found = model.apply({"params": params}, test["tokens"]).logits.argmax(-1)
         return ((found == test["labels"]) | (test["labels"] < 0)).all(-1).mean()
 
-    def data(reverse: float, examples: float, seed: int) -> TrainingData:
+    def data(reverse: bool, examples: int, seed: int) -> TrainingData:
         """The test sums of a seed, and the first of its other sums."""
         sums = np.random.default_rng(seed).permutation(100**size.digits)
-        chosen = rows(size, sums[: size.tests + int(examples)], bool(reverse))
+        chosen = rows(size, sums[: size.tests + examples], reverse)
         (test,) = evaluation_batches(chosen[: size.tests], size.tests)
         return TrainingData(
             Batches(chosen[size.tests :], size.batch_size, seed=seed), lambda: [test],
@@ -117,18 +117,16 @@ def train(size: Size) -> np.ndarray:
     def draw(rng: jax.Array) -> Any:
         return model.init(rng, jnp.zeros((1, 1), jnp.int32))["params"]
 
-    def make(**_: Any) -> Trial:
+    def make() -> Trial:
         peak, steps = size.learning_rate, size.steps
         rate = optax.warmup_cosine_decay_schedule(0, peak, steps // 10, steps, peak / 10)
         return Trial(language_model_loss(model), draw, optax.adamw(rate, b2=0.99))
 
-    # Floats share a program; these matter to the data alone.
-    counts = [float(count) for count in size.examples]
-    values = {"reverse": [0.0, 1.0], "seed": range(size.seeds), "examples": counts}
+    values = {"reverse": [False, True], "seed": range(size.seeds), "examples": size.examples}
     loop = LoopConfig(steps=size.steps, log_every=size.steps // 5, eval_every=size.steps)
     trained = fit_sweep(make, values, data, None, loop)
     found = [run.result.records[-1]["accuracy"] for run in trained]
-    return np.reshape(found, (2, size.seeds, len(counts)))
+    return np.reshape(found, (2, size.seeds, len(size.examples)))
 
 
 def needed(accuracies: np.ndarray, examples: Sequence[int]) -> list[float]:

@@ -136,6 +136,27 @@ def test_what_is_not_a_number_is_compiled_in(tmp_path):
     assert_same_records(runs[3].result.records, expected.records)
 
 
+def test_what_only_the_data_takes_shares_a_program(monkeypatch):
+    made = []
+
+    def make():
+        made.append(1)
+        return Trial(loss, draw, optax.sgd(0.1))
+
+    def data(rows, seed):
+        return TrainingData([batch(rows)] * 6, unit="row")
+
+    runs = sweep(None, {"rows": [1, 2], "seed": [0, 1]}, make=make, data=data)
+    counts = len(made)
+    expected = alone(optax.sgd(0.1), data(2, 1), seed=1)
+    assert_same_records(runs[3].result.records, expected.records)
+    made.clear()
+    sweep(None, {"rows": [1], "seed": [0, 1]}, make=make, data=data)
+    assert counts == len(made) + 2  # calls of one program, and one for each run more
+    with pytest.raises(ConfigError, match="got 'rows', which no function takes; remove it"):
+        sweep(None, {"rows": [1]}, make=make)
+
+
 def test_callbacks_stop_their_own_run(tmp_path):
     def stops(learning_rate, seed):
         return [lambda step, metrics: seed == 1 and step == 2]

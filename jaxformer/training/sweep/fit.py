@@ -1,13 +1,15 @@
 """`fit_sweep`: trains a run for each combination of values."""
 
 import functools
+import inspect
 import pathlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxformer.config import LoopConfig
+from jaxformer.errors import ConfigError
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.data import TrainingData
 from jaxformer.training.sweep.group import train_specs
@@ -24,20 +26,21 @@ def fit_sweep(
     folder: str | pathlib.Path | None,
     loop: LoopConfig,
     *,
-    compiled_in: Collection[str] = (),
     callbacks: Callable[..., Sequence[Callback]] | None = None,
     num_devices: int | None = None,
 ) -> list[SweepRun]:
     """Trains a run for each combination of values; those that differ in numbers share a program.
 
     A name whose values are numbers, one of them a float, is an argument of the compiled step, as is
-    "seed". For each combination of the other values there is one program, and its runs train at
-    once, split over the local devices. Each run has the losses that `fit` gives it alone, but for
-    rounding. A run whose loss or gradient is not finite leaves the sweep, and the others go on.
+    "seed". For each combination of the other values that `make` takes there is one program, and its
+    runs train at once, split over the local devices. Each run has the losses that `fit` gives it
+    alone, but for rounding. A run whose loss or gradient is not finite leaves the sweep, and the
+    others go on.
 
     Args:
-        make: function of the values as keyword arguments, except "seed", to what the run trains.
-            Numbers are traced arrays in it, so it must not branch on them in Python.
+        make: function of values to what the run trains; it gets those that it has a parameter for,
+            by name, except "seed". Numbers are traced arrays in it, so it must not branch on them
+            in Python.
         values: values of each name. "seed" is the seed of parameters and dropout, as in `fit`; it
             is 0 if there is none.
         data: batches of all runs; or a function of all values, "seed" included, to those of a run.
@@ -45,8 +48,6 @@ def fit_sweep(
         folder: folder of the sweep, with a run folder for each run, as `fit` writes it, and
             sweep.json. If it exists, the sweep is resumed. None writes nothing.
         loop: as in `fit`.
-        compiled_in: names of numbers that `make` must know as such, for example because they
-            are a shape. Each of their values makes another program.
         callbacks: function of all values to the callbacks of a run.
         num_devices: number of local devices to use; all if None.
 
@@ -54,7 +55,8 @@ def fit_sweep(
         The runs, in the order of the combinations; the last name varies fastest.
 
     Raises:
-        ConfigError: a name has no values, two runs have the same name, or as in `fit`.
+        ConfigError: a name has no values or is not used, two runs have the same name, or as in
+            `fit`.
         CheckpointError: the folder is of another sweep, or as in `fit`.
         DataError: as in `fit`.
         StorageError: as in `fit`.
@@ -72,23 +74,27 @@ def fit_sweep(
         >>> [(run.name, round(float(run.result.params), 2)) for run in runs]
         [('learning_rate=0.01', 0.33), ('learning_rate=0.1', 0.99)]
     """
-    traced = {
-        name for name, options in values.items()
-        if name == "seed" or (name not in compiled_in and _are_numbers(options))
-    }  # fmt: skip
+    takes = _names_taken(make, values)
+    unused = sorted(values.keys() - takes - {"seed"})
+    if unused and not callable(data) and callbacks is None:
+        raise ConfigError(
+            f"each name must be a parameter of make, or data or callbacks a function, got "
+            f"{unused[0]!r}, which no function takes; remove it"
+        )
+    traced = {name for name in takes if _are_numbers(values[name])}
     combinations = combine_values(values)
     # By their places in the lists, because values need be neither equal to themselves nor hashable.
     places = combine_values({name: range(len(options)) for name, options in values.items()})
     makers: dict[tuple[int, ...], Callable[..., Trial]] = {}
     specs = []
     for name, one, place in zip(name_runs(combinations), combinations, places, strict=True):
-        static = [key for key in one if key not in traced]
+        static = sorted(takes - traced)
         maker = functools.partial(make, **{key: one[key] for key in static})
         specs.append(
             SweepSpec(
                 name=name,
                 values=one,
-                numbers={"seed": 0, **{key: one[key] for key in one if key in traced}},
+                numbers={"seed": one.get("seed", 0)} | {key: one[key] for key in traced},
                 make=makers.setdefault(tuple(place[key] for key in static), maker),
                 loop=loop,
                 data=data(**one) if callable(data) else data,
@@ -97,6 +103,13 @@ def fit_sweep(
             )
         )
     return train_specs(specs, None if folder is None else pathlib.Path(folder))
+
+
+def _names_taken(make: Callable[..., Trial], values: Mapping[str, Any]) -> set[str]:
+    """The names of values that a function has parameters for, without "seed"."""
+    parameters = inspect.signature(make).parameters
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    return {name for name in values if takes_all or name in parameters} - {"seed"}
 
 
 def _are_numbers(options: Sequence[Any]) -> bool:
