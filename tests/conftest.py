@@ -42,7 +42,7 @@ jax.config.update("jax_traceback_in_locations_limit", 0)  # which nothing reads,
 TIERS = {
     "unit": ("functional", "interop", "storage", "testing", "text"),
     "model": ("inference", "models", "modules", "planning", "training", "viz"),
-    "run": ("cli", "runs"),
+    "run": ("cli", "runs", "seams"),
     "system": ("docs", "examples", "experiments"),
 }
 TIER_OF = {folder: tier for tier, folders in TIERS.items() for folder in folders}
