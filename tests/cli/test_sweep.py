@@ -31,14 +31,17 @@ def test_a_sweep_shows_and_writes_its_results(swept, tmp_path, capsys):
     assert names >= {"sweep.csv", "sweep.html", "sweep.png", "learning_rate=0.03,seed=1"}
     assert (folder / "sweep.csv").read_text().startswith("optimizer.learning_rate,validation_loss")
     assert '<img src="sweep.png"' in (folder / "sweep.html").read_text()
-    # Called again with another seed, it adds runs; the others stand.
+    drawn = output(capsys, "plot", "sweep", folder, "--output", tmp_path / "a.png").out
+    assert drawn == f"{tmp_path / 'a.png'}\n" and (tmp_path / "a.png").stat().st_size > 5000
+
+
+def test_a_sweep_called_with_another_seed_adds_runs_to_those_that_stand(swept, tmp_path, capsys):
+    path, folder = swept[0], tmp_path / "sweep"
     again = output(
         capsys, "sweep", path, "--seed", "1,2", "--out", folder, *FLAGS[:2], *FLAGS[4:]
     ).out  # fmt: skip
     assert "resuming 2 runs at step 4 of 4" in again and "in 2 runs" in again
     assert (folder / "sweep.csv").read_text().splitlines()[1].split(",")[3] == "3"
-    drawn = output(capsys, "plot", "sweep", folder, "--output", tmp_path / "a.png").out
-    assert drawn == f"{tmp_path / 'a.png'}\n" and (tmp_path / "a.png").stat().st_size > 5000
 
 
 @pytest.mark.parametrize(
