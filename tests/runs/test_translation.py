@@ -286,6 +286,10 @@ def test_words_of_the_run_that_a_run_starts_from_are_known_too(tmp_path):
     assert task.unseen_words(["one six ten"]) == ["ten"]  # which has no token
 
 
+def test_words_are_looked_up_among_the_sources(run):
+    assert run.task.unseen_words(["eins two"]) == ["eins"]  # a word of the targets alone
+
+
 def test_sources_are_encoded_and_targets_decoded(run):
     words = run.task.tokenizers[1].words
     ids = [words["drei"], words["eins"], run.task.tokenizers[1].end_of_text]
