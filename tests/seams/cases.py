@@ -1,6 +1,7 @@
 """The runs whose seams are recorded: tasks, by sources and sizes of their data, and by starts."""
 
 import functools
+import gzip
 import json
 import pathlib
 from collections.abc import Callable
@@ -29,6 +30,24 @@ def files() -> dict[str, Any]:
     for index, one in enumerate(TEXTS[:20]):
         tiny.write(pathlib.Path(f"one{index:02}.txt"), [one])
     return {"source": "files", "paths": ("one*.txt", lines), "field": "body"}
+
+
+def documents() -> dict[str, Any]:
+    """Texts that see only themselves, and others for validation."""
+    held = tiny.write_bodies(pathlib.Path("held.jsonl"), TEXTS[50:60])
+    paths = (tiny.write_bodies(pathlib.Path("lines.jsonl"), TEXTS[:50]),)
+    return {
+        "source": "files", "paths": paths, "field": "body", "validation_paths": (held,),
+        "packing": "documents",
+    }  # fmt: skip
+
+
+def packed() -> dict[str, Any]:
+    """Texts in a packed file with lines that cannot be read."""
+    lines = [json.dumps({"body": one}).encode() for one in TEXTS]
+    lines[5:5] = [b"{", b'{"body": "\xff"}', b'{"text": "other"}']
+    pathlib.Path("lines.jsonl.gz").write_bytes(gzip.compress(b"\n".join(lines), mtime=0))
+    return {"source": "files", "paths": ("lines.jsonl.gz",), "field": "body", "errors": "skip"}
 
 
 def mixture() -> dict[str, Any]:
@@ -96,7 +115,10 @@ def phrasebook() -> dict[str, Any]:
 
 
 DATA: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {
-    "language model": {"files": files, "mixture": mixture, "tokens": tokens},
+    "language model": {
+        "files": files, "documents": documents, "packed": packed, "mixture": mixture,
+        "tokens": tokens,
+    },
     "masked": {"files": files, "mixture": mixture, "tokens": tokens},
     "translation": {
         "pairs": pairs, "aligned": aligned, "synthetic": synthetic, "phrasebook": phrasebook,
@@ -174,7 +196,16 @@ def adapted(task: str, source: str) -> dict[str, Any]:
     return start(experiment(task, source), *flags, known=params)
 
 
-ON_DISK = {"files", "mixture", "pairs", "aligned", "labelled", "conversations"}
+ON_DISK = {
+    "files",
+    "documents",
+    "packed",
+    "mixture",
+    "pairs",
+    "aligned",
+    "labelled",
+    "conversations",
+}
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
     f"{task}, {source}, {how.__name__}": functools.partial(how, task, source)
     for task, sources in DATA.items()
