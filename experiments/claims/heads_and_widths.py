@@ -125,7 +125,7 @@ def measure(size: Size) -> Finding:
     losses = train(size)
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     told = []
-    panels = figure.subplots(1, 3, sharey=True)
+    panels = figure.subplots(1, 3)
     for axes, (row, found) in zip(panels, losses.items(), strict=True):
         values, perplexities = list(found), np.exp(list(found.values()))
         axes.plot(values, perplexities, "C0.")
