@@ -70,7 +70,7 @@ def tokens() -> dict[str, Any]:
 
 
 def pairs() -> dict[str, Any]:
-    """Pairs in one file, and in two that are aligned."""
+    """Pairs in one file."""
     rows = [f"{one}\t{' '.join(one.split()[::-1])}" for one in TEXTS]
     return {"source": "pairs", "paths": (tiny.write(pathlib.Path("rows.tsv"), rows),)}
 
@@ -181,7 +181,7 @@ def from_folder(task: str, source: str) -> dict[str, Any]:
 
 
 def from_run(task: str, source: str) -> dict[str, Any]:
-    """A run that starts from another run, and one of its checkpoints."""
+    """A run that starts from another one."""
     runs.train_run(experiment(task, source, training={"steps": 1}))
     pathlib.Path("run").rename("other")
     known = runs.open_run("other").params
@@ -189,7 +189,7 @@ def from_run(task: str, source: str) -> dict[str, Any]:
 
 
 def adapted(task: str, source: str) -> dict[str, Any]:
-    """A run of low-rank matrices beside the weights of a folder of Hugging Face, started twice."""
+    """A run of low-rank matrices beside the weights of such a folder, started twice."""
     _, params = getattr(pretrained_folders, FOLDERS[task])(pathlib.Path("model"))
     flags = "--init-from", "model", "--lora.rank", "2"
     start(experiment(task, source), *flags)
@@ -197,15 +197,8 @@ def adapted(task: str, source: str) -> dict[str, Any]:
 
 
 ON_DISK = {
-    "files",
-    "documents",
-    "packed",
-    "mixture",
-    "pairs",
-    "aligned",
-    "labelled",
-    "conversations",
-}
+    "files", "documents", "packed", "mixture", "pairs", "aligned", "labelled", "conversations",
+}  # fmt: skip
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
     f"{task}, {source}, {how.__name__}": functools.partial(how, task, source)
     for task, sources in DATA.items()

@@ -25,7 +25,7 @@ from jaxformer.text import Host, corpus, prepared_rows, preparing
 from jaxformer.training import SingleRunner
 
 GOLDEN = pathlib.Path(__file__).with_name("golden.json")
-BATCHES = 40  # more than an epoch of every case
+BATCHES = 40  # more than an epoch of all but the phrasebook
 
 
 class StartedError(Exception):

@@ -153,7 +153,7 @@ def test_what_only_the_data_takes_shares_a_program(monkeypatch):
     made.clear()
     sweep(None, {"rows": [1], "seed": [0, 1]}, make=make, data=data)
     assert counts == len(made) + 2  # calls of one program, and one for each run more
-    with pytest.raises(ConfigError, match="got 'rows', which no function takes; remove it"):
+    with pytest.raises(ConfigError, match="got 'rows', which no function takes; rename"):
         sweep(None, {"rows": [1]}, make=make)
 
 

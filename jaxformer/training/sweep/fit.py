@@ -78,8 +78,8 @@ def fit_sweep(
     unused = sorted(values.keys() - takes - {"seed"})
     if unused and not callable(data) and callbacks is None:
         raise ConfigError(
-            f"each name must be a parameter of make, or data or callbacks a function, got "
-            f"{unused[0]!r}, which no function takes; remove it"
+            f"names of values must be parameters of make, got {unused[0]!r}, which no function "
+            "takes; rename it, or pass data or callbacks as a function of the values"
         )
     traced = {name for name in takes if _are_numbers(values[name])}
     combinations = combine_values(values)
@@ -94,7 +94,7 @@ def fit_sweep(
             SweepSpec(
                 name=name,
                 values=one,
-                numbers={"seed": one.get("seed", 0)} | {key: one[key] for key in traced},
+                numbers={"seed": 0} | {key: one[key] for key in one if key in {"seed", *traced}},
                 make=makers.setdefault(tuple(place[key] for key in static), maker),
                 loop=loop,
                 data=data(**one) if callable(data) else data,
