@@ -1,7 +1,7 @@
 """Every script under experiments/ runs by the commands of its docstring, and gives its table.
 
-But for `run_all.py`, which `test_run_all.py` runs, claims, which `test_claims.py` runs, and what
-needs the TPU's compiler or torch.
+But for `run_all.py`, claims and the grammar of the phrasebook, which have tests of their own, and
+what needs the TPU's compiler or torch.
 """
 
 import ast
@@ -72,7 +72,7 @@ SCRIPTS = {
 SLOW = ("benchmarks/generation.py", "benchmarks/loading.py", "benchmarks/prepare.py")
 ELSEWHERE = [
     "seeds/run_all.py", "benchmarks/nanogpt_cpu.py", "benchmarks/tpu_decoding.py",
-    "interop/golden.py",
+    "interop/golden.py", "phrasebook/grammar.py",
 ]  # fmt: skip
 
 

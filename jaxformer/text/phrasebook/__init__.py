@@ -1,9 +1,9 @@
-"""A bundled English→Kannada phrasebook, generated from a small grammar.
+"""A bundled English→Kannada phrasebook.
 
 English is in lower case, Kannada in Unicode NFC. Neither has punctuation: a question is "what is
 your name". "You" is the polite ನೀವು, "he" and "she" are the familiar ಅವನು and ಅವಳು, and elders
 take the plural of respect. Each English sentence has exactly one Kannada sentence, and vice versa.
-`python -m jaxformer.text.phrasebook` regenerates the files from the grammar.
+The files were generated from a small grammar, which is not part of the package.
 """
 
 import dataclasses

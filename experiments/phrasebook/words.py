@@ -1,6 +1,6 @@
 """The words of the phrasebook, with their irregular forms."""
 
-from jaxformer.text.phrasebook.forms import Holder, Noun, Place, Subject, Word
+from forms import Holder, Noun, Place, Subject, Word
 
 __all__ = [
     "CITIES",

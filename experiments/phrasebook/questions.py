@@ -1,8 +1,8 @@
 """The patterns of questions and negations."""
 
-from jaxformer.text.phrasebook.actions import ACTIONS, DAILY
-from jaxformer.text.phrasebook.patterns import ALL, Template, fill, fits, whoever
-from jaxformer.text.phrasebook.words import (
+from actions import ACTIONS, DAILY
+from patterns import ALL, Template, fill, fits, whoever
+from words import (
     CITIES,
     DAYS,
     INDOORS,

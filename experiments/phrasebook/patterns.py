@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from itertools import product
 from typing import Any, NamedTuple
 
-from jaxformer.text.phrasebook.forms import Subject
-from jaxformer.text.phrasebook.words import NAMES, PRONOUNS, RELATIVES
+from forms import Subject
+from words import NAMES, PRONOUNS, RELATIVES
 
 __all__ = ["ALL", "Template", "differ", "fill", "fits", "rank", "whoever"]
 

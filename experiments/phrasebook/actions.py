@@ -1,7 +1,7 @@
 """The verbs of the phrasebook, with their complements."""
 
-from jaxformer.text.phrasebook.forms import Action, Verb, Word
-from jaxformer.text.phrasebook.words import CITIES, DRINKS, FOODS, PLACES, THINGS, pairs
+from forms import Action, Verb, Word
+from words import CITIES, DRINKS, FOODS, PLACES, THINGS, pairs
 
 __all__ = ["ACTIONS", "COME", "DAILY", "EAT_AND_DRINK", "GO"]
 

@@ -1,17 +1,22 @@
-"""The phrasebook from its grammar: all sentences, split into training and validation.
+"""Builds the phrasebook of the package from its grammar: all sentences, and which are held out.
 
 A validation sentence is a new combination: neither its English nor its Kannada side occurs in
 training, but every word of both sides does, in several other sentences.
+
+Run: python experiments/phrasebook/grammar.py   # writes jaxformer/text/phrasebook/*.tsv
 """
 
 import functools
+import pathlib
 from collections import Counter
 
-from jaxformer.text.phrasebook.patterns import Template, rank
-from jaxformer.text.phrasebook.questions import questions_and_negation
-from jaxformer.text.phrasebook.statements import statements
+from patterns import Template, rank
+from questions import questions_and_negation
+from statements import statements
 
-__all__ = ["build_phrasebook", "templates", "to_tsv"]
+__all__ = ["FOLDER", "build_phrasebook", "templates", "to_tsv"]
+
+FOLDER = pathlib.Path(__file__).parents[2] / "jaxformer" / "text" / "phrasebook"
 
 Row = tuple[str, str, str]
 
@@ -92,3 +97,15 @@ def _draw_validation(template: Template, counts: Counter[str]) -> set[str]:
 
 def _validation_rank(english: str) -> tuple[bool, bytes]:
     return english != _ALWAYS_VALIDATION, rank(english, "hold out")
+
+
+def main() -> None:
+    """Writes the files of the package."""
+    for name, rows in zip(("train", "validation"), build_phrasebook(), strict=True):
+        path = FOLDER / f"{name}.tsv"
+        path.write_bytes(to_tsv(rows))
+        print(f"wrote {len(rows)} pairs to {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,8 @@
 """The patterns of statements, topic by topic."""
 
-from jaxformer.text.phrasebook.actions import ACTIONS, COME, DAILY, EAT_AND_DRINK, GO
-from jaxformer.text.phrasebook.patterns import ALL, Template, differ, fill, fits, whoever
-from jaxformer.text.phrasebook.words import (
+from actions import ACTIONS, COME, DAILY, EAT_AND_DRINK, GO
+from patterns import ALL, Template, differ, fill, fits, whoever
+from words import (
     CITIES,
     DAYS,
     GREETINGS,
