@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from claim import Claim, Finding, Runs, judge, main
 from matplotlib.figure import Figure
@@ -149,6 +148,4 @@ def measure(size: Size) -> Finding:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as programs:  # which runs with other seeds read again
-        jax.config.update("jax_compilation_cache_dir", programs)
-        main(CLAIM, SIZES, measure, runs)
+    main(CLAIM, SIZES, measure, runs)

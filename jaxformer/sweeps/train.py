@@ -142,14 +142,16 @@ def _start_group(
     if on_start is not None:
         on_start(first.task)
     data = {run.task.config.seed: run.data for run in started.values()}
-    # Rows of a batch depend on the seed there, so that runs with other seeds follow each other.
-    by_seed = isinstance(first.data.batches, BucketedBatches)
     makers: dict[Any, Callable[..., Trial]] = {}
     specs = []
     for name, run in started.items():
         config, values = run.task.config, named[name][0]
-        # The data of a seed may also decide sizes, such as that of the vocabulary.
-        key = _without_numbers(dataclasses.replace(config, out=None)), by_seed and config.seed
+        # The data of a seed may also decide sizes, such as that of the vocabulary. Which of several
+        # shapes a batch has depends on the seed, so runs with other seeds follow each other then.
+        batches = run.data.batches
+        shapes = batches.shapes if isinstance(batches, BucketedBatches) else ()
+        by_seed = config.seed if len(shapes) > 1 else None
+        key = _without_numbers(dataclasses.replace(config, out=None)), shapes, by_seed
         specs.append(
             SweepSpec(
                 name=name,

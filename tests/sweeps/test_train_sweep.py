@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 
 import jax
 import numpy as np
@@ -109,6 +110,25 @@ def test_the_data_of_a_seed_decides_the_sizes_of_its_run(tmp_path):
     np.testing.assert_allclose(
         losses(tmp_path / "run" / runs[1].name), losses(tmp_path / "alone"), rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("num_buckets", [1, 2])
+def test_translators_of_several_seeds_train_at_once_if_their_batches_have_one_shape(
+    tmp_path, capsys, num_buckets
+):
+    numbers = ["one", "two", "three"]
+    rows = [f"{' '.join(pair)}\t{' '.join(pair[::-1])}" for pair in itertools.permutations(numbers)]
+    rows += [f"{one}\t{' '.join([one] * 9)}" for one in numbers]
+    (tmp_path / "rows.tsv").write_text("\n".join(rows * 9))
+    data = {"source": "pairs", "paths": (str(tmp_path / "rows.tsv"),), "num_buckets": num_buckets}
+    one = config(tmp_path, architecture="encoder_decoder", data=data)
+    one = change(one, training={"steps": 2, "log_every": 2, "eval_every": 2})
+    runs = train_sweep(one, {"seed": [0, 1]})
+    assert ("in 2 runs" in capsys.readouterr().out) == (num_buckets == 1)
+    alone = dataclasses.replace(one, out=str(tmp_path / "alone"), seed=1)
+    train_run(alone)
+    expected = losses(tmp_path / "alone")
+    np.testing.assert_allclose(losses(tmp_path / "run" / runs[1].name), expected, rtol=1e-6)
 
 
 def test_a_sweep_starts_from_a_run(swept, tmp_path):
