@@ -14,7 +14,8 @@ __all__ = ["main", "page"]
 
 HERE = pathlib.Path(__file__).parent
 STYLE = """body { font-family: sans-serif; max-width: 60em; margin: 2em auto; line-height: 1.4 }
-th { text-align: left; vertical-align: top } th, td { padding-right: 1em } img { max-width: 100% }"""
+th { text-align: left; vertical-align: top } th, td { padding-right: 1em }
+img { max-width: 100% }"""
 
 
 def scripts() -> list[pathlib.Path]:
