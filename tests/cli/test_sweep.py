@@ -57,6 +57,7 @@ def test_mistakes_get_one_line(tmp_path, capsys, flags, message):
     assert re.search(message, one_line(capsys, "sweep", write_config(tmp_path), *flags))
 
 
+@pytest.mark.slow  # four processes
 def test_a_killed_sweep_goes_on_to_the_same_losses(swept, tmp_path):
     """SIGTERM saves all runs; SIGKILL leaves them at the checkpoints that stand."""
     path, _ = swept
