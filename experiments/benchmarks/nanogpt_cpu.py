@@ -113,21 +113,21 @@ def train_jaxformer(
     """Held-out losses of the config, whose seeds train in turn, in one program."""
     config = load_config("nanogpt_cpu")
     model = Decoder(dataclasses.replace(config.model, vocab_size=vocab_size))
-    schedule = dataclasses.replace(config.schedule, decay_steps=STEPS)
+    steps = config.training.steps
     windows = Windows(TokenStream(train, np.zeros(1, np.int64)), config.model.max_len)
 
     def draw(rng: jax.Array) -> Any:
         return model.init(rng, jnp.zeros((1, 1), jnp.int32))["params"]
 
     def make() -> Trial:
-        optimizer = make_optimizer(config.optimizer, schedule)
+        optimizer = make_optimizer(config.optimizer, config.schedule.ending_at(steps))
         return Trial(language_model_loss(model), draw, optimizer)
 
     def data(seed: int) -> TrainingData:
         batches = Batches(windows, config.training.batch_size, seed=seed)
         return TrainingData(batches, lambda: held_out)
 
-    loop = LoopConfig(steps=config.training.steps, log_every=500, eval_every=STEPS)
+    loop = LoopConfig(steps=steps, log_every=500, eval_every=steps)
     runs = fit_sweep(make, {"seed": seeds}, data, None, loop)
     return [float(run.result.records[-1]["validation_loss"]) for run in runs]
 

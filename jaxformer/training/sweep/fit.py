@@ -82,13 +82,13 @@ def fit_sweep(
             "takes; rename it, or pass data or callbacks as a function of the values"
         )
     traced = {name for name in takes if _are_numbers(values[name])}
+    static = sorted(takes - traced)
     combinations = combine_values(values)
     # By their places in the lists, because values need be neither equal to themselves nor hashable.
     places = combine_values({name: range(len(options)) for name, options in values.items()})
     makers: dict[tuple[int, ...], Callable[..., Trial]] = {}
     specs = []
     for name, one, place in zip(name_runs(combinations), combinations, places, strict=True):
-        static = sorted(takes - traced)
         maker = functools.partial(make, **{key: one[key] for key in static})
         specs.append(
             SweepSpec(
