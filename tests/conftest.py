@@ -32,6 +32,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+gc.set_threshold(50_000)  # tracing and collecting make many objects: 5 % of the time
+
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")
@@ -76,11 +78,6 @@ def pytest_collection_modifyitems(config, items):
     unknown = [n for n in thorough if n not in known and n.partition("::")[0] in files]
     if unknown and collects_all:
         raise pytest.UsageError(f"tests/thorough.txt names no test by {unknown[0]}")
-
-
-def pytest_collection_finish():
-    """Tracing makes many objects: garbage is collected less often, which is 5 % of the time."""
-    gc.set_threshold(50_000)
 
 
 @pytest.fixture(scope="session")

@@ -60,7 +60,7 @@ class Size:
 
 
 SIZES = {
-    "toy": Size((8, 32), (2.0**-7,), length=16, batch_size=4, steps=10, seeds=1),
+    "toy": Size((8, 32), (2.0**-8, 2.0**-7), length=16, batch_size=4, steps=10, seeds=1),
     "cpu": Size(),
     "accelerator": Size(
         tuple(2**exponent for exponent in range(7, 14)), tuple(2.0**e for e in range(-16, -7)),

@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from jaxformer.viz import (
 )
 from tests.viz.drawing import assert_numbers_fit, assert_readable, bar_label, legend_of, numbers
 
-TABLE = np.asarray(sinusoidal_positions(5, 7))
+TABLE = np.asarray(jax.jit(sinusoidal_positions, static_argnums=(0, 1))(5, 7))
 
 
 def image_of(figure, panel=0):
