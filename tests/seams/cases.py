@@ -4,10 +4,13 @@ import functools
 import gzip
 import json
 import pathlib
+import shutil
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow
+from pyarrow import parquet
 
 from jaxformer import runs, text
 from jaxformer.config import DataConfig, ExperimentConfig, MixtureSourceConfig, SyntheticConfig
@@ -48,6 +51,14 @@ def packed() -> dict[str, Any]:
     lines[5:5] = [b"{", b'{"body": "\xff"}', b'{"text": "other"}']
     pathlib.Path("lines.jsonl.gz").write_bytes(gzip.compress(b"\n".join(lines), mtime=0))
     return {"source": "files", "paths": ("lines.jsonl.gz",), "field": "body", "errors": "skip"}
+
+
+def columns() -> dict[str, Any]:
+    """Texts in a column of two Parquet files, of which one has several row groups."""
+    for name, texts in {"a": TEXTS[:20], "b": TEXTS[20:]}.items():
+        table = pyarrow.table({"id": range(len(texts)), "body": texts})
+        parquet.write_table(table, f"{name}.parquet", row_group_size=20)
+    return {"source": "files", "paths": ("*.parquet",), "field": "body"}
 
 
 def mixture() -> dict[str, Any]:
@@ -116,8 +127,8 @@ def phrasebook() -> dict[str, Any]:
 
 DATA: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {
     "language model": {
-        "files": files, "documents": documents, "packed": packed, "mixture": mixture,
-        "tokens": tokens,
+        "files": files, "documents": documents, "packed": packed, "columns": columns,
+        "mixture": mixture, "tokens": tokens,
     },
     "masked": {"files": files, "mixture": mixture, "tokens": tokens},
     "translation": {
@@ -162,6 +173,17 @@ def on_disk(task: str, source: str) -> dict[str, Any]:
         return fresh(task, source)
 
 
+def interrupted(task: str, source: str) -> dict[str, Any]:
+    """A run whose data does not fit in memory, started after one that had prepared half of it."""
+    on_disk(task, source)
+    shutil.rmtree("run")
+    written = [path for path in pathlib.Path("cache").rglob("*") if path.is_file()]
+    written.sort(key=lambda path: path.stat().st_mtime_ns)
+    for path in written[len(written) // 2 :]:
+        path.unlink()
+    return on_disk(task, source)
+
+
 def on_two_hosts(task: str, source: str) -> dict[str, Any]:
     """A run whose rows are those of the second host."""
     with second_of_two_hosts():
@@ -197,7 +219,12 @@ def adapted(task: str, source: str) -> dict[str, Any]:
 
 
 ON_DISK = {
-    "files", "documents", "packed", "mixture", "pairs", "aligned", "labelled", "conversations",
+    "files", "documents", "packed", "columns", "mixture", "pairs", "aligned", "labelled",
+    "conversations",
+}  # fmt: skip
+INTERRUPTED = {
+    "language model": ("files", "columns", "mixture"), "translation": ("pairs",),
+    "classification": ("labelled",), "chat": ("conversations",),
 }  # fmt: skip
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
     f"{task}, {source}, {how.__name__}": functools.partial(how, task, source)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.seams.cases import CASES
+from tests.seams.cases import CASES, INTERRUPTED, interrupted
 from tests.seams.seams import golden
 
 
@@ -14,3 +14,11 @@ def test_every_case_is_recorded():
 def test_a_run_starts_as_recorded(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert CASES[name]() == golden()[name]
+
+
+@pytest.mark.parametrize(
+    ("task", "source"), [(task, each) for task, sources in INTERRUPTED.items() for each in sources]
+)
+def test_preparation_ends_the_same_after_an_interruption(task, source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert interrupted(task, source) == golden()[f"{task}, {source}, on_disk"]
