@@ -7,7 +7,6 @@ run the script again, training continues where it stopped. You may increase `STE
 """
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -45,7 +44,7 @@ def loss(params, batch, dropout_rng):
 data = TrainingData(Counting(), validation=lambda: [Counting()[10**6]])
 result = fit(
     loss,
-    lambda rng: model.init(rng, jnp.zeros((1, 2), int))["params"],
+    model.init_params,
     optax.chain(optax.clip_by_global_norm(1.0), optax.lion(3e-3)),
     data,
     FOLDER,

@@ -12,10 +12,7 @@ import argparse
 import dataclasses
 import math
 import time
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
 from torch import nn
@@ -116,12 +113,9 @@ def train_jaxformer(
     steps = config.training.steps
     windows = Windows(TokenStream(train, np.zeros(1, np.int64)), config.model.max_len)
 
-    def draw(rng: jax.Array) -> Any:
-        return model.init(rng, jnp.zeros((1, 1), jnp.int32))["params"]
-
     def make() -> Trial:
         optimizer = make_optimizer(config.optimizer, config.schedule.ending_at(steps))
-        return Trial(language_model_loss(model), draw, optimizer)
+        return Trial(language_model_loss(model), model.init_params, optimizer)
 
     def data(seed: int) -> TrainingData:
         batches = Batches(windows, config.training.batch_size, seed=seed)

@@ -48,11 +48,7 @@ def main() -> None:
     data = TrainingData([{"tokens": t[:, :-1], "labels": t[:, 1:]} for t in tokens])
 
     def make() -> Trial:
-        return Trial(
-            language_model_loss(model),
-            lambda key: model.init(key, tokens[0][:1, :2])["params"],
-            optax.adamw(1e-3),
-        )
+        return Trial(language_model_loss(model), model.init_params, optax.adamw(1e-3))
 
     def together(steps: int) -> None:
         fit_sweep(make, {"seed": range(options.seeds)}, data, None, LoopConfig(steps=steps))

@@ -35,9 +35,7 @@ COLLECTIVES = (
 def main():
     devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
     model = with_automatic_attention(Decoder(MODEL))
-    shapes = jax.eval_shape(
-        lambda rng: model.init(rng, jnp.zeros((1, 2), jnp.int32))["params"], jax.random.key(0)
-    )
+    shapes = jax.eval_shape(model.init_params, jax.random.key(0))
     whole = sum(leaf.size for leaf in jax.tree.leaves(shapes)) * 4 / 2**30
     print(f"parameters: {whole:.2f} GiB in all; GiB on each device:")
     for mesh in (MeshConfig(tensor=4), MeshConfig(fsdp=2, tensor=2), MeshConfig(fsdp=4)):

@@ -8,32 +8,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
-from claim import Claim, Finding, Runs, judge, main
+from claim import Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
 from jaxformer.config import LoopConfig, ModelConfig
 from jaxformer.models import Decoder
 from jaxformer.text import Batches, evaluation_batches
 from jaxformer.training import TrainingData, Trial, fit_sweep, language_model_loss
-
-CLAIM = Claim(
-    title="Reversed addition",
-    paper="Lee et al., 2023, arXiv 2307.03381",
-    words="Writing the digits of a sum in reverse order, the least significant first, lets a small "
-    "Transformer learn a simpler function of each digit, and so learn addition from fewer "
-    "examples. Accuracy rises in a sharp transition as the number of examples grows.",
-    setting="Decoders read sums such as 057+986= and write 1043, or reversed 3401; both operands "
-    "are uniform (the paper balances them by digits and carries), and only the answer has a loss. "
-    "A run has a fixed number of steps on its examples, of which there are twice as many from run "
-    "to run. Accuracy is the part of 1,000 other sums whose answer has no wrong digit.",
-    rule="Two parts, each in every seed. Fewer examples: reversed sums reach an accuracy of 90 % "
-    "from at most half as many examples as plain sums, which may never reach it. Sharp: for "
-    "reversed sums, the accuracy rises by at least 50 points from one number of examples to the "
-    "next. Holds if both are so, in part if one is.",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +40,7 @@ SIZES = {
     "toy": Size(1, (20, 40), 1, 8, 2, batch_size=4, steps=10, tests=10, seeds=1),
     "cpu": Size(),
     "accelerator": Size(
-        3, (625, 1250, 2500, 5000, 10_000), 6, 384, 6, batch_size=256, steps=5000,
-        learning_rate=1e-3, dropout_rate=0.2,
+        3, (625, 1250, 2500, 5000, 10_000), 6, 384, 6, 256, 5000, 1e-3, dropout_rate=0.2
     ),
 }  # fmt: skip
 EQUALS, PLUS = 10, 11
@@ -114,13 +96,10 @@ def train(size: Size) -> np.ndarray:
             scores=lambda params: {"accuracy": float(accuracy(params, test))},
         )  # fmt: skip
 
-    def draw(rng: jax.Array) -> Any:
-        return model.init(rng, jnp.zeros((1, 1), jnp.int32))["params"]
-
     def make() -> Trial:
         peak, steps = size.learning_rate, size.steps
         rate = optax.warmup_cosine_decay_schedule(0, peak, steps // 10, steps, peak / 10)
-        return Trial(language_model_loss(model), draw, optax.adamw(rate, b2=0.99))
+        return Trial(language_model_loss(model), model.init_params, optax.adamw(rate, b2=0.99))
 
     values = {"reverse": [False, True], "seed": range(size.seeds), "examples": size.examples}
     loop = LoopConfig(steps=size.steps, log_every=size.steps // 5, eval_every=size.steps)
@@ -167,4 +146,4 @@ def measure(size: Size) -> Finding:
 
 
 if __name__ == "__main__":
-    main(CLAIM, SIZES, measure, runs)
+    main("arithmetic", SIZES, measure, runs)

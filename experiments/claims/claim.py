@@ -1,7 +1,7 @@
 """What every claim has: its words, its rule, its finding, and a page.
 
-A claim's script defines `CLAIM`, `SIZES` and `measure`, and ends with
-`main(CLAIM, SIZES, measure)`.
+A claim stands in claims.toml under the name of its script, which defines `SIZES` and `measure` and
+ends with `main(name, SIZES, measure)`.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import io
 import json
 import pathlib
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -33,7 +34,7 @@ Verdict = Literal["holds", "holds in part", "does not hold at this size"]
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A claim of a paper, and how it is judged; written before anything is run.
+    """A claim of a paper, and how it is judged.
 
     Args:
         title: a few words.
@@ -48,6 +49,12 @@ class Claim:
     words: str
     setting: str
     rule: str
+
+    @classmethod
+    def load(cls, name: str) -> "Claim":
+        """Reads the claim of this name from claims.toml."""
+        fields = tomllib.loads((pathlib.Path(__file__).parent / "claims.toml").read_text("utf-8"))
+        return cls(**{key: " ".join(text.split()) for key, text in fields[name].items()})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +102,7 @@ def judge(*parts: bool) -> Verdict:
 
 
 def main(
-    claim: Claim,
+    name: str,
     sizes: Mapping[str, Any],
     measure: Callable[[Any], Finding],
     runs: Callable[[Any], Iterable[Runs]] | None = None,
@@ -103,13 +110,14 @@ def main(
     """Runs a claim from the command line: measures it, prints it, and writes it to a folder.
 
     Args:
-        claim: the claim.
+        name: name of the claim.
         sizes: settings by the name of a scale: "toy" for tests, "cpu" for minutes on two cores,
             "accelerator" for the paper's own.
         measure: function of the settings of a scale to what was found.
         runs: function of the settings of a scale to what is trained, for `--plan`; None for a claim
             that takes seconds.
     """
+    claim = Claim.load(name)
     parser = argparse.ArgumentParser(description=f"{claim.title}: {claim.paper}. {claim.words}")
     parser.add_argument("--scale", choices=list(sizes), default="cpu")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/claims"))
@@ -126,7 +134,6 @@ def main(
     finding = measure(sizes[options.scale])
     seconds = time.perf_counter() - began
     print(f"{claim.title}: {finding.verdict} ({seconds:.0f} s)\n{finding.summary}")
-    name = claim.title.lower().replace(" ", "_")
     options.out.mkdir(parents=True, exist_ok=True)
     files = {page: f"{name}_{page}.html" for page in finding.pages}
     for page, file in files.items():

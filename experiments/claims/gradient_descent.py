@@ -10,26 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from claim import Claim, Finding, judge, main
+from claim import Finding, judge, main
 from matplotlib.figure import Figure
 
 from jaxformer.config import LoopConfig
 from jaxformer.functional import MultiHeadParams, multi_head_attention
 from jaxformer.training import TrainingData, Trial, fit_sweep
-
-CLAIM = Claim(
-    title="Attention as gradient descent",
-    paper="von Oswald et al., 2022, arXiv 2212.07677",
-    words="A single linear self-attention layer can do a step of gradient descent on a regression "
-    "loss over its context, and training on simple regression tasks finds this.",
-    setting="Tasks y = w x, with w normal and x uniform in [-1, 1]. The context has tokens (x, y), "
-    "and one head without softmax predicts y of a query (x, 0). It is compared with one step of "
-    "gradient descent from w = 0, at the rate that is best on tasks of its own. The sensitivity "
-    "of a prediction is its gradient with respect to the query's x.",
-    rule="Holds if, on new tasks and in every seed, the layer's mean squared error is within 2 % "
-    "of that of the step, and the mean cosine of their sensitivities is above 0.99. Holds in part "
-    "if only one of the two is so in every seed.",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,4 +140,4 @@ def measure(size: Size) -> Finding:
 
 
 if __name__ == "__main__":
-    main(CLAIM, SIZES, measure)
+    main("gradient_descent", SIZES, measure)

@@ -7,32 +7,15 @@ import dataclasses
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
-from claim import Claim, Finding, Runs, judge, main
+from claim import Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
 from jaxformer.config import LoopConfig, ModelConfig
 from jaxformer.models import Decoder
 from jaxformer.training import SweepRun, TrainingData, Trial, fit_sweep, language_model_loss
 
-CLAIM = Claim(
-    title="Grokking",
-    paper="Power et al., 2022, arXiv 2201.02177; Nanda et al., 2023, arXiv 2301.05217",
-    words="On small algorithmic datasets, generalization improves from chance to perfect well past "
-    "the point of overfitting, and weight decay helps (Power et al.). The network adds by discrete "
-    "Fourier transforms: a few key frequencies make up its embedding (Nanda et al.).",
-    setting="A decoder of one layer reads a, b and '=', and predicts (a + b) mod p. Each step is "
-    "on the same part of all pairs, by AdamW with weight decay 1 or none. As in Nanda et al., the "
-    "model has ReLU and no biases; unlike theirs, it has RMS norms. The power of a frequency is "
-    "the squared norm of its sine and cosine in the embedding of the numbers.",
-    rule="Three parts, each in every seed. Delay: the validation accuracy reaches 95 %, after at "
-    "least 5 times as many steps as the training accuracy. Frequencies: the 5 strongest have less "
-    "than 40 % of the power at the start and at least 80 % at the end. Weight decay: without it, "
-    "the validation accuracy reaches 95 % after at least twice as many steps as with it, or never. "
-    "Holds if all are so, in part if one or two.",
-)
 NAMES = "training", "validation", "without", "start", "end"
 
 
@@ -97,9 +80,6 @@ def train(size: Size) -> tuple[list[Any], list[SweepRun]]:
     """Initial parameters of every seed, and its run with weight decay, then those without."""
     model = decoder(size)
 
-    def draw(rng: jax.Array) -> Any:
-        return model.init(rng, jnp.zeros((1, 3), jnp.int32))["params"]
-
     @jax.jit
     def accuracy(params: Any, batch: Any) -> jax.Array:
         logits = model.apply({"params": params}, batch["tokens"]).logits
@@ -114,11 +94,11 @@ def train(size: Size) -> tuple[list[Any], list[SweepRun]]:
 
     def make(weight_decay: Any) -> Trial:
         adamw = optax.adamw(size.learning_rate, b2=0.98, weight_decay=weight_decay)
-        return Trial(language_model_loss(model), draw, adamw)
+        return Trial(language_model_loss(model), model.init_params, adamw)
 
     values = {"weight_decay": [1.0, 0.0], "seed": range(size.seeds)}
     loop = LoopConfig(steps=size.steps, log_every=size.steps, eval_every=size.eval_every)
-    first = [jax.jit(draw)(jax.random.key(seed)) for seed in range(size.seeds)]
+    first = [jax.jit(model.init_params)(jax.random.key(seed)) for seed in range(size.seeds)]
     return first, fit_sweep(make, values, data, None, loop)
 
 
@@ -166,4 +146,4 @@ def measure(size: Size) -> Finding:
 
 
 if __name__ == "__main__":
-    main(CLAIM, SIZES, measure, runs)
+    main("grokking", SIZES, measure, runs)

@@ -9,26 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from claim import Claim, Finding, Runs, judge, main
+from claim import Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
 from jaxformer.config import ExperimentConfig, load_config
 from jaxformer.sweeps import sweep_configs, train_sweep
 
-CLAIM = Claim(
-    title="Heads and widths",
-    paper="Vaswani et al., 2017, arXiv 1706.03762, table 3",
-    words="With the amount of computation kept constant, a single head is 0.9 BLEU worse than the "
-    "best setting, and quality also drops off with too many heads (rows A). Reducing the size of "
-    "the attention keys hurts model quality (rows B). Bigger models are better (rows C).",
-    setting="A small encoder-decoder, trained on the library's English-Kannada phrasebook for less "
-    "than an epoch: the base has 4 heads of 16 dimensions at width 64. As in the paper, one number "
-    "is changed at a time. Quality is the perplexity of the validation sentences at the end.",
-    rule="Four parts, each in every seed. The perplexity of one head is higher than that of the "
-    "base. That of the most heads is higher than that of the base. That of the smallest keys is "
-    "higher than that of the base, whose heads are as many. From width to width it falls. Holds if "
-    "all are so, in part if some are.",
-)
 KEYS = {"A": "model.num_heads", "B": "model.head_dim", "C": "model.d_model"}
 Losses = dict[str, dict[int, np.ndarray]]  # by row and value: validation losses of the seeds
 
@@ -146,4 +132,4 @@ def measure(size: Size) -> Finding:
 
 
 if __name__ == "__main__":
-    main(CLAIM, SIZES, measure, runs)
+    main("heads_and_widths", SIZES, measure, runs)

@@ -4,47 +4,18 @@ python experiments/claims/induction_heads.py
 """
 
 import dataclasses
-import functools
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
-from claim import Claim, Finding, Runs, judge, main
-from flax import linen as nn
+from attention_only import NAMES, decoder, look_inside
+from claim import Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
-from jaxformer.config import LoopConfig, ModelConfig
-from jaxformer.models import AttentionMap, Decoder, Taps
-from jaxformer.modules import Block
+from jaxformer.config import LoopConfig
+from jaxformer.models import AttentionMap, Decoder
 from jaxformer.training import TrainingData, Trial, fit_sweep, language_model_loss
 from jaxformer.viz import attention_page
-
-CLAIM = Claim(
-    title="Induction heads",
-    paper="Olsson et al., 2022, arXiv 2209.11895",
-    words="Models of more than one layer have an abrupt improvement in in-context learning early "
-    "in training, when induction heads form; one-layer models have none. If induction heads are "
-    "knocked out at test time in small models, in-context learning greatly decreases.",
-    setting="Decoders of one and two layers of attention alone, with rotary positions (the paper's "
-    "act on queries and keys alone, too). The paper trains on text; here, a sequence is a passage "
-    "of a synthetic bigram language with Zipf's law, of random length, repeated to the end. The "
-    "in-context gain is the mean loss of the second eighth of the tokens minus that of the last "
-    "quarter. The score of a head is its mean attention, on repeated random tokens, to the tokens "
-    "that came after the same token before (the paper's prefix matching). Heads of layer 2 with a "
-    "score above 0.3 are induction heads.",
-    rule="Three parts, each in every seed. Change: the gain of two layers is over twice that of "
-    "one. On its way from the final gain of one layer to its own, it goes from a quarter to three "
-    "quarters in at most half of the steps that it took to the first quarter. The largest score "
-    "of layer 2 reaches half of its end within a fifth of the steps that the gain takes to be "
-    "halfway. Heads: at the end, a head of layer 2 has a score above 0.5, and none of one layer "
-    "above 0.3. Knocked out: without its induction heads, the gain of two layers is less than "
-    "half; without the other heads of layer 2, it is more. Holds if all are so, in part if some.",
-)
-# Of the last layer: gain with all heads, without induction heads, with them alone; largest score
-# and number of induction heads.
-NAMES = "gain", "without", "alone", "score", "number"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +31,10 @@ class Size:
     learning_rate: float = 2e-3
     seeds: int = 3
 
+    def decoder(self, num_layers: int) -> Decoder:
+        """The decoder of this many layers; called again, the same object."""
+        return decoder(self.vocab, self.length, num_layers, self.width, self.heads)
+
 
 SIZES = {
     "toy": Size(16, 16, 8, 2, batch_size=4, steps=4, seeds=1),
@@ -68,30 +43,9 @@ SIZES = {
 }
 
 
-class NoFeedForward(nn.Module):
-    """A feed-forward layer that adds nothing."""
-
-    config: ModelConfig
-    sublayers: int
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Zeros like x."""
-        return jnp.zeros_like(x)
-
-
-@functools.cache
-def decoder(size: Size, num_layers: int) -> Decoder:
-    """A decoder without feed-forward layers."""
-    config = ModelConfig(
-        vocab_size=size.vocab, max_len=size.length, num_layers=num_layers, d_model=size.width,
-        num_heads=size.heads, tied_embeddings=False, init_std=size.width**-0.5,
-    )  # fmt: skip
-    return Decoder(config, block=functools.partial(Block, feed_forward=NoFeedForward))
-
-
 def runs(size: Size) -> list[Runs]:
     """What is trained; a plan counts feed-forward layers, which these models do not have."""
-    models = (decoder(size, num_layers).config for num_layers in (1, 2))
+    models = (size.decoder(num_layers).config for num_layers in (1, 2))
     return [Runs(one, size.seeds, size.steps, size.batch_size, size.length) for one in models]
 
 
@@ -116,31 +70,6 @@ class Passages:
         return {"tokens": tokens[:, :-1], "labels": tokens[:, 1:]}
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def look_inside(model: Decoder, params: Any, passages: Any, repeated: Any) -> tuple[Any, ...]:
-    """What `NAMES` says; attention `[L, N, T, T]` of the first repeated tokens; the best head."""
-    output = model.apply({"params": params}, repeated, return_weights=True)
-    weights, places = jnp.stack(output.weights.self_attention), np.arange(repeated.shape[1])
-    period, ahead = repeated.shape[1] // 4, places - places[:, None]  # of a key, from its query
-    matching = ((ahead <= 0) & (ahead % period == 1)).astype(np.float32)
-    scores = jnp.einsum("bnts,ts->bnt", weights[-1], matching)[..., period:].mean((0, 2))
-
-    def gain(kept: jax.Array) -> jax.Array:
-        def knock_out(x: jax.Array, layer: jax.Array) -> jax.Array:
-            is_last = layer == model.config.num_layers - 1
-            return jnp.where(~is_last | kept[None, None, :, None], x, 0)
-
-        taps = Taps(edit={"head_outputs": knock_out})
-        logits = model.apply({"params": params}, passages["tokens"], taps=taps).logits
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, passages["labels"])
-        eighth = losses.shape[1] // 8
-        return losses[:, eighth : 2 * eighth].mean() - losses[:, -2 * eighth :].mean()
-
-    gains = jax.vmap(gain)(jnp.stack([scores >= 0, scores <= 0.3, scores > 0.3]))
-    values = *gains, scores.max(), (scores > 0.3).sum()
-    return dict(zip(NAMES, values, strict=True)), weights[:, 0], scores.argmax()
-
-
 def train(size: Size) -> tuple[np.ndarray, np.ndarray, AttentionMap, int]:
     """Steps; curves `[layers, seeds, names, evaluations]`; attention at the end; its best head."""
     passages = Passages(dataclasses.replace(size, batch_size=2 * size.batch_size), 10**6)[0]
@@ -149,14 +78,12 @@ def train(size: Size) -> tuple[np.ndarray, np.ndarray, AttentionMap, int]:
     repeated = np.tile(tokens, 4)
 
     def make(num_layers: int) -> Trial:
-        model, optimizer = decoder(size, num_layers), optax.adam(size.learning_rate)
-        return Trial(
-            language_model_loss(model), lambda rng: model.init(rng, tokens)["params"], optimizer
-        )
+        model, optimizer = size.decoder(num_layers), optax.adam(size.learning_rate)
+        return Trial(language_model_loss(model), model.init_params, optimizer)
 
     def data(num_layers: int, seed: int) -> TrainingData:
         def scores(params: Any) -> dict[str, float]:
-            found, *_ = look_inside(decoder(size, num_layers), params, passages, repeated)
+            found, *_ = look_inside(size.decoder(num_layers), params, passages, repeated)
             return {name: float(value) for name, value in found.items()}
 
         return TrainingData(Passages(size, seed), lambda: [passages], scores=scores)
@@ -166,7 +93,7 @@ def train(size: Size) -> tuple[np.ndarray, np.ndarray, AttentionMap, int]:
     runs = fit_sweep(make, {"num_layers": [1, 2], "seed": range(size.seeds)}, data, None, loop)
     records = [[one for one in run.result.records if "gain" in one] for run in runs]
     curves = [[[one[name] for one in found] for name in NAMES] for found in records]
-    _, weights, best = look_inside(decoder(size, 2), runs[-1].result.params, passages, repeated)
+    _, weights, best = look_inside(size.decoder(2), runs[-1].result.params, passages, repeated)
     words = [str(token) for token in repeated[0]]
     shown = AttentionMap("two layers", weights, words, words, [*words[1:], words[0]])
     steps = np.array([one["step"] for one in records[0]])
@@ -208,9 +135,9 @@ def measure(size: Size) -> Finding:
     )
     judged = [parts(steps, *curves) for curves in zip(one, two, strict=True)]
     numbers = {"parts": judged, "steps": steps.tolist(), "one": one.tolist(), "two": two.tolist()}
-    pages = {"attention": attention_page([shown], title=CLAIM.title)}
+    pages = {"attention": attention_page([shown], title="Induction heads")}
     return Finding(judge(*map(all, zip(*judged, strict=True))), summary, figure, numbers, pages)
 
 
 if __name__ == "__main__":
-    main(CLAIM, SIZES, measure, runs)
+    main("induction_heads", SIZES, measure, runs)

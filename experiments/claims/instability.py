@@ -4,39 +4,25 @@ python experiments/claims/instability.py
 """
 
 import dataclasses
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from claim import Claim, Finding, Runs, judge, main
+from byte_decoders import VOCABULARY, byte_decoder, validation_split
+from claim import Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
-from jaxformer import text
-from jaxformer.config import LoopConfig, ModelConfig, ScheduleConfig
+from jaxformer.config import LoopConfig, ScheduleConfig
 from jaxformer.models import Decoder, Taps
+from jaxformer.text import Batches
 from jaxformer.training import TrainingData, Trial, fit_sweep, language_model_loss, make_schedule
 
-CLAIM = Claim(
-    title="Instability at high learning rates",
-    paper="Wortsman et al., 2023, arXiv 2309.14322",
-    words="Two instabilities, the growth of logits in attention layers and the divergence of the "
-    "output logits from the log probabilities, also appear in small models at high learning rates. "
-    "Mitigations used at large scales, qk-layernorm and z-loss, are equally effective there.",
-    setting="Decoders on the bytes of Python's documentation, trained by AdamW with independent "
-    "weight decay, clipping, warm-up and a cosine decay, at rates far beyond the best one, with "
-    "both mitigations or one of them. qk-norm is the library's, an RMS norm of each head. LR "
-    "sensitivity is the mean of the final validation losses of all rates minus the smallest; "
-    "losses above that of uniform predictions count as that (in the paper, as the initial one).",
-    rule="Three parts, each in every seed. LR sensitivity without qk-norm is at least 1.25 times "
-    "that with both mitigations. LR sensitivity without z-loss is, too. After training at the "
-    "highest rate, the largest attention score without qk-norm is more than 10 times that with "
-    "both (infinite if a run diverged). Holds if all three are so, in part if one or two are.",
-)
 VARIANTS = {"both": 1e-4, "no qk-norm": 1e-4, "no z-loss": 0.0}  # weight of the z-loss
 DIVERGED = {"validation_loss": np.inf, "largest_score": np.inf, "log_normalizer": np.inf}
-VOCABULARY = 257  # bytes, and the end of a text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,12 +49,9 @@ SIZES = {
 
 def decoder(size: Size, *, qk_norm: bool) -> Decoder:
     """A decoder of bytes."""
-    return Decoder(
-        ModelConfig(
-            vocab_size=VOCABULARY, max_len=size.length, num_layers=size.num_layers,
-            d_model=size.width, num_heads=size.heads, use_bias=False, tied_embeddings=False,
-            init_std=size.width**-0.5, qk_norm=qk_norm,
-        )
+    return byte_decoder(
+        max_len=size.length, num_layers=size.num_layers, d_model=size.width, num_heads=size.heads,
+        use_bias=False, tied_embeddings=False, init_std=size.width**-0.5, qk_norm=qk_norm,
     )  # fmt: skip
 
 
@@ -78,7 +61,9 @@ def runs(size: Size) -> list[Runs]:
     return [Runs(model, len(VARIANTS) * count, size.steps, size.batch_size, size.length)]
 
 
-def train(size: Size, windows: text.Windows, validation: Any) -> dict[str, dict[str, np.ndarray]]:
+def train(
+    size: Size, batches: Mapping[int, Batches], validation: Any
+) -> dict[str, dict[str, np.ndarray]]:
     """Final loss, largest score and mean log-normalizer, by variant `[rates, seeds]`."""
     schedule = ScheduleConfig(warmup_steps=size.steps // 20, decay_steps=size.steps, final_scale=0)
     with_norm, without = (decoder(size, qk_norm=on) for on in (True, False))
@@ -89,10 +74,8 @@ def train(size: Size, windows: text.Windows, validation: Any) -> dict[str, dict[
         loss, plain = (language_model_loss(model, z_loss=z) for z in (VARIANTS[variant], 0.0))
         decay = 1e-4 / learning_rate  # independent of the rate, by which adamw multiplies it
         adamw = optax.adamw(make_schedule(learning_rate, schedule), b2=0.95, weight_decay=decay)
-        return Trial(
-            loss, lambda rng: model.init(rng, jnp.zeros((1, 1), jnp.int32))["params"],
-            optax.chain(optax.clip_by_global_norm(1.0), adamw), validation_loss=plain,
-        )  # fmt: skip
+        optimizer = optax.chain(optax.clip_by_global_norm(1.0), adamw)
+        return Trial(loss, model.init_params, optimizer, validation_loss=plain)
 
     @jax.jit(static_argnames="model")
     def inside(params: Any, model: Decoder) -> dict[str, jax.Array]:
@@ -104,10 +87,10 @@ def train(size: Size, windows: text.Windows, validation: Any) -> dict[str, dict[
         }
 
     def data(variant: str, seed: int, **_: Any) -> TrainingData:
-        batches, model = text.Batches(windows, size.batch_size, seed=seed), models[variant]
-        return TrainingData(batches, lambda: [validation], scores=lambda x: inside(x, model))
+        inspect = functools.partial(inside, model=models[variant])
+        return TrainingData(batches[seed], lambda: [validation], scores=inspect)
 
-    rates, seeds = size.learning_rates, range(size.seeds)
+    rates, seeds = size.learning_rates, list(batches)
     values = {"variant": list(VARIANTS), "learning_rate": rates, "seed": seeds}
     loop = LoopConfig(steps=size.steps, log_every=size.steps, eval_every=size.steps)
     trained = fit_sweep(make, values, data, None, loop)
@@ -131,12 +114,7 @@ def parts(sensitivities: dict[str, np.ndarray], scores: dict[str, np.ndarray]) -
 
 def measure(size: Size) -> Finding:
     """Trains at every rate, with both mitigations and without each."""
-    windows, held_out = (
-        text.Windows(text.build_stream(documents, text.byte_tokenizer()), size.length)
-        for documents in text.split_documents(text.python_documents(), 0.05)
-    )
-    validation = text.Batches(held_out, 8 * size.batch_size, seed=0)[0]
-    found = train(size, windows, validation)
+    found = train(size, *validation_split(size))
     figure = Figure(figsize=(12, 4), layout="constrained")
     for place, (name, table) in enumerate(found.items()):
         axes = figure.add_subplot(1, 3, place + 1, xlabel="learning rate", xscale="log")
@@ -159,4 +137,4 @@ def measure(size: Size) -> Finding:
 
 if __name__ == "__main__":
     jax.config.update("jax_num_cpu_devices", 2)  # which the runs of a sweep are split over
-    main(CLAIM, SIZES, measure, runs)
+    main("instability", SIZES, measure, runs)

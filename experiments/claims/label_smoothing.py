@@ -9,27 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from claim import Claim, Finding, Runs, judge, main
+from claim import Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
 from jaxformer.config import load_config
 from jaxformer.sweeps import sweep_configs, train_sweep
 
-CLAIM = Claim(
-    title="Label smoothing",
-    paper="Vaswani et al., 2017, arXiv 1706.03762, section 5.4",
-    words="Label smoothing of 0.1 hurts perplexity, as the model learns to be more unsure, but "
-    "improves accuracy and BLEU score.",
-    setting="A small encoder-decoder, trained on the library's English-Kannada phrasebook for less "
-    "than an epoch, with and without smoothing. Validation sentences are translated greedily. "
-    "Perplexity is measured without smoothing; accuracy is the share of sentences that are "
-    "translated exactly as in the phrasebook.",
-    rule="Three parts, at the end of training, in every seed (runs with the same seed start and "
-    "read batches alike): with smoothing of 0.1, the validation perplexity is higher; BLEU is "
-    "higher by 0.5 points or more; accuracy is higher. Holds if all three are so, in part if some "
-    "are. If the mean BLEU without smoothing is above 97, there is nothing to improve: then the "
-    "last two parts count as not so, and the summary says that BLEU is saturated.",
-)
 METRICS = ("perplexity", "bleu", "exact")
 Found = dict[str, np.ndarray]  # metrics [smoothing, seeds, evaluations], by name
 
@@ -148,4 +133,4 @@ def measure(size: Size) -> Finding:
 
 
 if __name__ == "__main__":
-    main(CLAIM, SIZES, measure, runs)
+    main("label_smoothing", SIZES, measure, runs)

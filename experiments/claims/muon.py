@@ -11,25 +11,13 @@ from typing import Any
 import jax
 import numpy as np
 import optax
-from claim import Claim, Finding, Runs, judge, main
+from byte_decoders import byte_decoder, validation_split
+from claim import Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
-from jaxformer import models, text, training
-from jaxformer.config import AdamWConfig, LoopConfig, ModelConfig, MuonConfig, ScheduleConfig
+from jaxformer import models, training
+from jaxformer.config import AdamWConfig, LoopConfig, MuonConfig, ScheduleConfig
 
-CLAIM = Claim(
-    title="Muon against AdamW",
-    paper="Liu et al., 2025, arXiv 2502.16982; Wen et al., 2025, arXiv 2509.02046",
-    words="Muon reaches AdamW's loss with about 52 % of the training FLOPs (Liu et al.). With good "
-    "tuning, and at the end of training, it and its like are 1.4 times as fast as AdamW with 0.1 B "
-    "parameters, and only 1.1 times with 1.2 B (Wen et al.).",
-    setting="Decoders of two widths on bytes of Python's documentation. Both optimizers have the "
-    "defaults of the library and the best of the same learning rates (mean validation loss). Muon "
-    "trains anew for each share of AdamW's steps; the share for AdamW's loss is interpolated.",
-    rule="Holds if, in every seed and at both widths, Muon reaches AdamW's loss with 52 % of the "
-    "steps or fewer; in part if it does with as many steps or fewer. The speed-ups of Wen et al. "
-    "are not judged: these models are a thousand times smaller.",
-)
 OPTIMIZERS = {"AdamW": AdamWConfig(learning_rate=1.0), "Muon": MuonConfig(learning_rate=1.0)}
 
 
@@ -57,11 +45,9 @@ SIZES = {
 
 def decoder(size: Size, width: int) -> models.Decoder:
     """A decoder of bytes."""
-    return models.Decoder(
-        ModelConfig(
-            vocab_size=257, max_len=size.length, num_layers=size.num_layers, d_model=width,
-            num_heads=width // size.head_dim, norm="rms_norm", use_bias=False, init_std=width**-0.5,
-        )
+    return byte_decoder(
+        max_len=size.length, num_layers=size.num_layers, d_model=width,
+        num_heads=width // size.head_dim, norm="rms_norm", use_bias=False, init_std=width**-0.5,
     )  # fmt: skip
 
 
@@ -78,7 +64,7 @@ def trial(size: Size, name: str, steps: int, width: int, rate: Any) -> training.
     schedule = ScheduleConfig(warmup_steps=steps // 10, decay_steps=steps, final_scale=0)
     return training.Trial(
         training.language_model_loss(model),
-        jax.jit(lambda rng: model.init(rng, np.zeros((1, 1), np.int32))["params"]),
+        jax.jit(model.init_params),
         optax.chain(training.make_optimizer(OPTIMIZERS[name], schedule), optax.scale(rate)),
     )
 
@@ -124,15 +110,10 @@ def share_needed(shares: np.ndarray, losses: np.ndarray, target: float) -> float
 
 def measure(size: Size) -> Finding:
     """Trains AdamW with all steps and Muon with each share, at every rate, and times both."""
-    windows, held_out = (
-        text.Windows(text.build_stream(documents, text.byte_tokenizer()), size.length)
-        for documents in text.split_documents(text.python_documents(), 0.05)
-    )
-    validation = text.Batches(held_out, 8 * size.batch_size, seed=0)[0]
+    batches, validation = validation_split(size)
 
     def data(seed: int, **_: Any) -> training.TrainingData:
-        batches = text.Batches(windows, size.batch_size, seed=seed)
-        return training.TrainingData(batches, lambda: [validation])
+        return training.TrainingData(batches[seed], lambda: [validation])
 
     adamw = train(size, "AdamW", 1.0, data)
     muon = np.stack([train(size, "Muon", share, data) for share in size.shares], axis=-1)
@@ -160,4 +141,4 @@ def measure(size: Size) -> Finding:
 
 if __name__ == "__main__":
     jax.config.update("jax_num_cpu_devices", 2)  # which the runs of a sweep are split over
-    main(CLAIM, SIZES, measure, runs)
+    main("muon", SIZES, measure, runs)

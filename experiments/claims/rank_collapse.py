@@ -9,7 +9,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from claim import Claim, Finding, judge, main
+from claim import Finding, judge, main
 from matplotlib.figure import Figure
 
 from jaxformer.functional import (
@@ -19,18 +19,6 @@ from jaxformer.functional import (
     multi_head_attention,
 )
 
-CLAIM = Claim(
-    title="Rank collapse",
-    paper="Dong, Cordonnier and Loukas, 2021, arXiv 2103.03404",
-    words="Self-attention possesses a strong inductive bias towards token uniformity: without skip "
-    "connections or MLPs, the output converges doubly exponentially to a rank-1 matrix.",
-    setting="Random layers of multi-head attention in float64, on random tokens; the residual is "
-    "what is left of the tokens without their mean, relative to their norm.",
-    rule="Holds if, without skips and MLPs, the exponent by which a layer shrinks the residual, "
-    "log r(l+1) / log r(l), is above 2 in every seed once r is below 0.1 (the bound of the paper "
-    "is cubic), and if with skips the residual of the last layer is above 0.1. Holds in part if "
-    "only one of the two is so.",
-)
 VARIANTS = {
     "attention alone": (False, False),
     "with MLPs": (False, True),
@@ -133,4 +121,4 @@ def measure(size: Size) -> Finding:
 
 if __name__ == "__main__":
     jax.config.update("jax_enable_x64", True)
-    main(CLAIM, SIZES, measure)
+    main("rank_collapse", SIZES, measure)

@@ -9,6 +9,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import tomllib
 
 __all__ = ["main", "page"]
 
@@ -19,9 +20,10 @@ img { max-width: 100% }"""
 
 
 def scripts() -> list[pathlib.Path]:
-    """The scripts of the claims: all but this and what they share."""
-    others = ("claim.py", "run_all.py")
-    return [path for path in sorted(HERE.glob("*.py")) if path.name not in others]
+    """The scripts of the claims."""
+    return [
+        HERE / f"{name}.py" for name in tomllib.loads((HERE / "claims.toml").read_text("utf-8"))
+    ]
 
 
 def page(folder: pathlib.Path) -> str:

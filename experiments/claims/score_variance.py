@@ -9,28 +9,11 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from claim import Claim, Finding, judge, main
+from claim import Finding, judge, main
 from matplotlib.figure import Figure
 
 from jaxformer.functional import attention_weights, dot_product_attention
 
-CLAIM = Claim(
-    title="Variance of attention scores",
-    paper="Vaswani et al., 2017, arXiv 1706.03762, section 3.2.1",
-    words="If the components of q and k are independent random variables with mean 0 and variance "
-    "1, then their dot product has mean 0 and variance d_k. For large values of d_k, the dot "
-    "products grow large in magnitude, pushing the softmax function into regions where it has "
-    "extremely small gradients. Scaling the dot products by 1 / sqrt(d_k) counteracts this.",
-    setting="Normally distributed queries and keys, no training. The gradient is that of the "
-    "attention output with respect to the inputs of the softmax, for values of width 1 with "
-    "variance 1: a vector for each query. Its norm is measured by the median over the queries; the "
-    "mean depends on the few queries whose two largest scores are nearly equal.",
-    rule="Three parts. Variance: it is within 5 % of d_k for every width of heads, in every seed. "
-    "Without scaling: at the largest width, the median gradient is below 1/100 of that at the "
-    "smallest, and the median of the largest weight is above 0.95, in every seed. With scaling: "
-    "the median gradients at all widths are within a factor of 2 of each other, in every seed. "
-    "Holds if all three are so, in part if some are.",
-)
 SCALES = {"not scaled": 1.0, "scaled": None}  # None is 1 / sqrt(d_k)
 
 
@@ -139,4 +122,4 @@ def measure(size: Size) -> Finding:
 
 
 if __name__ == "__main__":
-    main(CLAIM, SIZES, measure)
+    main("score_variance", SIZES, measure)

@@ -9,32 +9,15 @@ from typing import Any
 
 import numpy as np
 import optax
-from claim import Claim, Finding, Runs, judge, main
+from byte_decoders import byte_decoder
+from claim import Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
 from jaxformer import text
-from jaxformer.config import LoopConfig, ModelConfig, RelativeConfig
+from jaxformer.config import LoopConfig, RelativeConfig
 from jaxformer.models import Decoder
 from jaxformer.training import TrainingData, Trial, fit_sweep, language_model_loss
 
-CLAIM = Claim(
-    title="Train short and test long",
-    paper="Press, Smith and Lewis, 2021, arXiv 2108.12409",
-    words="As the input gets longer than in training, the perplexity of sinusoidal and rotary "
-    "positions and of T5's bias degrades, but that of ALiBi does not. Trained at a length of "
-    "1,024 and tested at 2,048, ALiBi achieves the perplexity of sinusoidal positions trained at "
-    "2,048.",
-    setting="Decoders on the bytes of Python's documentation, trained at one length L and tested "
-    "at L to 16 L, on windows that do not overlap, of the same text: from the last tenth, held "
-    "out. The loss is over all bytes. T5's bias has its last bucket from a distance of L / 4 on, "
-    "as in the paper. One more decoder with sinusoidal positions is trained at 2 L, on as many "
-    "bytes. The paper tests no decoder without positions; it is shown, but not judged.",
-    rule="Three parts, each in every seed. ALiBi: its loss at each longer length is not above its "
-    "loss at L. Others: the losses of sinusoidal, rotary and T5's at 16 L are each at least 0.02 "
-    "nats per byte above their own at L. Same perplexity: at 2 L, the loss of ALiBi trained at L "
-    "is at most 0.01 nats per byte above that of sinusoidal positions trained at 2 L. Holds if "
-    "all are so, in part if some are.",
-)
 TWICE = "sinusoidal, trained at 2 L"
 KINDS = ("sinusoidal", TWICE, "rotary", "T5's bias", "ALiBi", "none")
 Losses = Mapping[str, np.ndarray]  # by kind of positions: nats per byte [seeds, lengths]
@@ -69,12 +52,11 @@ def decoder(size: Size, kind: str) -> Decoder:
     far = size.length // 4
     t5 = RelativeConfig(num_buckets=min(far, 32), max_distance=far)
     schemes: Any = {TWICE: "sinusoidal", "T5's bias": t5, "ALiBi": "alibi"}
-    config = ModelConfig(
-        vocab_size=257, max_len=16 * size.length, num_layers=size.num_layers, d_model=size.width,
+    return byte_decoder(
+        max_len=16 * size.length, num_layers=size.num_layers, d_model=size.width,
         num_heads=size.heads, positions=schemes.get(kind, kind), init_std=size.width**-0.5,
         scale_embeddings=True,
     )  # fmt: skip
-    return Decoder(config)
 
 
 def runs(size: Size) -> list[Runs]:
@@ -87,11 +69,9 @@ def runs(size: Size) -> list[Runs]:
 
 def trial(size: Size, kind: str) -> Trial:
     """A decoder, its loss, and Adam."""
-    model, start = decoder(size, kind), np.zeros((1, 1), np.int32)
+    model = decoder(size, kind)
     optimizer = optax.adam(optax.cosine_decay_schedule(size.learning_rate, size.steps))
-    return Trial(
-        language_model_loss(model), lambda rng: model.init(rng, start)["params"], optimizer
-    )
+    return Trial(language_model_loss(model), model.init_params, optimizer)
 
 
 def train(size: Size) -> Losses:
@@ -159,4 +139,4 @@ def measure(size: Size) -> Finding:
 
 
 if __name__ == "__main__":
-    main(CLAIM, SIZES, measure, runs)
+    main("train_short_test_long", SIZES, measure, runs)

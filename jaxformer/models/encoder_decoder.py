@@ -3,6 +3,7 @@
 from typing import NamedTuple, TypedDict, Unpack
 
 import jax
+from flax import linen as nn
 
 from jaxformer.errors import ConfigError
 from jaxformer.functional.taps import Taps, check_taps
@@ -181,6 +182,11 @@ class EncoderDecoder(TransformerParts):
     ) -> TransformerOutput:
         """Hidden states of integer `[B, S]` sources; inputs as in `Transformer.hidden_states`."""
         return self.encoder(source_tokens, **inputs)
+
+    @nn.nowrap
+    def _smallest_inputs(self) -> tuple[jax.Array, ...]:
+        """Tokens `[1, 1]` of the source and of the target."""
+        return 2 * super()._smallest_inputs()
 
     def logits(self, hidden: jax.Array) -> jax.Array:
         """Logits float32 `[..., V]` of float `[..., D]` hidden states."""

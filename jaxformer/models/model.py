@@ -1,7 +1,9 @@
-"""Base class of models: a Flax module with a usable type for the result of `apply`."""
+"""Base class of models: a Flax module with typed `apply`, and initial parameters in a call."""
 
 from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 __all__ = ["Model"]
@@ -17,3 +19,30 @@ class Model(nn.Module):
 
         def apply(self, variables: Any, *arguments: Any, **options: Any) -> Any:
             """Calls the model with these variables, as `flax.linen.Module.apply` does."""
+
+    @nn.nowrap
+    def init_params(self, rng: jax.Array) -> Any:
+        """Initial parameters: `init(rng, ...)["params"]` of a smallest input of the model.
+
+        Args:
+            rng: a PRNG key.
+
+        Returns:
+            A pytree of arrays of the config's param_dtype.
+
+        Example:
+            >>> import jax
+            >>> from jaxformer.config import ModelConfig
+            >>> from jaxformer.models import Decoder
+            >>> model = Decoder(ModelConfig(vocab_size=11, max_len=8, num_layers=1, d_model=4,
+            ...                             num_heads=2))
+            >>> params = model.init_params(jax.random.key(0))
+            >>> params["embedding"]["embedding"].shape
+            (11, 4)
+        """
+        return self.init(rng, *self._smallest_inputs())["params"]
+
+    @nn.nowrap
+    def _smallest_inputs(self) -> tuple[jax.Array, ...]:
+        """Tokens `[1, 1]`."""
+        return (jnp.zeros((1, 1), jnp.int32),)

@@ -312,6 +312,13 @@ class Transformer(Model):
     def _table(self) -> Embedding:
         return self.embedding if self.shared_embedding is None else self.shared_embedding
 
+    @nn.nowrap
+    def _smallest_inputs(self) -> tuple[jax.Array, ...]:
+        """Tokens `[1, 1]`, or vectors `[1, 1, D]` without a vocabulary."""
+        if self.config.vocab_size is None:
+            return (jnp.zeros((1, 1, self.config.d_model)),)
+        return super()._smallest_inputs()
+
     def _with_token_types(
         self, x: jax.Array, token_types: jax.Array | None, lengths: jax.Array | None
     ) -> jax.Array:

@@ -1,0 +1,35 @@
+"""A model draws its parameters from a key alone, the same as `init` from an input."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxformer.config import ModelConfig
+from jaxformer.models import Decoder, EncoderDecoder, SequenceClassifier, Transformer
+
+SIZES = {"max_len": 8, "num_layers": 1, "d_model": 4, "num_heads": 2}
+TOKENS, VECTORS = jnp.ones((2, 5), jnp.int32), jnp.ones((2, 5, 4))
+
+
+@pytest.mark.parametrize(
+    "model, inputs",
+    [
+        (Decoder(ModelConfig(vocab_size=11, **SIZES)), (TOKENS,)),
+        (Transformer(ModelConfig(**SIZES)), (VECTORS,)),
+        (
+            EncoderDecoder(ModelConfig(architecture="encoder_decoder", vocab_size=11, **SIZES)),
+            (TOKENS, TOKENS),
+        ),
+        (
+            SequenceClassifier(
+                ModelConfig(architecture="encoder", vocab_size=11, num_classes=3, **SIZES)
+            ),
+            (TOKENS,),
+        ),
+    ],
+    ids=["decoder", "vectors", "encoder_decoder", "classifier"],
+)
+def test_initial_parameters_are_those_of_init(model, inputs):
+    rng = jax.random.key(3)
+    chex.assert_trees_all_equal(model.init_params(rng), model.init(rng, *inputs)["params"])
