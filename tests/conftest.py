@@ -48,6 +48,7 @@ TIERS = {
     "system": ("docs", "examples", "experiments"),
 }
 TIER_OF = {folder: tier for tier, folders in TIERS.items() for folder in folders}
+DEAREST_FIRST = {tier: place for place, tier in enumerate(reversed(TIERS))}
 
 
 def read_thorough():
@@ -61,14 +62,29 @@ def read_thorough():
     return thorough
 
 
+def pytest_configure(config):
+    """Lets workers take files in the order of collection, not by their number of tests."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def tier_of(item):
+    """The tier of a test, by its folder."""
+    return TIER_OF.get(item.nodeid.removeprefix("tests/").partition("/")[0], "unit")
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(config, items):
-    """Marks each test with its tier, and with `thorough` as tests/thorough.txt says."""
+    """Marks each test with its tier, and with `thorough` as tests/thorough.txt says.
+
+    Workers begin with the dearest tier, so that none has a long file left when the others end.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: DEAREST_FIRST[tier_of(item)])
     thorough, known = read_thorough(), set()
     for item in items:
         file, _, name = item.nodeid.partition("::")
-        folder = file.removeprefix("tests/").partition("/")[0]
-        item.add_marker(TIER_OF.get(folder, "unit"))
+        item.add_marker(tier_of(item))
         names = (item.nodeid, f"{file}::{name.partition('[')[0]}", file)
         known.update(names)
         if next((thorough[name] for name in names if name in thorough), False):
