@@ -36,7 +36,7 @@ class Model(nn.Module):
             >>> from jaxformer.models import Decoder
             >>> model = Decoder(ModelConfig(vocab_size=11, max_len=8, num_layers=1, d_model=4,
             ...                             num_heads=2))
-            >>> params = model.init_params(jax.random.key(0))
+            >>> params = jax.jit(model.init_params)(jax.random.key(0))
             >>> params["embedding"]["embedding"].shape
             (11, 4)
         """

@@ -124,13 +124,14 @@ def assert_states_are_those_of(run, texts, alone):
         np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
-def test_hidden_states_are_those_of_the_model_on_each_text_alone(
-    language_model, masked_run, classification_run, translation_run
-):
+def test_hidden_states_are_those_of_the_model_on_each_text_alone(language_model):
     variables = {"params": language_model.params}
     decoder = Decoder(language_model.config.model)
     states = jax.jit(lambda ids: decoder.apply(variables, ids).hidden)
     assert_states_are_those_of(language_model, TEXTS[:-1], states)
+
+
+def test_hidden_states_are_those_of_encoders(masked_run, classification_run, translation_run):
     for (folder, _), kind, texts in (
         (masked_run, MaskedLanguageModel, ["the [MASK] sat", "the cat sat on the mat"]),
         (classification_run, SequenceClassifier, ["cat dog cat", "moon"]),
