@@ -103,7 +103,8 @@ def changes(size: Size, batches: Mapping[int, Batches]) -> np.ndarray:
         model = decoder(size, run.values["width"], run.values["name"])
         found.append(logits(model, run.result.params, batches[0][0]["tokens"]))
     shape = len(NAMES), len(ends.widths), size.seeds, 2, -1
-    return np.sqrt((np.diff(np.reshape(found, shape), axis=3) ** 2).mean((3, 4)))
+    moved = np.diff(np.array(found, np.float64).reshape(shape), axis=3)
+    return np.sqrt((moved**2).mean((3, 4)))
 
 
 def parts(best: np.ndarray, change: np.ndarray) -> list[bool]:
