@@ -102,9 +102,8 @@ def changes(size: Size, batches: Mapping[int, Batches]) -> np.ndarray:
     for run in train(ends, batches, [0.0, size.checked_rate]):
         model = decoder(size, run.values["width"], run.values["name"])
         found.append(logits(model, run.result.params, batches[0][0]["tokens"]))
-    shape = len(NAMES), len(ends.widths), size.seeds, 2, -1
-    moved = np.diff(np.array(found, np.float64).reshape(shape), axis=3)
-    return np.sqrt((moved**2).mean((3, 4)))
+    pairs = np.array(found, np.float64).reshape(len(NAMES), 2, size.seeds, 2, -1)
+    return np.sqrt((np.diff(pairs, axis=3) ** 2).mean((3, 4)))
 
 
 def parts(best: np.ndarray, change: np.ndarray) -> list[bool]:
