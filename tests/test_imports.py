@@ -72,7 +72,7 @@ def imports(source, package):
 
 
 def violations(source, path):
-    """Lists what a file of the package, such as jaxformer/text/corpora.py, may not import."""
+    """Lists what a file of the package, such as jaxformer/text/synthetic.py, may not import."""
     path = pathlib.PurePosixPath(path)
     part = path.parts[1].removesuffix(".py")
     if part not in MAY_IMPORT:

@@ -21,7 +21,7 @@ from jaxformer.text import (
     TokenStream,
     Windows,
 )
-from jaxformer.text.sharded_tokens import ShardedTokens
+from jaxformer.text.store.sharded_tokens import ShardedTokens
 
 VOCABULARY = 50_257
 DOCUMENT = 500  # mean length of a document, in tokens

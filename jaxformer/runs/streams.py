@@ -40,7 +40,7 @@ from jaxformer.runs.stream_text import (
 )
 from jaxformer.runs.task import Task
 from jaxformer.runs.task_values import Split
-from jaxformer.text.corpora import LONG, long_lines, paragraphs
+from jaxformer.text.sources.documents import LONG, long_lines, paragraphs
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource, joined_validation
 from jaxformer.training.parallel import Runner

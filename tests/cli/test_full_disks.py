@@ -9,7 +9,7 @@ import pytest
 from jaxformer.cli import main
 from jaxformer.runs import folder as run_folder
 from jaxformer.runs import open_run
-from jaxformer.text import stream_cache
+from jaxformer.text.sources import stream_cache
 from jaxformer.training import Checkpoints, MetricsWriter, read_metrics
 from tests.cli.commands import write_config
 from tests.cli.test_surroundings import shell

@@ -11,7 +11,7 @@ from jaxformer.text import (
     Windows,
     evaluation_batches,
 )
-from jaxformer.text.sharded_tokens import ShardedTokens
+from jaxformer.text.store.sharded_tokens import ShardedTokens
 
 SIZE, LENGTH = 127, 3  # 42 sequences.
 STREAM = TokenStream(np.arange(1, SIZE + 1), np.arange(0, SIZE, 11))

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.text import IGNORE, BucketedBatches, Host, bucketed_evaluation_batches, buckets
+from jaxformer.text import IGNORE, BucketedBatches, Host, bucketed_evaluation_batches
+from jaxformer.text.batches import buckets
 
 # Of each length from 1 to 13, once to 13 times: 91 examples.
 LENGTHS = np.random.default_rng(5).permutation(np.repeat(np.arange(1, 14), np.arange(13, 0, -1)))

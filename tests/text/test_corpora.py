@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxformer.errors import DataError
-from jaxformer.text import corpora, python_documents, read_documents, split_documents
+from jaxformer.text import python_documents, read_documents, split_documents
+from jaxformer.text.sources import documents as document_paths
 
 LONG = "This paragraph is longer than forty characters."
 LINES = [f"line {i} of {name}\n" for name in "abcde" for i in range(7)]
@@ -33,9 +34,9 @@ def test_files_are_read_in_order_and_once(tmp_path, monkeypatch):
     (tmp_path / "inner" / "folder.txt").mkdir(parents=True)
     for name in ("c.txt", "b.md", "a.txt", "inner/d.txt", "[x].txt"):
         (tmp_path / name).write_text(f"text of {name}")
-    unsorted = corpora.glob.glob
+    unsorted = document_paths.glob.glob
     monkeypatch.setattr(
-        corpora.glob, "glob", lambda *args, **kwargs: sorted(unsorted(*args, **kwargs))[::-1]
+        document_paths.glob, "glob", lambda *args, **kwargs: sorted(unsorted(*args, **kwargs))[::-1]
     )
     texts = read_documents(["c.txt", "*.txt", f"{tmp_path}/c.txt", "[x].txt", "**/*"])
     names = ["c.txt", "[x].txt", "a.txt", "b.md", "inner/d.txt"]
@@ -226,7 +227,7 @@ def test_patterns_match_what_glob_matches(tmp_path, monkeypatch, pattern):
 
 
 def test_pattern_of_the_whole_machine_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpora, "_MAX_FOLDERS", 3)
+    monkeypatch.setattr(document_paths, "_MAX_FOLDERS", 3)
     for name in "abc":
         (tmp_path / name).mkdir()
     with pytest.raises(DataError, match="at most 3 folders, got more at"):

@@ -14,10 +14,10 @@ import zstandard
 
 from jaxformer import text
 from jaxformer.errors import DataError
-from jaxformer.text import corpus as corpora
-from jaxformer.text import document_files, file_states, files, preparing, record_files
-from jaxformer.text.bad_records import BadRecords
-from jaxformer.text.document_files import read_pieces
+from jaxformer.text.sources import corpus as corpora
+from jaxformer.text.sources import document_files, file_states, files, prepared_corpus, record_files
+from jaxformer.text.sources.bad_records import BadRecords
+from jaxformer.text.sources.document_files import read_pieces
 
 RNG = np.random.default_rng(0)
 WORDS = ["one", "two", "drei\u00a0", "naïve", "猫が", "a-b", "x = 1;", "…"]
@@ -277,7 +277,7 @@ def assert_holds(prepared, train, validation):
 
 @pytest.mark.parametrize("shard_size", [1, 500, 10**6])
 def test_prepared_tokens_are_those_of_the_documents(tmp_path, monkeypatch, shard_size):
-    monkeypatch.setattr(preparing, "_GROUP", 100)
+    monkeypatch.setattr(prepared_corpus, "_GROUP", 100)
     corpus = scan(tmp_path, documents(60))
     done = []
     prepared = text.prepare_corpus(

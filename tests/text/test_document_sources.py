@@ -14,10 +14,10 @@ from jaxformer.text import (
     build_stream,
     byte_tokenizer,
     evaluation_batches,
-    packing,
     with_mask,
 )
-from jaxformer.text.sharded_tokens import ShardedTokens
+from jaxformer.text.batches import windows
+from jaxformer.text.store.sharded_tokens import ShardedTokens
 
 TEXTS = ["to be", "or not", "é", "that is the question"]
 BYTES = byte_tokenizer()
@@ -55,7 +55,7 @@ SOURCES = {
 @pytest.mark.parametrize("group", [1, 8, 2**21])
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_source_is_the_same_stream(name, group, monkeypatch):
-    monkeypatch.setattr(packing, "_GROUP", group)
+    monkeypatch.setattr(windows, "_GROUP", group)
     elements, field = SOURCES[name]
     stream = build_stream(RandomAccess(elements), BYTES, field=field)
     expected = [token for ids in IDS for token in [*ids.tolist(), END]]

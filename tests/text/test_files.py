@@ -8,9 +8,10 @@ import zstandard
 
 from jaxformer import text
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.text import files, read_documents
-from jaxformer.text.bad_records import BadRecords
-from jaxformer.text.document_files import read_pieces
+from jaxformer.text import read_documents
+from jaxformer.text.sources import files
+from jaxformer.text.sources.bad_records import BadRecords
+from jaxformer.text.sources.document_files import read_pieces
 
 CONTENT = b"\xef\xbb\xbfa\r\n\n b\rc\xe2\x80\xa8d\x0ce\n\xef\xbb\xbf\nlast"
 LINES = ["a", "", " b\rc\u2028d\x0ce", "\ufeff", "last"]
@@ -153,7 +154,7 @@ def test_table_larger_than_the_memory_is_refused(tmp_path, monkeypatch):
 
 
 def test_documents_larger_than_the_memory_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxformer.text.corpora.host_memory", lambda: 10)
+    monkeypatch.setattr("jaxformer.text.sources.documents.host_memory", lambda: 10)
     (tmp_path / "a.txt").write_bytes(b"0123456789a")
     with pytest.raises(DataError, match="fit in memory, got 11 bytes"):
         read_documents([str(tmp_path / "a.txt")])

@@ -7,7 +7,8 @@ import pytest
 import tokenizers
 
 from jaxformer.errors import DataError
-from jaxformer.text import Tokenizer, pieces, with_end_of_text, with_mask
+from jaxformer.text import Tokenizer, with_end_of_text, with_mask
+from jaxformer.text.tokenizers import pieces
 from tests.text.foreign_tokenizers import END, FOREIGN, TEXT, foreign_json, library_tokenizer
 
 LOSSLESS = ["gpt2", "llama 2", "llama 3"]

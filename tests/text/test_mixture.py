@@ -16,7 +16,7 @@ from jaxformer.text import (
     TokenStream,
     Windows,
 )
-from jaxformer.text.sharded_tokens import ShardedTokens
+from jaxformer.text.store.sharded_tokens import ShardedTokens
 
 LENGTH = 3
 WEIGHTS = {"web": 3, "code": 1, "books": 0.5}

@@ -7,8 +7,8 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from jaxformer.errors import DataError
 from jaxformer.interop.sentencepiece_files import read_sentencepiece
 from jaxformer.text import Tokenizer
-from jaxformer.text.charsmaps import Charsmap
-from jaxformer.text.reading import LONGEST_MATCH
+from jaxformer.text.tokenizers.charsmaps import Charsmap
+from jaxformer.text.tokenizers.reading import LONGEST_MATCH
 from tests.interop.sentencepiece_golden import FOLDER, RULES
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from jaxformer import text
 from jaxformer.errors import DataError, StorageError
-from jaxformer.text import array_files, row_scans
+from jaxformer.text.store import array_files
+from jaxformer.text.tables import row_scans
 from tests.runs import tiny
 
 BYTES = text.byte_tokenizer()

@@ -8,9 +8,9 @@ from jaxformer.text import (
     byte_tokenizer,
     cached_stream,
     default_cache_dir,
-    stream_cache,
     train_character,
 )
+from jaxformer.text.sources import stream_cache
 
 TEXTS = ["to be", "", "or not", "é"]
 

@@ -7,7 +7,7 @@ from tokenizers import models, processors
 
 from jaxformer.errors import DataError
 from jaxformer.text import SurroundingTokens, Tokenizer, TokenRoles
-from jaxformer.text.surrounding_tokens import template_tokens
+from jaxformer.text.tokenizers.surrounding_tokens import template_tokens
 
 NAMES = ["<s>", "</s>", "a", "b"]
 BERT = processors.BertProcessing(("</s>", 1), ("<s>", 0))

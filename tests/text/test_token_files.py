@@ -14,11 +14,10 @@ from jaxformer.text import (
     byte_tokenizer,
     check_token_files,
     map_token_files,
-    token_records,
-    token_scan,
     train_word,
     with_mask,
 )
+from jaxformer.text.sources import token_records, token_scan
 
 BYTES = byte_tokenizer()
 END = BYTES.end_of_text

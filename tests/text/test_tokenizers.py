@@ -12,12 +12,12 @@ from jaxformer.errors import DataError, StorageError
 from jaxformer.text import (
     Tokenizer,
     byte_tokenizer,
-    pieces,
     train_bpe,
     train_character,
     train_word,
     with_mask,
 )
+from jaxformer.text.tokenizers import pieces
 
 TEXT = "Work, for the night (it is dark) is coming: we'll work 37 hours.\n\n\tÜber — 東京 😀\n"
 # Texts that are hard on a tokenizer beside what Hypothesis finds by itself.
@@ -290,7 +290,7 @@ def test_file_that_is_no_tokenizer_is_an_error(tmp_path, monkeypatch):
         Tokenizer.load(path)
     byte_tokenizer().save(path)
     assert Tokenizer.load(path).vocab_size == 257
-    monkeypatch.setattr("jaxformer.text.tokenizers._MAX_BYTES", path.stat().st_size - 1)
+    monkeypatch.setattr("jaxformer.text.tokenizers.tokenizer._MAX_BYTES", path.stat().st_size - 1)
     with pytest.raises(DataError, match="tokenizer.json: it must have at most"):
         Tokenizer.load(path)
     path.unlink()

@@ -1,0 +1,210 @@
+"""Preparing a corpus: its tokens, in shards on disk, made on all cores in constant memory."""
+
+import collections
+import concurrent.futures
+import hashlib
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxformer.storage import make_folder, remove_drafts
+from jaxformer.text.batches.windows import TokenStream, token_dtype
+from jaxformer.text.sources.corpus import Corpus, Place
+from jaxformer.text.sources.document_files import Piece
+from jaxformer.text.store.shards import ABANDONED, PartCounts, ShardRecord, TokenShards
+from jaxformer.text.tokenizers.pieces import groups_of_size
+from jaxformer.text.tokenizers.tokenizer import Tokenizer
+
+__all__ = ["PreparedCorpus", "prepare_corpus"]
+
+_LAYOUT = 2  # version of the folder's layout; part of its name
+_SHARDS = 256  # number of shards, unless a shard would be smaller or larger than this:
+_SMALLEST, _LARGEST = 2**22, 2**25  # bytes of text: seconds of work, and 300 MB of memory
+_GROUP = 2**21  # characters that one call encodes
+_AHEAD = 2  # groups encoded while others are read and written
+
+
+_Pieces = Iterator[tuple[Piece, bool, Place]]  # of `Corpus.pieces`
+
+
+class PreparedCorpus(NamedTuple):
+    """A corpus as tokens.
+
+    Args:
+        train: training tokens, memory-mapped; each document ends with the end of text.
+        validation: validation tokens; None if there are none.
+        train_counts: counts of the training text.
+        validation_counts: counts of the validation text.
+        folder: folder of the token files.
+    """
+
+    train: TokenStream
+    validation: TokenStream | None
+    train_counts: PartCounts
+    validation_counts: PartCounts
+    folder: pathlib.Path
+
+
+class _Unit(NamedTuple):
+    """A piece of text, and whether a document of its side begins and ends with it."""
+
+    text: str
+    is_validation: bool
+    begins: bool
+    ends: bool
+
+
+def prepare_corpus(
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    cache_dir: pathlib.Path,
+    *,
+    shard_size: int | None = None,
+    on_progress: Callable[[int], None] = lambda size: None,
+) -> PreparedCorpus:
+    """Encodes a corpus into token files, or maps existing files.
+
+    If a process ends early, in any way, it loses only the shard in progress. The next call resumes
+    after the last complete shard. Concurrent processes write identical files.
+
+    Args:
+        corpus: the text.
+        tokenizer: tokenizer that encodes it.
+        cache_dir: cache folder. The corpus gets a folder in it, named by a hash of text and
+            tokenizer.
+        shard_size: bytes of text in a shard. Default: 4 to 32 MiB, depending on the text's size.
+        on_progress: called with the number of bytes of text done so far.
+
+    Returns:
+        The tokens.
+
+    Raises:
+        DataError: a text file has changed, or a token file is damaged.
+        StorageError: a token file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from jaxformer.text import byte_tokenizer, scan_corpus
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "a.txt").write_text("some text")
+        >>> corpus = scan_corpus([folder / "a.txt"], validation_fraction=0)
+        >>> prepared = prepare_corpus(corpus, byte_tokenizer(), folder / "cache")
+        >>> prepared.train.tokens[:4].tolist(), prepared.train_counts.num_bytes
+        ([115, 111, 109, 101], 9)
+    """
+    if shard_size is None:
+        shard_size = min(max(corpus.num_bytes // _SHARDS, _SMALLEST), _LARGEST)
+    folder = cache_dir / "corpora" / _key(corpus, tokenizer, shard_size)
+    shards = TokenShards(folder)
+    records = shards.records()
+    if not records or records[-1].end is not None:
+        make_folder(folder)
+        remove_drafts(folder, older_than=ABANDONED)
+        place: Place | None = records[-1].end if records else Place()
+        assert place is not None
+        pieces = corpus.pieces(place)  # read once, for all shards
+        while place is not None:
+            before = _num_bytes(records)
+            record, arrays = _shard(pieces, tokenizer, shard_size, before, on_progress)
+            corpus.require_unchanged(place, record.end)
+            shards.write(len(records), record, arrays)
+            records.append(record)
+            place = record.end
+    on_progress(_num_bytes(records))
+    validation = sum((record.validation for record in records), PartCounts())
+    return PreparedCorpus(
+        train=TokenStream(*shards.part("train", records)),
+        validation=TokenStream(*shards.part("validation", records)) if validation.tokens else None,
+        train_counts=sum((record.train for record in records), PartCounts()),
+        validation_counts=validation,
+        folder=folder,
+    )
+
+
+def _key(corpus: Corpus, tokenizer: Tokenizer, shard_size: int) -> str:
+    parts = (str(_LAYOUT), str(shard_size), corpus.fingerprint, tokenizer.identity)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _num_bytes(records: list[ShardRecord]) -> int:
+    return sum(record.train.num_bytes + record.validation.num_bytes for record in records)
+
+
+def _shard(
+    pieces: _Pieces, tokenizer: Tokenizer, size: int, done: int, on_progress: Callable[[int], None]
+) -> tuple[ShardRecord, dict[str, tuple[np.ndarray, np.ndarray]]]:
+    """Encodes the next pieces into one shard; `done` counts the bytes of earlier shards."""
+    stop: list[Place] = []
+    sides = {"train": _Side(tokenizer), "validation": _Side(tokenizer)}
+    for unit, tokens in _encoded(_units(pieces, size, stop), tokenizer):
+        done += sides["validation" if unit.is_validation else "train"].add(unit, tokens)
+        on_progress(done)
+    end = stop[0] if stop else None
+    record = ShardRecord(sides["train"].counts, sides["validation"].counts, end)
+    return record, {name: side.arrays for name, side in sides.items()}
+
+
+class _Side:
+    """Accumulates one side of a shard."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._dtype = token_dtype(tokenizer)
+        end = tokenizer.end_of_text
+        self._end = np.array([] if end is None else [end], self._dtype)
+        self._tokens = [np.zeros(0, self._dtype)]
+        self._begins: list[int] = []
+        self.counts = PartCounts()
+
+    def add(self, unit: _Unit, tokens: np.ndarray) -> int:
+        """Adds a piece; returns its size in bytes."""
+        if unit.begins:
+            self._begins.append(self.counts.tokens)
+        added = [tokens.astype(self._dtype), *([self._end] if unit.ends else [])]
+        self._tokens += added
+        num_bytes = len(unit.text.encode())
+        self.counts += PartCounts(sum(one.size for one in added), int(unit.begins), num_bytes)
+        return num_bytes
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens, and the indices where documents begin: int64."""
+        return np.concatenate(self._tokens), np.array(self._begins, np.int64)
+
+
+def _units(pieces: _Pieces, size: int, stop: list[Place]) -> Iterator[_Unit]:
+    """The next pieces, of about `size` bytes; appends the end to `stop` unless the text ends.
+
+    A document ends where another begins, where it continues on the other side, and with the shard.
+    """
+    held: _Unit | None = None
+    for piece, is_validation, place in pieces:
+        begins = held is None or piece.is_start or held.is_validation != is_validation
+        if held is not None:
+            yield held._replace(ends=begins)
+        held = _Unit(piece.text, is_validation, begins, ends=True)
+        size -= len(piece.text.encode())
+        if size <= 0:
+            stop.append(place)
+            break
+    if held is not None:
+        yield held
+
+
+def _encoded(units: Iterator[_Unit], tokenizer: Tokenizer) -> Iterator[tuple[_Unit, np.ndarray]]:
+    """Encodes pieces in order, some groups ahead of the consumer."""
+
+    def encode(group: list[_Unit]) -> list[tuple[_Unit, np.ndarray]]:
+        tokens = tokenizer.encode_documents([unit.text for unit in group])
+        return list(zip(group, tokens, strict=True))
+
+    waiting: collections.deque[concurrent.futures.Future[list[tuple[_Unit, np.ndarray]]]]
+    waiting = collections.deque()
+    with concurrent.futures.ThreadPoolExecutor(_AHEAD) as pool:
+        for group in groups_of_size(units, lambda unit: len(unit.text), _GROUP):
+            waiting.append(pool.submit(encode, group))
+            if len(waiting) > _AHEAD:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()

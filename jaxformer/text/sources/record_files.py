@@ -1,0 +1,173 @@
+"""Values in files of records: lines of JSON Lines files, rows of Parquet and Arrow files."""
+
+import functools
+import hashlib
+import json
+import pathlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from jaxformer.errors import DataError
+from jaxformer.text.sources.bad_records import BadRecords
+from jaxformer.text.sources.column_files import COLUMN_SUFFIXES, read_column
+from jaxformer.text.sources.file_states import FileState
+from jaxformer.text.sources.files import (
+    BYTE_ORDER_MARK,
+    CONVERT,
+    line_at,
+    not_utf8,
+    opened,
+    skip_bytes,
+)
+
+__all__ = [
+    "MAX_RECORD",
+    "Record",
+    "content_fingerprint",
+    "file_kind",
+    "has_columns",
+    "has_records",
+    "read_records",
+]
+
+MAX_RECORD = 2**26  # bytes of a line of JSON
+
+
+class Record(NamedTuple):
+    """A value in a file.
+
+    Args:
+        value: the value.
+        where: returns its file and line, for messages.
+        end: where the next record begins: byte of the decompressed file, or row of a Parquet or
+            Arrow file.
+    """
+
+    value: Any
+    where: Callable[[], str]
+    end: int
+
+
+def has_records(file: pathlib.Path) -> bool:
+    """Whether a file has records: `.jsonl` or `.ndjson`, also compressed, `.parquet`, `.arrow`."""
+    return _plain_name(file).endswith((".jsonl", ".ndjson", *COLUMN_SUFFIXES))
+
+
+def has_columns(file: pathlib.Path) -> bool:
+    """Whether a file has columns: `.parquet` or `.arrow`."""
+    return _plain_name(file).endswith(COLUMN_SUFFIXES)
+
+
+def file_kind(file: pathlib.Path) -> str:
+    """File format by name: the suffixes, or "text" and the suffix of the compression.
+
+    Example:
+        >>> file_kind(pathlib.Path("a.JSONL.gz")), file_kind(pathlib.Path("b.txt"))
+        ('.jsonl.gz', 'text')
+    """
+    name, plain = file.name.lower(), _plain_name(file)
+    kind = pathlib.PurePath(plain).suffix if has_records(file) else "text"
+    return kind + name.removeprefix(plain)
+
+
+def content_fingerprint(files: Iterable[FileState], options: str) -> str:
+    """SHA-256 of the content and formats of files, and of the options for reading them."""
+    digest = hashlib.sha256(options.encode())
+    for file in files:
+        digest.update(bytes.fromhex(file.content))
+        digest.update(file_kind(pathlib.Path(file.path)).encode())
+    return digest.hexdigest()
+
+
+def read_records(
+    file: pathlib.Path,
+    bad: BadRecords,
+    *,
+    field: str,
+    kind: type,
+    noun: str,
+    setting: str = "",
+    start: int = 0,
+    digest: "hashlib._Hash | None" = None,
+) -> Iterator[Record]:
+    """Reads one field of every record of a file.
+
+    Args:
+        file: JSON Lines file, optionally compressed as `.gz` or `.zst`, or a Parquet or Arrow file.
+        bad: collects invalid records and records without the field.
+        field: key in the object of a line, or column.
+        kind: type of the values.
+        noun: noun for a value in messages, such as "a text".
+        setting: added after the field in messages: the config key that sets it.
+        start: where to begin: 0, or the `end` of the previous record.
+        digest: updated with the bytes of a JSON Lines file, as in `opened`; not for columns.
+
+    Yields:
+        The values of that type; blank lines are skipped.
+
+    Raises:
+        DataError: the file is missing or damaged, a line is too long, or there is no such column.
+        ConfigError: a package that reads the file is missing.
+    """
+    records: Iterator[Record]
+    if has_columns(file):
+        values = enumerate(read_column(file, field, setting), 1)
+        records = (
+            Record(value, functools.partial(_row_of, file, row), row)
+            for row, value in values
+            if row > start
+        )
+    else:
+        records = _json_lines(file, bad, field, noun, setting, start, digest)
+    for record in records:
+        if isinstance(record.value, kind):
+            yield record
+        else:
+            got = f"{record.value!r:.40}"
+            bad.add(record.where, f", must have {noun} under {field!r}{setting}, got {got}")
+
+
+def _plain_name(file: pathlib.Path) -> str:
+    return file.name.lower().removesuffix(".gz").removesuffix(".zst")
+
+
+def _json_lines(
+    file: pathlib.Path, bad: BadRecords, field: str, noun: str, setting: str, start: int,
+    digest: "hashlib._Hash | None",
+) -> Iterator[Record]:  # fmt: skip
+    offset = start
+    with opened(file, digest) as stream:
+        skip_bytes(stream, start)
+        while line := stream.readline(MAX_RECORD + 1):
+            if len(line) > MAX_RECORD:
+                raise DataError(
+                    f"a line must have at most {MAX_RECORD:,} bytes, got more in '{file}', line "
+                    f"{line_at(file, offset):,}, from byte {offset:,} on; is it a JSON Lines file?"
+                )
+            begin, offset = offset, offset + len(line)
+            if not line.strip():
+                continue
+            where = functools.partial(_line_of, file, begin)
+            try:
+                found = json.loads(line.decode().removeprefix(BYTE_ORDER_MARK))
+            except UnicodeDecodeError as error:
+                say = functools.partial(not_utf8, error, file, begin + error.start)
+                bad.add(say, remedy=CONVERT)
+            except (ValueError, RecursionError) as error:
+                reason = str(error) or "it is nested too deep"
+                bad.add(where, f", must be JSON: {reason}")
+            else:
+                if isinstance(found, dict) and field in found:
+                    yield Record(found[field], where, offset)
+                else:
+                    keys = f"the keys {sorted(found)[:8]}" if isinstance(found, dict) else None
+                    has = keys or type(found).__name__
+                    bad.add(where, f", must have {noun} under {field!r}{setting}, it has {has}")
+
+
+def _line_of(file: pathlib.Path, byte: int) -> str:
+    return f"'{file}', line {line_at(file, byte):,}"
+
+
+def _row_of(file: pathlib.Path, row: int) -> str:
+    return f"'{file}', row {row:,}"
