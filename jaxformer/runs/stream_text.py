@@ -14,7 +14,7 @@ from jaxformer.runs.byte_progress import ByteProgress
 from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.prepare import cache_dir
 from jaxformer.runs.task_values import Split
-from jaxformer.text.store.array_files import map_array, write_array
+from jaxformer.text.store.arrays import map_array, write_array
 
 __all__ = [
     "StreamText",

@@ -6,17 +6,10 @@ from jaxformer.text.batches.corruption import MaskedBatches, mask_tokens, masked
 from jaxformer.text.batches.mixture import Mixture
 from jaxformer.text.batches.packed_examples import PackedExamples
 from jaxformer.text.batches.source import GatheringSource, Source
-from jaxformer.text.batches.windows import (
-    IGNORE,
-    PackedDocuments,
-    TokenStream,
-    Windows,
-    build_stream,
-)
+from jaxformer.text.batches.windows import PackedDocuments, Windows
 from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
-from jaxformer.text.sources.corpus import Corpus, CorpusPart, scan_corpus
-from jaxformer.text.sources.corpus_records import recorded_corpus
-from jaxformer.text.sources.document_sources import DocumentSource
+from jaxformer.text.sources.checked_tokens import CheckedTokens, check_token_files
+from jaxformer.text.sources.corpus import Corpus, CorpusPart, recorded_corpus, scan_corpus
 from jaxformer.text.sources.documents import (
     python_documents,
     read_documents,
@@ -25,23 +18,26 @@ from jaxformer.text.sources.documents import (
 )
 from jaxformer.text.sources.files import read_lines
 from jaxformer.text.sources.prepared_corpus import PreparedCorpus, prepare_corpus
-from jaxformer.text.sources.stream_cache import cached_stream, default_cache_dir
+from jaxformer.text.sources.streams import (
+    DocumentSource,
+    build_stream,
+    cached_stream,
+    default_cache_dir,
+)
 from jaxformer.text.sources.token_files import TokenFiles, map_token_files
-from jaxformer.text.sources.token_records import CheckedTokens, check_token_files
-from jaxformer.text.store.example_arrays import ExampleArrays
+from jaxformer.text.store.ragged import IGNORE, ExampleArrays, TokenStream
 from jaxformer.text.synthetic import synthetic_pairs
 from jaxformer.text.tables.conversations import Conversations, check_messages, encode_conversations
 from jaxformer.text.tables.labelled import Labelled, encode_labelled
 from jaxformer.text.tables.pairs import Pairs, encode_pairs, encode_source
 from jaxformer.text.tables.prepared_rows import PreparedRows, prepare_rows
-from jaxformer.text.tables.row_corpus import RowCorpus
+from jaxformer.text.tables.row_corpus import RowCorpus, scan_rows
 from jaxformer.text.tables.row_counts import RowCounts
-from jaxformer.text.tables.row_scans import scan_rows
 from jaxformer.text.tables.table import Table, count_shared
 from jaxformer.text.tokenizers.chat_templates import ChatTemplate, Message
+from jaxformer.text.tokenizers.pieces import split_words
 from jaxformer.text.tokenizers.stream_decoder import StreamDecoder
 from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens
-from jaxformer.text.tokenizers.token_roles import TokenRoles
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 from jaxformer.text.tokenizers.vocabularies import (
     byte_tokenizer,
@@ -52,7 +48,7 @@ from jaxformer.text.tokenizers.vocabularies import (
     with_mask,
     with_special_tokens,
 )
-from jaxformer.text.tokenizers.words import split_words
+from jaxformer.text.tokenizers.vocabulary import TokenRoles
 from jaxformer.text.translation_scores import TranslationScores, exact_matches, translation_scores
 from jaxformer.text.word_vectors import WordVectors, read_word_vectors
 

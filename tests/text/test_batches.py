@@ -11,7 +11,7 @@ from jaxformer.text import (
     Windows,
     evaluation_batches,
 )
-from jaxformer.text.store.sharded_tokens import ShardedTokens
+from jaxformer.text.store.arrays import JoinedArray
 
 SIZE, LENGTH = 127, 3  # 42 sequences.
 STREAM = TokenStream(np.arange(1, SIZE + 1), np.arange(0, SIZE, 11))
@@ -102,7 +102,7 @@ def test_windows_refuse_an_index_that_they_do_not_have(index):
         WINDOWS.gather([0, index])
 
 
-SHARDS = ShardedTokens([STREAM.tokens[:31], STREAM.tokens[31:31], STREAM.tokens[31:]])
+SHARDS = JoinedArray([STREAM.tokens[:31], STREAM.tokens[31:31], STREAM.tokens[31:]])
 SHARDED = PackedDocuments(TokenStream(SHARDS, STREAM.offsets), LENGTH)
 
 

@@ -15,9 +15,9 @@ import zstandard
 from jaxformer import text
 from jaxformer.errors import DataError
 from jaxformer.text.sources import corpus as corpora
-from jaxformer.text.sources import document_files, file_states, files, prepared_corpus, record_files
-from jaxformer.text.sources.bad_records import BadRecords
+from jaxformer.text.sources import document_files, files, prepared_corpus, record_files, scans
 from jaxformer.text.sources.document_files import read_pieces
+from jaxformer.text.sources.record_files import BadRecords
 
 RNG = np.random.default_rng(0)
 WORDS = ["one", "two", "drei\u00a0", "naïve", "猫が", "a-b", "x = 1;", "…"]
@@ -100,7 +100,7 @@ def test_a_file_is_looked_through_and_hashed_in_one_reading(tmp_path, monkeypatc
         readers.append(path)
         return plain(path)
 
-    for module in (files, file_states):
+    for module in (files, scans):
         monkeypatch.setattr(module, "open_regular", counted)
     corpus = text.scan_corpus([file], validation_fraction=0.3)
     assert readers == [file]
@@ -375,7 +375,7 @@ def of_another_folder(path):
         ("00001.train.npy", os.unlink, r"00001.train.npy' cannot be read \(.*\); remove that"),
         ("00001.train.npy", lambda path: os.truncate(path, 200), "00001.train.npy' cannot be read"),
         (
-            "00000.train.documents.npy",
+            "00000.train.starts.npy",
             lambda path: np.save(path, np.arange(99)),
             "must have .* got",
         ),

@@ -16,8 +16,8 @@ from jaxformer.text import (
     evaluation_batches,
     with_mask,
 )
-from jaxformer.text.batches import windows
-from jaxformer.text.store.sharded_tokens import ShardedTokens
+from jaxformer.text.sources import streams
+from jaxformer.text.store.arrays import JoinedArray
 
 TEXTS = ["to be", "or not", "é", "that is the question"]
 BYTES = byte_tokenizer()
@@ -55,7 +55,7 @@ SOURCES = {
 @pytest.mark.parametrize("group", [1, 8, 2**21])
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_source_is_the_same_stream(name, group, monkeypatch):
-    monkeypatch.setattr(windows, "_GROUP", group)
+    monkeypatch.setattr(streams, "_GROUP", group)
     elements, field = SOURCES[name]
     stream = build_stream(RandomAccess(elements), BYTES, field=field)
     expected = [token for ids in IDS for token in [*ids.tolist(), END]]
@@ -86,7 +86,7 @@ def test_tokens_without_a_tokenizer_take_little_memory(most, dtype):
 def test_one_array_is_a_stream_that_stays_where_it_is(tmp_path, shard):
     np.array([97, END, 98, 99], np.uint16).tofile(tmp_path / "a.bin")
     tokens = np.memmap(tmp_path / "a.bin", np.uint16, mode="r")
-    tokens = ShardedTokens([tokens[:1], tokens[1:]]) if shard else tokens
+    tokens = JoinedArray([tokens[:1], tokens[1:]]) if shard else tokens
     stream = build_stream(tokens, BYTES)
     assert stream.tokens is tokens and stream.offsets.tolist() == [0, 2]
     assert build_stream(tokens).offsets.tolist() == [0]

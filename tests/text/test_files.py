@@ -10,8 +10,8 @@ from jaxformer import text
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.text import read_documents
 from jaxformer.text.sources import files
-from jaxformer.text.sources.bad_records import BadRecords
 from jaxformer.text.sources.document_files import read_pieces
+from jaxformer.text.sources.record_files import BadRecords
 
 CONTENT = b"\xef\xbb\xbfa\r\n\n b\rc\xe2\x80\xa8d\x0ce\n\xef\xbb\xbf\nlast"
 LINES = ["a", "", " b\rc\u2028d\x0ce", "\ufeff", "last"]

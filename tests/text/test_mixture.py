@@ -16,7 +16,7 @@ from jaxformer.text import (
     TokenStream,
     Windows,
 )
-from jaxformer.text.store.sharded_tokens import ShardedTokens
+from jaxformer.text.store.arrays import JoinedArray
 
 LENGTH = 3
 WEIGHTS = {"web": 3, "code": 1, "books": 0.5}
@@ -31,7 +31,7 @@ def stream(name, shards=1):
     if shards == 1:
         return TokenStream(tokens, offsets)
     parts = [tokens[:7], tokens[7:7], tokens[7:20], tokens[20:]]
-    return TokenStream(ShardedTokens(parts), offsets)
+    return TokenStream(JoinedArray(parts), offsets)
 
 
 def mixed(shards=1, cut=Windows, weights=WEIGHTS):

@@ -10,7 +10,7 @@ from jaxformer.text import (
     default_cache_dir,
     train_character,
 )
-from jaxformer.text.sources import stream_cache
+from jaxformer.text.sources import streams
 
 TEXTS = ["to be", "", "or not", "é"]
 
@@ -24,12 +24,12 @@ def test_cached_stream_equals_built_one(tmp_path, texts):
         assert stream.tokens.dtype == expected.tokens.dtype
         np.testing.assert_array_equal(stream.tokens, expected.tokens)
         np.testing.assert_array_equal(stream.offsets, expected.offsets)
-    assert len(list((tmp_path / "new" / "folder").iterdir())) == 2
+    assert len(list((tmp_path / "new" / "folder").iterdir())) == 3
 
 
 def test_cached_stream_is_not_built_again(tmp_path, monkeypatch):
     cached_stream(TEXTS, byte_tokenizer(), tmp_path)
-    monkeypatch.delattr(stream_cache, "build_stream")
+    monkeypatch.delattr(streams, "build_stream")
     cached_stream(TEXTS, byte_tokenizer(), tmp_path)
 
 
@@ -44,14 +44,14 @@ def test_cached_stream_is_keyed_by_tokenizer_and_documents(tmp_path):
     ]:
         expected = build_stream(texts, tokenizer).tokens.tolist()
         assert cached_stream(texts, tokenizer, tmp_path).tokens.tolist() == expected
-    assert len(list(tmp_path.iterdir())) == 2 * 5
+    assert len(list(tmp_path.iterdir())) == 3 * 5
 
 
 def flip(data, index):
     return data[:index] + bytes([data[index] ^ 1]) + data[index + 1 :]
 
 
-@pytest.mark.parametrize("name", ["tokens", "index"])
+@pytest.mark.parametrize("name", ["tokens.npy", "tokens.starts.npy", "json"])
 @pytest.mark.parametrize(
     "damage",
     [
@@ -68,7 +68,7 @@ def flip(data, index):
 def test_damaged_cache_is_made_again(tmp_path, name, damage):
     expected = build_stream(TEXTS, byte_tokenizer())
     cached_stream(TEXTS, byte_tokenizer(), tmp_path)
-    (path,) = tmp_path.glob(f"*.{name}.npy")
+    (path,) = tmp_path.glob(f"*[0-9a-f].{name}")
     intact = path.read_bytes()
     path.write_bytes(damage(intact))
     stream = cached_stream(TEXTS, byte_tokenizer(), tmp_path)
@@ -87,9 +87,9 @@ def warned_stream(cache):
     return str(one.message)
 
 
-@pytest.mark.parametrize("calls_before", [0, 1])
+@pytest.mark.parametrize("calls_before", [0, 1, 2])
 def test_full_disk_leaves_no_cache_and_the_tokens_in_memory(tmp_path, monkeypatch, calls_before):
-    calls, sync = [], stream_cache.os.fsync
+    calls, sync = [], streams.os.fsync
 
     def full(file):
         calls.append(file)
@@ -97,10 +97,10 @@ def test_full_disk_leaves_no_cache_and_the_tokens_in_memory(tmp_path, monkeypatc
             raise OSError(28, "No space left on device")
         sync(file)
 
-    monkeypatch.setattr(stream_cache.os, "fsync", full)
+    monkeypatch.setattr(streams.os, "fsync", full)
     message = warned_stream(tmp_path)
     assert f"({tmp_path}: {tmp_path}/" in message and "to a writable folder" in message
-    assert ".npy cannot be written: No space left on device; free space" in message
+    assert " cannot be written: No space left on device; free space" in message
     assert list(tmp_path.iterdir()) == []
 
 
@@ -115,15 +115,15 @@ def test_there_is_no_cache_folder_without_a_home(monkeypatch):
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(stream_cache.pathlib.Path, "home", no_home)
+    monkeypatch.setattr(streams.pathlib.Path, "home", no_home)
     assert default_cache_dir() is None
 
 
-@pytest.mark.parametrize("moment", [0, 1])
+@pytest.mark.parametrize("moment", [0, 1, 2])
 def test_cached_stream_is_safe_when_two_write_at_once(tmp_path, monkeypatch, moment):
     # The other process does all of its work right before a file of the first is put in place.
     expected = build_stream(TEXTS, byte_tokenizer()).tokens.tolist()
-    replace, targets, others = stream_cache.os.replace, [], []
+    replace, targets, others = streams.os.replace, [], []
 
     def interleaved(source, target):
         targets.append(target)
@@ -131,11 +131,11 @@ def test_cached_stream_is_safe_when_two_write_at_once(tmp_path, monkeypatch, mom
             others.append(cached_stream(TEXTS, byte_tokenizer(), tmp_path))
         replace(source, target)
 
-    monkeypatch.setattr(stream_cache.os, "replace", interleaved)
+    monkeypatch.setattr(streams.os, "replace", interleaved)
     stream = cached_stream(TEXTS, byte_tokenizer(), tmp_path)
-    assert [len(others), len(targets), len(set(targets))] == [1, 4, 2]
+    assert [len(others), len(targets), len(set(targets))] == [1, 6, 3]
     assert stream.tokens.tolist() == others[0].tokens.tolist() == expected
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_default_cache_dir_follows_the_environment(monkeypatch, tmp_path):
@@ -160,7 +160,7 @@ def test_default_cache_dir_follows_the_environment(monkeypatch, tmp_path):
 def test_any_documents_are_cached(tmp_path, monkeypatch, source):
     built = build_stream(TEXTS, byte_tokenizer())
     cached_stream(source, byte_tokenizer(), tmp_path)
-    monkeypatch.delattr(stream_cache, "build_stream")
+    monkeypatch.delattr(streams, "build_stream")
     found = cached_stream(source, byte_tokenizer(), tmp_path)
     np.testing.assert_array_equal(found.tokens, built.tokens)
     np.testing.assert_array_equal(found.offsets, built.offsets)

@@ -17,7 +17,7 @@ from jaxformer.text import (
     train_word,
     with_mask,
 )
-from jaxformer.text.sources import token_records, token_scan
+from jaxformer.text.sources import checked_tokens
 
 BYTES = byte_tokenizer()
 END = BYTES.end_of_text
@@ -80,7 +80,7 @@ def test_end_at_the_end_starts_no_document(tmp_path):
 @pytest.mark.parametrize("chunk", [1, 3, 1000])
 def test_files_are_one_stream_in_their_order(tmp_path, chunk, monkeypatch):
     """A document may go on in the next file."""
-    monkeypatch.setattr(token_scan, "_CHUNK", chunk)
+    monkeypatch.setattr(checked_tokens, "_CHUNK", chunk)
     paths = [
         write(tmp_path / f"{i}.bin", part)
         for i, part in enumerate((TOKENS[:3], TOKENS[3:6], TOKENS[6:]))
@@ -142,7 +142,7 @@ def test_second_pass_reads_nothing(tmp_path, monkeypatch):
     path, cache = write(tmp_path / "a.bin", TOKENS), tmp_path / "cache"
     first = check(path, cache)
     assert isinstance(first.stream.offsets, np.memmap)
-    monkeypatch.setattr(token_records, "scan_tokens", None)
+    monkeypatch.setattr(checked_tokens, "scan_tokens", None)
     again = check(path, cache)
     np.testing.assert_array_equal(again.stream.tokens, first.stream.tokens)
     np.testing.assert_array_equal(again.stream.offsets, first.stream.offsets)
@@ -163,8 +163,8 @@ def test_other_tokens_are_read_anew(tmp_path, change):
     elif change == "record":
         record.write_text(json.dumps({"documents": 9}))
     elif change == "starts":
-        os.unlink(record.with_suffix(".npy"))  # or the array that is mapped would change
-        np.save(record.with_suffix(".npy"), np.array([0, 1, 2, 3]))
+        os.unlink(record.with_suffix(".starts.npy"))  # or the array that is mapped would change
+        np.save(record.with_suffix(".starts.npy"), np.array([0, 1, 2, 3]))
     files = map_token_files([path])
     files = files.split(0.5)[0] if change == "range" else files
     read = []

@@ -8,7 +8,7 @@ import numpy as np
 from jaxformer.errors import DataError
 from jaxformer.text.batches.mixture import MixedRows, Mixture
 from jaxformer.text.batches.source import ShuffledRows, Source, gather_rows
-from jaxformer.text.batches.windows import IGNORE
+from jaxformer.text.store.ragged import IGNORE
 
 __all__ = ["Batches", "Host", "evaluation_batches", "require_seed"]
 

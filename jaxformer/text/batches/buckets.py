@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxformer.errors import ConfigError
 from jaxformer.text.batches.batches import Host, require_seed
-from jaxformer.text.store.example_arrays import ExampleArrays, example_lengths
+from jaxformer.text.store.ragged import ExampleArrays, example_lengths
 
 __all__ = ["BucketedBatches", "bucketed_evaluation_batches"]
 

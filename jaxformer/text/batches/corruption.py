@@ -8,7 +8,7 @@ from einops import rearrange
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.text.batches.batches import Host, require_seed
-from jaxformer.text.batches.windows import IGNORE
+from jaxformer.text.store.ragged import IGNORE
 
 __all__ = ["MaskedBatches", "mask_tokens", "masked_evaluation_batches"]
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.batches.windows import IGNORE
-from jaxformer.text.store.example_arrays import Example, example_lengths
+from jaxformer.text.store.ragged import IGNORE, Example, example_lengths
 
 __all__ = ["PackedExamples"]
 

@@ -1,152 +1,13 @@
-"""Documents to one stream of tokens, and the sequences that it is cut into."""
+"""Token streams to sequences of one length, with or without borders between documents."""
 
-import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.sources.document_sources import (
-    DocumentSource,
-    is_token_array,
-    read_documents_of,
-)
-from jaxformer.text.sources.token_scan import document_starts, require_token_ids, scan_tokens
-from jaxformer.text.store.mapped_files import require_whole
-from jaxformer.text.store.sharded_tokens import ShardedTokens
-from jaxformer.text.tokenizers.tokenizer import Tokenizer
+from jaxformer.text.store.ragged import IGNORE, TokenStream, gather_spans
 
-__all__ = [
-    "IGNORE",
-    "PackedDocuments",
-    "TokenStream",
-    "Windows",
-    "build_stream",
-    "token_dtype",
-]
-
-IGNORE = -1
-"""The label of a position without a target."""
-
-_GROUP = 2**21  # characters of the texts that one call encodes
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class TokenStream:
-    """The tokens of all documents, concatenated.
-
-    Args:
-        tokens: integers [tokens]; may be memory-mapped, from several files.
-        offsets: int64 [documents], the start of each document, in tokens.
-
-    Raises:
-        DataError: there are fewer than 2 tokens, too few to predict one.
-
-    Example:
-        >>> TokenStream(np.array([5, 3, 2], np.uint16), np.array([0, 2])).tokens.size
-        3
-    """
-
-    tokens: np.ndarray | ShardedTokens
-    offsets: np.ndarray
-
-    def __post_init__(self) -> None:
-        if self.tokens.size < 2:
-            raise DataError(
-                f"a stream must have at least 2 tokens, got {self.tokens.size} from "
-                f"{self.offsets.size} documents; add text"
-            )
-
-
-def build_stream(
-    source: DocumentSource, tokenizer: Tokenizer | None = None, *, field: str = "text"
-) -> TokenStream:
-    """Makes one stream of tokens from documents.
-
-    If there are several documents and the tokenizer has an end of text, it is appended to each
-    document that does not end with it yet. A single document is kept as it is. The source is read
-    through `len` and one index at a time.
-
-    Args:
-        source: any of
-
-            - texts: a list, or anything indexed that returns a text;
-            - token ids of documents: integers [tokens] each, arrays or lists;
-            - dicts with a text or token ids under `field`, such as a `datasets.Dataset`;
-            - all tokens in one array: integers [tokens], not copied, so they may be memory-mapped.
-              A document begins after each end of text of the tokenizer.
-        tokenizer: tokenizer that encodes the texts, or that made the tokens. Tokens need none; then
-            they are not checked against a vocabulary.
-        field: key of the dicts.
-
-    Returns:
-        The stream. Its tokens are uint16 if the vocabulary (or, without a tokenizer, the largest id
-        plus 1) is at most 65,536, else int32. Tokens in one array keep their type.
-
-    Raises:
-        DataError: there are fewer than 2 tokens, an element is none of these, a token is not in the
-            vocabulary, or the tokenizer cannot encode a text.
-
-    Example:
-        >>> from jaxformer.text import byte_tokenizer
-        >>> stream = build_stream(["ab", "c"], byte_tokenizer())
-        >>> stream.tokens.tolist(), stream.offsets.tolist()
-        ([97, 98, 256, 99, 256], [0, 3])
-        >>> rows = [{"input_ids": [97, 98]}, {"input_ids": [99]}]
-        >>> build_stream(rows, byte_tokenizer(), field="input_ids").tokens.tolist()
-        [97, 98, 256, 99, 256]
-        >>> build_stream(stream.tokens, byte_tokenizer()).offsets.tolist()
-        [0, 3]
-    """
-    end = None if tokenizer is None else tokenizer.end_of_text
-    vocab_size = None if tokenizer is None else tokenizer.vocab_size
-    if is_token_array(source):
-        scan = scan_tokens(source, vocab_size=vocab_size, end_of_text=end, name="the tokens")
-        return TokenStream(source, document_starts(scan.ends, source.size))
-    encoded = list(_encoded(source, tokenizer, field))
-    if len(encoded) > 1 and end is not None:
-        encoded = [ids if ids.size and ids[-1] == end else np.append(ids, end) for ids in encoded]
-    if tokenizer is None:
-        is_small = all(ids.max(initial=0) < 2**16 for ids in encoded)
-        dtype = np.dtype(np.uint16 if is_small else np.int32)
-    else:
-        dtype = token_dtype(tokenizer)
-    tokens = np.concatenate([np.zeros(0, dtype), *encoded], dtype=dtype, casting="unsafe")
-    offsets = np.cumsum([0, *(ids.size for ids in encoded)], dtype=np.int64)[:-1]
-    return TokenStream(tokens, offsets)
-
-
-def _encoded(
-    source: DocumentSource, tokenizer: Tokenizer | None, field: str
-) -> Iterator[np.ndarray]:
-    """Yields the token ids of each document; texts are encoded in groups."""
-    vocab_size = None if tokenizer is None else tokenizer.vocab_size
-    texts: list[str] = []
-    size = 0
-    for index, document in enumerate(read_documents_of(source, field)):
-        if isinstance(document, str):
-            if tokenizer is None:
-                raise DataError(
-                    f"texts need a tokenizer, got none for element {index}, {document[:20]!r}; "
-                    "pass tokenizer="
-                )
-            texts.append(document)
-            size += len(document)
-            if size < _GROUP:
-                continue
-        if texts and tokenizer is not None:
-            yield from tokenizer.encode_documents(texts)
-            texts, size = [], 0
-        if not isinstance(document, str):
-            require_token_ids(document, vocab_size, f"element {index}")
-            yield document
-    if texts and tokenizer is not None:
-        yield from tokenizer.encode_documents(texts)
-
-
-def token_dtype(tokenizer: Tokenizer) -> np.dtype:
-    """Type of stored tokens; uint16, if possible, halves file and memory."""
-    return np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32)
+__all__ = ["PackedDocuments", "Windows"]
 
 
 class Windows:
@@ -177,9 +38,6 @@ class Windows:
             raise DataError(f"length must be at least 1 token, got {length}; try 256")
         self.stream = stream
         self.length = length
-        # A plain view: slicing a np.memmap itself is slow.
-        tokens = stream.tokens
-        self._tokens = tokens.view(np.ndarray) if isinstance(tokens, np.ndarray) else tokens
 
     @property
     def unpredicted(self) -> np.ndarray:
@@ -203,13 +61,12 @@ class Windows:
             DataError: a file that the stream is mapped from was truncated.
         """
         starts = self._starts(indices)
-        require_whole(self._tokens)  # once for all rows; tokens in several files ask for each
+        values = self.stream.tokens
         # One token more, for the last label. Kept in the stored type, and converted once for all
         # rows.
-        spans = np.zeros((starts.size, self.length + 1), self._tokens.dtype)
-        for span, start in zip(spans, starts.tolist(), strict=True):
-            found = self._tokens[start : start + self.length + 1]
-            span[: found.size] = found
+        spans = np.zeros((starts.size, self.length + 1), values.dtype)
+        ends = np.minimum(starts + self.length + 1, values.size)
+        gather_spans(values, starts, ends, spans)
         tokens, labels = spans[:, :-1].astype(np.int32), spans[:, 1:].astype(np.int32)
         sizes = self._sizes(starts)
         for row in np.flatnonzero(sizes < self.length):
@@ -226,7 +83,7 @@ class Windows:
 
     def _sizes(self, starts: np.ndarray) -> np.ndarray:
         """Numbers of tokens in sequences, without padding: int64 [rows]."""
-        return np.minimum(self.length, self._tokens.size - 1 - starts)
+        return np.minimum(self.length, self.stream.tokens.size - 1 - starts)
 
 
 class PackedDocuments(Windows):

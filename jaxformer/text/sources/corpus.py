@@ -4,20 +4,33 @@ import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxformer.errors import DataError
-from jaxformer.text.sources.bad_records import BadRecords, Errors
 from jaxformer.text.sources.document_files import Piece, read_pieces
-from jaxformer.text.sources.even_samples import EvenSample, text_draws
-from jaxformer.text.sources.file_states import FileState, file_stamp, read_state, require_unchanged
-from jaxformer.text.sources.record_files import content_fingerprint, has_columns
+from jaxformer.text.sources.record_files import (
+    BadRecords,
+    Errors,
+    content_fingerprint,
+    has_columns,
+)
+from jaxformer.text.sources.scans import (
+    EvenSample,
+    FileState,
+    file_stamp,
+    read_state,
+    require_unchanged,
+    scan_stem,
+    text_draws,
+)
+from jaxformer.text.store.shards import remembered
 
-__all__ = ["Corpus", "CorpusPart", "Place", "scan_corpus"]
+__all__ = ["Corpus", "CorpusPart", "Place", "recorded_corpus", "scan_corpus"]
 
 _IN_MEMORY = 2**26  # bytes; smaller text is kept in memory
 _SAMPLE = 2**25  # bytes of training text for training a tokenizer
 _LINES = 2**18  # bytes of validation text for prompts
+_TUPLES = "skipped_shown", "sample", "validation_sample"  # lists in JSON
 
 
 class Place(NamedTuple):
@@ -201,3 +214,53 @@ def _joined(pieces: Sequence[Piece]) -> tuple[str, ...]:
             documents.append([])
         documents[-1].append(piece.text)
     return tuple(map("".join, documents))
+
+
+def recorded_corpus(
+    files: Sequence[pathlib.Path],
+    cache_dir: pathlib.Path | None,
+    *,
+    validation_fraction: float,
+    field: str = "text",
+    errors: Errors = "strict",
+    characters: bool = False,
+    on_progress: Callable[[int], None] = lambda size: None,
+) -> Corpus:
+    """`scan_corpus` with a record of the result on disk.
+
+    The record is used if paths, sizes and modification times of the files are the same. Only a
+    corpus too large for memory is recorded.
+
+    Args:
+        files: as in `scan_corpus`.
+        cache_dir: folder for the records; None for no records.
+        validation_fraction: as in `scan_corpus`.
+        field: as in `scan_corpus`.
+        errors: as in `scan_corpus`.
+        characters: as in `scan_corpus`.
+        on_progress: as in `scan_corpus`.
+
+    Returns:
+        The corpus.
+
+    Raises:
+        DataError: as in `scan_corpus`.
+        StorageError: the record cannot be written.
+    """
+    options = (validation_fraction, field, errors, characters)
+    folder = None if cache_dir is None else cache_dir / "corpora"
+    return remembered(
+        scan_stem(folder, files, ("documents", *options)),
+        lambda: scan_corpus(
+            files, validation_fraction=validation_fraction, field=field, errors=errors,
+            characters=characters, on_progress=on_progress,
+        ),
+        lambda corpus: ({}, dataclasses.asdict(corpus)) if corpus.documents is None else None,
+        lambda _, record: _restored(record),
+    )  # fmt: skip
+
+
+def _restored(values: dict[str, Any]) -> Corpus:
+    tuples = {name: tuple(values[name]) for name in _TUPLES}
+    files = tuple(FileState(*state) for state in values["files"])
+    return Corpus(**{**values, **tuples, "files": files})

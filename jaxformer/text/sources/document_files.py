@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from jaxformer.errors import DataError
-from jaxformer.text.sources.bad_records import BadRecords
 from jaxformer.text.sources.files import (
     BYTE_ORDER_MARK,
     CONVERT,
@@ -17,7 +16,7 @@ from jaxformer.text.sources.files import (
     skip_bytes,
     unix_lines,
 )
-from jaxformer.text.sources.record_files import MAX_RECORD, has_records, read_records
+from jaxformer.text.sources.record_files import MAX_RECORD, BadRecords, has_records, read_records
 
 __all__ = ["Piece", "read_pieces"]
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.memory import host_memory
 from jaxformer.storage import open_regular
-from jaxformer.text.sources.file_states import file_stamp
+from jaxformer.text.sources.scans import file_stamp
 
 __all__ = [
     "BYTE_ORDER_MARK",

@@ -1,25 +1,26 @@
-"""Preparing a corpus: its tokens, in shards on disk, made on all cores in constant memory."""
+"""Preparing a corpus: its tokens, in a store, made on all cores in constant memory."""
 
 import collections
 import concurrent.futures
+import dataclasses
 import hashlib
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from jaxformer.storage import make_folder, remove_drafts
-from jaxformer.text.batches.windows import TokenStream, token_dtype
 from jaxformer.text.sources.corpus import Corpus, Place
 from jaxformer.text.sources.document_files import Piece
-from jaxformer.text.store.shards import ABANDONED, PartCounts, ShardRecord, TokenShards
+from jaxformer.text.sources.streams import token_dtype
+from jaxformer.text.store.ragged import RaggedArray, TokenStream
+from jaxformer.text.store.shards import Arrays, Record, filled_store
 from jaxformer.text.tokenizers.pieces import groups_of_size
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
-__all__ = ["PreparedCorpus", "prepare_corpus"]
+__all__ = ["PartCounts", "PreparedCorpus", "prepare_corpus"]
 
-_LAYOUT = 2  # version of the folder's layout; part of its name
+_LAYOUT = 3  # version of the folder's layout; part of its name
 _SHARDS = 256  # number of shards, unless a shard would be smaller or larger than this:
 _SMALLEST, _LARGEST = 2**22, 2**25  # bytes of text: seconds of work, and 300 MB of memory
 _GROUP = 2**21  # characters that one call encodes
@@ -27,6 +28,21 @@ _AHEAD = 2  # groups encoded while others are read and written
 
 
 _Pieces = Iterator[tuple[Piece, bool, Place]]  # of `Corpus.pieces`
+
+
+@dataclasses.dataclass(frozen=True)
+class PartCounts:
+    """Counts of the text for training or for validation.
+
+    Args:
+        tokens: number of tokens, including those that end documents.
+        documents: number of documents that begin in it.
+        num_bytes: bytes of their text in UTF-8.
+    """
+
+    tokens: int = 0
+    documents: int = 0
+    num_bytes: int = 0
 
 
 class PreparedCorpus(NamedTuple):
@@ -97,29 +113,32 @@ def prepare_corpus(
     if shard_size is None:
         shard_size = min(max(corpus.num_bytes // _SHARDS, _SMALLEST), _LARGEST)
     folder = cache_dir / "corpora" / _key(corpus, tokenizer, shard_size)
-    shards = TokenShards(folder)
-    records = shards.records()
-    if not records or records[-1].end is not None:
-        make_folder(folder)
-        remove_drafts(folder, older_than=ABANDONED)
-        place: Place | None = records[-1].end if records else Place()
+
+    def shards(records: Sequence[Record]) -> Iterator[tuple[Arrays, Record]]:
+        place: Place | None = Place(*records[-1]["end"]) if records else Place()
         assert place is not None
         pieces = corpus.pieces(place)  # read once, for all shards
+        done = _num_bytes(records)
         while place is not None:
-            before = _num_bytes(records)
-            record, arrays = _shard(pieces, tokenizer, shard_size, before, on_progress)
-            corpus.require_unchanged(place, record.end)
-            shards.write(len(records), record, arrays)
-            records.append(record)
-            place = record.end
-    on_progress(_num_bytes(records))
-    validation = sum((record.validation for record in records), PartCounts())
+            sides, end = _shard(pieces, tokenizer, shard_size, done, on_progress)
+            corpus.require_unchanged(place, end)
+            sizes = {name: side.num_bytes for name, side in sides.items()}
+            yield {name: side.array for name, side in sides.items()}, {"bytes": sizes, "end": end}
+            place, done = end, done + sum(sizes.values())
+
+    store = filled_store(folder, shards)
+    on_progress(_num_bytes(store.records))
+    counts = {
+        name: PartCounts(array.values.size, len(array), _num_bytes(store.records, name))
+        for name, array in store.arrays.items()
+    }
+    streams = {
+        name: TokenStream(array.values, np.asarray(array.offsets))
+        for name, array in store.arrays.items()
+        if name == "train" or array.values.size
+    }
     return PreparedCorpus(
-        train=TokenStream(*shards.part("train", records)),
-        validation=TokenStream(*shards.part("validation", records)) if validation.tokens else None,
-        train_counts=sum((record.train for record in records), PartCounts()),
-        validation_counts=validation,
-        folder=folder,
+        streams["train"], streams.get("validation"), counts["train"], counts["validation"], folder
     )
 
 
@@ -128,22 +147,24 @@ def _key(corpus: Corpus, tokenizer: Tokenizer, shard_size: int) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def _num_bytes(records: list[ShardRecord]) -> int:
-    return sum(record.train.num_bytes + record.validation.num_bytes for record in records)
+def _num_bytes(records: Sequence[Record], *names: str) -> int:
+    """Bytes of text in shards, of both sides unless some are named."""
+    return sum(record["bytes"][name] for record in records for name in names or record["bytes"])
 
 
 def _shard(
     pieces: _Pieces, tokenizer: Tokenizer, size: int, done: int, on_progress: Callable[[int], None]
-) -> tuple[ShardRecord, dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """Encodes the next pieces into one shard; `done` counts the bytes of earlier shards."""
+) -> "tuple[dict[str, _Side], Place | None]":
+    """Encodes the next pieces; returns both sides, and the place after them if there is more text.
+
+    `done` counts the bytes of earlier shards.
+    """
     stop: list[Place] = []
     sides = {"train": _Side(tokenizer), "validation": _Side(tokenizer)}
     for unit, tokens in _encoded(_units(pieces, size, stop), tokenizer):
         done += sides["validation" if unit.is_validation else "train"].add(unit, tokens)
         on_progress(done)
-    end = stop[0] if stop else None
-    record = ShardRecord(sides["train"].counts, sides["validation"].counts, end)
-    return record, {name: side.arrays for name, side in sides.items()}
+    return sides, stop[0] if stop else None
 
 
 class _Side:
@@ -154,23 +175,23 @@ class _Side:
         end = tokenizer.end_of_text
         self._end = np.array([] if end is None else [end], self._dtype)
         self._tokens = [np.zeros(0, self._dtype)]
-        self._begins: list[int] = []
-        self.counts = PartCounts()
+        self._starts: list[int] = []
+        self._size = self.num_bytes = 0
 
     def add(self, unit: _Unit, tokens: np.ndarray) -> int:
         """Adds a piece; returns its size in bytes."""
         if unit.begins:
-            self._begins.append(self.counts.tokens)
-        added = [tokens.astype(self._dtype), *([self._end] if unit.ends else [])]
-        self._tokens += added
+            self._starts.append(self._size)
+        self._tokens += [tokens.astype(self._dtype), *([self._end] if unit.ends else [])]
+        self._size += tokens.size + (self._end.size if unit.ends else 0)
         num_bytes = len(unit.text.encode())
-        self.counts += PartCounts(sum(one.size for one in added), int(unit.begins), num_bytes)
+        self.num_bytes += num_bytes
         return num_bytes
 
     @property
-    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens, and the indices where documents begin: int64."""
-        return np.concatenate(self._tokens), np.array(self._begins, np.int64)
+    def array(self) -> RaggedArray:
+        """The documents."""
+        return RaggedArray(np.concatenate(self._tokens), np.array(self._starts, np.int64))
 
 
 def _units(pieces: _Pieces, size: int, stop: list[Place]) -> Iterator[_Unit]:

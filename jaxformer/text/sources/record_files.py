@@ -5,12 +5,10 @@ import hashlib
 import json
 import pathlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from jaxformer.errors import DataError
-from jaxformer.text.sources.bad_records import BadRecords
 from jaxformer.text.sources.column_files import COLUMN_SUFFIXES, read_column
-from jaxformer.text.sources.file_states import FileState
 from jaxformer.text.sources.files import (
     BYTE_ORDER_MARK,
     CONVERT,
@@ -19,9 +17,12 @@ from jaxformer.text.sources.files import (
     opened,
     skip_bytes,
 )
+from jaxformer.text.sources.scans import FileState
 
 __all__ = [
     "MAX_RECORD",
+    "BadRecords",
+    "Errors",
     "Record",
     "content_fingerprint",
     "file_kind",
@@ -31,6 +32,39 @@ __all__ = [
 ]
 
 MAX_RECORD = 2**26  # bytes of a line of JSON
+
+Errors = Literal["strict", "skip"]
+
+_SHOWN = 5  # unreadable records that are named
+
+
+class BadRecords:
+    """Unreadable records of files: an error, or skipped and counted.
+
+    Args:
+        errors: "strict" raises DataError for the first; "skip" skips and counts them.
+    """
+
+    def __init__(self, errors: Errors = "strict") -> None:
+        self._errors = errors
+        self.count = 0
+        self.shown: list[str] = []
+
+    def add(self, where: Callable[[], str], what: str = "", remedy: str = "fix it") -> None:
+        """Raises DataError or counts, depending on `errors`.
+
+        Args:
+            where: returns file and line; called only if shown, since lines must be counted.
+            what: what is wrong there.
+            remedy: what to do.
+        """
+        if self._errors == "strict":
+            raise DataError(
+                f"{where()}{what}; {remedy}, or skip unreadable records with data.errors 'skip'"
+            )
+        self.count += 1
+        if len(self.shown) < _SHOWN:
+            self.shown.append(f"{where()}{what}")
 
 
 class Record(NamedTuple):

@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.sources.file_states import require_stamp
 from jaxformer.text.sources.files import opened
-from jaxformer.text.store.array_files import map_array
-from jaxformer.text.store.sharded_tokens import ShardedTokens
+from jaxformer.text.sources.scans import require_stamp
+from jaxformer.text.store.arrays import JoinedArray, joined, map_array
 
 __all__ = ["TokenFiles", "TokenRange", "map_token_files"]
 
@@ -54,10 +53,9 @@ class TokenFiles:
     ranges: tuple[TokenRange, ...]
 
     @property
-    def tokens(self) -> np.ndarray | ShardedTokens:
+    def tokens(self) -> np.ndarray | JoinedArray:
         """The tokens: integers [tokens], memory-mapped."""
-        arrays = [one.tokens for one in self.ranges]
-        return arrays[0] if len(arrays) == 1 else ShardedTokens(arrays)
+        return joined([one.tokens for one in self.ranges])
 
     def split(self, validation_fraction: float) -> "tuple[TokenFiles, TokenFiles]":
         """Splits off the last tokens for validation.

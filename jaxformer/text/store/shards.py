@@ -1,179 +1,198 @@
-"""Token files of a prepared corpus: memory-mapped shards and their records."""
+"""Shards: named ragged arrays in files, with a record that makes them complete."""
 
-import dataclasses
+import contextlib
 import json
 import pathlib
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from jaxformer.errors import DataError
-from jaxformer.storage import write_whole
-from jaxformer.text.sources.corpus import Place
-from jaxformer.text.store.array_files import map_array, write_array
-from jaxformer.text.store.sharded_tokens import ShardedTokens
+from jaxformer.errors import DataError, StorageError
+from jaxformer.storage import make_folder, remove_drafts, write_whole
+from jaxformer.text.store.arrays import joined, map_array, write_array
+from jaxformer.text.store.ragged import RaggedArray
 
-__all__ = [
-    "ABANDONED",
-    "PREPARE_AGAIN",
-    "PartCounts",
-    "ShardRecord",
-    "TokenShards",
-    "read_shard_records",
-    "write_shard_record",
-]
+__all__ = ["Arrays", "Record", "Store", "filled_store", "remembered"]
 
-ABANDONED = 3600.0  # seconds; a younger draft may belong to another process
+Arrays = Mapping[str, RaggedArray]
+Record = dict[str, Any]
+"""Values of JSON, written with the arrays of a shard."""
 
-_PARTS = ("train", "validation")
-_Record = TypeVar("_Record", bound=Any)  # has `end`, which is None in the last shard
-PREPARE_AGAIN = "remove that folder, and the data is prepared again"
+_T = TypeVar("_T")
+_ABANDONED = 3600.0  # seconds; a younger draft may belong to another process
+_AGAIN = "remove that folder, and the data is prepared again"
 
 
-@dataclasses.dataclass(frozen=True)
-class PartCounts:
-    """Counts of one side of a shard: training or validation.
+class Store(NamedTuple):
+    """The shards of a folder, read as one.
 
     Args:
-        tokens: number of tokens, including those that end documents.
-        documents: number of documents that begin in it.
-        num_bytes: bytes of their text in UTF-8.
+        arrays: the arrays of all shards, joined and memory-mapped.
+        records: record of each shard.
     """
 
-    tokens: int = 0
-    documents: int = 0
-    num_bytes: int = 0
-
-    def __add__(self, other: "PartCounts") -> "PartCounts":
-        return PartCounts(
-            self.tokens + other.tokens,
-            self.documents + other.documents,
-            self.num_bytes + other.num_bytes,
-        )
+    arrays: dict[str, RaggedArray]
+    records: list[Record]
 
 
-class ShardRecord(NamedTuple):
-    """Counts of a shard, and where in the corpus the next one begins.
+def filled_store(
+    folder: pathlib.Path, make: Callable[[Sequence[Record]], Iterator[tuple[Arrays, Record]]]
+) -> Store:
+    """Maps the shards of a folder, after it has made and written the missing ones.
+
+    Shard 7 has the record `00007.json`, and for each array its values, `00007.NAME.npy`, and the
+    starts of its items, `00007.NAME.starts.npy`, counted over all shards. If a process ends early,
+    in any way, it loses only the shard in progress.
 
     Args:
-        train: counts of the training side.
-        validation: counts of the validation side.
-        end: the place after it; None for the last shard.
-    """
-
-    train: PartCounts
-    validation: PartCounts
-    end: Place | None
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenShards:
-    """The folder of a prepared corpus.
-
-    Args:
-        folder: folder of the files. Shard 7 has a record `00007.json` and, for each side, the
-            tokens in `00007.train.npy` and the starts of documents in `00007.train.documents.npy`.
-    """
-
-    folder: pathlib.Path
-
-    def records(self) -> list[ShardRecord]:
-        """The records of the shards up to the first that is missing."""
-
-        def unpack(values: dict[str, Any]) -> ShardRecord:
-            train, validation = (PartCounts(**values[part]) for part in _PARTS)
-            end = values["end"]
-            return ShardRecord(train, validation, None if end is None else Place(*end))
-
-        return read_shard_records(self.folder, unpack)
-
-    def write(
-        self, index: int, record: ShardRecord, arrays: dict[str, tuple[np.ndarray, np.ndarray]]
-    ) -> None:
-        """Writes a shard, completely or not at all: the record comes last.
-
-        `arrays` has the tokens and the starts of documents of each side.
-
-        Raises:
-            StorageError: a file cannot be written.
-        """
-        for part in _PARTS:
-            for path, array in zip(self._paths(index, part), arrays[part], strict=True):
-                write_array(path, array)
-        values = {
-            part: vars(counts)
-            for part, counts in zip(_PARTS, (record.train, record.validation), strict=True)
-        }
-        end = None if record.end is None else list(record.end)
-        write_shard_record(self.folder, index, {**values, "end": end})
-
-    def part(self, name: str, records: list[ShardRecord]) -> tuple[ShardedTokens, np.ndarray]:
-        """Maps the tokens of one side, and reads where its documents begin: int64 [documents].
-
-        Raises:
-            DataError: a file is missing, damaged, or has another size.
-        """
-        tokens, documents, start = [], [np.zeros(0, np.int64)], 0
-        for index, record in enumerate(records):
-            counts: PartCounts = getattr(record, name)
-            paths = self._paths(index, name)
-            found = [map_array(path, remedy=PREPARE_AGAIN) for path in paths]
-            sizes = counts.tokens, counts.documents
-            for path, array, size in zip(paths, found, sizes, strict=True):
-                if array.shape != (size,):
-                    raise DataError(
-                        f"'{path}' must have {size:,} numbers, got {array.shape}; {PREPARE_AGAIN}"
-                    )
-            tokens.append(found[0])
-            documents.append(found[1] + start)
-            start += counts.tokens
-        return ShardedTokens(tokens), np.concatenate(documents)
-
-    def _paths(self, index: int, part: str) -> tuple[pathlib.Path, pathlib.Path]:
-        stem = self.folder / f"{index:05}.{part}"
-        return stem.with_name(f"{stem.name}.npy"), stem.with_name(f"{stem.name}.documents.npy")
-
-
-def write_shard_record(folder: pathlib.Path, index: int, values: dict[str, Any]) -> None:
-    """Writes the record of a shard, which makes the shard complete.
-
-    The name of the folder, a hash of the content, is stored in the record.
+        folder: folder of the files, named by a hash of all that `make` depends on.
+        make: makes the shards after those with the given records. A record has `end`: where the
+            next shard begins, or None in the last one.
 
     Raises:
-        StorageError: it cannot be written.
+        DataError: a file is missing or damaged, or belongs to another folder.
+        StorageError: a file cannot be written.
     """
-    write_whole(folder / f"{index:05}.json", json.dumps({**values, "folder": folder.name}))
+    records = list(_records(folder))
+    if not records or records[-1]["end"] is not None:
+        make_folder(folder)
+        remove_drafts(folder, older_than=_ABANDONED)
+        for arrays, record in make(records):
+            begins = {name: _size(records, name) for name in arrays}
+            stem = folder / f"{len(records):05}"
+            records.append(_write(stem, arrays, {**record, "folder": folder.name}, begins))
+    parts: dict[str, list[RaggedArray]] = {}
+    for index, record in enumerate(records):
+        for name, array in _mapped(folder / f"{index:05}", record).items():
+            parts.setdefault(name, []).append(array)
+    return Store({name: _joined(found) for name, found in parts.items()}, records)
 
 
-def read_shard_records(
-    folder: pathlib.Path, unpack: Callable[[dict[str, Any]], _Record]
-) -> list[_Record]:
-    """Reads the records of the shards up to the last, or to the first that is missing.
+def remembered(
+    stem: pathlib.Path | None,
+    make: Callable[[], _T],
+    pack: Callable[[_T], tuple[Arrays, Record] | None],
+    unpack: Callable[[Arrays, Record], _T],
+) -> _T:
+    """Makes a value once: later calls read it from a shard of its own; damaged ones are made again.
 
     Args:
-        folder: folder of the shards.
-        unpack: makes a record from the values that were written.
+        stem: path of the files, without suffix; None to remember nothing.
+        make: makes the value.
+        pack: its arrays and record; None if it is not worth a shard.
+        unpack: the inverse; may raise anything for a damaged record.
 
     Raises:
-        DataError: one is damaged, or it belongs to another folder, that is, to other text or
-            tokens.
+        StorageError: the files cannot be written; none is left.
     """
-    found: list[_Record] = []
-    while not found or found[-1].end is not None:
-        path = folder / f"{len(found):05}.json"
+    if stem is None:
+        return make()
+    with contextlib.suppress(Exception):
+        return unpack(*_read(stem))
+    found = make()
+    if (packed := pack(found)) is None:
+        return found
+    arrays, record = packed
+    make_folder(stem.parent)
+    try:
+        _write(stem, arrays, {**record, "checksum": _checksum(arrays)}, {})
+    except StorageError:
+        for path in (path for name in arrays for path in _paths(stem, name)):
+            with contextlib.suppress(OSError):
+                path.unlink()  # useless alone, and the disk is full
+        raise
+    with contextlib.suppress(Exception):  # another process may have removed the files
+        return unpack(*_read(stem)) if arrays else found
+    return found
+
+
+def _records(folder: pathlib.Path) -> Iterator[Record]:
+    """The records of a folder up to the last, or to the first that is missing."""
+    record: Record = {"end": ""}
+    index = 0
+    while record["end"] is not None:
+        path = folder / f"{index:05}.json"
         try:
-            values = json.loads(path.read_bytes())
-            owner = values.pop("folder")
-            record = unpack(values)
+            record = json.loads(path.read_bytes())
+            owner, _ = record["folder"], record["end"]
+            _ = [int(size) for size, _ in record["arrays"].values()]
         except FileNotFoundError:
-            break
+            return
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"'{path}' is damaged: {error}; {PREPARE_AGAIN}") from None
+            raise DataError(f"'{path}' is damaged: {error}; {_AGAIN}") from None
         if owner != folder.name:
             raise DataError(
                 f"'{path}' belongs to other text or another tokenizer: it was written into a "
-                f"folder {owner!r}; {PREPARE_AGAIN}"
+                f"folder {owner!r}; {_AGAIN}"
             )
-        found.append(record)
+        yield record
+        index += 1
+
+
+def _size(records: Sequence[Record], name: str) -> int:
+    """Values of an array in some shards."""
+    return sum(record["arrays"].get(name, [0])[0] for record in records)
+
+
+def _write(stem: pathlib.Path, arrays: Arrays, record: Record, begins: Mapping[str, int]) -> Record:
+    """Writes a shard, the record last; `begins` has the values of earlier shards, by name."""
+    sizes = {}
+    for name, array in arrays.items():
+        values, starts = _paths(stem, name)
+        write_array(values, array.values)
+        if array.offsets is not None:
+            write_array(starts, np.asarray(array.offsets) + begins.get(name, 0))
+        sizes[name] = array.values.size, None if array.offsets is None else len(array)
+    record = {**record, "arrays": sizes}
+    write_whole(stem.with_name(f"{stem.name}.json"), json.dumps(record))
+    return record
+
+
+def _read(stem: pathlib.Path) -> tuple[Arrays, Record]:
+    """A shard of its own; raises anything if a file is missing or damaged."""
+    record = json.loads(stem.with_name(f"{stem.name}.json").read_bytes())
+    arrays = _mapped(stem, record)
+    del record["arrays"]
+    if record.pop("checksum") != _checksum(arrays):
+        raise DataError(f"'{stem}' is damaged")
+    return arrays, record
+
+
+def _mapped(stem: pathlib.Path, record: Record) -> dict[str, RaggedArray]:
+    """Maps the arrays of a shard, whose starts count from the first shard."""
+    arrays = {}
+    for name, (size, items) in record["arrays"].items():
+        found = []
+        for path, numbers in zip(_paths(stem, name), (size, items), strict=True):
+            if numbers is None:
+                continue
+            found.append(map_array(path, remedy=_AGAIN))
+            if found[-1].shape != (numbers,):
+                raise DataError(
+                    f"'{path}' must have {numbers:,} numbers, got {found[-1].shape}; {_AGAIN}"
+                )
+        arrays[name] = RaggedArray(*found)
+    return arrays
+
+
+def _joined(parts: Sequence[RaggedArray]) -> RaggedArray:
+    starts = [part.offsets for part in parts if isinstance(part.offsets, np.ndarray)]
+    values = [part.values for part in parts if isinstance(part.values, np.ndarray)]
+    return RaggedArray(joined(values), joined(starts) if starts else None)
+
+
+def _checksum(arrays: Arrays) -> int:
+    found = 0
+    for array in arrays.values():
+        for numbers in (array.values, array.offsets):
+            if numbers is not None:
+                found = zlib.crc32(np.ascontiguousarray(numbers).data, found)
     return found
+
+
+def _paths(stem: pathlib.Path, name: str) -> tuple[pathlib.Path, pathlib.Path]:
+    """Files of the values of an array, and of the starts of its items."""
+    values = stem.with_name(f"{stem.name}.{name}.npy")
+    return values, values.with_suffix(".starts.npy")

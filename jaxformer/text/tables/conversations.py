@@ -10,10 +10,8 @@ from typing import Any, Self
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.batches.windows import IGNORE
-from jaxformer.text.sources.bad_records import BadRecords, Errors
-from jaxformer.text.sources.record_files import has_records, read_records
-from jaxformer.text.store.example_arrays import Example
+from jaxformer.text.sources.record_files import BadRecords, Errors, has_records, read_records
+from jaxformer.text.store.ragged import IGNORE, Example
 from jaxformer.text.tables.row_counts import RowCounts, fitting_rows
 from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.chat_templates import ASSISTANT, ChatTemplate, Message

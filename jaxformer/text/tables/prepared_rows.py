@@ -1,20 +1,12 @@
-"""Preparing rows: encoded examples, in shards on disk, made in constant memory."""
+"""Preparing rows: encoded examples, in a store, made in constant memory."""
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-from jaxformer.errors import DataError
-from jaxformer.storage import make_folder, remove_drafts
-from jaxformer.text.store.array_files import map_array, write_array
-from jaxformer.text.store.example_arrays import Example, ExampleArrays, RaggedArray
-from jaxformer.text.store.shards import (
-    ABANDONED,
-    PREPARE_AGAIN,
-    read_shard_records,
-    write_shard_record,
-)
+from jaxformer.text.store.ragged import Example, ExampleArrays
+from jaxformer.text.store.shards import Arrays, Record, filled_store
 from jaxformer.text.tables.row_corpus import RowCorpus, RowPiece
 from jaxformer.text.tables.row_counts import NoRowsError, RowCounts
 from jaxformer.text.tables.table import Table
@@ -38,24 +30,6 @@ class PreparedRows(NamedTuple):
 
     examples: ExampleArrays
     counts: RowCounts
-
-
-class _Shard(NamedTuple):
-    """The record of a shard.
-
-    Args:
-        arrays: whether the arrays of a name have an axis, by name.
-        num_examples: number of examples.
-        counts: counts of its rows.
-        num_bytes: bytes of text that were read for it.
-        end: number of the row after it; None for the last shard.
-    """
-
-    arrays: dict[str, bool]
-    num_examples: int
-    counts: RowCounts
-    num_bytes: int
-    end: int | None
 
 
 def prepare_rows(
@@ -98,73 +72,36 @@ def prepare_rows(
     """
     if shard_size is None:
         shard_size = min(max(corpus.num_bytes // _SHARDS, _SMALLEST), _LARGEST)
-    shards = read_shard_records(folder, _unpacked)
-    if not shards or shards[-1].end is not None:
-        make_folder(folder)
-        remove_drafts(folder, older_than=ABANDONED)
-        start = shards[-1].end if shards else 0
-        assert start is not None
-        for piece in corpus.pieces(shard_size, start):
-            on_progress(sum(shard.num_bytes for shard in shards))
-            shards.append(_write(folder, len(shards), piece, encode))
-    on_progress(sum(shard.num_bytes for shard in shards))
+
+    def shards(records: Sequence[Record]) -> Iterator[tuple[Arrays, Record]]:
+        done = sum(record["num_bytes"] for record in records)
+        for piece in corpus.pieces(shard_size, records[-1]["end"] if records else 0):
+            on_progress(done)
+            arrays, counts = _encoded(piece, encode)
+            record = {"counts": dataclasses.asdict(counts), "num_bytes": piece.num_bytes}
+            yield arrays, {**record, "end": piece.end}
+            done += piece.num_bytes
+
+    store = filled_store(folder, shards)
+    on_progress(sum(record["num_bytes"] for record in store.records))
     counts = corpus.counts
-    for shard in shards:
-        counts = counts.with_drops_of(shard.counts)
-    parts = [_part(folder, i, shard) for i, shard in enumerate(shards) if shard.num_examples]
-    if not parts:
+    for record in store.records:
+        counts = counts.with_drops_of(RowCounts.from_dict(record["counts"]))
+    if not store.arrays:
         raise NoRowsError(
             counts,
             f"at least one of the {counts.unit} must be usable for training, got none: {counts}; "
             "raise max_len, or lower validation_fraction",
         )
-    return PreparedRows(ExampleArrays(parts), counts)
+    return PreparedRows(ExampleArrays(store.arrays), counts)
 
 
-def _write(folder: pathlib.Path, index: int, piece: RowPiece, encode: Encode) -> _Shard:
-    """Encodes a piece and writes its shard, the record last."""
-    examples: Sequence[Example] = []
-    counts = piece.counts
-    if piece.rows is not None:
-        try:
-            examples, _, counts = encode(piece.rows, counts)
-        except NoRowsError as error:  # for example if the last row alone is too long
-            counts = error.counts
-    arrays: dict[str, bool] = {}
-    if examples:
-        (part,) = ExampleArrays.of(examples).parts
-        for name, array in part.items():
-            arrays[name] = array.offsets is not None
-            values, offsets = _paths(folder, index, name)
-            write_array(values, array.values)
-            if array.offsets is not None:
-                write_array(offsets, array.offsets)
-    shard = _Shard(arrays, len(examples), counts, piece.num_bytes, piece.end)
-    record = {**shard._asdict(), "counts": dataclasses.asdict(counts)}
-    write_shard_record(folder, index, record)
-    return shard
-
-
-def _unpacked(values: dict[str, Any]) -> _Shard:
-    return _Shard(**{**values, "counts": RowCounts.from_dict(values["counts"])})
-
-
-def _part(folder: pathlib.Path, index: int, shard: _Shard) -> dict[str, RaggedArray]:
-    """Maps the arrays of a shard."""
-    part = {}
-    for name, has_axis in shard.arrays.items():
-        values, offsets = _paths(folder, index, name)
-        paths = (values, offsets) if has_axis else (values,)
-        array = RaggedArray(*(map_array(path, remedy=PREPARE_AGAIN) for path in paths))
-        ends_right = array.offsets is None or array.offsets[-1] == array.values.size
-        if len(array) != shard.num_examples or not ends_right:
-            raise DataError(
-                f"'{values}' must have {shard.num_examples:,} examples, got {len(array):,}; "
-                f"{PREPARE_AGAIN}"
-            )
-        part[name] = array
-    return part
-
-
-def _paths(folder: pathlib.Path, index: int, name: str) -> tuple[pathlib.Path, pathlib.Path]:
-    return folder / f"{index:05}.{name}.npy", folder / f"{index:05}.{name}.offsets.npy"
+def _encoded(piece: RowPiece, encode: Encode) -> tuple[Arrays, RowCounts]:
+    """Arrays of a piece's examples, none if no row is usable, and the counts of its rows."""
+    if piece.rows is None:
+        return {}, piece.counts
+    try:
+        examples, _, counts = encode(piece.rows, piece.counts)
+    except NoRowsError as error:  # for example if the last row alone is too long
+        return {}, error.counts
+    return ExampleArrays.of(examples).arrays if examples else {}, counts

@@ -5,12 +5,26 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import tokenizers
+from tokenizers import pre_tokenizers
 
 from jaxformer.errors import DataError
 
-__all__ = ["calls", "find_cut", "groups_of_size", "pieces", "require_known", "require_texts"]
+__all__ = [
+    "WORDS",
+    "calls",
+    "find_cut",
+    "groups_of_size",
+    "pieces",
+    "require_known",
+    "require_texts",
+    "split_words",
+]
 
 Item = TypeVar("Item")
+
+WORDS = pre_tokenizers.Split(
+    tokenizers.Regex(r"\w+(?:['’]\w+)*|[^\w\s]"), behavior="removed", invert=True
+)
 
 # The library takes about 180 bytes per token while it encodes: 900 MB for a text of 5 MB. Cut into
 # pieces, which it spreads over the cores, the same text is 10 to 17 times as fast (0.3 s instead of
@@ -124,3 +138,23 @@ def require_known(texts: Sequence[str], characters: frozenset[str]) -> None:
                 f"{text[index]!r} (U+{ord(text[index]):04X}) at index {index} of a text; train the "
                 "tokenizer on text that has it, or use a byte or BPE tokenizer"
             )
+
+
+def split_words(text: str) -> list[str]:
+    """Splits a text into words and punctuation characters.
+
+    Args:
+        text: text of any length.
+
+    Returns:
+        The words and punctuation characters in order, without spaces.
+
+    Raises:
+        DataError: the text has a lone surrogate.
+
+    Example:
+        >>> split_words("it's ನಮಸ್ಕಾರ, s07!")
+        ["it's", 'ನಮಸ್ಕಾರ', ',', 's07', '!']
+    """
+    require_texts([text])
+    return [word for word, _ in WORDS.pre_tokenize_str(text)]

@@ -20,8 +20,7 @@ from jaxformer.text.tokenizers.pieces import calls, find_cut, require_known, req
 from jaxformer.text.tokenizers.reading import reading_copy, require_bounded
 from jaxformer.text.tokenizers.stream_decoder import StreamDecoder
 from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens, template_tokens
-from jaxformer.text.tokenizers.token_roles import TokenRoles
-from jaxformer.text.tokenizers.vocabulary import Vocabulary
+from jaxformer.text.tokenizers.vocabulary import TokenRoles, Vocabulary
 
 __all__ = ["Tokenizer"]
 

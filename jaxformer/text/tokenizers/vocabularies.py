@@ -7,11 +7,10 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from jaxformer.errors import DataError
-from jaxformer.text.tokenizers.byte_level import byte_letters
-from jaxformer.text.tokenizers.pieces import pieces, require_texts
-from jaxformer.text.tokenizers.token_roles import END_OF_TEXT, MASK, UNKNOWN
+from jaxformer.text.tokenizers.pieces import WORDS, pieces, require_texts
+from jaxformer.text.tokenizers.spelling import byte_letters
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
-from jaxformer.text.tokenizers.words import WORDS
+from jaxformer.text.tokenizers.vocabulary import END_OF_TEXT, MASK, UNKNOWN
 
 __all__ = [
     "byte_tokenizer",

@@ -1,5 +1,6 @@
 """The tokens of a vocabulary: number, roles, names, words, bytes and texts."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -8,12 +9,36 @@ import tokenizers
 from tokenizers import models
 
 from jaxformer.errors import DataError
-from jaxformer.text.tokenizers.byte_level import SPACE, byte_token_text
 from jaxformer.text.tokenizers.reading import WITHOUT_ID
-from jaxformer.text.tokenizers.spelling import MARKED_SPACE, fallback_byte, token_spelling
-from jaxformer.text.tokenizers.token_roles import UNKNOWN, TokenRoles
+from jaxformer.text.tokenizers.spelling import (
+    MARKED_SPACE,
+    SPACE,
+    byte_token_text,
+    fallback_byte,
+    token_spelling,
+)
 
-__all__ = ["Vocabulary"]
+__all__ = ["END_OF_TEXT", "MASK", "UNKNOWN", "TokenRoles", "Vocabulary"]
+
+END_OF_TEXT = "<|endoftext|>"
+UNKNOWN = "<|unknown|>"
+MASK = "<|mask|>"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenRoles:
+    """Special tokens of a vocabulary that was made elsewhere.
+
+    Args:
+        end_of_text: name of the token that ends a document, such as "</s>".
+        mask: name of the mask token, such as "[MASK]".
+        surrounded: whether the model expects the special tokens of the tokenizer's post-processor
+            around every text, such as [CLS] and [SEP].
+    """
+
+    end_of_text: str = END_OF_TEXT
+    mask: str = MASK
+    surrounded: bool = False
 
 
 class Vocabulary:

@@ -1,15 +1,27 @@
-"""Training examples of unequal lengths, stored as a few large arrays."""
+"""Arrays of unequal lengths, concatenated: token streams, and training examples."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Self, overload
 
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.batches.windows import IGNORE
+from jaxformer.text.store.arrays import JoinedArray, require_whole
 
-__all__ = ["Example", "ExampleArrays", "RaggedArray", "example_lengths"]
+__all__ = [
+    "IGNORE",
+    "Example",
+    "ExampleArrays",
+    "RaggedArray",
+    "TokenStream",
+    "example_lengths",
+    "gather_spans",
+]
+
+IGNORE = -1
+"""The label of a position without a target."""
 
 Example = dict[str, np.ndarray]
 """Arrays of one example, by name; each has one axis or none."""
@@ -17,43 +29,90 @@ Example = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RaggedArray:
-    """Arrays of several examples under one name, concatenated.
+    """Arrays of unequal lengths, concatenated; may be memory-mapped, from several files.
 
     Args:
-        values: values of all examples, [values]; or [examples] if they have no axis.
-        offsets: int64 [examples + 1], start of each example in `values`, and the end of the last;
-            None if examples have one value without an axis.
+        values: values of all items, [values].
+        offsets: int64 [items], start of each item; None if an item is a number without an axis.
     """
 
-    values: np.ndarray
-    offsets: np.ndarray | None = None
+    values: np.ndarray | JoinedArray
+    offsets: np.ndarray | JoinedArray | None = None
+
+    @classmethod
+    def of(cls, items: Sequence[np.ndarray]) -> Self:
+        """Copies arrays of one dtype, with one axis or none."""
+        if not items[0].ndim:
+            return cls(np.array(items))
+        offsets = np.cumsum([0, *(item.size for item in items)], dtype=np.int64)[:-1]
+        return cls(np.concatenate(items), offsets)
 
     def __len__(self) -> int:
-        return self.values.size if self.offsets is None else self.offsets.size - 1
+        return self.values.size if self.offsets is None else self.offsets.size
 
     def __getitem__(self, index: int) -> np.ndarray:
         if self.offsets is None:
             return np.asarray(self.values[index])
-        return np.asarray(self.values[self.offsets[index] : self.offsets[index + 1]])
+        starts, ends = self.spans(np.array([index]))
+        return np.asarray(self.values[int(starts[0]) : int(ends[0])])
 
-    def copy_rows(self, indices: np.ndarray, batch: np.ndarray, rows: np.ndarray) -> None:
-        """Copies the values of some examples to the beginning of some rows of a batch."""
+    def spans(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Starts and ends of items in `values`: int64 [indices] each."""
         if self.offsets is None:
-            batch[rows] = self.values[indices]
-            return
-        starts, ends = self.offsets[indices], self.offsets[indices + 1]
-        columns = np.arange(batch.shape[1])
-        is_value = columns < (ends - starts)[:, None]
-        found = self.values[(starts[:, None] + columns)[is_value]]
-        row_of, column_of = np.nonzero(is_value)
-        batch[rows[row_of], column_of] = found
+            return indices, indices + 1
+        following = self.offsets.take(np.minimum(indices + 1, len(self) - 1))
+        ends = np.where(indices + 1 < len(self), following, self.values.size)
+        return self.offsets.take(indices), ends
 
     @property
     def sizes(self) -> np.ndarray:
-        """Number of values of each example: int64 [examples]; 1 if they have no axis."""
+        """Number of values of each item: int64 [items]; 1 if they have no axis."""
         if self.offsets is None:
             return np.ones(self.values.size, np.int64)
-        return np.diff(self.offsets)
+        return np.diff(np.asarray(self.offsets), append=self.values.size)
+
+
+class TokenStream(RaggedArray):
+    """The tokens of all documents, concatenated.
+
+    Args:
+        tokens: integers [tokens]; may be memory-mapped, from several files.
+        offsets: int64 [documents], the start of each document, in tokens.
+
+    Raises:
+        DataError: there are fewer than 2 tokens, too few to predict one.
+
+    Example:
+        >>> stream = TokenStream(np.array([5, 3, 2], np.uint16), np.array([0, 2]))
+        >>> stream.tokens.size, stream[1]
+        (3, array([2], dtype=uint16))
+    """
+
+    offsets: np.ndarray
+
+    def __init__(self, tokens: np.ndarray | JoinedArray, offsets: np.ndarray) -> None:
+        super().__init__(tokens, offsets)
+        if tokens.size < 2:
+            raise DataError(
+                f"a stream must have at least 2 tokens, got {tokens.size} from {offsets.size} "
+                "documents; add text"
+            )
+
+    @property
+    def tokens(self) -> np.ndarray | JoinedArray:
+        """The tokens of all documents: integers [tokens]."""
+        return self.values
+
+
+def gather_spans(
+    values: np.ndarray | JoinedArray, starts: np.ndarray, ends: np.ndarray, rows: np.ndarray
+) -> None:
+    """Copies values from each start to its end into the beginning of a row of `rows`."""
+    if isinstance(values, np.ndarray):  # several files are checked at each slice
+        require_whole(values)
+        values = values.view(np.ndarray)  # slicing a np.memmap itself is slow
+    for row, start, end in zip(rows, starts.tolist(), ends.tolist(), strict=False):
+        row[: end - start] = values[start:end]
 
 
 class ExampleArrays(Sequence[Example]):
@@ -62,11 +121,10 @@ class ExampleArrays(Sequence[Example]):
     A sequence of dicts, for example for `BucketedBatches`. The arrays of an example are views.
 
     Attributes:
-        parts: arrays by name, for each part of the examples.
+        arrays: the arrays by name.
 
     Args:
-        parts: arrays by name, with the same names and dtypes in each part. The parts are
-            concatenated. Arrays may be memory-mapped.
+        arrays: arrays of all examples by name, at least one; they may be memory-mapped.
 
     Example:
         >>> examples = [{"labels": np.array([7, 8])}, {"labels": np.array([9])}]
@@ -75,10 +133,8 @@ class ExampleArrays(Sequence[Example]):
         (2, {'labels': array([9])}, array([2, 1]))
     """
 
-    def __init__(self, parts: Sequence[Mapping[str, RaggedArray]]) -> None:
-        self.parts = tuple(parts)
-        counts = [len(next(iter(part.values()))) for part in self.parts]
-        self._ends = np.cumsum(counts, dtype=np.int64)
+    def __init__(self, arrays: Mapping[str, RaggedArray]) -> None:
+        self.arrays = dict(arrays)
 
     @classmethod
     def of(cls, examples: Sequence[Example]) -> Self:
@@ -91,18 +147,12 @@ class ExampleArrays(Sequence[Example]):
             DataError: as for `example_lengths`.
         """
         example_lengths(examples)
-        part = {}
-        for name, first in examples[0].items():
-            if first.ndim:
-                arrays = [example[name] for example in examples]
-                offsets = np.cumsum([0, *(array.size for array in arrays)], dtype=np.int64)
-                part[name] = RaggedArray(np.concatenate(arrays), offsets)
-            else:
-                part[name] = RaggedArray(np.array([example[name] for example in examples]))
-        return cls([part])
+        return cls(
+            {name: RaggedArray.of([example[name] for example in examples]) for name in examples[0]}
+        )
 
     def __len__(self) -> int:
-        return int(self._ends[-1]) if self.parts else 0
+        return len(next(iter(self.arrays.values())))
 
     @overload
     def __getitem__(self, index: int) -> Example: ...
@@ -113,9 +163,7 @@ class ExampleArrays(Sequence[Example]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         index = range(len(self))[index]
-        place = int(np.searchsorted(self._ends, index, side="right"))
-        within = index - (int(self._ends[place - 1]) if place else 0)
-        return {name: array[within] for name, array in self.parts[place].items()}
+        return {name: array[index] for name, array in self.arrays.items()}
 
     def __iter__(self) -> Iterator[Example]:
         return (self[i] for i in range(len(self)))
@@ -132,28 +180,25 @@ class ExampleArrays(Sequence[Example]):
             Arrays [rows, length], padded with `IGNORE` in "labels" and 0 in all others; or [rows]
             for arrays without an axis.
         """
-        places = np.searchsorted(self._ends, indices, side="right")
-        within = indices - np.append(0, self._ends)[places]
         batch = {}
-        for name, first in self.parts[0].items():
-            shape = (rows,) if first.offsets is None else (rows, length)
-            fill = IGNORE if name == "labels" else 0
-            batch[name] = np.full(shape, fill, first.values.dtype)
-            for place in np.unique(places):
-                (chosen,) = np.nonzero(places == place)
-                self.parts[place][name].copy_rows(within[chosen], batch[name], chosen)
+        for name, array in self.arrays.items():
+            shape = (rows,) if array.offsets is None else (rows, length)
+            batch[name] = np.full(shape, IGNORE if name == "labels" else 0, array.values.dtype)
+            if array.offsets is None:
+                batch[name][: indices.size] = array.values.take(indices)
+            else:
+                gather_spans(array.values, *array.spans(indices), batch[name])
         return batch
 
     def sizes(self, name: str) -> np.ndarray:
         """Number of values of an array in each example: int64 [examples]."""
-        return np.concatenate([part[name].sizes for part in self.parts])
+        return self.arrays[name].sizes
 
     @property
     def lengths(self) -> np.ndarray:
         """Size of the longest array of each example: int64 [examples]."""
-        names = [name for name, array in self.parts[0].items() if array.offsets is not None]
-        lengths: np.ndarray = np.max([self.sizes(name) for name in names], axis=0)
-        return lengths
+        ragged = (array.sizes for array in self.arrays.values() if array.offsets is not None)
+        return functools.reduce(np.maximum, ragged)
 
 
 def example_lengths(examples: Sequence[Example]) -> np.ndarray:
