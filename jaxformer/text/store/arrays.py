@@ -64,13 +64,20 @@ class JoinedArray:
     def take(self, indices: np.ndarray) -> np.ndarray:
         """Values by index: [indices]."""
         found = np.empty(indices.size, self.dtype)
-        places = np.searchsorted(self._ends, indices, side="right")
-        for place in np.unique(places):
-            chosen = places == place
-            array = self._arrays[place]
-            require_whole(array)
-            found[chosen] = array[indices[chosen] - (self._ends[place] - array.size)]
+        for array, begin, chosen in self.arrays_of(indices):
+            found[chosen] = array[indices[chosen] - begin]
         return found
+
+    def arrays_of(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, int, np.ndarray]]:
+        """The arrays that hold some indices: each, where it begins, and which of them it holds."""
+        places = np.searchsorted(self._ends, indices, side="right")
+        order = np.argsort(places, kind="stable")
+        held = places[order]
+        firsts = np.flatnonzero(np.diff(held, prepend=-1)).tolist()
+        for first, after in itertools.pairwise([*firsts, indices.size]):
+            array = self._arrays[held[first]]
+            require_whole(array)
+            yield array, self._ends[held[first]] - array.size, order[first:after]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[:], dtype)

@@ -60,9 +60,9 @@ class RaggedArray:
         """Starts and ends of items in `values`: int64 [indices] each."""
         if self.offsets is None:
             return indices, indices + 1
-        following = self.offsets.take(np.minimum(indices + 1, len(self) - 1))
-        ends = np.where(indices + 1 < len(self), following, self.values.size)
-        return self.offsets.take(indices), ends
+        following = np.minimum(indices + 1, len(self) - 1)
+        starts, ends = self.offsets.take(np.append(indices, following)).reshape(2, -1)
+        return starts, np.where(indices + 1 < len(self), ends, self.values.size)
 
     @property
     def sizes(self) -> np.ndarray:
@@ -108,11 +108,18 @@ def gather_spans(
     values: np.ndarray | JoinedArray, starts: np.ndarray, ends: np.ndarray, rows: np.ndarray
 ) -> None:
     """Copies values from each start to its end into the beginning of a row of `rows`."""
-    if isinstance(values, np.ndarray):  # several files are checked at each slice
+    if isinstance(values, np.ndarray):
         require_whole(values)
-        values = values.view(np.ndarray)  # slicing a np.memmap itself is slow
-    for row, start, end in zip(rows, starts.tolist(), ends.tolist(), strict=False):
-        row[: end - start] = values[start:end]
+        # A plain view: slicing a np.memmap itself is slow.
+        held = [(values.view(np.ndarray), 0, np.arange(starts.size))]
+    else:
+        held = list(values.arrays_of(starts))
+    for array, begin, chosen in held:
+        spans = zip(chosen.tolist(), starts[chosen].tolist(), ends[chosen].tolist(), strict=True)
+        for row, start, end in spans:
+            is_inside = end - begin <= array.size
+            found = array[start - begin : end - begin] if is_inside else values[start:end]
+            rows[row, : end - start] = found
 
 
 class ExampleArrays(Sequence[Example]):
