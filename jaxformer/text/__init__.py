@@ -18,21 +18,17 @@ from jaxformer.text.sources.documents import (
 )
 from jaxformer.text.sources.files import read_lines
 from jaxformer.text.sources.prepared_corpus import PreparedCorpus, prepare_corpus
-from jaxformer.text.sources.streams import (
-    DocumentSource,
-    build_stream,
-    cached_stream,
-    default_cache_dir,
-)
+from jaxformer.text.sources.streams import DocumentSource, build_stream, cached_stream
 from jaxformer.text.sources.token_files import TokenFiles, map_token_files
 from jaxformer.text.store.ragged import IGNORE, ExampleArrays, TokenStream
+from jaxformer.text.store.shards import default_cache_dir
 from jaxformer.text.synthetic import synthetic_pairs
 from jaxformer.text.tables.conversations import Conversations, check_messages, encode_conversations
 from jaxformer.text.tables.labelled import Labelled, encode_labelled
 from jaxformer.text.tables.pairs import Pairs, encode_pairs, encode_source
-from jaxformer.text.tables.prepared_rows import PreparedRows, prepare_rows
-from jaxformer.text.tables.row_corpus import RowCorpus, scan_rows
+from jaxformer.text.tables.row_corpus import PreparedRows, RowCorpus, prepare_rows
 from jaxformer.text.tables.row_counts import RowCounts
+from jaxformer.text.tables.row_scans import scan_rows
 from jaxformer.text.tables.table import Table, count_shared
 from jaxformer.text.tokenizers.chat_templates import ChatTemplate, Message
 from jaxformer.text.tokenizers.pieces import split_words

@@ -6,7 +6,7 @@ import pytest
 from jaxformer import runs, text
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs import row_data
-from jaxformer.text.tables import row_corpus
+from jaxformer.text.tables import row_corpus, row_scans
 from tests.runs import tiny
 
 WORDS = "one two three four five six".split()
@@ -68,7 +68,7 @@ def test_examples_are_those_of_the_rows(tmp_path, kind):
 def test_rows_are_neither_read_nor_encoded_again(tmp_path, monkeypatch):
     made = experiment(tmp_path, "pairs")
     first = runs.prepare_task(made)
-    monkeypatch.setattr(row_corpus, "_scan", None)
+    monkeypatch.setattr(row_scans, "_scan", None)
     monkeypatch.setattr(row_corpus.RowCorpus, "pieces", None)
     again = runs.prepare_task(made)
     assert again.summary == first.summary and again.report == first.report
@@ -115,7 +115,7 @@ def test_inspect_describes_rows_on_disk(tmp_path):
 def test_what_cannot_be_prepared_is_one_line(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="validation must have pairs, got none of .*; raise it"):
         runs.prepare_task(experiment(tmp_path, "pairs", data={"validation_fraction": 1e-9}))
-    monkeypatch.setattr(row_corpus, "_DISTINCT", 3)
+    monkeypatch.setattr(row_scans, "_DISTINCT", 3)
     with pytest.raises(DataError, match="at most 10,000 classes"):
         runs.prepare_task(experiment(tmp_path, "labelled"))
 

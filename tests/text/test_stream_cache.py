@@ -11,6 +11,7 @@ from jaxformer.text import (
     train_character,
 )
 from jaxformer.text.sources import streams
+from jaxformer.text.store import shards
 
 TEXTS = ["to be", "", "or not", "é"]
 
@@ -89,7 +90,7 @@ def warned_stream(cache):
 
 @pytest.mark.parametrize("calls_before", [0, 1, 2])
 def test_full_disk_leaves_no_cache_and_the_tokens_in_memory(tmp_path, monkeypatch, calls_before):
-    calls, sync = [], streams.os.fsync
+    calls, sync = [], shards.os.fsync
 
     def full(file):
         calls.append(file)
@@ -97,7 +98,7 @@ def test_full_disk_leaves_no_cache_and_the_tokens_in_memory(tmp_path, monkeypatc
             raise OSError(28, "No space left on device")
         sync(file)
 
-    monkeypatch.setattr(streams.os, "fsync", full)
+    monkeypatch.setattr(shards.os, "fsync", full)
     message = warned_stream(tmp_path)
     assert f"({tmp_path}: {tmp_path}/" in message and "to a writable folder" in message
     assert " cannot be written: No space left on device; free space" in message
@@ -115,7 +116,7 @@ def test_there_is_no_cache_folder_without_a_home(monkeypatch):
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(streams.pathlib.Path, "home", no_home)
+    monkeypatch.setattr(shards.pathlib.Path, "home", no_home)
     assert default_cache_dir() is None
 
 
@@ -123,7 +124,7 @@ def test_there_is_no_cache_folder_without_a_home(monkeypatch):
 def test_cached_stream_is_safe_when_two_write_at_once(tmp_path, monkeypatch, moment):
     # The other process does all of its work right before a file of the first is put in place.
     expected = build_stream(TEXTS, byte_tokenizer()).tokens.tolist()
-    replace, targets, others = streams.os.replace, [], []
+    replace, targets, others = shards.os.replace, [], []
 
     def interleaved(source, target):
         targets.append(target)
@@ -131,7 +132,7 @@ def test_cached_stream_is_safe_when_two_write_at_once(tmp_path, monkeypatch, mom
             others.append(cached_stream(TEXTS, byte_tokenizer(), tmp_path))
         replace(source, target)
 
-    monkeypatch.setattr(streams.os, "replace", interleaved)
+    monkeypatch.setattr(shards.os, "replace", interleaved)
     stream = cached_stream(TEXTS, byte_tokenizer(), tmp_path)
     assert [len(others), len(targets), len(set(targets))] == [1, 6, 3]
     assert stream.tokens.tolist() == others[0].tokens.tolist() == expected

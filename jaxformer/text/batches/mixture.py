@@ -105,14 +105,7 @@ class Mixture:
 
 
 class MixedRows:
-    """The rows of a mixture over all steps; each source is shuffled separately.
-
-    The order of a source depends on the seed and its name, so adding a source leaves the order of
-    the others unchanged.
-
-    Args:
-        mixture: the sources and their shares.
-        seed: seed of the orders, at least 0.
+    """The rows of a mixture over all steps; each source has an order by seed and its own name.
 
     Example:
         >>> sources = {name: [{"x": np.array(ord(name))}] for name in "ab"}

@@ -60,10 +60,6 @@ def gather_rows(source: Source, indices: Sequence[int]) -> dict[str, np.ndarray]
 class ShuffledRows:
     """The rows of a source over all epochs; each epoch has every item once, in a new order.
 
-    Args:
-        source: the items, at least one.
-        seed: seed of the order, at least 0.
-
     Example:
         >>> rows = ShuffledRows([{"x": np.array(5)}, {"x": np.array(7)}], seed=0)
         >>> rows.gather(range(6))["x"]

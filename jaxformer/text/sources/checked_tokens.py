@@ -142,14 +142,8 @@ def scan_tokens(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Checks tokens, counts them, and finds the ends of documents, in constant memory.
 
-    `name` and `start`, the index of the first token, are for messages.
-
-    Returns:
-        Indices of the tokens that end a document, int64 [ends]; and the number of occurrences of
-        each token, int64 [vocab_size], or None if the vocabulary is unknown.
-
-    Raises:
-        DataError: a token is negative or not in the vocabulary, or a file was truncated.
+    Returns the indices of the tokens that end a document, int64 [ends]; and how often each token
+    occurs, int64 [vocab_size]. `name` and `start`, the index of the first token, are for messages.
 
     Example:
         >>> tokens = np.array([5, 0, 7, 0])

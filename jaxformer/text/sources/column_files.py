@@ -17,12 +17,7 @@ _ROWS = 256  # rows of a Parquet file read at a time
 def read_column(file: pathlib.Path, field: str, setting: str = "") -> Iterator[Any]:
     """Reads a column of a Parquet or Arrow file row by row; a text that is not UTF-8 is bytes.
 
-    An Arrow file (`.arrow`) is in the stream or the file format. `setting` names the config key of
-    the field in messages.
-
-    Raises:
-        DataError: the file is missing or damaged, or has no such column.
-        ConfigError: pyarrow is missing.
+    An Arrow file is in the stream or the file format. `setting` names the config key in messages.
     """
     try:
         import pyarrow
@@ -75,13 +70,7 @@ def _require_column(file: pathlib.Path, field: str, setting: str, names: list[st
 
 
 def dataset_files(folder: pathlib.Path) -> list[pathlib.Path] | None:
-    """Files of a Hugging Face dataset written by `save_to_disk`, in the order of its rows.
-
-    None if the folder is not a dataset.
-
-    Raises:
-        DataError: the dataset has several splits, or is damaged.
-    """
+    """Files of a Hugging Face dataset saved by `save_to_disk`, in order; None for other folders."""
     if (folder / "dataset_dict.json").is_file():
         names = sorted(path.parent.name for path in folder.glob("*/state.json"))
         raise DataError(

@@ -24,17 +24,11 @@ _PIECE = 2**17  # bytes of a text file read at a time
 
 
 class Piece(NamedTuple):
-    r"""A part of a document, or all of it.
-
-    Args:
-        text: text with `\n` line endings, whatever the file has.
-        is_start: whether a document begins with it.
-        end: where the next piece begins: byte of the decompressed file, or row of a Parquet file.
-    """
+    """A part of a document, or all of it."""
 
     text: str
-    is_start: bool
-    end: int
+    is_start: bool  # whether a document begins with it
+    end: int  # where the next one begins: byte of the decompressed file, or row of a Parquet file
 
 
 def read_pieces(
@@ -52,21 +46,8 @@ def read_pieces(
     Text and JSON Lines files may be compressed (`.gz`; `.zst` needs zstandard).
 
     A text file is cut before a line break (else a space) that follows another character. No
-    tokenizer of this package has a token that spans such a cut.
-
-    Args:
-        file: the file.
-        bad: collects unreadable records.
-        field: key of the text in a JSON line, or its column.
-        start: where to begin: 0, or the `end` of the previous piece.
-        digest: updated with the bytes of the file, as in `opened`; not for columns.
-
-    Yields:
-        The pieces; blank ones are skipped.
-
-    Raises:
-        DataError: the file is missing or damaged, a line is too long, or there is no such column.
-        ConfigError: a package that reads the file is missing.
+    tokenizer of this package has a token that spans such a cut. Blank pieces are skipped. `start`
+    is 0, or the `end` of the previous piece.
     """
     if has_records(file):
         yield from _records(file, bad, field, start, digest)

@@ -7,7 +7,7 @@ import io
 import os
 import pathlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from jaxformer.errors import ConfigError, DataError
@@ -75,26 +75,22 @@ def require_fits_memory(file: pathlib.Path) -> None:
 def opened(
     file: pathlib.Path, digest: "hashlib._Hash | None" = None
 ) -> Iterator[BinaryIO | io.BufferedReader]:
-    """Opens a file, and decompresses it if its name ends in `.gz` or `.zst`.
+    """Opens a file, decompressed if its name ends in `.gz` or `.zst`; a context with clear errors.
 
-    Gives clear errors for opening and reading.
-
-    Args:
-        file: the file.
-        digest: updated with the bytes on disk; complete once the stream was read to its end.
+    `digest` is updated with the bytes on disk; it is complete once the stream was read to its end.
     """
     try:
         with open_regular(file) as regular:
             limit = max(_ALWAYS_UNPACKED, _MAX_UNPACKED * os.fstat(regular.fileno()).st_size)
             plain: Any = regular
             if digest is not None:
-                plain = io.BufferedReader(_Hashed(regular, digest), _READ)
+                plain = io.BufferedReader(_Watched(regular, digest.update), _READ)
             name = file.name.lower()
             if name.endswith(".gz"):
                 with gzip.GzipFile(fileobj=plain) as packed:
-                    yield io.BufferedReader(_Bounded(packed, file, limit))
+                    yield _bounded(packed, file, limit)
             elif name.endswith(".zst"):
-                yield io.BufferedReader(_Bounded(_Zstandard(plain, file), file, limit))
+                yield _bounded(_Zstandard(plain, file), file, limit)
             else:
                 yield plain
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -121,11 +117,11 @@ def start_of_paths() -> str:
         return "; it starts from a working folder that has been deleted"
 
 
-class _Hashed(io.RawIOBase):
-    """A file that updates a digest with the bytes read."""
+class _Watched(io.RawIOBase):
+    """A stream that calls a function with the bytes of each read."""
 
-    def __init__(self, file: Any, digest: "hashlib._Hash") -> None:
-        self._file, self._digest = file, digest
+    def __init__(self, stream: Any, on_read: Callable[[bytes], object]) -> None:
+        self._stream, self._on_read = stream, on_read
 
     def readable(self) -> bool:
         """Always true; io.BufferedReader checks it."""
@@ -133,9 +129,27 @@ class _Hashed(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Reads into a buffer."""
-        count: int = self._file.readinto(buffer)
-        self._digest.update(memoryview(buffer)[:count])
-        return count
+        data = self._stream.read(len(buffer))
+        self._on_read(data)
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _bounded(packed: Any, file: pathlib.Path, limit: int) -> io.BufferedReader:
+    """Decompressed content of a file, up to a limit in bytes; more is a DataError."""
+    left = limit
+
+    def count(data: bytes) -> None:
+        nonlocal left
+        left -= len(data)
+        if left < 0:
+            raise DataError(
+                f"a compressed file must unpack to at most {_MAX_UNPACKED} times its size, or "
+                f"{_ALWAYS_UNPACKED:,} bytes, got more in '{file}'; unpack it yourself if "
+                "you trust it"
+            )
+
+    return io.BufferedReader(_Watched(packed, count))
 
 
 class _Zstandard:
@@ -181,31 +195,6 @@ class _Zstandard:
             f"a .zst file must be a whole Zstandard file, got the damaged '{self._file}': "
             f"{reason}; get it again, or drop .zst from its name if it is plain text"
         )
-
-
-class _Bounded(io.RawIOBase):
-    """Decompressed content of a file, up to a limit in bytes; more is a DataError."""
-
-    def __init__(self, packed: gzip.GzipFile | _Zstandard, file: pathlib.Path, limit: int) -> None:
-        self._packed, self._file, self._limit = packed, file, limit
-        self._read = 0
-
-    def readable(self) -> bool:
-        """Always true; io.BufferedReader checks it."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Decompresses into a buffer."""
-        data = self._packed.read(len(buffer))
-        self._read += len(data)
-        if self._read > self._limit:
-            raise DataError(
-                f"a compressed file must unpack to at most {_MAX_UNPACKED} times its size, or "
-                f"{_ALWAYS_UNPACKED:,} bytes, got more in '{self._file}'; unpack it yourself if "
-                "you trust it"
-            )
-        buffer[: len(data)] = data
-        return len(data)
 
 
 def not_utf8(error: UnicodeDecodeError, file: pathlib.Path, byte: int) -> str:

@@ -51,13 +51,7 @@ class BadRecords:
         self.shown: list[str] = []
 
     def add(self, where: Callable[[], str], what: str = "", remedy: str = "fix it") -> None:
-        """Raises DataError or counts, depending on `errors`.
-
-        Args:
-            where: returns file and line; called only if shown, since lines must be counted.
-            what: what is wrong there.
-            remedy: what to do.
-        """
+        """Raises DataError or counts; `where` is called only if shown, since it counts lines."""
         if self._errors == "strict":
             raise DataError(
                 f"{where()}{what}; {remedy}, or skip unreadable records with data.errors 'skip'"
@@ -68,18 +62,11 @@ class BadRecords:
 
 
 class Record(NamedTuple):
-    """A value in a file.
-
-    Args:
-        value: the value.
-        where: returns its file and line, for messages.
-        end: where the next record begins: byte of the decompressed file, or row of a Parquet or
-            Arrow file.
-    """
+    """A value in a file, and where it is."""
 
     value: Any
-    where: Callable[[], str]
-    end: int
+    where: Callable[[], str]  # its file and line, for messages
+    end: int  # where the next one begins: byte of the decompressed file, or row of columns
 
 
 def has_records(file: pathlib.Path) -> bool:
@@ -124,24 +111,11 @@ def read_records(
     start: int = 0,
     digest: "hashlib._Hash | None" = None,
 ) -> Iterator[Record]:
-    """Reads one field of every record of a file.
+    """Reads one field of every record of a file: JSON Lines, Parquet or Arrow.
 
-    Args:
-        file: JSON Lines file, optionally compressed as `.gz` or `.zst`, or a Parquet or Arrow file.
-        bad: collects invalid records and records without the field.
-        field: key in the object of a line, or column.
-        kind: type of the values.
-        noun: noun for a value in messages, such as "a text".
-        setting: added after the field in messages: the config key that sets it.
-        start: where to begin: 0, or the `end` of the previous record.
-        digest: updated with the bytes of a JSON Lines file, as in `opened`; not for columns.
-
-    Yields:
-        The values of that type; blank lines are skipped.
-
-    Raises:
-        DataError: the file is missing or damaged, a line is too long, or there is no such column.
-        ConfigError: a package that reads the file is missing.
+    Values of another type than `kind` are bad records; blank lines are skipped. `noun` (such as
+    "a text") and `setting`, the config key of the field, are for messages. `start` is 0, or the
+    `end` of the previous record.
     """
     records: Iterator[Record]
     if has_columns(file):

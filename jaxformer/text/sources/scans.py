@@ -27,19 +27,12 @@ _T = TypeVar("_T")
 
 
 class FileState(NamedTuple):
-    """State of a file when it was scanned.
+    """State of a file when it was scanned."""
 
-    Args:
-        path: its path, without links.
-        size: its size in bytes.
-        modified: its modification time in nanoseconds.
-        content: SHA-256 of its bytes.
-    """
-
-    path: str
-    size: int
-    modified: int
-    content: str
+    path: str  # without links
+    size: int  # in bytes
+    modified: int  # in nanoseconds
+    content: str  # SHA-256
 
 
 def file_stamp(file: str | pathlib.Path) -> tuple[int, int]:
@@ -54,15 +47,9 @@ def file_stamp(file: str | pathlib.Path) -> tuple[int, int]:
 def read_state(
     file: pathlib.Path, before: tuple[int, int], digest: "hashlib._Hash | None" = None
 ) -> FileState:
-    """State of a file that was just read.
+    """State of a file that was just read; DataError if it has changed since the stamp `before`.
 
-    Args:
-        file: the file.
-        before: its `file_stamp` before it was read.
-        digest: SHA-256 of its bytes; if None, they are read again.
-
-    Raises:
-        DataError: it changed while it was read.
+    Without the digest of its bytes, they are read again.
     """
     if digest is None:
         digest = hashlib.sha256()

@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import os
 import pathlib
 import warnings
 from collections.abc import Iterator, Mapping
@@ -21,7 +20,6 @@ __all__ = [
     "DocumentSource",
     "build_stream",
     "cached_stream",
-    "default_cache_dir",
     "is_token_array",
     "token_dtype",
 ]
@@ -54,12 +52,7 @@ def is_token_array(source: DocumentSource) -> TypeGuard[np.ndarray | JoinedArray
 
 
 def read_documents_of(source: DocumentSource, field: str) -> Iterator[str | np.ndarray]:
-    """Yields the documents of a source, each a text or integers [tokens].
-
-    Dicts have one of them under `field`. The source is read through `len` and one index at a time.
-
-    Raises:
-        DataError: an element is none of these; the message has its index.
+    """Yields the documents of a source, each a text or integers [tokens]; of dicts, their `field`.
 
     Example:
         >>> list(read_documents_of([{"text": "one"}, {"text": "two"}], "text"))
@@ -211,23 +204,6 @@ def _encoded(
 def token_dtype(tokenizer: Tokenizer) -> np.dtype:
     """Type of stored tokens; uint16, if possible, halves file and memory."""
     return np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32)
-
-
-def default_cache_dir() -> pathlib.Path | None:
-    """Returns the folder for cached tokens: `$XDG_CACHE_HOME/jaxformer`, else `~/.cache/jaxformer`.
-
-    Returns:
-        The folder, which need not exist; None if the user has no home folder either.
-
-    Example:
-        >>> default_cache_dir().name
-        'jaxformer'
-    """
-    try:
-        home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    except RuntimeError:  # neither HOME nor an entry in the user database
-        return None
-    return pathlib.Path(home) / "jaxformer"
 
 
 def cached_stream(

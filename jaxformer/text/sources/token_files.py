@@ -21,21 +21,13 @@ _HEADERS = {20240520: (1, "<u2"), 20240801: (7, "<u4")}
 
 
 class TokenRange(NamedTuple):
-    """A range of the tokens of one file.
-
-    Args:
-        path: path of the file.
-        tokens: integers [tokens], memory-mapped.
-        start: index of the first token in the file.
-        is_raw: whether the file does not state the type of its tokens (then it is uint16).
-        state: size of the file in bytes, and modification time in nanoseconds.
-    """
+    """A range of the tokens of one file."""
 
     path: pathlib.Path
-    tokens: np.ndarray
-    start: int
-    is_raw: bool
-    state: tuple[int, int]
+    tokens: np.ndarray  # memory-mapped
+    start: int  # index of the first token in the file
+    is_raw: bool  # the file does not state the type of its tokens; then it is uint16
+    state: tuple[int, int]  # size in bytes, and modification time in nanoseconds
 
     def require_unchanged(self) -> None:
         """Raises DataError if the file has changed since it was mapped."""

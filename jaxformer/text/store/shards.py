@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import pathlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from jaxformer.storage import make_folder, remove_drafts, write_whole
 from jaxformer.text.store.arrays import joined, map_array, write_array
 from jaxformer.text.store.ragged import RaggedArray
 
-__all__ = ["Arrays", "Record", "Store", "filled_store", "remembered"]
+__all__ = ["Arrays", "Record", "Store", "default_cache_dir", "filled_store", "remembered"]
 
 Arrays = Mapping[str, RaggedArray]
 Record = dict[str, Any]
@@ -35,6 +36,23 @@ class Store(NamedTuple):
 
     arrays: dict[str, RaggedArray]
     records: list[Record]
+
+
+def default_cache_dir() -> pathlib.Path | None:
+    """Returns the folder for cached tokens: `$XDG_CACHE_HOME/jaxformer`, else `~/.cache/jaxformer`.
+
+    Returns:
+        The folder, which need not exist; None if the user has no home folder either.
+
+    Example:
+        >>> default_cache_dir().name
+        'jaxformer'
+    """
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    except RuntimeError:  # neither HOME nor an entry in the user database
+        return None
+    return pathlib.Path(home) / "jaxformer"
 
 
 def filled_store(

@@ -1,49 +1,34 @@
-"""Rows of files larger than memory, which are scanned once and read in pieces."""
+"""Rows of files larger than memory: read in pieces, and encoded in a store."""
 
 import dataclasses
 import itertools
-import os
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from jaxformer.errors import DataError
 from jaxformer.text.sources.record_files import content_fingerprint
-from jaxformer.text.sources.scans import (
-    EvenSample,
-    FileState,
-    file_stamp,
-    read_state,
-    require_unchanged,
-    scan_stem,
-    text_draws,
-)
-from jaxformer.text.store.shards import remembered
-from jaxformer.text.tables.row_counts import RowCounts
+from jaxformer.text.sources.scans import FileState, require_unchanged, text_draws
+from jaxformer.text.store.ragged import Example, ExampleArrays
+from jaxformer.text.store.shards import Arrays, Record, filled_store
+from jaxformer.text.tables.row_counts import NoRowsError, RowCounts
 from jaxformer.text.tables.table import Table
 
-__all__ = ["RowCorpus", "RowPiece", "scan_rows"]
+__all__ = ["PreparedRows", "RowCorpus", "RowPiece", "prepare_rows", "row_size", "take_rows"]
 
-_CHUNK = 2**22  # bytes of rows scanned at a time
-_SAMPLE = 2**25  # bytes of training rows for training a tokenizer
-_VALIDATION = 2**26  # bytes of validation rows, which are kept in memory
-_DISTINCT = 10_000  # distinct texts of a column that are listed, such as labels
+_SHARDS = 256  # number of shards, unless a shard would be smaller or larger than this:
+_SMALLEST, _LARGEST = 2**22, 2**23  # bytes of text; a shard's examples take ten times that
+
+Encode = Callable[[Table, RowCounts], tuple[Sequence[Example], Table, RowCounts]]
+"""(rows, counts) to (examples, the rows that they were made from, updated counts)."""
 
 
 class RowPiece(NamedTuple):
-    """Consecutive training rows of a corpus.
-
-    Args:
-        rows: the rows; None if there are none.
-        counts: counts of these rows and of rows that repeat validation text.
-        num_bytes: bytes of all texts that were read for it, including validation rows.
-        end: number of the row after it; None at the end of the files.
-    """
+    """Consecutive training rows of a corpus."""
 
     rows: Table | None
-    counts: RowCounts
-    num_bytes: int
-    end: int | None
+    counts: RowCounts  # of these rows and of rows that repeat validation text
+    num_bytes: int  # of all texts that were read for it, including validation rows
+    end: int | None  # number of the row after it; None at the end of the files
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -108,7 +93,7 @@ class RowCorpus:
         rows = itertools.islice(self.table.rows(self.paths, **self.options), start, None)
         following = next(rows, None)
         while following is not None:
-            taken = [following, *_take_rows(rows, size - _row_size(following))]
+            taken = [following, *take_rows(rows, size - row_size(following))]
             start += len(taken)
             found, _ = self.table.of_rows(taken)
             kept, repeated = self._for_training(found, known)
@@ -117,7 +102,7 @@ class RowCorpus:
             yield RowPiece(
                 rows=found.take(kept) if found is not None and kept else None,
                 counts=counts.drop("repeated", repeated),
-                num_bytes=sum(map(_row_size, taken)),
+                num_bytes=sum(map(row_size, taken)),
                 end=None if following is None else start,
             )
         for state in self.files:
@@ -142,178 +127,104 @@ class RowCorpus:
         return kept, repeated
 
 
-def _take_rows(
+def take_rows(
     rows: Iterator[tuple[str, Sequence[str]]], size: int
 ) -> list[tuple[str, Sequence[str]]]:
     """The next rows, of about `size` bytes."""
     taken = []
     while size > 0 and (row := next(rows, None)) is not None:
         taken.append(row)
-        size -= _row_size(row)
+        size -= row_size(row)
     return taken
 
 
-def _row_size(row: tuple[str, Sequence[str]]) -> int:
+def row_size(row: tuple[str, Sequence[str]]) -> int:
     """Bytes of a row in a file; at least 1, since a row without columns takes memory, too."""
     return 1 + sum(len(column.encode()) + 1 for column in row[1])
 
 
-def scan_rows(
-    table: type[Table],
-    paths: Sequence[str],
-    *,
-    validation_fraction: float,
-    characters: bool = False,
-    cache_dir: pathlib.Path | None = None,
-    on_progress: Callable[[int], None] = lambda size: None,
-    **options: Any,
-) -> RowCorpus:
-    r"""Scans files of rows once, or loads the record of an earlier scan.
+class PreparedRows(NamedTuple):
+    """The training rows of a corpus as examples.
 
     Args:
-        table: the kind of table.
-        paths: the files, as `Table.read` takes them.
-        validation_fraction: share of the rows for validation, from 0 to less than 1.
-        characters: whether the sample must contain every character, for a character tokenizer.
-        cache_dir: folder for the records of scans; None for no records.
+        examples: the examples, memory-mapped.
+        counts: counts of the rows read and dropped.
+    """
+
+    examples: ExampleArrays
+    counts: RowCounts
+
+
+def prepare_rows(
+    corpus: RowCorpus,
+    encode: Encode,
+    folder: pathlib.Path,
+    *,
+    shard_size: int | None = None,
+    on_progress: Callable[[int], None] = lambda size: None,
+) -> PreparedRows:
+    r"""Encodes the training rows of a corpus into files, or maps existing files.
+
+    If a process ends early, in any way, it loses only the shard in progress. The next call resumes
+    after the last complete shard.
+
+    Args:
+        corpus: the rows.
+        encode: makes examples from rows, as `encode_pairs` does with its tokenizers.
+        folder: folder of the files, used only for this corpus, `encode` and shard_size.
+        shard_size: bytes of text in a shard. Default: 4 to 8 MiB, depending on the text's size.
         on_progress: called with the number of bytes of text done so far.
-        **options: options of `Table.rows`, if the kind of table has any.
 
     Returns:
-        The corpus.
+        The examples and the counts.
 
     Raises:
-        DataError: a file cannot be read, or changes during the scan; no row is left for training;
-            or the validation rows are larger than 64 MiB.
-        StorageError: the record cannot be written.
+        DataError: a data file has changed, no row is left, or a file in the folder is damaged.
+        StorageError: a file cannot be written.
 
     Example:
         >>> import tempfile
-        >>> from jaxformer.text import Pairs
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.tsv")
-        >>> _ = path.write_text("one\teins\ntwo\tzwei\n\tdrei\n")
-        >>> corpus = scan_rows(Pairs, [str(path)], validation_fraction=0)
-        >>> print(corpus.counts)
-        3 pairs read, 2 kept; 1 empty (line 3)
-        >>> [piece.rows.targets for piece in corpus.pieces(100)]
-        [('eins', 'zwei')]
+        >>> from jaxformer.text import Pairs, byte_tokenizer, encode_pairs, scan_rows
+        >>> folder, bytes_ = pathlib.Path(tempfile.mkdtemp()), byte_tokenizer()
+        >>> _ = (folder / "a.tsv").write_text("one\teins\ntwo\tzwei\n")
+        >>> corpus = scan_rows(Pairs, [str(folder / "a.tsv")], validation_fraction=0)
+        >>> encode = lambda rows, counts: encode_pairs(rows, bytes_, bytes_, 8, counts)
+        >>> prepared = prepare_rows(corpus, encode, folder / "cache")
+        >>> prepared.examples[1]["source_tokens"].tolist(), str(prepared.counts)
+        ([116, 119, 111, 256], '2 pairs read, 2 kept')
     """
-    if not table.__module__.startswith("jaxformer."):
-        cache_dir = None  # your own table may change how it reads rows
-    paths = [os.path.realpath(path) for path in paths]  # independent of the working folder
-    folder = None if cache_dir is None else cache_dir / "corpora"
-    key = (table.__module__, table.__qualname__, options, validation_fraction, characters)
-    return remembered(
-        scan_stem(folder, map(pathlib.Path, paths), key),
-        lambda: _scan(table, paths, options, validation_fraction, characters, on_progress),
-        lambda corpus: ({}, _packed(corpus)),
-        lambda _, values: _unpacked(table, values),
-    )
+    if shard_size is None:
+        shard_size = min(max(corpus.num_bytes // _SHARDS, _SMALLEST), _LARGEST)
 
+    def shards(records: Sequence[Record]) -> Iterator[tuple[Arrays, Record]]:
+        done = sum(record["num_bytes"] for record in records)
+        for piece in corpus.pieces(shard_size, records[-1]["end"] if records else 0):
+            on_progress(done)
+            arrays, counts = _encoded(piece, encode)
+            record = {"counts": dataclasses.asdict(counts), "num_bytes": piece.num_bytes}
+            yield arrays, {**record, "end": piece.end}
+            done += piece.num_bytes
 
-def _scan(
-    table: type[Table],
-    paths: Sequence[str],
-    options: dict[str, Any],
-    validation_fraction: float,
-    characters: bool,
-    on_progress: Callable[[int], None],
-) -> RowCorpus:
-    """`scan_rows` without a record."""
-    stamps = {path: file_stamp(path) for path in paths}
-    found = _Found(table, validation_fraction)
-    counts, num_bytes, seen = RowCounts(table.unit, 0), 0, set[str]()
-    rows = iter(table.rows(paths, **options))
-    while taken := _take_rows(rows, _CHUNK):
-        usable, of_taken = table.of_rows(taken)
-        counts = dataclasses.replace(counts, read=counts.read + of_taken.read)
-        counts = counts.with_drops_of(of_taken)
-        if usable is not None:
-            found.add(usable)
-            if characters:
-                seen.update(*usable.all_texts())
-        num_bytes += sum(map(_row_size, taken))
-        on_progress(num_bytes)
-    sample = found.sample.values
-    if not sample:
-        raise DataError(
-            f"a corpus must have {table.unit} for training, got none in {', '.join(paths)} with "
-            f"validation_fraction={validation_fraction}: {counts}; each line must be {table.layout}"
+    store = filled_store(folder, shards)
+    on_progress(sum(record["num_bytes"] for record in store.records))
+    counts = corpus.counts
+    for record in store.records:
+        counts = counts.with_drops_of(RowCounts.from_dict(record["counts"]))
+    if not store.arrays:
+        raise NoRowsError(
+            counts,
+            f"at least one of the {counts.unit} must be usable for training, got none: {counts}; "
+            "raise max_len, or lower validation_fraction",
         )
-    if characters:
-        sample += ((*table.row_of("".join(sorted(seen))), ""),)
-    return RowCorpus(
-        table=table,
-        options=options,
-        files=tuple(read_state(pathlib.Path(path), stamps[path]) for path in paths),
-        validation_fraction=validation_fraction,
-        counts=counts,
-        num_bytes=num_bytes,
-        sample=_from_tuples(table, sample),
-        validation=_from_tuples(table, found.validation) if found.validation else None,
-        distinct={
-            name: None if texts is None else tuple(sorted(texts))
-            for name, texts in found.distinct.items()
-        },
-    )
+    return PreparedRows(ExampleArrays(store.arrays), counts)
 
 
-class _Found:
-    """Rows and texts that a scan keeps."""
-
-    def __init__(self, table: type[Table], validation_fraction: float) -> None:
-        self._fraction = validation_fraction
-        self._left = _VALIDATION
-        self.sample = EvenSample[tuple[str, ...]](_SAMPLE)
-        self.validation: list[tuple[str, ...]] = []
-        self.distinct: dict[str, set[str] | None] = {name: set() for name in table.categories}
-
-    def add(self, rows: Table) -> None:
-        for name, known in self.distinct.items():
-            if known is not None:
-                known.update(getattr(rows, name))
-                self.distinct[name] = known if len(known) <= _DISTINCT else None
-        first = rows.column_names().index(rows.inputs[0])
-        for row in _to_tuples(rows):
-            side, drawn = text_draws(row[first].encode())
-            size = sum(len(column.encode()) for column in row)
-            if side >= self._fraction:
-                self.sample.add(row, size, drawn)
-                continue
-            self.validation.append(row)
-            self._left -= size
-            if self._left < 0:
-                raise DataError(
-                    f"{rows.unit} for validation must be at most {_VALIDATION:,} bytes, got more "
-                    f"with validation_fraction={self._fraction}; lower it, or name "
-                    "data.validation_paths"
-                )
-
-
-def _from_tuples(table: type[Table], rows: Sequence[Sequence[str]]) -> Table:
-    *columns, lines = zip(*rows, strict=True)
-    return table(*columns, lines=lines)
-
-
-def _to_tuples(rows: Table | None) -> list[tuple[str, ...]]:
-    return [] if rows is None else list(zip(*rows.columns, rows.lines, strict=True))
-
-
-def _packed(corpus: RowCorpus) -> dict[str, Any]:
-    """Values of JSON; the kind of table is left out."""
-    values = {name: value for name, value in vars(corpus).items() if name != "table"}
-    rows = {name: _to_tuples(values[name]) for name in ("sample", "validation")}
-    return {**values, **rows, "counts": dataclasses.asdict(corpus.counts)}
-
-
-def _unpacked(table: type[Table], values: dict[str, Any]) -> RowCorpus:
-    """The inverse of `_packed`."""
-    known = values["distinct"].items()
-    restored = {
-        "files": tuple(FileState(*state) for state in values["files"]),
-        "counts": RowCounts.from_dict(values["counts"]),
-        "sample": _from_tuples(table, values["sample"]),
-        "validation": _from_tuples(table, values["validation"]) if values["validation"] else None,
-        "distinct": {name: None if texts is None else tuple(texts) for name, texts in known},
-    }
-    return RowCorpus(table=table, **{**values, **restored})
+def _encoded(piece: RowPiece, encode: Encode) -> tuple[Arrays, RowCounts]:
+    """Arrays of a piece's examples, none if no row is usable, and the counts of its rows."""
+    if piece.rows is None:
+        return {}, piece.counts
+    try:
+        examples, _, counts = encode(piece.rows, piece.counts)
+    except NoRowsError as error:  # for example if the last row alone is too long
+        return {}, error.counts
+    return ExampleArrays.of(examples).arrays if examples else {}, counts

@@ -32,13 +32,9 @@ _FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 def token_spelling(tokenizer: tokenizers.Tokenizer) -> Spelling:
     """Finds out how the tokens of a tokenizer spell text.
 
-    Args:
-        tokenizer: tokenizer of the library.
-
-    Returns:
-        "byte letters": one letter per byte, as in GPT-2; "marked spaces": text in which U+2581 is a
-        space and <0x0A> a byte, as in SentencePiece; "characters": the text itself; or "joined":
-        words and parts of words, with spaces that the decoder puts between them.
+    "byte letters": one letter per byte, as in GPT-2; "marked spaces": text in which U+2581 is a
+    space and <0x0A> a byte, as in SentencePiece; "characters": the text itself; or "joined": words
+    and parts of words, with spaces that the decoder puts between them.
 
     Example:
         >>> from tokenizers import Tokenizer, decoders, models

@@ -91,12 +91,6 @@ class SurroundingTokens:
 def template_tokens(tokenizer: tokenizers.Tokenizer) -> SurroundingTokens:
     """Special tokens that the post-processor of a tokenizer puts around a text.
 
-    Args:
-        tokenizer: tokenizer of the library.
-
-    Raises:
-        DataError: the post-processor is of an unknown kind.
-
     Example:
         >>> from tokenizers import models, processors
         >>> tokenizer = tokenizers.Tokenizer(models.WordLevel({"a": 0, "</s>": 1}))
