@@ -14,7 +14,7 @@ from jaxformer.memory import host_memory
 from jaxformer.text.sources.column_files import dataset_files
 from jaxformer.text.sources.corpus import scan_corpus
 from jaxformer.text.sources.files import start_of_paths
-from jaxformer.text.tables.table import require_fraction
+from jaxformer.text.sources.scans import require_fraction
 
 __all__ = [
     "LONG",

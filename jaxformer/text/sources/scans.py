@@ -15,6 +15,7 @@ __all__ = [
     "FileState",
     "file_stamp",
     "read_state",
+    "require_fraction",
     "require_stamp",
     "require_unchanged",
     "scan_stem",
@@ -87,6 +88,15 @@ def scan_stem(
         stamp = os.path.realpath(file), file_stamp(file)
         digest.update(repr(stamp).encode(errors="surrogateescape"))
     return folder / digest.hexdigest()[:32]
+
+
+def require_fraction(validation_fraction: float) -> None:
+    """Raises DataError for a validation fraction that is not between 0 and 1."""
+    if not 0 < validation_fraction < 1:
+        raise DataError(
+            "validation_fraction must be more than 0 and less than 1, got "
+            f"{validation_fraction}; 0.1 holds out a tenth"
+        )
 
 
 def text_draws(data: bytes) -> tuple[float, float]:

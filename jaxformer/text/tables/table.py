@@ -10,12 +10,12 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.text.sources.files import read_lines, require_fits_memory
+from jaxformer.text.sources.scans import require_fraction
 from jaxformer.text.tables.row_counts import RowCounts
 
 __all__ = [
     "Table",
     "count_shared",
-    "require_fraction",
     "require_same_length",
 ]
 
@@ -253,15 +253,6 @@ def require_same_length(**columns: Sequence[str]) -> None:
     if len({len(column) for column in columns.values()}) > 1:
         got = ", ".join(f"{len(column)} {name}" for name, column in columns.items())
         raise DataError(f"columns must have the same number of rows, got {got}; align them")
-
-
-def require_fraction(validation_fraction: float) -> None:
-    """Raises DataError for a validation fraction that is not between 0 and 1."""
-    if not 0 < validation_fraction < 1:
-        raise DataError(
-            "validation_fraction must be more than 0 and less than 1, got "
-            f"{validation_fraction}; 0.1 holds out a tenth"
-        )
 
 
 def count_shared(training: Sequence[str], validation: Sequence[str]) -> int:
