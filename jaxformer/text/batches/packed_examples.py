@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.store.ragged import IGNORE, Example, example_lengths
+from jaxformer.text.store.ragged import IGNORE, Example, RaggedArray, example_lengths
 
 __all__ = ["PackedExamples"]
 
@@ -52,18 +52,17 @@ class PackedExamples:
         self.length = length
         self._examples = examples
         row_of = _best_fit(lengths, length)
-        # Members of row i are between starts i and i + 1, longest first.
-        self._members = np.lexsort((np.arange(lengths.size), -lengths, row_of))
-        self._starts = np.append(0, np.cumsum(np.bincount(row_of)))
+        members = np.lexsort((np.arange(lengths.size), -lengths, row_of))  # longest first
+        sizes = np.bincount(row_of)
+        self._members = RaggedArray(members, np.cumsum(sizes) - sizes)
 
     def __len__(self) -> int:
-        return self._starts.size - 1
+        return len(self._members)
 
     def __getitem__(self, index: int) -> Example:
         if not 0 <= index < len(self):
             raise IndexError(f"index must be at least 0 and less than {len(self)}, got {index}")
-        members = self._members[self._starts[index] : self._starts[index + 1]]
-        examples = [self._examples[member] for member in members]
+        examples = [self._examples[member] for member in self._members[index]]
         row: Example = {
             name: np.full(self.length, IGNORE if name == "labels" else 0, array.dtype)
             for name, array in examples[0].items()

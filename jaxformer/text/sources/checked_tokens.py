@@ -85,9 +85,9 @@ def check_token_files(
             )
     ranges = files.ranges
     places = [(one.state, one.start, one.tokens.size, one.tokens.dtype.str) for one in ranges]
-    folder = None if cache_dir is None else cache_dir / "token_files"
+    paths = [one.path for one in ranges]
     return remembered(
-        scan_stem(folder, [one.path for one in ranges], (tokenizer.identity, places)),
+        scan_stem(cache_dir, "token_files", paths, (tokenizer.identity, places)),
         lambda: _check(files, tokenizer, on_progress),
         lambda found: (
             {"starts": RaggedArray(found.stream.offsets)},

@@ -217,14 +217,7 @@ def _joined(pieces: Sequence[Piece]) -> tuple[str, ...]:
 
 
 def recorded_corpus(
-    files: Sequence[pathlib.Path],
-    cache_dir: pathlib.Path | None,
-    *,
-    validation_fraction: float,
-    field: str = "text",
-    errors: Errors = "strict",
-    characters: bool = False,
-    on_progress: Callable[[int], None] = lambda size: None,
+    files: Sequence[pathlib.Path], cache_dir: pathlib.Path | None, **options: Any
 ) -> Corpus:
     """`scan_corpus` with a record of the result on disk.
 
@@ -234,11 +227,7 @@ def recorded_corpus(
     Args:
         files: as in `scan_corpus`.
         cache_dir: folder for the records; None for no records.
-        validation_fraction: as in `scan_corpus`.
-        field: as in `scan_corpus`.
-        errors: as in `scan_corpus`.
-        characters: as in `scan_corpus`.
-        on_progress: as in `scan_corpus`.
+        **options: keyword arguments of `scan_corpus`.
 
     Returns:
         The corpus.
@@ -247,17 +236,13 @@ def recorded_corpus(
         DataError: as in `scan_corpus`.
         StorageError: the record cannot be written.
     """
-    options = (validation_fraction, field, errors, characters)
-    folder = None if cache_dir is None else cache_dir / "corpora"
+    key = sorted((name, value) for name, value in options.items() if name != "on_progress")
     return remembered(
-        scan_stem(folder, files, ("documents", *options)),
-        lambda: scan_corpus(
-            files, validation_fraction=validation_fraction, field=field, errors=errors,
-            characters=characters, on_progress=on_progress,
-        ),
+        scan_stem(cache_dir, "corpora", files, ("documents", *key)),
+        lambda: scan_corpus(files, **options),
         lambda corpus: ({}, dataclasses.asdict(corpus)) if corpus.documents is None else None,
         lambda _, record: _restored(record),
-    )  # fmt: skip
+    )
 
 
 def _restored(values: dict[str, Any]) -> Corpus:

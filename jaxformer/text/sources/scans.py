@@ -75,19 +75,22 @@ def require_stamp(file: str | pathlib.Path, stamp: tuple[int, int]) -> None:
 
 
 def scan_stem(
-    folder: pathlib.Path | None, files: Iterable[pathlib.Path], options: Sequence[Any]
+    cache_dir: pathlib.Path | None,
+    name: str,
+    files: Iterable[pathlib.Path],
+    options: Sequence[Any],
 ) -> pathlib.Path | None:
-    """Path in a folder, without suffix, for what a scan finds; None if there is no folder.
+    """Path without suffix, in a folder of the cache, for what a scan finds; None without a cache.
 
     Its name is a hash of paths, sizes and times of the files, and of the `repr`s of the options.
     """
-    if folder is None:
+    if cache_dir is None:
         return None
     digest = hashlib.sha256(repr((_LAYOUT, *options)).encode(errors="surrogateescape"))
     for file in files:
         stamp = os.path.realpath(file), file_stamp(file)
         digest.update(repr(stamp).encode(errors="surrogateescape"))
-    return folder / digest.hexdigest()[:32]
+    return cache_dir / name / digest.hexdigest()[:32]
 
 
 def require_fraction(validation_fraction: float) -> None:

@@ -53,8 +53,8 @@ class RaggedArray:
     def __getitem__(self, index: int) -> np.ndarray:
         if self.offsets is None:
             return np.asarray(self.values[index])
-        starts, ends = self.spans(np.array([index]))
-        return np.asarray(self.values[int(starts[0]) : int(ends[0])])
+        end = self.offsets[index + 1] if index + 1 < len(self) else self.values.size
+        return np.asarray(self.values[int(self.offsets[index]) : int(end)])
 
     def spans(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Starts and ends of items in `values`: int64 [indices] each."""

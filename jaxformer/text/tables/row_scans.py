@@ -71,10 +71,9 @@ def scan_rows(
     if not table.__module__.startswith("jaxformer."):
         cache_dir = None  # your own table may change how it reads rows
     paths = [os.path.realpath(path) for path in paths]  # independent of the working folder
-    folder = None if cache_dir is None else cache_dir / "corpora"
     key = (table.__module__, table.__qualname__, options, validation_fraction, characters)
     return remembered(
-        scan_stem(folder, map(pathlib.Path, paths), key),
+        scan_stem(cache_dir, "corpora", map(pathlib.Path, paths), key),
         lambda: _scan(table, paths, options, validation_fraction, characters, on_progress),
         lambda corpus: ({}, _packed(corpus)),
         lambda _, values: _unpacked(table, values),
