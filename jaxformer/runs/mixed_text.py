@@ -12,12 +12,14 @@ from jaxformer import text
 from jaxformer.config import DataConfig, MixtureSourceConfig
 from jaxformer.errors import DataError
 from jaxformer.runs.prepare import fingerprint
+from jaxformer.runs.stream_text import StreamText
 from jaxformer.runs.task_values import Split
 
 __all__ = [
     "MixedText",
     "TextPart",
     "all_texts",
+    "corpus_report",
     "has_corpus",
     "mixture_report",
     "named_parts",
@@ -115,8 +117,15 @@ def has_corpus(part: TextPart | MixedText) -> bool:
     return any(isinstance(one, text.CorpusPart) for one in named_parts(part).values())
 
 
-def split_fingerprint(data: Split) -> str:
-    """SHA-256 of the text of a split; for a mixture, also of the names of its sources."""
+def split_fingerprint(
+    data: Split, train: Mapping[str, StreamText], validation: Mapping[str, StreamText]
+) -> str:
+    """SHA-256 of the text of a split, or of its tokens if there is no text.
+
+    For a mixture, also of the names of its sources.
+    """
+    if isinstance(data.train, text.TokenFiles):
+        return fingerprint(*((str(one[""].fingerprint),) for one in (train, validation)))
     others = named_parts(data.validation)
     found = {
         name: fingerprint(_content(part), _content(others[name]))
@@ -188,3 +197,13 @@ def mixture_report(
             f"{'document' if count == 1 else 'documents'}, {stream.tokens.size:,} tokens, "
             f"{epochs[name]:.3g} epochs in {steps:,} steps (training.steps)"
         )
+
+
+def corpus_report(data: Split, train: Mapping[str, StreamText]) -> Iterator[str]:
+    """One report line on each corpus."""
+    for name, part in named_parts(data.train).items():
+        if isinstance(part, text.CorpusPart):
+            of = f"{name}: " if name else ""
+            unit = "document" if part.corpus.num_documents == 1 else "documents"
+            size = f"{part.corpus.num_documents:,} {unit}, {part.corpus.num_bytes:,} bytes"
+            yield f"{of}{size}; tokens in {train[name].folder}"

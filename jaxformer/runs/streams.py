@@ -18,6 +18,7 @@ from jaxformer.runs.mixed_text import (
     MixedText,
     TextPart,
     all_texts,
+    corpus_report,
     has_corpus,
     mixture_report,
     named_parts,
@@ -28,7 +29,6 @@ from jaxformer.runs.mixed_text import (
     tokenizer_texts,
 )
 from jaxformer.runs.one_length import evaluation_batches, training_batches
-from jaxformer.runs.prepare import fingerprint
 from jaxformer.runs.stream_text import (
     StreamText,
     encode_text,
@@ -117,7 +117,7 @@ class StreamTask(Task):
                     f"{size:,}; lower model.max_len, or add text"
                 )
         summary = DataSummary(
-            fingerprint=_fingerprint(data, train, validation),
+            fingerprint=split_fingerprint(data, train, validation),
             documents=sum(one.num_documents for one in train.values()),
             train_tokens=sum(one.stream.tokens.size for one in train.values()),
             validation_tokens=sum(one.stream.tokens.size for one in validation.values()),
@@ -130,7 +130,8 @@ class StreamTask(Task):
             self, config=self.with_prompts(prompts), train=streams.get("", streams),
             validation=validation.get("", validation), summary=summary,
         )  # fmt: skip
-        report = (*self.report, *made._mixture_reports(data), *_reports(data, train), *data.report)
+        shares = made._mixture_reports(data)
+        report = (*self.report, *shares, *corpus_report(data, train), *data.report)
         if isinstance(data.train, text.TokenFiles):
             report += (
                 f"token files: {train[''].num_documents:,} documents for training, "
@@ -290,25 +291,6 @@ def _shared(*parts: Any) -> set[str]:
     """Documents that are in both parts, if these are in memory."""
     first, second = (set() if isinstance(part, text.CorpusPart) else set(part) for part in parts)
     return first & second
-
-
-def _fingerprint(
-    data: Split, train: Mapping[str, StreamText], validation: Mapping[str, StreamText]
-) -> str:
-    """SHA-256 of the text, or of the tokens if there is no text."""
-    if isinstance(data.train, text.TokenFiles):
-        return fingerprint(*((str(one[""].fingerprint),) for one in (train, validation)))
-    return split_fingerprint(data)
-
-
-def _reports(data: Split, train: Mapping[str, StreamText]) -> Iterator[str]:
-    """One report line on each corpus."""
-    for name, part in named_parts(data.train).items():
-        if isinstance(part, text.CorpusPart):
-            of = f"{name}: " if name else ""
-            unit = "document" if part.corpus.num_documents == 1 else "documents"
-            size = f"{part.corpus.num_documents:,} {unit}, {part.corpus.num_bytes:,} bytes"
-            yield f"{of}{size}; tokens in {train[name].folder}"
 
 
 def _parts(cut: Callable[[str], Iterator[str]], documents: Sequence[str]) -> Iterator[str]:
