@@ -28,6 +28,7 @@ _AHEAD = 2  # groups encoded while others are read and written
 
 
 _Pieces = Iterator[tuple[Piece, bool, Place]]  # of `Corpus.pieces`
+_Part = tuple[str, bool, bool]  # text; is it for validation; does a document of its side begin?
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,15 +62,6 @@ class PreparedCorpus(NamedTuple):
     train_counts: PartCounts
     validation_counts: PartCounts
     folder: pathlib.Path
-
-
-class _Unit(NamedTuple):
-    """A piece of text, and whether a document of its side begins and ends with it."""
-
-    text: str
-    is_validation: bool
-    begins: bool
-    ends: bool
 
 
 def prepare_corpus(
@@ -123,7 +115,8 @@ def prepare_corpus(
             sides, end = _shard(pieces, tokenizer, shard_size, done, on_progress)
             corpus.require_unchanged(place, end)
             sizes = {name: side.num_bytes for name, side in sides.items()}
-            yield {name: side.array for name, side in sides.items()}, {"bytes": sizes, "end": end}
+            arrays = {name: side.finished() for name, side in sides.items()}
+            yield arrays, {"bytes": sizes, "end": end}
             place, done = end, done + sum(sizes.values())
 
     store = filled_store(folder, shards)
@@ -161,14 +154,16 @@ def _shard(
     """
     stop: list[Place] = []
     sides = {"train": _Side(tokenizer), "validation": _Side(tokenizer)}
-    for unit, tokens in _encoded(_units(pieces, size, stop), tokenizer):
-        done += sides["validation" if unit.is_validation else "train"].add(unit, tokens)
+    for (text, is_validation, begins), tokens in _encoded(_parts(pieces, size, stop), tokenizer):
+        num_bytes = len(text.encode())
+        sides["validation" if is_validation else "train"].add(tokens, begins, num_bytes)
+        done += num_bytes
         on_progress(done)
     return sides, stop[0] if stop else None
 
 
 class _Side:
-    """Accumulates one side of a shard."""
+    """Accumulates a side of a shard; its documents end where others begin, and with the shard."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._dtype = token_dtype(tokenizer)
@@ -178,52 +173,52 @@ class _Side:
         self._starts: list[int] = []
         self._size = self.num_bytes = 0
 
-    def add(self, unit: _Unit, tokens: np.ndarray) -> int:
-        """Adds a piece; returns its size in bytes."""
-        if unit.begins:
+    def add(self, tokens: np.ndarray, begins: bool, num_bytes: int) -> None:
+        """Adds a part of a document."""
+        if begins:
+            self._end_document()
             self._starts.append(self._size)
-        self._tokens += [tokens.astype(self._dtype), *([self._end] if unit.ends else [])]
-        self._size += tokens.size + (self._end.size if unit.ends else 0)
-        num_bytes = len(unit.text.encode())
+        self._tokens.append(tokens.astype(self._dtype))
+        self._size += tokens.size
         self.num_bytes += num_bytes
-        return num_bytes
 
-    @property
-    def array(self) -> RaggedArray:
-        """The documents."""
+    def finished(self) -> RaggedArray:
+        """The documents, after the last one has ended."""
+        self._end_document()
         return RaggedArray(np.concatenate(self._tokens), np.array(self._starts, np.int64))
 
+    def _end_document(self) -> None:
+        if self._starts:
+            self._tokens.append(self._end)
+            self._size += self._end.size
 
-def _units(pieces: _Pieces, size: int, stop: list[Place]) -> Iterator[_Unit]:
+
+def _parts(pieces: _Pieces, size: int, stop: list[Place]) -> Iterator[_Part]:
     """The next pieces, of about `size` bytes; appends the end to `stop` unless the text ends.
 
-    A document ends where another begins, where it continues on the other side, and with the shard.
+    A document begins anew where it continues on the other side, and in another shard.
     """
-    held: _Unit | None = None
+    last = None
     for piece, is_validation, place in pieces:
-        begins = held is None or piece.is_start or held.is_validation != is_validation
-        if held is not None:
-            yield held._replace(ends=begins)
-        held = _Unit(piece.text, is_validation, begins, ends=True)
+        yield piece.text, is_validation, piece.is_start or is_validation != last
+        last = is_validation
         size -= len(piece.text.encode())
         if size <= 0:
             stop.append(place)
             break
-    if held is not None:
-        yield held
 
 
-def _encoded(units: Iterator[_Unit], tokenizer: Tokenizer) -> Iterator[tuple[_Unit, np.ndarray]]:
-    """Encodes pieces in order, some groups ahead of the consumer."""
+def _encoded(parts: Iterator[_Part], tokenizer: Tokenizer) -> Iterator[tuple[_Part, np.ndarray]]:
+    """Encodes parts in order, some groups ahead of the consumer."""
 
-    def encode(group: list[_Unit]) -> list[tuple[_Unit, np.ndarray]]:
-        tokens = tokenizer.encode_documents([unit.text for unit in group])
+    def encode(group: list[_Part]) -> list[tuple[_Part, np.ndarray]]:
+        tokens = tokenizer.encode_documents([text for text, *_ in group])
         return list(zip(group, tokens, strict=True))
 
-    waiting: collections.deque[concurrent.futures.Future[list[tuple[_Unit, np.ndarray]]]]
+    waiting: collections.deque[concurrent.futures.Future[list[tuple[_Part, np.ndarray]]]]
     waiting = collections.deque()
     with concurrent.futures.ThreadPoolExecutor(_AHEAD) as pool:
-        for group in groups_of_size(units, lambda unit: len(unit.text), _GROUP):
+        for group in groups_of_size(parts, lambda part: len(part[0]), _GROUP):
             waiting.append(pool.submit(encode, group))
             if len(waiting) > _AHEAD:
                 yield from waiting.popleft().result()
