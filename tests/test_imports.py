@@ -72,7 +72,7 @@ def imports(source, package):
 
 
 def violations(source, path):
-    """Lists what a file of the package, such as jaxformer/text/corpora.py, may not import."""
+    """Lists what a file of the package, such as jaxformer/text/synthetic.py, may not import."""
     path = pathlib.PurePosixPath(path)
     part = path.parts[1].removesuffix(".py")
     if part not in MAY_IMPORT:
@@ -154,6 +154,21 @@ def test_import_rules_catch(path, source):
 )
 def test_import_rules_allow(path, source):
     assert violations(source, f"jaxformer/{path}") == []
+
+
+# The parts of jaxformer.text that each of its folders may import.
+_STAGES = {"tokenizers": set(), "store": set(), "batches": {"store"}}
+_STAGES["sources"] = {"tokenizers", "store"}
+_STAGES["tables"] = {*_STAGES["sources"], "sources"}
+
+
+@pytest.mark.parametrize("stage", _STAGES)
+def test_stages_of_text_import_earlier_ones_only(stage):
+    found = set()
+    for path in (PACKAGE / "text" / stage).rglob("*.py"):
+        names = imports(path.read_text(encoding="utf-8"), f"jaxformer.text.{stage}")
+        found |= {name.split(".")[2] for _, name in names if name.startswith("jaxformer.text.")}
+    assert found and found <= {*_STAGES[stage], stage}
 
 
 def test_importing_functional_loads_jax_and_little_else():

@@ -21,7 +21,7 @@ from jaxformer.text import (
     TokenStream,
     Windows,
 )
-from jaxformer.text.sharded_tokens import ShardedTokens
+from jaxformer.text.store.arrays import JoinedArray
 
 VOCABULARY = 50_257
 DOCUMENT = 500  # mean length of a document, in tokens
@@ -59,7 +59,7 @@ def write_streams(folder, size):
         np.save(path, tokens)
     whole.flush()
     one = np.lib.format.open_memmap(folder / "whole.npy", "r")
-    several = ShardedTokens([np.lib.format.open_memmap(path, "r") for path in paths])
+    several = JoinedArray([np.lib.format.open_memmap(path, "r") for path in paths])
     return {
         "one file": TokenStream(one, offsets),
         f"{FILES} files": TokenStream(several, offsets),

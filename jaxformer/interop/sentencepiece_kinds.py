@@ -14,7 +14,7 @@ from jaxformer.interop.sentencepiece_files import Piece, SentencePieceModel, rea
 from jaxformer.interop.sentencepiece_models import convert_sentencepiece
 from jaxformer.interop.tokenizer_settings import TokenizerSettings, add_tokens, surround
 from jaxformer.interop.word_vocabularies import read_ids
-from jaxformer.text.reading import WITHOUT_ID
+from jaxformer.text.tokenizers.reading import WITHOUT_ID
 
 __all__ = [
     "load_fairseq",

@@ -9,9 +9,9 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.interop.sentencepiece_files import Piece, SentencePieceModel
-from jaxformer.text.charsmaps import Charsmap
-from jaxformer.text.reading import LONGEST_MATCH
-from jaxformer.text.spelling import MARKED_SPACE
+from jaxformer.text.tokenizers.charsmaps import Charsmap
+from jaxformer.text.tokenizers.reading import LONGEST_MATCH
+from jaxformer.text.tokenizers.spelling import MARKED_SPACE
 
 __all__ = ["convert_sentencepiece", "mergeable_pairs"]
 

@@ -17,7 +17,7 @@ from jaxformer.runs.data_view import real_tokens
 from jaxformer.runs.forward import apply_model, encoder_attention, padded_batches
 from jaxformer.runs.row_texts import MASKED_MARKS, masked_text
 from jaxformer.runs.streams import StreamTask, StreamText
-from jaxformer.text.token_roles import MASK
+from jaxformer.text.tokenizers.vocabulary import MASK
 from jaxformer.training import TrainingData, language_model_loss
 from jaxformer.training.data import BatchSource
 from jaxformer.training.losses import LossFunction

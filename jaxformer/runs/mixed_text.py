@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,14 +12,17 @@ from jaxformer import text
 from jaxformer.config import DataConfig, MixtureSourceConfig
 from jaxformer.errors import DataError
 from jaxformer.runs.prepare import fingerprint
+from jaxformer.runs.stream_text import StreamText
 from jaxformer.runs.task_values import Split
 
 __all__ = [
     "MixedText",
     "TextPart",
     "all_texts",
+    "corpus_report",
     "has_corpus",
     "mixture_report",
+    "named_parts",
     "naming_source",
     "read_mixture",
     "shared_documents",
@@ -30,8 +33,8 @@ __all__ = [
 _SAMPLE = 2**25  # bytes of training text for training a tokenizer, as for a corpus
 _PIECE = 2**17  # characters of a document that are sampled together
 
-TextPart = Sequence[str] | text.CorpusPart
-"""Documents in memory, or one side (training or validation) of a corpus."""
+TextPart = Sequence[str] | text.CorpusPart | text.TokenFiles
+"""Documents in memory, one side (training or validation) of a corpus, or token files."""
 
 
 class MixedText(NamedTuple):
@@ -49,10 +52,12 @@ class MixedText(NamedTuple):
 
 @contextlib.contextmanager
 def naming_source(name: str) -> Iterator[None]:
-    """Adds the name of the mixture's source to errors on its data."""
+    """Adds the name of the mixture's source, if it has one, to errors on its data."""
     try:
         yield
     except DataError as error:
+        if not name:
+            raise
         raise DataError(f"source {name!r} of data.mixture: {error}") from None
 
 
@@ -88,39 +93,50 @@ def read_mixture(
     return Split(MixedText(train, tuple(sample)), MixedText(validation, held_out), report=report)
 
 
-def tokenizer_texts(part: TextPart | MixedText | text.TokenFiles) -> Sequence[str]:
+def named_parts(part: TextPart | MixedText) -> Mapping[str, TextPart]:
+    """The parts of a mixture by the name of their source; a text alone has the name ""."""
+    return part.parts if isinstance(part, MixedText) else {"": part}
+
+
+def tokenizer_texts(part: TextPart | MixedText) -> Sequence[str]:
     """Texts for training a tokenizer."""
     return part.sample if isinstance(part, MixedText) else all_texts(part)
 
 
-def all_texts(part: TextPart | MixedText | text.TokenFiles) -> Sequence[str]:
+def all_texts(part: TextPart | MixedText) -> Sequence[str]:
     """All documents, or the sample of a corpus; none for token files."""
-    if isinstance(part, text.TokenFiles):
-        return ()
-    if isinstance(part, MixedText):
-        return [one for source in part.parts.values() for one in all_texts(source)]
-    return part.sample if isinstance(part, text.CorpusPart) else part
+    found: list[str] = []
+    for one in named_parts(part).values():
+        if not isinstance(one, text.TokenFiles):
+            found += one.sample if isinstance(one, text.CorpusPart) else one
+    return found
 
 
 def has_corpus(part: TextPart | MixedText) -> bool:
     """Whether some of the text is larger than memory."""
-    parts = part.parts.values() if isinstance(part, MixedText) else [part]
-    return any(isinstance(one, text.CorpusPart) for one in parts)
+    return any(isinstance(one, text.CorpusPart) for one in named_parts(part).values())
 
 
-def split_fingerprint(data: Split) -> str:
-    """SHA-256 of the text of a split; for a mixture, also of the names of its sources."""
-    if isinstance(data.train, MixedText):
-        sources = [
-            (name, split_fingerprint(Split(part, data.validation.parts[name])))
-            for name, part in data.train.parts.items()
-        ]
-        return fingerprint(*sources)
-    parts = [
-        (part.corpus.fingerprint,) if isinstance(part, text.CorpusPart) else part
-        for part in (data.train, data.validation)
-    ]
-    return fingerprint(*parts)
+def split_fingerprint(
+    data: Split, train: Mapping[str, StreamText], validation: Mapping[str, StreamText]
+) -> str:
+    """SHA-256 of the text of a split, or of its tokens if there is no text.
+
+    For a mixture, also of the names of its sources.
+    """
+    if isinstance(data.train, text.TokenFiles):
+        return fingerprint(*((str(one[""].fingerprint),) for one in (train, validation)))
+    others = named_parts(data.validation)
+    found = {
+        name: fingerprint(_content(part), _content(others[name]))
+        for name, part in named_parts(data.train).items()
+    }
+    return found[""] if "" in found else fingerprint(*found.items())
+
+
+def _content(part: Any) -> Sequence[str]:
+    """Documents, or a hash of them for a corpus."""
+    return (part.corpus.fingerprint,) if isinstance(part, text.CorpusPart) else part
 
 
 def _require_apart(sources: Sequence[MixtureSourceConfig]) -> None:
@@ -158,10 +174,11 @@ def shared_documents(train: MixedText, validation: MixedText) -> Iterator[str]:
     Covers only sources in memory. In larger ones, a hash of the text decides between training and
     validation, so equal documents get the same side in every source.
     """
-    documents = {name: set(part) for name, part in train.parts.items() if not has_corpus(part)}
+    documents = {n: set(all_texts(one)) for n, one in train.parts.items() if not has_corpus(one)}
     for name, part in validation.parts.items():
+        texts = () if has_corpus(part) else all_texts(part)
         for other, trained in documents.items():
-            shared = 0 if has_corpus(part) or other == name else len(trained.intersection(part))
+            shared = 0 if other == name else len(trained.intersection(texts))
             if shared:
                 of = f"{'document' if shared == 1 else 'documents'} of {name!r}"
                 are = "is" if shared == 1 else "are"
@@ -180,3 +197,13 @@ def mixture_report(
             f"{'document' if count == 1 else 'documents'}, {stream.tokens.size:,} tokens, "
             f"{epochs[name]:.3g} epochs in {steps:,} steps (training.steps)"
         )
+
+
+def corpus_report(data: Split, train: Mapping[str, StreamText]) -> Iterator[str]:
+    """One report line on each corpus."""
+    for name, part in named_parts(data.train).items():
+        if isinstance(part, text.CorpusPart):
+            of = f"{name}: " if name else ""
+            unit = "document" if part.corpus.num_documents == 1 else "documents"
+            size = f"{part.corpus.num_documents:,} {unit}, {part.corpus.num_bytes:,} bytes"
+            yield f"{of}{size}; tokens in {train[name].folder}"

@@ -21,7 +21,7 @@ __all__ = ["EncodedRows", "prepared_rows", "split_files", "split_phrasebook", "t
 
 _IN_MEMORY = 2**26  # bytes of files; larger data is read in pieces
 _PACKED, _UNPACKED = (".gz", ".zst", ".parquet"), 5  # ratio of text to file size
-_LAYOUT = "2"  # version of the folder's layout; part of its name
+_LAYOUT = "3"  # version of the folder's layout; part of its name
 _ABANDONED = 86400.0  # seconds; private caches older than this are deleted; live mappings survive
 
 

@@ -14,7 +14,7 @@ from jaxformer.runs.byte_progress import ByteProgress
 from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.prepare import cache_dir
 from jaxformer.runs.task_values import Split
-from jaxformer.text.array_files import map_array, write_array
+from jaxformer.text.store.arrays import map_array, write_array
 
 __all__ = [
     "StreamText",
@@ -37,7 +37,6 @@ class StreamText(NamedTuple):
     Args:
         stream: the tokens.
         num_bytes: size of the text in bytes of UTF-8; None if only tokens are known.
-        num_documents: number of documents.
         documents: the text, if it is in memory.
         folder: folder of the tokens of a corpus.
         fingerprint: SHA-256 of the tokens, for token files.
@@ -45,10 +44,14 @@ class StreamText(NamedTuple):
 
     stream: text.TokenStream
     num_bytes: int | None
-    num_documents: int
     documents: Sequence[str] | None = None
     folder: pathlib.Path | None = None
     fingerprint: str | None = None
+
+    @property
+    def num_documents(self) -> int:
+        """Number of documents."""
+        return len(self.stream)
 
 
 def read_files(
@@ -136,11 +139,11 @@ def encode_text(
         with ByteProgress("checking tokens", size) as progress:
             checked = text.check_token_files(part, tokenizer, folder, on_progress=progress.update)
         stream, num_bytes, fingerprint = checked
-        return StreamText(stream, num_bytes, stream.offsets.size, fingerprint=fingerprint)
+        return StreamText(stream, num_bytes, fingerprint=fingerprint)
     if not isinstance(part, text.CorpusPart):
         stream = text.cached_stream(part, tokenizer, folder)
         num_bytes = sum(len(document.encode()) for document in part)
-        return StreamText(stream, num_bytes, len(part), part)
+        return StreamText(stream, num_bytes, part)
     if folder is None:
         raise ConfigError(
             f"the tokens of {part.corpus.num_bytes:,} bytes of text need a cache folder, but there "
@@ -152,7 +155,7 @@ def encode_text(
     if part.is_validation:
         assert found.validation is not None  # there was a sample of it
         stream, counts = found.validation, found.validation_counts
-    return StreamText(stream, counts.num_bytes, counts.documents, None, found.folder)
+    return StreamText(stream, counts.num_bytes, None, found.folder)
 
 
 def first_documents(stream: text.TokenStream, tokenizer: text.Tokenizer) -> list[str]:
@@ -225,11 +228,11 @@ def _load_stream(stem: pathlib.Path, record: Any, tokenizer: text.Tokenizer) -> 
     if isinstance(record, list):
         stream = text.build_stream(record, tokenizer)
         num_bytes = sum(len(one.encode()) for one in record)
-        return StreamText(stream, num_bytes, len(record), record)
+        return StreamText(stream, num_bytes, record)
     remedy = "restore the run folder, or train again"
     paths = [_with_end(stem, end) for end in ("_tokens.npy", "_documents.npy")]
     try:
         tokens, starts = (map_array(path, remedy=remedy) for path in paths)
     except DataError as error:
         raise CheckpointError(f"{stem.parent} is damaged: {error}") from None
-    return StreamText(text.TokenStream(tokens, starts), record, starts.size)
+    return StreamText(text.TokenStream(tokens, starts), record)

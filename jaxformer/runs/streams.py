@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,8 +18,10 @@ from jaxformer.runs.mixed_text import (
     MixedText,
     TextPart,
     all_texts,
+    corpus_report,
     has_corpus,
     mixture_report,
+    named_parts,
     naming_source,
     read_mixture,
     shared_documents,
@@ -27,7 +29,6 @@ from jaxformer.runs.mixed_text import (
     tokenizer_texts,
 )
 from jaxformer.runs.one_length import evaluation_batches, training_batches
-from jaxformer.runs.prepare import fingerprint
 from jaxformer.runs.stream_text import (
     StreamText,
     encode_text,
@@ -40,7 +41,7 @@ from jaxformer.runs.stream_text import (
 )
 from jaxformer.runs.task import Task
 from jaxformer.runs.task_values import Split
-from jaxformer.text.corpora import LONG, long_lines, paragraphs
+from jaxformer.text.sources.documents import LONG, long_lines, paragraphs
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource, joined_validation
 from jaxformer.training.parallel import Runner
@@ -108,7 +109,7 @@ class StreamTask(Task):
     def with_data(self, data: Split) -> Self:
         """Encodes the documents, or finds their tokens in the cache."""
         train, validation = self._encoded(data.train), self._encoded(data.validation)
-        for name, one in [("", train)] if isinstance(train, StreamText) else train.items():
+        for name, one in train.items():
             if (size := one.stream.tokens.size) <= self.max_len:
                 raise DataError(
                     f"{f'source {name!r} of data.mixture' if name else 'the training text'} must "
@@ -116,38 +117,32 @@ class StreamTask(Task):
                     f"{size:,}; lower model.max_len, or add text"
                 )
         summary = DataSummary(
-            fingerprint=_fingerprint(data, train, validation),
-            documents=sum(one.num_documents for one in _streams(train)),
-            train_tokens=sum(one.stream.tokens.size for one in _streams(train)),
-            validation_tokens=sum(one.stream.tokens.size for one in _streams(validation)),
+            fingerprint=split_fingerprint(data, train, validation),
+            documents=sum(one.num_documents for one in train.values()),
+            train_tokens=sum(one.stream.tokens.size for one in train.values()),
+            validation_tokens=sum(one.stream.tokens.size for one in validation.values()),
         )
         texts = tokenizer_texts(data.validation)
-        if isinstance(validation, StreamText) and isinstance(data.validation, text.TokenFiles):
-            texts = first_documents(validation.stream, self.tokenizer)
-        prompts = self.default_prompts(texts)
-        streams: text.TokenStream | dict[str, text.TokenStream]
-        if isinstance(train, StreamText):
-            streams = train.stream
-        else:
-            streams = {name: one.stream for name, one in train.items()}
+        if isinstance(data.validation, text.TokenFiles):
+            texts = first_documents(validation[""].stream, self.tokenizer)
+        prompts, streams = self.default_prompts(texts), {n: one.stream for n, one in train.items()}
         made = dataclasses.replace(
-            self, config=self.with_prompts(prompts), train=streams, validation=validation,
-            summary=summary,
+            self, config=self.with_prompts(prompts), train=streams.get("", streams),
+            validation=validation.get("", validation), summary=summary,
         )  # fmt: skip
-        report = (*self.report, *made._mixture_reports(data), *_reports(data, train), *data.report)
-        if isinstance(train, StreamText) and isinstance(data.train, text.TokenFiles):
+        shares = made._mixture_reports(data)
+        report = (*self.report, *shares, *corpus_report(data, train), *data.report)
+        if isinstance(data.train, text.TokenFiles):
             report += (
-                f"token files: {train.num_documents:,} documents for training, "
-                f"{made.validation.num_documents:,} for validation",
+                f"token files: {train[''].num_documents:,} documents for training, "
+                f"{validation[''].num_documents:,} for validation",
             )
         return dataclasses.replace(made, report=report)
 
-    def _encoded(self, part: TextPart | MixedText) -> StreamText | dict[str, StreamText]:
-        """Encodes a part of the text; for a mixture, a dict by source."""
-        if not isinstance(part, MixedText):
-            return encode_text(part, self.tokenizer, self.config.data)
+    def _encoded(self, part: TextPart | MixedText) -> dict[str, StreamText]:
+        """Encodes a part of the text, by source."""
         streams = {}
-        for name, one in part.parts.items():
+        for name, one in named_parts(part).items():
             with naming_source(name):
                 streams[name] = encode_text(one, self.tokenizer, self.config.data)
         return streams
@@ -213,7 +208,7 @@ class StreamTask(Task):
 
     def data_view(self) -> DataView:
         """Describes the documents, and the texts that training and validation may share."""
-        streams = self.train.values() if isinstance(self.train, Mapping) else [self.train]
+        streams = _by_source(self.train).values()
         lengths = np.concatenate([np.diff(one.offsets, append=one.tokens.size) for one in streams])
         if self.split is None:
             return DataView(train=lengths.size, lengths={"documents": lengths})
@@ -235,7 +230,7 @@ class StreamTask(Task):
             shared = {"documents": (train, validation), **shared}
         return DataView(
             train=self.summary.documents,
-            validation=sum(one.num_documents for one in _streams(self.validation)),
+            validation=sum(one.num_documents for one in _by_source(self.validation).values()),
             columns=(TextColumn("documents", self.tokenizer, train, validation),),
             lengths={"documents": lengths},
             shared=shared,
@@ -287,40 +282,15 @@ def _whole(corpus: text.Corpus) -> Sequence[str] | text.CorpusPart:
     return corpus.parts[0] if corpus.documents is None else corpus.documents
 
 
-def _streams(encoded: StreamText | Mapping[str, StreamText]) -> Iterable[StreamText]:
-    """The streams of all sources."""
-    return [encoded] if isinstance(encoded, StreamText) else encoded.values()
+def _by_source(found: Any) -> Mapping[str, Any]:
+    """Streams by name of the source; a stream alone has the name ""."""
+    return found if isinstance(found, Mapping) else {"": found}
 
 
-def _shared(*parts: TextPart) -> set[str]:
+def _shared(*parts: Any) -> set[str]:
     """Documents that are in both parts, if these are in memory."""
     first, second = (set() if isinstance(part, text.CorpusPart) else set(part) for part in parts)
     return first & second
-
-
-def _fingerprint(
-    data: Split,
-    train: StreamText | Mapping[str, StreamText],
-    validation: StreamText | Mapping[str, StreamText],
-) -> str:
-    """SHA-256 of the text, or of the tokens if there is no text."""
-    if isinstance(train, StreamText) and isinstance(validation, StreamText):
-        if train.fingerprint is not None and validation.fingerprint is not None:
-            return fingerprint((train.fingerprint,), (validation.fingerprint,))
-    return split_fingerprint(data)
-
-
-def _reports(data: Split, train: StreamText | Mapping[str, StreamText]) -> Iterator[str]:
-    """One report line on each corpus."""
-    if not isinstance(train, StreamText):
-        for name, one in train.items():
-            for line in _reports(Split(data.train.parts[name], None), one):
-                yield f"{name}: {line}"
-    elif isinstance(data.train, text.CorpusPart):
-        corpus = data.train.corpus
-        unit = "document" if corpus.num_documents == 1 else "documents"
-        where = f"tokens in {train.folder}"
-        yield f"{corpus.num_documents:,} {unit}, {corpus.num_bytes:,} bytes; {where}"
 
 
 def _parts(cut: Callable[[str], Iterator[str]], documents: Sequence[str]) -> Iterator[str]:

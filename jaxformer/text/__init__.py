@@ -1,50 +1,41 @@
 """Text to token arrays in NumPy: tokenizers, corpora, pairs, labels, batches, scores."""
 
-from jaxformer.text.batches import Batches, Host, evaluation_batches
-from jaxformer.text.buckets import BucketedBatches, bucketed_evaluation_batches
-from jaxformer.text.chat_templates import ChatTemplate, Message
-from jaxformer.text.conversations import Conversations, check_messages, encode_conversations
-from jaxformer.text.corpora import (
+from jaxformer.text.batches.batches import Batches, Host, evaluation_batches
+from jaxformer.text.batches.buckets import BucketedBatches, bucketed_evaluation_batches
+from jaxformer.text.batches.corruption import MaskedBatches, mask_tokens, masked_evaluation_batches
+from jaxformer.text.batches.mixture import Mixture
+from jaxformer.text.batches.packed_examples import PackedExamples
+from jaxformer.text.batches.source import GatheringSource, Source
+from jaxformer.text.batches.windows import PackedDocuments, Windows
+from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
+from jaxformer.text.sources.checked_tokens import CheckedTokens, check_token_files
+from jaxformer.text.sources.corpus import Corpus, CorpusPart, recorded_corpus, scan_corpus
+from jaxformer.text.sources.documents import (
     python_documents,
     read_documents,
     split_documents,
     text_files,
 )
-from jaxformer.text.corpus import Corpus, CorpusPart, scan_corpus
-from jaxformer.text.corpus_records import recorded_corpus
-from jaxformer.text.corruption import MaskedBatches, mask_tokens, masked_evaluation_batches
-from jaxformer.text.document_sources import DocumentSource
-from jaxformer.text.example_arrays import ExampleArrays
-from jaxformer.text.files import read_lines
-from jaxformer.text.labelled import Labelled, encode_labelled
-from jaxformer.text.mixture import Mixture
-from jaxformer.text.packed_examples import PackedExamples
-from jaxformer.text.packing import (
-    IGNORE,
-    PackedDocuments,
-    TokenStream,
-    Windows,
-    build_stream,
-)
-from jaxformer.text.pairs import Pairs, encode_pairs, encode_source
-from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
-from jaxformer.text.prepared_rows import PreparedRows, prepare_rows
-from jaxformer.text.preparing import PreparedCorpus, prepare_corpus
-from jaxformer.text.row_corpus import RowCorpus
-from jaxformer.text.row_counts import RowCounts
-from jaxformer.text.row_scans import scan_rows
-from jaxformer.text.sources import GatheringSource, Source
-from jaxformer.text.stream_cache import cached_stream, default_cache_dir
-from jaxformer.text.stream_decoder import StreamDecoder
-from jaxformer.text.surrounding_tokens import SurroundingTokens
+from jaxformer.text.sources.files import read_lines
+from jaxformer.text.sources.prepared_corpus import PreparedCorpus, prepare_corpus
+from jaxformer.text.sources.streams import DocumentSource, build_stream, cached_stream
+from jaxformer.text.sources.token_files import TokenFiles, map_token_files
+from jaxformer.text.store.ragged import IGNORE, ExampleArrays, TokenStream
+from jaxformer.text.store.shards import default_cache_dir
 from jaxformer.text.synthetic import synthetic_pairs
-from jaxformer.text.tables import Table, count_shared
-from jaxformer.text.token_files import TokenFiles, map_token_files
-from jaxformer.text.token_records import CheckedTokens, check_token_files
-from jaxformer.text.token_roles import TokenRoles
-from jaxformer.text.tokenizers import Tokenizer
-from jaxformer.text.translation_scores import TranslationScores, exact_matches, translation_scores
-from jaxformer.text.vocabularies import (
+from jaxformer.text.tables.conversations import Conversations, check_messages, encode_conversations
+from jaxformer.text.tables.labelled import Labelled, encode_labelled
+from jaxformer.text.tables.pairs import Pairs, encode_pairs, encode_source
+from jaxformer.text.tables.row_corpus import PreparedRows, RowCorpus, prepare_rows
+from jaxformer.text.tables.row_counts import RowCounts
+from jaxformer.text.tables.row_scans import scan_rows
+from jaxformer.text.tables.table import Table, count_shared
+from jaxformer.text.tokenizers.chat_templates import ChatTemplate, Message
+from jaxformer.text.tokenizers.pieces import split_words
+from jaxformer.text.tokenizers.stream_decoder import StreamDecoder
+from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens
+from jaxformer.text.tokenizers.tokenizer import Tokenizer
+from jaxformer.text.tokenizers.vocabularies import (
     byte_tokenizer,
     train_bpe,
     train_character,
@@ -53,8 +44,9 @@ from jaxformer.text.vocabularies import (
     with_mask,
     with_special_tokens,
 )
+from jaxformer.text.tokenizers.vocabulary import TokenRoles
+from jaxformer.text.translation_scores import TranslationScores, exact_matches, translation_scores
 from jaxformer.text.word_vectors import WordVectors, read_word_vectors
-from jaxformer.text.words import split_words
 
 __all__ = [
     "IGNORE",

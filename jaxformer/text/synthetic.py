@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from jaxformer.errors import ConfigError
-from jaxformer.text.batches import require_seed
+from jaxformer.text.batches.batches import require_seed
 
 __all__ = ["synthetic_pairs"]
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.text.tables import require_same_length
+from jaxformer.text.tables.table import require_same_length
 
 __all__ = ["TranslationScores", "exact_matches", "translation_scores"]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.files import read_lines, require_fits_memory
+from jaxformer.text.sources.files import read_lines, require_fits_memory
 
 __all__ = ["WordVectors", "read_word_vectors"]
 

@@ -9,7 +9,7 @@ import pytest
 from jaxformer.cli import main
 from jaxformer.runs import folder as run_folder
 from jaxformer.runs import open_run
-from jaxformer.text import stream_cache
+from jaxformer.text.store import shards
 from jaxformer.training import Checkpoints, MetricsWriter, read_metrics
 from tests.cli.commands import write_config
 from tests.cli.test_surroundings import shell
@@ -22,7 +22,7 @@ SIZE = 2**24  # bytes of a disk
 # what is said.
 PLACES = {
     "folder": (run_folder, "start_folder", 1, "runs", 1, "No space left on device; free space"),
-    "token cache": (stream_cache, "_write", 1, "cache", 0, "tokens are kept in memory"),
+    "token cache": (shards, "_write", 1, "cache", 0, "tokens are kept in memory"),
     "first save": (Checkpoints, "save", 1, "runs", 1, "saved up to step 0"),
     "second save": (Checkpoints, "save", 2, "runs", 1, "saved up to step 10"),
     "log": (MetricsWriter, "write", 4, "runs", 1, "saved up to step 10"),

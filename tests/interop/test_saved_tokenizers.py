@@ -18,7 +18,7 @@ from jaxformer.interop import (
 from jaxformer.interop.saved_tokenizers import write_tokenizer
 from jaxformer.models import Decoder
 from jaxformer.text import byte_tokenizer
-from jaxformer.text.reading import WITHOUT_ID
+from jaxformer.text.tokenizers.reading import WITHOUT_ID
 from tests.interop.tokenizer_folders import FOLDERS, chat, ids_with_special_tokens, texts_of
 
 # Of the kinds that generate; what is around a text is in their post-processors.

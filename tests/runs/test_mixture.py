@@ -8,7 +8,7 @@ from jaxformer.cli import main
 from jaxformer.config import MixtureSourceConfig, config_to_toml
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.runs import mixed_text
-from jaxformer.text import corpus as corpora
+from jaxformer.text.sources import corpus as corpora
 from tests.runs import tiny
 
 WORDS = {"web": ["cat", "dog", "sat", "on", "the", "mat"], "code": ["if", "for", "x", "y", "in"]}

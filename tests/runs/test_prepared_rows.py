@@ -6,7 +6,7 @@ import pytest
 from jaxformer import runs, text
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs import row_data
-from jaxformer.text import row_corpus, row_scans
+from jaxformer.text.tables import row_corpus, row_scans
 from tests.runs import tiny
 
 WORDS = "one two three four five six".split()

@@ -7,7 +7,7 @@ from jaxformer import runs, text
 from jaxformer.cli import main
 from jaxformer.config import config_to_toml
 from jaxformer.errors import CheckpointError, ConfigError, DataError, StorageError
-from jaxformer.text import corpus as corpora
+from jaxformer.text.sources import corpus as corpora
 from tests.cli.commands import one_line
 from tests.runs import tiny
 

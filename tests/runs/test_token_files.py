@@ -94,7 +94,7 @@ def test_other_tokens_are_not_gone_on_with(tmp_path):
 def test_tokens_are_read_once(tmp_path, monkeypatch):
     made = experiment(tmp_path)
     first = tiny.prepare(made)
-    monkeypatch.setattr("jaxformer.text.token_records.scan_tokens", None)
+    monkeypatch.setattr("jaxformer.text.sources.checked_tokens.scan_tokens", None)
     assert tiny.prepare(made).summary == first.summary
 
 

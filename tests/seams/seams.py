@@ -21,7 +21,9 @@ import numpy as np
 from jaxformer.cli import main
 from jaxformer.config import ExperimentConfig, config_to_toml
 from jaxformer.runs import row_data, train
-from jaxformer.text import Host, corpus, prepared_rows, preparing
+from jaxformer.text import Host
+from jaxformer.text.sources import corpus, prepared_corpus
+from jaxformer.text.tables import row_corpus
 from jaxformer.training import SingleRunner
 
 GOLDEN = pathlib.Path(__file__).with_name("golden.json")
@@ -38,7 +40,7 @@ def small_memory() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for module in (corpus, row_data):
             stack.enter_context(mock.patch.object(module, "_IN_MEMORY", 0))
-        for module in (preparing, prepared_rows):
+        for module in (prepared_corpus, row_corpus):
             stack.enter_context(mock.patch.object(module, "_SMALLEST", 400))
         yield
 

@@ -1,0 +1,186 @@
+"""Sequences to batches: a pure function of (seed, step), on any number of hosts."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from jaxformer.errors import DataError
+from jaxformer.text.batches.mixture import MixedRows, Mixture
+from jaxformer.text.batches.source import ShuffledRows, Source, gather_rows
+from jaxformer.text.store.ragged import IGNORE
+
+__all__ = ["Batches", "Host", "evaluation_batches", "require_seed"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """This host's index among the hosts that share each global batch; default: a single host.
+
+    Hosts that load the same rows (because they split the inside of a row) count as one.
+
+    Args:
+        index: index of this host, from 0: `jax.process_index()` if rows are split over all hosts.
+        count: number of hosts: `jax.process_count()` in that case.
+
+    Raises:
+        DataError: the index is negative, or not less than the count.
+
+    Example:
+        >>> Host(index=1, count=4)
+        Host(index=1, count=4)
+    """
+
+    index: int = 0
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.count:
+            raise DataError(
+                "a host's index must be at least 0 and less than count, got "
+                f"index={self.index} and count={self.count}; use jax.process_index() and "
+                "jax.process_count()"
+            )
+
+
+class Batches:
+    """Batches of a training run: `batches[step]` for any step, in any order.
+
+    A batch depends only on the seed and the step. Each epoch has every item of the source once,
+    in a new random order. Epochs follow each other without a gap: a batch may contain the end of
+    one and the start of the next, and may be larger than the source. Each host gets a contiguous
+    part of the rows of the same global batch; host 0 gets the first.
+
+    Attributes:
+        batches_per_epoch: number of batches in an epoch, not always whole. None for a mixture,
+            whose sources have separate epochs: `Mixture.epochs`.
+
+    Args:
+        source: items to make batches of, such as `Windows` or `PackedDocuments`; or a mixture of
+            such sources, each of which has separate epochs.
+        batch_size: rows in the global batch.
+        seed: seed of the order, at least 0.
+        host: this host among those that share the batch.
+
+    Raises:
+        DataError: batch_size is not a positive multiple of host.count, the seed is negative, or the
+            source is empty.
+
+    Example:
+        >>> from jaxformer.text import Windows, build_stream, byte_tokenizer
+        >>> windows = Windows(build_stream(["to be or not to be"], byte_tokenizer()), length=4)
+        >>> Batches(windows, batch_size=2, seed=0)[1_000_000]["tokens"].shape
+        (2, 4)
+    """
+
+    batches_per_epoch: float | None
+
+    def __init__(
+        self, source: Source | Mixture, batch_size: int, *, seed: int, host: Host = Host()
+    ) -> None:
+        _require_rows(batch_size, host)
+        require_seed(seed)
+        self._rows: MixedRows | ShuffledRows
+        if isinstance(source, Mixture):
+            self.batches_per_epoch = None
+            self._rows = MixedRows(source, seed)
+        else:
+            _require_items(source)
+            self.batches_per_epoch = len(source) / batch_size
+            self._rows = ShuffledRows(source, seed)
+        self._batch_size = batch_size
+        self._host = host
+
+    def __getitem__(self, step: int) -> dict[str, np.ndarray]:
+        return self._rows.gather(self._rows_of(step))
+
+    def source_names(self, step: int) -> list[str] | None:
+        """For a mixture: name of the source of each row of a batch.
+
+        Args:
+            step: step of the batch.
+
+        Returns:
+            The names; None if there is no mixture.
+        """
+        if not isinstance(self._rows, MixedRows):
+            return None
+        return [name for name, _ in self._rows.mixture.places(self._rows_of(step))]
+
+    def _rows_of(self, step: int) -> range:
+        if step < 0:
+            raise IndexError(f"step must be at least 0, got {step}")
+        return _host_rows(step, self._batch_size, self._host)
+
+
+def evaluation_batches(
+    source: Source, batch_size: int, *, host: Host = Host()
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yields all items of a source once, in order, in batches of constant shape.
+
+    The last batch is padded with rows of zeros whose labels are all `IGNORE`. Every host gets the
+    same number of batches.
+
+    Args:
+        source: source of items with "labels", such as `Windows` or `PackedDocuments`.
+        batch_size: rows in the global batch.
+        host: this host among those that share the batch.
+
+    Returns:
+        An iterator over dicts of arrays [batch_size / host.count, ...].
+
+    Raises:
+        DataError: batch_size is not a positive multiple of host.count, or the source is empty.
+
+    Example:
+        >>> from jaxformer.text import Windows, build_stream, byte_tokenizer
+        >>> windows = Windows(build_stream(["abcd"], byte_tokenizer()), length=1)
+        >>> [batch["labels"][:, 0].tolist() for batch in evaluation_batches(windows, 2)]
+        [[98, 99], [100, -1]]
+    """
+    _require_items(source)
+    _require_rows(batch_size, host)
+    # Ignored labels have no weight in a loss, so padding rows do not change it.
+    filler = {
+        name: np.full_like(array, IGNORE if name == "labels" else 0)
+        for name, array in gather_rows(source, [0]).items()
+    }
+
+    def batch(rows: range) -> dict[str, np.ndarray]:
+        present = rows[: max(0, len(source) - rows.start)]
+        parts = [gather_rows(source, present)] if present else []
+        parts += [filler] * (len(rows) - len(present))
+        return {name: np.concatenate([part[name] for part in parts]) for name in filler}
+
+    steps = range(-(-len(source) // batch_size))
+    return (batch(_host_rows(step, batch_size, host)) for step in steps)
+
+
+def require_seed(seed: int) -> None:
+    """Raises DataError if a seed is negative."""
+    if seed < 0:
+        raise DataError(f"seed must be at least 0, got {seed}; try {-seed}")
+
+
+def _host_rows(step: int, batch_size: int, host: Host) -> range:
+    """Indices, over all epochs, of a host's rows of a global batch."""
+    per_host = batch_size // host.count
+    # Contiguous rows, not every count-th: the hosts' parts, concatenated, are the global batch.
+    start = step * batch_size + host.index * per_host
+    return range(start, start + per_host)
+
+
+def _require_items(source: Source) -> None:
+    """Raises DataError if a source is empty."""
+    if len(source) == 0:
+        raise DataError("a source of batches must have at least one item, got none; add text")
+
+
+def _require_rows(batch_size: int, host: Host) -> None:
+    """Raises DataError if the hosts cannot share batches of so many rows."""
+    if batch_size < 1 or batch_size % host.count:
+        raise DataError(
+            "batch_size must be a positive multiple of host.count, got "
+            f"batch_size={batch_size} and host.count={host.count}; try "
+            f"{max(1, batch_size // host.count) * host.count}"
+        )

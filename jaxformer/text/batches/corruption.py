@@ -1,0 +1,286 @@
+"""Masked language modelling: hiding tokens, and the labels that restore them."""
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Protocol
+
+import numpy as np
+from einops import rearrange
+
+from jaxformer.errors import ConfigError, DataError, ShapeError
+from jaxformer.text.batches.batches import Host, require_seed
+from jaxformer.text.store.ragged import IGNORE
+
+__all__ = ["MaskedBatches", "mask_tokens", "masked_evaluation_batches"]
+
+_DRAWS = 3
+"""Random numbers per token: whether it is chosen, what happens to it, and its replacement."""
+
+
+class _BatchSource(Protocol):
+    """Batches by step."""
+
+    def __getitem__(self, step: int) -> dict[str, np.ndarray]: ...
+
+
+def mask_tokens(
+    tokens: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    mask_token: int,
+    vocab_size: int,
+    rate: float = 0.15,
+    special: Collection[int] = (),
+    where: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Corrupts tokens for a masked language model.
+
+    Ordinary tokens are all except the mask and special tokens. Of the n ordinary tokens in each
+    row, exactly max(1, round(rate * n)) are chosen, so at least one if there is any. Of those, 80 %
+    become the mask, 10 % become a random ordinary token (maybe the same), and 10 % are kept.
+
+    Args:
+        tokens: integers [..., T].
+        rng: random number generator.
+        mask_token: id of the mask token.
+        vocab_size: number of tokens, including the mask and special tokens.
+        rate: share of the ordinary tokens to choose, more than 0 and at most 1.
+        special: tokens that are never chosen and never inserted, such as the end of text.
+        where: bool [..., T], False where no token may be chosen, such as in padding.
+
+    Returns:
+        The corrupted tokens, int32 [..., T]; and the labels, int32 [..., T]: the original token
+        where one was chosen, else `IGNORE`.
+
+    Raises:
+        ConfigError: the rate is out of range, the mask or a special token is not in the
+            vocabulary, or the vocabulary has no ordinary tokens.
+        DataError: a token is not in the vocabulary.
+        ShapeError: the tokens are not integers with an axis, or `where` has another shape.
+
+    References:
+        Devlin, Chang, Lee, Toutanova, BERT: Pre-training of Deep Bidirectional Transformers for
+        Language Understanding, 2019.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> mask_tokens(np.array([5, 6, 7, 8]), rng, mask_token=9, vocab_size=10, rate=0.5)
+        (array([5, 8, 9, 8], dtype=int32), array([-1,  6,  7, -1], dtype=int32))
+    """
+    ordinary = _ordinary_tokens(mask_token, vocab_size, rate, special)
+    return _corrupt(tokens, rng, ordinary, mask_token, rate, where)
+
+
+class MaskedBatches:
+    """Training batches corrupted by `mask_tokens`: `batches[step]`, in any order.
+
+    The random numbers depend only on the seed, the step and the row of the global batch. So each
+    epoch masks different tokens, and several hosts make the same global batch as one host.
+
+    Where a label of an incoming batch is `IGNORE`, no token is chosen: padding, padding rows, and
+    the end of a packed document. The incoming labels have no other use; those of the chosen tokens
+    replace them. All other arrays are kept.
+
+    Attributes:
+        batches_per_epoch: that of the incoming batches; None if they have none.
+
+    Args:
+        batches: batches with "tokens" and "labels" [rows, T], such as `Batches`.
+        seed: seed of the choice, at least 0.
+        mask_token: id of the mask token.
+        vocab_size: number of tokens, including the mask and special tokens.
+        rate: share of the ordinary tokens to choose, more than 0 and at most 1.
+        special: tokens that are never chosen and never inserted, such as the end of text.
+        host: this host among those that share a batch, as in `batches`.
+
+    Raises:
+        ConfigError: as for `mask_tokens`.
+        DataError: the seed is negative.
+
+    Example:
+        >>> from jaxformer.text import Batches, Windows, build_stream, byte_tokenizer
+        >>> windows = Windows(build_stream(["to be or not to be"], byte_tokenizer()), length=4)
+        >>> batches = Batches(windows, batch_size=2, seed=0)
+        >>> masked = MaskedBatches(batches, seed=0, mask_token=257, vocab_size=258, special=[256])
+        >>> (masked[3]["labels"] != IGNORE).sum(axis=1)
+        array([1, 1])
+    """
+
+    batches_per_epoch: float | None
+
+    def __init__(
+        self,
+        batches: _BatchSource,
+        *,
+        seed: int,
+        mask_token: int,
+        vocab_size: int,
+        rate: float = 0.15,
+        special: Collection[int] = (),
+        host: Host = Host(),
+    ) -> None:
+        require_seed(seed)
+        self.batches_per_epoch = getattr(batches, "batches_per_epoch", None)
+        self._batches = batches
+        self._seed = seed
+        self._mask_token = mask_token
+        self._rate = rate
+        self._ordinary = _ordinary_tokens(mask_token, vocab_size, rate, special)
+        self._host = host
+
+    def source_names(self, step: int) -> list[str] | None:
+        """Source of each row, from the incoming batches; None if they have none."""
+        names = getattr(self._batches, "source_names", None)
+        return None if names is None else names(step)
+
+    def __getitem__(self, step: int) -> dict[str, np.ndarray]:
+        batch = self._batches[step]
+        seeds = np.random.SeedSequence([self._seed, step])
+        rng = _generator(seeds, self._host.index * batch["tokens"].size)
+        return _masked(batch, rng, self._ordinary, self._mask_token, self._rate)
+
+
+def masked_evaluation_batches(
+    batches: Iterable[dict[str, np.ndarray]],
+    *,
+    seed: int,
+    mask_token: int,
+    vocab_size: int,
+    rate: float = 0.15,
+    special: Collection[int] = (),
+    host: Host = Host(),
+) -> Iterator[dict[str, np.ndarray]]:
+    """Corrupts validation batches as `MaskedBatches` does, the same way each time.
+
+    The random numbers depend on the seed and the number of earlier rows, over all batches and
+    hosts. If all rows have the same length, another batch size masks the same tokens.
+
+    Args:
+        batches: batches with "tokens" and "labels" [rows, T], such as `evaluation_batches`.
+        seed: seed of the choice, at least 0.
+        mask_token: id of the mask token.
+        vocab_size: number of tokens, including the mask and special tokens.
+        rate: share of the ordinary tokens to choose, more than 0 and at most 1.
+        special: tokens that are never chosen and never inserted, such as the end of text.
+        host: this host among those that share a batch, as in `batches`.
+
+    Returns:
+        An iterator over the corrupted batches.
+
+    Raises:
+        ConfigError: as for `mask_tokens`.
+        DataError: the seed is negative.
+
+    Example:
+        >>> batches = iter([{"tokens": np.array([[5, 6]]), "labels": np.array([[6, IGNORE]])}])
+        >>> masked = masked_evaluation_batches(batches, seed=0, mask_token=9, vocab_size=10)
+        >>> next(masked)["labels"]
+        array([[ 5, -1]], dtype=int32)
+    """
+    require_seed(seed)
+    ordinary = _ordinary_tokens(mask_token, vocab_size, rate, special)
+
+    # The spawn key matters: [seed] alone gives the numbers of [seed, 0], the first training step.
+    seeds = np.random.SeedSequence(seed, spawn_key=(1,))
+
+    def corrupted() -> Iterator[dict[str, np.ndarray]]:
+        before = 0  # Tokens in the global batches so far.
+        for batch in batches:
+            size = batch["tokens"].size
+            rng = _generator(seeds, before + host.index * size)
+            yield _masked(batch, rng, ordinary, mask_token, rate)
+            before += host.count * size
+
+    return corrupted()
+
+
+def _generator(seeds: np.random.SeedSequence, tokens: int) -> np.random.Generator:
+    """Generator advanced past the random numbers of `tokens` tokens."""
+    bits = np.random.PCG64(seeds)
+    return np.random.Generator(bits.advance(_DRAWS * tokens))
+
+
+def _masked(
+    batch: dict[str, np.ndarray],
+    rng: np.random.Generator,
+    ordinary: np.ndarray,
+    mask_token: int,
+    rate: float,
+) -> dict[str, np.ndarray]:
+    """The batch with corrupted tokens, and the original tokens as labels."""
+    where = batch["labels"] != IGNORE
+    tokens, labels = _corrupt(batch["tokens"], rng, ordinary, mask_token, rate, where)
+    return batch | {"tokens": tokens, "labels": labels}
+
+
+def _corrupt(
+    tokens: np.ndarray,
+    rng: np.random.Generator,
+    ordinary: np.ndarray,
+    mask_token: int,
+    rate: float,
+    where: np.ndarray | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """`mask_tokens` with a precomputed table of ordinary tokens: bool [vocab_size]."""
+    _require_tokens(tokens, ordinary.size, where)
+    # One draw per number, _DRAWS numbers per token, row after row, so that `_generator` can skip
+    # rows.
+    order, fate, other = rearrange(rng.random((*tokens.shape, _DRAWS)), "... draws -> draws ...")
+    choosable = ordinary[tokens] if where is None else ordinary[tokens] & where
+    n = choosable.sum(axis=-1, keepdims=True)
+    count = np.where(n > 0, np.maximum(1, np.rint(rate * n)), 0)
+    # Choose the first `count` of a random order of the eligible tokens.
+    first = np.argsort(np.where(choosable, order, np.inf), axis=-1)
+    chosen = np.zeros(tokens.shape, bool)
+    np.put_along_axis(chosen, first, np.arange(tokens.shape[-1]) < count, axis=-1)
+    # Replacements are computed only for the chosen tokens, which are few.
+    places = np.nonzero(chosen)
+    fates, choices = fate[places], np.flatnonzero(ordinary)
+    others = choices[(other[places] * choices.size).astype(np.int64)]
+    corrupted, labels = tokens.astype(np.int32), np.full(tokens.shape, IGNORE, np.int32)
+    labels[places] = tokens[places]
+    corrupted[places] = np.select(
+        [fates < 0.8, fates < 0.9], [np.full_like(others, mask_token), others], labels[places]
+    )
+    return corrupted, labels
+
+
+def _require_tokens(tokens: np.ndarray, vocab_size: int, where: np.ndarray | None) -> None:
+    """Raises ShapeError or DataError if tokens cannot be corrupted."""
+    if tokens.ndim < 1 or tokens.dtype.kind not in "iu":
+        raise ShapeError(
+            f"tokens must be integers of shape [..., T], got {tokens.dtype} of shape "
+            f"{tokens.shape}; pass the tokens of a tokenizer or a batch"
+        )
+    if where is not None and (where.shape != tokens.shape or where.dtype != bool):
+        raise ShapeError(
+            f"where must be bool, of the tokens' shape {tokens.shape}, got {where.dtype} of shape "
+            f"{where.shape}; a batch must have a label for each token, IGNORE in padding"
+        )
+    if tokens.size and not 0 <= tokens.min() <= tokens.max() < vocab_size:
+        raise DataError(
+            f"every token must be at least 0 and less than vocab_size={vocab_size}, got "
+            f"{tokens.min()} to {tokens.max()}; use the vocabulary that the text was encoded with"
+        )
+
+
+def _ordinary_tokens(
+    mask_token: int, vocab_size: int, rate: float, special: Collection[int]
+) -> np.ndarray:
+    """Table of the tokens that may be chosen and inserted: bool [vocab_size]."""
+    if not 0 < rate <= 1:
+        raise ConfigError(f"rate must be more than 0 and at most 1, got {rate}; try 0.15")
+    reserved = sorted({mask_token, *special})
+    if reserved[0] < 0 or reserved[-1] >= vocab_size:
+        raise ConfigError(
+            "mask_token and special must be at least 0 and less than vocab_size, got "
+            f"mask_token={mask_token}, special={sorted(special)} and vocab_size={vocab_size}; "
+            "vocab_size must include them"
+        )
+    if len(reserved) == vocab_size:
+        raise ConfigError(
+            f"a vocabulary must have ordinary tokens, got vocab_size={vocab_size}, all of them "
+            "mask_token or special; leave some out of special"
+        )
+    ordinary = np.ones(vocab_size, bool)
+    ordinary[reserved] = False
+    return ordinary

@@ -1,0 +1,192 @@
+"""Mixtures: the rows of several sources, interleaved in proportion to weights."""
+
+import fractions
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from jaxformer.errors import DataError
+from jaxformer.text.batches.source import ShuffledRows, Source, gather_rows
+
+__all__ = ["MixedRows", "Mixture"]
+
+
+class Mixture:
+    """Interleaves the rows of several sources in proportion to weights.
+
+    The source of a row depends only on the row number. In the first n rows of a run, for any n,
+    the count of each source is off its share by at most as many rows as there are sources. Each
+    source has separate epochs; none ends the epoch of another.
+
+    Attributes:
+        sources: the sources by name.
+        shares: share of each in the rows, by name; together they are 1.
+
+    Args:
+        sources: the sources by name, at least one; the arrays of their items have the same names,
+            types and shapes.
+        weights: weight of each source, by name, more than 0 and finite. A weight of 0.1 is
+            exactly a tenth.
+
+    Raises:
+        DataError: there is no source, a source is empty, items of two sources differ in their
+            arrays, or the weights do not match the sources or are out of range.
+
+    Example:
+        >>> from jaxformer.text import Batches, Windows, build_stream, byte_tokenizer
+        >>> stream = build_stream(["to be or not to be"], byte_tokenizer())
+        >>> code = build_stream(["for i in range(3): print(i)"], byte_tokenizer())
+        >>> sources = {"play": Windows(stream, length=4), "code": Windows(code, length=4)}
+        >>> mixture = Mixture(sources, {"play": 3, "code": 1})
+        >>> batches = Batches(mixture, batch_size=8, seed=0)
+        >>> batches.source_names(0)
+        ['play', 'play', 'play', 'code', 'play', 'play', 'play', 'code']
+        >>> mixture.epochs(10 * 8)  # after ten steps
+        {'play': 12.0, 'code': 2.857142857142857}
+    """
+
+    def __init__(self, sources: Mapping[str, Source], weights: Mapping[str, float]) -> None:
+        _require_sources(sources)
+        _require_weights(sources, weights)
+        self.sources = dict(sources)
+        # Exact decimals, as a user writes them: in binary, 0.1 + 0.2 is not 0.3.
+        exact = [fractions.Fraction(repr(float(weights[name]))) for name in self.sources]
+        divisor = math.lcm(*(weight.denominator for weight in exact))
+        self._parts = [int(weight * divisor) for weight in exact]
+        total = sum(self._parts)
+        self.shares = {
+            name: part / total for name, part in zip(self.sources, self._parts, strict=True)
+        }
+
+    def counts(self, rows: int) -> dict[str, int]:
+        """Number of rows of each source in the first rows of a run, by name.
+
+        Args:
+            rows: number of rows, over all steps and hosts.
+        """
+        return dict(zip(self.sources, self._counts(rows), strict=True))
+
+    def epochs(self, rows: int) -> dict[str, float]:
+        """Number of epochs of each source in the first rows of a run, by name.
+
+        Args:
+            rows: number of rows, over all steps and hosts: steps * batch_size.
+        """
+        return {name: n / len(self.sources[name]) for name, n in self.counts(rows).items()}
+
+    def places(self, rows: range) -> Iterator[tuple[str, int]]:
+        """Source of each row, and its index in that source, counted over all epochs.
+
+        Args:
+            rows: consecutive rows of a run.
+        """
+        names, before = list(self.sources), self._counts(rows.start)
+        for row in rows:
+            after = self._counts(row + 1)
+            grown = next(i for i, count in enumerate(after) if count > before[i])
+            yield names[grown], before[grown]
+            before = after
+
+    def _counts(self, rows: int) -> list[int]:
+        """Number of rows of each source in the first `rows`.
+
+        The first source gets its share of all rows, rounded up; the next one its share of the rest,
+        and so on. No count decreases as the rows grow, and the counts sum to the rows. So from one
+        row to the next, exactly one count grows by 1. (Grain's `MapDataset.mix` does the same, with
+        shares rounded to three digits.)
+        """
+        counts, left, parts = [], rows, sum(self._parts)
+        for part in self._parts:
+            others = left * (parts - part) // parts
+            counts.append(left - others)
+            left, parts = others, parts - part
+        return counts
+
+
+class MixedRows:
+    """The rows of a mixture over all steps; each source has an order by seed and its own name.
+
+    Example:
+        >>> sources = {name: [{"x": np.array(ord(name))}] for name in "ab"}
+        >>> rows = MixedRows(Mixture(sources, {"a": 2, "b": 1}), seed=0)
+        >>> rows.gather(range(3, 8))["x"]
+        array([97, 97, 98, 97, 97])
+    """
+
+    def __init__(self, mixture: Mixture, seed: int) -> None:
+        self.mixture = mixture
+        self._rows = {
+            name: ShuffledRows(source, _source_seed(seed, name))
+            for name, source in mixture.sources.items()
+        }
+
+    def gather(self, rows: range) -> dict[str, np.ndarray]:
+        """Stacks consecutive rows: arrays by name, `[rows, ...]`."""
+        places: dict[str, list[int]] = {}
+        indices: dict[str, list[int]] = {}
+        for place, (name, index) in enumerate(self.mixture.places(rows)):
+            places.setdefault(name, []).append(place)
+            indices.setdefault(name, []).append(index)
+        found = [(places[name], self._rows[name].gather(indices[name])) for name in places]
+        stacked = {
+            name: np.empty((len(rows), *array.shape[1:]), array.dtype)
+            for name, array in found[0][1].items()
+        }
+        for where, arrays in found:
+            for name, array in arrays.items():
+                stacked[name][where] = array
+        return stacked
+
+
+def _source_seed(seed: int, name: str) -> int:
+    """Seed of the order of a source: a hash of seed and name."""
+    return int(
+        np.random.SeedSequence([seed, *name.encode(errors="surrogatepass")]).generate_state(1)[0]
+    )
+
+
+def _require_sources(sources: Mapping[str, Source]) -> None:
+    """Raises DataError if sources cannot be mixed."""
+    if not sources:
+        raise DataError("a mixture must have at least one source, got none; name one")
+    kinds = {}
+    for name, source in sources.items():
+        if len(source) == 0:
+            raise DataError(
+                f"every source of a mixture must have at least one item, got none in {name!r}; "
+                "add text, or leave it out"
+            )
+        kinds[name] = _kind(gather_rows(source, [0]))
+    first, *others = kinds
+    for name in others:
+        if kinds[name] != kinds[first]:
+            raise DataError(
+                "the sources of a mixture must have items of the same arrays, got "
+                f"{kinds[first]} in {first!r} and {kinds[name]} in {name!r}; cut them the same way"
+            )
+
+
+def _kind(items: Mapping[str, np.ndarray]) -> str:
+    """Names, types and shapes of the arrays of an item, for messages."""
+    arrays = ((name, items[name]) for name in sorted(items))
+    return ", ".join(f"{name} {array.dtype}{list(array.shape[1:])}" for name, array in arrays)
+
+
+def _require_weights(names: Mapping[str, Source], weights: Mapping[str, float]) -> None:
+    """Raises DataError if the weights do not match the sources or are out of range."""
+    if set(weights) != set(names):
+        raise DataError(
+            "a mixture must have a weight for each source, by its name, got weights for "
+            f"{_listed(weights)} and the sources {_listed(names)}; use the same names"
+        )
+    for name, weight in weights.items():
+        if not 0 < weight < math.inf:
+            raise DataError(
+                f"the weight of a source must be more than 0 and finite, got {weight} for "
+                f"{name!r}; to exclude a source, leave it out"
+            )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"

@@ -1,0 +1,1 @@
+"""Documents and tokens from files of any size: reading, splitting, and encoding them."""

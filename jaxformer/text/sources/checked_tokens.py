@@ -1,0 +1,192 @@
+"""One pass over token files: checked against the vocabulary, and remembered."""
+
+import hashlib
+import pathlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxformer.errors import DataError
+from jaxformer.text.sources.scans import scan_stem
+from jaxformer.text.sources.token_files import TokenFiles
+from jaxformer.text.store.arrays import JoinedArray, require_whole
+from jaxformer.text.store.ragged import RaggedArray, TokenStream
+from jaxformer.text.store.shards import remembered
+from jaxformer.text.tokenizers.tokenizer import Tokenizer
+
+__all__ = [
+    "CheckedTokens",
+    "check_token_files",
+    "document_starts",
+    "require_token_ids",
+    "scan_tokens",
+]
+
+_CHUNK = 2**22  # tokens read at a time
+_MAX_ID = 2**31 - 1  # tokens on devices are int32
+
+
+class CheckedTokens(NamedTuple):
+    """Tokens of files that were checked against a tokenizer's vocabulary.
+
+    Args:
+        stream: the tokens, memory-mapped; documents end with the end of text.
+        num_bytes: UTF-8 bytes of their text; None if single tokens do not determine it.
+        fingerprint: SHA-256 of the tokens and their type.
+    """
+
+    stream: TokenStream
+    num_bytes: int | None
+    fingerprint: str
+
+
+def check_token_files(
+    files: TokenFiles,
+    tokenizer: Tokenizer,
+    cache_dir: pathlib.Path | None,
+    *,
+    on_progress: Callable[[int], None] = lambda size: None,
+) -> CheckedTokens:
+    """Reads tokens once: checks them against the vocabulary, and finds where documents start.
+
+    The result is recorded in `cache_dir`. The next call reads nothing if paths, sizes and
+    modification times of the files are the same.
+
+    Args:
+        files: the tokens.
+        tokenizer: tokenizer that they were made with.
+        cache_dir: folder for the records; None for no records.
+        on_progress: called with the number of bytes done so far.
+
+    Returns:
+        The tokens as a stream.
+
+    Raises:
+        DataError: a token is not in the vocabulary, a file has changed, or there are fewer than 2
+            tokens.
+        StorageError: the record cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from jaxformer.text import byte_tokenizer, map_token_files
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> np.array([104, 105, 256, 33], np.uint16).tofile(folder / "train.bin")
+        >>> files = map_token_files([folder / "train.bin"])
+        >>> checked = check_token_files(files, byte_tokenizer(), folder / "cache")
+        >>> checked.stream.offsets.tolist(), checked.num_bytes
+        ([0, 3], 3)
+    """
+    for one in files.ranges:
+        if one.is_raw and tokenizer.vocab_size > 2**16:
+            raise DataError(
+                "a .bin file without a header has tokens of two bytes, got a tokenizer of "
+                f"vocab_size={tokenizer.vocab_size} for '{one.path}'; save the tokens as .npy"
+            )
+    ranges = files.ranges
+    places = [(one.state, one.start, one.tokens.size, one.tokens.dtype.str) for one in ranges]
+    paths = [one.path for one in ranges]
+    return remembered(
+        scan_stem(cache_dir, "token_files", paths, (tokenizer.identity, places)),
+        lambda: _check(files, tokenizer, on_progress),
+        lambda found: (
+            {"starts": RaggedArray(found.stream.offsets)},
+            {"num_bytes": found.num_bytes, "fingerprint": found.fingerprint},
+        ),
+        lambda arrays, record: CheckedTokens(
+            TokenStream(files.tokens, np.asanyarray(arrays["starts"].values)), **record
+        ),
+    )
+
+
+def _check(
+    files: TokenFiles, tokenizer: Tokenizer, on_progress: Callable[[int], None]
+) -> CheckedTokens:
+    tokens, lengths = files.tokens, tokenizer.byte_lengths()
+    # A mask token that was added for training occurs in no text.
+    vocab_size = tokenizer.vocab_size - (tokenizer.mask == tokenizer.vocab_size - 1)
+    digest = hashlib.sha256(tokens.dtype.str.encode())
+    counts, ends = np.zeros(vocab_size, np.int64), []
+    begin = done = 0
+
+    def update(chunk: np.ndarray) -> None:
+        nonlocal done
+        digest.update(np.ascontiguousarray(chunk).data)
+        done += chunk.nbytes
+        on_progress(done)
+
+    for one in files.ranges:
+        one.require_unchanged()
+        found, times = scan_tokens(
+            one.tokens, vocab_size=vocab_size, end_of_text=tokenizer.end_of_text,
+            name=f"'{one.path}'", start=one.start, on_chunk=update,
+        )  # fmt: skip
+        one.require_unchanged()
+        assert times is not None
+        counts += times
+        ends.append(found + begin)
+        begin += one.tokens.size
+    stream = TokenStream(tokens, document_starts(np.concatenate(ends), begin))
+    num_bytes = None if lengths is None else int(counts @ lengths[:vocab_size])
+    return CheckedTokens(stream, num_bytes, digest.hexdigest())
+
+
+def scan_tokens(
+    tokens: np.ndarray | JoinedArray,
+    *,
+    vocab_size: int | None,
+    end_of_text: int | None,
+    name: str,
+    start: int = 0,
+    on_chunk: Callable[[np.ndarray], None] = lambda chunk: None,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Checks tokens, counts them, and finds the ends of documents, in constant memory.
+
+    Returns the indices of the tokens that end a document, int64 [ends]; and how often each token
+    occurs, int64 [vocab_size]. `name` and `start`, the index of the first token, are for messages.
+
+    Example:
+        >>> tokens = np.array([5, 0, 7, 0])
+        >>> ends, counts = scan_tokens(tokens, vocab_size=9, end_of_text=0, name="tokens")
+        >>> ends.tolist(), counts.tolist()
+        ([1, 3], [2, 0, 0, 0, 0, 1, 0, 1, 0])
+    """
+    ends = [np.zeros(0, np.int64)]
+    counts = None if vocab_size is None else np.zeros(vocab_size, np.int64)
+    for begin in range(0, tokens.size, _CHUNK):
+        require_whole(tokens)
+        chunk = np.asarray(tokens[begin : begin + _CHUNK])
+        require_token_ids(chunk, vocab_size, name, start + begin)
+        if counts is not None:
+            # int64, since older versions of NumPy cannot count uint64.
+            counts += np.bincount(chunk.astype(np.int64, copy=False), minlength=counts.size)
+        if end_of_text is not None:
+            ends.append(np.flatnonzero(chunk == end_of_text) + begin)
+        on_chunk(chunk)
+    return np.concatenate(ends), counts
+
+
+def require_token_ids(ids: np.ndarray, vocab_size: int | None, name: str, start: int = 0) -> None:
+    """Raises DataError for the first token that is negative or not in the vocabulary."""
+    if not ids.size:
+        return
+    most = _MAX_ID if vocab_size is None else vocab_size - 1
+    if ids.min() >= 0 and ids.max() <= most:
+        return
+    index = int(np.flatnonzero((ids < 0) | (ids > most))[0])
+    of = "2**31" if vocab_size is None else f"the tokenizer's vocab_size={vocab_size}"
+    raise DataError(
+        f"tokens must be at least 0 and less than {of}, got {ids[index]} at index {start + index} "
+        f"of {name}; " + ("correct it" if vocab_size is None else "use the tokenizer of the tokens")
+    )
+
+
+def document_starts(ends: np.ndarray, size: int) -> np.ndarray:
+    """Where documents start: int64 [documents], 0 and after each end except the last token.
+
+    Example:
+        >>> document_starts(np.array([1, 3]), size=4), document_starts(np.array([1, 2]), size=4)
+        (array([0, 2]), array([0, 2, 3]))
+    """
+    starts = np.concatenate([np.zeros(1, np.int64), ends + 1])
+    return starts[: np.searchsorted(starts, size)]

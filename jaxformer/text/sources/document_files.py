@@ -1,0 +1,147 @@
+"""Documents in files of any size, read in pieces: text, JSON Lines, Parquet and Arrow."""
+
+import functools
+import hashlib
+import io
+import pathlib
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+from jaxformer.errors import DataError
+from jaxformer.text.sources.files import (
+    BYTE_ORDER_MARK,
+    CONVERT,
+    not_utf8,
+    opened,
+    skip_bytes,
+    unix_lines,
+)
+from jaxformer.text.sources.record_files import MAX_RECORD, BadRecords, has_records, read_records
+
+__all__ = ["Piece", "read_pieces"]
+
+_PIECE = 2**17  # bytes of a text file read at a time
+
+
+class Piece(NamedTuple):
+    """A part of a document, or all of it."""
+
+    text: str
+    is_start: bool  # whether a document begins with it
+    end: int  # where the next one begins: byte of the decompressed file, or row of a Parquet file
+
+
+def read_pieces(
+    file: pathlib.Path,
+    bad: BadRecords,
+    *,
+    field: str = "text",
+    start: int = 0,
+    digest: "hashlib._Hash | None" = None,
+) -> Iterator[Piece]:
+    r"""Reads the documents of a file; a text file in pieces of at most 128 KiB.
+
+    A text file is one document. So is each line of a JSON Lines file (`.jsonl`, `.ndjson`), and
+    each row of a Parquet or Arrow file (needs pyarrow). Text is UTF-8; `\r\n` and `\r` become `\n`.
+    Text and JSON Lines files may be compressed (`.gz`; `.zst` needs zstandard).
+
+    A text file is cut before a line break (else a space) that follows another character. No
+    tokenizer of this package has a token that spans such a cut. Blank pieces are skipped. `start`
+    is 0, or the `end` of the previous piece.
+    """
+    if has_records(file):
+        yield from _records(file, bad, field, start, digest)
+        return
+    with opened(file, digest) as stream:
+        skip_bytes(stream, start)
+        yield from _blocks(stream, file, bad, start)
+
+
+def _records(
+    file: pathlib.Path, bad: BadRecords, field: str, start: int, digest: "hashlib._Hash | None"
+) -> Iterator[Piece]:
+    """Documents of a file of records."""
+    for record in read_records(
+        file, bad, field=field, kind=str, noun="a text", setting=" (data.field)", start=start,
+        digest=digest,
+    ):  # fmt: skip
+        text = record.value
+        if not text.strip():
+            continue
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            bad.add(record.where, ", has half of a surrogate pair")
+        else:
+            yield Piece(unix_lines(text), True, record.end)
+
+
+def _blocks(
+    stream: BinaryIO | io.BufferedReader, file: pathlib.Path, bad: BadRecords, start: int
+) -> Iterator[Piece]:
+    """Pieces of a text file, which is one document; a piece depends only on its start."""
+    offset, left, blank, began = start, b"", "", start > 0
+    while data := _to_last_cut(stream, left, file, offset):
+        piece, left = data
+        text = _decoded(piece, file, offset, bad)
+        text = text if offset else text.removeprefix(BYTE_ORDER_MARK)
+        offset += len(piece)
+        text = blank + unix_lines(text)
+        if began or text.strip():
+            yield Piece(text, not began, offset)
+            began, text = True, ""
+        blank = text
+
+
+def _to_last_cut(
+    stream: BinaryIO | io.BufferedReader, left: bytes, file: pathlib.Path, offset: int
+) -> tuple[bytes, bytes] | None:
+    """Reads up to the last possible cut in the next 128 KiB, or to the first one after them.
+
+    Returns:
+        The data before the cut, and the data read after it; None at the end of the file.
+    """
+    data, size = left, _PIECE
+    while True:
+        if len(data) < size:
+            data += stream.read(size - len(data))
+        if len(data) < size:  # the end of the file
+            return (data, b"") if data else None
+        if end := _last_cut(data[:size]):
+            return data[:end], data[end:]
+        if size >= MAX_RECORD:
+            raise DataError(
+                f"a text file must have a line break or a space in any {MAX_RECORD:,} bytes, got "
+                f"none in '{file}' from byte {offset:,} on; is it a text file?"
+            )
+        size = min(2 * size, MAX_RECORD)
+
+
+def _last_cut(data: bytes) -> int:
+    """Where to cut data: at the last line break, else space, that follows another character."""
+    for sign in (b"\n", b"\r", b" "):
+        place = data.rfind(sign)
+        while place > 0:
+            before = data[max(0, place - 4) : place].decode(errors="ignore")
+            if not before[-1:].isspace():
+                return place
+            place = data.rfind(sign, 0, place)
+    return 0
+
+
+def _decoded(data: bytes, file: pathlib.Path, offset: int, bad: BadRecords) -> str:
+    """Decodes a part of a text file; lines that are not UTF-8 are bad."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        good = []
+        for line in data.splitlines(keepends=True):
+            try:
+                good.append(line.decode())
+            except UnicodeDecodeError as error:
+                bad.add(
+                    functools.partial(not_utf8, error, file, offset + error.start), remedy=CONVERT
+                )
+                good.append("\n")
+            offset += len(line)
+        return "".join(good)

@@ -1,0 +1,268 @@
+"""Documents: reading them and splitting their text for training and validation."""
+
+import glob
+import itertools
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from jaxformer.errors import DataError
+from jaxformer.memory import host_memory
+from jaxformer.text.sources.column_files import dataset_files
+from jaxformer.text.sources.corpus import scan_corpus
+from jaxformer.text.sources.files import start_of_paths
+from jaxformer.text.sources.scans import require_fraction
+
+__all__ = [
+    "LONG",
+    "long_lines",
+    "paragraphs",
+    "python_documents",
+    "read_documents",
+    "split_documents",
+    "text_files",
+]
+
+# Shorter paragraphs and lines, such as headings, often repeat without leaking validation text.
+LONG = 40
+_MAX_FOLDERS = 20_000  # takes some seconds; "/**" would take hours
+_BLANK_LINES = re.compile(r"(\n\s*\n)")
+
+
+def python_documents() -> list[str]:
+    """Returns the documentation that ships with Python, about 0.5 MB; downloads nothing.
+
+    Returns:
+        The topics of `help()`, one document each, sorted by name.
+
+    Example:
+        >>> documents = python_documents()
+        >>> 400_000 < sum(map(len, documents)) < 800_000
+        True
+    """
+    from pydoc_data.topics import topics
+
+    return [topics[name] for name in sorted(topics)]
+
+
+def read_documents(paths: Sequence[str], *, field: str = "text") -> list[str]:
+    r"""Reads documents: whole text files, and the lines of JSON Lines files.
+
+    A byte order mark is dropped, and line endings `\r\n` and `\r` become `\n`. Nothing else is
+    changed.
+
+    Args:
+        paths: files or glob patterns, as in `text_files`.
+        field: key of the text in a JSON line, or its column in a Parquet file.
+
+    Returns:
+        The texts, at least one.
+
+    Raises:
+        DataError: there is no path; a pattern matches no file; a file is missing, empty, a folder,
+            not UTF-8, damaged, or not of its kind; or all files are larger than the memory.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = pathlib.Path(folder, "a.txt").write_text("Hello.\n")
+        ...     read_documents([f"{folder}/**/*.txt"])
+        ['Hello.\n']
+    """
+    corpus = scan_corpus(
+        text_files(paths), validation_fraction=0, field=field, in_memory=host_memory()
+    )
+    if corpus.documents is None:
+        raise DataError(
+            f"documents must fit in memory, got {corpus.num_bytes:,} bytes; read fewer files"
+        )
+    return list(corpus.documents)
+
+
+def text_files(paths: Sequence[str]) -> list[pathlib.Path]:
+    """Expands paths and glob patterns to files, each once.
+
+    Args:
+        paths: files or glob patterns; `**` matches folders of any depth. The files of a pattern
+            are sorted by name, and a file that is named twice is listed once. A folder written by
+            `save_to_disk` of a Hugging Face dataset stands for its files.
+
+    Returns:
+        The files, at least one.
+
+    Raises:
+        DataError: there is no path, or a pattern matches no file.
+
+    Example:
+        >>> text_files(["a.txt", "./a.txt"])
+        [PosixPath('a.txt')]
+    """
+    if isinstance(paths, str) or not paths:
+        raise DataError(f"paths must be a list of text files or patterns, got {paths!r}; name one")
+    files: dict[str, pathlib.Path] = {}
+    for path in paths:
+        for file in _matches(path):
+            files.setdefault(_place(file), file)
+    return list(files.values())
+
+
+def _place(file: pathlib.Path) -> str:
+    """The path without links; unchanged if the path is invalid, which reading reports."""
+    try:
+        return os.path.realpath(file)
+    except (OSError, ValueError):
+        return str(file)
+
+
+def _matches(path: str) -> list[pathlib.Path]:
+    """Lists the files of a path or pattern."""
+    if pathlib.Path(path).is_dir() and (files := dataset_files(pathlib.Path(path))):
+        return files
+    if pathlib.Path(path).exists() or not glob.has_magic(path):
+        return [pathlib.Path(path)]
+    matches = (pathlib.Path(match) for match in _expanded(path))
+    if files := sorted(match for match in matches if match.is_file()):
+        return files
+    raise DataError(
+        f"a pattern must match at least one file, got {path!r}, which matches none; check its "
+        f"spelling{start_of_paths()}"
+    )
+
+
+def _expanded(pattern: str) -> Iterator[str]:
+    """Paths that match a pattern; a folder that several links point to is searched once.
+
+    `glob` itself searches it once per path, and circular links make exponentially many paths.
+    """
+    parts = pathlib.PurePath(pattern).parts
+    if "**" not in parts:
+        yield from glob.iglob(pattern)
+        return
+    index = parts.index("**")
+    below = list(itertools.dropwhile(lambda part: part == "**", parts[index:])) or ["*"]
+    roots = glob.iglob(os.path.join(*parts[:index])) if index else ["."]
+    for folder in list(_folders(roots)):  # limits their number before any is searched
+        yield from _expanded(os.path.join(glob.escape(folder), *below))
+
+
+def _folders(roots: Iterable[str]) -> Iterator[str]:
+    """Folders and all their subfolders, without hidden ones; each once."""
+    seen: set[str] = set()
+    waiting = [root for root in roots if os.path.isdir(root)]
+    while waiting:
+        folder = waiting.pop()
+        if (real := os.path.realpath(folder)) in seen:
+            continue
+        seen.add(real)
+        if len(seen) > _MAX_FOLDERS:
+            raise DataError(
+                f"a pattern must search at most {_MAX_FOLDERS:,} folders, got more at "
+                f"{folder!r}; start it with the folder that contains the text"
+            )
+        yield folder
+        try:
+            with os.scandir(folder) as entries:
+                waiting += [
+                    entry.path
+                    for entry in entries
+                    if not entry.name.startswith(".") and _is_folder(entry)
+                ]
+        except OSError:  # `glob` skips these too
+            continue
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # such as a loop of links
+        return False
+
+
+def split_documents(
+    documents: Sequence[str], validation_fraction: float, *, seed: int = 0
+) -> tuple[list[str], list[str]]:
+    r"""Splits documents into training and validation: the end of a random order validates.
+
+    The document at the boundary is cut at the nearest line break, so a single file is split into
+    head and tail. With several documents, a paragraph of at least 40 characters that occurs in the
+    validation part is dropped from the training part. So the validation loss measures unseen text.
+    (The topics of Python's documentation repeat a fifth of their text.)
+
+    Args:
+        documents: at least one document.
+        validation_fraction: share of all characters for validation, more than 0 and less than 1.
+        seed: seed of the order.
+
+    Returns:
+        The training documents and the validation documents, at least one of each.
+
+    Raises:
+        DataError: the fraction is out of range, or one of the sides would be empty.
+
+    Example:
+        >>> split_documents(["one\ntwo\nthree\nfour\n"], 0.25)
+        (['one\ntwo\nthree\n'], ['four\n'])
+    """
+    require_fraction(validation_fraction)
+    order = np.random.default_rng(seed).permutation(len(documents))
+    training, validation = _split_at_fraction([documents[i] for i in order], validation_fraction)
+    if len(documents) > 1:
+        repeated = {paragraph for document in validation for paragraph in paragraphs(document)}
+        training = [_without_paragraphs(document, repeated) for document in training]
+        training = [document for document in training if document.strip()]
+    if not training or not validation:
+        side = "validation" if training else "training"
+        raise DataError(
+            f"both sides of a split must have text, got an empty {side} side from "
+            f"{len(documents)} documents of {sum(map(len, documents))} characters with "
+            f"validation_fraction={validation_fraction}; add text, or change the fraction"
+        )
+    return training, validation
+
+
+def _split_at_fraction(documents: list[str], fraction: float) -> tuple[list[str], list[str]]:
+    """Splits the documents where the last `fraction` of their characters begins."""
+    total = sum(map(len, documents))
+    start, cut = 0, total - round(fraction * total)
+    for i, document in enumerate(documents):
+        if start <= cut < start + len(document):
+            end = start + len(document)
+            at = _nearest_break(document, cut - start, first=start == 0, last=end == total)
+            head, tail = [*documents[:i], document[:at]], [document[at:], *documents[i + 1 :]]
+            return [text for text in head if text], [text for text in tail if text]
+        start += len(document)
+    return documents, []
+
+
+def _nearest_break(document: str, index: int, *, first: bool, last: bool) -> int:
+    """Finds the line start nearest to an index that has text before and after it."""
+    breaks = {document.rfind("\n", 0, index) + 1, document.find("\n", index) + 1 or len(document)}
+    if first:
+        breaks.discard(0)
+    if last:
+        breaks.discard(len(document))
+    return min(breaks, key=lambda at: abs(at - index), default=index)
+
+
+def paragraphs(document: str) -> Iterator[str]:
+    """Yields the paragraphs of at least 40 characters; shorter ones do not matter for a split."""
+    for part in _BLANK_LINES.split(document)[::2]:
+        if len(part.strip()) >= LONG:
+            yield part.strip()
+
+
+def long_lines(document: str) -> Iterator[str]:
+    """Yields the lines of at least 40 characters, stripped."""
+    for line in document.split("\n"):
+        if len(line.strip()) >= LONG:
+            yield line.strip()
+
+
+def _without_paragraphs(document: str, dropped: set[str]) -> str:
+    """Removes some paragraphs, each with the blank lines after it."""
+    parts = _BLANK_LINES.split(document) + [""]
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return "".join(text + blank for text, blank in pairs if text.strip() not in dropped)

@@ -1,0 +1,181 @@
+"""Values in files of records: lines of JSON Lines files, rows of Parquet and Arrow files."""
+
+import functools
+import hashlib
+import json
+import pathlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, NamedTuple
+
+from jaxformer.errors import DataError
+from jaxformer.text.sources.column_files import COLUMN_SUFFIXES, read_column
+from jaxformer.text.sources.files import (
+    BYTE_ORDER_MARK,
+    CONVERT,
+    line_at,
+    not_utf8,
+    opened,
+    skip_bytes,
+)
+from jaxformer.text.sources.scans import FileState
+
+__all__ = [
+    "MAX_RECORD",
+    "BadRecords",
+    "Errors",
+    "Record",
+    "content_fingerprint",
+    "file_kind",
+    "has_columns",
+    "has_records",
+    "read_records",
+]
+
+MAX_RECORD = 2**26  # bytes of a line of JSON
+
+Errors = Literal["strict", "skip"]
+
+_SHOWN = 5  # unreadable records that are named
+
+
+class BadRecords:
+    """Unreadable records of files: an error, or skipped and counted.
+
+    Args:
+        errors: "strict" raises DataError for the first; "skip" skips and counts them.
+    """
+
+    def __init__(self, errors: Errors = "strict") -> None:
+        self._errors = errors
+        self.count = 0
+        self.shown: list[str] = []
+
+    def add(self, where: Callable[[], str], what: str = "", remedy: str = "fix it") -> None:
+        """Raises DataError or counts; `where` is called only if shown, since it counts lines."""
+        if self._errors == "strict":
+            raise DataError(
+                f"{where()}{what}; {remedy}, or skip unreadable records with data.errors 'skip'"
+            )
+        self.count += 1
+        if len(self.shown) < _SHOWN:
+            self.shown.append(f"{where()}{what}")
+
+
+class Record(NamedTuple):
+    """A value in a file, and where it is."""
+
+    value: Any
+    where: Callable[[], str]  # its file and line, for messages
+    end: int  # where the next one begins: byte of the decompressed file, or row of columns
+
+
+def has_records(file: pathlib.Path) -> bool:
+    """Whether a file has records: `.jsonl` or `.ndjson`, also compressed, `.parquet`, `.arrow`."""
+    return _plain_name(file).endswith((".jsonl", ".ndjson", *COLUMN_SUFFIXES))
+
+
+def has_columns(file: pathlib.Path) -> bool:
+    """Whether a file has columns: `.parquet` or `.arrow`."""
+    return _plain_name(file).endswith(COLUMN_SUFFIXES)
+
+
+def file_kind(file: pathlib.Path) -> str:
+    """File format by name: the suffixes, or "text" and the suffix of the compression.
+
+    Example:
+        >>> file_kind(pathlib.Path("a.JSONL.gz")), file_kind(pathlib.Path("b.txt"))
+        ('.jsonl.gz', 'text')
+    """
+    name, plain = file.name.lower(), _plain_name(file)
+    kind = pathlib.PurePath(plain).suffix if has_records(file) else "text"
+    return kind + name.removeprefix(plain)
+
+
+def content_fingerprint(files: Iterable[FileState], options: str) -> str:
+    """SHA-256 of the content and formats of files, and of the options for reading them."""
+    digest = hashlib.sha256(options.encode())
+    for file in files:
+        digest.update(bytes.fromhex(file.content))
+        digest.update(file_kind(pathlib.Path(file.path)).encode())
+    return digest.hexdigest()
+
+
+def read_records(
+    file: pathlib.Path,
+    bad: BadRecords,
+    *,
+    field: str,
+    kind: type,
+    noun: str,
+    setting: str = "",
+    start: int = 0,
+    digest: "hashlib._Hash | None" = None,
+) -> Iterator[Record]:
+    """Reads one field of every record of a file: JSON Lines, Parquet or Arrow.
+
+    Values of another type than `kind` are bad records; blank lines are skipped. `noun` (such as
+    "a text") and `setting`, the config key of the field, are for messages. `start` is 0, or the
+    `end` of the previous record.
+    """
+    records: Iterator[Record]
+    if has_columns(file):
+        values = enumerate(read_column(file, field, setting), 1)
+        records = (
+            Record(value, functools.partial(_row_of, file, row), row)
+            for row, value in values
+            if row > start
+        )
+    else:
+        records = _json_lines(file, bad, field, noun, setting, start, digest)
+    for record in records:
+        if isinstance(record.value, kind):
+            yield record
+        else:
+            got = f"{record.value!r:.40}"
+            bad.add(record.where, f", must have {noun} under {field!r}{setting}, got {got}")
+
+
+def _plain_name(file: pathlib.Path) -> str:
+    return file.name.lower().removesuffix(".gz").removesuffix(".zst")
+
+
+def _json_lines(
+    file: pathlib.Path, bad: BadRecords, field: str, noun: str, setting: str, start: int,
+    digest: "hashlib._Hash | None",
+) -> Iterator[Record]:  # fmt: skip
+    offset = start
+    with opened(file, digest) as stream:
+        skip_bytes(stream, start)
+        while line := stream.readline(MAX_RECORD + 1):
+            if len(line) > MAX_RECORD:
+                raise DataError(
+                    f"a line must have at most {MAX_RECORD:,} bytes, got more in '{file}', line "
+                    f"{line_at(file, offset):,}, from byte {offset:,} on; is it a JSON Lines file?"
+                )
+            begin, offset = offset, offset + len(line)
+            if not line.strip():
+                continue
+            where = functools.partial(_line_of, file, begin)
+            try:
+                found = json.loads(line.decode().removeprefix(BYTE_ORDER_MARK))
+            except UnicodeDecodeError as error:
+                say = functools.partial(not_utf8, error, file, begin + error.start)
+                bad.add(say, remedy=CONVERT)
+            except (ValueError, RecursionError) as error:
+                reason = str(error) or "it is nested too deep"
+                bad.add(where, f", must be JSON: {reason}")
+            else:
+                if isinstance(found, dict) and field in found:
+                    yield Record(found[field], where, offset)
+                else:
+                    keys = f"the keys {sorted(found)[:8]}" if isinstance(found, dict) else None
+                    has = keys or type(found).__name__
+                    bad.add(where, f", must have {noun} under {field!r}{setting}, it has {has}")
+
+
+def _line_of(file: pathlib.Path, byte: int) -> str:
+    return f"'{file}', line {line_at(file, byte):,}"
+
+
+def _row_of(file: pathlib.Path, row: int) -> str:
+    return f"'{file}', row {row:,}"

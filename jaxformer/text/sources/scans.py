@@ -1,0 +1,133 @@
+"""Scans of files: the states of the files, samples of their texts, and keys to remember them by."""
+
+import hashlib
+import heapq
+import os
+import pathlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from jaxformer.errors import DataError
+from jaxformer.storage import open_regular
+
+__all__ = [
+    "EvenSample",
+    "FileState",
+    "file_stamp",
+    "read_state",
+    "require_fraction",
+    "require_stamp",
+    "require_unchanged",
+    "scan_stem",
+    "text_draws",
+]
+
+_LAYOUT = 4  # version of what scans remember; part of its key
+_HASHES = 2**64
+_T = TypeVar("_T")
+
+
+class FileState(NamedTuple):
+    """State of a file when it was scanned."""
+
+    path: str  # without links
+    size: int  # in bytes
+    modified: int  # in nanoseconds
+    content: str  # SHA-256
+
+
+def file_stamp(file: str | pathlib.Path) -> tuple[int, int]:
+    """Size in bytes and modification time in nanoseconds; -1 for both if reading will fail."""
+    try:
+        found = os.stat(file)
+    except (OSError, ValueError):
+        return -1, -1
+    return found.st_size, found.st_mtime_ns
+
+
+def read_state(
+    file: pathlib.Path, before: tuple[int, int], digest: "hashlib._Hash | None" = None
+) -> FileState:
+    """State of a file that was just read; DataError if it has changed since the stamp `before`.
+
+    Without the digest of its bytes, they are read again.
+    """
+    if digest is None:
+        digest = hashlib.sha256()
+        with open_regular(file) as stream:
+            while data := stream.read(2**20):
+                digest.update(data)
+    require_stamp(file, before)
+    return FileState(os.path.realpath(file), *before, digest.hexdigest())
+
+
+def require_unchanged(state: FileState) -> None:
+    """Raises DataError if size or modification time of a file have changed."""
+    require_stamp(state.path, (state.size, state.modified))
+
+
+def require_stamp(file: str | pathlib.Path, stamp: tuple[int, int]) -> None:
+    """Raises DataError if a file has another `file_stamp`."""
+    if file_stamp(file) != stamp:
+        raise DataError(
+            f"'{file}' has changed while it was read; wait until it is complete, and try again"
+        )
+
+
+def scan_stem(
+    cache_dir: pathlib.Path | None,
+    name: str,
+    files: Iterable[pathlib.Path],
+    options: Sequence[Any],
+) -> pathlib.Path | None:
+    """Path without suffix, in a folder of the cache, for what a scan finds; None without a cache.
+
+    Its name is a hash of paths, sizes and times of the files, and of the `repr`s of the options.
+    """
+    if cache_dir is None:
+        return None
+    digest = hashlib.sha256(repr((_LAYOUT, *options)).encode(errors="surrogateescape"))
+    for file in files:
+        stamp = os.path.realpath(file), file_stamp(file)
+        digest.update(repr(stamp).encode(errors="surrogateescape"))
+    return cache_dir / name / digest.hexdigest()[:32]
+
+
+def require_fraction(validation_fraction: float) -> None:
+    """Raises DataError for a validation fraction that is not between 0 and 1."""
+    if not 0 < validation_fraction < 1:
+        raise DataError(
+            "validation_fraction must be more than 0 and less than 1, got "
+            f"{validation_fraction}; 0.1 holds out a tenth"
+        )
+
+
+def text_draws(data: bytes) -> tuple[float, float]:
+    """Two pseudorandom numbers in [0, 1] from a hash of a text: for its side, and for samples."""
+    digest = hashlib.blake2b(data, digest_size=16).digest()
+    side, drawn = (int.from_bytes(half, "little") / _HASHES for half in (digest[:8], digest[8:]))
+    return side, drawn
+
+
+class EvenSample(Generic[_T]):
+    """Uniform sample of limited size: keeps the values with the smallest numbers.
+
+    Args:
+        size: limit for all values together, in bytes.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self._drawn: list[tuple[float, int, _T]] = []  # a heap with the largest number first
+
+    def add(self, value: _T, size: int, number: float) -> None:
+        """Offers a value of `size` bytes."""
+        heapq.heappush(self._drawn, (-number, size, value))
+        self._left -= size
+        while self._left < 0 and len(self._drawn) > 1:
+            self._left += heapq.heappop(self._drawn)[1]
+
+    @property
+    def values(self) -> tuple[_T, ...]:
+        """The sample, in an order that depends only on the values."""
+        return tuple(value for _, _, value in sorted(self._drawn))

@@ -1,0 +1,289 @@
+"""Token streams of documents from any random-access source, in memory or cached on disk."""
+
+import hashlib
+import itertools
+import pathlib
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, TypeGuard
+
+import numpy as np
+
+from jaxformer.errors import DataError
+from jaxformer.text.sources.checked_tokens import document_starts, require_token_ids, scan_tokens
+from jaxformer.text.store.arrays import JoinedArray
+from jaxformer.text.store.ragged import TokenStream
+from jaxformer.text.store.shards import remembered
+from jaxformer.text.tokenizers.tokenizer import Tokenizer
+
+__all__ = [
+    "DocumentSource",
+    "build_stream",
+    "cached_stream",
+    "is_token_array",
+    "token_dtype",
+]
+
+_GROUP = 2**21  # characters of the texts that one call encodes
+
+
+class DocumentSource(Protocol):
+    """Anything with a length and indexing, whose elements are texts, token ids or dicts.
+
+    Example:
+        >>> source: DocumentSource = ["a text", "another"]
+    """
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+def is_token_array(source: DocumentSource) -> TypeGuard[np.ndarray | JoinedArray]:
+    """Whether a source is one array of integers, that is, already a token stream.
+
+    Example:
+        >>> is_token_array(np.array([5, 3])), is_token_array(["a"]), is_token_array(np.eye(2))
+        (True, False, False)
+    """
+    if isinstance(source, JoinedArray):
+        return True
+    return isinstance(source, np.ndarray) and source.ndim == 1 and source.dtype.kind in "iu"
+
+
+def read_documents_of(source: DocumentSource, field: str) -> Iterator[str | np.ndarray]:
+    """Yields the documents of a source, each a text or integers [tokens]; of dicts, their `field`.
+
+    Example:
+        >>> list(read_documents_of([{"text": "one"}, {"text": "two"}], "text"))
+        ['one', 'two']
+    """
+    _require_source(source)
+    for index in range(len(source)):
+        element = source[index]
+        if isinstance(element, Mapping):
+            if field not in element:
+                keys = ", ".join(map(repr, element))
+                raise DataError(
+                    f"element {index} of a source must have {field!r}, got a dict with {keys}; "
+                    "pass its key as field="
+                )
+            element = element[field]
+        yield element if isinstance(element, str) else _token_ids(element, index)
+
+
+def _require_source(source: Any) -> None:
+    """Raises DataError if a source cannot be indexed."""
+    if isinstance(source, (str, bytes)):
+        raise DataError(f"documents must be a list of texts, got {source[:20]!r}; pass [text]")
+    if isinstance(source, Mapping):
+        keys = ", ".join(map(repr, source))
+        raise DataError(
+            f"a source must have elements by index, got a dict with {keys}; take one, such as "
+            f"source[{next(iter(source), 'train')!r}]"
+        )
+    has_elements = hasattr(source, "__len__") and hasattr(source, "__getitem__")
+    if not has_elements or getattr(source, "ndim", 1) == 0:
+        kind = type(source).__name__
+        raise DataError(
+            f"a source must have a length and elements by index, got {kind}; make a list of it"
+        )
+
+
+def _token_ids(element: Any, index: int) -> np.ndarray:
+    """Integers [tokens] of an element."""
+    if isinstance(element, bytes):
+        remedy = "decode it, as grain.MapDataset.source(source).map(bytes.decode) does"
+        raise DataError(f"element {index} of a source must be a text, got bytes; {remedy}")
+    if isinstance(element, (int, np.integer)):
+        raise DataError(
+            f"element {index} of a source must be a text or integers [tokens], got the number "
+            f"{element}; pass np.array(tokens) for one stream, or [tokens] for one document"
+        )
+    try:
+        ids = np.asarray(element)
+    except ValueError:  # lists of several lengths
+        ids = np.array(None)
+    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        got = type(element).__name__
+        if ids.ndim and ids.dtype != object:
+            got += f" of {ids.dtype} and shape {ids.shape}"
+        raise DataError(
+            f"element {index} of a source must be a text or integers [tokens], or a dict with one "
+            f"of them, got {got}; change it, as grain.MapDataset.source(source).map(function) does"
+        )
+    return ids
+
+
+def build_stream(
+    source: DocumentSource, tokenizer: Tokenizer | None = None, *, field: str = "text"
+) -> TokenStream:
+    """Makes one stream of tokens from documents.
+
+    If there are several documents and the tokenizer has an end of text, it is appended to each
+    document that does not end with it yet. A single document is kept as it is. The source is read
+    through `len` and one index at a time.
+
+    Args:
+        source: any of
+
+            - texts: a list, or anything indexed that returns a text;
+            - token ids of documents: integers [tokens] each, arrays or lists;
+            - dicts with a text or token ids under `field`, such as a `datasets.Dataset`;
+            - all tokens in one array: integers [tokens], not copied, so they may be memory-mapped.
+              A document begins after each end of text of the tokenizer.
+        tokenizer: tokenizer that encodes the texts, or that made the tokens. Tokens need none; then
+            they are not checked against a vocabulary.
+        field: key of the dicts.
+
+    Returns:
+        The stream. Its tokens are uint16 if the vocabulary (or, without a tokenizer, the largest id
+        plus 1) is at most 65,536, else int32. Tokens in one array keep their type.
+
+    Raises:
+        DataError: there are fewer than 2 tokens, an element is none of these, a token is not in the
+            vocabulary, or the tokenizer cannot encode a text.
+
+    Example:
+        >>> from jaxformer.text import byte_tokenizer
+        >>> stream = build_stream(["ab", "c"], byte_tokenizer())
+        >>> stream.tokens.tolist(), stream.offsets.tolist()
+        ([97, 98, 256, 99, 256], [0, 3])
+        >>> rows = [{"input_ids": [97, 98]}, {"input_ids": [99]}]
+        >>> build_stream(rows, byte_tokenizer(), field="input_ids").tokens.tolist()
+        [97, 98, 256, 99, 256]
+        >>> build_stream(stream.tokens, byte_tokenizer()).offsets.tolist()
+        [0, 3]
+    """
+    end = None if tokenizer is None else tokenizer.end_of_text
+    vocab_size = None if tokenizer is None else tokenizer.vocab_size
+    if is_token_array(source):
+        ends, _ = scan_tokens(source, vocab_size=vocab_size, end_of_text=end, name="the tokens")
+        return TokenStream(source, document_starts(ends, source.size))
+    encoded = list(_encoded(source, tokenizer, field))
+    if len(encoded) > 1 and end is not None:
+        encoded = [ids if ids.size and ids[-1] == end else np.append(ids, end) for ids in encoded]
+    if tokenizer is None:
+        is_small = all(ids.max(initial=0) < 2**16 for ids in encoded)
+        dtype = np.dtype(np.uint16 if is_small else np.int32)
+    else:
+        dtype = token_dtype(tokenizer)
+    tokens = np.concatenate([np.zeros(0, dtype), *encoded], dtype=dtype, casting="unsafe")
+    offsets = np.cumsum([0, *(ids.size for ids in encoded)], dtype=np.int64)[:-1]
+    return TokenStream(tokens, offsets)
+
+
+def _encoded(
+    source: DocumentSource, tokenizer: Tokenizer | None, field: str
+) -> Iterator[np.ndarray]:
+    """Yields the token ids of each document; texts are encoded in groups."""
+    vocab_size = None if tokenizer is None else tokenizer.vocab_size
+    texts: list[str] = []
+    size = 0
+    for index, document in enumerate(read_documents_of(source, field)):
+        if isinstance(document, str):
+            if tokenizer is None:
+                raise DataError(
+                    f"texts need a tokenizer, got none for element {index}, {document[:20]!r}; "
+                    "pass tokenizer="
+                )
+            texts.append(document)
+            size += len(document)
+            if size < _GROUP:
+                continue
+        if texts and tokenizer is not None:
+            yield from tokenizer.encode_documents(texts)
+            texts, size = [], 0
+        if not isinstance(document, str):
+            require_token_ids(document, vocab_size, f"element {index}")
+            yield document
+    if texts and tokenizer is not None:
+        yield from tokenizer.encode_documents(texts)
+
+
+def token_dtype(tokenizer: Tokenizer) -> np.dtype:
+    """Type of stored tokens; uint16, if possible, halves file and memory."""
+    return np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32)
+
+
+def cached_stream(
+    source: DocumentSource,
+    tokenizer: Tokenizer | None,
+    cache_dir: pathlib.Path | None,
+    *,
+    field: str = "text",
+) -> TokenStream:
+    """`build_stream` with a cache on disk, keyed by documents and tokenizer.
+
+    Any number of processes may call it at once. Damaged files are made again. If there is no cache,
+    or it is not writable, you get a warning and the tokens stay in memory. Tokens in one array are
+    not copied to the cache.
+
+    Args:
+        source: as in `build_stream`.
+        tokenizer: as in `build_stream`.
+        cache_dir: folder for the files, such as `default_cache_dir()`; created if missing. None for
+            no cache.
+        field: as in `build_stream`.
+
+    Returns:
+        The stream; cached tokens are memory-mapped.
+
+    Raises:
+        DataError: as for `build_stream`.
+
+    Example:
+        >>> import tempfile
+        >>> from jaxformer.text import byte_tokenizer
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     cached_stream(["ab"], byte_tokenizer(), pathlib.Path(folder)).tokens.tolist()
+        [97, 98]
+    """
+    if cache_dir is None:
+        _warn_of_no_cache("there is no home folder")
+    if cache_dir is None or is_token_array(source):
+        return build_stream(source, tokenizer, field=field)
+    built: list[TokenStream] = []
+
+    def build() -> TokenStream:
+        built.append(build_stream(source, tokenizer, field=field))
+        return built[0]
+
+    try:
+        return remembered(
+            cache_dir / _key(source, tokenizer, field),
+            build,
+            lambda stream: ({"tokens": stream}, {}),
+            lambda arrays, _: TokenStream(
+                arrays["tokens"].values, np.asarray(arrays["tokens"].offsets)
+            ),
+        )
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or a StorageError
+        if not built:  # an error of the text
+            raise
+        _warn_of_no_cache(f"{cache_dir}: {getattr(error, 'strerror', None) or error}")
+        return built[0]
+
+
+def _warn_of_no_cache(reason: str) -> None:
+    """Warns the caller of `cached_stream`."""
+    warnings.warn(
+        "tokens are kept in memory and made again at the next start, since they cannot be cached "
+        f"({reason}); set XDG_CACHE_HOME to a writable folder",
+        stacklevel=3,
+    )
+
+
+def _key(source: DocumentSource, tokenizer: Tokenizer | None, field: str) -> str:
+    """Hashes everything a stream depends on; invalid text ("surrogatepass") is reported later."""
+    digest = hashlib.sha256()
+    name = "" if tokenizer is None else tokenizer.identity
+    for one in itertools.chain((name,), read_documents_of(source, field)):
+        if isinstance(one, str):
+            data = one.encode(errors="surrogatepass")
+        else:
+            digest.update(b"token ids")
+            data = one.astype(np.int64).tobytes()
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()

@@ -1,0 +1,255 @@
+"""Arrays of unequal lengths, concatenated: token streams, and training examples."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Self, overload
+
+import numpy as np
+
+from jaxformer.errors import DataError
+from jaxformer.text.store.arrays import JoinedArray, require_whole
+
+__all__ = [
+    "IGNORE",
+    "Example",
+    "ExampleArrays",
+    "RaggedArray",
+    "TokenStream",
+    "example_lengths",
+    "gather_spans",
+]
+
+IGNORE = -1
+"""The label of a position without a target."""
+
+Example = dict[str, np.ndarray]
+"""Arrays of one example, by name; each has one axis or none."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RaggedArray:
+    """Arrays of unequal lengths, concatenated; may be memory-mapped, from several files.
+
+    Args:
+        values: values of all items, [values].
+        offsets: int64 [items], start of each item; None if an item is a number without an axis.
+    """
+
+    values: np.ndarray | JoinedArray
+    offsets: np.ndarray | JoinedArray | None = None
+
+    @classmethod
+    def of(cls, items: Sequence[np.ndarray]) -> Self:
+        """Copies arrays of one dtype, with one axis or none."""
+        if not items[0].ndim:
+            return cls(np.array(items))
+        offsets = np.cumsum([0, *(item.size for item in items)], dtype=np.int64)[:-1]
+        return cls(np.concatenate(items), offsets)
+
+    def __len__(self) -> int:
+        return self.values.size if self.offsets is None else self.offsets.size
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        if self.offsets is None:
+            return np.asarray(self.values[index])
+        end = self.offsets[index + 1] if index + 1 < len(self) else self.values.size
+        return np.asarray(self.values[int(self.offsets[index]) : int(end)])
+
+    def spans(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Starts and ends of items in `values`: int64 [indices] each."""
+        if self.offsets is None:
+            return indices, indices + 1
+        following = np.minimum(indices + 1, len(self) - 1)
+        starts, ends = self.offsets.take(np.append(indices, following)).reshape(2, -1)
+        return starts, np.where(indices + 1 < len(self), ends, self.values.size)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Number of values of each item: int64 [items]; 1 if they have no axis."""
+        if self.offsets is None:
+            return np.ones(self.values.size, np.int64)
+        return np.diff(np.asarray(self.offsets), append=self.values.size)
+
+
+class TokenStream(RaggedArray):
+    """The tokens of all documents, concatenated.
+
+    Args:
+        tokens: integers [tokens]; may be memory-mapped, from several files.
+        offsets: int64 [documents], the start of each document, in tokens.
+
+    Raises:
+        DataError: there are fewer than 2 tokens, too few to predict one.
+
+    Example:
+        >>> stream = TokenStream(np.array([5, 3, 2], np.uint16), np.array([0, 2]))
+        >>> stream.tokens.size, stream[1]
+        (3, array([2], dtype=uint16))
+    """
+
+    offsets: np.ndarray
+
+    def __init__(self, tokens: np.ndarray | JoinedArray, offsets: np.ndarray) -> None:
+        super().__init__(tokens, offsets)
+        if tokens.size < 2:
+            raise DataError(
+                f"a stream must have at least 2 tokens, got {tokens.size} from {offsets.size} "
+                "documents; add text"
+            )
+
+    @property
+    def tokens(self) -> np.ndarray | JoinedArray:
+        """The tokens of all documents: integers [tokens]."""
+        return self.values
+
+
+def gather_spans(
+    values: np.ndarray | JoinedArray, starts: np.ndarray, ends: np.ndarray, rows: np.ndarray
+) -> None:
+    """Copies values from each start to its end into the beginning of a row of `rows`."""
+    if isinstance(values, np.ndarray):
+        require_whole(values)
+        # A plain view: slicing a np.memmap itself is slow.
+        held = [(values.view(np.ndarray), 0, np.arange(starts.size))]
+    else:
+        held = list(values.arrays_of(starts))
+    for array, begin, chosen in held:
+        spans = zip(chosen.tolist(), starts[chosen].tolist(), ends[chosen].tolist(), strict=True)
+        for row, start, end in spans:
+            is_inside = end - begin <= array.size
+            found = array[start - begin : end - begin] if is_inside else values[start:end]
+            rows[row, : end - start] = found
+
+
+class ExampleArrays(Sequence[Example]):
+    """Examples, stored as one array per name. A pair of 25 tokens takes 300 bytes, not 1,600.
+
+    A sequence of dicts, for example for `BucketedBatches`. The arrays of an example are views.
+
+    Attributes:
+        arrays: the arrays by name.
+
+    Args:
+        arrays: arrays of all examples by name, at least one; they may be memory-mapped.
+
+    Example:
+        >>> examples = [{"labels": np.array([7, 8])}, {"labels": np.array([9])}]
+        >>> arrays = ExampleArrays.of(examples)
+        >>> len(arrays), arrays[1], arrays.lengths
+        (2, {'labels': array([9])}, array([2, 1]))
+    """
+
+    def __init__(self, arrays: Mapping[str, RaggedArray]) -> None:
+        self.arrays = dict(arrays)
+
+    @classmethod
+    def of(cls, examples: Sequence[Example]) -> Self:
+        """Copies examples.
+
+        Args:
+            examples: dicts of the same arrays and dtypes, each array with one axis or none.
+
+        Raises:
+            DataError: as for `example_lengths`.
+        """
+        example_lengths(examples)
+        return cls(
+            {name: RaggedArray.of([example[name] for example in examples]) for name in examples[0]}
+        )
+
+    def __len__(self) -> int:
+        return len(next(iter(self.arrays.values())))
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Example]: ...
+
+    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        return {name: array[index] for name, array in self.arrays.items()}
+
+    def __iter__(self) -> Iterator[Example]:
+        return (self[i] for i in range(len(self)))
+
+    def padded(self, indices: np.ndarray, rows: int, length: int) -> Example:
+        """Makes a batch of examples.
+
+        Args:
+            indices: int64 [examples], at most `rows`.
+            rows: rows of the batch; those after the examples are padding.
+            length: length of a row, at least that of each example.
+
+        Returns:
+            Arrays [rows, length], padded with `IGNORE` in "labels" and 0 in all others; or [rows]
+            for arrays without an axis.
+        """
+        batch = {}
+        for name, array in self.arrays.items():
+            shape = (rows,) if array.offsets is None else (rows, length)
+            batch[name] = np.full(shape, IGNORE if name == "labels" else 0, array.values.dtype)
+            if array.offsets is None:
+                batch[name][: indices.size] = array.values.take(indices)
+            else:
+                gather_spans(array.values, *array.spans(indices), batch[name])
+        return batch
+
+    def sizes(self, name: str) -> np.ndarray:
+        """Number of values of an array in each example: int64 [examples]."""
+        return self.arrays[name].sizes
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Size of the longest array of each example: int64 [examples]."""
+        ragged = (array.sizes for array in self.arrays.values() if array.offsets is not None)
+        return functools.reduce(np.maximum, ragged)
+
+
+def example_lengths(examples: Sequence[Example]) -> np.ndarray:
+    """Checks that examples can be batched together, and returns their lengths: int64 [examples].
+
+    The length of an example is the size of its longest array.
+
+    Raises:
+        DataError: there are no examples, an example has no tokens, no labels or different arrays
+            than the first, or the labels cannot hold `IGNORE`.
+
+    Example:
+        >>> example_lengths([{"labels": np.array([7, 8])}, {"labels": np.array([9])}])
+        array([2, 1])
+    """
+    if len(examples) == 0:
+        raise DataError("batches must have at least one example, got none; add text")
+    layout = _layout(examples[0])
+    axes = [array.ndim for array in examples[0].values()]
+    if "labels" not in layout or max(axes) != 1 or examples[0]["labels"].dtype.kind != "i":
+        raise DataError(
+            "an example must have labels of signed integers, an array with one axis, and no array "
+            f"with more, got {layout}; make labels int32, with {IGNORE} where there is none"
+        )
+    if isinstance(examples, ExampleArrays):  # all have the same layout
+        lengths = examples.lengths
+    else:
+        lengths = np.zeros(len(examples), np.int64)
+        for i in range(len(examples)):
+            example = examples[i]
+            if _layout(example) != layout:
+                raise DataError(
+                    f"every example must have the arrays of the first, {layout}, got "
+                    f"{_layout(example)} in example {i}; use the same names, axes and dtypes"
+                )
+            lengths[i] = max(array.size for array in example.values() if array.ndim)
+    if not lengths.all():
+        raise DataError(
+            "every example must have at least one token, got none in example "
+            f"{int(np.argmin(lengths))}; leave it out"
+        )
+    return lengths
+
+
+def _layout(example: Example) -> dict[str, tuple[np.dtype, int]]:
+    """Dtype and number of axes of each array."""
+    return {name: (array.dtype, array.ndim) for name, array in example.items()}

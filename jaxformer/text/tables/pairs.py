@@ -1,0 +1,216 @@
+"""Sentence pairs in two languages: reading them, and encoding training examples."""
+
+import dataclasses
+import itertools
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from jaxformer.errors import DataError
+from jaxformer.text.sources.files import read_lines
+from jaxformer.text.tables.row_counts import RowCounts, fitting_rows
+from jaxformer.text.tables.table import Table
+from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens
+from jaxformer.text.tokenizers.tokenizer import Tokenizer
+
+__all__ = ["Pairs", "encode_pairs", "encode_source"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pairs(Table):
+    """Source sentences, each with its translation.
+
+    Args:
+        sources: sentences to translate.
+        targets: translation of each source.
+        lines: line of each pair; 1, 2, 3 and so on if not given.
+
+    Raises:
+        DataError: there are more sources than targets, or fewer.
+
+    Example:
+        >>> len(Pairs(("A dog.", "A cat."), ("Ein Hund.", "Eine Katze.")))
+        2
+    """
+
+    unit = "pairs"
+    layout = "source, tab, target"
+    inputs = ("sources", "targets")
+
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+
+    @classmethod
+    def rows(cls, paths: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+        r"""Reads pairs from one file with two columns, or from two files line by line.
+
+        Args:
+            paths: one TSV file, with source, tab, target in each line; or two files, one of sources
+                and one of targets.
+
+        Yields:
+            The line of a pair, and its source and target.
+
+        Raises:
+            DataError: there are not one or two paths, a file is missing, damaged or not UTF-8, or
+                two files have different numbers of lines.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     _ = pathlib.Path(folder, "a.tsv").write_text("A dog.\tEin Hund.\nA cat.\t\n")
+            ...     pairs, counts = Pairs.read([f"{folder}/a.tsv"])
+            >>> pairs.sources, pairs.targets, str(counts)
+            (('A dog.',), ('Ein Hund.',), '2 pairs read, 1 kept; 1 empty (line 2)')
+        """
+        if isinstance(paths, str) or len(paths) not in (1, 2):
+            raise DataError(
+                "paths must be a list of one TSV file, or of one file of sources and one of "
+                f"targets, got {paths!r}; name one or two"
+            )
+        if len(paths) == 1:
+            yield from super().rows(paths)
+            return
+        lines = [read_lines(pathlib.Path(path)) for path in paths]
+        for i, row in enumerate(itertools.zip_longest(*lines), 1):
+            if None in row:
+                counts = [
+                    i - 1 + (first is not None) + sum(1 for _ in rest)
+                    for first, rest in zip(row, lines, strict=True)
+                ]
+                raise DataError(
+                    "two files of pairs must have the same number of lines, got "
+                    f"{counts[0]:,} in '{paths[0]}' and {counts[1]:,} in '{paths[1]}'; "
+                    "give files that are aligned line by line"
+                )
+            yield str(i), row
+
+    @classmethod
+    def _remedy(cls, paths: Sequence[str]) -> str:
+        if len(paths) == 2:
+            return "each line of one must be the translation of the same line of the other"
+        return super()._remedy(paths)
+
+
+def encode_pairs(
+    pairs: Pairs,
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer,
+    max_len: int,
+    counts: RowCounts,
+    *,
+    start: Sequence[int] | None = None,
+) -> tuple[list[dict[str, np.ndarray]], Pairs, RowCounts]:
+    """Encodes pairs as training examples of an encoder-decoder.
+
+    Each example is a dict of int32 arrays:
+
+    - source_tokens: [S], the source and the end of text, or the source with the tokenizer's
+      surrounding tokens;
+    - tokens: [T], the input of the decoder: start tokens, then the target;
+    - labels: [T], the next token of each: the target, then the end of text;
+    - source_lengths: [], S;
+    - lengths: [], T.
+
+    Args:
+        pairs: pairs to encode.
+        source_tokenizer: tokenizer of the sources.
+        target_tokenizer: tokenizer of the targets; may be the same.
+        max_len: limit of S and T, in tokens. Longer pairs are dropped, and so are pairs with a
+            side that has no tokens.
+        counts: counts of the pairs so far.
+        start: tokens that the decoder reads before the target; the first is not predicted. Default:
+            the end of text.
+
+    Returns:
+        The examples, at least one; the pairs that they were made from; and the updated counts.
+
+    Raises:
+        DataError: no pair is left, or a tokenizer has no end of text or cannot encode a sentence.
+
+    Example:
+        >>> from jaxformer.text import byte_tokenizer
+        >>> pairs, bytes_ = Pairs(("no", "well"), ("né", "gut")), byte_tokenizer()
+        >>> examples, kept, counts = encode_pairs(pairs, bytes_, bytes_, 4, RowCounts("pairs", 2))
+        >>> examples[0]["source_tokens"], examples[0]["tokens"]
+        (array([110, 111, 256], dtype=int32), array([256, 110, 195, 169], dtype=int32))
+        >>> print(counts)
+        2 pairs read, 1 kept; 1 too long (line 2)
+    """
+    special = _around_source(source_tokenizer)
+    target_end = _end_of_text(target_tokenizer)
+    starts = [target_end] if start is None else list(start)
+    sources = source_tokenizer.encode_documents(pairs.sources)
+    targets = target_tokenizer.encode_documents(pairs.targets)
+    empty = [not (s.size and t.size) for s, t in zip(sources, targets, strict=True)]
+    sizes = [
+        (0, 0) if none else (s.size + special.size, t.size + len(starts))
+        for none, s, t in zip(empty, sources, targets, strict=True)
+    ]
+    kept, counts = fitting_rows(pairs.lines, sizes, max_len, counts, ends=0)
+    examples = [_example(special.around(sources[i]), targets[i], starts, target_end) for i in kept]
+    return examples, pairs.take(kept), counts
+
+
+def encode_source(text: str, tokenizer: Tokenizer, max_len: int) -> np.ndarray:
+    """Encodes one sentence to translate, as `encode_pairs` encodes a source.
+
+    Args:
+        text: the sentence; it is stripped, as in `Pairs.read`.
+        tokenizer: tokenizer of the sources.
+        max_len: largest number of tokens, including the end of text.
+
+    Returns:
+        int32 [S], the sentence and the end of text.
+
+    Raises:
+        DataError: the sentence is empty or too long, or the tokenizer has no end of text or cannot
+            encode it.
+
+    Example:
+        >>> from jaxformer.text import byte_tokenizer
+        >>> encode_source("no ", byte_tokenizer(), max_len=3)
+        array([110, 111, 256], dtype=int32)
+    """
+    special = _around_source(tokenizer)
+    ids = tokenizer.encode(text.strip())
+    if ids.size == 0:
+        raise DataError(f"a sentence to translate must have text, got {text!r}; write one")
+    if ids.size + special.size > max_len:
+        start = text if len(text) <= 20 else f"{text[:20]}..."
+        raise DataError(
+            f"a sentence to translate must have at most max_len={max_len} tokens, the end of text "
+            f"included, got {ids.size + special.size} for {start!r}; cut it into shorter ones"
+        )
+    return special.around(ids)
+
+
+def _example(
+    source: np.ndarray, target: np.ndarray, starts: Sequence[int], target_end: int
+) -> dict[str, np.ndarray]:
+    # Inputs and labels of the decoder are views of one array.
+    between = np.concatenate([starts, target, [target_end]]).astype(np.int32)
+    return {
+        "source_tokens": source,
+        "tokens": between[:-1],
+        "labels": between[1:],
+        "source_lengths": np.array(source.size, np.int32),
+        "lengths": np.array(between.size - 1, np.int32),
+    }
+
+
+def _around_source(tokenizer: Tokenizer) -> SurroundingTokens:
+    """Special tokens around a source: those of the tokenizer, else the end of text after it."""
+    if tokenizer.roles.surrounded:
+        return tokenizer.surrounding_tokens
+    return SurroundingTokens(after=(_end_of_text(tokenizer),))
+
+
+def _end_of_text(tokenizer: Tokenizer) -> int:
+    if (end := tokenizer.end_of_text) is None:
+        raise DataError(
+            "a tokenizer of pairs must have an end of text, got one without; name the token that "
+            "ends a text, by tokenizer.end_of_text or text.with_end_of_text"
+        )
+    return end

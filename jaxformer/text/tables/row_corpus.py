@@ -1,0 +1,230 @@
+"""Rows of files larger than memory: read in pieces, and encoded in a store."""
+
+import dataclasses
+import itertools
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from jaxformer.text.sources.record_files import content_fingerprint
+from jaxformer.text.sources.scans import FileState, require_unchanged, text_draws
+from jaxformer.text.store.ragged import Example, ExampleArrays
+from jaxformer.text.store.shards import Arrays, Record, filled_store
+from jaxformer.text.tables.row_counts import NoRowsError, RowCounts
+from jaxformer.text.tables.table import Table
+
+__all__ = ["PreparedRows", "RowCorpus", "RowPiece", "prepare_rows", "row_size", "take_rows"]
+
+_SHARDS = 256  # number of shards, unless a shard would be smaller or larger than this:
+_SMALLEST, _LARGEST = 2**22, 2**23  # bytes of text; a shard's examples take ten times that
+
+Encode = Callable[[Table, RowCounts], tuple[Sequence[Example], Table, RowCounts]]
+"""(rows, counts) to (examples, the rows that they were made from, updated counts)."""
+
+
+class RowPiece(NamedTuple):
+    """Consecutive training rows of a corpus."""
+
+    rows: Table | None
+    counts: RowCounts  # of these rows and of rows that repeat validation text
+    num_bytes: int  # of all texts that were read for it, including validation rows
+    end: int | None  # number of the row after it; None at the end of the files
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RowCorpus:
+    """Rows of files, a share of which is for validation.
+
+    The side of a row depends only on the text of its first column. A training row that shares a
+    text with the validation rows in another of the columns `Table.inputs` is dropped.
+
+    Args:
+        table: the kind of table.
+        options: options of `Table.rows`.
+        files: states of the files.
+        validation_fraction: share of the rows for validation, from 0 to less than 1.
+        counts: counts of the rows read, and of those dropped as empty or misaligned.
+        num_bytes: bytes of their texts, in UTF-8.
+        sample: uniform sample of the training rows.
+        validation: the validation rows; None if there are none.
+        distinct: distinct texts of each column of `Table.categories`, sorted; None for a column
+            with more than 10,000.
+    """
+
+    table: type[Table]
+    options: dict[str, Any]
+    files: tuple[FileState, ...]
+    validation_fraction: float
+    counts: RowCounts
+    num_bytes: int
+    sample: Table
+    validation: Table | None
+    distinct: dict[str, tuple[str, ...] | None]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files, as `Table.read` takes them."""
+        return tuple(state.path for state in self.files)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the files' content and of the options for reading and splitting it."""
+        module = self.table.__module__.replace("jaxformer.text.tables.", "jaxformer.text.")
+        kind = module, self.table.__qualname__  # where the kinds were when runs were recorded
+        options = (*kind, self.options, self.validation_fraction)
+        return content_fingerprint(self.files, repr(options))
+
+    def pieces(self, size: int, start: int = 0) -> Iterator[RowPiece]:
+        """Reads the training rows.
+
+        Args:
+            size: approximate bytes of text in a piece.
+            start: 0, or `end` of an earlier piece.
+
+        Raises:
+            DataError: a file has changed or cannot be read.
+        """
+        for state in self.files:
+            require_unchanged(state)
+        known = [
+            set() if self.validation is None else set(getattr(self.validation, name))
+            for name in self.table.inputs
+        ]
+        rows = itertools.islice(self.table.rows(self.paths, **self.options), start, None)
+        following = next(rows, None)
+        while following is not None:
+            taken = [following, *take_rows(rows, size - row_size(following))]
+            start += len(taken)
+            found, _ = self.table.of_rows(taken)
+            kept, repeated = self._for_training(found, known)
+            following = next(rows, None)
+            counts = RowCounts(self.table.unit, len(kept) + len(repeated))
+            yield RowPiece(
+                rows=found.take(kept) if found is not None and kept else None,
+                counts=counts.drop("repeated", repeated),
+                num_bytes=sum(map(row_size, taken)),
+                end=None if following is None else start,
+            )
+        for state in self.files:
+            require_unchanged(state)
+
+    def _for_training(
+        self, rows: Table | None, known: Sequence[set[str]]
+    ) -> tuple[list[int], list[str]]:
+        """Indices of the training rows, and lines of those that repeat validation text."""
+        kept: list[int] = []
+        repeated: list[str] = []
+        if rows is None:
+            return kept, repeated
+        columns = [getattr(rows, name) for name in rows.inputs]
+        for index, texts in enumerate(zip(*columns, strict=True)):
+            if text_draws(texts[0].encode())[0] < self.validation_fraction:
+                continue
+            if any(text in of_column for text, of_column in zip(texts, known, strict=True)):
+                repeated.append(rows.lines[index])
+            else:
+                kept.append(index)
+        return kept, repeated
+
+
+def take_rows(
+    rows: Iterator[tuple[str, Sequence[str]]], size: int
+) -> list[tuple[str, Sequence[str]]]:
+    """The next rows, of about `size` bytes."""
+    taken = []
+    while size > 0 and (row := next(rows, None)) is not None:
+        taken.append(row)
+        size -= row_size(row)
+    return taken
+
+
+def row_size(row: tuple[str, Sequence[str]]) -> int:
+    """Bytes of a row in a file; at least 1, since a row without columns takes memory, too."""
+    return 1 + sum(len(column.encode()) + 1 for column in row[1])
+
+
+class PreparedRows(NamedTuple):
+    """The training rows of a corpus as examples.
+
+    Args:
+        examples: the examples, memory-mapped.
+        counts: counts of the rows read and dropped.
+    """
+
+    examples: ExampleArrays
+    counts: RowCounts
+
+
+def prepare_rows(
+    corpus: RowCorpus,
+    encode: Encode,
+    folder: pathlib.Path,
+    *,
+    shard_size: int | None = None,
+    on_progress: Callable[[int], None] = lambda size: None,
+) -> PreparedRows:
+    r"""Encodes the training rows of a corpus into files, or maps existing files.
+
+    If a process ends early, in any way, it loses only the shard in progress. The next call resumes
+    after the last complete shard.
+
+    Args:
+        corpus: the rows.
+        encode: makes examples from rows, as `encode_pairs` does with its tokenizers.
+        folder: folder of the files, used only for this corpus, `encode` and shard_size.
+        shard_size: bytes of text in a shard. Default: 4 to 8 MiB, depending on the text's size.
+        on_progress: called with the number of bytes of text done so far.
+
+    Returns:
+        The examples and the counts.
+
+    Raises:
+        DataError: a data file has changed, no row is left, or a file in the folder is damaged.
+        StorageError: a file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from jaxformer.text import Pairs, byte_tokenizer, encode_pairs, scan_rows
+        >>> folder, bytes_ = pathlib.Path(tempfile.mkdtemp()), byte_tokenizer()
+        >>> _ = (folder / "a.tsv").write_text("one\teins\ntwo\tzwei\n")
+        >>> corpus = scan_rows(Pairs, [str(folder / "a.tsv")], validation_fraction=0)
+        >>> encode = lambda rows, counts: encode_pairs(rows, bytes_, bytes_, 8, counts)
+        >>> prepared = prepare_rows(corpus, encode, folder / "cache")
+        >>> prepared.examples[1]["source_tokens"].tolist(), str(prepared.counts)
+        ([116, 119, 111, 256], '2 pairs read, 2 kept')
+    """
+    if shard_size is None:
+        shard_size = min(max(corpus.num_bytes // _SHARDS, _SMALLEST), _LARGEST)
+
+    def shards(records: Sequence[Record]) -> Iterator[tuple[Arrays, Record]]:
+        done = sum(record["num_bytes"] for record in records)
+        for piece in corpus.pieces(shard_size, records[-1]["end"] if records else 0):
+            on_progress(done)
+            arrays, counts = _encoded(piece, encode)
+            record = {"counts": dataclasses.asdict(counts), "num_bytes": piece.num_bytes}
+            yield arrays, {**record, "end": piece.end}
+            done += piece.num_bytes
+
+    store = filled_store(folder, shards)
+    on_progress(sum(record["num_bytes"] for record in store.records))
+    counts = corpus.counts
+    for record in store.records:
+        counts = counts.with_drops_of(RowCounts.from_dict(record["counts"]))
+    if not store.arrays:
+        raise NoRowsError(
+            counts,
+            f"at least one of the {counts.unit} must be usable for training, got none: {counts}; "
+            "raise max_len, or lower validation_fraction",
+        )
+    return PreparedRows(ExampleArrays(store.arrays), counts)
+
+
+def _encoded(piece: RowPiece, encode: Encode) -> tuple[Arrays, RowCounts]:
+    """Arrays of a piece's examples, none if no row is usable, and the counts of its rows."""
+    if piece.rows is None:
+        return {}, piece.counts
+    try:
+        examples, _, counts = encode(piece.rows, piece.counts)
+    except NoRowsError as error:  # for example if the last row alone is too long
+        return {}, error.counts
+    return ExampleArrays.of(examples).arrays if examples else {}, counts

@@ -1,0 +1,273 @@
+"""Tables of text: rows of named columns, read from files, split into training and validation."""
+
+import dataclasses
+import itertools
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from jaxformer.errors import DataError
+from jaxformer.text.sources.files import read_lines, require_fits_memory
+from jaxformer.text.sources.scans import require_fraction
+from jaxformer.text.tables.row_counts import RowCounts
+
+__all__ = [
+    "Table",
+    "count_shared",
+    "require_same_length",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows of text in named columns, with the line that each was read from.
+
+    A kind of table is a frozen dataclass with one tuple of strings per column, in the order of the
+    columns in a file. Examples are `Pairs` and `Labelled`.
+
+    Attributes:
+        unit: plural name of the rows, such as "pairs".
+        layout: format of a line of a file, such as "source, tab, target".
+        inputs: columns in which training and validation must not share a text.
+        categories: columns with few distinct texts, such as labels.
+
+    Args:
+        lines: line of each row, such as "17"; 1, 2, 3 and so on if not given.
+
+    Raises:
+        DataError: the columns differ in length.
+
+    Example:
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class Tagged(Table):
+        ...     unit = "sentences"
+        ...     layout = "words, tab, tags"
+        ...     inputs = ("words",)
+        ...     words: tuple[str, ...]
+        ...     tags: tuple[str, ...]
+        >>> tagged = Tagged(words=("A dog runs", "He sleeps"), tags=("DET N V", "PRON V"))
+        >>> len(tagged), tagged.lines, tagged.take([1]).tags
+        (2, ('1', '2'), ('PRON V',))
+    """
+
+    unit: ClassVar[str]
+    layout: ClassVar[str]
+    inputs: ClassVar[tuple[str, ...]]
+    categories: ClassVar[tuple[str, ...]] = ()
+
+    lines: tuple[str, ...] = dataclasses.field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        columns = {name: getattr(self, name) for name in self.column_names()}
+        rows = next(map(len, columns.values()), 0)
+        object.__setattr__(self, "lines", self.lines or tuple(map(str, range(1, rows + 1))))
+        require_same_length(**columns, lines=self.lines)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @classmethod
+    def read(cls, paths: Sequence[str], **options: Any) -> tuple[Self, RowCounts]:
+        r"""Reads the rows of TSV files: one row per line, columns separated by tabs.
+
+        The files are UTF-8, and decompressed if their names end in `.gz`. Only `\n` and `\r\n` end
+        a line. Texts are stripped. A row with an empty column, or with too few or too many tabs, is
+        dropped; the counts say how many and where.
+
+        Args:
+            paths: the files, read one after the other.
+            **options: options of `rows`, if the kind of table has any.
+
+        Returns:
+            The table, with at least one row, and the counts of rows read and dropped.
+
+        Raises:
+            DataError: there is no path, a file is missing, damaged or not UTF-8, or no row is left.
+
+        Example:
+            >>> import tempfile
+            >>> from jaxformer.text import Labelled
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     _ = pathlib.Path(folder, "a.tsv").write_text("Great!\tgood\nBoring. bad\n")
+            ...     labelled, counts = Labelled.read([f"{folder}/a.tsv"])
+            >>> labelled.texts, labelled.labels, str(counts)
+            (('Great!',), ('good',), '2 texts read, 1 kept; 1 misaligned (line 2)')
+        """
+        for path in paths if isinstance(paths, list | tuple) else ():
+            require_fits_memory(pathlib.Path(path))  # since rows are kept in memory
+        kept, counts = cls.of_rows(cls.rows(paths, **options))
+        if kept is None:
+            got = " and ".join(f"'{file}'" for file in paths)
+            raise DataError(
+                f"at least one of the {cls.unit} must be usable, got {got}: {counts}; "
+                f"{cls._remedy(paths)}"
+            )
+        return kept, counts
+
+    @classmethod
+    def rows(cls, paths: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+        """Reads files row by row. Override it to read another file format.
+
+        Args:
+            paths: the files, read one after the other.
+
+        Yields:
+            The line of a row, as in `lines`, and its columns. Their number may be wrong, and they
+            need not be stripped; the caller handles both.
+
+        Raises:
+            DataError: there is no path, or a file is missing, damaged or not UTF-8.
+        """
+        if isinstance(paths, str) or not paths:
+            raise DataError(f"paths must be a list of TSV files, got {paths!r}; name one")
+        for path in paths:
+            file = f"{path}:" if len(paths) > 1 else ""
+            for i, line in enumerate(read_lines(pathlib.Path(path)), 1):
+                yield f"{file}{i}", line.split("\t")
+
+    def split(
+        self, validation_fraction: float, counts: RowCounts, *, seed: int = 0
+    ) -> tuple[Self, Self, RowCounts]:
+        """Splits the rows at random into a training part and a validation part.
+
+        A training row is dropped if it shares a text with the validation part in one of the columns
+        `inputs`. So validation uses only unseen text.
+
+        Args:
+            validation_fraction: share of the rows for validation, more than 0 and less than 1.
+            counts: counts of the rows so far.
+            seed: seed of the order.
+
+        Returns:
+            The training part and the validation part, with at least one row each, and the updated
+            counts of dropped rows.
+
+        Raises:
+            DataError: the fraction is out of range, or one of the parts would be empty.
+
+        Example:
+            >>> from jaxformer.text import Pairs
+            >>> pairs = Pairs(("yes", "no", "well", "well"), ("ja", "nein", "nun", "gut"))
+            >>> train, validation, counts = pairs.split(0.25, RowCounts("pairs", 4), seed=1)
+            >>> train.targets, validation.targets
+            (('ja', 'nein'), ('gut',))
+            >>> print(counts)
+            4 pairs read, 3 kept; 1 repeating validation text (line 3)
+        """
+        require_fraction(validation_fraction)
+        total = len(self)
+        order = np.random.default_rng(seed).permutation(total).tolist()
+        start = total - round(validation_fraction * total)
+        training, validation = order[:start], order[start:]
+        repeated: set[int] = set()
+        for column in (getattr(self, name) for name in self.inputs):
+            texts = {column[i] for i in validation}
+            # Drops the training row, not the validation row, so that the fraction is exact.
+            repeated |= {i for i in training if column[i] in texts}
+        counts = counts.drop("repeated", [self.lines[i] for i in training if i in repeated])
+        training = [i for i in training if i not in repeated]
+        if not training or not validation:
+            side = "validation" if training else "training"
+            raise DataError(
+                f"both sides of a split must have {counts.unit}, got an empty {side} side from "
+                f"{total} with validation_fraction={validation_fraction}, {len(repeated)} of them "
+                "repeating a validation text; add data, or change the fraction"
+            )
+        return self.take(training), self.take(validation), counts
+
+    def take(self, indices: Iterable[int]) -> Self:
+        """Selects rows.
+
+        Args:
+            indices: indices of the rows, in any order.
+
+        Returns:
+            A table of these rows, in the order of the indices.
+        """
+        chosen = list(indices)
+        fields = {name: getattr(self, name) for name in (*self.column_names(), "lines")}
+        return dataclasses.replace(
+            self, **{name: tuple(field[i] for i in chosen) for name, field in fields.items()}
+        )
+
+    def all_texts(self) -> Iterator[str]:
+        """All texts that a tokenizer encodes."""
+        return itertools.chain.from_iterable(self.columns)
+
+    @classmethod
+    def row_of(cls, text: str) -> tuple[str, ...]:
+        """A row with this text in every column."""
+        return (text,) * len(cls.column_names())
+
+    @property
+    def columns(self) -> list[tuple[str, ...]]:
+        """The columns, in order."""
+        return [getattr(self, name) for name in self.column_names()]
+
+    @classmethod
+    def column_names(cls) -> list[str]:
+        """Names of the columns, in order."""
+        return [field.name for field in dataclasses.fields(cls) if field.name != "lines"]
+
+    @classmethod
+    def _remedy(cls, paths: Sequence[str]) -> str:
+        """End of an error message: the required format of a line."""
+        return f"each line must be {cls.layout}"
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[tuple[str, Sequence[str]]]) -> tuple[Self | None, RowCounts]:
+        """Makes a table of the rows that have text in every column.
+
+        Args:
+            rows: line and columns of each row; texts are stripped.
+
+        Returns:
+            The table (None if no row is usable), and the counts of rows read and dropped.
+        """
+        names = cls.column_names()
+        kept: list[tuple[str, ...]] = []
+        dropped: dict[str, list[str]] = {"empty": [], "misaligned": []}
+        read = 0
+        for line, columns in rows:
+            read += 1
+            texts = [column.strip() for column in columns]
+            if len(texts) != len(names):
+                dropped["misaligned"].append(line)
+            elif all(texts):
+                kept.append((line, *texts))
+            else:
+                dropped["empty"].append(line)
+        counts = RowCounts(cls.unit, read)
+        for reason, where in dropped.items():
+            counts = counts.drop(reason, where)
+        if not kept:
+            return None, counts
+        lines, *texts_by_column = zip(*kept, strict=True)
+        return cls(lines=lines, **dict(zip(names, texts_by_column, strict=True))), counts
+
+
+def require_same_length(**columns: Sequence[str]) -> None:
+    """Raises DataError if columns differ in length."""
+    if len({len(column) for column in columns.values()}) > 1:
+        got = ", ".join(f"{len(column)} {name}" for name, column in columns.items())
+        raise DataError(f"columns must have the same number of rows, got {got}; align them")
+
+
+def count_shared(training: Sequence[str], validation: Sequence[str]) -> int:
+    """Counts the validation texts that also occur in training.
+
+    Args:
+        training: training texts, such as the sources of pairs, or the texts of a classifier.
+        validation: validation texts.
+
+    Returns:
+        Number of elements of `validation` that are in `training`, repetitions included.
+
+    Example:
+        >>> count_shared(["A dog.", "A cat."], ["A cat.", "A cow.", "A cat."])
+        2
+    """
+    known = set(training)
+    return sum(text in known for text in validation)

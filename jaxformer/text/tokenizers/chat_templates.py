@@ -1,0 +1,154 @@
+"""Chat templates: how the messages of a conversation become tokens."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypedDict
+
+import numpy as np
+
+from jaxformer.errors import DataError
+from jaxformer.text.tokenizers.tokenizer import Tokenizer
+
+__all__ = ["ASSISTANT", "ChatTemplate", "EncodedConversation", "Message", "TemplateName"]
+
+ASSISTANT = "assistant"
+"""The role whose messages are answers."""
+
+TemplateName = Literal["chatml", "plain"]
+
+_START, _END = "<|im_start|>", "<|im_end|>"
+
+
+class Message(TypedDict):
+    """A message of a conversation.
+
+    Args:
+        role: the speaker: "user", "assistant", or another, such as "system".
+        content: the text.
+    """
+
+    role: str
+    content: str
+
+
+class EncodedConversation(NamedTuple):
+    """The tokens of a conversation.
+
+    Args:
+        tokens: int32 [tokens].
+        is_answer: bool [tokens], True for tokens of an answer and for the token that ends it.
+    """
+
+    tokens: np.ndarray
+    is_answer: np.ndarray
+
+
+class ChatTemplate:
+    r"""Turns messages into tokens, with markers for the speaker.
+
+    The template "chatml" is `<|im_start|>`, the role and a line break, the content, `<|im_end|>`
+    and a line break. Both markers are special tokens, which are never parsed from text. So nothing
+    that users write can end their message. The template "plain" is for tokenizers without these
+    tokens: a heading such as `### User:` in ordinary text, and the end of text after each answer.
+
+    Attributes:
+        end_of_answer: token that ends an answer.
+
+    Args:
+        tokenizer: tokenizer of the messages.
+        name: "chatml" or "plain".
+
+    Raises:
+        DataError: the tokenizer lacks the special tokens of the template.
+
+    References:
+        OpenAI, Chat Markup Language, 2023.
+
+    Example:
+        >>> from jaxformer.text import byte_tokenizer
+        >>> template = ChatTemplate(byte_tokenizer(), "plain")
+        >>> ids = template.encode_prompt([{"role": "user", "content": "Hello!"}])
+        >>> byte_tokenizer().decode(ids)
+        '### User:\nHello!\n\n### Assistant:\n'
+    """
+
+    special_tokens = {"chatml": (_START, _END), "plain": ()}
+
+    def __init__(self, tokenizer: Tokenizer, name: TemplateName = "chatml") -> None:
+        self._tokenizer, self._name = tokenizer, name
+        start, end = tokenizer.special_id(_START), tokenizer.special_id(_END)
+        if name == "plain":
+            start, end = None, tokenizer.end_of_text
+        if end is None or (name == "chatml" and start is None):
+            wanted = f"{_START} and {_END}" if name == "chatml" else "an end of text"
+            raise DataError(
+                f"the chat template {name!r} needs a tokenizer with {wanted}, got one without; "
+                + ("use the template 'plain'" if name == "chatml" else "use another tokenizer")
+            )
+        self._start = [] if start is None else [start]
+        self.end_of_answer: int = end
+
+    @staticmethod
+    def frame(name: TemplateName, role: str) -> tuple[str, str]:
+        r"""Ordinary text that a template puts before and after the messages of a role.
+
+        Example:
+            >>> ChatTemplate.frame("plain", "user")
+            ('### User:\n', '\n\n')
+        """
+        if name == "chatml":
+            return f"{role}\n", "\n"
+        return f"### {role.capitalize()}:\n", "" if role == ASSISTANT else "\n\n"
+
+    def encode(self, conversations: Sequence[Sequence[Message]]) -> list[EncodedConversation]:
+        """Encodes whole conversations, on all cores.
+
+        Args:
+            conversations: messages of each conversation. No tokens follow those of the last
+                message.
+
+        Raises:
+            DataError: a message has a lone surrogate, or a character that a character tokenizer
+                does not know.
+        """
+        texts = [
+            text for messages in conversations for one in messages for text in self._texts(one)
+        ]
+        encoded = iter(self._tokenizer.encode_documents(texts))
+        return [
+            _joined([self._message(one, *(next(encoded) for _ in range(3))) for one in messages])
+            for messages in conversations
+        ]
+
+    def encode_prompt(self, messages: Sequence[Message]) -> np.ndarray:
+        """Encodes messages and the start of the answer to them: int32 [tokens]."""
+        answer: Message = {"role": ASSISTANT, "content": ""}
+        ((tokens, _),) = self.encode([[*messages, answer]])
+        behind = self._tokenizer.encode(self._texts(answer)[2]).size
+        return tokens[: tokens.size - 1 - behind]
+
+    def _texts(self, message: Message) -> tuple[str, str, str]:
+        """Text before a message's content, the content, and the text after it."""
+        before, behind = self.frame(self._name, message["role"])
+        return before, message["content"], behind
+
+    def _message(
+        self, message: Message, before: np.ndarray, content: np.ndarray, behind: np.ndarray
+    ) -> list[tuple[np.ndarray, bool]]:
+        """Tokens of a message in parts, and whether each part belongs to an answer."""
+        is_answer = message["role"] == ASSISTANT
+        has_end = is_answer or self._name == "chatml"
+        return [
+            (np.array(self._start, np.int32), False),
+            (before, False),
+            (content, is_answer),
+            (np.array([self.end_of_answer] if has_end else [], np.int32), is_answer),
+            (behind, False),
+        ]
+
+
+def _joined(messages: list[list[tuple[np.ndarray, bool]]]) -> EncodedConversation:
+    parts = [part for message in messages for part in message]
+    return EncodedConversation(
+        np.concatenate([tokens for tokens, _ in parts], dtype=np.int32),
+        np.concatenate([np.full(tokens.size, is_answer) for tokens, is_answer in parts]),
+    )

@@ -1,0 +1,106 @@
+"""Workarounds for what the `tokenizers` library cannot do when it reads texts."""
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import tokenizers
+from tokenizers import models
+
+from jaxformer.errors import DataError
+from jaxformer.text.tokenizers.charsmaps import Charsmap
+
+__all__ = ["LONGEST_MATCH", "WITHOUT_ID", "reading_copy", "require_bounded"]
+
+_MOST_GROWTH = 10_000  # times; published files have 1 to 13
+
+LONGEST_MATCH: dict[str, Any] = {
+    "type": "Replace",
+    "pattern": {"Regex": "(?!)"},
+    "content": "longest match",
+}
+"""A step that matches nothing. It marks the next step, `Precompiled`, as the rules of a
+SentencePiece model, to be applied as SentencePiece does."""
+
+WITHOUT_ID = " without id: "
+"""Prefix of Unigram pieces that are read as the unknown token: pieces of a SentencePiece model that
+the Transformer's vocabulary lacks. They have the last ids."""
+
+
+def require_bounded(tokenizer: tokenizers.Tokenizer) -> None:
+    """Checks, before any text is processed, that no text can grow until it fills memory.
+
+    Raises:
+        DataError: the steps that prepend and replace could multiply a letter too often.
+    """
+    for part in (tokenizer.normalizer, tokenizer.decoder):
+        growth = 1
+        for step in _steps(json.loads(part.__getstate__())) if part is not None else ():
+            growth *= max(1, len(step.get("prepend") or step.get("content") or ""))
+        if growth > _MOST_GROWTH:
+            raise DataError(
+                "the steps of a tokenizer must make a text at most "
+                f"{_MOST_GROWTH:,} times as long, got {growth:,} times; its file is damaged or "
+                "untrusted"
+            )
+
+
+def _steps(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A step and the steps inside it."""
+    yield state
+    for inner in (*state.get("normalizers", ()), *state.get("decoders", ())):
+        yield from _steps(inner)
+
+
+def reading_copy(
+    tokenizer: tokenizers.Tokenizer,
+) -> tuple[tokenizers.Tokenizer, Charsmap | None]:
+    """Copy of a tokenizer for reading texts; the tokenizer itself if it needs no copy.
+
+    - The library finds special tokens of a Unigram vocabulary in any text that contains their
+      spelling. In the copy, a space precedes their names. No text that it reads contains this
+      space, since such vocabularies write spaces as U+2581.
+    - Pieces that begin with `WITHOUT_ID` are found in text, under ids that the tokenizer lacks.
+    - The library's step `Precompiled` does not match the longest rule. After `LONGEST_MATCH`, it is
+      removed from the copy and done by `Charsmap`.
+
+    Args:
+        tokenizer: tokenizer of the library.
+
+    Returns:
+        The copy, and the rules to apply to a text before the copy reads it, if any.
+
+    Raises:
+        DataError: the rules are damaged.
+    """
+    unigram = isinstance(tokenizer.model, models.Unigram)
+    special = {t.content for t in tokenizer.get_added_tokens_decoder().values() if t.special}
+    if not unigram and tokenizer.normalizer is None:
+        return tokenizer, None
+    normalizer = None if tokenizer.normalizer is None else _state(tokenizer.normalizer)
+    steps = normalizer.get("normalizers", []) if normalizer else []
+    is_exact = steps[:1] == [LONGEST_MATCH] and steps[1:2] and "precompiled_charsmap" in steps[1]
+    rules = steps[1] if is_exact else None
+    if rules is None and not unigram:
+        return tokenizer, None
+    state = json.loads(tokenizer.to_str())
+    charsmap = None
+    if rules is not None:
+        charsmap = Charsmap(base64.b64decode(rules["precompiled_charsmap"]))
+        state["normalizer"]["normalizers"] = steps[2:]
+    if unigram:
+        for entry in state["model"]["vocab"]:
+            if entry[0] in special:
+                entry[0] = " " + entry[0]
+            entry[0] = entry[0].removeprefix(WITHOUT_ID)
+        state["added_tokens"] = [t for t in state["added_tokens"] if not t["special"]]
+        state["post_processor"] = None
+    copy = tokenizers.Tokenizer.from_str(json.dumps(state))
+    copy.encode_special_tokens = True
+    return copy, charsmap
+
+
+def _state(part: Any) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads(part.__getstate__())
+    return state

@@ -1,0 +1,115 @@
+"""How the tokens of a tokenizer spell text: as letters that stand for bytes, or marked spaces."""
+
+import functools
+import json
+import re
+from typing import Any, Literal
+
+import tokenizers
+from tokenizers import pre_tokenizers
+
+__all__ = [
+    "MARKED_SPACE",
+    "SPACE",
+    "Spelling",
+    "byte_letters",
+    "byte_token_text",
+    "fallback_byte",
+    "token_spelling",
+]
+
+Spelling = Literal["byte letters", "marked spaces", "characters", "joined"]
+
+SPACE = "\u0120"
+"""The letter that stands for a space in byte-level tokens."""
+
+MARKED_SPACE = "\u2581"
+"""The letter that stands for a space in SentencePiece tokens."""
+
+_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+def token_spelling(tokenizer: tokenizers.Tokenizer) -> Spelling:
+    """Finds out how the tokens of a tokenizer spell text.
+
+    "byte letters": one letter per byte, as in GPT-2; "marked spaces": text in which U+2581 is a
+    space and <0x0A> a byte, as in SentencePiece; "characters": the text itself; or "joined": words
+    and parts of words, with spaces that the decoder puts between them.
+
+    Example:
+        >>> from tokenizers import Tokenizer, decoders, models
+        >>> tokenizer = Tokenizer(models.BPE())
+        >>> token_spelling(tokenizer)
+        'joined'
+        >>> tokenizer.decoder = decoders.Metaspace()
+        >>> token_spelling(tokenizer)
+        'marked spaces'
+    """
+    steps = _steps(tokenizer.decoder)
+    kinds = {step["type"] for step in steps}
+    if "ByteLevel" in kinds:
+        return "byte letters"
+    marks = {"String": MARKED_SPACE}
+    if "Metaspace" in kinds or any(step.get("pattern") == marks for step in steps):
+        return "marked spaces"
+    return "characters" if kinds == {"Fuse"} else "joined"
+
+
+def fallback_byte(token: str) -> int | None:
+    """The byte that a token such as <0x0A> stands for; None for other tokens.
+
+    Example:
+        >>> fallback_byte("<0x0A>"), fallback_byte("ten")
+        (10, None)
+    """
+    found = _FALLBACK.fullmatch(token)
+    return int(found[1], 16) if found else None
+
+
+def _steps(decoder: Any) -> list[dict[str, Any]]:
+    """The steps of a decoder; the library exposes them only as JSON."""
+    if decoder is None:
+        return []
+    state = json.loads(decoder.__getstate__())
+    return _flat(state)
+
+
+def _flat(state: dict[str, Any]) -> list[dict[str, Any]]:
+    if state["type"] != "Sequence":
+        return [state]
+    return [step for inner in state["decoders"] for step in _flat(inner)]
+
+
+@functools.cache
+def byte_letters() -> dict[str, int]:
+    """Maps the letters of byte-level vocabularies to the bytes that they stand for.
+
+    A visible byte is written as itself, any other as the next letter from U+0100 on (Radford et
+    al., "Language Models are Unsupervised Multitask Learners", 2019).
+    """
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    visible = {letter: ord(letter) for letter in alphabet if ord(letter) < 256}
+    others = sorted(set(range(256)) - set(visible.values()))
+    return visible | dict(zip(alphabet[len(visible) :], others, strict=True))
+
+
+def byte_token_text(token: str) -> str:
+    """Text of a byte-level token; the token itself if it has other letters.
+
+    A byte that is only a part of a character is in angle brackets, in hexadecimal.
+
+    Example:
+        >>> byte_token_text("\u0120so"), byte_token_text("Ã")
+        (' so', '⟨C3⟩')
+    """
+    letters = byte_letters()
+    if not letters.keys() >= set(token):
+        return token
+    text = bytes(letters[letter] for letter in token).decode("utf-8", "surrogateescape")
+    # Bytes that are not UTF-8 have become surrogates; their last two hexadecimal digits are the
+    # byte.
+    return re.sub(r"[\udc80-\udcff]+", lambda part: f"⟨{_hexadecimal(part[0])}⟩", text)
+
+
+def _hexadecimal(surrogates: str) -> str:
+    return surrogates.encode("utf-8", "surrogateescape").hex(" ").upper()

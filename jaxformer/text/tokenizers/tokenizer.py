@@ -1,0 +1,309 @@
+"""Tokenizers: text to token ids and back, saved as JSON."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import pathlib
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+from tokenizers import models
+
+from jaxformer.errors import DataError
+from jaxformer.storage import read_regular, write_whole
+from jaxformer.text.tokenizers.charsmaps import Charsmap
+from jaxformer.text.tokenizers.pieces import calls, find_cut, require_known, require_texts
+from jaxformer.text.tokenizers.reading import reading_copy, require_bounded
+from jaxformer.text.tokenizers.stream_decoder import StreamDecoder
+from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens, template_tokens
+from jaxformer.text.tokenizers.vocabulary import TokenRoles, Vocabulary
+
+__all__ = ["Tokenizer"]
+
+_MAX_BYTES = 2**28  # of a file; the largest vocabularies take some 30 MB
+
+_OWN_ROLES = TokenRoles()
+
+
+class Tokenizer(Vocabulary):
+    """Turns text into token ids and back; wraps a tokenizer of the `tokenizers` library.
+
+    Special tokens, such as the end of text, are never parsed from text: if a text contains their
+    spelling, that is ordinary text. `encode` adds no special tokens (see `surrounding_tokens`). It
+    neither truncates nor pads texts, even if the tokenizer's file asks for it.
+
+    Args:
+        tokenizer: tokenizer of the library. Its `encode_special_tokens` is set; truncation and
+            padding are turned off.
+        roles: names of the tokens with a special role, if they differ from jaxformer's own.
+
+    Raises:
+        DataError: it has no tokens, or it encodes at random (BPE dropout).
+
+    Example:
+        >>> from jaxformer.text import byte_tokenizer
+        >>> tokenizer = byte_tokenizer()
+        >>> tokenizer.encode("né")
+        array([110, 195, 169], dtype=int32)
+        >>> tokenizer.decode([110, 195, 169, tokenizer.end_of_text])
+        'né'
+    """
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer, roles: TokenRoles = _OWN_ROLES) -> None:
+        # The library does not save this in its JSON.
+        tokenizer.encode_special_tokens = True
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        if dropout := getattr(tokenizer.model, "dropout", None):
+            raise DataError(
+                f"a tokenizer must encode a text the same each time, got a dropout of {dropout}; "
+                "set it to null in its file"
+            )
+        super().__init__(tokenizer, roles)
+        characters = frozenset(tokenizer.get_vocab(False))
+        closed = (
+            isinstance(tokenizer.model, models.WordLevel)
+            and self.unknown is None
+            and all(len(character) == 1 for character in characters)
+        )
+        self._characters = characters if closed else None
+
+    @functools.cached_property
+    def _cut(self) -> re.Pattern[str] | None:
+        """Where long texts are cut; computed at the first use."""
+        return find_cut(self._reading[0])
+
+    @functools.cached_property
+    def _reading(self) -> tuple[tokenizers.Tokenizer, Charsmap | None]:
+        """Copy of the tokenizer that encodes texts, with its charsmap; made at the first use."""
+        return reading_copy(self._tokenizer)
+
+    @functools.cached_property
+    def surrounding_tokens(self) -> SurroundingTokens:
+        """Special tokens that the model reads around every text; none unless `roles.surrounded`.
+
+        They come from the tokenizer's own post-processor, such as [CLS] and [SEP], or an end of
+        text. `surrounding_tokens.around(ids)` puts them around the tokens of a text.
+
+        Raises:
+            DataError: the post-processor is of an unknown kind.
+
+        Example:
+            >>> from tokenizers import processors
+            >>> from jaxformer.text import byte_tokenizer
+            >>> library_tokenizer = tokenizers.Tokenizer.from_str(byte_tokenizer().to_json())
+            >>> library_tokenizer.post_processor = processors.TemplateProcessing(
+            ...     single="$A <|endoftext|>", special_tokens=[("<|endoftext|>", 256)]
+            ... )
+            >>> tokenizer = Tokenizer(library_tokenizer, TokenRoles(surrounded=True))
+            >>> tokenizer.surrounding_tokens.around(tokenizer.encode("ab"))
+            array([ 97,  98, 256], dtype=int32)
+        """
+        return template_tokens(self._tokenizer) if self.roles.surrounded else SurroundingTokens()
+
+    def with_roles(self, roles: TokenRoles) -> "Tokenizer":
+        """The same vocabulary with other roles.
+
+        Example:
+            >>> library_tokenizer = tokenizers.Tokenizer(models.WordLevel({"a": 0, "</s>": 1}))
+            >>> tokenizer = Tokenizer(library_tokenizer)
+            >>> tokenizer.with_roles(TokenRoles(end_of_text="</s>")).end_of_text
+            1
+        """
+        return type(self)(tokenizers.Tokenizer.from_str(self.to_json()), roles)
+
+    @property
+    def identity(self) -> str:
+        """Vocabulary and roles, as text. Tokenizers of the same identity give the same tokens."""
+        if self.roles == _OWN_ROLES:
+            return self.to_json()
+        return f"{self.to_json()}\0{json.dumps(dataclasses.asdict(self.roles))}"
+
+    def encode(self, text: str) -> np.ndarray:
+        """Turns a text into token ids.
+
+        Args:
+            text: text of any length.
+
+        Returns:
+            int32 [tokens].
+
+        Raises:
+            DataError: the text has a lone surrogate, or a character that a character tokenizer
+                does not know.
+
+        Example:
+            >>> from jaxformer.text import train_character
+            >>> train_character(["abba"]).encode("bab")
+            array([1, 0, 1], dtype=int32)
+        """
+        return self.encode_documents([text])[0]
+
+    def encode_documents(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Turns several texts into token ids, on all cores.
+
+        Args:
+            texts: any number of texts.
+
+        Returns:
+            One int32 [tokens] for each text.
+
+        Raises:
+            DataError: as for `encode`.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> [ids.tolist() for ids in byte_tokenizer().encode_documents(["a", "bc"])]
+            [[97], [98, 99]]
+        """
+        require_texts(texts)
+        if self._characters is not None:
+            require_known(texts, self._characters)
+        _, charsmap = self._reading
+        if charsmap is not None:
+            texts = [charsmap.apply(text) for text in texts]
+        ids: list[list[np.ndarray]] = [[] for _ in texts]
+        for group in calls(texts, self._cut):
+            with _panics_as_errors("the tokenizer cannot encode the text"):
+                encodings = self._encode_group([piece for _, piece in group])
+            for (i, _), encoding in zip(group, encodings, strict=True):
+                ids[i].append(np.array(encoding.ids, np.int32))
+        return [self._known(np.concatenate(parts)) for parts in ids]
+
+    def _known(self, ids: np.ndarray) -> np.ndarray:
+        """The ids, with the unknown token in place of pieces that have no id."""
+        if self._unknown_piece is None:
+            return ids
+        return np.where(ids < self._vocab_size, ids, np.int32(self._unknown_piece))
+
+    def _encode_group(self, texts: list[str]) -> list[tokenizers.Encoding]:
+        try:
+            return self._reading[0].encode_batch_fast(texts, add_special_tokens=False)
+        except Exception as error:  # The library raises nothing more specific.
+            raise DataError(
+                f"the tokenizer cannot encode the text: {error}; use another tokenizer"
+            ) from None
+
+    def decode(self, ids: npt.ArrayLike) -> str:
+        """Turns token ids into text.
+
+        Args:
+            ids: integers [tokens]; special tokens, such as the end of text, are skipped.
+
+        Returns:
+            The text. Bytes that are not valid UTF-8 become U+FFFD, the replacement character.
+
+        Raises:
+            DataError: an id is not an integer, is negative, or is not in the vocabulary.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().decode([104, 105, 256])
+            'hi'
+        """
+        with _panics_as_errors("the tokenizer cannot decode the tokens"):
+            text: str = self._tokenizer.decode(self.ordinary_ids(ids))
+        return text
+
+    def stream(self) -> StreamDecoder:
+        """Incremental decoder, for tokens as they are generated.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> stream = byte_tokenizer().stream()
+            >>> stream.push([110, 195]), stream.push([169]), stream.flush()
+            ('n', 'é', '')
+        """
+        return StreamDecoder(self)
+
+    def to_json(self) -> str:
+        """The tokenizer in the JSON format of the `tokenizers` library.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> Tokenizer.from_json(byte_tokenizer().to_json()).vocab_size
+            257
+        """
+        text: str = self._tokenizer.to_str(pretty=True)
+        return text
+
+    @classmethod
+    def from_json(cls, text: str) -> "Tokenizer":
+        """Makes a tokenizer from the JSON of `to_json`.
+
+        Args:
+            text: JSON.
+
+        Raises:
+            DataError: the text does not describe a tokenizer.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> Tokenizer.from_json(byte_tokenizer().to_json()).end_of_text
+            256
+        """
+        try:
+            with _panics_as_errors("not a tokenizer in JSON"):
+                tokenizer = tokenizers.Tokenizer.from_str(text)
+            require_bounded(tokenizer)
+            return cls(tokenizer)
+        except DataError:
+            raise
+        except Exception as error:  # The library raises nothing more specific.
+            raise DataError(f"not a tokenizer in JSON: {error}") from None
+
+    def save(self, path: str | pathlib.Path) -> None:
+        """Writes the tokenizer to a JSON file, which `load` and other tools read.
+
+        Args:
+            path: path of the file; an existing file is replaced atomically.
+
+        Raises:
+            StorageError: the file cannot be written, for example because the disk is full.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     byte_tokenizer().save(f"{folder}/tokenizer.json")
+            ...     Tokenizer.load(f"{folder}/tokenizer.json").vocab_size
+            257
+        """
+        write_whole(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: str | pathlib.Path) -> "Tokenizer":
+        """Reads a file that `save` wrote.
+
+        Args:
+            path: path of the file.
+
+        Raises:
+            DataError: the file is missing, or is not a tokenizer; the message names it.
+
+        Example:
+            >>> Tokenizer.load("missing.json")
+            Traceback (most recent call last):
+            jaxformer.errors.DataError: missing.json: cannot be read: No such file or directory
+        """
+        try:
+            return cls.from_json(read_regular(path, limit=_MAX_BYTES).decode())
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+        except ValueError as error:  # UnicodeDecodeError and DataError.
+            raise DataError(f"{path}: {error}") from None
+
+
+@contextlib.contextmanager
+def _panics_as_errors(what: str) -> Iterator[None]:
+    """Turns a panic of the library (such as a regex that takes too long) into a DataError."""
+    try:
+        yield
+    except BaseException as error:  # A panic is not an Exception; its class cannot be imported.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise DataError(f"{what}: {error}; is its file damaged or untrusted?") from None

@@ -1,0 +1,296 @@
+"""Tokenizers of four kinds: characters, bytes, words and byte pairs; and added special tokens."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from jaxformer.errors import DataError
+from jaxformer.text.tokenizers.pieces import WORDS, pieces, require_texts
+from jaxformer.text.tokenizers.spelling import byte_letters
+from jaxformer.text.tokenizers.tokenizer import Tokenizer
+from jaxformer.text.tokenizers.vocabulary import END_OF_TEXT, MASK, UNKNOWN
+
+__all__ = [
+    "byte_tokenizer",
+    "train_bpe",
+    "train_character",
+    "train_word",
+    "with_end_of_text",
+    "with_mask",
+    "with_special_tokens",
+]
+
+# Byte pairs are merged only inside one match: an English contraction; a word, number or run of
+# signs, each with the space before it; or other whitespace.
+_MERGED = r"'(?:[sdmt]|ll|ve|re)| ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
+
+
+def train_character(texts: Sequence[str]) -> Tokenizer:
+    """Makes a tokenizer with one token per character (code point) of the texts, sorted.
+
+    Args:
+        texts: texts that the vocabulary is taken from.
+
+    Returns:
+        A tokenizer; its last id is the end of text. To encode a character that is not in `texts`
+        is an error.
+
+    Raises:
+        DataError: the texts are empty, or have a lone surrogate.
+
+    Example:
+        >>> train_character(["banana"]).encode("ban")
+        array([1, 0, 2], dtype=int32)
+    """
+    _require_training_texts(texts)
+    characters = sorted(set().union(*texts))
+    tokenizer = tokenizers.Tokenizer(models.WordLevel({c: i for i, c in enumerate(characters)}))
+    tokenizer.pre_tokenizer = pre_tokenizers.FixedLength(1)
+    tokenizer.decoder = decoders.Fuse()
+    return _with_end_of_text(tokenizer)
+
+
+def byte_tokenizer() -> Tokenizer:
+    """Makes the tokenizer whose ids are the UTF-8 bytes of the text; it needs no training.
+
+    Returns:
+        A tokenizer, lossless for any text. Ids 0 to 255 are the bytes; 256 is the end of text.
+
+    Example:
+        >>> byte_tokenizer().encode("€")
+        array([226, 130, 172], dtype=int32)
+    """
+    tokenizer = tokenizers.Tokenizer(models.BPE(byte_letters(), []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return _with_end_of_text(tokenizer)
+
+
+def train_word(texts: Sequence[str], vocab_size: int | None = None) -> Tokenizer:
+    """Makes a tokenizer with one token per word and per punctuation character.
+
+    Decoding joins the tokens with spaces, except before closing and after opening punctuation. So
+    the spaces and line breaks of the original text are lost.
+
+    Args:
+        texts: texts that the vocabulary is taken from.
+        vocab_size: largest number of tokens, including the two special ones; the most frequent
+            words are kept. All words if not given.
+
+    Returns:
+        A tokenizer. Id 0 is the unknown word; then come the words from the most to the least
+        frequent (ties in alphabetical order), then the end of text.
+
+    Raises:
+        DataError: the texts are empty or have a lone surrogate, or vocab_size is less than 3.
+
+    Example:
+        >>> tokenizer = train_word(["to work, for it."])
+        >>> tokenizer.decode(tokenizer.encode("it   work, to."))
+        'it work, to.'
+    """
+    _require_training_texts(texts)
+    if vocab_size is not None and vocab_size < 3:
+        raise DataError(
+            "vocab_size of a word tokenizer must be at least 3, for the unknown word, the end of "
+            f"text and one word, got {vocab_size}; leave it out to keep every word"
+        )
+    counter = tokenizers.Tokenizer(models.WordLevel({}))
+    counter.pre_tokenizer = WORDS
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=2**31 if vocab_size is None else vocab_size - 2, show_progress=False
+    )
+    counter.train_from_iterator(_pieces(texts), trainer)
+    words: dict[str, int] = counter.get_vocab()
+    vocab = {UNKNOWN: 0} | {word: i + 1 for word, i in words.items()}
+    tokenizer = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = WORDS
+    tokenizer.decoder = decoders.Sequence(
+        [
+            # No word begins with this prefix, so every token but the first gets a space before it.
+            decoders.WordPiece(prefix="\n", cleanup=False),
+            decoders.Fuse(),
+            decoders.Replace(tokenizers.Regex(r" (?=[.,;:!?%)\]}])|(?<=[(\[{]) "), ""),
+        ]
+    )
+    return _with_end_of_text(tokenizer)
+
+
+def train_bpe(texts: Sequence[str], vocab_size: int) -> Tokenizer:
+    """Trains a byte-level BPE tokenizer that splits text into words as GPT-2 does.
+
+    One difference: marks, such as the vowel signs of Indian scripts, stay part of their word.
+    GPT-2 splits before and after each.
+
+    Args:
+        texts: texts that the merges are learnt from.
+        vocab_size: number of tokens, at least 257. You get fewer if no more pairs occur twice.
+
+    Returns:
+        A tokenizer, lossless for any text; its last id is the end of text.
+
+    Raises:
+        DataError: the texts are empty or have a lone surrogate, or vocab_size is less than 257.
+
+    References:
+        Sennrich, Haddow, Birch, Neural Machine Translation of Rare Words with Subword Units, 2016;
+        Radford et al., Language Models are Unsupervised Multitask Learners, 2019.
+
+    Example:
+        >>> tokenizer = train_bpe(["low lower lowest"], vocab_size=300)
+        >>> tokenizer.vocab_size, tokenizer.decode(tokenizer.encode("lowest")[:1])
+        (261, 'low')
+    """
+    _require_training_texts(texts)
+    if vocab_size < 257:
+        raise DataError(
+            "vocab_size of a BPE tokenizer must be at least 257, for the 256 bytes and the end of "
+            f"text, got {vocab_size}; use a character tokenizer for a smaller vocabulary"
+        )
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(tokenizers.Regex(_MERGED), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    # Each merge needs a place in the text, so this is an upper bound. The trainer allocates for it.
+    most = 256 + 4 * sum(map(len, texts))
+    trainer = trainers.BpeTrainer(
+        vocab_size=min(vocab_size - 1, most),  # The end of text is added after.
+        min_frequency=2,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_pieces(texts), trainer)
+    return _with_end_of_text(tokenizer)
+
+
+def with_mask(tokenizer: Tokenizer) -> Tokenizer:
+    """Adds the mask token of masked language modelling.
+
+    Args:
+        tokenizer: tokenizer to add it to; not modified.
+
+    Returns:
+        A tokenizer with one more special token, whose id is the last.
+
+    Raises:
+        DataError: the tokenizer already has a mask token, or it has ids without a token.
+
+    References:
+        Devlin, Chang, Lee, Toutanova, BERT: Pre-training of Deep Bidirectional Transformers for
+        Language Understanding, 2019.
+
+    Example:
+        >>> tokenizer = with_mask(byte_tokenizer())
+        >>> tokenizer.mask, tokenizer.vocab_size, tokenizer.decode([104, 257, 105])
+        (257, 258, 'hi')
+    """
+    if tokenizer.mask is not None:
+        raise DataError(
+            f"the tokenizer must not have the token {MASK} yet, got one that has it as id "
+            f"{tokenizer.mask}; use it as it is"
+        )
+    return with_special_tokens(tokenizer, [MASK])
+
+
+def with_special_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:
+    """Adds special tokens, which are never parsed from text.
+
+    Args:
+        tokenizer: tokenizer to add them to; not modified.
+        names: names of the tokens. Existing tokens keep their ids.
+
+    Returns:
+        A tokenizer with these tokens; new ones have the last ids.
+
+    Example:
+        >>> with_special_tokens(byte_tokenizer(), ["<|im_start|>", "<|im_end|>"]).vocab_size
+        259
+    """
+    copy = tokenizers.Tokenizer.from_str(tokenizer.to_json())
+    # An ordinary token of that name becomes special and keeps its id.
+    added = [name for name in names if copy.token_to_id(name) is None]
+    copy.add_special_tokens(list(names))
+    found = Tokenizer(copy, tokenizer.roles)
+    new = [found.special_id(name) for name in added]
+    if new != list(range(tokenizer.vocab_size, found.vocab_size)):
+        raise DataError(
+            f"new tokens must get the last ids, from {tokenizer.vocab_size} on, got {new}, because "
+            "some ids have no token; give the tokenizer a token for every id"
+        )
+    return found
+
+
+def with_end_of_text(tokenizer: Tokenizer, token: str) -> Tokenizer:
+    """Makes an existing token the end of text, for a tokenizer that was made elsewhere.
+
+    The token is renamed to jaxformer's end of text, `<|endoftext|>`, and keeps its id.
+
+    Args:
+        tokenizer: tokenizer without an end of text; not modified.
+        token: name of the token, such as "</s>".
+
+    Returns:
+        A tokenizer with the same ids; this token is special.
+
+    Raises:
+        DataError: the tokenizer has no such token, or already has an end of text.
+
+    Example:
+        >>> library_tokenizer = tokenizers.Tokenizer(models.WordLevel({"a": 0, "</s>": 1}))
+        >>> tokenizer = Tokenizer(library_tokenizer)
+        >>> tokenizer.end_of_text, with_end_of_text(tokenizer, "</s>").end_of_text
+        (None, 1)
+    """
+    values = json.loads(tokenizer.to_json())
+    if token == END_OF_TEXT and tokenizer.end_of_text is not None:
+        return tokenizer
+    if tokenizer.end_of_text is not None:
+        raise DataError(
+            f"a tokenizer must have one end of text, got {END_OF_TEXT}, which it already has, and "
+            f"{token!r}; leave out the second"
+        )
+    model, added = values["model"], values["added_tokens"]
+    named = [one for one in added if one["content"] == token]
+    vocab = model["vocab"]
+    if isinstance(vocab, dict):
+        model["vocab"] = {END_OF_TEXT if one == token else one: i for one, i in vocab.items()}
+        token_id = vocab.get(token, named[0]["id"] if named else None)
+    else:  # Unigram model: tokens with their scores.
+        model["vocab"] = [[END_OF_TEXT if one == token else one, score] for one, score in vocab]
+        found = [i for i, (one, _) in enumerate(vocab) if one == token]
+        token_id = next(iter([*found, *(one["id"] for one in named)]), None)
+    if token_id is None:
+        raise DataError(
+            f"the end of text must be a token of the tokenizer, got {token!r}, which it does not "
+            "have; name a token that it has"
+        )
+    model |= {key: END_OF_TEXT for key in ("unk_token",) if model.get(key) == token}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    end = {"id": token_id, "content": END_OF_TEXT, "special": True, **flags}
+    others = [one for one in added if one not in named]
+    values["added_tokens"] = sorted([*others, end], key=lambda one: int(one["id"]))
+    return Tokenizer.from_json(json.dumps(values, ensure_ascii=False))
+
+
+def _with_end_of_text(tokenizer: tokenizers.Tokenizer) -> Tokenizer:
+    tokenizer.add_special_tokens([END_OF_TEXT])
+    return Tokenizer(tokenizer)
+
+
+def _pieces(texts: Sequence[str]) -> Iterator[str]:
+    return (piece for text in texts for piece in pieces(text))
+
+
+def _require_training_texts(texts: Sequence[str]) -> None:
+    require_texts(texts)
+    if not any(text.strip() for text in texts):
+        raise DataError(
+            f"a tokenizer needs text to train on, got {len(texts)} texts that are all empty or "
+            "blank; pass the training documents"
+        )

@@ -1,0 +1,279 @@
+"""The tokens of a vocabulary: number, roles, names, words, bytes and texts."""
+
+import dataclasses
+import json
+
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+from tokenizers import models
+
+from jaxformer.errors import DataError
+from jaxformer.text.tokenizers.reading import WITHOUT_ID
+from jaxformer.text.tokenizers.spelling import (
+    MARKED_SPACE,
+    SPACE,
+    byte_token_text,
+    fallback_byte,
+    token_spelling,
+)
+
+__all__ = ["END_OF_TEXT", "MASK", "UNKNOWN", "TokenRoles", "Vocabulary"]
+
+END_OF_TEXT = "<|endoftext|>"
+UNKNOWN = "<|unknown|>"
+MASK = "<|mask|>"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenRoles:
+    """Special tokens of a vocabulary that was made elsewhere.
+
+    Args:
+        end_of_text: name of the token that ends a document, such as "</s>".
+        mask: name of the mask token, such as "[MASK]".
+        surrounded: whether the model expects the special tokens of the tokenizer's post-processor
+            around every text, such as [CLS] and [SEP].
+    """
+
+    end_of_text: str = END_OF_TEXT
+    mask: str = MASK
+    surrounded: bool = False
+
+
+class Vocabulary:
+    """The vocabulary of a tokenizer: the half of `Tokenizer` that does not encode or decode.
+
+    Args:
+        tokenizer: tokenizer of the library.
+        roles: names of the tokens with a special role.
+
+    Raises:
+        DataError: it has no tokens.
+    """
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer, roles: TokenRoles) -> None:
+        self._tokenizer, self.roles = tokenizer, roles
+        vocab: dict[str, int] = tokenizer.get_vocab()
+        # Set only if a Unigram vocabulary has pieces without an id.
+        self._unknown_piece: int | None = None
+        if isinstance(tokenizer.model, models.Unigram):
+            numbered = {t: i for t, i in vocab.items() if not t.startswith(WITHOUT_ID)}
+            if len(numbered) < len(vocab):
+                self._unknown_piece = json.loads(tokenizer.model.__getstate__())["unk_id"]
+                vocab = numbered
+        if not vocab:
+            raise DataError("a tokenizer must have tokens, got none; train it")
+        # A tokenizer made elsewhere may have ids without a token.
+        self._vocab_size = 1 + max(vocab.values())
+        added = tokenizer.get_added_tokens_decoder()
+        named = {tokenizer.token_to_id(name) for name in (roles.end_of_text, roles.mask)}
+        special = {token_id for token_id, token in added.items() if token.special}
+        self._special = frozenset(special | {one for one in named if one is not None})
+        self._spelling = token_spelling(tokenizer)
+
+    @property
+    def _is_byte_level(self) -> bool:
+        """Whether tokens consist of bytes, each written as one letter."""
+        return self._spelling == "byte letters"
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids; every id is smaller."""
+        return self._vocab_size
+
+    @property
+    def end_of_text(self) -> int | None:
+        """Id of the token that ends a document, if there is one."""
+        return self._tokenizer.token_to_id(self.roles.end_of_text)
+
+    @property
+    def unknown(self) -> int | None:
+        """Id of the unknown word, if the vocabulary has one."""
+        model = self._tokenizer.model
+        name = model.unk_token if isinstance(model, models.WordLevel) else None
+        found = None if name is None else self._tokenizer.token_to_id(name)
+        return self._tokenizer.token_to_id(UNKNOWN) if found is None else found
+
+    @property
+    def mask(self) -> int | None:
+        """Id of the mask token, if there is one: see `with_mask`."""
+        return self._tokenizer.token_to_id(self.roles.mask)
+
+    def special_id(self, name: str) -> int | None:
+        """Id of a special token by its name, if there is one.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().special_id("<|endoftext|>"), byte_tokenizer().special_id("a")
+            (256, None)
+        """
+        found: int | None = self._tokenizer.token_to_id(name)
+        return found if found in self._special else None
+
+    def token_name(self, token_id: int) -> str:
+        """Name of a token in the vocabulary, such as `<|endoftext|>`.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().token_name(256)
+            '<|endoftext|>'
+
+        Raises:
+            DataError: no token has this id.
+        """
+        found: str | None = self._tokenizer.id_to_token(token_id)
+        if found is None:
+            raise DataError(
+                f"token ids must be ids of the {self._vocab_size} tokens, got {token_id}; use the "
+                "tokenizer of the model"
+            )
+        return found
+
+    @property
+    def special(self) -> frozenset[int]:
+        """Ids that stand for no text: special tokens and the unknown word."""
+        return self._special if self.unknown is None else self._special | {self.unknown}
+
+    @property
+    def words(self) -> dict[str, int]:
+        """The tokens of a word or character tokenizer with their ids, without special tokens.
+
+        Raises:
+            DataError: the tokens are parts of words (bytes or byte pairs).
+
+        Example:
+            >>> from jaxformer.text import train_word
+            >>> train_word(["to be or not to be"]).words
+            {'be': 1, 'to': 2, 'not': 3, 'or': 4}
+        """
+        if self._is_byte_level:
+            raise DataError(
+                "words need a word or character tokenizer, got a byte or BPE tokenizer, "
+                f"whose {self._vocab_size} tokens are parts of words; train a word tokenizer"
+            )
+        vocab: dict[str, int] = self._tokenizer.get_vocab()
+        left_out = self._special | {self.unknown}
+        return {
+            word: vocab[word]
+            for word in sorted(vocab, key=vocab.__getitem__)
+            if vocab[word] not in left_out
+        }
+
+    @property
+    def has_leading_spaces(self) -> bool:
+        """Whether some tokens are a word with a space before it, as in BPE.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer, train_bpe
+            >>> train_bpe(["so so so"], 260).has_leading_spaces, byte_tokenizer().has_leading_spaces
+            (True, False)
+        """
+        spaces = {"byte letters": SPACE, "marked spaces": MARKED_SPACE}
+        space = spaces.get(self._spelling)
+        return any(len(token) > 1 and token[0] == space for token in self._tokenizer.get_vocab())
+
+    def byte_length(self, token_id: int) -> int:
+        """Counts the UTF-8 bytes of text that a token stands for.
+
+        Args:
+            token_id: id of the token.
+
+        Returns:
+            The number of bytes; 0 for special tokens and for the unknown word, whose text is lost.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().byte_length(0xC3)
+            1
+        """
+        if token_id in self.special:
+            return 0
+        token = self._tokenizer.id_to_token(token_id) or ""
+        if self._spelling == "marked spaces":
+            if fallback_byte(token) is not None:
+                return 1
+            token = token.replace(MARKED_SPACE, " ")
+        return len(token) if self._is_byte_level else len(token.encode())  # a letter for each byte
+
+    def is_fallback_byte(self, token_id: int) -> bool:
+        """Whether a token is a SentencePiece byte token, such as <0x0A>."""
+        token = self._tokenizer.id_to_token(token_id) or ""
+        return self._spelling == "marked spaces" and fallback_byte(token) is not None
+
+    def byte_lengths(self) -> np.ndarray | None:
+        """Counts the UTF-8 bytes of text that each token stands for.
+
+        Returns:
+            int64 [vocab_size]. None for words and WordPiece: whether a space stands between two
+            tokens depends on both of them.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer, train_word
+            >>> byte_tokenizer().byte_lengths()[[97, 256]], train_word(["a b"]).byte_lengths()
+            (array([1, 0]), None)
+        """
+        if self._spelling == "joined":
+            return None
+        return np.array([self.byte_length(i) for i in range(self._vocab_size)], np.int64)
+
+    def token_texts(self, ids: npt.ArrayLike) -> list[str]:
+        """Text of each token by itself.
+
+        Args:
+            ids: integers [tokens].
+
+        Returns:
+            The text of each token, with its spaces; the name of a special token. A byte that is
+            only a part of a character is in angle brackets, in hexadecimal.
+
+        Raises:
+            DataError: an id is not an integer, is negative, or is not in the vocabulary.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().token_texts([110, 195, 169, 256])
+            ['n', '⟨C3⟩', '⟨A9⟩', '<|endoftext|>']
+        """
+        return [self._token_text(token_id) for token_id in self._checked(ids)]
+
+    def _token_text(self, token_id: int) -> str:
+        token: str = self._tokenizer.id_to_token(token_id) or ""
+        if token_id in self._special:
+            return token
+        if self._spelling == "marked spaces":
+            byte = fallback_byte(token)
+            return token.replace(MARKED_SPACE, " ") if byte is None else f"⟨{byte:02X}⟩"
+        return byte_token_text(token) if self._is_byte_level else token
+
+    def ordinary_ids(self, ids: npt.ArrayLike) -> list[int]:
+        """Checks token ids and removes special tokens, which have no text.
+
+        Args:
+            ids: integers [tokens].
+
+        Raises:
+            DataError: an id is not an integer, is negative, or is not in the vocabulary.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().ordinary_ids([104, 105, 256])
+            [104, 105]
+        """
+        return [token_id for token_id in self._checked(ids) if token_id not in self._special]
+
+    def _checked(self, ids: npt.ArrayLike) -> list[int]:
+        array = np.asarray(ids)
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            raise DataError(
+                f"token ids must be integers [tokens], got {array.dtype} of shape {array.shape}; "
+                "decode one sequence at a time"
+            )
+        checked: list[int] = array.tolist()
+        for token_id in checked:
+            if not 0 <= token_id < self._vocab_size:
+                raise DataError(
+                    f"token ids must be at least 0 and less than vocab_size={self._vocab_size}, "
+                    f"got {token_id}; decode with the tokenizer that the ids were made with"
+                )
+        return checked

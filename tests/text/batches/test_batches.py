@@ -1,0 +1,186 @@
+import numpy as np
+import pytest
+
+from jaxformer.errors import DataError
+from jaxformer.text import (
+    IGNORE,
+    Batches,
+    Host,
+    PackedDocuments,
+    TokenStream,
+    Windows,
+    evaluation_batches,
+)
+from jaxformer.text.store.arrays import JoinedArray
+
+SIZE, LENGTH = 127, 3  # 42 sequences.
+STREAM = TokenStream(np.arange(1, SIZE + 1), np.arange(0, SIZE, 11))
+WINDOWS = Windows(STREAM, LENGTH)
+
+
+def first_tokens(batches, steps):
+    """The first token of each row, which tells which item of WINDOWS it is."""
+    return [token for step in steps for token in batches[step]["tokens"][:, 0].tolist()]
+
+
+def assert_equal(batch, other):
+    assert batch.keys() == other.keys()
+    for name in batch:
+        np.testing.assert_array_equal(batch[name], other[name])
+
+
+def test_batches_are_rows_of_the_source():
+    packed = PackedDocuments(STREAM, LENGTH)
+    batch = Batches(packed, 5, seed=7)[2]
+    assert set(batch) == {"tokens", "labels", "segment_ids", "positions"}
+    for row in range(5):
+        item = packed[(int(batch["tokens"][row, 0]) - 1) // LENGTH]
+        assert_equal({name: array[row] for name, array in batch.items()}, item)
+    assert all(array.dtype == np.int32 for array in batch.values())
+    assert all(array.shape == (5, LENGTH) for array in batch.values())
+
+
+def test_batches_depend_on_seed_and_step_only():
+    batches, again = Batches(WINDOWS, 5, seed=7), Batches(WINDOWS, 5, seed=7)
+    for step in (13, 0, 2**40, 13, 1):
+        assert_equal(batches[step], again[step])
+    assert first_tokens(batches, range(8)) != first_tokens(Batches(WINDOWS, 5, seed=8), range(8))
+
+
+@pytest.mark.parametrize("batch_size", [7, 5, 42, 101])
+def test_every_epoch_has_each_item_once_in_another_order(batch_size):
+    epochs = 5
+    steps = range(-(-epochs * len(WINDOWS) // batch_size))
+    rows = np.array(first_tokens(Batches(WINDOWS, batch_size, seed=7), steps))
+    orders = rows[: epochs * len(WINDOWS)].reshape(epochs, len(WINDOWS))
+    for order in orders:
+        assert sorted(order.tolist()) == list(range(1, SIZE, LENGTH))
+    assert len({tuple(order) for order in orders.tolist()}) == epochs
+    assert orders[0].tolist() != sorted(orders[0].tolist())
+
+
+def test_order_stays_that_of_earlier_versions():
+    batches = Batches(WINDOWS, 5, seed=7)
+    assert first_tokens(batches, [0, 10**6]) == [85, 28, 1, 25, 88, 13, 64, 58, 25, 4]
+
+
+class OneByOne:
+    """A source without `gather`."""
+
+    def __init__(self, source):
+        self.source = source
+
+    def __len__(self):
+        return len(self.source)
+
+    def __getitem__(self, index):
+        return self.source[index]
+
+
+@pytest.mark.parametrize("source", [WINDOWS, PackedDocuments(STREAM, 17)])
+def test_batches_that_are_gathered_are_those_of_single_items(source):
+    batches, others = Batches(source, 12, seed=7), Batches(OneByOne(source), 12, seed=7)
+    for step in (0, 3, 17):
+        assert_equal(batches[step], others[step])
+    evaluations = (evaluation_batches(one, 12) for one in (source, OneByOne(source)))
+    for batch, other in zip(*evaluations, strict=True):
+        assert_equal(batch, other)
+
+
+def test_items_that_a_subclass_changes_are_not_gathered_without_the_change():
+    class Lengths(Windows):
+        def __getitem__(self, index):
+            return {**super().__getitem__(index), "index": np.array(index)}
+
+    batch = Batches(Lengths(STREAM, LENGTH), 5, seed=7)[2]
+    np.testing.assert_array_equal(batch["index"], (batch["tokens"][:, 0] - 1) // LENGTH)
+
+
+@pytest.mark.parametrize("index", [-1, 42, 100])
+def test_windows_refuse_an_index_that_they_do_not_have(index):
+    with pytest.raises(IndexError, match=f"less than 42, got {index}"):
+        WINDOWS.gather([0, index])
+
+
+SHARDS = JoinedArray([STREAM.tokens[:31], STREAM.tokens[31:31], STREAM.tokens[31:]])
+SHARDED = PackedDocuments(TokenStream(SHARDS, STREAM.offsets), LENGTH)
+
+
+@pytest.mark.parametrize("source", [WINDOWS, SHARDED])
+@pytest.mark.parametrize("num_hosts", [1, 2, 4])
+def test_hosts_rows_make_up_the_global_batch(source, num_hosts):
+    whole = Batches(PackedDocuments(STREAM, LENGTH) if source is SHARDED else source, 12, seed=7)
+    hosts = [Batches(source, 12, seed=7, host=Host(h, num_hosts)) for h in range(num_hosts)]
+    for step in (0, 3, 17):  # Step 3 has the end of an epoch and the start of the next.
+        parts = [host[step] for host in hosts]
+        assert all(len(part["tokens"]) == 12 // num_hosts for part in parts)
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        assert_equal(joined, whole[step])
+
+
+def test_batches_of_a_single_item_repeat_it():
+    batch = Batches(Windows(STREAM, 131), 3, seed=0)[5]
+    assert batch["tokens"][:, 0].tolist() == [1, 1, 1]
+
+
+def test_batches_refuse_a_negative_step():
+    with pytest.raises(IndexError, match="at least 0, got -1"):
+        Batches(WINDOWS, 5, seed=7)[-1]
+
+
+@pytest.mark.parametrize("batch_size", [1, 8, 42, 101])
+def test_evaluation_has_each_item_once_in_order(batch_size):
+    batches = list(evaluation_batches(WINDOWS, batch_size))
+    assert all(batch["tokens"].shape == (batch_size, LENGTH) for batch in batches)
+    labels = np.concatenate([batch["labels"] for batch in batches])
+    np.testing.assert_array_equal(labels[labels != IGNORE], STREAM.tokens[1:])
+    assert len(labels) - len(WINDOWS) < batch_size
+    tokens = np.concatenate([batch["tokens"] for batch in batches])
+    assert not tokens[len(WINDOWS) :].any()
+    assert (labels[len(WINDOWS) :] == IGNORE).all()
+
+
+@pytest.mark.parametrize("num_hosts", [1, 2, 4])
+def test_evaluation_hosts_rows_make_up_the_global_batch(num_hosts):
+    packed = PackedDocuments(STREAM, LENGTH)
+    whole = list(evaluation_batches(packed, 20))
+    hosts = [
+        evaluation_batches(packed, 20, host=Host(index, num_hosts)) for index in range(num_hosts)
+    ]
+    steps = list(zip(*hosts, strict=True))
+    assert len(steps) == len(whole) == 3
+    for parts, expected in zip(steps, whole, strict=True):
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        assert_equal(joined, expected)
+    assert not whole[-1]["segment_ids"][2:].any()
+
+
+@pytest.mark.parametrize("index, count", [(4, 4), (-1, 4), (0, 0)])
+def test_host_is_one_of_their_count(index, count):
+    with pytest.raises(DataError, match=f"got index={index} and count={count}; use jax.process_i"):
+        Host(index, count)
+
+
+def make_batches(source, batch_size, host=Host()):
+    return Batches(source, batch_size, seed=7, host=host)
+
+
+@pytest.mark.parametrize("make", [make_batches, evaluation_batches])
+@pytest.mark.parametrize(
+    "source, batch_size, host, rule",
+    [
+        (WINDOWS, 10, Host(0, 4), "batch_size=10 and host.count=4; try 8"),
+        (WINDOWS, 3, Host(0, 4), "batch_size=3 and host.count=4; try 4"),
+        (WINDOWS, 0, Host(), "batch_size=0 and host.count=1; try 1"),
+        (WINDOWS, -8, Host(0, 4), "batch_size=-8 and host.count=4; try 4"),
+        ([], 8, Host(), "at least one item, got none; add text"),
+    ],
+)
+def test_batches_refuse_what_cannot_be_made(make, source, batch_size, host, rule):
+    with pytest.raises(DataError, match=rule):
+        make(source, batch_size, host=host)
+
+
+def test_batches_refuse_a_negative_seed():
+    with pytest.raises(DataError, match="seed must be at least 0, got -3; try 3"):
+        Batches(WINDOWS, 5, seed=-3)

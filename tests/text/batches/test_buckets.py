@@ -1,0 +1,297 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.text import IGNORE, BucketedBatches, Host, bucketed_evaluation_batches
+from jaxformer.text.batches import buckets
+
+# Of each length from 1 to 13, once to 13 times: 91 examples.
+LENGTHS = np.random.default_rng(5).permutation(np.repeat(np.arange(1, 14), np.arange(13, 0, -1)))
+
+
+def example_of(number, length):
+    """A pair whose label and tokens tell which example it is; its source is the longer part."""
+    return {
+        "source": np.full(length, number + 1, np.int32),
+        "labels": np.full(max(1, length // 2), number, np.int16),
+        "lengths": np.int64(length),
+        "weights": np.full(1, 0.5, np.float32),
+    }
+
+
+EXAMPLES = [example_of(number, length) for number, length in enumerate(LENGTHS.tolist())]
+OPTIONS = dict(batch_tokens=53, multiple_of=4, num_buckets=5)
+
+
+def numbers(batches):
+    """Which examples are in batches, row after row, without those that fill up."""
+    return [n for batch in batches for n in batch["labels"][:, 0].tolist() if n != IGNORE]
+
+
+def epoch_of(batches, epoch):
+    start = epoch * batches.batches_per_epoch
+    return [batches[step] for step in range(start, start + batches.batches_per_epoch)]
+
+
+def joined(parts):
+    assert all(part.keys() == parts[0].keys() for part in parts)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def assert_equal(batch, other):
+    assert batch.keys() == other.keys()
+    for name in batch:
+        np.testing.assert_array_equal(batch[name], other[name], strict=True)
+
+
+def positions(lengths, edges, batch_tokens, multiple_of):
+    """How many positions the batches of an epoch have in buckets of these lengths."""
+    total = 0
+    for shorter, edge in itertools.pairwise([0, *edges]):
+        rows = batch_tokens // edge // multiple_of * multiple_of
+        members = sum(shorter < length <= edge for length in lengths)
+        total += -(-members // rows) * rows * edge
+    return total
+
+
+def test_every_epoch_has_each_example_once_in_another_order():
+    batches = BucketedBatches(EXAMPLES, seed=7, **OPTIONS)
+    orders = [numbers(epoch_of(batches, epoch)) for epoch in range(4)]
+    for order in orders:
+        assert sorted(order) == list(range(len(EXAMPLES)))
+    assert len({tuple(order) for order in orders}) == 4
+    # The order of the batches differs, and so does which examples share one.
+    epochs = [epoch_of(batches, epoch) for epoch in range(4)]
+    shapes = [[batch["source"].shape for batch in epoch] for epoch in epochs]
+    assert len({tuple(order) for order in shapes}) > 1
+    assert len({tuple(sorted(order)) for order in shapes}) == 1
+    together = [{frozenset(numbers([batch])) for batch in epoch} for epoch in epochs]
+    assert len(together[0] & together[1]) < batches.batches_per_epoch / 2
+
+
+def test_batches_depend_on_seed_and_step_only():
+    batches, again = (BucketedBatches(EXAMPLES, seed=7, **OPTIONS) for _ in range(2))
+    for step in (13, 0, 2**40, 13, 1, batches.batches_per_epoch, 0):
+        assert_equal(batches[step], again[step])
+    in_order = [again[step] for step in range(40)]
+    for step in np.random.default_rng(0).permutation(40).tolist():
+        assert_equal(batches[step], in_order[step])
+    other = BucketedBatches(EXAMPLES, seed=8, **OPTIONS)
+    assert numbers(epoch_of(batches, 0)) != numbers(epoch_of(other, 0))
+
+
+def test_batch_is_its_examples_filled_up():
+    batches = BucketedBatches(EXAMPLES, seed=7, **OPTIONS)
+    filled_up = 0
+    for batch in epoch_of(batches, 1):
+        rows, length = batch["source"].shape
+        assert (rows, length) in batches.shapes
+        assert batch["lengths"].shape == (rows,)
+        for row in range(rows):
+            number = int(batch["labels"][row, 0])
+            real = number != IGNORE
+            filled_up += not real
+            expected = EXAMPLES[number] if real else {name: np.zeros(0) for name in EXAMPLES[0]}
+            for name in ("source", "labels", "weights"):
+                fill = np.full(length - expected[name].size, IGNORE if name == "labels" else 0)
+                padded = np.concatenate([expected[name], fill])
+                assert batch[name][row].tolist() == padded.tolist()
+            assert batch["lengths"][row] == (expected["lengths"] if real else 0)
+        for name, array in EXAMPLES[0].items():
+            assert batch[name].dtype == array.dtype
+    assert filled_up == sum(
+        rows * len([b for b in epoch_of(batches, 0) if b["source"].shape == (rows, length)])
+        for rows, length in batches.shapes
+    ) - len(EXAMPLES)
+    assert filled_up > 0
+
+
+def test_labels_of_classes_fill_up_with_ignore():
+    examples = [{"tokens": np.arange(3), "labels": np.int32(i)} for i in range(5)]
+    batches = BucketedBatches(examples, seed=7, batch_tokens=9)
+    labels = [batch["labels"] for batch in epoch_of(batches, 0)]
+    assert batches.shapes == ((3, 3),)
+    assert all(array.shape == (3,) and array.dtype == np.int32 for array in labels)
+    assert sorted(np.concatenate(labels).tolist()) == [IGNORE, 0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("num_hosts", [2, 4])
+def test_hosts_rows_make_up_the_global_batch(num_hosts):
+    whole = BucketedBatches(EXAMPLES, seed=7, **OPTIONS)
+    hosts = [
+        BucketedBatches(EXAMPLES, seed=7, **OPTIONS, host=Host(index, num_hosts))
+        for index in range(num_hosts)
+    ]
+    assert {host.shapes for host in hosts} == {whole.shapes}
+    assert {host.batches_per_epoch for host in hosts} == {whole.batches_per_epoch}
+    for step in range(2 * whole.batches_per_epoch):
+        parts = [host[step] for host in hosts]
+        assert len({part["source"].shape for part in parts}) == 1
+        assert_equal(joined(parts), whole[step])
+    evaluations = [
+        bucketed_evaluation_batches(EXAMPLES, **OPTIONS, host=Host(index, num_hosts))
+        for index in range(num_hosts)
+    ]
+    steps = zip(bucketed_evaluation_batches(EXAMPLES, **OPTIONS), *evaluations, strict=True)
+    for expected, *parts in steps:
+        assert_equal(joined(parts), expected)
+
+
+def test_evaluation_has_each_example_once_in_order_of_buckets():
+    batches = BucketedBatches(EXAMPLES, seed=7, **OPTIONS)
+    evaluation = list(bucketed_evaluation_batches(EXAMPLES, **OPTIONS))
+    assert len(evaluation) == batches.batches_per_epoch
+    edges = [length for _, length in batches.shapes]
+    assert numbers(evaluation) == sorted(
+        range(len(EXAMPLES)), key=lambda n: (np.searchsorted(edges, LENGTHS[n]), n)
+    )
+    shapes = [batch["source"].shape for batch in evaluation]
+    assert [shape for shape, _ in itertools.groupby(shapes)] == list(batches.shapes)
+
+
+@pytest.mark.parametrize("num_buckets", [1, 2, 3, 8])
+@pytest.mark.parametrize("multiple_of", [1, 3])
+def test_shapes_keep_to_the_budget_and_the_multiple(num_buckets, multiple_of):
+    batches = BucketedBatches(
+        EXAMPLES, seed=7, batch_tokens=59, multiple_of=multiple_of, num_buckets=num_buckets
+    )
+    assert 1 <= len(batches.shapes) <= num_buckets
+    for rows, length in batches.shapes:
+        assert rows == 59 // length // multiple_of * multiple_of > 0
+    lengths = [length for _, length in batches.shapes]
+    assert lengths == sorted(set(lengths))
+    assert lengths[-1] == LENGTHS.max()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=31),
+    num_buckets=st.integers(1, 4),
+    budget=st.integers(18, 41),
+    multiple_of=st.integers(1, 2),
+)
+def test_buckets_have_the_fewest_positions(lengths, num_buckets, budget, multiple_of):
+    batches = BucketedBatches(
+        [{"labels": np.zeros(length, np.int32)} for length in lengths],
+        seed=7, batch_tokens=budget, multiple_of=multiple_of, num_buckets=num_buckets,
+    )  # fmt: skip
+    *others, longest = sorted(set(lengths))
+    fewest = min(
+        positions(lengths, [*edges, longest], budget, multiple_of)
+        for count in range(num_buckets)
+        for edges in itertools.combinations(others, count)
+    )
+    assert sum(batch["labels"].size for batch in epoch_of(batches, 0)) == fewest
+
+
+def test_padding_share_falls_with_more_buckets():
+    lengths = np.random.default_rng(3).poisson(12, 2000) + 1
+    examples = [{"labels": np.zeros(length, np.int32)} for length in lengths]
+    shares = []
+    for num_buckets in (1, 4, 8):
+        batches = bucketed_evaluation_batches(
+            examples, batch_tokens=256, multiple_of=2, num_buckets=num_buckets
+        )
+        shares.append(1 - lengths.sum() / sum(batch["labels"].size for batch in batches))
+    assert shares[0] > 0.4 > 0.14 > shares[1] > 0.08 > shares[2]
+
+
+@pytest.mark.parametrize("make", [BucketedBatches, bucketed_evaluation_batches])
+@pytest.mark.parametrize(
+    "options, error, rule",
+    [
+        (
+            dict(batch_tokens=51),
+            ConfigError,
+            "got batch_tokens=51, multiple_of=4 and a length of 13; try 52, or leave out",
+        ),
+        (dict(batch_tokens=0), ConfigError, "got batch_tokens=0, .*try 52"),
+        (
+            dict(multiple_of=6, host=Host(0, 4)),
+            ConfigError,
+            "multiple_of=6 and host.count=4; try 4",
+        ),
+        (
+            dict(multiple_of=1, host=Host(0, 4)),
+            ConfigError,
+            "multiple_of=1 and host.count=4; try 4",
+        ),
+        (dict(multiple_of=0), ConfigError, "multiple_of=0 and host.count=1; try 1"),
+        (dict(num_buckets=0), ConfigError, "at least 1 and at most 8, got 0; a training"),
+        (dict(num_buckets=9), ConfigError, "at least 1 and at most 8, got 9; a training"),
+    ],
+)
+def test_buckets_refuse_impossible_settings(make, options, error, rule):
+    seed = dict(seed=7) if make is BucketedBatches else {}
+    with pytest.raises(error, match=rule):
+        make(EXAMPLES, **(OPTIONS | options), **seed)
+
+
+def test_smallest_budget_that_is_named_works():
+    BucketedBatches(EXAMPLES, seed=7, batch_tokens=52, multiple_of=4)
+
+
+@pytest.mark.parametrize("make", [BucketedBatches, bucketed_evaluation_batches])
+@pytest.mark.parametrize(
+    "examples, rule",
+    [
+        ([], "at least one example, got none; add text"),
+        ([{"tokens": np.zeros(3, np.int32)}], "must have labels .* got {'tokens'"),
+        ([{"labels": np.int32(3)}], "an array with one axis, and no array with more, got"),
+        ([{"labels": np.zeros((3, 2), np.int32)}], r"no array with more, got .*, 2\)"),
+        (
+            [{"labels": np.zeros(3, np.uint16)}],
+            "signed integers, .*got .*uint16.*make labels int32",
+        ),
+        ([EXAMPLES[0], {"labels": np.zeros(3, np.int16)}], "arrays of the first, .* in example 1"),
+        ([EXAMPLES[0], EXAMPLES[1] | {"lengths": np.float32(1)}], "got .*float32.* in example 1"),
+        (
+            [EXAMPLES[0], EXAMPLES[1] | {"lengths": np.ones(1, int)}],
+            r"got .*'lengths': \(dtype\('int64'\), 1\).* in example 1",
+        ),
+        (
+            [{"labels": np.zeros(3, int)}, {"labels": np.zeros(0, int)}],
+            "at least one token, got none in example 1; leave it out",
+        ),
+    ],
+)
+def test_buckets_refuse_examples_that_cannot_be_batched(make, examples, rule):
+    seed = dict(seed=7) if make is BucketedBatches else {}
+    with pytest.raises(DataError, match=rule):
+        make(examples, batch_tokens=53, **seed)
+
+
+def test_buckets_refuse_a_negative_seed_and_a_negative_step():
+    with pytest.raises(DataError, match="seed must be at least 0, got -3; try 3"):
+        BucketedBatches(EXAMPLES, seed=-3, **OPTIONS)
+    with pytest.raises(IndexError, match="at least 0, got -1"):
+        BucketedBatches(EXAMPLES, seed=7, **OPTIONS)[-1]
+
+
+def test_examples_may_be_made_when_asked_for():
+    class Lazy:
+        def __len__(self):
+            return len(EXAMPLES)
+
+        def __getitem__(self, index):
+            if not 0 <= index < len(EXAMPLES):
+                raise IndexError(index)
+            return example_of(index, int(LENGTHS[index]))
+
+    lazy = BucketedBatches(Lazy(), seed=7, **OPTIONS)
+    assert_equal(lazy[3], BucketedBatches(EXAMPLES, seed=7, **OPTIONS)[3])
+
+
+def test_step_does_not_order_its_epoch_again(monkeypatch):
+    batches = BucketedBatches(EXAMPLES, seed=7, **OPTIONS)
+    calls = []
+    batches_of = buckets._batches_of
+    monkeypatch.setattr(
+        buckets, "_batches_of", lambda bucket: calls.append(bucket) or batches_of(bucket)
+    )
+    epoch_of(batches, 1)
+    assert len(calls) == len(batches.shapes)

@@ -1,0 +1,509 @@
+"""Text larger than memory: read in pieces, split, and prepared as token files."""
+
+import gzip
+import hashlib
+import json
+import os
+
+import numpy as np
+import pyarrow
+import pyarrow.ipc
+import pyarrow.parquet
+import pytest
+import zstandard
+
+from jaxformer import text
+from jaxformer.errors import DataError
+from jaxformer.text.sources import corpus as corpora
+from jaxformer.text.sources import document_files, files, prepared_corpus, record_files, scans
+from jaxformer.text.sources.document_files import read_pieces
+from jaxformer.text.sources.record_files import BadRecords
+
+RNG = np.random.default_rng(0)
+WORDS = ["one", "two", "drei\u00a0", "naïve", "猫が", "a-b", "x = 1;", "…"]
+BREAKS = [" ", " ", " ", "\n", "\n\n", "  \n", "\r\n", " \u2009"]
+
+
+def prose(count):
+    parts = zip(RNG.choice(WORDS, count), RNG.choice(BREAKS, count), strict=True)
+    return "".join(word + space for word, space in parts)
+
+
+def documents(count):
+    return [f"{i}: {prose(int(RNG.integers(1, 60)))}".strip() for i in range(count)]
+
+
+def newlines(document):
+    return document.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def write_lines(path, texts, field="text"):
+    lines = "".join(json.dumps({"id": i, field: one}) + "\n" for i, one in enumerate(texts))
+    data = lines.encode()
+    packers = {".gz": gzip.compress, ".zst": zstandard.compress}
+    path.write_bytes(packers.get(path.suffix, bytes)(data))
+    return path
+
+
+def write_parquet(path, texts, field="text"):
+    table = pyarrow.table({field: pyarrow.array(texts, pyarrow.string())})
+    pyarrow.parquet.write_table(table, path, row_group_size=7)
+    return path
+
+
+def pieces(file, **options):
+    return list(read_pieces(file, BadRecords(), **options))
+
+
+# Reading.
+
+
+@pytest.mark.parametrize("size", [7, 50, 1000])
+def test_pieces_of_a_text_file_are_its_text_and_have_the_tokens_of_the_whole(
+    tmp_path, monkeypatch, size
+):
+    monkeypatch.setattr(document_files, "_PIECE", size)
+    whole = "\n \n" + prose(200) + "\n\n"
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbf" + whole.encode())
+    found = pieces(tmp_path / "a.txt")
+    assert "".join(piece.text for piece in found) == newlines(whole)
+    assert [piece.is_start for piece in found] == [True] + [False] * (len(found) - 1)
+    assert len(found) > 2 or size == 1000
+    tokenizer = text.train_bpe([newlines(whole)], 320)
+    tokens = [tokenizer.encode(piece.text) for piece in found]
+    np.testing.assert_array_equal(np.concatenate(tokens), tokenizer.encode(newlines(whole)))
+    for index, piece in enumerate(found[:-1]):  # any piece can be gone on behind
+        assert pieces(tmp_path / "a.txt", start=piece.end) == [
+            later._replace(is_start=False) for later in found[index + 1 :]
+        ]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.ndjson.zst", "a.parquet"])
+def test_records_are_documents(tmp_path, name):
+    texts = [*documents(20), " \n", "ends here"]
+    write = write_parquet if name.endswith("parquet") else write_lines
+    file = write(tmp_path / name, texts, "body")
+    found = pieces(file, field="body")
+    assert [piece.text for piece in found] == [newlines(one) for one in texts if one.strip()]
+    assert all(piece.is_start for piece in found)
+    assert pieces(file, field="body", start=found[3].end) == found[4:]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.txt.zst", "a.jsonl", "a.jsonl.gz"])
+def test_a_file_is_looked_through_and_hashed_in_one_reading(tmp_path, monkeypatch, name):
+    file = write_lines(tmp_path / name, documents(60))
+    if name == "a.txt.gz":
+        file.write_bytes(file.read_bytes() + b"\0" * 5000)  # padding, which gzip leaves out
+    readers, plain = [], files.open_regular
+
+    def counted(path):
+        readers.append(path)
+        return plain(path)
+
+    for module in (files, scans):
+        monkeypatch.setattr(module, "open_regular", counted)
+    corpus = text.scan_corpus([file], validation_fraction=0.3)
+    assert readers == [file]
+    assert corpus.files[0].content == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_a_part_without_a_place_to_cut_is_one_piece_up_to_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(document_files, "_PIECE", 10)
+    monkeypatch.setattr(document_files, "MAX_RECORD", 100)
+    monkeypatch.setattr(record_files, "MAX_RECORD", 100)
+    (tmp_path / "a.txt").write_text("x" * 95 + " y" * 20)
+    assert pieces(tmp_path / "a.txt")[0].text == "x" * 95 + " y" * 2
+    (tmp_path / "a.txt").write_text("short " + "x" * 200)
+    with pytest.raises(DataError, match="in any 100 bytes, got none in .* from byte 5 on"):
+        pieces(tmp_path / "a.txt")
+    write_lines(tmp_path / "a.jsonl", ["x", "y" * 100])
+    with pytest.raises(DataError, match="at most 100 bytes, got more in .* line 2, from byte 23"):
+        pieces(tmp_path / "a.jsonl")
+
+
+BAD = {
+    "bytes.txt": (
+        b"one\ntwo\n\xff three\nfour",
+        "0xFF in .*bytes.txt', line 3, byte 8; convert",
+    ),
+    "bytes.jsonl": (
+        b'{"text": "a"}\n{"text": "\xe9"}\n{"text": "b"}',
+        "0xE9 in .*line 2, byte 24",
+    ),
+    "broken.jsonl": (b'{"text": "a"}\n{"text": \n{"text": "b"}', "line 2, must be JSON: Expecting"),
+    "key.jsonl": (b'{"text": "a"}\n{"body": "x"}\n{"text": "b"}', r"has the keys \['body'\]"),
+    "list.jsonl": (b'{"text": "a"}\n["text"]\n{"text": "b"}', "it has list"),
+    "number.jsonl": (b'{"text": "a"}\n{"text": 3}\n{"text": "b"}', "got 3"),
+    "half.jsonl": (b'{"text": "a"}\n{"text": "\\ud800"}\n{"text": "b"}', "half of a surrogate"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_records_are_named_or_left_out_and_counted(tmp_path, name):
+    content, message = BAD[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message) as error:
+        pieces(tmp_path / name)
+    assert str(error.value).endswith("or skip unreadable records with data.errors 'skip'")
+    bad = BadRecords("skip")
+    found = [piece.text for piece in read_pieces(tmp_path / name, bad)]
+    assert found == (["one\ntwo\n\nfour"] if name.endswith("txt") else ["a", "b"])
+    assert bad.count == 1 and len(bad.shown) == 1
+
+
+def test_parquet_errors_name_the_columns_and_the_row(tmp_path):
+    file = write_parquet(tmp_path / "a.parquet", ["a", None, "b"])
+    with pytest.raises(DataError, match="must have the column 'body' .* got text"):
+        pieces(file, field="body")
+    with pytest.raises(DataError, match="row 2, must have a text under 'text' .* got None"):
+        pieces(file)
+    (tmp_path / "b.parquet").write_bytes(b"text")
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        pieces(tmp_path / "b.parquet")
+
+
+# Splitting.
+
+
+def scan(folder, texts, **options):
+    file = write_lines(folder / "a.jsonl", texts)
+    options = {"validation_fraction": 0.3, "in_memory": 0} | options
+    return text.scan_corpus([file], **options)
+
+
+def sides(corpus):
+    found = {False: [], True: []}
+    for piece, is_validation, _ in corpus.pieces(corpora.Place()):
+        found[is_validation].append(piece.text)
+    return found[False], found[True]
+
+
+def test_documents_are_on_a_side_by_what_they_say(tmp_path):
+    texts = documents(400)
+    train, validation = sides(scan(tmp_path, texts))
+    assert sorted(train + validation) == sorted(map(newlines, texts))
+    assert 0.2 < len(validation) / len(texts) < 0.4
+    # In another order, and twice, each is where it was.
+    again, more = sides(scan(tmp_path, texts[::-1] + texts))
+    assert (set(again), set(more)) == (set(train), set(validation))
+
+
+def test_small_text_is_kept_as_documents(tmp_path):
+    texts = documents(5)
+    size = sum(len(newlines(one).encode()) for one in texts)
+    assert scan(tmp_path, texts, in_memory=size - 1).documents is None
+    corpus = scan(tmp_path, texts, in_memory=size)
+    assert corpus.documents == tuple(map(newlines, texts))
+    assert (corpus.num_documents, corpus.num_bytes) == (5, size)
+
+
+def test_sample_is_drawn_evenly_from_the_training_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpora, "_SAMPLE", 2000)
+    texts = documents(400)
+    corpus = scan(tmp_path, texts)
+    train, validation = sides(corpus)
+    assert 1000 < sum(len(one.encode()) for one in corpus.sample) <= 2000
+    assert set(corpus.sample) < set(train) and set(corpus.validation_sample) <= set(validation)
+    places = [train.index(one) for one in corpus.sample]
+    assert min(places) < len(train) / 4 and max(places) > len(train) * 3 / 4
+    with_all = scan(tmp_path, texts, characters=True)
+    assert set("".join(with_all.sample)) == set("".join(map(newlines, texts)))
+
+
+def test_fingerprint_is_of_the_content_and_of_how_it_is_read(tmp_path):
+    first = scan(tmp_path, ["one", "two"])
+    os.utime(tmp_path / "a.jsonl", (1, 1))
+    assert scan(tmp_path, ["one", "two"]).fingerprint == first.fingerprint
+    assert scan(tmp_path, ["one", "Two"]).fingerprint != first.fingerprint
+    other = scan(tmp_path, ["one", "two"], validation_fraction=0.2)
+    assert other.fingerprint != first.fingerprint
+
+
+def test_a_file_that_changes_is_an_error(tmp_path, monkeypatch):
+    corpus = scan(tmp_path, documents(5))
+    with (tmp_path / "a.jsonl").open("a") as file:
+        file.write('{"text": "more"}\n')
+    with pytest.raises(DataError, match="a.jsonl' has changed while it was read"):
+        list(corpus.pieces(corpora.Place()))
+    reads = read_pieces
+
+    def growing(*arguments, **options):
+        yield from reads(*arguments, **options)
+        with (tmp_path / "a.jsonl").open("a") as file:
+            file.write(" ")
+
+    monkeypatch.setattr(corpora, "read_pieces", growing)
+    with pytest.raises(DataError, match="has changed while it was read"):
+        scan(tmp_path, documents(5))
+
+
+def test_files_that_were_looked_through_are_remembered(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpora, "_IN_MEMORY", 0)
+    file = write_lines(tmp_path / "a.jsonl", documents(9))
+    options = {"cache_dir": tmp_path / "cache", "validation_fraction": 0.3}
+    first = text.recorded_corpus([file], **options)
+    with monkeypatch.context() as patch:
+        patch.setattr(corpora, "read_pieces", None)
+        again = text.recorded_corpus([file], **options)
+    assert vars(again) == vars(first)
+    for record in (tmp_path / "cache/corpora").iterdir():
+        record.write_bytes(record.read_bytes()[:-9])
+    assert vars(text.recorded_corpus([file], **options)) == vars(first)
+    os.utime(file, (1, 1))
+    assert text.recorded_corpus([file], **options).files[0].modified != first.files[0].modified
+
+
+# Preparing.
+
+
+TOKENIZER = text.byte_tokenizer()
+
+
+def expected(texts):
+    return text.build_stream([*texts, ""], TOKENIZER)  # of several documents each has its end
+
+
+def assert_holds(prepared, train, validation):
+    for stream, counts, texts in [
+        (prepared.train, prepared.train_counts, train),
+        (prepared.validation, prepared.validation_counts, validation),
+    ]:
+        whole = expected(texts)
+        np.testing.assert_array_equal(np.asarray(stream.tokens), whole.tokens[:-1])
+        np.testing.assert_array_equal(stream.offsets, whole.offsets[:-1])
+        assert counts.tokens == whole.tokens.size - 1 and counts.documents == len(texts)
+        assert counts.num_bytes == sum(len(one.encode()) for one in texts)
+
+
+@pytest.mark.parametrize("shard_size", [1, 500, 10**6])
+def test_prepared_tokens_are_those_of_the_documents(tmp_path, monkeypatch, shard_size):
+    monkeypatch.setattr(prepared_corpus, "_GROUP", 100)
+    corpus = scan(tmp_path, documents(60))
+    done = []
+    prepared = text.prepare_corpus(
+        corpus, TOKENIZER, tmp_path, shard_size=shard_size, on_progress=done.append
+    )
+    assert_holds(prepared, *sides(corpus))
+    assert done == sorted(done) and done[-1] == corpus.num_bytes
+
+
+def test_document_that_goes_on_behind_validation_begins_anew(tmp_path, monkeypatch):
+    """A long text file is drawn piece by piece."""
+    monkeypatch.setattr(document_files, "_PIECE", 40)
+    (tmp_path / "a.txt").write_text(prose(200))
+    corpus = text.scan_corpus([tmp_path / "a.txt"], validation_fraction=0.3, in_memory=0)
+    runs = {False: [], True: []}
+    last = None
+    for piece, is_validation, _ in corpus.pieces(corpora.Place()):
+        runs[is_validation].append("")
+        if is_validation == last:
+            del runs[is_validation][-1]
+        runs[is_validation][-1] += piece.text
+        last = is_validation
+    assert len(runs[True]) > 3
+    assert_holds(text.prepare_corpus(corpus, TOKENIZER, tmp_path), runs[False], runs[True])
+
+
+def test_preparing_goes_on_behind_the_last_whole_shard(tmp_path, monkeypatch):
+    corpus = scan(tmp_path, documents(60))
+    encoded = []
+
+    def count(tokenizer, texts, encode=text.Tokenizer.encode_documents):
+        encoded.extend(texts)
+        if len(encoded) > 30 and not failed:
+            failed.append(True)
+            raise KeyboardInterrupt
+        return encode(tokenizer, texts)
+
+    failed = []
+    monkeypatch.setattr(text.Tokenizer, "encode_documents", count)
+    with pytest.raises(KeyboardInterrupt):
+        text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=700)
+    shards = len(list((tmp_path / "corpora").glob("*/*.json")))
+    assert 0 < shards
+    encoded.clear()
+    prepared = text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=700)
+    assert 0 < len(encoded) < 60
+    assert_holds(prepared, *sides(corpus))
+    encoded.clear()
+    text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=700)
+    assert encoded == []
+
+
+@pytest.mark.parametrize("write", [write_lines, write_parquet])
+def test_shards_are_made_in_one_reading(tmp_path, monkeypatch, write):
+    """A packed file, and one of columns, can only be read from its start."""
+    name = "a.jsonl.gz" if write is write_lines else "a.parquet"
+    corpus = text.scan_corpus(
+        [write(tmp_path / name, documents(60))], validation_fraction=0.3, in_memory=0
+    )
+    read, starts = corpora.read_pieces, []
+
+    def counted(*arguments, start, **options):
+        starts.append(start)
+        return read(*arguments, start=start, **options)
+
+    monkeypatch.setattr(corpora, "read_pieces", counted)
+    prepared = text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=500)
+    assert starts == [0] and len(list(prepared.folder.glob("*.json"))) > 3
+    (prepared.folder / "00003.json").unlink()
+    text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=500)
+    assert len(starts) == 2 and starts[1] > 0
+
+
+def test_shard_of_a_file_that_changes_is_not_written(tmp_path):
+    corpus = scan(tmp_path, documents(60))
+    changed = []
+
+    def change(done):
+        if done > corpus.num_bytes // 2 and not changed:
+            changed.append(len(list((tmp_path / "corpora").glob("*/*.json"))))
+            os.utime(tmp_path / "a.jsonl", (1, 1))
+
+    with pytest.raises(DataError, match="a.jsonl' has changed while it was read"):
+        text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=500, on_progress=change)
+    assert changed == [len(list((tmp_path / "corpora").glob("*/*.json")))] and changed[0] > 1
+
+
+def of_another_folder(path):
+    path.write_text(json.dumps({**json.loads(path.read_text()), "folder": "other"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("00001.train.npy", os.unlink, r"00001.train.npy' cannot be read \(.*\); remove that"),
+        ("00001.train.npy", lambda path: os.truncate(path, 200), "00001.train.npy' cannot be read"),
+        (
+            "00000.train.starts.npy",
+            lambda path: np.save(path, np.arange(99)),
+            "must have .* got",
+        ),
+        ("00001.json", lambda path: path.write_text("{"), "00001.json' is damaged: .*; remove"),
+        ("00001.json", of_another_folder, "00001.json' belongs to other text or another tokenizer"),
+    ],
+)
+def test_damaged_token_files_are_named(tmp_path, name, damage, message):
+    corpus = scan(tmp_path, documents(60))
+    folder = text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=1000).folder
+    damage(folder / name)
+    with pytest.raises(DataError, match=message):
+        text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=1000)
+
+
+def test_files_that_another_process_writes_are_left_alone(tmp_path):
+    corpus = scan(tmp_path, documents(60))
+    folder = text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=1000).folder
+    (folder / "00001.json").unlink()
+    young, old = (folder / f".{digit * 16}.tmp" for digit in "01")
+    for draft in (young, old):
+        draft.write_bytes(b"")
+    os.utime(old, (1, 1))
+    prepared = text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=1000)
+    assert_holds(prepared, *sides(corpus))
+    assert young.exists() and not old.exists()
+
+
+def test_other_tokenizers_have_other_files(tmp_path):
+    corpus = scan(tmp_path, documents(9))
+    other = text.train_bpe(corpus.sample, 300)
+    folders = {text.prepare_corpus(corpus, one, tmp_path).folder for one in (TOKENIZER, other)}
+    assert len(folders) == 2
+
+
+def test_windows_over_shards_are_those_of_one_array(tmp_path):
+    corpus = scan(tmp_path, documents(40))
+    stream = text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=300).train
+    whole = text.TokenStream(np.asarray(stream.tokens), stream.offsets)
+    for cut in (text.Windows, text.PackedDocuments):
+        ours, theirs = cut(stream, 37), cut(whole, 37)
+        assert len(ours) == len(theirs) > 10
+        for one, two in zip(ours, theirs, strict=True):
+            for name in one:
+                np.testing.assert_array_equal(one[name], two[name])
+    assert int(stream.tokens[-1]) == whole.tokens[-1]
+    with pytest.raises(IndexError):
+        stream.tokens[whole.tokens.size]
+
+
+# Datasets that Hugging Face's library has saved.
+
+
+def write_arrow(path, texts, writer=pyarrow.ipc.new_stream):
+    table = pyarrow.table({"n": list(range(len(texts))), "body": texts})
+    with pyarrow.OSFile(str(path), "wb") as sink, writer(sink, table.schema) as out:
+        out.write_table(table, max_chunksize=2)
+
+
+def write_dataset(folder, shards, **state):
+    folder.mkdir()
+    names = [f"data-{i:05}-of-{len(shards):05}.arrow" for i in range(len(shards))]
+    for name, texts in zip(names, shards, strict=True):
+        write_arrow(folder / name, texts)
+    files = [{"filename": name} for name in names]
+    (folder / "state.json").write_text(json.dumps({"_data_files": files[::-1], **state}))
+    return folder
+
+
+@pytest.mark.parametrize("writer", [pyarrow.ipc.new_stream, pyarrow.ipc.new_file])
+def test_arrow_files_have_a_document_in_each_row(tmp_path, writer):
+    write_arrow(tmp_path / "a.arrow", ["one", " ", "two\r\nthree", "four"], writer)
+    found = pieces(tmp_path / "a.arrow", field="body")
+    assert [piece.text for piece in found] == ["one", "two\nthree", "four"]
+    assert pieces(tmp_path / "a.arrow", field="body", start=found[0].end) == found[1:]
+    with pytest.raises(DataError, match="must have the column 'text' .* got n, body"):
+        pieces(tmp_path / "a.arrow")
+    (tmp_path / "b.arrow").write_bytes(b"text that is none")
+    with pytest.raises(DataError, match="b.arrow' cannot be read as Arrow"):
+        pieces(tmp_path / "b.arrow")
+
+
+def test_folder_of_a_dataset_stands_for_its_files_in_their_order(tmp_path):
+    folder = write_dataset(tmp_path / "saved", [["a", "b"], ["c"]])
+    assert text.read_documents([str(folder)], field="body") == ["c", "a", "b"]
+
+
+def test_folders_that_are_no_dataset_are_told_apart(tmp_path):
+    (tmp_path / "plain").mkdir()
+    with pytest.raises(DataError, match="a path must be a file, got the folder '.*plain'"):
+        text.read_documents([str(tmp_path / "plain")])
+    (tmp_path / "dict").mkdir()
+    (tmp_path / "dict" / "dataset_dict.json").write_text("{}")
+    write_dataset(tmp_path / "dict" / "test", [["a"]])
+    with pytest.raises(DataError, match="is a dataset with the splits test; name one, such as"):
+        text.read_documents([str(tmp_path / "dict")])
+    selected = write_dataset(tmp_path / "some", [["a"]], _indices_files=[{"filename": "i.arrow"}])
+    with pytest.raises(DataError, match="selection of another dataset; .* flatten_indices"):
+        text.read_documents([str(selected)])
+    (selected / "state.json").write_text("[]")
+    with pytest.raises(DataError, match="state.json' is not valid"):
+        text.read_documents([str(selected)])
+
+
+def test_what_cannot_be_decoded_in_a_column_is_named_or_left_out(tmp_path):
+    column = pyarrow.array([b"one", b"\xff\xfe", b"two"]).cast(pyarrow.binary())
+    offsets, data = column.buffers()[1:]
+    column = pyarrow.StringArray.from_buffers(3, offsets, data)
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": column}), path)
+    with pytest.raises(DataError, match=r"row 2, must have a text .*, got b'.xff.xfe'"):
+        pieces(path)
+    bad = BadRecords("skip")
+    assert [piece.text for piece in read_pieces(path, bad)] == ["one", "two"] and bad.count == 1
+
+
+def test_lines_are_counted_for_the_records_that_are_shown_alone(tmp_path, monkeypatch):
+    counted = []
+    monkeypatch.setattr(record_files, "line_at", lambda *place: counted.append(place) or 1)
+    (tmp_path / "a.jsonl").write_text("{\n" * 50)
+    bad = BadRecords("skip")
+    assert list(read_pieces(tmp_path / "a.jsonl", bad)) == []
+    assert bad.count == 50 and len(counted) == len(bad.shown) == 5
+
+
+def test_the_same_bytes_of_another_kind_are_another_corpus(tmp_path):
+    found = []
+    for name in ("a.txt", "a.jsonl"):
+        write_lines(tmp_path / name, ["one", "two"])
+        found.append(text.scan_corpus([tmp_path / name], validation_fraction=0).fingerprint)
+    assert found[0] != found[1]

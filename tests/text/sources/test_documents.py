@@ -1,0 +1,234 @@
+import glob
+import gzip
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxformer.errors import DataError
+from jaxformer.text import python_documents, read_documents, split_documents
+from jaxformer.text.sources import documents as document_paths
+
+LONG = "This paragraph is longer than forty characters."
+LINES = [f"line {i} of {name}\n" for name in "abcde" for i in range(7)]
+
+
+def documents_of_lines():
+    return ["".join(LINES[i : i + 7]) for i in range(0, len(LINES), 7)]
+
+
+def test_python_documents_are_the_topics_by_name():
+    from pydoc_data.topics import topics
+
+    documents = python_documents()
+    assert len(documents) == len(topics) > 70
+    assert documents[0] == topics[min(topics)]
+    assert documents == [topics[name] for name in sorted(topics)]
+
+
+def test_files_are_read_in_order_and_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "inner" / "folder.txt").mkdir(parents=True)
+    for name in ("c.txt", "b.md", "a.txt", "inner/d.txt", "[x].txt"):
+        (tmp_path / name).write_text(f"text of {name}")
+    unsorted = document_paths.glob.glob
+    monkeypatch.setattr(
+        document_paths.glob, "glob", lambda *args, **kwargs: sorted(unsorted(*args, **kwargs))[::-1]
+    )
+    texts = read_documents(["c.txt", "*.txt", f"{tmp_path}/c.txt", "[x].txt", "**/*"])
+    names = ["c.txt", "[x].txt", "a.txt", "b.md", "inner/d.txt"]
+    assert texts == [f"text of {name}" for name in names]
+
+
+def test_reading_strips_the_byte_order_mark_and_translates_newlines(tmp_path):
+    path = tmp_path / "file.txt"
+    path.write_bytes(b"\xef\xbb\xbfa\r\n\r\nb\rc\n\n \xc3\xa9\xef\xbb\xbf")
+    assert read_documents([str(path)]) == ["a\n\nb\nc\n\n é\ufeff"]
+
+
+def test_packed_files_are_unpacked(tmp_path):
+    (tmp_path / "file.txt.gz").write_bytes(gzip.compress(b"\xef\xbb\xbfa\r\nb\rc"))
+    assert read_documents([f"{tmp_path}/*.gz"]) == ["a\nb\nc"]
+
+
+@pytest.mark.parametrize(
+    "paths, rule",
+    [
+        ([], r"list of text files or patterns, got \[\]; name one"),
+        ("good.txt", "list of text files or patterns, got 'good.txt'"),
+        (
+            ["good.txt", "*.rst"],
+            r"got '\*\.rst', which matches none; check its spelling, it starts from /",
+        ),
+        (["fold*"], r"got 'fold\*', which matches none"),
+        (["missing.txt"], "got 'missing.txt': No such file or directory; check its spelling"),
+        (["folder"], r"must be a file, got the folder 'folder'; try 'folder/\*\*/\*.txt'"),
+        (["empty.txt"], "must have text, got the empty 'empty.txt'; leave it out"),
+        (["mark.txt"], "must have text, got the empty 'mark.txt'"),
+        (["plain.gz"], "whole gzip file, got the damaged 'plain.gz': Not a gzipped file"),
+        (["latin.txt"], "must be UTF-8, got the byte 0xE9 in 'latin.txt', line 1, byte 7; convert"),
+    ],
+)
+def test_reading_names_what_is_wrong(tmp_path, monkeypatch, paths, rule):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    contents = {
+        "good": b"a",
+        "empty": b"",
+        "mark": b"\xef\xbb\xbf\n",
+        "latin": b"\xef\xbb\xbfabc \xe9",
+    }
+    for name, content in contents.items():
+        (tmp_path / f"{name}.txt").write_bytes(content)
+    (tmp_path / "plain.gz").write_bytes(b"a")
+    with pytest.raises(DataError, match=rule) as error:
+        read_documents(paths)
+    assert "\n" not in str(error.value)
+
+
+def test_single_document_is_split_into_head_and_tail_at_the_nearest_line():
+    text = "".join(LINES)
+    (training,), (validation,) = split_documents([text], 0.2)
+    assert training + validation == text
+    assert training.endswith("\n")
+    assert abs(len(validation) - 0.2 * len(text)) <= len(LINES[0]) / 2
+
+
+def test_single_line_is_split_between_characters():
+    assert split_documents(["abcdefghij"], 0.3) == (["abcdefg"], ["hij"])
+    assert split_documents(["abcdefghij\n"], 0.3) == (["abcdefgh"], ["ij\n"])
+
+
+lines = st.lists(st.sampled_from(["a\n", "bb\n", "ccccc\n"]), min_size=1, max_size=7)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    documents=st.lists(lines.map("".join), min_size=1, max_size=7),
+    fraction=st.floats(0.01, 0.99),
+    seed=st.integers(0, 2**32),
+)
+def test_split_keeps_every_character_and_has_two_sides(documents, fraction, seed):
+    total = sum(map(len, documents))
+    if round(fraction * total) in (0, total):  # Too little text for the fraction.
+        return
+    training, validation = split_documents(documents, fraction, seed=seed)
+    assert all(training) and all(validation)
+    assert len(training) + len(validation) <= len(documents) + 1
+    assert sorted("".join(training + validation)) == sorted("".join(documents))
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.37, 0.9])
+def test_split_of_documents_cuts_at_most_one_and_at_a_line(fraction):
+    documents = documents_of_lines()
+    training, validation = split_documents(documents, fraction, seed=3)
+    whole = [text for text in training + validation if text in documents]
+    assert len(whole) >= len(documents) - 1
+    assert sorted("".join(training + validation).splitlines(True)) == sorted(LINES)
+    share = sum(map(len, validation)) / sum(map(len, documents))
+    assert abs(share - fraction) < 1 / len(LINES)
+
+
+def test_split_prefers_the_edge_of_a_document_to_a_line_further_away():
+    documents = ["a" * 53 + "\n", "b" * 47]
+    assert sorted(map(tuple, split_documents(documents, 0.5))) == [(documents[0],), (documents[1],)]
+
+
+def test_split_order_depends_on_the_seed_only():
+    documents = documents_of_lines()
+    splits = [split_documents(documents, 0.3, seed=seed) for seed in range(5)]
+    assert splits == [split_documents(documents, 0.3, seed=seed) for seed in range(5)]
+    assert len({"".join(training) for training, _ in splits}) > 2
+    # This process hashes strings with a random seed, another one with this.
+    code = f"from jaxformer.text import *; print(split_documents({documents}, 0.3, seed=11))"
+    printed = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONHASHSEED": "1"},
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    assert printed.strip() == str(split_documents(documents, 0.3, seed=11))
+
+
+def test_split_drops_validation_paragraphs_from_training():
+    documents = [
+        f"head {i}\n\n  {LONG}\n \n\nshort\n\n{LONG} Number {i}, and longer." for i in range(5)
+    ]
+    training, validation = split_documents(documents, 0.2, seed=1)
+    assert len(training) == 4
+    assert len(validation) == 1
+    assert LONG in validation[0]
+    for text in training:
+        i = text.split()[1]
+        assert text == f"head {i}\n\nshort\n\n{LONG} Number {i}, and longer."
+
+
+def test_split_of_a_single_document_drops_nothing():
+    text = f"{LONG}\n\n" * 7
+    training, validation = split_documents([text], 0.3)
+    assert "".join(training + validation) == text
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, float("nan")])
+def test_split_refuses_a_fraction_out_of_range(fraction):
+    with pytest.raises(DataError, match=f"more than 0 and less than 1, got {fraction}; 0.1"):
+        split_documents(["abc"], fraction)
+
+
+@pytest.mark.parametrize(
+    "documents, side",
+    [
+        ([], "training side from 0 documents of 0 characters"),
+        (["a"], "validation side from 1 documents of 1 characters"),
+        ([LONG, LONG], "training side from 2 documents of 94 characters"),
+    ],
+)
+def test_split_refuses_an_empty_side(documents, side):
+    with pytest.raises(DataError, match=f"both sides .* got an empty {side}.*; add text"):
+        split_documents(documents, 0.4)
+
+
+def test_folder_is_searched_once_however_many_links_lead_to_it(tmp_path, monkeypatch):
+    """Six folders with links to each other have paths without number."""
+    scandir, searched = os.scandir, []
+
+    def counted(path):
+        searched.append(path)
+        assert len(searched) < 99, "searched again and again"
+        return scandir(path)
+
+    root = tmp_path / "root"
+    for name in "abcdef":
+        (root / name).mkdir(parents=True)
+        (root / name / "text.txt").write_text(name)
+        for other in "abcdef":
+            (root / name / f"to_{other}").symlink_to(f"../{other}")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "text.txt").write_text("g")
+    (root / "f" / "to_outside").symlink_to(tmp_path / "outside")
+    (root / "a" / "link.txt").symlink_to("../b/text.txt")  # a file, too, is read once
+    monkeypatch.setattr(os, "scandir", counted)
+    assert sorted(read_documents([f"{root}/**/*.txt"])) == list("abcdefg")
+
+
+@pytest.mark.parametrize("pattern", ["**/*.txt", "**", "a/**/*.txt", "**/b/**/*.txt", "**/**/c.txt",
+                                     "*/**/c.txt", "**/b/c.txt", "?/b/*"])  # fmt: skip
+def test_patterns_match_what_glob_matches(tmp_path, monkeypatch, pattern):
+    monkeypatch.chdir(tmp_path)
+    for file in ("top.txt", "a/one.txt", "a/b/c.txt", "a/b/d/b/c.txt", "e/b/c.txt", "a/.h/c.txt"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(file)
+    expected = {name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)}
+    assert set(read_documents([pattern])) == expected != set()
+
+
+def test_pattern_of_the_whole_machine_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(document_paths, "_MAX_FOLDERS", 3)
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    with pytest.raises(DataError, match="at most 3 folders, got more at"):
+        read_documents([f"{tmp_path}/**/*.txt"])

@@ -1,0 +1,299 @@
+"""Files of tokens that were made elsewhere: mapped, checked once, and split."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from jaxformer.errors import DataError, StorageError
+from jaxformer.text import (
+    PackedDocuments,
+    Windows,
+    build_stream,
+    byte_tokenizer,
+    check_token_files,
+    map_token_files,
+    train_word,
+    with_mask,
+)
+from jaxformer.text.sources import checked_tokens
+
+BYTES = byte_tokenizer()
+END = BYTES.end_of_text
+TOKENS = [*b"to be", END, *b"or", END, END, *"né".encode()]
+
+
+def write(path, tokens, dtype="<u2"):
+    if path.suffix == ".npy":
+        np.save(path, np.array(tokens, dtype))
+    else:
+        np.array(tokens, dtype).tofile(path)
+    return path
+
+
+def write_llmc(path, tokens, magic=20240520, version=1, dtype="<u2", count=None):
+    header = np.zeros(256, "<i4")
+    header[:3] = magic, version, len(tokens) if count is None else count
+    path.write_bytes(header.tobytes() + np.array(tokens, dtype).tobytes())
+    return path
+
+
+def check(path, cache=None, tokenizer=BYTES, **options):
+    return check_token_files(map_token_files([path]), tokenizer, cache, **options)
+
+
+@pytest.mark.parametrize("dtype", ["<u2", "<i4", ">i4", "<u4", "<i8", "<u8", "<i2"])
+def test_npy_has_the_tokens_that_were_saved(tmp_path, dtype):
+    tokens = map_token_files([write(tmp_path / "a.npy", TOKENS, dtype)]).tokens
+    assert isinstance(tokens, np.memmap) and tokens.tolist() == TOKENS
+    assert check(tmp_path / "a.npy").stream.offsets.tolist() == [0, 6, 9, 10]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: write(path, TOKENS),
+        lambda path: write_llmc(path, TOKENS),
+        lambda path: write_llmc(path, TOKENS, 20240801, 7, "<u4"),
+    ],
+    ids=["nanoGPT", "llm.c", "llm.c of Llama 3"],
+)
+def test_bin_has_the_tokens_that_were_written(tmp_path, make):
+    tokens = map_token_files([make(tmp_path / "train.bin")]).tokens
+    assert isinstance(tokens, np.memmap) and tokens.tolist() == TOKENS
+
+
+def test_documents_end_with_the_end_of_text(tmp_path):
+    stream = check(write(tmp_path / "train.bin", TOKENS)).stream
+    same = build_stream(["to be", "or", "", "né"], BYTES)
+    assert stream.offsets.tolist() == same.offsets.tolist()
+    assert stream.tokens.tolist() == same.tokens[:-1].tolist()  # which ends its last one, too
+    packed = PackedDocuments(stream, 5)[1]
+    assert packed["segment_ids"].tolist() == [1, 2, 2, 2, 3]
+
+
+def test_end_at_the_end_starts_no_document(tmp_path):
+    assert check(write(tmp_path / "a.bin", [97, END, 98, END])).stream.offsets.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 1000])
+def test_files_are_one_stream_in_their_order(tmp_path, chunk, monkeypatch):
+    """A document may go on in the next file."""
+    monkeypatch.setattr(checked_tokens, "_CHUNK", chunk)
+    paths = [
+        write(tmp_path / f"{i}.bin", part)
+        for i, part in enumerate((TOKENS[:3], TOKENS[3:6], TOKENS[6:]))
+    ]
+    files = map_token_files(paths)
+    found = check_token_files(files, BYTES, None)
+    one = check(write(tmp_path / "whole.bin", TOKENS))
+    np.testing.assert_array_equal(found.stream.tokens, TOKENS)
+    np.testing.assert_array_equal(found.stream.offsets, one.stream.offsets)
+    assert (found.num_bytes, found.fingerprint) == (one.num_bytes, one.fingerprint)
+    assert found.num_bytes == len("to beorné".encode())
+    for index in range(len(Windows(one.stream, 4))):
+        np.testing.assert_equal(Windows(found.stream, 4)[index], Windows(one.stream, 4)[index])
+
+
+@pytest.mark.parametrize("fraction", [0.2, 0.5, 0.8])
+def test_last_tokens_validate(tmp_path, fraction):
+    paths = [write(tmp_path / f"{i}.bin", TOKENS[7 * i : 7 * i + 7]) for i in (0, 1)]
+    train, validation = map_token_files(paths).split(fraction)
+    assert validation.tokens.size == round(fraction * len(TOKENS))
+    assert [*train.tokens[:], *validation.tokens[:]] == TOKENS
+
+
+@pytest.mark.parametrize("fraction", [0.001, 0.999])
+def test_both_sides_of_a_split_have_tokens(tmp_path, fraction):
+    with pytest.raises(DataError, match=r"both sides of a split must have at least 2 tokens, got"):
+        map_token_files([write(tmp_path / "a.bin", TOKENS)]).split(fraction)
+
+
+def test_fingerprint_is_that_of_the_tokens(tmp_path):
+    first = check(write(tmp_path / "a.bin", TOKENS)).fingerprint
+    assert check(write(tmp_path / "b.npy", TOKENS)).fingerprint == first
+    assert check(write(tmp_path / "a.bin", [*TOKENS[:-1], 1])).fingerprint != first
+
+
+@pytest.mark.parametrize("bad", [257, -1, 2**40])
+def test_token_outside_the_vocabulary_is_named_with_file_and_index(tmp_path, bad):
+    path = write(tmp_path / "a.npy", [*TOKENS, bad, 5], "<i8")
+    size = len(TOKENS)
+    with pytest.raises(DataError, match=rf"vocab_size=257, got {bad} at index {size} of '.*a.npy'"):
+        check(path)
+    _, validation = map_token_files([path]).split(0.2)
+    with pytest.raises(DataError, match=rf"got {bad} at index {size} of"):
+        check_token_files(validation, BYTES, None)
+
+
+def test_mask_is_no_token_of_a_file(tmp_path):
+    path = write(tmp_path / "a.bin", [*TOKENS, 257])
+    with pytest.raises(DataError, match="got 257 at index"):
+        check(path, tokenizer=with_mask(BYTES))
+
+
+def test_bytes_of_tokens_that_do_not_say_them_are_not_counted(tmp_path):
+    path = write(tmp_path / "a.bin", [0, 1, 1])
+    assert check(path, tokenizer=train_word(["a b"])).num_bytes is None
+
+
+def test_second_pass_reads_nothing(tmp_path, monkeypatch):
+    path, cache = write(tmp_path / "a.bin", TOKENS), tmp_path / "cache"
+    first = check(path, cache)
+    assert isinstance(first.stream.offsets, np.memmap)
+    monkeypatch.setattr(checked_tokens, "scan_tokens", None)
+    again = check(path, cache)
+    np.testing.assert_array_equal(again.stream.tokens, first.stream.tokens)
+    np.testing.assert_array_equal(again.stream.offsets, first.stream.offsets)
+    assert again[1:] == first[1:]
+
+
+@pytest.mark.parametrize("change", ["content", "tokenizer", "range", "record", "starts"])
+def test_other_tokens_are_read_anew(tmp_path, change):
+    path, cache, tokenizer = write(tmp_path / "a.bin", TOKENS), tmp_path / "cache", BYTES
+    files = map_token_files([path])
+    first = check_token_files(files, tokenizer, cache)
+    record = next((cache / "token_files").glob("*.json"))
+    if change == "content":
+        write(path, [*TOKENS[:-1], END])
+        os.utime(path, ns=(0, 0))
+    elif change == "tokenizer":
+        tokenizer = with_mask(BYTES)
+    elif change == "record":
+        record.write_text(json.dumps({"documents": 9}))
+    elif change == "starts":
+        os.unlink(record.with_suffix(".starts.npy"))  # or the array that is mapped would change
+        np.save(record.with_suffix(".starts.npy"), np.array([0, 1, 2, 3]))
+    files = map_token_files([path])
+    files = files.split(0.5)[0] if change == "range" else files
+    read = []
+    again = check_token_files(files, tokenizer, cache, on_progress=read.append)
+    assert read[-1] == files.tokens.nbytes
+    if change in ("record", "starts", "tokenizer"):
+        np.testing.assert_array_equal(again.stream.offsets, first.stream.offsets)
+    else:
+        assert again.fingerprint != first.fingerprint
+
+
+def test_file_that_changes_while_it_is_read_is_an_error(tmp_path):
+    path = write(tmp_path / "a.bin", TOKENS)
+
+    def touch(done):
+        os.utime(path, ns=(0, 0))
+
+    with pytest.raises(DataError, match=r"'.*a.bin' has changed while it was read"):
+        check(path, on_progress=touch)
+    files = map_token_files([path])
+    path.unlink()
+    with pytest.raises(DataError, match="has changed while it was read"):
+        check_token_files(files, BYTES, None)
+
+
+def test_record_that_cannot_be_written_is_an_error(tmp_path):
+    path = write(tmp_path / "a.bin", TOKENS)
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(StorageError, match="cache"):
+        check(path, tmp_path / "cache")
+
+
+def test_two_bytes_do_not_hold_a_large_vocabulary(tmp_path):
+    tokenizer = train_word([" ".join(f"w{i}" for i in range(2**16))])
+    with pytest.raises(
+        DataError, match=r"tokens of two bytes, got a tokenizer of vocab_size=65538"
+    ):
+        check(write(tmp_path / "a.bin", [0, 1]), tokenizer=tokenizer)
+    assert check(write(tmp_path / "a.npy", [0, 65537], "<u4"), tokenizer=tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.bin", None, r"must be a file that can be read, got '.*a.bin': No such file"),
+        ("a.bin", b"", r"must have tokens, got the empty '.*a.bin'"),
+        ("a.bin", b"abc", r"must have two bytes for each token, got 3 bytes in '.*a.bin'"),
+        ("a.txt", b"ab", r"must end in .bin or .npy, got '.*a.txt'"),
+        ("a.npy", b"ab", r"'.*a.npy' cannot be read \(.*\); save it again with np.save"),
+    ],
+)
+def test_file_that_cannot_be_used_is_one_line(tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message) as found:
+        map_token_files([tmp_path / name])
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((3, 5), np.int32), r"integers of one axis, got int32 of shape \(3, 5\)"),
+        (np.zeros(3), r"integers of one axis, got float64"),
+        (np.array([{}]), r"a.npy' cannot be read \(.*Python objects.*\); save it again"),
+        (np.zeros(0, np.int32), "got none in"),
+    ],
+)
+def test_npy_that_cannot_be_used_is_named(tmp_path, array, message):
+    np.save(tmp_path / "a.npy", array, allow_pickle=True)
+    with pytest.raises(DataError, match=message):
+        map_token_files([tmp_path / "a.npy"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"count": 14}, "must have the 14 tokens that its header states, got 26 bytes of uint16"),
+        ({"version": 2}, r"1,024 bytes in version 1, got version 2 in '.*a.bin'"),
+        ({"dtype": "<u4"}, "must have the 13 tokens that its header states, got 52 bytes"),
+    ],
+)
+def test_header_that_does_not_fit_is_an_error(tmp_path, options, message):
+    with pytest.raises(DataError, match=message):
+        map_token_files([write_llmc(tmp_path / "a.bin", TOKENS, **options)])
+
+
+def test_header_without_tokens_and_cut_headers_are_errors(tmp_path):
+    path = write_llmc(tmp_path / "a.bin", [])
+    with pytest.raises(DataError, match="got none in"):
+        map_token_files([path])
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(DataError, match="a header of 1,024 bytes in version 1, got 100 bytes"):
+        map_token_files([path])
+
+
+def test_files_of_several_types_are_refused(tmp_path):
+    paths = [write(tmp_path / "a.bin", TOKENS), write(tmp_path / "b.npy", TOKENS, "<i4")]
+    with pytest.raises(
+        DataError, match=r"one type, got uint16 in '.*a.bin' and int32 in '.*b.npy'"
+    ):
+        map_token_files(paths)
+
+
+def test_one_token_is_no_stream(tmp_path):
+    with pytest.raises(DataError, match="a stream must have at least 2 tokens, got 1"):
+        check(write(tmp_path / "a.bin", [1]))
+
+
+def test_header_may_count_more_tokens_than_an_int32_has_bytes(tmp_path):
+    count = 2**30 + 8
+    with (tmp_path / "a.bin").open("wb") as file:
+        np.array([20240520, 1, count, *[0] * 253], np.int32).tofile(file)
+        file.truncate(1024 + 2 * count)  # of which the disk keeps the header alone
+    assert map_token_files([tmp_path / "a.bin"]).tokens.size == count
+    with pytest.raises(DataError, match="must be a list of token files, got none"):
+        map_token_files([])
+
+
+@pytest.mark.parametrize("names", [("a.bin",), ("a.npy",), ("a.bin", "b.bin")])
+def test_file_that_is_cut_while_it_is_mapped_is_named(tmp_path, names):
+    """Where less than a page is gone, it would read as zeros; where more is, the process ends."""
+    paths = [write(tmp_path / name, TOKENS) for name in names]
+    tokens = map_token_files(paths).tokens
+    windows = Windows(build_stream(tokens), 4)
+    last = len(windows) - 1
+    windows.gather([last])
+    size = paths[-1].stat().st_size
+    os.truncate(paths[-1], size - 2)
+    for read in (lambda: windows.gather([last]), lambda: build_stream(tokens)):
+        with pytest.raises(DataError, match=f"{names[-1]}' was cut from {size} to {size - 2} byte"):
+            read()

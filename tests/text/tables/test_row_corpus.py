@@ -1,0 +1,304 @@
+"""Rows that are larger than memory: looked through, split, and encoded into files."""
+
+import dataclasses
+import os
+import resource
+
+import numpy as np
+import pytest
+
+from jaxformer import text
+from jaxformer.errors import DataError, StorageError
+from jaxformer.text.store import arrays as array_files
+from jaxformer.text.tables import row_scans
+from tests.runs import tiny
+
+BYTES = text.byte_tokenizer()
+WORDS = "one two three four five six seven eight nine".split()
+RNG = np.random.default_rng(0)
+
+
+def pairs(count):
+    """Different sources; some targets occur several times."""
+    return [(f"{i} {WORDS[i % 9]}", f"{WORDS[i // 3 % 7]} {i // 3}") for i in range(count)]
+
+
+def write(folder, rows, name="a.tsv"):
+    return tiny.write(folder / name, ["\t".join(row) for row in rows])
+
+
+def scan(folder, rows, fraction=0.25, table=text.Pairs, **options):
+    return text.scan_rows(table, [write(folder, rows)], validation_fraction=fraction, **options)
+
+
+def encode(rows, counts, max_len=12):
+    return text.encode_pairs(rows, BYTES, BYTES, max_len, counts)
+
+
+def of_training(corpus):
+    """Rows that should be trained on: neither for validation nor repeating its text."""
+    validation = corpus.validation
+    rows, _ = corpus.table.read(corpus.paths)
+    return [
+        i
+        for i, (source, target) in enumerate(zip(rows.sources, rows.targets, strict=True))
+        if source not in validation.sources and target not in validation.targets
+    ]
+
+
+def assert_same(examples, others):
+    assert len(examples) == len(others)
+    for one, other in zip(examples, others, strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name], strict=True)
+
+
+@pytest.mark.parametrize("shard_size", [40, 300, 10_000])
+def test_prepared_rows_are_those_of_the_table(tmp_path, shard_size):
+    corpus = scan(tmp_path, pairs(60))
+    assert 5 < len(corpus.validation) < 30
+    train, counts = corpus.table.read(corpus.paths)
+    expected, _, _ = encode(train.take(of_training(corpus)), counts)
+    found = text.prepare_rows(corpus, encode, tmp_path / "cache", shard_size=shard_size)
+    assert_same(found.examples, expected)
+    repeated = 60 - len(expected) - len(corpus.validation)
+    assert found.counts.read == 60 and found.counts.repeated == repeated > 0
+
+
+def test_rows_that_cannot_be_used_are_counted_with_their_lines(tmp_path):
+    rows = [("a", "b"), ("", "c"), ("d", "e", "f"), ("long enough", "g"), ("h", "i")]
+    corpus = scan(tmp_path, rows, fraction=0)
+    assert corpus.validation is None
+    found = text.prepare_rows(
+        corpus, lambda *rows: encode(*rows, max_len=5), tmp_path / "cache", shard_size=1
+    )
+    assert str(found.counts) == (
+        "5 pairs read, 2 kept; 1 empty (line 2), 1 misaligned (line 3), 1 too long (line 4)"
+    )
+    assert [one["source_tokens"].tolist() for one in found.examples] == [[97, 256], [104, 256]]
+    with pytest.raises(DataError, match="usable for training, got none: 5 pairs .* 3 too long"):
+        text.prepare_rows(corpus, lambda *rows: encode(*rows, max_len=1), tmp_path / "other")
+
+
+def test_sides_depend_on_the_input_alone(tmp_path):
+    rows = pairs(60)
+    (tmp_path / "again").mkdir()
+    first, again = scan(tmp_path, rows), scan(tmp_path / "again", rows[::-1])
+    assert set(first.validation.sources) == set(again.validation.sources)
+    assert first.fingerprint != again.fingerprint
+
+
+def test_fingerprint_of_rows_is_the_one_that_runs_have_recorded(tmp_path):
+    """So that a run goes on, wherever the kinds of tables are."""
+    found = [scan(tmp_path, [("one", "eins"), ("two", "zwei")], 0, table).fingerprint[:12]
+             for table in (text.Pairs, text.Labelled)]  # fmt: skip
+    assert found == ["53afdb373f60", "f44e1f05259e"]
+
+
+def test_rows_go_on_behind_the_last_whole_shard(tmp_path):
+    corpus, encoded = scan(tmp_path, pairs(60)), []
+
+    def stopping(rows, counts):
+        encoded.append(rows)
+        if len(encoded) == 4:
+            raise KeyboardInterrupt
+        return encode(rows, counts)
+
+    folder = tmp_path / "cache"
+    with pytest.raises(KeyboardInterrupt):
+        text.prepare_rows(corpus, stopping, folder, shard_size=200)
+    encoded.clear()
+    found = text.prepare_rows(corpus, stopping, folder, shard_size=10_000)
+    assert len(encoded) == 1
+    whole = text.prepare_rows(corpus, encode, tmp_path / "whole", shard_size=200)
+    assert_same(found.examples, whole.examples)
+    assert found.counts == whole.counts
+    shards = [len(list(each.glob("*.json"))) for each in (tmp_path / "whole", folder)]
+    assert shards[0] > shards[1] == 4
+    text.prepare_rows(corpus, None, folder)  # which encodes nothing
+
+
+def test_characters_of_all_rows_are_in_the_sample(tmp_path, monkeypatch):
+    monkeypatch.setattr(row_scans, "_SAMPLE", 1)
+    rows = [*pairs(20), ("ß", "日")]
+    corpus = scan(tmp_path, rows, characters=True)
+    assert set("".join(column[-1] for column in corpus.sample.columns)) >= {"ß", "日", *"0129neo"}
+
+
+def test_labels_are_listed_unless_they_are_too_many(tmp_path, monkeypatch):
+    rows = [(f"text {i}", f"label {i % 5}") for i in range(20)]
+    corpus = scan(tmp_path, rows, table=text.Labelled)
+    assert corpus.distinct == {"labels": tuple(f"label {i}" for i in range(5))}
+    monkeypatch.setattr(row_scans, "_DISTINCT", 4)
+    assert scan(tmp_path, rows, table=text.Labelled).distinct == {"labels": None}
+
+
+def test_rows_that_were_looked_through_are_remembered(tmp_path, monkeypatch):
+    cache, rows = tmp_path / "cache", [*pairs(30), ("", "x")]
+    first = scan(tmp_path, rows, cache_dir=cache)
+    with monkeypatch.context() as patch:
+        patch.setattr(row_scans, "_scan", None)
+        path = str(tmp_path / "a.tsv")
+        again = text.scan_rows(text.Pairs, [path], validation_fraction=0.25, cache_dir=cache)
+        assert vars(again) == vars(first)
+    write(tmp_path, pairs(31))
+    changed = text.scan_rows(text.Pairs, [path], validation_fraction=0.25, cache_dir=cache)
+    assert changed.counts.read == 31
+
+
+def test_two_files_are_read_line_by_line(tmp_path):
+    rows = pairs(40)
+    paths = [
+        tiny.write(tmp_path / name, [row[i] for row in rows]) for i, name in enumerate(["s", "t"])
+    ]
+    corpus = text.scan_rows(text.Pairs, paths, validation_fraction=0.25)
+    alone = scan(tmp_path, rows)
+    assert corpus.validation == alone.validation and corpus.sample == alone.sample
+    (tmp_path / "s").write_text("one\n")
+    with pytest.raises(DataError, match="'.*s' has changed while it was read"):
+        list(corpus.pieces(100))
+    with pytest.raises(DataError, match="same number of lines, got 1 in .* and 40 in"):
+        text.scan_rows(text.Pairs, paths, validation_fraction=0.25)
+
+
+def test_sides_that_are_empty_or_too_large_are_refused(tmp_path, monkeypatch):
+    with pytest.raises(DataError, match="must have pairs for training, got none .* 1 empty"):
+        scan(tmp_path, [("", "x")])
+    monkeypatch.setattr(row_scans, "_VALIDATION", 50)
+    with pytest.raises(DataError, match="for validation must be at most 50 bytes, .*; lower it"):
+        scan(tmp_path, pairs(60))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("00001.tokens.npy", os.unlink, r"00001.tokens.npy' cannot be read \(.*\); remove that"),
+        ("00001.labels.npy", lambda path: os.truncate(path, 140), "labels.npy' cannot be read"),
+        (
+            "00000.lengths.npy",
+            lambda path: np.save(path, np.arange(11)),
+            r"must have .* numbers, got \(11,\);",
+        ),
+        (
+            "00000.tokens.npy",
+            lambda path: np.save(path, np.arange(1)),
+            r"must have .* numbers, got \(1,\);",
+        ),
+        ("00001.json", lambda path: path.write_text("{"), "00001.json' is damaged: .*; remove"),
+        (
+            "00001.json",
+            lambda path: path.write_text(path.read_text().replace('"cache"', '"other"')),
+            "00001.json' belongs to other text or another tokenizer",
+        ),
+    ],
+)
+def test_damaged_files_of_rows_are_named(tmp_path, name, damage, message):
+    corpus, folder = scan(tmp_path, pairs(60)), tmp_path / "cache"
+    text.prepare_rows(corpus, encode, folder, shard_size=200)
+    damage(folder / name)
+    with pytest.raises(DataError, match=message):
+        text.prepare_rows(corpus, encode, folder, shard_size=200)
+
+
+@pytest.mark.parametrize("num_hosts", [1, 2, 4])
+def test_batches_over_shards_are_those_of_a_list_on_any_number_of_hosts(tmp_path, num_hosts):
+    corpus = scan(tmp_path, pairs(200), fraction=0.1)
+    found = text.prepare_rows(corpus, encode, tmp_path / "cache", shard_size=300).examples
+    assert len(list((tmp_path / "cache").glob("*.json"))) > 3
+    options = {"batch_tokens": 128, "seed": 3, "multiple_of": 4, "num_buckets": 3}
+    expected = text.BucketedBatches(list(found), **options)
+    hosts = [
+        text.BucketedBatches(found, **options, host=text.Host(index, num_hosts))
+        for index in range(num_hosts)
+    ]
+    for step in (0, 5, 1000):
+        parts = [host[step] for host in hosts]
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        assert_same([joined], [expected[step]])
+
+
+def test_example_arrays_are_the_examples(tmp_path):
+    examples, _, _ = encode(text.Pairs(("ab", "c", "def"), ("x", "yz", "u")), COUNTS)
+    arrays = text.ExampleArrays.of(examples)
+    assert_same(arrays, examples)
+    assert_same([arrays[-1]], [examples[2]])
+    assert_same(arrays[1:], examples[1:])
+    assert arrays.lengths.tolist() == [3, 3, 4] and arrays.sizes("tokens").tolist() == [2, 3, 2]
+    with pytest.raises(IndexError):
+        arrays[3]
+
+
+COUNTS = text.RowCounts("pairs", 3)
+
+
+def test_counts_of_two_steps_add_up():
+    read = dataclasses.replace(COUNTS, read=10).drop("empty", ["1", "2"])
+    both = read.with_drops_of(COUNTS.drop("empty", ["3", "4"]).drop("repeated", ["5"]))
+    assert (both.read, both.empty, both.repeated, both.kept) == (10, 4, 1, 5)
+    assert both.first_dropped == {"empty": ("1", "2", "3"), "repeated": ("5",)}
+
+
+def test_scan_that_is_remembered_is_of_the_same_file_in_another_folder(tmp_path, monkeypatch):
+    for name in "xy":
+        (tmp_path / name).mkdir()
+        tiny.write(tmp_path / name / "a.tsv", [f"{name} {i}\t{i}" for i in range(9)])
+    monkeypatch.chdir(tmp_path / "x")
+    options = {"validation_fraction": 0, "cache_dir": tmp_path / "cache"}
+    text.scan_rows(text.Pairs, ["a.tsv"], **options)
+    monkeypatch.chdir(tmp_path / "y")
+    corpus = text.scan_rows(text.Pairs, ["../x/a.tsv"], **options)
+    (piece,) = corpus.pieces(1000)
+    assert piece.rows.sources[0] == "x 0"
+
+
+def test_how_a_table_of_ones_own_reads_rows_is_not_remembered(tmp_path):
+    @dataclasses.dataclass(frozen=True)
+    class Loud(text.Pairs):
+        @classmethod
+        def rows(cls, paths):
+            return ((line, [change(one) for one in row]) for line, row in super().rows(paths))
+
+    path, options = write(tmp_path, [("a", "b")]), {"cache_dir": tmp_path / "cache"}
+    found = []
+    for function in (str.lower, str.upper):
+        change = function
+        corpus = text.scan_rows(Loud, [path], validation_fraction=0, **options)
+        found.append(corpus.sample.sources)
+    assert found == [("a",), ("A",)]
+
+
+def test_maps_of_more_files_than_a_process_may_open_are_made_or_say_so(tmp_path):
+    corpus, folder = scan(tmp_path, pairs(300)), tmp_path / "cache"
+    text.prepare_rows(corpus, encode, folder, shard_size=100)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+        assert len(text.prepare_rows(corpus, encode, folder, shard_size=100).examples) > 100
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(array_files, "_raise_open_files", lambda: None)
+            with pytest.raises(StorageError, match="may not open more files; .* ulimit -n"):
+                text.prepare_rows(corpus, encode, folder, shard_size=100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_rows_that_are_left_out_do_not_pile_up(monkeypatch):
+    @dataclasses.dataclass(frozen=True)
+    class Empty(text.Pairs):
+        @classmethod
+        def rows(cls, paths):
+            return ((str(i), ()) for i in range(1000))
+
+    sizes, of_rows = [], Empty.of_rows.__func__
+
+    def counted(cls, rows):
+        sizes.append(len(rows))
+        return of_rows(cls, rows)
+
+    monkeypatch.setattr(Empty, "of_rows", classmethod(counted))
+    monkeypatch.setattr(row_scans, "_CHUNK", 50)
+    with pytest.raises(DataError, match="must have pairs for training, got none"):
+        text.scan_rows(Empty, [], validation_fraction=0)
+    assert max(sizes) == 50

@@ -1,0 +1,143 @@
+"""Tokenizers that were made elsewhere encode and decode as the `tokenizers` library does."""
+
+import json
+
+import numpy as np
+import pytest
+import tokenizers
+
+from jaxformer.errors import DataError
+from jaxformer.text import Tokenizer, with_end_of_text, with_mask
+from jaxformer.text.tokenizers import pieces
+from tests.text.foreign_tokenizers import END, FOREIGN, TEXT, foreign_json, library_tokenizer
+
+LOSSLESS = ["gpt2", "llama 2", "llama 3"]
+each = pytest.mark.parametrize("name", FOREIGN)
+
+
+def read(name, **changes):
+    values = json.loads(foreign_json(name))
+    for key, value in changes.items():
+        values["model"][key] = value
+    return Tokenizer.from_json(json.dumps(values))
+
+
+@each
+def test_long_text_has_the_tokens_that_the_library_gives_it(name, monkeypatch):
+    """Though it is encoded in pieces where that is possible, and some files ask for less of it."""
+    monkeypatch.setattr(pieces, "_PIECE", 10)
+    ids = read(name).encode(TEXT * 4)
+    assert ids.tolist() == library_tokenizer(name).encode(TEXT * 4, add_special_tokens=False).ids
+
+
+@each
+def test_texts_are_not_filled_up_to_the_longest(name):
+    texts = ["work", TEXT]
+    found = read(name).encode_documents(texts)
+    expected = [library_tokenizer(name).encode(text, add_special_tokens=False) for text in texts]
+    assert [ids.tolist() for ids in found] == [one.ids for one in expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_cut"), [("gpt2", True), ("llama 3", True), ("llama 2", False), ("bert", True)]
+)
+def test_text_is_cut_where_no_token_spans_the_cut(name, is_cut, monkeypatch):
+    monkeypatch.setattr(pieces, "_PIECE", 10)
+    (call,) = pieces.calls([TEXT], pieces.find_cut(library_tokenizer(name)))
+    assert (len(call) > 1) == is_cut
+    assert not any(one.startswith("\n") and name == "llama 3" for _, one in call)
+
+
+def test_text_is_not_cut_where_tokens_span_words():
+    whole = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    library = library_tokenizer("gpt2")
+    library.pre_tokenizer = whole
+    assert pieces.find_cut(library) is None
+
+
+def test_text_is_not_cut_where_each_piece_would_get_a_prefix():
+    library = library_tokenizer("t5")
+    assert pieces.find_cut(library) is not None
+    library.normalizer = tokenizers.normalizers.Prepend("x")
+    assert pieces.find_cut(library) is None
+
+
+@each
+@pytest.mark.parametrize("step", [1, 3])
+def test_stream_decodes_as_all_at_once(name, step):
+    tokenizer = read(name)
+    ids = tokenizer.encode(TEXT + "漢字漢字漢字漢字 äöü 😀😀 end 漢")
+    stream = tokenizer.stream()
+    parts = [stream.push(ids[i : i + step]) for i in range(0, ids.size, step)]
+    assert "".join(parts) + stream.flush() == tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize("name", LOSSLESS)
+def test_tokens_have_as_many_bytes_as_their_text(name):
+    tokenizer = read(name)
+    ids = tokenizer.encode(TEXT)
+    prefix = name == "llama 2"  # the space that it puts before a text
+    assert tokenizer.decode(ids) == TEXT
+    assert tokenizer.byte_lengths()[ids].sum() == len(TEXT.encode()) + prefix
+    assert "".join(tokenizer.token_texts(tokenizer.encode("The night"))).strip() == "The night"
+    assert tokenizer.has_leading_spaces
+
+
+def test_bytes_of_words_whose_spaces_are_put_in_are_not_known():
+    assert read("bert").byte_lengths() is None
+
+
+@pytest.mark.parametrize("name", END)
+def test_end_of_text_may_have_another_name(name):
+    tokenizer = read(name)
+    before = library_tokenizer(name).token_to_id(END[name])
+    assert tokenizer.end_of_text is None
+    ended = with_end_of_text(tokenizer, END[name])
+    saved = Tokenizer.from_json(with_mask(ended).to_json())
+    assert (ended.end_of_text, saved.end_of_text, saved.mask) == (before, before, ended.vocab_size)
+    assert ended.special == tokenizer.special and ended.vocab_size == tokenizer.vocab_size
+    np.testing.assert_array_equal(ended.encode(TEXT), tokenizer.encode(TEXT))
+    assert ended.decode([before, *ended.encode("night")]).strip() == "night"
+
+
+def test_end_of_text_must_be_a_token_and_the_only_one():
+    with pytest.raises(DataError, match="must be a token of the tokenizer, got '</t>'"):
+        with_end_of_text(read("t5"), "</t>")
+    with pytest.raises(DataError, match="must have one end of text"):
+        with_end_of_text(read("gpt2"), "a")
+    assert with_end_of_text(read("gpt2"), "<|endoftext|>").end_of_text == 0
+
+
+def test_ids_without_a_token_count():
+    vocab = {"<unk>": 0, "a": 1, "b": 7}
+    tokenizer = Tokenizer(tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab)))
+    assert tokenizer.vocab_size == 8
+    with pytest.raises(DataError, match=r"must get the last ids, from 8 on, got \[3\]"):
+        with_mask(tokenizer)
+
+
+def test_words_may_be_unknown_by_another_name():
+    vocab = {"[UNK]": 0, "a": 1}
+    library = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab, unk_token="[UNK]"))
+    library.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    tokenizer = Tokenizer(library)
+    assert (tokenizer.unknown, tokenizer.encode("a x").tolist()) == (0, [1, 0])
+    assert tokenizer.special == {0} and tokenizer.words == {"a": 1}
+
+
+def test_words_without_a_token_are_an_error_where_none_stands_for_them():
+    library = tokenizers.Tokenizer(tokenizers.models.WordLevel({"the": 0, "x": 1}))
+    library.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    assert Tokenizer(library).encode("the x").tolist() == [0, 1]
+    with pytest.raises(DataError, match="cannot encode the text: .*UNK"):
+        Tokenizer(library).encode("the dog")
+
+
+def test_tokenizer_must_not_encode_at_random():
+    with pytest.raises(DataError, match=r"got a dropout of 0.5; set it to null"):
+        read("gpt2", dropout=0.5)
+
+
+def test_tokenizer_must_have_tokens():
+    with pytest.raises(DataError, match="must have tokens, got none"):
+        Tokenizer(tokenizers.Tokenizer(tokenizers.models.BPE()))

@@ -1,0 +1,99 @@
+"""Special tokens around a text, by the post-processors that tokenizers have."""
+
+import numpy as np
+import pytest
+import tokenizers
+from tokenizers import models, processors
+
+from jaxformer.errors import DataError
+from jaxformer.text import SurroundingTokens, Tokenizer, TokenRoles
+from jaxformer.text.tokenizers.surrounding_tokens import template_tokens
+
+NAMES = ["<s>", "</s>", "a", "b"]
+BERT = processors.BertProcessing(("</s>", 1), ("<s>", 0))
+
+
+def template(single, pair=None):
+    return processors.TemplateProcessing(
+        single=single, pair=pair, special_tokens=[("<s>", 0), ("</s>", 1)]
+    )
+
+
+def tokenizer_with(processor):
+    tokenizer = tokenizers.Tokenizer(models.WordLevel({n: i for i, n in enumerate(NAMES)}))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processor
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    ("processor", "before", "after"),
+    [
+        (BERT, (0,), (1,)),
+        (processors.RobertaProcessing(("</s>", 1), ("<s>", 0)), (0,), (1,)),
+        (processors.ByteLevel(), (), ()),
+        (template("<s> <s> $A </s>"), (0, 0), (1,)),
+        (processors.Sequence([processors.ByteLevel(), template("$A </s>")]), (), (1,)),
+    ],
+)
+def test_tokens_around_a_text_are_those_of_the_library(processor, before, after):
+    library = tokenizer_with(processor)
+    expected = library.encode("a b").ids
+    tokenizer = Tokenizer(library, TokenRoles(surrounded=True))
+    special = tokenizer.surrounding_tokens
+    assert (special.before, special.after) == (before, after)
+    found = special.around(tokenizer.encode("a b"))
+    assert found.dtype == np.int32 and found.tolist() == expected
+    assert special.size == len(expected) - 2
+
+
+def test_no_tokens_are_around_a_text_whose_model_reads_none():
+    assert Tokenizer(tokenizer_with(BERT)).surrounding_tokens == SurroundingTokens()
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        BERT,
+        processors.RobertaProcessing(("</s>", 1), ("<s>", 0)),
+        template("<s> $A </s>", "<s> $A </s> $B:1 </s>:1"),
+        template("<s> $A </s>", "<s> $A </s> </s> $B </s>"),
+        template("$A </s>", "$A <s> $B:2 </s>:2"),
+        processors.Sequence([processors.ByteLevel(), template("<s> $A", "<s> $A </s> $B")]),
+    ],
+)
+def test_tokens_and_types_of_a_pair_are_those_of_the_library(processor):
+    library = tokenizer_with(processor)
+    expected = library.encode("a b a", "b b")
+    tokenizer = Tokenizer(library, TokenRoles(surrounded=True))
+    ids, types = tokenizer.surrounding_tokens.around_pair(
+        tokenizer.encode("a b a"), tokenizer.encode("b b")
+    )
+    assert (ids.tolist(), types.tolist()) == (expected.ids, expected.type_ids)
+    assert ids.dtype == types.dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        None,  # both texts, without any special token
+        "<s> $A $B </s>",
+        "<s> $B </s> $A </s>",
+        "<s> $A </s>:1 $B:1 </s>:1",  # whose types change elsewhere
+        "$A </s> $B </s>",
+        "<s> $A </s> $B",
+    ],
+)
+def test_pair_of_another_form_than_two_texts_with_tokens_between_is_refused(pair):
+    special = template_tokens(tokenizer_with(template("<s> $A </s>", pair)))
+    assert special == SurroundingTokens((0,), (1,))
+    with pytest.raises(DataError, match="got none; use the tokenizer.json of a model"):
+        special.around_pair(np.array([2]), np.array([3]))
+
+
+def test_template_without_the_text_is_refused():
+    with pytest.raises(DataError, match="must have the text once, got 2 times"):
+        template_tokens(tokenizer_with(template("$A </s> $A")))
+    both = processors.Sequence([template("$A </s>"), template("<s> $A <s>")])
+    with pytest.raises(DataError, match="one post-processor may put .* got 2; fix"):
+        template_tokens(tokenizer_with(both))

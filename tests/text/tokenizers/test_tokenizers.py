@@ -1,0 +1,337 @@
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxformer.errors import DataError, StorageError
+from jaxformer.text import (
+    Tokenizer,
+    byte_tokenizer,
+    train_bpe,
+    train_character,
+    train_word,
+    with_mask,
+)
+from jaxformer.text.tokenizers import pieces
+
+TEXT = "Work, for the night (it is dark) is coming: we'll work 37 hours.\n\n\tÜber — 東京 😀\n"
+# Texts that are hard on a tokenizer beside what Hypothesis finds by itself.
+TEXTS = st.text() | st.lists(
+    st.sampled_from(
+        [
+            "<|endoftext|>",
+            "<|unknown|>",
+            "<|mask|>",
+            "\ufffd",
+            "é",
+            "😀",
+            "\x00",
+            "\r\n",
+            "  ",
+            "'ll",
+        ]
+    )
+).map("".join)
+
+
+def reloaded(tokenizer):
+    return Tokenizer.from_json(tokenizer.to_json())
+
+
+BYTE, BPE = byte_tokenizer(), train_bpe([TEXT * 3], vocab_size=307)
+SPACES = train_bpe(["a   b \n\n  c\n\n\n " * 7], vocab_size=307)
+CHARACTER, WORD = train_character([TEXT]), train_word([TEXT])
+MASKED = with_mask(BPE)
+LOSSLESS = {
+    "byte": BYTE,
+    "bpe": BPE,
+    "bpe with mask": MASKED,
+    "reloaded byte": reloaded(BYTE),
+    "reloaded bpe": reloaded(BPE),
+}
+ALL = {
+    "byte": BYTE,
+    "bpe": BPE,
+    "character": CHARACTER,
+    "word": WORD,
+    "bpe with mask": MASKED,
+    "word with mask": with_mask(WORD),
+    "character with mask": with_mask(CHARACTER),
+}
+
+
+@pytest.mark.parametrize("tokenizer", LOSSLESS.values(), ids=LOSSLESS)
+@settings(deadline=None, max_examples=50)
+@given(text=TEXTS)
+def test_lossless_tokenizer_gives_back_any_text(tokenizer, text):
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.end_of_text not in ids
+    assert tokenizer.mask not in ids
+
+
+@settings(deadline=None, max_examples=50)
+@given(text=st.text(alphabet=TEXT))
+def test_character_tokenizer_gives_back_any_text_of_its_characters(text):
+    for tokenizer in (CHARACTER, reloaded(CHARACTER)):
+        assert tokenizer.encode(text).size == len(text)
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize("tokenizer", ALL.values(), ids=ALL)
+def test_encode_gives_int32_even_for_no_text(tokenizer):
+    assert tokenizer.encode("").shape == (0,)
+    assert tokenizer.encode("").dtype == tokenizer.encode("work").dtype == np.int32
+
+
+@pytest.mark.parametrize("tokenizer", ALL.values(), ids=ALL)
+def test_encode_documents_equals_encode_of_each(tokenizer):
+    texts = ["work", "", "night is", "coming\n" * 5]
+    together = tokenizer.encode_documents(texts)
+    assert [ids.tolist() for ids in together] == [tokenizer.encode(t).tolist() for t in texts]
+
+
+@settings(deadline=None, max_examples=100)
+@given(text=st.text(alphabet="ab .,'\n\t\x1c\u00a0é東1l") | TEXTS)
+def test_pieces_have_the_tokens_of_the_whole_text(text):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "_PIECE", 2)
+        assert "".join(pieces.pieces(text)) == text
+        cut = [tokenizer.encode(text).tolist() for tokenizer in (BYTE, BPE, SPACES, WORD)]
+    assert cut == [tokenizer.encode(text).tolist() for tokenizer in (BYTE, BPE, SPACES, WORD)]
+
+
+def test_pieces_are_about_the_size_asked_for(monkeypatch):
+    monkeypatch.setattr(pieces, "_PIECE", 7)
+    assert list(pieces.pieces("aaa bbb ccc ddd eee")) == ["aaa bbb", " ccc ddd", " eee"]
+
+
+@pytest.mark.parametrize("tokenizer", ALL.values(), ids=ALL)
+def test_decode_skips_the_end_of_text_and_takes_any_sequence(tokenizer):
+    ids = tokenizer.encode("work").tolist()
+    ended = [tokenizer.end_of_text, *ids, tokenizer.end_of_text]
+    for sequence in (ended, tuple(ended), np.array(ended, np.uint16)):
+        assert tokenizer.decode(sequence) == "work"
+    assert tokenizer.decode([]) == ""
+
+
+@pytest.mark.parametrize("tokenizer", ALL.values(), ids=ALL)
+@settings(deadline=None, max_examples=50)
+@given(data=st.data())
+def test_stream_equals_decode_however_the_ids_are_cut(tokenizer, data):
+    # Any ids, so the bytes are mostly no UTF-8; and those of text, so that they sometimes are.
+    text_ids = tokenizer.encode("work" if tokenizer.unknown == 0 else TEXT[-9:]).tolist()
+    chunk = st.lists(
+        st.integers(0, tokenizer.vocab_size - 1) | st.sampled_from(text_ids), max_size=5
+    )
+    chunks = data.draw(st.lists(chunk | st.just(text_ids), max_size=20))
+    stream = tokenizer.stream()
+    shown = ""
+    for i, ids in enumerate(chunks):
+        shown += stream.push(ids)
+        assert tokenizer.decode(sum(chunks[: i + 1], [])).startswith(shown)
+    shown += stream.flush()
+    assert shown == tokenizer.decode(sum(chunks, []))
+    assert stream.flush() == ""
+
+
+def test_stream_holds_back_only_an_unfinished_character():
+    stream = BYTE.stream()
+    pushed = [stream.push([byte]) for byte in "a😀é".encode()]
+    assert pushed == ["a", "", "", "", "😀", "", "é"]
+    assert [stream.push([0xF0]), stream.push([0x41]), stream.flush()] == ["", "\ufffdA", ""]
+
+
+def test_stream_finds_the_rest_of_a_character_after_special_tokens():
+    stream = BYTE.stream()
+    assert [stream.push([0xC3]), stream.push([256] * 11), stream.push([0xA9])] == ["", "", "é"]
+
+
+def test_stream_decodes_a_bounded_number_of_ids_at_a_time(monkeypatch):
+    stream, decode, sizes = BYTE.stream(), Tokenizer.decode, []
+    monkeypatch.setattr(
+        Tokenizer, "decode", lambda self, i: sizes.append(len(i)) or decode(self, i)
+    )
+    for _ in range(101):
+        stream.push([0xFF])  # Never a character: the hardest to let go of.
+    assert max(sizes) < 11
+
+
+@pytest.mark.parametrize("tokenizer", ALL.values(), ids=ALL)
+def test_saved_tokenizer_loads_as_the_same(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "tokenizer.json")
+    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    for name in ("vocab_size", "end_of_text", "unknown", "mask"):
+        assert getattr(loaded, name) == getattr(tokenizer, name)
+    assert loaded.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()
+    assert loaded.to_json() == tokenizer.to_json()
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"model": 1}', b"\xff", b"[1, 2"])
+def test_load_names_a_broken_file(tmp_path, content):
+    path = tmp_path / "broken.json"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="broken.json: "):
+        Tokenizer.load(path)
+
+
+def test_load_names_a_missing_file(tmp_path):
+    with pytest.raises(DataError, match="missing.json: cannot be read: No such file"):
+        Tokenizer.load(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize("tokenizer", ALL.values(), ids=ALL)
+def test_lone_surrogate_is_named_with_its_index(tokenizer):
+    with pytest.raises(DataError, match=r"lone surrogate '\\ud800' at index 3 of a text; read"):
+        tokenizer.encode("for\ud800")
+
+
+@pytest.mark.parametrize(
+    "tokenizer",
+    [CHARACTER, reloaded(CHARACTER), with_mask(CHARACTER)],
+    ids=["new", "reloaded", "with mask"],
+)
+def test_unknown_character_is_named_with_its_index(tokenizer):
+    rule = rf"among the {len(tokenizer.words)} of the vocabulary, got 'é' \(U\+00E9\) at index 5"
+    with pytest.raises(DataError, match=rule):
+        tokenizer.encode("work éñ")
+
+
+@pytest.mark.parametrize("tokenizer", [WORD, CHARACTER, with_mask(WORD)])
+def test_words_are_the_ordinary_tokens_by_id(tokenizer):
+    special = {tokenizer.unknown, tokenizer.end_of_text, tokenizer.mask}
+    ids = [i for i in range(tokenizer.vocab_size) if i not in special]
+    assert list(tokenizer.words.items()) == [(tokenizer.decode([i]), i) for i in ids]
+
+
+@pytest.mark.parametrize("tokenizer", [BYTE, reloaded(BPE)])
+def test_words_are_refused_where_tokens_are_bytes(tokenizer):
+    with pytest.raises(DataError, match="got a byte or BPE tokenizer, .*; train a word tokenizer"):
+        _ = tokenizer.words
+
+
+def test_bare_string_instead_of_texts_is_refused():
+    with pytest.raises(DataError, match=r"must be a list of strings, got 'work'; pass \[text\]"):
+        BYTE.encode_documents("work")
+
+
+@pytest.mark.parametrize("bad", [-1, 257])
+def test_decode_refuses_ids_outside_the_vocabulary(bad):
+    with pytest.raises(DataError, match=f"less than vocab_size=257, got {bad}; decode with"):
+        BYTE.decode([5, bad])
+    with pytest.raises(DataError, match=f"got {bad}"):
+        BYTE.stream().push([bad])
+
+
+# Bytes of a text by the texts of its tokens: what stands in angle brackets is hexadecimal.
+SHOWN_BYTES = re.compile("⟨([0-9A-F]{2}(?: [0-9A-F]{2})*)⟩")
+
+
+@pytest.mark.parametrize("train", [lambda _: byte_tokenizer(), lambda text: train_bpe([text], 300)])
+def test_token_texts_hold_every_byte_of_the_text(train):
+    text = f"{TEXT} ನಮಸ್ಕಾರ ನನ್ನ \x00\xa0¡Ā"
+    tokenizer = train(text * 2)
+    ids = tokenizer.encode(text)
+    texts = tokenizer.token_texts(ids)
+    assert len(texts) == ids.size
+    found = b""
+    for token in texts:
+        plain_and_shown = SHOWN_BYTES.split(token)
+        for i, part in enumerate(plain_and_shown):
+            found += bytes.fromhex(part) if i % 2 else part.encode()
+    assert found == text.encode()
+
+
+def test_token_texts_show_whole_characters_where_there_are_any():
+    tokenizer = train_bpe(["ಕಖ ಕಖ"] * 3, 262)
+    assert tokenizer.token_texts(tokenizer.encode("ಕಖ ಕಗ")) == ["ಕಖ", " ", "ಕ⟨E0 B2⟩", "⟨97⟩"]
+
+
+def test_token_texts_name_special_tokens_and_keep_those_of_words():
+    tokenizer = with_mask(train_word(["to be"]))
+    ids = [tokenizer.end_of_text, *tokenizer.encode("be not"), tokenizer.mask]
+    assert tokenizer.token_texts(ids) == ["<|endoftext|>", "be", "<|unknown|>", "<|mask|>"]
+    assert train_character(["é "]).token_texts([0, 1]) == [" ", "é"]
+
+
+def test_token_texts_show_added_tokens_as_they_are():
+    """Those that a file of another tool has may hold letters that stand for no byte."""
+    other = json.loads(byte_tokenizer().to_json())
+    other["added_tokens"].append({**other["added_tokens"][0], "id": 257, "content": "a €",
+                                  "special": False})  # fmt: skip
+    tokenizer = Tokenizer.from_json(json.dumps(other))
+    assert tokenizer.token_texts([257, 97]) == ["a €", "a"]
+
+
+def test_token_texts_refuse_ids_outside_the_vocabulary():
+    with pytest.raises(DataError, match="less than vocab_size=257, got 257"):
+        byte_tokenizer().token_texts([257])
+
+
+def test_regex_that_takes_too_long_is_an_error(capfd):
+    """In a tokenizer of a stranger; the library gives up by a panic, which is no Exception."""
+    library = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1}, []))
+    regex = tokenizers.Regex("(a+)+$")
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Split(regex, behavior="isolated")
+    tokenizer = Tokenizer.from_json(library.to_str())
+    with pytest.raises(DataError, match="cannot encode the text: .*retry-limit"):
+        tokenizer.encode("a" * 40 + "b")
+
+
+def test_file_that_is_no_tokenizer_is_an_error(tmp_path, monkeypatch):
+    path = tmp_path / "tokenizer.json"
+    path.write_text('{"model": ' * 100_000)
+    with pytest.raises(DataError, match="tokenizer.json: not a tokenizer in JSON"):
+        Tokenizer.load(path)
+    byte_tokenizer().save(path)
+    assert Tokenizer.load(path).vocab_size == 257
+    monkeypatch.setattr("jaxformer.text.tokenizers.tokenizer._MAX_BYTES", path.stat().st_size - 1)
+    with pytest.raises(DataError, match="tokenizer.json: it must have at most"):
+        Tokenizer.load(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(DataError, match="it is a FIFO, not a regular file"):
+        Tokenizer.load(path)
+
+
+def test_merges_do_not_depend_on_how_many_more_are_asked_for():
+    text = "to be or not to be, that is the question"
+    tokenizer = train_bpe([text] * 2, 2**31 - 1)
+    assert tokenizer.to_json() == train_bpe([text] * 2, 400).to_json()
+    # All are made: each word occurs twice, so that it becomes one token.
+    tokens = [tokenizer.decode([token_id]) for token_id in tokenizer.encode(text)]
+    assert tokens == re.findall(r" ?\w+|,", text)
+
+
+def test_tokenizer_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "tokenizer.json"
+    path.write_text("older")
+
+    def fail(file):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(StorageError, match="the disk is full"):
+        byte_tokenizer().save(path)
+    assert path.read_text() == "older"
+
+
+@pytest.mark.parametrize(
+    ("part", "steps"),
+    [
+        ("normalizer", [{"type": "Prepend", "prepend": "x" * 10_001}]),
+        ("normalizer", [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 99}] * 3),
+        ("decoder", [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 999}] * 2),
+    ],
+)
+def test_tokenizer_that_makes_texts_too_long_is_refused(part, steps):
+    state = json.loads(byte_tokenizer().to_json())
+    steps = [*steps, *([state[part]] if state[part] is not None else [])]
+    state[part] = {"type": "Sequence", f"{part}s": steps}
+    with pytest.raises(DataError, match="at most 10,000 times as long, got"):
+        Tokenizer.from_json(json.dumps(state))
