@@ -33,7 +33,6 @@ from jaxformer.runs.language_model import LanguageModelTask
 from jaxformer.runs.pretrained_tokens import decoding_of, required
 from jaxformer.runs.task import Task
 from jaxformer.runs.trained import task_class
-from jaxformer.runs.translation import TranslationTask
 from jaxformer.training.parallel import Runner
 
 __all__ = ["Pretrained"]
@@ -153,12 +152,11 @@ class Pretrained:
                 "from it with --init-from"
             )
         kind, config = task_class(self.config), self.config
-        source, target = required(self.tokenizers, self.opened.path)
+        tokenizers = required(self.tokenizers, self.opened.path)[-kind.num_tokenizers :]
         settings: dict[str, Any] = {"decoding": decoding_of(self.opened, self.special)}
         if kind is LanguageModelTask and self.chat_template is not None:
             kind, settings["chat_template"] = ChatTask, self.chat_template
         if kind is ClassificationTask:
             settings["classes"] = self.opened.class_names
             settings["problem_type"] = self.opened.problem_type
-        tokenizers = (source, target) if kind is TranslationTask else (target,)
         return kind(config=config, tokenizers=tokenizers, **settings)

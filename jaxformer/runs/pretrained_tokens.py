@@ -1,5 +1,6 @@
 """Tokenizers and decoding tokens of a Hugging Face folder."""
 
+import dataclasses
 import os
 import pathlib
 from typing import Any
@@ -8,7 +9,6 @@ from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import DataError
 from jaxformer.interop import HuggingFaceFolder, SpecialTokens, Tokenizers, open_huggingface
 from jaxformer.interop.hub import is_model_id
-from jaxformer.runs.decoding_tokens import DecodingTokens
 from jaxformer.runs.folder import is_run
 
 __all__ = ["decoding_of", "is_pretrained", "read_tokens", "required"]
@@ -18,6 +18,7 @@ _OF_SEARCHES = {
     "length_penalty": "length_penalty", "early_stopping": "early_stopping",
     "num_best": "num_return_sequences",
 }  # fmt: skip
+_GENERATING = ("decoder", "encoder_decoder")
 _NEW_TOKENS = 256  # of a continuation, if the folder does not say
 
 
@@ -38,33 +39,24 @@ def required(tokenizers: Tokenizers | None, folder: pathlib.Path) -> Tokenizers:
     return tokenizers
 
 
-def decoding_of(opened: HuggingFaceFolder, special: SpecialTokens) -> DecodingTokens:
-    """Tokens for decoding a model."""
-    family = opened.family.model_type
-    if opened.kind not in ("decoder", "encoder_decoder"):
-        return DecodingTokens(
-            stop=special.eos, bos=special.bos, pad=special.pad, model_type=family
-        )  # fmt: skip
-    translates, longest = opened.kind == "encoder_decoder", special.max_new_tokens
+def decoding_of(opened: HuggingFaceFolder, special: SpecialTokens) -> SpecialTokens:
+    """Special tokens of a run, whose settings of sampling and search are in its config."""
+    translates, generates = opened.kind == "encoder_decoder", opened.kind in _GENERATING
+    longest = special.max_new_tokens or (_NEW_TOKENS if opened.kind == "decoder" else None)
     if longest is None and translates and special.max_length is not None:
         longest = max(1, special.max_length - 1)  # max_length counts the start
-    return DecodingTokens(
-        start=special.decoder_start if translates else None,
-        stop=special.eos,
-        forbidden=special.forbidden,
-        renormalize=special.renormalize,
-        forced_first=special.forced_first if translates else None,
-        forced_last=special.forced_last if translates else None,
-        bos=special.bos,
-        pad=special.pad,
-        max_new_tokens=longest or (None if translates else _NEW_TOKENS),
-        unsupported={**special.unsupported, **_without_option(special, translates)},
-        model_type=family,
-    )
+    changed: dict[str, Any] = {
+        "max_length": None, "max_new_tokens": longest, "search": None,
+        "sampling": SpecialTokens.sampling, "model_type": opened.family.model_type,
+        "unsupported": _unsupported(special, translates) if generates else {},
+    }  # fmt: skip
+    if not translates:
+        changed |= dict.fromkeys(("decoder_start", "forced_first", "forced_last"))
+    return dataclasses.replace(special, **changed)
 
 
-def _without_option(special: SpecialTokens, translates: bool) -> dict[str, Any]:
-    """Settings that have an option, but not for this kind of model."""
+def _unsupported(special: SpecialTokens, translates: bool) -> dict[str, Any]:
+    """Settings that have no option, or none for this kind of model."""
     settings: dict[str, Any] = {}
     if not translates:
         settings["forced_bos_token_id"] = special.forced_first
@@ -80,10 +72,11 @@ def _without_option(special: SpecialTokens, translates: bool) -> dict[str, Any]:
         settings |= {"top_p": drawn.top_p, "min_p": drawn.min_p}
     if translates and special.sampling.repetition_penalty != 1:
         settings["repetition_penalty"] = special.sampling.repetition_penalty
-    return {name: value for name, value in settings.items() if value is not None}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    return {**special.unsupported, **settings}
 
 
-def read_tokens(path: str | os.PathLike[str]) -> tuple[Tokenizers, DecodingTokens]:
+def read_tokens(path: str | os.PathLike[str]) -> tuple[Tokenizers, SpecialTokens]:
     """Tokenizers and decoding tokens of a folder."""
     opened = open_huggingface(path)
     found = required(opened.read_tokenizers(), opened.path)

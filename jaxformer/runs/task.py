@@ -15,13 +15,13 @@ from flax import linen as nn
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
+from jaxformer.interop import SpecialTokens
 from jaxformer.modules import LayerExecution, layer_execution
 from jaxformer.runs.data_summary import DataSummary, load_summary
 from jaxformer.runs.data_view import ViewedTask
-from jaxformer.runs.decoding_tokens import DecodingTokens
 from jaxformer.runs.forward import hidden_states
 from jaxformer.runs.prepare import cache_dir, encode_each, fill_vocab_size, train_tokenizer
-from jaxformer.runs.special_tokens import load_decoding, load_tokenizers, save_tokenizers
+from jaxformer.runs.special_tokens import load_tokenizers, save_tokenizers
 from jaxformer.runs.task_values import LossLabels, Split
 from jaxformer.runs.word_vectors import StartVectors
 from jaxformer.training import Evaluation, SingleRunner, TrainingData, evaluate, make_eval_step
@@ -48,11 +48,13 @@ class Task(ViewedTask, abc.ABC):
         kind: the kind of model, in words, for messages.
         unit: what the model predicts; the loss is a mean over these.
         behind_prompt: text shown between a prompt and the model's continuation.
+        num_tokenizers: 1, or 2 if sources and targets have their own.
 
     Args:
         config: the experiment, completed with what the data decides.
         tokenizers: one tokenizer; or those of sources and targets, which may be the same.
-        decoding: tokens for decoding, if they differ from jaxformer's own.
+        decoding: special tokens of a model made elsewhere, whose settings of sampling and search
+            are in the config; the defaults are those of models made here.
         summary: summary of the training data, stored in the run folder.
         report: lines about the data, for the user.
         vectors: pretrained word vectors for the embeddings.
@@ -63,7 +65,7 @@ class Task(ViewedTask, abc.ABC):
 
     config: ExperimentConfig
     tokenizers: tuple[text.Tokenizer, ...]
-    decoding: DecodingTokens = DecodingTokens()
+    decoding: SpecialTokens = SpecialTokens()
     summary: DataSummary = DataSummary()
     report: tuple[str, ...] = ()
     vectors: StartVectors = StartVectors(None, ())
@@ -74,6 +76,7 @@ class Task(ViewedTask, abc.ABC):
     kind: ClassVar[str] = "a custom task"
     unit: ClassVar[str] = "token"
     behind_prompt: ClassVar[str] = ""
+    num_tokenizers: ClassVar[int] = 1
 
     @classmethod
     def prepare(cls, config: ExperimentConfig, folder: pathlib.Path | None = None) -> Self:
@@ -93,12 +96,11 @@ class Task(ViewedTask, abc.ABC):
         """
         cls._require_complete()
         data = cls.read(config)
-        decoding = DecodingTokens()
+        decoding = SpecialTokens()
         if folder is None:
             tokenizers = cls.make_tokenizers(config, data)
         else:
-            tokenizers = cls.load_tokenizers(config, folder)
-            decoding = load_decoding(folder)
+            tokenizers, decoding = cls._loaded_tokenizers(folder)
         config = cls.with_vocab_sizes(config, tokenizers)
         vectors, config = StartVectors.read(config, tokenizers[0])
         start = cls(config=config, tokenizers=tokenizers, decoding=decoding, vectors=vectors)
@@ -114,10 +116,10 @@ class Task(ViewedTask, abc.ABC):
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
         """Loads what `save` has written to a run folder, except the validation data."""
         cls._require_complete()
-        tokenizers = cls.load_tokenizers(config, folder)
+        tokenizers, decoding = cls._loaded_tokenizers(folder)
         return cls(
             config=cls.with_vocab_sizes(config, tokenizers), tokenizers=tokenizers,
-            decoding=load_decoding(folder), summary=load_summary(folder),
+            decoding=decoding, summary=load_summary(folder),
         )  # fmt: skip
 
     @classmethod
@@ -210,11 +212,12 @@ class Task(ViewedTask, abc.ABC):
         return ()
 
     @classmethod
-    def load_tokenizers(
-        cls, config: ExperimentConfig, folder: pathlib.Path
-    ) -> tuple[text.Tokenizer, ...]:
-        """Reads the tokenizers of a run folder."""
-        return load_tokenizers(folder)[1:]
+    def _loaded_tokenizers(
+        cls, folder: pathlib.Path
+    ) -> tuple[tuple[text.Tokenizer, ...], SpecialTokens]:
+        """Reads the tokenizers and the special tokens of a run folder."""
+        both, decoding = load_tokenizers(folder)
+        return both[-cls.num_tokenizers :], decoding
 
     @classmethod
     def with_vocab_sizes(

@@ -17,7 +17,6 @@ from jaxformer.runs.known_words import KnownWords
 from jaxformer.runs.prepare import cache_dir, fill_vocab_size, train_tokenizer
 from jaxformer.runs.row_data import EncodedRows, split_phrasebook, table_of
 from jaxformer.runs.row_texts import plain_text
-from jaxformer.runs.special_tokens import load_tokenizers
 from jaxformer.runs.tables import TableTask
 from jaxformer.runs.task_values import Split
 from jaxformer.training import Evaluation, TrainingData
@@ -40,6 +39,7 @@ class TranslationTask(ConditionalTask, TableTask):
 
     kind: ClassVar[str] = "an encoder-decoder, which translates"
     table: ClassVar[type[text.Table]] = text.Pairs
+    num_tokenizers: ClassVar[int] = 2
     marks: ClassVar[str] = "the targets are predicted, the sources are not; ‖ is the end of text"
 
     @classmethod
@@ -78,13 +78,6 @@ class TranslationTask(ConditionalTask, TableTask):
             train_tokenizer(wanted, train.sources, validation.sources, cache),
             train_tokenizer(wanted, train.targets, validation.targets, cache),
         )
-
-    @classmethod
-    def load_tokenizers(
-        cls, config: ExperimentConfig, folder: pathlib.Path
-    ) -> tuple[text.Tokenizer, ...]:
-        """Reads the tokenizers of a run folder."""
-        return load_tokenizers(folder)
 
     @classmethod
     def with_vocab_sizes(

@@ -321,7 +321,7 @@ def test_languages_of_a_translator_of_several_are_chosen(tmp_path):
     languages = {"source_language": "kan_Knda", "target_language": "eng_Latn"}
     run = runs.open_run(folder, **languages)
     assert run.encode("the cat")[0] == 5 and run.encode("the cat")[-1] == 2
-    assert (run.task.decoding.start, run.task.decoding.forced_first) == (2, 4)
+    assert (run.task.decoding.decoder_start, run.task.decoding.forced_first) == (2, 4)
     runs.convert(folder, tmp_path / "run", **languages)
     again = runs.open_run(tmp_path / "run")
     assert again.translate("the cat") == run.translate("the cat")
@@ -548,7 +548,7 @@ def test_translator_that_was_trained_here_is_exported_with_how_it_decodes(tmp_pa
     assert said.startswith("wrote a model of type mbart to ")
     run, again = runs.open_run(tmp_path / "run"), runs.open_run(tmp_path / "hf")
     np.testing.assert_array_equal(run.encode("one"), again.encode("one"))
-    assert again.task.decoding.start == run.task.tokenizer.end_of_text
+    assert again.task.decoding.decoder_start == run.task.tokenizer.end_of_text
     assert again.config.translation.beam_size == run.config.translation.beam_size
     assert again.translate("one") == run.translate("one")
     # Its tokenizer puts the end behind a source in any program.
