@@ -6,7 +6,6 @@ from typing import Any
 
 from jaxformer.interop import SpecialTokens
 from jaxformer.runs.json_files import read_json, write_json
-from jaxformer.runs.pretrained_tokens import is_pretrained, read_tokens
 from jaxformer.text import Tokenizer, TokenRoles
 
 __all__ = ["load_tokenizers", "save_tokenizers"]
@@ -53,8 +52,6 @@ def load_tokenizers(folder: pathlib.Path) -> tuple[tuple[Tokenizer, Tokenizer], 
         CheckpointError: the special tokens are damaged.
         DataError: a tokenizer is missing or damaged.
     """
-    if is_pretrained(folder):
-        return read_tokens(folder)
     special, source_roles, target_roles = SpecialTokens(), None, None
     if (folder / _SPECIAL).exists():
         special, source_roles, target_roles = read_json(folder / _SPECIAL, _parsed)

@@ -79,13 +79,13 @@ class Task(ViewedTask, abc.ABC):
     num_tokenizers: ClassVar[int] = 1
 
     @classmethod
-    def prepare(cls, config: ExperimentConfig, folder: pathlib.Path | None = None) -> Self:
+    def prepare(cls, config: ExperimentConfig, start: "Task | None" = None) -> Self:
         """Reads the data, makes tokenizers, and completes the config with what the data decides.
 
         Args:
             config: the experiment.
-            folder: run folder to resume or start from; its tokenizers are reused. None for new
-                tokenizers.
+            start: task of the run to resume, or of the model to start from; its tokenizers are
+                reused. None for new tokenizers.
 
         Returns:
             The task, ready to train.
@@ -96,15 +96,12 @@ class Task(ViewedTask, abc.ABC):
         """
         cls._require_complete()
         data = cls.read(config)
-        decoding = SpecialTokens()
-        if folder is None:
-            tokenizers = cls.make_tokenizers(config, data)
-        else:
-            tokenizers, decoding = cls._loaded_tokenizers(folder)
+        tokenizers = cls.make_tokenizers(config, data) if start is None else start.tokenizers
+        decoding = SpecialTokens() if start is None else start.decoding
         config = cls.with_vocab_sizes(config, tokenizers)
         vectors, config = StartVectors.read(config, tokenizers[0])
-        start = cls(config=config, tokenizers=tokenizers, decoding=decoding, vectors=vectors)
-        task = start.with_data(data)
+        made = cls(config=config, tokenizers=tokenizers, decoding=decoding, vectors=vectors)
+        task = made.with_data(data)
         for prompt in task.config.samples.prompts:
             try:
                 task.check_prompt(prompt)
@@ -116,7 +113,8 @@ class Task(ViewedTask, abc.ABC):
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
         """Loads what `save` has written to a run folder, except the validation data."""
         cls._require_complete()
-        tokenizers, decoding = cls._loaded_tokenizers(folder)
+        both, decoding = load_tokenizers(folder)
+        tokenizers = both[-cls.num_tokenizers :]
         return cls(
             config=cls.with_vocab_sizes(config, tokenizers), tokenizers=tokenizers,
             decoding=decoding, summary=load_summary(folder),
@@ -210,14 +208,6 @@ class Task(ViewedTask, abc.ABC):
     def added_tokens(cls, config: ExperimentConfig) -> tuple[str, ...]:
         """Special tokens besides the end of text, such as a mask."""
         return ()
-
-    @classmethod
-    def _loaded_tokenizers(
-        cls, folder: pathlib.Path
-    ) -> tuple[tuple[text.Tokenizer, ...], SpecialTokens]:
-        """Reads the tokenizers and the special tokens of a run folder."""
-        both, decoding = load_tokenizers(folder)
-        return both[-cls.num_tokenizers :], decoding
 
     @classmethod
     def with_vocab_sizes(

@@ -19,7 +19,7 @@ from jaxformer.interop.hub import local_folder
 from jaxformer.interop.params_files import load_params
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.runs.chat import ChatTask
-from jaxformer.runs.pretrained_tokens import decoding_of
+from jaxformer.runs.weights.huggingface import decoding_of
 from tests.interop.golden import read_golden
 from tests.runs import pretrained_folders, tiny
 
@@ -606,7 +606,7 @@ def test_family_that_cannot_say_what_a_run_computes_any_more_is_named(
     def other(*arguments):
         return dataclasses.replace(decoding_of(*arguments), model_type="gpt2")
 
-    monkeypatch.setattr("jaxformer.runs.pretrained.decoding_of", other)
+    monkeypatch.setattr("jaxformer.runs.weights.huggingface.decoding_of", other)
     runs.convert(folders("llama")[0], tmp_path / "run")
     said = runs.convert(tmp_path / "run", tmp_path / "again")
     assert said == (
