@@ -19,7 +19,9 @@ from jaxformer.interop.hub import local_folder
 from jaxformer.interop.params_files import load_params
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.runs.chat import ChatTask
+from jaxformer.runs.weights import prepare_run
 from jaxformer.runs.weights.huggingface import decoding_of
+from jaxformer.training import SingleRunner
 from tests.interop.golden import read_golden
 from tests.runs import pretrained_folders, tiny
 
@@ -411,6 +413,19 @@ def runs_config(values):
     from jaxformer.config import ExperimentConfig, config_from_dict
 
     return config_from_dict(ExperimentConfig, values)
+
+
+def test_folder_that_a_run_starts_from_is_read_once(folders, tmp_path, monkeypatch):
+    made, opened = starting(tmp_path, folders("llama")[0], model={"max_len": 8}), []
+
+    def counted(*arguments, **options):
+        opened.append(open_huggingface(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr("jaxformer.runs.weights.huggingface.open_huggingface", counted)
+    task, source = prepare_run(made)
+    assert source.start(task, SingleRunner()).report and source.identity
+    assert len(opened) == 1
 
 
 def test_training_starts_from_a_folder_and_keeps_its_tokens(folders, tmp_path):

@@ -45,7 +45,6 @@ _FOR_PYTHON = {
     "decoder_classifier": "a decoder that classifies",
     "token_classifier": "an encoder that classifies each token",
 }
-_ROWS, _TOKENS = 1, 4096  # in a batch of an evaluation
 # Search settings, by our names, with their names in transformers.
 _OF_SEARCHES = {
     "length_penalty": "length_penalty", "early_stopping": "early_stopping",
@@ -120,10 +119,8 @@ class HuggingFaceWeights(WeightSource):
                 f"{self.folder} holds {_FOR_PYTHON[kind]}, which no command can use; load it "
                 "in Python with interop.load_huggingface"
             )
-        in_rows = kind in ("classifier", "encoder_decoder")
         decoding: dict[str, Any] = {}
-        _, special = self._tokens
-        sampling = special.sampling
+        special, sampling = self._tokens[1], self._tokens[1].sampling
         if kind == "decoder":
             decoding["samples"] = SamplesConfig(**dataclasses.asdict(sampling))
         elif kind == "encoder_decoder":
@@ -133,22 +130,20 @@ class HuggingFaceWeights(WeightSource):
                 min_new_tokens=search_min_new_tokens(sampling),
             )
             decoding["translation"] = TranslationConfig(**dataclasses.asdict(search))
+        in_rows = kind in ("classifier", "encoder_decoder")
+        batch: dict[str, Any] = {"batch_tokens": 4096} if in_rows else {"batch_size": 1}
         return ExperimentConfig(
             model=model,
             data=DataConfig(source=_SOURCES[kind]),
             tokenizer=TokenizerConfig(kind="pretrained", joint=model.source_vocab_size is None),
             optimizer=AdamWConfig(learning_rate=1e-5),
-            training=TrainingConfig(
-                steps=1,
-                batch_size=None if in_rows else _ROWS,
-                batch_tokens=_TOKENS if in_rows else None,
-            ),
+            training=TrainingConfig(steps=1, **batch),  # the batches of an evaluation
             **decoding,
         )
 
     @functools.cached_property
     def task(self) -> Task:
-        """The task that the model was trained for; of an encoder without a head, a masked model."""
+        """The model's task; for an encoder without a head, that of a masked language model."""
         config, (tokenizers, special) = self.config, self._tokens
         if tokenizers is None:
             raise DataError(
