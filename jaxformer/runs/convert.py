@@ -79,8 +79,11 @@ def convert(
     require_free(target, "target")
     if imports:
         options = {"dtype": dtype, "param_dtype": dtype, "ignore": tuple(ignore)}
-        languages = source_language, target_language
-        return _import(HuggingFaceWeights(source, None, *languages, options), target)
+        weights = HuggingFaceWeights(
+            source, source_language=source_language, target_language=target_language,
+            options=options,
+        )  # fmt: skip
+        return _import(weights, target)
     run = open_run(source, step, base=base)
     written = export_run(run, target, model_type=model_type, dtype=dtype)
     loaded, note = run.task.decoding.model_type, FAMILIES[written].note

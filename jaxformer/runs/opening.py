@@ -74,8 +74,8 @@ def open_run(
         _refuse(path, "a Hugging Face folder", "a run", step=step, task=task, base=base)
         options = {"dtype": dtype, "param_dtype": dtype, "max_len": max_len}
         source = HuggingFaceWeights(
-            pathlib.Path(path), None, source_language, target_language,
-            {**options, "ignore": tuple(ignore)},
+            pathlib.Path(path), source_language=source_language, target_language=target_language,
+            options={**options, "ignore": tuple(ignore)},
         )  # fmt: skip
         source.require_head()
         opened = source.task

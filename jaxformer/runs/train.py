@@ -41,7 +41,6 @@ from jaxformer.training.parallel import (
 
 __all__ = [
     "StartedRun",
-    "prepare_task",
     "start_run",
     "take_folder",
     "train_run",
@@ -49,31 +48,6 @@ __all__ = [
 ]
 
 _LAG = 30.0  # seconds until a network file system shows the files of another host
-
-
-def prepare_task(
-    config: ExperimentConfig,
-    *,
-    task: type[Task] | None = None,
-    folder: pathlib.Path | None = None,
-) -> Task:
-    """Prepares the data of an experiment, as `train_run` does before the first step.
-
-    Args:
-        config: the experiment.
-        task: task to train; by default the built-in task that the config describes.
-        folder: run folder to resume, whose tokenizers are used again.
-
-    Returns:
-        The task. Its config includes everything that the data determines.
-
-    Raises:
-        ConfigError: the config is invalid, or does not fit the data or the model of `init_from`.
-        CheckpointError: the model of `init_from` is missing or damaged.
-        StorageError: tokens cannot be written.
-        DataError: the data cannot be used, or a sample prompt is too long.
-    """
-    return prepare_run(config, task, folder).task
 
 
 def train_run(

@@ -1,4 +1,4 @@
-"""Config of a run that starts from the weights of another run or of a Hugging Face folder."""
+"""Config and data of a run, completed from the weights that it starts from."""
 
 import dataclasses
 import pathlib
@@ -23,7 +23,7 @@ from jaxformer.runs.trained import task_class
 from jaxformer.runs.weights.run_folder import RunWeights, weight_source
 from jaxformer.runs.weights.source import WeightSource
 
-__all__ = ["PreparedRun", "complete_tables", "prepare_run"]
+__all__ = ["PreparedRun", "complete_tables", "prepare_run", "prepare_task"]
 
 # Model settings that may differ from those of the weights: how it is computed, and what the new run
 # decides.
@@ -89,6 +89,31 @@ def _of_token_logits(source: ExperimentConfig) -> tuple[str, ...]:
     # With a pooler, head_bias is the bias of the pooler.
     head = ("head_bias",) if source.model.pooler is None else ()
     return ("logit_softcap", "logit_scale", "output_bias", *head)
+
+
+def prepare_task(
+    config: ExperimentConfig,
+    *,
+    task: type[Task] | None = None,
+    folder: pathlib.Path | None = None,
+) -> Task:
+    """Prepares the data of an experiment, as `train_run` does before the first step.
+
+    Args:
+        config: the experiment.
+        task: task to train; by default the built-in task that the config describes.
+        folder: run folder to resume, whose tokenizers are used again.
+
+    Returns:
+        The task. Its config includes everything that the data determines.
+
+    Raises:
+        ConfigError: the config is invalid, or does not fit the data or the model of `init_from`.
+        CheckpointError: the model of `init_from` is missing or damaged.
+        StorageError: tokens cannot be written.
+        DataError: the data cannot be used, or a sample prompt is too long.
+    """
+    return prepare_run(config, task, folder).task
 
 
 class PreparedRun(NamedTuple):
