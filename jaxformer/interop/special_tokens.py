@@ -48,6 +48,8 @@ class SpecialTokens:
         search: beam search settings of an encoder-decoder; None without beam search.
         unsupported: settings that would change the generated text but have no option here, by their
             Hugging Face names.
+        model_type: in a run, model type of the folder that its model comes from, which an export
+            writes again if it can.
     """
 
     bos: int | None = None
@@ -63,6 +65,7 @@ class SpecialTokens:
     sampling: SamplingConfig = SamplingConfig(temperature=0.0)
     search: BeamSearchConfig | None = None
     unsupported: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+    model_type: str | None = None
 
 
 def require_supported(unsupported: Mapping[str, Any]) -> None:

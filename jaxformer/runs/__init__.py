@@ -18,16 +18,16 @@ from jaxformer.runs.positions import (
     model_positions,
 )
 from jaxformer.runs.run import Run
-from jaxformer.runs.start_config import complete_tables
 from jaxformer.runs.streams import StreamTask
 from jaxformer.runs.tables import TableTask
 from jaxformer.runs.task import Task
 from jaxformer.runs.task_values import LogLikelihood, LossLabels, Split
 from jaxformer.runs.text_figures import LengthHistogram, SharedTexts, TextFigures
-from jaxformer.runs.train import prepare_task, train_run
+from jaxformer.runs.train import train_run
 from jaxformer.runs.trained import task_class
 from jaxformer.runs.translation import TranslationTask
 from jaxformer.runs.verify import Verified, verify_run
+from jaxformer.runs.weights import complete_tables, prepare_task
 
 __all__ = [
     "BatchReport",

@@ -82,7 +82,7 @@ class CausalTask(Task):
     def stop_tokens(self) -> tuple[int, ...]:
         """Tokens that end generation."""
         end = self.tokenizer.end_of_text
-        return self.decoding.stop or (() if end is None else (end,))
+        return self.decoding.eos or (() if end is None else (end,))
 
     def text_before(self, ids: list[int]) -> list[int]:
         """Tokens of the prompt that the text continues, so that its first space is right."""

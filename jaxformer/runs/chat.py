@@ -7,38 +7,25 @@ from typing import ClassVar, Self
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
-from jaxformer.interop import HuggingFaceChatTemplate, load_chat_template
+from jaxformer.interop import HuggingFaceChatTemplate
 from jaxformer.runs.causal import AnsweringTask
 from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.language_model import LanguageModelTask
-from jaxformer.runs.pretrained_tokens import is_pretrained
 from jaxformer.runs.task import Task
 
-__all__ = ["ChatTask", "with_chat_template"]
+__all__ = ["ChatTask", "has_chat_template", "with_chat_template"]
 
 _FILE = "chat_template.json"
 
 
-def with_chat_template(kind: type[Task], folder: pathlib.Path | None) -> type[Task]:
-    """Task class that also keeps the chat template of a folder, if there is one.
-
-    Classes other than `LanguageModelTask` are returned unchanged.
-
-    Raises:
-        CheckpointError: the template is damaged.
-    """
-    if kind is LanguageModelTask and folder is not None and _template(folder) is not None:
-        return ChatTask
-    return kind
+def has_chat_template(folder: pathlib.Path) -> bool:
+    """Whether a run folder has a Hugging Face chat template."""
+    return (folder / _FILE).exists()
 
 
-def _template(folder: pathlib.Path) -> HuggingFaceChatTemplate | None:
-    """Reads the chat template of a run folder or Hugging Face folder; None without one."""
-    if is_pretrained(folder):
-        return load_chat_template(folder)
-    if not (folder / _FILE).exists():
-        return None
-    return read_json(folder / _FILE, lambda values: HuggingFaceChatTemplate(**values))
+def with_chat_template(kind: type[Task], has_template: bool) -> type[Task]:
+    """`ChatTask` for a `LanguageModelTask` with a chat template; other classes are unchanged."""
+    return ChatTask if has_template and kind is LanguageModelTask else kind
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -54,9 +41,11 @@ class ChatTask(AnsweringTask, LanguageModelTask):
     kind: ClassVar[str] = "a language model, which continues text, and answers"
 
     @classmethod
-    def prepare(cls, config: ExperimentConfig, folder: pathlib.Path | None = None) -> Self:
-        """Prepares the text, and keeps the chat template of the folder."""
-        return super().prepare(config, folder)._with_template_of(folder)
+    def prepare(cls, config: ExperimentConfig, start: Task | None = None) -> Self:
+        """Prepares the text, and keeps the chat template of the start."""
+        task = super().prepare(config, start)
+        template = getattr(start, "chat_template", task.chat_template)
+        return dataclasses.replace(task, chat_template=template)
 
     def encode_messages(self, messages: Sequence[text.Message]) -> list[int]:
         """Encodes messages and the start of the answer with the template."""
@@ -76,8 +65,5 @@ class ChatTask(AnsweringTask, LanguageModelTask):
     @classmethod
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
         """Reads tokenizer and chat template."""
-        return super().load(folder, config)._with_template_of(folder)
-
-    def _with_template_of(self, folder: pathlib.Path | None) -> Self:
-        template = None if folder is None else _template(folder)
-        return self if template is None else dataclasses.replace(self, chat_template=template)
+        template = read_json(folder / _FILE, lambda values: HuggingFaceChatTemplate(**values))
+        return dataclasses.replace(super().load(folder, config), chat_template=template)

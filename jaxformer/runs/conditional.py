@@ -80,10 +80,10 @@ class ConditionalTask(Task):
     def _start_tokens(self) -> list[int] | None:
         """Tokens that the decoder reads before a target; None for the end of text."""
         decoding = self.decoding
-        if decoding.start is None:
+        if decoding.decoder_start is None:
             return None
         first = decoding.forced_first
-        return [decoding.start] if first is None else [decoding.start, first]
+        return [decoding.decoder_start] if first is None else [decoding.decoder_start, first]
 
     @property
     def _starts(self) -> list[int]:

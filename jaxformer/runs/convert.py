@@ -3,7 +3,7 @@
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import optax
 
@@ -14,8 +14,7 @@ from jaxformer.runs.data_summary import DataSummary
 from jaxformer.runs.exporting import export_run
 from jaxformer.runs.folder import CHECKPOINTS, require_free, start_folder
 from jaxformer.runs.opening import open_run
-from jaxformer.runs.pretrained import Pretrained
-from jaxformer.runs.pretrained_tokens import is_pretrained
+from jaxformer.runs.weights import HuggingFaceWeights, is_huggingface
 from jaxformer.training import Checkpoints, SingleRunner, TrainState
 
 __all__ = ["convert"]
@@ -61,7 +60,7 @@ def convert(
         StorageError: a file cannot be written.
     """
     source, target = pathlib.Path(source), pathlib.Path(target)
-    to_file, imports = target.suffix == ".safetensors", is_pretrained(source)
+    to_file, imports = target.suffix == ".safetensors", is_huggingface(source)
     for name, value, fits in (
         ("model_type", model_type, not to_file and not imports), ("step", step, not imports),
         ("base", base, not imports),
@@ -79,10 +78,12 @@ def convert(
         return f"wrote the parameters to {target}, and the config to {target.with_suffix('.toml')}"
     require_free(target, "target")
     if imports:
-        return _import(
-            source, target, dtype=dtype, param_dtype=dtype, ignore=tuple(ignore),
-            source_language=source_language, target_language=target_language,
+        options = {"dtype": dtype, "param_dtype": dtype, "ignore": tuple(ignore)}
+        weights = HuggingFaceWeights(
+            source, source_language=source_language, target_language=target_language,
+            options=options,
         )  # fmt: skip
+        return _import(weights, target)
     run = open_run(source, step, base=base)
     written = export_run(run, target, model_type=model_type, dtype=dtype)
     loaded, note = run.task.decoding.model_type, FAMILIES[written].note
@@ -91,11 +92,10 @@ def convert(
     return f"wrote a model of type {written} to {target}" + (f" ({note})" if note else "")
 
 
-def _import(source: pathlib.Path, target: pathlib.Path, **options: Any) -> str:
+def _import(source: HuggingFaceWeights, target: pathlib.Path) -> str:
     """Makes a run folder from a Hugging Face folder, with a checkpoint of step 0."""
-    pretrained = Pretrained.read(source, **options)
-    task = pretrained.task
-    params = pretrained.read_params(SingleRunner())
+    source.require_head()
+    task, params = source.task, source.params(SingleRunner())
 
     def save(draft: pathlib.Path) -> None:
         task.save(draft)

@@ -50,24 +50,19 @@ def _tokenizer(run: Run) -> Tokenizer:
 
 def _special_tokens(run: Run) -> SpecialTokens:
     """Special tokens of a run, and how it decodes."""
-    config, decoding, end = run.config, run.task.decoding, run.task.tokenizer.end_of_text
-    values: dict[str, Any] = {"bos": decoding.bos, "pad": decoding.pad}
-    stops = getattr(run.task, "stop_tokens", decoding.stop)
-    values["eos"] = tuple(stops) or (() if end is None else (end,))
+    config, special, end = run.config, run.task.decoding, run.task.tokenizer.end_of_text
+    stops = getattr(run.task, "stop_tokens", special.eos)
+    values: dict[str, Any] = {"eos": tuple(stops) or (() if end is None else (end,))}
     if config.model.architecture == "decoder":
         values["sampling"] = _only(SamplingConfig, config.samples)
     if config.model.architecture == "encoder_decoder":
         values |= {
-            "decoder_start": end if decoding.start is None else decoding.start,
+            "decoder_start": end if special.decoder_start is None else special.decoder_start,
             "search": _only(BeamSearchConfig, config.translation),
             # Which counts the start; the last token is never read.
-            "max_length": 1 + (decoding.max_new_tokens or config.model.max_len),
+            "max_length": 1 + (special.max_new_tokens or config.model.max_len),
         }
-    return SpecialTokens(
-        forbidden=decoding.forbidden, renormalize=decoding.renormalize,
-        forced_first=decoding.forced_first, forced_last=decoding.forced_last,
-        max_new_tokens=decoding.max_new_tokens, unsupported=decoding.unsupported, **values,
-    )  # fmt: skip
+    return dataclasses.replace(special, **values)
 
 
 def _only(kind: type[Any], settings: Any) -> Any:

@@ -21,7 +21,8 @@ from jaxformer.runs.text_figures import (
     shared_texts,
     text_figures,
 )
-from jaxformer.runs.train import prepare_task, training_runner
+from jaxformer.runs.train import training_runner
+from jaxformer.runs.weights import prepare_task
 from jaxformer.text import IGNORE
 from jaxformer.training import TrainingData
 from jaxformer.training.data import batch_at

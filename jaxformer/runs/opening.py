@@ -7,19 +7,17 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from jaxformer.config import MeshConfig
-from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.errors import ConfigError
 from jaxformer.memory import require_memory
-from jaxformer.runs import folder as files
-from jaxformer.runs.chat import with_chat_template
-from jaxformer.runs.memory import param_shapes
-from jaxformer.runs.pretrained import Pretrained
-from jaxformer.runs.pretrained_tokens import is_pretrained
 from jaxformer.runs.run import Run
-from jaxformer.runs.stored import stored_params
 from jaxformer.runs.task import Task
-from jaxformer.runs.trained import task_class
-from jaxformer.training import Checkpoints
-from jaxformer.training.parallel import Runner, make_inference_runner
+from jaxformer.runs.weights import (
+    HuggingFaceWeights,
+    RunWeights,
+    WeightSource,
+    is_huggingface,
+)
+from jaxformer.training.parallel import make_inference_runner
 
 __all__ = ["open_run"]
 
@@ -71,45 +69,34 @@ def open_run(
         ConfigError: there are not enough devices, an axis does not divide a parameter, or the
             parameters do not fit in memory; or an option is for another kind of folder.
     """
-    if is_pretrained(path):
+    source: WeightSource
+    if is_huggingface(path):
         _refuse(path, "a Hugging Face folder", "a run", step=step, task=task, base=base)
-        languages = {"source_language": source_language, "target_language": target_language}
-        options = {"dtype": dtype, "param_dtype": dtype, "max_len": max_len, **languages}
-        return _open_pretrained(path, mesh, ignore=tuple(ignore), **options)
-    own = {"dtype": dtype, "max_len": max_len, "source_language": source_language,
-           "target_language": target_language}  # fmt: skip
-    _refuse(path, "a run", "a Hugging Face folder", **own)
-    folder = pathlib.Path(path)
-    config = files.read_run_config(folder)
-    if task is None:
-        task = with_chat_template(task_class(config), folder)
-    opened = _ignoring(task.load(folder, config), ignore, folder)
-    shapes = param_shapes(opened)
-    runner = make_inference_runner(shapes, config.mesh, mesh)
-    _require_room(runner, shapes, folder)
-    if base is not None and config.lora is None:
-        raise ConfigError(
-            f"base can only be set for a LoRA run, got {base} for {folder}, which was trained "
-            "without LoRA; leave it out"
-        )
-    params, chosen = _load_params(opened, folder, step, runner, base)
-    return Run(folder, opened, params, chosen, runner)
-
-
-def _load_params(
-    task: Task, folder: pathlib.Path, step: int | None, runner: Runner,
-    base: str | os.PathLike[str] | None,
-) -> tuple[Any, int]:  # fmt: skip
-    """Loads a checkpoint; retries with the new best if a training removes it meanwhile."""
-    path = folder / files.CHECKPOINTS
-    while True:
-        with Checkpoints(path, read_only=True) as checkpoints:
-            chosen = checkpoints.require_step(step)
-        try:
-            return stored_params(task, folder, chosen, runner, base), chosen
-        except CheckpointError:
-            if step is not None or os.path.lexists(path / str(chosen)):
-                raise
+        options = {"dtype": dtype, "param_dtype": dtype, "max_len": max_len}
+        source = HuggingFaceWeights(
+            pathlib.Path(path), source_language=source_language, target_language=target_language,
+            options={**options, "ignore": tuple(ignore)},
+        )  # fmt: skip
+        source.require_head()
+        opened = source.task
+    else:
+        own = {"dtype": dtype, "max_len": max_len, "source_language": source_language,
+               "target_language": target_language}  # fmt: skip
+        _refuse(path, "a run", "a Hugging Face folder", **own)
+        source = RunWeights(pathlib.Path(path), step, task, base=base)
+        if base is not None and source.config.lora is None:
+            raise ConfigError(
+                f"base can only be set for a LoRA run, got {base} for {path}, which was trained "
+                "without LoRA; leave it out"
+            )
+        opened = _ignoring(source.task, ignore, source.path)
+    runner = make_inference_runner(source.shapes, source.config.mesh, mesh)
+    require_memory(
+        {"parameters": runner.num_bytes(source.shapes)}, runner.memory, what=f"opening {path}",
+        remedy="open it on more or larger devices",
+    )  # fmt: skip
+    params = source.params(runner)
+    return Run(source.folder, opened, params, source.step, runner)
 
 
 def _refuse(path: str | pathlib.Path, kind: str, other: str, **options: Any) -> None:
@@ -135,19 +122,3 @@ def _ignoring(task: Task, ignore: Sequence[str], folder: pathlib.Path) -> Task:
         del unsupported[name]
     decoding = dataclasses.replace(task.decoding, unsupported=unsupported)
     return dataclasses.replace(task, decoding=decoding) if ignore else task
-
-
-def _open_pretrained(path: str | pathlib.Path, mesh: MeshConfig | None, **options: Any) -> Run:
-    pretrained = Pretrained.read(path, **options)
-    task, shapes = pretrained.task, pretrained.opened.shapes
-    runner = make_inference_runner(shapes, MeshConfig(), mesh)
-    _require_room(runner, shapes, path)
-    params = pretrained.read_params(runner)
-    return Run(pretrained.opened.path, task, params, None, runner)
-
-
-def _require_room(runner: Runner, shapes: Any, path: str | pathlib.Path) -> None:
-    require_memory(
-        {"parameters": runner.num_bytes(shapes)}, runner.memory, what=f"opening {path}",
-        remedy="open it on more or larger devices",
-    )  # fmt: skip

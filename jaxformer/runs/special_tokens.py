@@ -4,20 +4,28 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from jaxformer.runs.decoding_tokens import DecodingTokens
+from jaxformer.interop import SpecialTokens
 from jaxformer.runs.json_files import read_json, write_json
-from jaxformer.runs.pretrained_tokens import is_pretrained, read_tokens
 from jaxformer.text import Tokenizer, TokenRoles
 
-__all__ = ["load_decoding", "load_tokenizers", "save_tokenizers"]
+__all__ = ["load_tokenizers", "save_tokenizers"]
 
 _TOKENIZER = "tokenizer.json"
 _SOURCE_TOKENIZER = "source_tokenizer.json"
 _SPECIAL = "special_tokens.json"
 
+# Fields of SpecialTokens that the file holds, by their names in it; the others are in the config.
+_STORED = {"start": "decoder_start", "stop": "eos"} | {
+    name: name
+    for name in (
+        "forbidden", "renormalize", "forced_first", "forced_last", "bos", "pad", "max_new_tokens",
+        "unsupported", "model_type",
+    )
+}  # fmt: skip
+
 
 def save_tokenizers(
-    folder: pathlib.Path, tokenizers: tuple[Tokenizer, ...], decoding: DecodingTokens
+    folder: pathlib.Path, tokenizers: tuple[Tokenizer, ...], special: SpecialTokens
 ) -> None:
     """Writes the tokenizers of a run, and its special tokens if they differ from jaxformer's own.
 
@@ -28,63 +36,39 @@ def save_tokenizers(
     target.save(folder / _TOKENIZER)
     if source is not target:
         source.save(folder / _SOURCE_TOKENIZER)
-    roles = [one.roles for one in (source, target)]
-    if decoding != DecodingTokens() or roles != [TokenRoles()] * 2:
-        source_roles, target_roles = map(dataclasses.asdict, roles)
+    if special != SpecialTokens() or {source.roles, target.roles} != {TokenRoles()}:
         values = {
-            "source": source_roles, "target": target_roles, "decoding": dataclasses.asdict(decoding)
-        }  # fmt: skip
+            "source": dataclasses.asdict(source.roles),
+            "target": dataclasses.asdict(target.roles),
+            "decoding": {name: getattr(special, field) for name, field in _STORED.items()},
+        }
         write_json(folder / _SPECIAL, values)
 
 
-def load_tokenizers(folder: pathlib.Path) -> tuple[Tokenizer, Tokenizer]:
-    """Reads the tokenizers of sources and targets from a run folder or Hugging Face folder.
-
-    They are the same object if there is only one.
+def load_tokenizers(folder: pathlib.Path) -> tuple[tuple[Tokenizer, Tokenizer], SpecialTokens]:
+    """Reads the tokenizers of sources and targets, maybe the same object, and special tokens.
 
     Raises:
         CheckpointError: the special tokens are damaged.
         DataError: a tokenizer is missing or damaged.
     """
-    if is_pretrained(folder):
-        return read_tokens(folder)[0]
-    special = _special_tokens(folder)
-    target = Tokenizer.load(folder / _TOKENIZER)
-    if "target" in special:
-        target = target.with_roles(special["target"])
-    if not (folder / _SOURCE_TOKENIZER).exists():
-        return target, target
-    source = Tokenizer.load(folder / _SOURCE_TOKENIZER)
-    return source.with_roles(special["source"]) if "source" in special else source, target
+    special, source_roles, target_roles = SpecialTokens(), None, None
+    if (folder / _SPECIAL).exists():
+        special, source_roles, target_roles = read_json(folder / _SPECIAL, _parsed)
+    target = source = _with_roles(Tokenizer.load(folder / _TOKENIZER), target_roles)
+    if (folder / _SOURCE_TOKENIZER).exists():
+        source = _with_roles(Tokenizer.load(folder / _SOURCE_TOKENIZER), source_roles)
+    return (source, target), special
 
 
-def load_decoding(folder: pathlib.Path) -> DecodingTokens:
-    """Reads the decoding tokens of a run folder or Hugging Face folder.
-
-    Raises:
-        CheckpointError: they are damaged.
-    """
-    if is_pretrained(folder):
-        return read_tokens(folder)[1]
-    found: DecodingTokens = _special_tokens(folder).get("decoding", DecodingTokens())
-    return found
+def _parsed(values: Any) -> tuple[SpecialTokens, TokenRoles, TokenRoles]:
+    decoding: dict[str, Any] = {
+        _STORED[name]: tuple(map(int, value)) if isinstance(value, list) else value
+        for name, value in values["decoding"].items()
+    }
+    roles = TokenRoles(**values["source"]), TokenRoles(**values["target"])
+    return SpecialTokens(**decoding), *roles
 
 
-def _special_tokens(folder: pathlib.Path) -> dict[str, Any]:
-    """Roles of the tokenizers, and decoding tokens; empty if they are jaxformer's own."""
-    path = folder / _SPECIAL
-    if not path.exists():
-        return {}
-
-    def make(values: Any) -> dict[str, Any]:
-        decoding: dict[str, Any] = {
-            name: tuple(map(int, value)) if isinstance(value, list) else value
-            for name, value in values["decoding"].items()
-        }
-        return {
-            "source": TokenRoles(**values["source"]),
-            "target": TokenRoles(**values["target"]),
-            "decoding": DecodingTokens(**decoding),
-        }
-
-    return read_json(path, make)
+def _with_roles(tokenizer: Tokenizer, roles: TokenRoles | None) -> Tokenizer:
+    return tokenizer if roles is None else tokenizer.with_roles(roles)

@@ -15,13 +15,13 @@ from flax import linen as nn
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
+from jaxformer.interop import SpecialTokens
 from jaxformer.modules import LayerExecution, layer_execution
 from jaxformer.runs.data_summary import DataSummary, load_summary
 from jaxformer.runs.data_view import ViewedTask
-from jaxformer.runs.decoding_tokens import DecodingTokens
 from jaxformer.runs.forward import hidden_states
 from jaxformer.runs.prepare import cache_dir, encode_each, fill_vocab_size, train_tokenizer
-from jaxformer.runs.special_tokens import load_decoding, load_tokenizers, save_tokenizers
+from jaxformer.runs.special_tokens import load_tokenizers, save_tokenizers
 from jaxformer.runs.task_values import LossLabels, Split
 from jaxformer.runs.word_vectors import StartVectors
 from jaxformer.training import Evaluation, SingleRunner, TrainingData, evaluate, make_eval_step
@@ -48,11 +48,13 @@ class Task(ViewedTask, abc.ABC):
         kind: the kind of model, in words, for messages.
         unit: what the model predicts; the loss is a mean over these.
         behind_prompt: text shown between a prompt and the model's continuation.
+        num_tokenizers: 1, or 2 if sources and targets have their own.
 
     Args:
         config: the experiment, completed with what the data decides.
         tokenizers: one tokenizer; or those of sources and targets, which may be the same.
-        decoding: tokens for decoding, if they differ from jaxformer's own.
+        decoding: special tokens of a model made elsewhere, whose settings of sampling and search
+            are in the config; the defaults are those of models made here.
         summary: summary of the training data, stored in the run folder.
         report: lines about the data, for the user.
         vectors: pretrained word vectors for the embeddings.
@@ -63,7 +65,7 @@ class Task(ViewedTask, abc.ABC):
 
     config: ExperimentConfig
     tokenizers: tuple[text.Tokenizer, ...]
-    decoding: DecodingTokens = DecodingTokens()
+    decoding: SpecialTokens = SpecialTokens()
     summary: DataSummary = DataSummary()
     report: tuple[str, ...] = ()
     vectors: StartVectors = StartVectors(None, ())
@@ -74,15 +76,16 @@ class Task(ViewedTask, abc.ABC):
     kind: ClassVar[str] = "a custom task"
     unit: ClassVar[str] = "token"
     behind_prompt: ClassVar[str] = ""
+    num_tokenizers: ClassVar[int] = 1
 
     @classmethod
-    def prepare(cls, config: ExperimentConfig, folder: pathlib.Path | None = None) -> Self:
+    def prepare(cls, config: ExperimentConfig, start: "Task | None" = None) -> Self:
         """Reads the data, makes tokenizers, and completes the config with what the data decides.
 
         Args:
             config: the experiment.
-            folder: run folder to resume or start from; its tokenizers are reused. None for new
-                tokenizers.
+            start: task of the run to resume, or of the model to start from; its tokenizers are
+                reused. None for new tokenizers.
 
         Returns:
             The task, ready to train.
@@ -93,16 +96,12 @@ class Task(ViewedTask, abc.ABC):
         """
         cls._require_complete()
         data = cls.read(config)
-        decoding = DecodingTokens()
-        if folder is None:
-            tokenizers = cls.make_tokenizers(config, data)
-        else:
-            tokenizers = cls.load_tokenizers(config, folder)
-            decoding = load_decoding(folder)
+        tokenizers = cls.make_tokenizers(config, data) if start is None else start.tokenizers
+        decoding = SpecialTokens() if start is None else start.decoding
         config = cls.with_vocab_sizes(config, tokenizers)
         vectors, config = StartVectors.read(config, tokenizers[0])
-        start = cls(config=config, tokenizers=tokenizers, decoding=decoding, vectors=vectors)
-        task = start.with_data(data)
+        made = cls(config=config, tokenizers=tokenizers, decoding=decoding, vectors=vectors)
+        task = made.with_data(data)
         for prompt in task.config.samples.prompts:
             try:
                 task.check_prompt(prompt)
@@ -114,10 +113,11 @@ class Task(ViewedTask, abc.ABC):
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
         """Loads what `save` has written to a run folder, except the validation data."""
         cls._require_complete()
-        tokenizers = cls.load_tokenizers(config, folder)
+        both, decoding = load_tokenizers(folder)
+        tokenizers = both[-cls.num_tokenizers :]
         return cls(
             config=cls.with_vocab_sizes(config, tokenizers), tokenizers=tokenizers,
-            decoding=load_decoding(folder), summary=load_summary(folder),
+            decoding=decoding, summary=load_summary(folder),
         )  # fmt: skip
 
     @classmethod
@@ -208,13 +208,6 @@ class Task(ViewedTask, abc.ABC):
     def added_tokens(cls, config: ExperimentConfig) -> tuple[str, ...]:
         """Special tokens besides the end of text, such as a mask."""
         return ()
-
-    @classmethod
-    def load_tokenizers(
-        cls, config: ExperimentConfig, folder: pathlib.Path
-    ) -> tuple[text.Tokenizer, ...]:
-        """Reads the tokenizers of a run folder."""
-        return load_tokenizers(folder)[1:]
 
     @classmethod
     def with_vocab_sizes(

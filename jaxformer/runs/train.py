@@ -15,14 +15,10 @@ from jaxformer import __version__
 from jaxformer.config import ExperimentConfig, changed_settings
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs import folder as files
-from jaxformer.runs.chat import with_chat_template
 from jaxformer.runs.lora import adapt
 from jaxformer.runs.memory import require_training_memory, task_optimizer
-from jaxformer.runs.start import start_fingerprint
-from jaxformer.runs.start_config import source_folder, with_start
-from jaxformer.runs.stored import start_params, write_base
 from jaxformer.runs.task import Task
-from jaxformer.runs.trained import task_class
+from jaxformer.runs.weights import PreparedRun, load_base, prepare_run, write_base
 from jaxformer.text import BucketedBatches
 from jaxformer.training import (
     Checkpoints,
@@ -43,37 +39,15 @@ from jaxformer.training.parallel import (
     require_same,
 )
 
-__all__ = ["StartedRun", "prepare_task", "start_run", "take_folder", "train_run", "training_runner"]
+__all__ = [
+    "StartedRun",
+    "start_run",
+    "take_folder",
+    "train_run",
+    "training_runner",
+]
 
 _LAG = 30.0  # seconds until a network file system shows the files of another host
-
-
-def prepare_task(
-    config: ExperimentConfig,
-    *,
-    task: type[Task] | None = None,
-    folder: pathlib.Path | None = None,
-) -> Task:
-    """Prepares the data of an experiment, as `train_run` does before the first step.
-
-    Args:
-        config: the experiment.
-        task: task to train; by default the built-in task that the config describes.
-        folder: run folder to resume, whose tokenizers are used again.
-
-    Returns:
-        The task. Its config includes everything that the data determines.
-
-    Raises:
-        ConfigError: the config is invalid, or does not fit the data or the model of `init_from`.
-        CheckpointError: the model of `init_from` is missing or damaged.
-        StorageError: tokens cannot be written.
-        DataError: the data cannot be used, or a sample prompt is too long.
-    """
-    kind = task_class(config) if task is None else task
-    config = with_start(config, kind, folder)
-    source = source_folder(config) if folder is None else folder
-    return with_chat_template(kind, source).prepare(config, source)
 
 
 def train_run(
@@ -158,15 +132,7 @@ def _versions() -> dict[str, object]:
 
 
 class StartedRun(NamedTuple):
-    """A run whose folder stands, before its first step or the next.
-
-    Args:
-        task: its task, in whose config all that the data decides is filled in.
-        data: its batches.
-        init_params: parameters to start from, or a function of a PRNG key that returns them.
-        frozen: with LoRA, the parameters that are not trained.
-        combine: with LoRA, as in `fit`.
-    """
+    """Task, data, and parameters of a run whose folder stands, as arguments of `fit`."""
 
     task: Task
     data: TrainingData
@@ -215,22 +181,9 @@ def start_run(
     *,
     task: type[Task] | None = None,
     base: str | os.PathLike[str] | None = None,
-    prepared: Task | None = None,
+    prepared: PreparedRun | None = None,
 ) -> StartedRun:
-    """Prepares the data of a run, and makes its folder, or compares it; trains nothing.
-
-    Args:
-        config: as in `train_run`.
-        folder: the run folder, from `take_folder`.
-        runner: where steps will run.
-        task: as in `train_run`.
-        base: as in `train_run`.
-        prepared: a task with this config and this data, if there is one already.
-
-    Raises:
-        ConfigError, CheckpointError, StorageError, DataError: as in `train_run`.
-    """
-    training = config.training
+    """`train_run` up to the first step, in a folder from `take_folder`; it may be `prepared`."""
     resumes, trained = files.is_run(folder), 0
     if base is not None and not (resumes and config.lora is not None):
         raise ConfigError(
@@ -240,10 +193,9 @@ def start_run(
         )
     if resumes:
         files.read_run_config(folder)  # verified before anything depends on it
-        trained = _step_to_resume(folder, training.steps)
-    if prepared is None:
-        prepared = prepare_task(config, task=task, folder=folder if resumes else None)
-    made = dataclasses.replace(prepared, split=None)  # frees the texts
+        trained = _step_to_resume(folder, config.training.steps)
+    made, source = prepared or prepare_run(config, task, folder if resumes else None)
+    made = dataclasses.replace(made, split=None)  # frees the texts
     require_training_memory(made, runner)
     config, data = made.config, made.training_data(runner)
     made = dataclasses.replace(made, report=(*made.report, *_settings_report(made, data, resumes)))
@@ -252,24 +204,29 @@ def start_run(
     if resumes:
         files.check_same_run(folder, config, summary, trained)
     init_params: Any = made.init_params
-    adapted = None
-    if config.lora is not None:
-        made, adapted = adapt(made, folder if resumes else None, runner, base)
-        init_params = adapted.params
-    elif config.init_from is not None and not trained:
-        init_params, report = start_params(made, runner)
-        made = dataclasses.replace(made, report=(report, *made.report))
+    start = frozen = combine = None
+    if resumes and config.lora is not None:
+        start = load_base(made, folder, runner, base)
+    elif source is not None and not trained:
+        start = source.start(made, runner)
+    if start is not None:
+        init_params, report = start.params, start.report
+        if config.lora is not None:
+            init_params, frozen, combine, line = adapt(made, start)
+            report = (*report, line)
+        made = dataclasses.replace(made, report=(*report, *made.report))
     # Skipped where possible, since it reads all weights: a resumed LoRA run has verified its base
     # already, and a single host has no other to compare with.
     known = trained or runner.num_hosts == 1 or (resumes and config.lora is not None)
-    starts = None if known else start_fingerprint(config)
+    starts = None if known or source is None else source.identity
     same = {"data": summary.fingerprint, "the newest checkpoint": trained, "init_from": starts}
     require_same("data", same)
 
     def save(draft: pathlib.Path) -> None:
         made.save(draft)
         if config.lora is not None:
-            write_base(draft, folder, config)
+            assert source is not None  # the config requires init_from
+            write_base(draft, folder, source)
 
     def write() -> None:
         if resumes:
@@ -279,9 +236,7 @@ def start_run(
 
     in_first_process("start the run folder", write)
     _require_shared(folder)
-    if adapted is None:
-        return StartedRun(made, data, init_params)
-    return StartedRun(made, data, init_params, adapted.frozen, adapted.combine)
+    return StartedRun(made, data, init_params, frozen, combine)
 
 
 def _settings_report(task: Task, data: TrainingData, resumes: bool) -> Iterator[str]:

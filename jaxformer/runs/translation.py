@@ -17,8 +17,8 @@ from jaxformer.runs.known_words import KnownWords
 from jaxformer.runs.prepare import cache_dir, fill_vocab_size, train_tokenizer
 from jaxformer.runs.row_data import EncodedRows, split_phrasebook, table_of
 from jaxformer.runs.row_texts import plain_text
-from jaxformer.runs.special_tokens import load_tokenizers
 from jaxformer.runs.tables import TableTask
+from jaxformer.runs.task import Task
 from jaxformer.runs.task_values import Split
 from jaxformer.training import Evaluation, TrainingData
 from jaxformer.training.parallel import Runner
@@ -40,6 +40,7 @@ class TranslationTask(ConditionalTask, TableTask):
 
     kind: ClassVar[str] = "an encoder-decoder, which translates"
     table: ClassVar[type[text.Table]] = text.Pairs
+    num_tokenizers: ClassVar[int] = 2
     marks: ClassVar[str] = "the targets are predicted, the sources are not; ‖ is the end of text"
 
     @classmethod
@@ -80,13 +81,6 @@ class TranslationTask(ConditionalTask, TableTask):
         )
 
     @classmethod
-    def load_tokenizers(
-        cls, config: ExperimentConfig, folder: pathlib.Path
-    ) -> tuple[text.Tokenizer, ...]:
-        """Reads the tokenizers of a run folder."""
-        return load_tokenizers(folder)
-
-    @classmethod
     def with_vocab_sizes(
         cls, config: ExperimentConfig, tokenizers: tuple[text.Tokenizer, ...]
     ) -> ExperimentConfig:
@@ -99,14 +93,14 @@ class TranslationTask(ConditionalTask, TableTask):
         return dataclasses.replace(config, model=model)
 
     @classmethod
-    def prepare(cls, config: ExperimentConfig, folder: pathlib.Path | None = None) -> Self:
-        """Prepares the pairs, and collects known words from the sources and the run in folder."""
-        task = super().prepare(config, folder)
+    def prepare(cls, config: ExperimentConfig, start: Task | None = None) -> Self:
+        """Prepares the pairs, and collects known words from the sources and the start."""
+        task = super().prepare(config, start)
         words = KnownWords()  # unknown if the pairs are not in memory
         if task.train.folder is None:
             words = KnownWords.collect(task.train.rows.sources, task.tokenizers[0])
-        if folder is not None:
-            words = words.union(KnownWords.load(folder))
+        if start is not None:
+            words = words.union(getattr(start, "known_words", KnownWords()))
         return dataclasses.replace(task, known_words=words)
 
     def save(self, folder: pathlib.Path) -> None:

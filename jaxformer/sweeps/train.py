@@ -11,7 +11,8 @@ from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs.folder import is_run
 from jaxformer.runs.memory import task_optimizer
 from jaxformer.runs.task import Task
-from jaxformer.runs.train import StartedRun, prepare_task, start_run, take_folder
+from jaxformer.runs.train import StartedRun, start_run, take_folder
+from jaxformer.runs.weights import PreparedRun, prepare_run
 from jaxformer.sweeps.configs import NamedConfigs, numbers_of, sweep_configs, with_numbers
 from jaxformer.text import BucketedBatches
 from jaxformer.training import SweepRun, Trial, make_runner, make_schedule
@@ -128,16 +129,18 @@ def _start_group(
 ) -> list[SweepSpec]:
     """Prepares the data of runs that differ in numbers only, once for each seed."""
     runner = TogetherRunner(len(group), shares_batches=False)  # says how much memory they take
-    prepared: dict[int, Task] = {}
+    prepared: dict[int, PreparedRun] = {}
     started: dict[str, StartedRun] = {}
     for name, config in group.items():
         if config.seed not in prepared:
             resumed = folder / name if is_run(folder / name) else None
-            prepared[config.seed] = prepare_task(config, task=task, folder=resumed)
-        made = prepared[config.seed]
+            prepared[config.seed] = prepare_run(config, task, resumed)
+        made, source = prepared[config.seed]
         filled = with_numbers(made.config, numbers_of(config))
         own = dataclasses.replace(made, config=dataclasses.replace(filled, out=config.out))
-        started[name] = start_run(own.config, folder / name, runner, task=task, prepared=own)
+        started[name] = start_run(
+            own.config, folder / name, runner, task=task, prepared=PreparedRun(own, source)
+        )
     first = next(iter(started.values()))
     if on_start is not None:
         on_start(first.task)

@@ -8,7 +8,6 @@ import pytest
 from jaxformer import runs
 from jaxformer.cli import main
 from jaxformer.errors import ConfigError
-from jaxformer.runs.special_tokens import load_decoding
 from tests.runs import pretrained_folders, tiny
 
 TEXT = "the cat sat on the mat"
@@ -112,7 +111,7 @@ def test_settings_that_are_not_supported_stay_with_what_starts_from_them(refused
     )
     out = tmp_path / "run"
     main(["train", str(config), "--out", str(out), "--samples.max-new-tokens", "2"])
-    assert load_decoding(out).unsupported == {"typical_p": 0.9}
+    assert runs.open_run(out).task.decoding.unsupported == {"typical_p": 0.9}
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,7 @@ from jaxformer.config import (
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs.lora import adapt
 from jaxformer.runs.memory import split_shapes, state_shapes
-from jaxformer.runs.start_config import with_start
-from jaxformer.runs.stored import start_params
+from jaxformer.runs.weights import prepare_run
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
 from tests.training import saved
@@ -93,8 +92,8 @@ def test_run_trains_and_stores_matrices_alone(source, adapted):
 
 
 def test_run_starts_as_its_base_to_the_bit(source, tmp_path):
-    made = with_start(adapting(tmp_path, source), runs.LanguageModelTask, None)
-    task, own = adapt(runs.LanguageModelTask.prepare(made, source), None, SingleRunner())
+    task, base = prepare_run(adapting(tmp_path, source))
+    own = adapt(task, base.start(task, SingleRunner()))
     run = runs.open_run(source)
     assert_same(own.frozen, run.params)
     combined = own.combine(own.params, own.frozen)
@@ -148,10 +147,8 @@ def test_average_of_the_matrices_is_what_is_validated_opened_and_started_from(
     assert float(np.abs(query - raw).max()) > 1e-4
     assert run.evaluate().loss == pytest.approx(result.evaluation.loss, rel=1e-5)
     later = config(tmp_path / "later", OTHER * 2, init_from=f"{made.out}@4")
-    task = runs.LanguageModelTask.prepare(
-        with_start(later, runs.LanguageModelTask, None), pathlib.Path(made.out)
-    )
-    assert_same(start_params(task, SingleRunner())[0], run.params)
+    task, averaged = prepare_run(later)
+    assert_same(averaged.start(task, SingleRunner()).params, run.params)
     with pytest.raises(CheckpointError, match="training.average_decay: 0.75 there, None now"):
         runs.train_run(tiny.change(made, training={"average_decay": None}))
 
@@ -228,10 +225,8 @@ def test_run_starts_from_merged_weights_of_one_with_lora(adapted, tmp_path):
     made, _, _ = adapted
     merged = runs.open_run(made.out).params
     again = adapting(tmp_path, made.out, lora=LoraConfig(rank=3, targets=("*up_kernel",)))
-    task = runs.LanguageModelTask.prepare(
-        with_start(again, runs.LanguageModelTask, None), pathlib.Path(made.out)
-    )
-    assert_same(start_params(task, SingleRunner())[0], merged)
+    task, first = prepare_run(again)
+    assert_same(first.start(task, SingleRunner()).params, merged)
     runs.train_run(tiny.change(again, training={"steps": 1}))
     params = runs.open_run(again.out).params
     feed_forward = params["stack"]["layers"].pop("feed_forward")
@@ -325,8 +320,8 @@ def test_config_with_lora_is_written_and_said(source, tmp_path):
 
 
 def test_memory_counts_frozen_weights_without_gradients_and_optimizer(source, tmp_path):
-    made = with_start(adapting(tmp_path, source), runs.LanguageModelTask, None)
-    task = runs.LanguageModelTask.prepare(made, source)
+    made = adapting(tmp_path, source)
+    task = runs.prepare_task(made)
     trained, frozen = split_shapes(task)
     state = state_shapes(task)
     assert jax.tree.structure(state.params) == jax.tree.structure(trained)

@@ -1,7 +1,6 @@
 """Runs of an encoder that predicts masked tokens: one tiny training."""
 
 import dataclasses
-import pathlib
 
 import jax
 import numpy as np
@@ -11,7 +10,7 @@ from jaxformer import runs
 from jaxformer.config import MeshConfig, MeshRule, SamplesConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.models import MaskedLanguageModel
-from jaxformer.runs.stored import start_params
+from jaxformer.runs.weights import prepare_run
 from jaxformer.training import SingleRunner, make_runner
 from tests.runs import test_classification, tiny
 
@@ -165,15 +164,16 @@ def test_classifier_starts_from_the_encoder_of_a_masked_language_model(run, tmp_
 
     def started(config, runner):
         config = dataclasses.replace(config, init_from=f"{made.out}@1", out=str(tmp_path / "new"))
-        return start_params(runs.ClassificationTask.prepare(config, pathlib.Path(made.out)), runner)
+        task, source = prepare_run(config)
+        return source.start(task, runner)
 
-    params, report = started(made, SingleRunner())
+    params = started(made, SingleRunner()).params
     jax.tree.map(np.testing.assert_array_equal, params, classifier)
     lines = [line.replace("\tsky", "\theaven") for line in test_classification.LINES]
     data = test_classification.config(tmp_path, lines).data
     rules = (MeshRule(path="class_kernel", axes=("fsdp", "")),)
     for runner in SingleRunner(), make_runner(mesh=MeshConfig(fsdp=2, rules=rules), devices=2):
-        params, report = started(dataclasses.replace(made, data=data, seed=1), runner)
+        params, _, (report,) = started(dataclasses.replace(made, data=data, seed=1), runner)
         jax.tree.map(np.testing.assert_array_equal, params["encoder"], classifier["encoder"])
         kernels = jax.device_get((params["class_kernel"], classifier["class_kernel"]))
         assert (kernels[0] != kernels[1]).all()

@@ -19,7 +19,9 @@ from jaxformer.interop.hub import local_folder
 from jaxformer.interop.params_files import load_params
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.runs.chat import ChatTask
-from jaxformer.runs.pretrained_tokens import decoding_of
+from jaxformer.runs.weights import prepare_run
+from jaxformer.runs.weights.huggingface import decoding_of
+from jaxformer.training import SingleRunner
 from tests.interop.golden import read_golden
 from tests.runs import pretrained_folders, tiny
 
@@ -321,7 +323,7 @@ def test_languages_of_a_translator_of_several_are_chosen(tmp_path):
     languages = {"source_language": "kan_Knda", "target_language": "eng_Latn"}
     run = runs.open_run(folder, **languages)
     assert run.encode("the cat")[0] == 5 and run.encode("the cat")[-1] == 2
-    assert (run.task.decoding.start, run.task.decoding.forced_first) == (2, 4)
+    assert (run.task.decoding.decoder_start, run.task.decoding.forced_first) == (2, 4)
     runs.convert(folder, tmp_path / "run", **languages)
     again = runs.open_run(tmp_path / "run")
     assert again.translate("the cat") == run.translate("the cat")
@@ -411,6 +413,19 @@ def runs_config(values):
     from jaxformer.config import ExperimentConfig, config_from_dict
 
     return config_from_dict(ExperimentConfig, values)
+
+
+def test_folder_that_a_run_starts_from_is_read_once(folders, tmp_path, monkeypatch):
+    made, opened = starting(tmp_path, folders("llama")[0], model={"max_len": 8}), []
+
+    def counted(*arguments, **options):
+        opened.append(open_huggingface(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr("jaxformer.runs.weights.huggingface.open_huggingface", counted)
+    task, source = prepare_run(made)
+    assert source.start(task, SingleRunner()).report and source.identity
+    assert len(opened) == 1
 
 
 def test_training_starts_from_a_folder_and_keeps_its_tokens(folders, tmp_path):
@@ -548,7 +563,7 @@ def test_translator_that_was_trained_here_is_exported_with_how_it_decodes(tmp_pa
     assert said.startswith("wrote a model of type mbart to ")
     run, again = runs.open_run(tmp_path / "run"), runs.open_run(tmp_path / "hf")
     np.testing.assert_array_equal(run.encode("one"), again.encode("one"))
-    assert again.task.decoding.start == run.task.tokenizer.end_of_text
+    assert again.task.decoding.decoder_start == run.task.tokenizer.end_of_text
     assert again.config.translation.beam_size == run.config.translation.beam_size
     assert again.translate("one") == run.translate("one")
     # Its tokenizer puts the end behind a source in any program.
@@ -606,7 +621,7 @@ def test_family_that_cannot_say_what_a_run_computes_any_more_is_named(
     def other(*arguments):
         return dataclasses.replace(decoding_of(*arguments), model_type="gpt2")
 
-    monkeypatch.setattr("jaxformer.runs.pretrained.decoding_of", other)
+    monkeypatch.setattr("jaxformer.runs.weights.huggingface.decoding_of", other)
     runs.convert(folders("llama")[0], tmp_path / "run")
     said = runs.convert(tmp_path / "run", tmp_path / "again")
     assert said == (

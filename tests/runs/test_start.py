@@ -18,9 +18,7 @@ from jaxformer.config import (
     config_to_toml,
 )
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.runs.start import start_fingerprint
-from jaxformer.runs.start_config import with_start
-from jaxformer.runs.stored import start_params
+from jaxformer.runs.weights import RunWeights, prepare_run
 from jaxformer.training import SingleRunner, make_runner
 from tests.runs import tiny
 from tests.training import saved
@@ -89,15 +87,14 @@ def test_start_is_resumed_bitwise_and_without_its_source(source, tmp_path):
 
 
 def test_chosen_step_is_started_from(source, tmp_path):
-    made = with_start(starting(config(tmp_path), f"{source}@2"), runs.LanguageModelTask, None)
-    task = runs.LanguageModelTask.prepare(made, source)
-    params, report = start_params(task, SingleRunner())
-    assert report.endswith(" at step 2")
-    jax.tree.map(np.testing.assert_array_equal, params, runs.open_run(source, 2).params)
+    task, chosen = prepare_run(starting(config(tmp_path), f"{source}@2"))
+    start = chosen.start(task, SingleRunner())
+    assert start.report[0].endswith(" at step 2")
+    jax.tree.map(np.testing.assert_array_equal, start.params, runs.open_run(source, 2).params)
 
 
 def test_one_host_does_not_read_the_weights_to_compare_them(source, tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxformer.runs.train.start_fingerprint", None)
+    monkeypatch.setattr(RunWeights, "digest", property(None))
     made = tiny.standing_still(starting(config(tmp_path), source))
     assert runs.train_run(made).step == 1
 
@@ -115,18 +112,17 @@ def test_hosts_know_by_a_fingerprint_that_they_start_from_other_weights(
             saved.flip(saved.data_file(step))
             saved.sign(step)
         made = starting(config(tmp_path), "source")
-        found.append(start_fingerprint(with_start(made, runs.LanguageModelTask, None)))
+        found.append(prepare_run(made).source.identity)
     assert found[0] != found[1] and all(one.startswith("source@4, ") for one in found)
-    assert start_fingerprint(config(tmp_path)) is None
+    assert prepare_run(config(tmp_path)).source is None
 
 
 def test_start_on_a_mesh_is_on_no_device_as_a_whole(source, tmp_path):
     before = runs.open_run(source)
     made = starting(config(tmp_path, training={"runner": "auto", "devices": 4}), source)
     made = dataclasses.replace(tiny.standing_still(made), mesh=MeshConfig(fsdp=2, tensor=2))
-    filled = with_start(made, runs.LanguageModelTask, None)
-    task = runs.LanguageModelTask.prepare(filled, source)
-    params, _ = start_params(task, make_runner(mesh=made.mesh, devices=4))
+    task, chosen = prepare_run(made)
+    params = chosen.start(task, make_runner(mesh=made.mesh, devices=4)).params
     kernel = params["stack"]["layers"]["feed_forward"]["up_kernel"]
     assert kernel.addressable_shards[0].data.size == kernel.size // 4
     jax.tree.map(np.testing.assert_array_equal, params, before.params)
@@ -177,7 +173,7 @@ def test_base_of_positions_may_differ_where_they_rotate(tmp_path, there, here, d
     made = dataclasses.replace(tiny.change(made, model=here), init_from=str(tmp_path / "other"))
     error, message = (ConfigError, differs) if differs else (CheckpointError, "checkpoint")
     with pytest.raises(error, match=message):
-        with_start(made, runs.LanguageModelTask, None)
+        prepare_run(made)
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,8 @@ def test_words_of_the_run_that_a_run_starts_from_are_known_too(tmp_path):
     start_folder(tmp_path / "run", before.config, before.summary, before.save)
     tiny.write(tmp_path / "pairs.tsv", ["six\tsechs", "six ten\telf", "five\tdrei"])
     other = config(tmp_path, data={"validation_fraction": 0.4})
-    task = runs.TranslationTask.prepare(other, tmp_path / "run")
+    start = runs.TranslationTask.load(tmp_path / "run", before.config)
+    task = runs.TranslationTask.prepare(other, start)
     assert task.unseen_words(["one six ten"]) == ["ten"]  # which has no token
 
 

@@ -1,11 +1,11 @@
-"""Config of a run that starts from another run or from a Hugging Face folder."""
+"""Config and data of a run, completed from the weights that it starts from."""
 
 import dataclasses
 import pathlib
 import re
 import tomllib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxformer.config import (
     ExperimentConfig,
@@ -15,24 +15,15 @@ from jaxformer.config import (
     config_to_toml,
 )
 from jaxformer.errors import ConfigError
-from jaxformer.interop.hub import local_folder
+from jaxformer.runs.chat import ChatTask, with_chat_template
 from jaxformer.runs.classification import ClassificationTask
-from jaxformer.runs.folder import CHECKPOINTS, is_run, read_run_config
-from jaxformer.runs.masked import MaskedTask
-from jaxformer.runs.pretrained import Pretrained
-from jaxformer.runs.pretrained_tokens import is_pretrained
+from jaxformer.runs.folder import is_run, read_run_config
 from jaxformer.runs.task import Task
 from jaxformer.runs.trained import task_class
-from jaxformer.training import Checkpoints
+from jaxformer.runs.weights.run_folder import RunWeights, weight_source
+from jaxformer.runs.weights.source import WeightSource
 
-__all__ = [
-    "complete_tables",
-    "folder_and_step",
-    "read_pretrained",
-    "source_folder",
-    "start_class",
-    "with_start",
-]
+__all__ = ["PreparedRun", "complete_tables", "prepare_run", "prepare_task"]
 
 # Model settings that may differ from those of the weights: how it is computed, and what the new run
 # decides.
@@ -44,22 +35,6 @@ _LAYER = re.compile(r"(first_)?layers\[\d+\]\.")  # prefix of the keys of a sing
 
 # Settings that are filled in from the run to start from.
 _FILLED = ("vocab_size", "source_vocab_size", "embedding_dim")
-
-
-def source_folder(config: ExperimentConfig) -> pathlib.Path | None:
-    """Folder that a new run starts from; None if it starts from scratch."""
-    if config.init_from is None:
-        return None
-    folder = folder_and_step(config.init_from)[0]
-    return local_folder(folder) if is_pretrained(folder) else folder
-
-
-def folder_and_step(init_from: str) -> tuple[pathlib.Path, int | None]:
-    """Splits "FOLDER" or "FOLDER@STEP"."""
-    folder, _, step = init_from.rpartition("@")
-    if folder and step.isdecimal():
-        return pathlib.Path(folder), int(step)
-    return pathlib.Path(init_from), None
 
 
 def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict[str, Any]:
@@ -83,14 +58,10 @@ def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict
     for name, value in (("init_from", init_from), ("out", out)):
         if not isinstance(value, str):
             raise ConfigError(f"{name} must be a string, got {value!r}")
-    folder = folder_and_step(init_from)[0]
-    _require_other(folder, out)
-    if is_run(pathlib.Path(out)):
-        source = read_run_config(pathlib.Path(out))
-    elif is_pretrained(folder):
-        source = Pretrained.read(folder, dtype="float32", param_dtype="float32").config
-    else:
-        source = read_run_config(folder)
+    stored = weight_source(init_from)
+    _require_other(stored.path, out)
+    is_resumed = is_run(pathlib.Path(out))
+    source = read_run_config(pathlib.Path(out)) if is_resumed else stored.config
     tables = tomllib.loads(config_to_toml(source))
     new = [*_MAY_DIFFER]  # decided by the new run or its data
     training = values.get("training")
@@ -120,89 +91,99 @@ def _of_token_logits(source: ExperimentConfig) -> tuple[str, ...]:
     return ("logit_softcap", "logit_scale", "output_bias", *head)
 
 
-def with_start(
-    config: ExperimentConfig, task: type[Task], resumed: pathlib.Path | None
-) -> ExperimentConfig:
-    """Completes a config from its steps and the run that it starts from, and checks that they fit.
+def prepare_task(
+    config: ExperimentConfig,
+    *,
+    task: type[Task] | None = None,
+    folder: pathlib.Path | None = None,
+) -> Task:
+    """Prepares the data of an experiment, as `train_run` does before the first step.
 
     Args:
         config: the experiment.
-        task: class of the task.
-        resumed: run folder to resume. Its recorded values are filled in, and the run that it
-            started from is no longer needed. None for a new run.
+        task: task to train; by default the built-in task that the config describes.
+        folder: run folder to resume, whose tokenizers are used again.
 
     Returns:
-        The config, with decay_steps, the step in init_from, and the vocabulary sizes.
+        The task. Its config includes everything that the data determines.
 
     Raises:
-        ConfigError: the run has another kind of model, or other sizes or tokenizers.
-        CheckpointError: the run or the checkpoint is missing.
+        ConfigError: the config is invalid, or does not fit the data or the model of `init_from`.
+        CheckpointError: the model of `init_from` is missing or damaged.
+        StorageError: tokens cannot be written.
+        DataError: the data cannot be used, or a sample prompt is too long.
     """
-    before = None if resumed is None else read_run_config(resumed)
+    return prepare_run(config, task, folder).task
+
+
+class PreparedRun(NamedTuple):
+    """Task of a run with its data, and what init_from of its config names, if anything."""
+
+    task: Task
+    source: WeightSource | None
+
+
+def prepare_run(
+    config: ExperimentConfig, task: type[Task] | None = None, folder: pathlib.Path | None = None
+) -> PreparedRun:
+    """`prepare_task`, and the weights that a new run starts from, which are not read yet."""
+    kind = task_class(config) if task is None else task
+    resumed = None if folder is None else RunWeights(folder, None, kind, config)
+    before = None if resumed is None else resumed.config
     end = None  # a resumed run keeps the end of its decay, unless the start is moved
     if before is not None and before.schedule.decay_start == config.schedule.decay_start:
         end = before.schedule.decay_steps
     schedule = config.schedule.ending_at(end or config.training.steps)
     config = dataclasses.replace(config, schedule=schedule)
-    if config.init_from is None:
-        return config
-    folder, step = folder_and_step(config.init_from)
-    if config.out is not None:
-        _require_other(folder, config.out)
-    if before is not None:
-        recorded = before.init_from
-        if recorded is not None and step is None:
-            if folder_and_step(recorded)[0].resolve() == folder.resolve():
-                config = dataclasses.replace(config, init_from=recorded)
-        return _filled(config, before)
-    source = _source_config(folder, config)
-    if is_pretrained(folder) and not issubclass(task, ClassificationTask):
-        if read_pretrained(config).opened.kind == "pooled":
-            raise ConfigError(
-                f"{folder} holds an encoder without a head, from which a classifier can start, got "
-                f"{task.kind}; use the folder of a model with a head"
-            )
-    start_class(task, config, source)
-    _check_same_model(config, source, folder)
-    if is_pretrained(folder):
-        return _filled(config, source)
-    with Checkpoints(folder / CHECKPOINTS, read_only=True) as checkpoints:
-        step = checkpoints.require_step(step)
-    return dataclasses.replace(_filled(config, source), init_from=f"{folder}@{step}")
+    stored: WeightSource | None = resumed
+    source, init_from = None, config.init_from
+    if init_from is not None:
+        if before is not None:
+            init_from = _with_step(init_from, before.init_from)
+        source = weight_source(init_from, kind, config)
+        if config.out is not None:
+            _require_other(source.path, config.out)
+        if before is None:
+            stored = source
+            _require_same_kind(config, kind, source)
+            _require_same_model(config, source)
+            init_from = source.pin()
+        config = dataclasses.replace(_filled(config, before or source.config), init_from=init_from)
+    start = None if stored is None else stored.task
+    kind = with_chat_template(kind, isinstance(start, ChatTask))
+    return PreparedRun(kind.prepare(config, start), source)
 
 
-def _source_config(folder: pathlib.Path, config: ExperimentConfig) -> ExperimentConfig:
-    """Config of the run or Hugging Face folder to start from."""
-    return read_pretrained(config).config if is_pretrained(folder) else read_run_config(folder)
+def _with_step(init_from: str, recorded: str | None) -> str:
+    """init_from, with the step that a resumed run has recorded for the same folder."""
+    given = weight_source(init_from)
+    if recorded is None or given.step is not None:
+        return init_from
+    is_same = weight_source(recorded).path.resolve() == given.path.resolve()
+    return recorded if is_same else init_from
 
 
-def read_pretrained(config: ExperimentConfig) -> Pretrained:
-    """The Hugging Face folder to start from, with the dtypes of the config."""
-    assert config.init_from is not None
-    folder, model = folder_and_step(config.init_from)[0], config.model
-    return Pretrained.read(folder, dtype=model.dtype, param_dtype=model.param_dtype)
+def _require_same_kind(config: ExperimentConfig, kind: type[Task], source: WeightSource) -> None:
+    """Raises ConfigError if a task cannot start from the parameters of a source."""
+    own, other = ((one.model.architecture, one.data_kind) for one in (config, source.config))
+    if not source.has_head and not issubclass(kind, ClassificationTask):
+        raise ConfigError(
+            f"{source.path} holds an encoder without a head, from which a classifier can start, "
+            f"got {kind.kind}; use the folder of a model with a head"
+        )
+    are_decoders = own[0] == other[0] == "decoder"
+    gets_head = own == ("encoder", "labelled") and other == ("encoder", "stream")
+    if own != other and not are_decoders and not gets_head:
+        raise ConfigError(
+            f"init_from must be a run of the same kind, or for a classifier a masked language "
+            f"model, got {config.init_from}, which holds {task_class(source.config).kind}, for "
+            f"{kind.kind}; choose another run, or leave init_from out"
+        )
 
 
-def start_class(task: type[Task], config: ExperimentConfig, source: ExperimentConfig) -> type[Task]:
-    """Task class for opening the run that a task starts from; ConfigError if they do not match."""
-    own, other = ((one.model.architecture, one.data_kind) for one in (config, source))
-    if own == other:
-        return task
-    if own == ("encoder", "labelled") and other == ("encoder", "stream"):
-        return MaskedTask
-    if own[0] == other[0] == "decoder":
-        return task_class(source)
-    raise ConfigError(
-        f"init_from must be a run of the same kind, or for a classifier a masked language model, "
-        f"got {config.init_from}, which holds {task_class(source).kind}, for {task.kind}; choose "
-        "another run, or leave init_from out"
-    )
-
-
-def _check_same_model(
-    config: ExperimentConfig, source: ExperimentConfig, folder: pathlib.Path
-) -> None:
+def _require_same_model(config: ExperimentConfig, stored: WeightSource) -> None:
     """Raises ConfigError if the weights do not fit the config's model."""
+    source = stored.config
     allowed: tuple[str, ...] = _MAY_DIFFER
     if isinstance(config.model.positions, RotaryConfig):
         allowed += _OF_ROTARY
@@ -226,7 +207,7 @@ def _check_same_model(
         )
         raise ConfigError(
             f"init_from needs the model and tokenizer of that run, got {listed}; set them as in "
-            f"{folder}, or leave these keys out, or leave init_from out"
+            f"{stored.path}, or leave these keys out, or leave init_from out"
         )
 
 

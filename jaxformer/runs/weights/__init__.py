@@ -1,0 +1,26 @@
+"""Weights that a run opens or starts from: of a run folder, or of a Hugging Face folder."""
+
+from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_huggingface
+from jaxformer.runs.weights.preparing import (
+    PreparedRun,
+    complete_tables,
+    prepare_run,
+    prepare_task,
+)
+from jaxformer.runs.weights.run_folder import RunWeights, load_base, weight_source, write_base
+from jaxformer.runs.weights.source import Start, WeightSource
+
+__all__ = [
+    "HuggingFaceWeights",
+    "PreparedRun",
+    "RunWeights",
+    "Start",
+    "WeightSource",
+    "complete_tables",
+    "is_huggingface",
+    "load_base",
+    "prepare_run",
+    "prepare_task",
+    "weight_source",
+    "write_base",
+]

@@ -1,0 +1,222 @@
+"""Weights of a Hugging Face folder, with the config and the task of a run that fit them."""
+
+import dataclasses
+import functools
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from jaxformer.config import (
+    AdamWConfig,
+    BeamSearchConfig,
+    DataConfig,
+    ExperimentConfig,
+    SamplesConfig,
+    TokenizerConfig,
+    TrainingConfig,
+    TranslationConfig,
+)
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.interop import (
+    HuggingFaceFolder,
+    SpecialTokens,
+    Tokenizers,
+    load_chat_template,
+    open_huggingface,
+)
+from jaxformer.interop.generation_settings import search_min_new_tokens
+from jaxformer.interop.hub import is_model_id, local_folder
+from jaxformer.runs.chat import ChatTask, with_chat_template
+from jaxformer.runs.classification import ClassificationTask
+from jaxformer.runs.folder import is_run
+from jaxformer.runs.task import Task
+from jaxformer.runs.trained import task_class
+from jaxformer.runs.weights.source import WeightSource
+from jaxformer.training.parallel import Runner
+
+__all__ = ["HuggingFaceWeights", "decoding_of", "is_huggingface"]
+
+_SOURCES = {"decoder": "files", "masked": "files", "pooled": "files", "classifier": "labelled",
+            "encoder_decoder": "pairs"}  # fmt: skip
+_FOR_PYTHON = {
+    "decoder_classifier": "a decoder that classifies",
+    "token_classifier": "an encoder that classifies each token",
+}
+# Search settings, by our names, with their names in transformers.
+_OF_SEARCHES = {
+    "length_penalty": "length_penalty", "early_stopping": "early_stopping",
+    "num_best": "num_return_sequences",
+}  # fmt: skip
+_NEW_TOKENS = 256  # of a continuation, if the folder does not say
+
+
+def is_huggingface(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a Hugging Face folder, or could be a model id: OWNER/MODEL."""
+    folder = pathlib.Path(path)
+    if os.path.lexists(folder):
+        return os.path.lexists(folder / "config.json") and not is_run(folder)
+    return is_model_id(folder)
+
+
+@dataclasses.dataclass(eq=False)
+class HuggingFaceWeights(WeightSource):
+    """A Hugging Face folder, as a run that was not trained here.
+
+    Its properties raise CheckpointError if a file is missing or damaged, ConfigError if the model
+    is not supported, and DataError if a tokenizer is missing or cannot be used.
+
+    Args:
+        source_language: source language, for a multilingual translator.
+        target_language: target language, for a multilingual translator.
+        options: as in `open_huggingface`.
+    """
+
+    source_language: str | None = None
+    target_language: str | None = None
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def opened(self) -> HuggingFaceFolder:
+        """The folder, whose config and names of tensors were read; a model id is downloaded."""
+        return open_huggingface(local_folder(self.path), **self.options)
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """The folder, or that of the download."""
+        return self.opened.path
+
+    @property
+    def has_head(self) -> bool:
+        """False for an encoder alone."""
+        return self.opened.kind != "pooled"
+
+    @functools.cached_property
+    def _tokens(self) -> tuple[Tokenizers | None, SpecialTokens]:
+        """Tokenizers of sources and targets, if there are any, and special tokens."""
+        language = self.target_language
+        tokenizers = self.opened.read_tokenizers(self.source_language, language)
+        target = None if tokenizers is None else tokenizers.target
+        special = self.opened.read_special_tokens(target)
+        if target is not None and language is not None:
+            around, end = target.surrounding_tokens, target.end_of_text
+            before, after = ([i for i in ids if i != end] for ids in (around.before, around.after))
+            # If the language comes after a text, as in mBART, the decoder starts with it.
+            if before:
+                special = dataclasses.replace(special, forced_first=before[0])
+            else:
+                special = dataclasses.replace(special, decoder_start=after[0])
+        return tokenizers, special
+
+    @functools.cached_property
+    def config(self) -> ExperimentConfig:
+        """An experiment config for this model: the model and its decoding settings."""
+        kind, model = self.opened.kind, self.opened.config
+        if kind in _FOR_PYTHON:
+            raise ConfigError(
+                f"{self.folder} holds {_FOR_PYTHON[kind]}, which no command can use; load it "
+                "in Python with interop.load_huggingface"
+            )
+        decoding: dict[str, Any] = {}
+        special, sampling = self._tokens[1], self._tokens[1].sampling
+        if kind == "decoder":
+            decoding["samples"] = SamplesConfig(**dataclasses.asdict(sampling))
+        elif kind == "encoder_decoder":
+            search = special.search or BeamSearchConfig(
+                beam_size=1,
+                no_repeat_ngram_size=sampling.no_repeat_ngram_size,
+                min_new_tokens=search_min_new_tokens(sampling),
+            )
+            decoding["translation"] = TranslationConfig(**dataclasses.asdict(search))
+        in_rows = kind in ("classifier", "encoder_decoder")
+        batch: dict[str, Any] = {"batch_tokens": 4096} if in_rows else {"batch_size": 1}
+        return ExperimentConfig(
+            model=model,
+            data=DataConfig(source=_SOURCES[kind]),
+            tokenizer=TokenizerConfig(kind="pretrained", joint=model.source_vocab_size is None),
+            optimizer=AdamWConfig(learning_rate=1e-5),
+            training=TrainingConfig(steps=1, **batch),  # the batches of an evaluation
+            **decoding,
+        )
+
+    @functools.cached_property
+    def task(self) -> Task:
+        """The model's task; for an encoder without a head, that of a masked language model."""
+        config, (tokenizers, special) = self.config, self._tokens
+        if tokenizers is None:
+            raise DataError(
+                f"{self.folder} must have a tokenizer, such as tokenizer.json, got none; download "
+                "it, too"
+            )
+        template = load_chat_template(self.folder)
+        kind = with_chat_template(task_class(config), template is not None)
+        settings: dict[str, Any] = {"decoding": decoding_of(self.opened, special)}
+        if kind is ChatTask:
+            settings["chat_template"] = template
+        if kind is ClassificationTask:
+            settings["classes"] = self.opened.class_names
+            settings["problem_type"] = self.opened.problem_type
+        return kind(config=config, tokenizers=tokenizers[-kind.num_tokenizers :], **settings)
+
+    @functools.cached_property
+    def shapes(self) -> Any:
+        """Shapes and dtypes of the parameters; computes nothing."""
+        return self.opened.shapes
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of `config.json` and all weights; takes as long as reading them."""
+        return self.opened.fingerprint
+
+    def params(self, runner: Runner) -> Any:
+        """Reads the parameters to the devices on which the runner places them."""
+        template = runner.template(self.shapes)
+        return self.opened.read_params(jax.tree.map(lambda leaf: leaf.sharding, template))
+
+    def require_head(self) -> None:
+        """Raises ConfigError for an encoder without a head."""
+        if not self.has_head:
+            raise ConfigError(
+                f"{self.folder} holds an encoder without a head, which predicts nothing by "
+                "itself; load it in Python with interop.load_huggingface, or start a classifier "
+                "from it with --init-from"
+            )
+
+
+def decoding_of(opened: HuggingFaceFolder, special: SpecialTokens) -> SpecialTokens:
+    """Special tokens of a run, whose settings of sampling and search are in its config."""
+    translates, generates = opened.kind == "encoder_decoder", opened.kind == "decoder"
+    longest = special.max_new_tokens or (_NEW_TOKENS if generates else None)
+    if longest is None and translates and special.max_length is not None:
+        longest = max(1, special.max_length - 1)  # max_length counts the start
+    changed: dict[str, Any] = {
+        "max_length": None, "max_new_tokens": longest, "search": None,
+        "sampling": SpecialTokens.sampling, "model_type": opened.family.model_type,
+    }  # fmt: skip
+    if not translates:
+        changed |= dict.fromkeys(("decoder_start", "forced_first", "forced_last"))
+    if translates or generates:
+        changed["unsupported"] = {**special.unsupported, **_without_option(special, translates)}
+    return dataclasses.replace(special, **changed)
+
+
+def _without_option(special: SpecialTokens, translates: bool) -> dict[str, Any]:
+    """Settings that have an option, but not for this kind of model."""
+    settings: dict[str, Any] = {}
+    if not translates:
+        settings["forced_bos_token_id"] = special.forced_first
+        settings["forced_eos_token_id"] = special.forced_last
+        if (search := special.search) is not None:
+            settings["num_beams"] = search.beam_size
+            for ours, theirs in _OF_SEARCHES.items():
+                if (value := getattr(search, ours)) != getattr(BeamSearchConfig(), ours):
+                    settings[theirs] = value
+    elif special.sampling.temperature > 0:  # and a search does not sample
+        drawn = special.sampling
+        settings = {"do_sample": True, "temperature": drawn.temperature, "top_k": drawn.top_k or 0}
+        settings |= {"top_p": drawn.top_p, "min_p": drawn.min_p}
+    if translates and special.sampling.repetition_penalty != 1:
+        settings["repetition_penalty"] = special.sampling.repetition_penalty
+    return {name: value for name, value in settings.items() if value is not None}

@@ -1,0 +1,162 @@
+"""Weights of a run folder at a step, and of the base of a run with LoRA.
+
+A run stores all parameters of its model; with LoRA, only the matrices. Its base is the run or
+folder that it started from. The base may be a LoRA run, too, so the two call each other.
+"""
+
+import dataclasses
+import functools
+import os
+import pathlib
+from typing import Any
+
+from jaxformer.config import ExperimentConfig
+from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.runs.chat import has_chat_template, with_chat_template
+from jaxformer.runs.folder import CHECKPOINTS, read_run_config
+from jaxformer.runs.json_files import read_json, write_json
+from jaxformer.runs.memory import split_shapes
+from jaxformer.runs.task import Task
+from jaxformer.runs.trained import task_class
+from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_huggingface
+from jaxformer.runs.weights.source import Start, WeightSource
+from jaxformer.training import Checkpoints, combine_low_rank, merge_low_rank
+from jaxformer.training.checkpoint_manifest import checkpoint_fingerprint
+from jaxformer.training.parallel import Runner
+
+__all__ = ["RunWeights", "load_base", "weight_source", "write_base"]
+
+_BASE = "base.json"
+
+
+@dataclasses.dataclass(eq=False)
+class RunWeights(WeightSource):
+    """A checkpoint of a run; with LoRA, merged with its base.
+
+    Args:
+        kind: class of its task; by default the built-in one of its config.
+        like: config of the run that starts from it; if that is for another kind of model or data,
+            kind is not used.
+        base: current path of the base of a run with LoRA; by default, where it was.
+    """
+
+    kind: type[Task] | None = None
+    like: ExperimentConfig | None = None
+    base: str | os.PathLike[str] | None = None
+
+    @functools.cached_property
+    def config(self) -> ExperimentConfig:
+        """The run's config; every file of the folder is verified first."""
+        return read_run_config(self.folder)
+
+    @functools.cached_property
+    def task(self) -> Task:
+        """The run's task, without data."""
+        kind, built_in = self.kind, task_class(self.config)
+        if kind is None or (self.like is not None and task_class(self.like) is not built_in):
+            kind = built_in
+        kind = with_chat_template(kind, has_chat_template(self.folder))
+        return kind.load(self.folder, self.config)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of the files of the checkpoint, which `pin` has chosen."""
+        return checkpoint_fingerprint(self._checkpoint)
+
+    @property
+    def _checkpoint(self) -> pathlib.Path:
+        return self.folder / CHECKPOINTS / str(self.step)
+
+    def pin(self) -> str:
+        """Chooses the checkpoint, by default the best, and verifies it; returns `name`."""
+        with Checkpoints(self.folder / CHECKPOINTS, read_only=True) as checkpoints:
+            self.step = checkpoints.require_step(self.step)
+        return self.name
+
+    def params(self, runner: Runner) -> Any:
+        """Reads the checkpoint; takes the new best one if a training removes it meanwhile."""
+        if self.step is not None:
+            return self._merged(runner)
+        while True:
+            self.step = None
+            self.pin()
+            try:
+                return self._merged(runner)
+            except CheckpointError:
+                if os.path.lexists(self._checkpoint):
+                    raise
+
+    def _merged(self, runner: Runner) -> Any:
+        """The parameters of the chosen checkpoint; those of LoRA are merged with their base."""
+        if self.config.lora is None:
+            return self._restored(runner, self.shapes)
+        self.pin()  # a step that is missing is reported before the base is read
+        start = load_base(self.task, self.folder, runner, self.base)
+        matrices = self._restored(runner, split_shapes(self.task, start.new)[0])
+        scale = self.config.lora.scale
+        return merge_low_rank(combine_low_rank(matrices, start.stored, scale=scale))
+
+    def _restored(self, runner: Runner, shapes: Any) -> Any:
+        with Checkpoints(self.folder / CHECKPOINTS, read_only=True) as checkpoints:
+            return checkpoints.restore_params(runner.template(shapes), self.step)
+
+
+def weight_source(
+    init_from: str, kind: type[Task] | None = None, like: ExperimentConfig | None = None
+) -> WeightSource:
+    """Parses FOLDER, FOLDER@STEP or OWNER/MODEL, for a task and its config; reads nothing yet."""
+    folder, _, at = init_from.rpartition("@")
+    has_step = bool(folder) and at.isdecimal()
+    path, step = pathlib.Path(folder if has_step else init_from), int(at) if has_step else None
+    if not is_huggingface(path):
+        return RunWeights(path, step, kind, like)
+    dtypes = {
+        name: "float32" if like is None else getattr(like.model, name)
+        for name in ("dtype", "param_dtype")
+    }
+    return HuggingFaceWeights(path, options=dtypes)
+
+
+def write_base(draft: pathlib.Path, folder: pathlib.Path, source: WeightSource) -> None:
+    """Records the base of a new run with LoRA; its path from the folder, too, as both may move."""
+    path = os.path.abspath(source.folder)
+    relative = os.path.relpath(path, os.path.abspath(folder))
+    write_json(draft / _BASE, {"path": path, "relative": relative, "sha256": source.digest})
+
+
+def load_base(
+    task: Task, folder: pathlib.Path, runner: Runner, base: str | os.PathLike[str] | None = None
+) -> Start:
+    """Loads the base weights of a run with LoRA, from `base` if they have moved.
+
+    Raises:
+        CheckpointError: the weights are missing, damaged, or not those of the training.
+    """
+    recorded, relative, sha256 = read_json(
+        folder / _BASE, lambda values: [values[name] for name in ("path", "relative", "sha256")]
+    )
+    assert task.config.init_from is not None
+    step = weight_source(task.config.init_from).step
+    if base is None:
+        own, moved = pathlib.Path(recorded), folder / relative
+        base = moved if moved.exists() and not own.exists() else own
+    init_from = os.fspath(base) if step is None else f"{os.fspath(base)}@{step}"
+    source = weight_source(init_from, type(task), task.config)
+
+    def missing(what: str) -> CheckpointError:
+        return CheckpointError(
+            f"{folder} has only the matrices of LoRA, and its base model, {init_from}, "
+            f"{what}; restore the base, or pass its new location: --base FOLDER, in Python "
+            "base=FOLDER"
+        )
+
+    try:
+        found = source.digest
+    except CheckpointError:
+        found = sha256  # missing; reported below
+    if found != sha256:
+        raise missing("is not the one of the training: its SHA-256 differs")
+    try:
+        return source.start(task, runner)._replace(report=())
+    except (CheckpointError, ConfigError) as error:
+        raise missing(f"cannot be read: {error}") from None

@@ -1,0 +1,153 @@
+"""A stored model that a run opens or starts from, whatever kind of folder it is in."""
+
+import abc
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+from jaxformer.config import ExperimentConfig
+from jaxformer.runs.classification import ClassificationTask
+from jaxformer.runs.memory import param_shapes
+from jaxformer.runs.task import Task
+from jaxformer.training import SingleRunner
+from jaxformer.training.parallel import Runner
+
+__all__ = ["Start", "WeightSource"]
+
+
+class Start(NamedTuple):
+    """Parameters that a run starts from.
+
+    Args:
+        params: all parameters of its model.
+        new: names of those that are initialized anew, since the source does not have them.
+        report: lines that name their origin.
+    """
+
+    params: Any
+    new: tuple[str, ...]
+    report: tuple[str, ...]
+
+    @property
+    def stored(self) -> Any:
+        """The parameters that the source has."""
+        return {name: inner for name, inner in self.params.items() if name not in self.new}
+
+
+@dataclasses.dataclass(eq=False)
+class WeightSource(abc.ABC):
+    """A stored model. It is read when it is first needed, and only once.
+
+    Args:
+        path: path of its folder, or a Hugging Face model id, OWNER/MODEL.
+        step: step of the checkpoint; None for the best, and for a Hugging Face folder.
+    """
+
+    path: pathlib.Path
+    step: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The value of init_from that names it: FOLDER, or FOLDER@STEP."""
+        return f"{self.path}" if self.step is None else f"{self.path}@{self.step}"
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Its folder on this machine."""
+        return self.path
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the model predicts something."""
+        return True
+
+    @property
+    @abc.abstractmethod
+    def config(self) -> ExperimentConfig:
+        """Config of the model, or of the run that trained it."""
+
+    @property
+    @abc.abstractmethod
+    def task(self) -> Task:
+        """Its task, with tokenizers, special tokens, classes and chat template."""
+
+    @functools.cached_property
+    def shapes(self) -> Any:
+        """Shapes and dtypes of the parameters; computes nothing."""
+        return param_shapes(self.task)
+
+    @property
+    @abc.abstractmethod
+    def digest(self) -> str:
+        """SHA-256 of the weights, independent of their path."""
+
+    @property
+    def identity(self) -> str:
+        """Its name and its digest, which are equal on all hosts that start from it."""
+        return f"{self.name}, {self.digest}"
+
+    @abc.abstractmethod
+    def params(self, runner: Runner) -> Any:
+        """Reads the parameters to the devices on which the runner places them.
+
+        Raises:
+            CheckpointError: the weights are missing, damaged, or not those of the model.
+        """
+
+    def pin(self) -> str:
+        """Chooses and verifies the checkpoint, if there are several; returns `name`."""
+        return self.name
+
+    def new_parameters(self, task: Task) -> tuple[str, ...]:
+        """Names of the parameters that a run initializes anew: the head, for other classes."""
+        classes = _classes(task)
+        if classes is None or classes == _classes(self.task):
+            return ()
+        kept = {"encoder", "pooler"} & self.shapes.keys()
+        return tuple(name for name in param_shapes(task) if name not in kept)
+
+    def start(self, task: Task, runner: Runner) -> Start:
+        """Reads the parameters that a run of a task starts from, and draws the new ones.
+
+        If the runner splits parameters, no device ever has all of them.
+
+        Raises:
+            CheckpointError: as in `params`.
+        """
+        loads = SingleRunner() if runner.has_all_params else runner
+        params = _with_rows(self.params(loads), task.max_len)
+        at = "" if self.step is None else f" at step {self.step}"
+        report = f"starting from the weights and tokenizers of {self.path}{at}"
+        if not (new := self.new_parameters(task)):
+            return Start(params, new, (report,))
+        drawn = loads.create(task.draw_params, jax.random.key(task.config.seed))
+        # A masked language model may also have an output table, which a classifier does not need.
+        taken = {name: _part(params[name], drawn[name]) for name in drawn if name not in new}
+        report = f"{report}; the scores of the classes start anew"
+        return Start({**drawn, **taken}, new, (report,))
+
+
+def _classes(task: Task) -> tuple[str, ...] | None:
+    """Classes of a classifier; None for other tasks."""
+    return task.classes if isinstance(task, ClassificationTask) else None
+
+
+def _part(params: Any, like: Any) -> Any:
+    """The parameters that also exist in another tree."""
+    if not isinstance(like, Mapping):
+        return params
+    return {name: _part(params[name], inner) for name, inner in like.items()}
+
+
+def _with_rows(params: Any, max_len: int) -> Any:
+    """The parameters, with tables of learned positions cut to max_len rows."""
+
+    def cut(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
+        of_positions = [str(entry.key) for entry in path[-2:]] == ["positions", "embedding"]
+        return leaf[:max_len] if of_positions and leaf.shape[0] > max_len else leaf
+
+    return jax.tree_util.tree_map_with_path(cut, params)
