@@ -8,7 +8,7 @@ from jaxformer.runs.pretrained import Pretrained
 from jaxformer.runs.pretrained_tokens import is_pretrained
 from jaxformer.runs.start_config import folder_and_step, read_pretrained, start_class
 from jaxformer.runs.task import Task
-from jaxformer.training.checkpoint_manifest import checkpoint_fingerprint
+from jaxformer.training.checkpoints import checkpoint_fingerprint
 
 __all__ = ["new_parameters", "start_digest", "start_fingerprint"]
 
