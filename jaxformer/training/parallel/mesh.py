@@ -13,7 +13,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.training.parallel.devices import checksum_range, drifted, num_hosts
+from jaxformer.training.parallel.devices import checksum_range, drifted, num_hosts, one_at_a_time
 from jaxformer.training.parallel.layout import (
     BATCH_SPEC,
     ROW_AXES,
@@ -71,6 +71,7 @@ class MeshRunner(Runner):
         super().__init__(devices, NamedSharding(self._mesh, PartitionSpec()))
         self._local = [d for d in devices if d.process_index == jax.process_index()]
         self.num_local_devices = len(self._local)
+        self._finish = one_at_a_time(self._local)
         self._context = functools.partial(jax.set_mesh, self._mesh)
         self.num_shards = math.prod(self.sizes[axis] for axis in ROW_AXES)
         self.num_sequence_parts = self.sizes["sequence"]

@@ -41,6 +41,7 @@ class Runner:
         self._devices = self._local = list(devices)
         self._whole = whole  # sharding of what every device holds
         self.num_devices = self.num_local_devices = len(self._devices)
+        self._finish = one_at_a_time(self._devices)
         self._context: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
 
     @property
@@ -99,8 +100,7 @@ class Runner:
 
     def _program(self, step: Callable[..., Any], frozen: Any, **options: Any) -> Program:
         function = self._compiled(step, has_frozen=frozen is not None, **options)
-        finish = one_at_a_time(self._local)
-        return Program(function, self._put, finish, context=self._context, frozen=frozen)
+        return Program(function, self._put, self._finish, context=self._context, frozen=frozen)
 
     def _compiled(self, step: Callable[..., Any], *, has_frozen: bool, **options: Any) -> Any:
         return jax.jit(step, **options)

@@ -26,6 +26,9 @@ class SingleRunner(Runner):
         device = device or jax.local_devices()[0]
         super().__init__([device], SingleDeviceSharding(device))
 
+    def _put(self, batch: Any) -> Any:
+        return jax.device_put(batch, self._devices[0])  # microseconds faster than with a sharding
+
     def on_one_host(self, params: Any) -> Any:
         """Returns the parameters unchanged."""
         return params

@@ -37,9 +37,9 @@ class TogetherRunner(SingleRunner):
         self._num_runs, self._shares_batches = num_runs, shares_batches
         self._mesh = Mesh(np.array(self._devices), (_RUNS,))
         self._by_run = NamedSharding(self._mesh, PartitionSpec(_RUNS))
-        self._whole = NamedSharding(self._mesh, PartitionSpec())
+        self._shared = NamedSharding(self._mesh, PartitionSpec())
         self._take = jax.jit(
-            lambda tree, index: jax.tree.map(lambda x: x[index], tree), out_shardings=self._whole
+            lambda tree, index: jax.tree.map(lambda x: x[index], tree), out_shardings=self._shared
         )
         self._join = jax.jit(
             lambda trees: jax.tree.map(lambda *x: jnp.stack(x), *trees), out_shardings=self._by_run
@@ -55,11 +55,11 @@ class TogetherRunner(SingleRunner):
 
     def join(self, trees: Sequence[Any]) -> Any:
         """A pytree of all runs, from one for each run."""
-        return self._join(jax.device_put(list(trees), self._whole))
+        return self._join(jax.device_put(list(trees), self._shared))
 
     def create_each(self, make: Callable[[Any, Any], Any], numbers: Any, start: Any) -> Any:
         """Computes the states of all runs by one program, each from its numbers and `start`."""
-        start = jax.device_put(start, self._whole)
+        start = jax.device_put(start, self._shared)
         return jax.jit(self._together(make, (True, False)))(numbers, start)
 
     def place_numbers(self, tree: Any) -> Any:
@@ -72,7 +72,7 @@ class TogetherRunner(SingleRunner):
 
     def _put(self, batch: Any) -> Any:
         if self._shares_batches:
-            return jax.device_put(batch, self._whole)
+            return jax.device_put(batch, self._shared)
         return jax.device_put(jax.tree.map(lambda *x: np.stack(x), *batch), self._by_run)
 
     def _together(self, function: Callable[..., Any], by_run: tuple[bool, ...]) -> Any:
