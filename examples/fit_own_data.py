@@ -12,7 +12,7 @@ import optax
 
 from jaxformer.config import LoopConfig, ModelConfig
 from jaxformer.models import Decoder
-from jaxformer.training import TrainingData, fit
+from jaxformer.training import TrainingData, Trial, fit
 
 FOLDER, STEPS, ROWS, LENGTH, NUMBERS = "runs/fit_own_data", 60, 32, 12, 20
 
@@ -42,10 +42,9 @@ def loss(params, batch, dropout_rng):
 
 
 data = TrainingData(Counting(), validation=lambda: [Counting()[10**6]])
+optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.lion(3e-3))
 result = fit(
-    loss,
-    model.init_params,
-    optax.chain(optax.clip_by_global_norm(1.0), optax.lion(3e-3)),
+    Trial(loss, model.init_params, optimizer),
     data,
     FOLDER,
     LoopConfig(steps=STEPS, log_every=20, eval_every=20, checkpoint_every=20),

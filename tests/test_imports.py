@@ -122,7 +122,7 @@ def test_imports_point_down_only(path):
         ("training/loop.py", "from jaxformer.inference import generate"),
         ("training/loop.py", "from ..viz import figures"),
         ("training/loop.py", "from jaxformer.runs import open_run"),
-        ("viz/figures.py", "from jaxformer.training.metrics import read_metrics"),
+        ("viz/figures.py", "from jaxformer.training.records.metrics import read_metrics"),
         ("inference/generate.py", "import jaxformer.cli"),
         ("runs.py", "from jaxformer.cli import main"),
         ("config.py", "from jaxformer.functional import masks"),

@@ -32,7 +32,14 @@ from jaxformer.models import Decoder, EncoderDecoder
 from jaxformer.runs import Run, Translation, open_run, train_run
 from jaxformer.testing import assert_attention_contract, assert_causal
 from jaxformer.text import Tokenizer, train_character
-from jaxformer.training import FitResult, TrainingData, fit, make_optimizer, make_schedule
+from jaxformer.training import (
+    FitResult,
+    TrainingData,
+    Trial,
+    fit,
+    make_optimizer,
+    make_schedule,
+)
 from jaxformer.viz import attention_page
 
 
@@ -86,7 +93,7 @@ def train(folder: pathlib.Path) -> FitResult:
     optimizer = make_optimizer(AdamWConfig(learning_rate=1e-3), schedule)
     loop = LoopConfig(steps=10)
     params = model.init(jax.random.key(0), tokens)["params"]
-    result = fit(loss, params, optimizer, data, folder, loop)
+    result = fit(Trial(loss, params, optimizer), data, folder, loop)
     print(result.step, result.evaluation)
     return result
 

@@ -32,7 +32,7 @@ from jaxformer.training import (
     make_optimizer,
     make_train_step,
 )
-from jaxformer.training.checkpoint_manifest import checkpoint_damage
+from jaxformer.training.checkpoints import checkpoint_damage
 
 EVERY = 100  # steps between two saves
 

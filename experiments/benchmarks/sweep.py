@@ -54,12 +54,9 @@ def main() -> None:
         fit_sweep(make, {"seed": range(options.seeds)}, data, None, LoopConfig(steps=steps))
 
     def in_turn(steps: int) -> None:
-        loss, draw, optimizer, *_ = make()
         for seed in range(options.seeds):
-            fit(
-                loss, draw, optimizer, data, None, LoopConfig(steps=steps), seed=seed,
-                runner=SingleRunner(),
-            )  # fmt: skip
+            loop = LoopConfig(steps=steps)
+            fit(make(), data, None, loop, seed=seed, runner=SingleRunner())
 
     ways = {"together": together, "one after the other": in_turn}
     whole: dict[str, list[float]] = {name: [] for name in ways}

@@ -3,48 +3,22 @@
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from jaxformer import __version__, stopping
-from jaxformer.cli.commands import (
-    Configs,
-    Convert,
-    Evaluate,
-    Generate,
-    Predict,
-    Translate,
-    Verify,
-    all_commands,
-)
-from jaxformer.cli.configs import configs
-from jaxformer.cli.convert import convert
-from jaxformer.cli.inference import generate, predict, translate
-from jaxformer.cli.inspection import inspect
-from jaxformer.cli.mistakes import exit_for_mistake
+from jaxformer.cli.commands import COMMANDS, TAKE_WORDS, all_commands
 from jaxformer.cli.parsing import parse
-from jaxformer.cli.plan import plan
-from jaxformer.cli.plot import plot
-from jaxformer.cli.plot_commands import Plot
-from jaxformer.cli.prepare import prepare
-from jaxformer.cli.sweep import sweep
-from jaxformer.cli.terminal import drop_output, flush, open_missing_streams, show, warnings_as_lines
-from jaxformer.cli.train import evaluate, train
-from jaxformer.cli.verify import verify
+from jaxformer.cli.terminal import (
+    drop_output,
+    exit_for_mistake,
+    flush,
+    open_missing_streams,
+    show,
+    warnings_as_lines,
+)
 
 __all__ = ["main"]
 
-_COMMANDS: dict[type, Any] = {
-    Configs: configs, Generate: generate, Translate: translate, Predict: predict,
-    Evaluate: evaluate, Convert: convert, Verify: verify, Plot: plot,
-}  # fmt: skip
-# Commands that also take the keys of a config as flags, which `all_commands` does not know.
-_WITH_OVERRIDES = {
-    "train": train,
-    "sweep": sweep,
-    "prepare": prepare,
-    "plan": plan,
-    "inspect": inspect,
-}
+_NO_WORDS: tuple[list[str], ...] = ([], ["-h"], ["--help"])
 
 
 @warnings_as_lines()
@@ -63,20 +37,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if words == ["--version"]:
             show(f"jaxformer {__version__}")
-            flush()
-            return
-        if words[1:] not in ([], ["-h"], ["--help"]) and words[0] in _WITH_OVERRIDES:
-            _WITH_OVERRIDES[words[0]](words[1:])
-            flush()
-            return
-        command = parse(
-            all_commands(brief=words in ([], ["-h"], ["--help"])),
-            args=words,
-            prog="jaxformer",
-            description="Train, use and inspect Transformers in JAX. For the options of a command: "
-            "jaxformer COMMAND --help. For the version: jaxformer --version",
-        )
-        _COMMANDS[type(command)](command)
+        elif words[1:] not in _NO_WORDS and words[0] in TAKE_WORDS:
+            TAKE_WORDS[words[0]](words[1:])
+        else:
+            command = parse(
+                all_commands(brief=words in _NO_WORDS),
+                args=words,
+                prog="jaxformer",
+                description="Train, use and inspect Transformers in JAX. For the options of a "
+                "command: jaxformer COMMAND --help. For the version: jaxformer --version",
+            )
+            COMMANDS[type(command)](command)
         flush()  # here, so that a failure to write is reported
     except KeyboardInterrupt:
         print(file=sys.stderr)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from jaxformer import stopping
-from jaxformer.cli.mistakes import message_and_status
+from jaxformer.cli.terminal import message_and_status
 
 if TYPE_CHECKING:
     from jaxformer.training.parallel import HostWatch
@@ -31,14 +31,7 @@ LAUNCH_HELP = (
 
 @contextlib.contextmanager
 def several_hosts(launch: dict[str, Any], folder: pathlib.Path) -> Iterator[bool]:
-    """Context for work that all processes of a job do and end together; works without a job, too.
-
-    Yields:
-        Whether this is the process that prints.
-
-    Raises:
-        ConfigError: the other processes cannot be found, or do not start in time.
-    """
+    """Context for work that all processes of a job end together; yields whether this one prints."""
     from jaxformer.training.parallel import HostWatch, Launch, is_first_process, start_hosts
 
     launched = Launch(**launch)
@@ -78,7 +71,7 @@ def _fail(watch: "HostWatch", error: BaseException) -> None:
 
 
 def _saved(folder: pathlib.Path) -> str:
-    from jaxformer.training.checkpoint_manifest import checkpoint_steps
+    from jaxformer.training.checkpoints import checkpoint_steps
 
     steps: list[int] = []
     with contextlib.suppress(OSError):

@@ -1,23 +1,23 @@
-"""Command-line parsing with tyro, and one-line messages for mistakes."""
+"""Parsing values with tyro, its help, and one-line messages for mistakes."""
 
 import contextlib
 import dataclasses
 import io
 import itertools
 import os
+import pathlib
 import re
 import sys
-import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
 import tyro
 
 from jaxformer import errors
-from jaxformer.cli.terminal import flush, show, width
-from jaxformer.config.checks import TYPE_NAMES, suggestion, union_members
+from jaxformer.cli.terminal import flush, show, width, wrapped
+from jaxformer.config.checks import TYPE_NAMES, field_types, suggestion, union_members
 
-__all__ = ["parse", "pop_flags"]
+__all__ = ["by_default", "for_help", "parse"]
 
 _STYLE = re.compile(r"\x1b\[[\d;]*m")  # terminal colors
 _BOX = re.compile("[\u2500-\u257f]+")
@@ -26,6 +26,13 @@ _UNKNOWN_COMMAND = re.compile(r"Unrecognized options: ([^\s,]+).* Available subc
 _WRONG_CHOICE = re.compile(r"invalid choice '(.*)' for argument '(.*)'\. .* one of \((.*)\)\. For ")
 _WRONG_NUMBER = re.compile(r"Error parsing (\S+): .*(must be an? \w+, got .*) Argument helptext:")
 _WRONG_TABLE = re.compile(r"Error parsing (\S+): (.*) For full helptext, see ")
+_OFTEN = {
+    "training": ("steps", "batch_size", "batch_tokens", "devices"),
+    "optimizer": ("learning_rate",),
+    "model": ("max_len", "num_layers", "d_model", "num_heads"),
+    "data": ("paths",),
+}
+_BASE = "for a LoRA run: current path of its base model, if it has moved."
 _VALUES = tyro.constructors.ConstructorRegistry()
 
 
@@ -60,52 +67,9 @@ def parse(kind: Any, **arguments: Any) -> Any:
             message = _without_box(said.getvalue())
             raise errors.ConfigError(_with_suggestion(message, **arguments)) from None
         for line in printed.text().splitlines():
-            show(_wrapped(line), styled=True)
+            show(_as_lines(line), styled=True)
         flush()
         raise
-
-
-def pop_flags(
-    words: Sequence[str], kinds: Mapping[str, Callable[[str], Any]]
-) -> tuple[dict[str, Any], list[str]]:
-    """Removes flags that are not keys of a config from the words of a command line.
-
-    Args:
-        words: flags and values.
-        kinds: for each flag, the function from word to value: `int`, `str` or `pathlib.Path`.
-
-    Returns:
-        Values of the given flags, by name, and the other words.
-
-    Raises:
-        ConfigError: a flag has no value or a value of the wrong type, or is given twice.
-
-    Example:
-        >>> pop_flags(["--process-id", "1", "--training.steps", "5"], {"--process-id": int})
-        ({'process_id': 1}, ['--training.steps', '5'])
-    """
-    values: dict[str, Any] = {}
-    rest: list[str] = []
-    left = list(words)
-    while left:
-        word = left.pop(0)
-        flag, equals, value = word.partition("=")
-        flag = flag.replace("_", "-")
-        if flag not in kinds:
-            rest.append(word)
-            continue
-        if not equals:
-            if not left or left[0].startswith("--"):
-                raise errors.ConfigError(f"{flag} must have a value, got none")
-            value = left.pop(0)
-        name = flag.removeprefix("--").replace("-", "_")
-        if name in values:
-            raise errors.ConfigError(f"{flag} must be given once, got it twice")
-        try:
-            values[name] = kinds[flag](value)
-        except ValueError:
-            raise errors.ConfigError(f"{flag} must be an integer, got {value!r}") from None
-    return values, rest
 
 
 @_VALUES.primitive_rule
@@ -120,6 +84,47 @@ def _optional_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Any:
         spec, choices=spec.choices and (*spec.choices, "None"),
         instance_from_str=lambda said: None if said == ["None"] else spec.instance_from_str(said),
     )  # fmt: skip
+
+
+def by_default(what: str, metavar: str | None = None) -> Any:
+    """Makes the help of an option say what its default, such as None, means."""
+    return tyro.conf.arg(help_behavior_hint=f"(default: {what})", metavar=metavar)
+
+
+def for_help(config: Any, *, with_base: bool) -> Any:
+    """Unchecked copy of a config; its help in tyro begins with the most used options.
+
+    These options are in tables without a name, which tyro puts into its first group.
+    """
+    arg, parts = tyro.conf.arg, {}
+    hints: dict[str, Any] = {
+        "out": Annotated[str | None, arg(metavar="OUT")],
+        "init_from": Annotated[str | None, arg(metavar="RUN")],
+    }
+    if with_base:  # a flag of jaxformer train, not a key
+        hints["base"] = Annotated[pathlib.Path | None, arg(metavar="RUN", help=_BASE)]
+    for table, often in _OFTEN.items():
+        for group, is_top in ((f"often_{table}", True), (table, False)):
+            of_table = {}
+            for name, hint in field_types(type(getattr(config, table))).items():
+                shown = arg(name=f"{table}.{name}" if is_top else None)
+                mark = shown if (name in often) == is_top else tyro.conf.Suppress
+                of_table[name] = Annotated[hint, mark]
+            parts[group] = _with_types(getattr(config, table), of_table)
+            hints[group] = Annotated[type(parts[group]), arg(name="" if is_top else None)]
+    return _with_types(config, hints, base=None, **parts)
+
+
+def _with_types(config: Any, hints: Mapping[str, Any], **values: Any) -> Any:
+    """Copy of a config with some field types replaced, and with new fields and values."""
+    kind = type(config)
+    made: Any = dataclasses.make_dataclass(
+        kind.__name__, [(name, hint, None) for name, hint in hints.items()], bases=(kind,),
+        namespace={"__doc__": kind.__doc__}, frozen=True, kw_only=True,
+    )  # fmt: skip
+    copied = object.__new__(made)
+    copied.__dict__.update(config.__dict__ | values)
+    return copied
 
 
 @contextlib.contextmanager
@@ -156,14 +161,14 @@ class _Printed(io.TextIOWrapper):
         return self.read()
 
 
-def _wrapped(line: str) -> str:
+def _as_lines(line: str) -> str:
     """Wraps a line to the terminal width; tyro only wraps what is in boxes."""
     plain, columns = _STYLE.sub("", line), width()
     if len(plain) <= columns or _BOX.search(line):
         return line
     # The list of all commands is a single word.
     plain = re.sub(rf"\S{{{columns + 1},}}", lambda word: word[0].replace(",", ", "), plain)
-    return textwrap.fill(plain, columns, break_long_words=False, break_on_hyphens=False)
+    return wrapped(plain)
 
 
 def _without_box(box: str) -> str:

@@ -1,4 +1,4 @@
-"""Printing to a terminal, pipe or file, even if it is closed meanwhile."""
+"""Printing to a terminal, pipe or file, even if it is closed meanwhile; errors as one line."""
 
 import contextlib
 import errno
@@ -8,38 +8,31 @@ import re
 import shutil
 import sys
 import textwrap
+import traceback
 import warnings
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from jaxformer import errors
 
 __all__ = [
-    "drop_output",
-    "flush",
-    "for_terminal",
-    "lasting_output",
-    "open_missing_streams",
-    "show",
-    "show_named",
-    "warnings_as_lines",
-    "width",
-]
+    "drop_output", "exit_for_mistake", "flush", "for_terminal", "lasting_output",
+    "message_and_status", "open_missing_streams", "show", "show_named", "warnings_as_lines",
+    "width", "wrapped",
+]  # fmt: skip
 
 # Characters that could move the cursor, change colors or the window title, or reverse text: C0
 # except newline and tab, DEL, C1, and the bidi marks, embeddings, overrides and isolates.
 _CONTROLS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _LEAST_WIDTH = 20  # columns
 _INDENT = 13  # columns for the name of a line
+_MISTAKE, _MACHINE = 2, 1  # exit statuses
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE)
+_LONGEST = 2000  # characters of a message; its values can have any length
 
 
 def for_terminal(text: str) -> str:
-    r"""Replaces control characters with their codes, such as \x1b, so that they have no effect.
-
-    Example:
-        >>> print(for_terminal("red: \x1b[31m"))
-        red: \x1b[31m
-    """
+    r"""Replaces control characters with their codes, such as \x1b, so that they have no effect."""
     return _CONTROLS.sub(lambda character: ascii(character[0])[1:-1], text)
 
 
@@ -49,18 +42,9 @@ def show(
 ) -> None:  # fmt: skip
     """Prints untrusted text; a terminal gets its control characters as codes, a file as they are.
 
-    Errors have them as codes in files, too, because logs are shown on terminals.
-
-    Args:
-        text: text to print.
-        end: printed after the text.
-        error: whether to print to standard error. If that is closed, the text is lost.
-        at_once: whether to flush, so that part of a line is shown.
-        styled: whether the control characters are this program's own, such as colors.
-
-    Raises:
-        BrokenPipeError: the reader of standard output is gone.
-        StorageError: standard output cannot be written for another reason, such as a full disk.
+    Errors have them as codes in files, too, because logs are shown on terminals. They go to
+    standard error; if that is closed, the text is lost. `at_once` flushes, so that part of a line
+    is shown. The control characters of `styled` text are this program's own, such as colors.
     """
     stream = sys.stderr if error else sys.stdout
     if stream is None:
@@ -76,13 +60,19 @@ def show(
         drop_output(stream)
 
 
-def show_named(name: str, text: str) -> None:
-    """Prints a name, then a paragraph wrapped to the terminal width."""
-    show(
-        textwrap.fill(
-            f"{name:<{_INDENT}}{text}", width(), subsequent_indent=" " * min(_INDENT, width() // 2),
-            break_long_words=False, break_on_hyphens=False,
-        )
+def show_named(name: str, *texts: str) -> None:
+    """Prints a name, then paragraphs wrapped to the terminal width."""
+    indent = " " * min(_INDENT, width() // 2)
+    for index, text in enumerate(texts):
+        line = f"{'' if index else name:<{_INDENT}}{text}"
+        show(wrapped(line, rest=indent))
+
+
+def wrapped(line: str, *, first: str = "", rest: str = "") -> str:
+    """A line wrapped to the terminal width, only at spaces, with indents of its lines."""
+    return textwrap.fill(
+        line, width(), initial_indent=first, subsequent_indent=rest, break_long_words=False,
+        break_on_hyphens=False,
     )  # fmt: skip
 
 
@@ -139,12 +129,7 @@ def drop_output(stream: TextIO) -> None:
 
 
 class _Lasting:
-    """A standard stream that keeps working without its reader or its disk.
-
-    Attributes:
-        failure: why it could not be written; None if all was written, or if only the reader of
-            the pipe or the terminal is gone.
-    """
+    """A standard stream that keeps working without its reader or its disk."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -176,12 +161,9 @@ class _Lasting:
 
 @contextlib.contextmanager
 def lasting_output() -> Iterator[None]:
-    """Lets a long command continue if its standard output is closed.
+    """Lets a long command continue if its standard output is closed; StorageError at the end.
 
     Characters that the encoding of standard output lacks are printed as their codes.
-
-    Raises:
-        StorageError: at the end, if the output could not be written, as on a full disk.
     """
     stream = sys.stdout
     if isinstance(stream, io.TextIOWrapper):
@@ -213,3 +195,56 @@ def warnings_as_lines() -> Iterator[None]:
         warnings.filterwarnings("always", category=UserWarning, module=r"jaxformer\b")
         warnings.showwarning = line
         yield
+
+
+def exit_for_mistake(error: Exception) -> NoReturn:
+    """Prints an error as one line on standard error, and exits; raises it again if unexpected."""
+    message, status = message_and_status(error)
+    message = " ".join(message.split())
+    if len(message) > _LONGEST:
+        message = f"{message[: _LONGEST // 2]} ... {message[-_LONGEST // 2 :]}"
+    try:
+        flush()
+    except (errors.StorageError, OSError):
+        drop_output(sys.stdout)
+    show(f"jaxformer: error: {message}", error=True)
+    sys.exit(status)
+
+
+def message_and_status(error: Exception) -> tuple[str, int]:
+    """Message and exit status of an expected error; re-raises others."""
+    if isinstance(error, UnicodeEncodeError):
+        return (
+            f"standard output cannot show {error.object[error.start]!a} in its encoding, "
+            f"{error.encoding}; set PYTHONIOENCODING=utf-8"
+        ), _MISTAKE
+    if isinstance(error, errors.StorageError):
+        return str(error), _MACHINE
+    if isinstance(error, tuple(getattr(errors, name) for name in errors.__all__)):
+        return str(error), _MISTAKE
+    if isinstance(error, OSError):
+        return _of_system(error), _MACHINE if error.errno in _NO_ROOM else _MISTAKE
+    if isinstance(error, MemoryError) or str(error).startswith("RESOURCE_EXHAUSTED"):
+        said = (str(error).splitlines() or [""])[0]
+        return (
+            f"out of memory{f' ({said})' if said else ''}; use a smaller model, batch, text or "
+            "search"
+        ), _MACHINE
+    frames = traceback.extract_tb(error.__traceback__)
+    if any(frame.filename.endswith("xla_bridge.py") for frame in frames):  # while JAX starts
+        said = (str(error).splitlines() or ["no such platform"])[0]
+        return (
+            f"JAX cannot start with JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: {said}; "
+            "install the platform, such as jaxformer[tpu] or jaxformer[cuda13], or unset "
+            "JAX_PLATFORMS"
+        ), _MISTAKE
+    raise error
+
+
+def _of_system(error: OSError) -> str:
+    if error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    with contextlib.suppress(FileNotFoundError):
+        os.getcwd()
+        return error.strerror or str(error)
+    return "the working directory was deleted; change to one that exists"

@@ -24,7 +24,7 @@ from jaxformer.storage import (
     write_manifest,
     write_whole,
 )
-from jaxformer.training.lock import LOCK
+from jaxformer.storage.lock import LOCK
 
 __all__ = [
     "CHECKPOINTS",

@@ -19,17 +19,18 @@ from jaxformer.runs.lora import adapt
 from jaxformer.runs.memory import require_training_memory, task_optimizer
 from jaxformer.runs.task import Task
 from jaxformer.runs.weights import PreparedRun, load_base, prepare_run, write_base
+from jaxformer.storage import LOCK, run_lock
 from jaxformer.text import BucketedBatches
 from jaxformer.training import (
     Checkpoints,
     FitResult,
     TrainingData,
+    Trial,
     fit,
     make_runner,
     make_schedule,
 )
 from jaxformer.training.callbacks import Callback
-from jaxformer.training.lock import LOCK, run_lock
 from jaxformer.training.losses import Combine
 from jaxformer.training.parallel import (
     Runner,
@@ -157,21 +158,16 @@ def _train(
     config, training = made.config, made.config.training
     if on_start is not None:
         on_start(made)
-    return fit(
+    trial = Trial(
         made.loss(training.label_smoothing),
         init_params,
         task_optimizer(made),
-        data,
-        folder,
-        training,
-        runner=runner,
         validation_loss=made.loss(0.0),
         learning_rate=make_schedule(config.optimizer.learning_rate, config.schedule),
-        seed=config.seed,
         frozen=frozen,
         combine=combine,
-        callbacks=callbacks,
     )
+    return fit(trial, data, folder, training, runner=runner, seed=config.seed, callbacks=callbacks)
 
 
 def start_run(

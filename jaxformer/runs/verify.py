@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from jaxformer.errors import CheckpointError
 from jaxformer.runs.folder import CHECKPOINTS, folder_damage, is_run
-from jaxformer.training.checkpoint_manifest import checkpoint_damage, checkpoint_steps
+from jaxformer.training.checkpoints import checkpoint_damage, checkpoint_steps
 
 __all__ = ["Verified", "verify_run"]
 

@@ -7,11 +7,6 @@ from jaxformer.stopping.process import finishing, install, is_cut_short, saved_n
 from jaxformer.stopping.signals import Stopped, StopSignals
 
 __all__ = [
-    "StopSignals",
-    "Stopped",
-    "finishing",
-    "install",
-    "is_cut_short",
-    "saved_note",
+    "StopSignals", "Stopped", "finishing", "install", "is_cut_short", "saved_note",
     "say_stopped",
-]
+]  # fmt: skip

@@ -14,16 +14,7 @@ __all__ = ["finishing", "install", "is_cut_short", "saved_note", "say_stopped"]
 
 
 def saved_note(step: int | None = None, folder: str | os.PathLike[str] = "") -> str:
-    """Message for a stopped training: what is saved, and how to resume; see `StopSignals.note`.
-
-    Args:
-        step: step of the newest checkpoint; 0 or None if there is none.
-        folder: run folder.
-
-    Example:
-        >>> saved_note(40, "runs/quickstart")
-        'at step 40, saved in runs/quickstart; repeat the command to resume'
-    """
+    """Message of a stopped training: its saved step, if any, and how to resume it."""
     if not step:
         return "before the first step; repeat the command to start again"
     return f"at step {step}, saved in {os.fspath(folder)}; repeat the command to resume"
@@ -69,12 +60,7 @@ def install() -> StopSignals:
 
 
 def say_stopped(number: int, note: str) -> None:
-    """Writes once that a signal has stopped a command.
-
-    Args:
-        number: the signal.
-        note: as `StopSignals.note`.
-    """
+    """Writes once that a signal has stopped a command; `note` as in `StopSignals.note`."""
     signals = StopSignals() if _process is None else _process
     signals.note = note
     signals.say(number)
@@ -82,19 +68,7 @@ def say_stopped(number: int, note: str) -> None:
 
 @contextlib.contextmanager
 def finishing(answer: str = "") -> Iterator[StopSignals]:
-    """Context for work that continues after the first signal until it can stop.
-
-    Args:
-        answer: text to write when the signal arrives.
-
-    Example:
-        >>> import signal
-        >>> with finishing() as signals:
-        ...     signal.raise_signal(signal.SIGTERM)
-        ...     done = signals.received
-        >>> done.name
-        'SIGTERM'
-    """
+    """Context for work that continues after the first signal until it can stop; writes `answer`."""
     is_main = threading.current_thread() is threading.main_thread()
     if _process is not None and is_main:
         signals = _process

@@ -74,18 +74,9 @@ class StopSignals:
     def cut_short(
         self, function: Callable[..., T], *args: Any, save: Callable[[], None] | None = None
     ) -> T:
-        """Calls a function that a signal may cut short.
+        """Calls a function that a signal may cut short, by raising `Stopped`, with no effect then.
 
-        Args:
-            function: the function. If it is cut short, it must have had no effect.
-            *args: its arguments.
-            save: called by the watcher before it ends the process, if the main thread is stuck.
-
-        Returns:
-            What the function returns.
-
-        Raises:
-            Stopped: a signal came before or while the function ran.
+        `save` is called by the watcher before it ends the process, if the main thread is stuck.
         """
         self._save, self._since = save, time.monotonic()
         self._raises = True

@@ -13,25 +13,12 @@ from jaxformer.storage.files import (
     sync_path,
     write_whole,
 )
+from jaxformer.storage.lock import LOCK, run_lock
 from jaxformer.storage.manifest import Manifest, read_manifest, sha256, write_manifest
 
 __all__ = [
-    "DRAFT",
-    "Manifest",
-    "append",
-    "discard_draft",
-    "drafted",
-    "make_folder",
-    "moved_names",
-    "open_regular",
-    "open_to_append",
-    "read_manifest",
-    "read_regular",
-    "read_whole",
-    "remove_drafts",
-    "sha256",
-    "storage_error",
-    "sync_path",
-    "write_manifest",
-    "write_whole",
-]
+    "DRAFT", "LOCK", "Manifest", "append", "discard_draft", "drafted", "make_folder",
+    "moved_names", "open_regular", "open_to_append", "read_manifest", "read_regular",
+    "read_whole", "remove_drafts", "run_lock", "sha256", "storage_error", "sync_path",
+    "write_manifest", "write_whole",
+]  # fmt: skip

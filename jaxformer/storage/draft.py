@@ -26,13 +26,6 @@ def drafted(folder: pathlib.Path, *, last: str) -> Iterator[pathlib.Path]:
     parent need not be writable. While files move, the draft holds the list of their names. If the
     process crashes before the last file has moved, `discard_draft` reads the list and undoes the
     moves.
-
-    Args:
-        folder: the folder, locked, without files of these names; created if missing.
-        last: file that moves last, and makes the folder complete.
-
-    Raises:
-        StorageError: something cannot be written.
     """
     discard_draft(folder, last=last)
     draft = folder / DRAFT
@@ -58,12 +51,7 @@ def drafted(folder: pathlib.Path, *, last: str) -> Iterator[pathlib.Path]:
 
 
 def discard_draft(folder: pathlib.Path, *, last: str) -> None:
-    """Removes a draft from a folder, and undoes the moves of an incomplete one.
-
-    Args:
-        folder: the folder, locked.
-        last: as in `drafted`.
-    """
+    """Removes a draft from a locked folder, and undoes the moves of an incomplete one."""
     draft = folder / DRAFT
     if not (folder / last).exists():
         for name in moved_names(folder):

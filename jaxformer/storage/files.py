@@ -40,22 +40,8 @@ def storage_error(path: str | pathlib.Path, error: OSError, doing: str = "writte
 def write_whole(path: str | pathlib.Path, content: str | bytes | Iterable[bytes]) -> None:
     """Writes a file atomically: after a crash it has its old content, or all of the new.
 
-    A link at the path is replaced, not followed.
-
-    Args:
-        path: path of the file, in an existing folder.
-        content: text (written as UTF-8) or bytes; or an iterable of parts, which need not be in
-            memory at the same time.
-
-    Raises:
-        StorageError: the disk is full, or the file cannot be written for another reason.
-
-    Example:
-        >>> import tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "notes.txt")
-        >>> write_whole(path, "two words")
-        >>> read_whole(path)
-        b'two words'
+    A link at the path is replaced, not followed. The parts of an iterable need not be in memory at
+    the same time.
     """
     path = pathlib.Path(path)
     content = content.encode() if isinstance(content, str) else content
@@ -78,11 +64,7 @@ def write_whole(path: str | pathlib.Path, content: str | bytes | Iterable[bytes]
 
 
 def make_folder(folder: pathlib.Path) -> None:
-    """Makes a folder and its missing parents.
-
-    Raises:
-        StorageError: it cannot be made, or a link or a file has its name.
-    """
+    """Makes a folder and its missing parents; a link of that name is an error."""
     try:
         if folder.is_symlink():
             raise OSError(errno.ELOOP, "it is a link, which could lead anywhere")
@@ -92,12 +74,7 @@ def make_folder(folder: pathlib.Path) -> None:
 
 
 def remove_drafts(folder: pathlib.Path, *, older_than: float = 0) -> None:
-    """Removes the drafts that a killed `write_whole` left in a folder.
-
-    Args:
-        folder: folder to which no other process writes (or none that takes so long).
-        older_than: only drafts that were not written to for this many seconds.
-    """
+    """Removes drafts of a killed `write_whole`, if not written to for `older_than` seconds."""
     for path in folder.iterdir():
         if is_draft(path.name):
             with contextlib.suppress(OSError):
@@ -111,11 +88,7 @@ def is_draft(name: str) -> bool:
 
 
 def sync_path(path: pathlib.Path) -> None:
-    """Syncs a file, or the names in a folder, to disk; ignores systems that cannot.
-
-    Raises:
-        OSError: the disk is full, or fails.
-    """
+    """Syncs a file, or the names in a folder, to disk; ignores systems that cannot."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -127,11 +100,7 @@ def sync_path(path: pathlib.Path) -> None:
 
 
 def open_to_append(path: str | pathlib.Path) -> BinaryIO:
-    """Opens a file for `append`, and creates it if it is missing.
-
-    Raises:
-        StorageError: the path is a link, is not a regular file, or is not writable.
-    """
+    """Opens a regular file, never through a link, for `append`; creates it if it is missing."""
 
     def opener(path: str, flags: int) -> int:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
@@ -158,12 +127,7 @@ def append(file: BinaryIO, data: bytes) -> None:
 
 
 def open_regular(path: str | pathlib.Path) -> BinaryIO:
-    """Opens a regular file for reading; follows links.
-
-    Raises:
-        OSError: it cannot be opened, or it is a folder, FIFO, socket or device, which could block
-            or never end.
-    """
+    """Opens a regular file for reading; follows links."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a FIFO would block
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
@@ -176,16 +140,7 @@ def open_regular(path: str | pathlib.Path) -> BinaryIO:
 
 
 def read_regular(path: str | pathlib.Path, *, limit: int) -> bytes:
-    """Reads a regular file of a user; follows links.
-
-    Args:
-        path: path of the file.
-        limit: largest size in bytes.
-
-    Raises:
-        OSError: as in `open_regular`.
-        ValueError: the file is larger; the message does not name it.
-    """
+    """Reads a regular file of a user, of limited bytes (else ValueError); follows links."""
     with open_regular(path) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -194,15 +149,7 @@ def read_regular(path: str | pathlib.Path, *, limit: int) -> bytes:
 
 
 def read_whole(path: str | pathlib.Path, *, limit: int = 2**30) -> bytes:
-    """Reads a file of a run folder: a regular file, not a link, of limited size.
-
-    Args:
-        path: path of the file.
-        limit: largest size in bytes.
-
-    Raises:
-        CheckpointError: the file is missing, a link, not a regular file, or too large.
-    """
+    """Reads a file of a run folder: a regular file, not a link, of limited bytes."""
     try:
         # O_NONBLOCK, because opening a FIFO would block.
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:

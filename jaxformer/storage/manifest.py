@@ -21,23 +21,10 @@ _HASHING_THREADS = 4  # hashlib releases the GIL
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """SHA-256 of every file of a folder, and information on the folder.
+    """SHA-256 of every file of a folder, by path with slashes, and information on the folder.
 
-    Args:
-        about: information on the folder, as JSON values, such as the version that wrote it.
-        files: SHA-256 in hexadecimal, by path relative to the folder, with slashes. A file that is
-            being replaced has several valid digests.
-
-    Example:
-        >>> import tempfile
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> write_whole(folder / "a.txt", "one")
-        >>> manifest = Manifest.of(folder, {"layout": 1})
-        >>> manifest.damage(folder) is None
-        True
-        >>> write_whole(folder / "a.txt", "two")
-        >>> manifest.damage(folder)
-        'a.txt is not the file that was written: its SHA-256 differs'
+    The information is JSON values, such as the version that wrote it. A file that is being replaced
+    has several valid digests.
     """
 
     about: Mapping[str, Any]
@@ -52,19 +39,7 @@ class Manifest:
         ignore: Collection[str] = (),
         sync: bool = False,
     ) -> "Manifest":
-        """Makes the manifest of a folder.
-
-        Args:
-            folder: the folder; it must have only regular files and folders.
-            about: information on the folder.
-            ignore: paths of files and folders to ignore. Drafts of `write_whole` are always
-                ignored.
-            sync: whether to sync the files and the names in the folders to disk.
-
-        Raises:
-            OSError: a file cannot be read or synced.
-            CheckpointError: there is a link, or something else that is not a file.
-        """
+        """Makes the manifest of a folder of regular files; `sync` also syncs them to disk."""
         paths = _regular_files(folder, ignore)
         digests = _digests(folder, paths, sync=sync)
         if sync:
@@ -75,16 +50,10 @@ class Manifest:
     def damage(
         self, folder: pathlib.Path, *, ignore: Collection[str] = (), others: bool = False
     ) -> str | None:
-        """Compares a folder with the manifest.
+        """Compares a folder with the manifest: the first damage, for a message, or None.
 
-        Args:
-            folder: folder to check.
-            ignore: paths of files and folders that the manifest does not cover.
-            others: whether the folder may have other files and links, which are not read.
-
-        Returns:
-            The first damage found, for an error message; None if every file is unchanged and there
-            are no others.
+        `ignore` are paths that it does not cover. With `others`, the folder may have other files
+        and links, which are not read.
         """
         try:
             if others:
@@ -162,22 +131,14 @@ def _digest(path: pathlib.Path, sync: bool) -> str:
 
 
 def write_manifest(path: pathlib.Path, manifest: Manifest) -> None:
-    """Writes a manifest as JSON, with its own SHA-256.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
+    """Writes a manifest as JSON, with its own SHA-256."""
     values = {"about": dict(manifest.about), "files": {k: [*v] for k, v in manifest.files.items()}}
     text = json.dumps({**values, "sha256": _json_digest(values)}, indent=0)
     write_whole(path, text + "\n")
 
 
 def read_manifest(path: pathlib.Path) -> Manifest:
-    """Reads a manifest.
-
-    Raises:
-        CheckpointError: it is missing or damaged.
-    """
+    """Reads a manifest; CheckpointError if it is missing or damaged."""
     try:
         values = json.loads(read_whole(path, limit=_MAX_MANIFEST))
         digest = values.pop("sha256")

@@ -7,7 +7,6 @@ from jaxformer.training.evaluation import Evaluation, evaluate
 from jaxformer.training.fit import FitResult, fit
 from jaxformer.training.losses import LossFunction, classification_loss, language_model_loss
 from jaxformer.training.low_rank import combine_low_rank, low_rank_params, merge_low_rank
-from jaxformer.training.metrics import MetricsWriter, read_metrics
 from jaxformer.training.optimizers import (
     decay_mask,
     layers_above,
@@ -23,41 +22,17 @@ from jaxformer.training.parallel import (
     make_runner,
     split_cpu,
 )
+from jaxformer.training.records import MetricsWriter, read_metrics
 from jaxformer.training.state import TrainState
 from jaxformer.training.step import make_eval_step, make_train_step
-from jaxformer.training.sweep import SweepRun, Trial, fit_sweep
+from jaxformer.training.sweep import SweepRun, fit_sweep
+from jaxformer.training.trial import Trial
 
 __all__ = [
-    "Checkpoints",
-    "EarlyStopping",
-    "Evaluation",
-    "FitResult",
-    "LossFunction",
-    "MetricsWriter",
-    "MeshRunner",
-    "PmapRunner",
-    "SingleRunner",
-    "SweepRun",
-    "TrainState",
-    "Trial",
-    "TrainingData",
-    "classification_loss",
-    "combine_low_rank",
-    "decay_mask",
-    "evaluate",
-    "fit",
-    "fit_sweep",
-    "language_model_loss",
-    "layers_above",
-    "low_rank_params",
-    "make_eval_step",
-    "make_optimizer",
-    "make_runner",
-    "make_schedule",
-    "make_train_step",
-    "merge_low_rank",
-    "mup_factors",
-    "read_metrics",
-    "scale_by_factors",
-    "split_cpu",
-]
+    "Checkpoints", "EarlyStopping", "Evaluation", "FitResult", "LossFunction", "MetricsWriter",
+    "MeshRunner", "PmapRunner", "SingleRunner", "SweepRun", "TrainState", "Trial",
+    "TrainingData", "classification_loss", "combine_low_rank", "decay_mask", "evaluate", "fit",
+    "fit_sweep", "language_model_loss", "layers_above", "low_rank_params", "make_eval_step",
+    "make_optimizer", "make_runner", "make_schedule", "make_train_step", "merge_low_rank",
+    "mup_factors", "read_metrics", "scale_by_factors", "split_cpu",
+]  # fmt: skip

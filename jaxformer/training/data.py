@@ -64,11 +64,7 @@ class TrainingData(NamedTuple):
 
 
 def joined_validation(parts: Mapping[str, TrainingData]) -> TrainingData:
-    """Validation data of several parts with a loss for each; it has no training batches.
-
-    Args:
-        parts: dict of data with validation batches; all of the same unit, without scores.
-    """
+    """Validation data of several parts, of one unit and without scores, with a loss for each."""
 
     def validation() -> dict[str, Any]:
         return {name: data.validation() for name, data in parts.items() if data.validation}

@@ -66,10 +66,8 @@ class Evaluation(NamedTuple):
 class LossSums(NamedTuple):
     """Losses of validation batches, summed over the rows of each.
 
-    Args:
-        losses: float64 `[batches]`, nats; of a sweep `[batches, runs]`.
-        weights: float64 of the same shape, what the losses are divided by.
-        parts: first batch, and the one after the last, of each part of the data.
+    Losses (nats) and weights are `[batches]`; of a sweep `[batches, runs]`. Parts of the data have
+    a first batch, and the one after the last.
     """
 
     losses: npt.NDArray[np.float64]

@@ -1,28 +1,30 @@
 """`fit`: trains parameters on batches, with checkpoints and metrics in a run folder."""
 
+import functools
 import pathlib
 import signal
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import optax
 
 from jaxformer import stopping
 from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError
 from jaxformer.training.callbacks import Callback
-from jaxformer.training.data import TrainingData, check_data
+from jaxformer.training.data import TrainingData, batch_at, check_data
 from jaxformer.training.evaluation import Evaluation
-from jaxformer.training.health import Health
 from jaxformer.training.loop import TrainingLoop
-from jaxformer.training.losses import Combine, LossFunction
-from jaxformer.training.metrics import MetricsWriter
 from jaxformer.training.parallel import Runner, is_first_process, make_runner, stop_agreement
-from jaxformer.training.progress import TrainingProgress
-from jaxformer.training.recorder import Recorder, open_checkpoints
-from jaxformer.training.state import TrainState, check_optimizer
-from jaxformer.training.step import make_eval_step, make_train_step
+from jaxformer.training.records import (
+    Diagnosis,
+    LossSpikes,
+    MetricsWriter,
+    Recorder,
+    TrainingProgress,
+    open_checkpoints,
+)
+from jaxformer.training.trial import Trial, check_trial, first_state, steps_of
 
 __all__ = ["FitResult", "fit"]
 
@@ -49,19 +51,13 @@ class FitResult(NamedTuple):
 
 
 def fit(
-    loss: LossFunction,
-    init_params: Any,
-    optimizer: optax.GradientTransformation,
+    trial: Trial,
     data: TrainingData,
     folder: str | pathlib.Path | None,
     loop: LoopConfig,
     *,
     runner: Runner | None = None,
-    validation_loss: LossFunction | None = None,
-    learning_rate: optax.Schedule | None = None,
     seed: int = 0,
-    frozen: Any = None,
-    combine: Combine | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> FitResult:
     """Trains up to `loop.steps`; resumes from the newest checkpoint in the folder if there is one.
@@ -70,12 +66,7 @@ def fit(
     devices), if loss, optimizer, data and seed are the same.
 
     Args:
-        loss: function of (params, batch, dropout_rng) that returns (loss_sum, weight_sum), both
-            summed over the rows of the batch. The mean loss is loss_sum / weight_sum. dropout_rng
-            is None in validation.
-        init_params: initial parameters, a pytree of arrays; or a function of a PRNG key that
-            returns them.
-        optimizer: any optax transformation.
+        trial: the loss, the initial parameters, and the optimizer.
         data: training batches, and optionally validation batches.
         folder: run folder, created if missing, for checkpoints/, metrics.jsonl, tensorboard/, and
             spikes/, the batches of steps whose loss spiked. None writes nothing; such a training
@@ -83,15 +74,7 @@ def fit(
         loop: number of steps; intervals of metrics, validation and checkpoints; number of
             non-finite steps that may be skipped.
         runner: where steps run, from `make_runner`; data-parallel over all devices when not given.
-        validation_loss: loss of the validation batches; `loss` when not given.
-        learning_rate: the optimizer's schedule, to record the learning rate with the metrics.
         seed: seed of the parameters and of dropout.
-        frozen: parameters that no step changes, a pytree of arrays, such as the base weights in
-            LoRA. They have no gradients and no optimizer state, and checkpoints do not contain
-            them: pass the same ones to resume.
-        combine: function of (params, frozen) that returns the parameters for losses and scores;
-            required with frozen. It should only merge the two pytrees, as `combine_low_rank` does,
-            because it is also called outside of compiled programs.
         callbacks: called as (step, metrics) with each record of `metrics.jsonl`, in the first
             process of a job. If one returns True, training stops after this step (on several hosts
             soon after it), and the step is saved. If a callback has a method `resume`, as
@@ -116,42 +99,37 @@ def fit(
             steps, or the validation loss is not finite.
 
     Example:
-        >>> import numpy as np
+        >>> import numpy as np, optax
         >>> def loss(params, batch, dropout_rng):
         ...     error = batch["x"] @ params - batch["y"]
         ...     return (error**2).sum(), error.size
         >>> rng = np.random.default_rng(0)
         >>> xs = rng.normal(size=(20, 8, 3)).astype(np.float32)
         >>> data = TrainingData([{"x": x, "y": x @ np.float32([1, 2, 3])} for x in xs], unit="row")
+        >>> trial = Trial(loss, np.zeros(3, np.float32), optax.sgd(0.3))
         >>> result = fit(
-        ...     loss, np.zeros(3, np.float32), optax.sgd(0.3), data, None,
-        ...     LoopConfig(steps=20, log_every=20),
+        ...     trial, data, None, LoopConfig(steps=20, log_every=20)
         ... )  # doctest: +ELLIPSIS
         step 20/20  loss ...
         >>> result.params.round(1).tolist()
         [1.0, 2.0, 3.0]
     """
-    check_optimizer(optimizer)
+    check_trial(trial)
     check_data(data, loop.steps)
-    if (frozen is None) != (combine is None):
-        given, missing = ("combine", "frozen") if frozen is None else ("frozen", "combine")
-        raise ConfigError(f"frozen and combine go together, got only {given}; pass {missing}, too")
     for callback in callbacks:
         if data.validation is None and getattr(callback, "needs_validation", False):
             raise ConfigError(f"{callback} needs validation data, got none; add it, or remove this")
-    if runner is None:
-        runner = make_runner()
-    train_step = make_train_step(
-        loss, optimizer, seed=seed, accumulate_steps=loop.accumulate_steps,
-        skip_bad_steps=loop.skip_bad_steps, average_decay=loop.average_decay,
-        axis_name=runner.axis_name, combine=combine,
-    )  # fmt: skip
-    eval_step = make_eval_step(validation_loss or loss, axis_name=runner.axis_name, combine=combine)
+    runner = runner or make_runner()
+    train_step, eval_step = steps_of(trial, loop, seed, runner.axis_name)
     path = None if folder is None else pathlib.Path(folder)
     with open_checkpoints(path, loop.keep_checkpoints) as checkpoints:
         start = checkpoints.step_to_resume(loop.steps) if path else 0
-        state = _initial_state(init_params, optimizer, seed, runner, frozen, loop)
-        frozen = runner.place_frozen(frozen)
+        # The initial state is computed by one program: eagerly, each leaf compiles one.
+        draws = callable(trial.init_params)
+        first = jax.random.key(seed) if draws else trial.init_params
+        create = functools.partial(first_state, trial, loop=loop)
+        state = runner.create(create, first, trial.frozen)
+        trial = trial._replace(frozen=runner.place_frozen(trial.frozen))
         if start:
             state = checkpoints.restore(state)  # the initial state is the template
         with (
@@ -164,20 +142,22 @@ def fit(
         ):
             if start:
                 progress.print(f"resuming at step {start} of {loop.steps}")
-            health = Health(
-                loss=loss, seed=seed, data=data, runner=runner, config=loop, folder=path,
-                print_line=progress.print, learning_rate=learning_rate, frozen=frozen,
-                combine=combine,
-            )  # fmt: skip
+            parts = runner.num_local_shards * loop.accumulate_steps
+            own_batch = functools.partial(batch_at, data.batches, parts=parts)
             recorder = Recorder(
-                config=loop, data=data, checkpoints=checkpoints, metrics=metrics, health=health,
-                last_saved=start, learning_rate=learning_rate, callbacks=callbacks,
+                config=loop, data=data, checkpoints=checkpoints, metrics=metrics, last_saved=start,
+                spikes=LossSpikes(path, own_batch, progress.print, runner.host),
+                print_line=progress.print, learning_rate=trial.learning_rate, callbacks=callbacks,
+                explain=Diagnosis(
+                    trial=trial, seed=seed, runner=runner, accumulate_steps=loop.accumulate_steps,
+                    batch_at=own_batch, print_line=progress.print,
+                ),
             )  # fmt: skip
             run = TrainingLoop(
                 config=loop, runs=[recorder], data=data, runner=runner, state=state, step=start,
-                train_step=runner.compile_train(train_step, frozen),
-                eval_step=runner.compile_eval(eval_step, frozen),
-                frozen=frozen, combine=combine, folder=path, progress=progress,
+                train_step=runner.compile_train(train_step, trial.frozen),
+                eval_step=runner.compile_eval(eval_step, trial.frozen),
+                scored=functools.partial(_scored, trial, runner), folder=path, progress=progress,
                 signals=signals, agreement=agreement,
             )  # fmt: skip
             run.train()
@@ -188,15 +168,9 @@ def fit(
     return FitResult(run.step, params, recorder.evaluation, stop_signal, metrics.records)
 
 
-def _initial_state(
-    init_params: Any, optimizer: optax.GradientTransformation, seed: int, runner: Runner,
-    frozen: Any, loop: LoopConfig,
-) -> TrainState:  # fmt: skip
-    """State before the first step, computed by one program: eagerly, each leaf compiles one."""
-
-    def create(start: Any) -> TrainState:
-        params = init_params(start) if callable(init_params) else start
-        return TrainState.create(params, optimizer, averages=loop.average_decay is not None)
-
-    start = jax.random.key(seed) if callable(init_params) else init_params
-    return runner.create(create, start, frozen)
+def _scored(trial: Trial, runner: Runner, params: Any) -> Any:
+    """Parameters of the whole model, on one host, for scores."""
+    params = runner.on_one_host(params)
+    if trial.combine is None:
+        return params
+    return trial.combine(params, runner.on_one_host(trial.frozen))

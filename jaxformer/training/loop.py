@@ -18,10 +18,8 @@ from jaxformer.config import LoopConfig
 from jaxformer.errors import StorageError, TrainingError
 from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_rows
 from jaxformer.training.evaluation import LossSums, loss_sums
-from jaxformer.training.losses import Combine
 from jaxformer.training.parallel import Program, Runner, StopAgreement
-from jaxformer.training.progress import TrainingProgress
-from jaxformer.training.recorder import Recorder
+from jaxformer.training.records import Recorder, TrainingProgress
 from jaxformer.training.state import TrainState
 
 __all__ = ["TrainingLoop"]
@@ -33,24 +31,8 @@ T = TypeVar("T")
 class TrainingLoop:
     """The training of one run, or of the runs of a sweep at once: the work at each interval.
 
-    Args:
-        config: length of the training, and intervals.
-        runs: what is recorded of each run.
-        data: batches of all runs.
-        runner: where steps run.
-        train_step: the compiled training step.
-        eval_step: the compiled evaluation step.
-        progress: display.
-        signals: stop signals of this process.
-        agreement: on where the processes of a job stop.
-        state: state of all runs.
-        step: number of steps taken.
-        folder: folder named after a stop.
-        frozen: frozen parameters, if any.
-        combine: as in `fit`.
-        take: function of state or parameters of all runs of a sweep, and the index of a run, to the
-            run's own.
-        stop_signal: signal that stopped the training, on all hosts.
+    `runs` are the records of each, `data` the batches of all, `state` that of all, and `folder` is
+    named after a stop.
     """
 
     config: LoopConfig
@@ -65,10 +47,10 @@ class TrainingLoop:
     state: TrainState
     step: int
     folder: pathlib.Path | None
-    frozen: Any = None
-    combine: Combine | None = None
-    take: Callable[[Any, int], Any] | None = None
+    scored: Callable[[Any], Any] = lambda params: params
+    """Function of a run's parameters to those that scores take."""
     stop_signal: signal.Signals | None = None
+    """Signal that stopped the training, on all hosts."""
 
     def __post_init__(self) -> None:
         self._last_saved = self.step
@@ -83,12 +65,7 @@ class TrainingLoop:
         return [run for run in self.runs if not run.has_left]
 
     def train(self) -> None:
-        """Takes the remaining steps, or stops after the step during which a signal arrives.
-
-        Raises:
-            StorageError: a file cannot be written; the message also says what is saved.
-            TrainingError: as in `fit`.
-        """
+        """Takes the remaining steps, or stops after the step during which a signal arrives."""
         self.describe()
         try:
             try:
@@ -169,7 +146,7 @@ class TrainingLoop:
 
     def part(self, run: Recorder, tree: Any) -> Any:
         """A run's part of state or parameters on the devices."""
-        return tree if run.index is None or self.take is None else self.take(tree, run.index)
+        return tree if run.index is None else self.runner.take(tree, run.index)
 
     def each(self, runs: Sequence[Recorder], act: Callable[[Recorder], T]) -> dict[str, T]:
         """Results of a function of each run, by name; a run of a sweep that diverges leaves."""
@@ -240,18 +217,14 @@ class TrainingLoop:
         """Records the mean loss and the speed of the steps since the last log."""
         steps, now = jax.device_get(self._unlogged), time.monotonic()
         seconds = now - self._unlogged_since
-        logged = self.each(
-            self.training,
-            lambda run: run.log(
-                steps, lambda: self.part(run, self.state.params), self.step, seconds
-            ),
-        )
+
+        def log(run: Recorder) -> tuple[float, float]:
+            return run.log(steps, lambda: self.part(run, self.state.params), self.step, seconds)
+
+        logged = self.each(self.training, log)
         self._unlogged_since, self._unlogged = now, []
-        self.progress.update(
-            self.step,
-            {name: loss for name, (loss, _) in logged.items()},
-            per_second=sum(speed for _, speed in logged.values()),
-        )
+        losses = {name: loss for name, (loss, _) in logged.items()}
+        self.progress.update(self.step, losses, per_second=sum(one for _, one in logged.values()))
 
     def evaluate(self, runs: Sequence[Recorder]) -> None:
         """Computes and records validation loss and scores, if there is validation data."""
@@ -259,9 +232,7 @@ class TrainingLoop:
         if self.data.validation is None:
             return
         params = self.state.evaluated
-        sums = self.may_be_cut_short(
-            loss_sums, self.eval_step, params, self._validation_batches()
-        )  # fmt: skip
+        sums = self.may_be_cut_short(loss_sums, self.eval_step, params, self._validation_batches())
         self.each(runs, lambda run: self._evaluated(run, params, sums))
         self._unlogged_since += time.monotonic() - began  # this time does not count as training
 
@@ -270,12 +241,9 @@ class TrainingLoop:
         result = sums.of_run(run.index).evaluation(data.validation_bytes, data.unit)
         if result.bad_batch is not None:
             where = f"the first bad validation batch is number {result.bad_batch}, counted from 0"
-            raise run.health.diverged("validation loss", self.step, run.last_saved, where)
+            raise run.diverged("validation loss", self.step, where)
         if data.scores is not None:
-            params = self.runner.on_one_host(self.part(run, params))
-            if self.combine is not None:
-                params = self.combine(params, self.runner.on_one_host(self.frozen))
-            scores = self.may_be_cut_short(data.scores, params)
+            scores = self.may_be_cut_short(data.scores, self.scored(self.part(run, params)))
             result = result._replace(scores={**result.scores, **scores})
         run.evaluated(self.step, result)
         where = f"{run.name}, " if run.name else ""
@@ -310,15 +278,11 @@ class TrainingLoop:
     def check(self) -> None:
         """Raises TrainingError if the state is not finite, or differs between devices."""
         metrics = jax.device_get(self._last_metrics)
-        self.each(
-            self.training,
-            lambda run: run.health.check(
-                run.own(metrics), lambda: self.part(run, self.state.params), run.last_saved
-            ),
-        )
-        self.runner.check_replicas(self.state.params)
-        if self.state.average is not None:
-            self.runner.check_replicas(self.state.average)
+        params = self.state.params
+        self.each(self.training, lambda run: run.check(metrics, lambda: self.part(run, params)))
+        for tree in (params, self.state.average):
+            if tree is not None:
+                self.runner.check_replicas(tree)
 
     def save_checked(self) -> None:
         """Saves the state, which `may_be_cut_short` has checked, and waits for the disk."""

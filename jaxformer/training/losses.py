@@ -11,7 +11,7 @@ from jaxformer.errors import DataError
 from jaxformer.functional.chunked_losses import chunked_cross_entropy
 from jaxformer.functional.losses import cross_entropy
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
-from jaxformer.training.parallel.parts import num_parts, sum_over_parts
+from jaxformer.training.parallel.layout import num_parts, sum_over_parts
 
 __all__ = ["Batch", "Combine", "LossFunction", "classification_loss", "language_model_loss"]
 

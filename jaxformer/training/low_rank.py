@@ -3,11 +3,12 @@
 import fnmatch
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import traverse_util
 
 from jaxformer.errors import ConfigError
 from jaxformer.functional import LowRankKernel
@@ -45,7 +46,12 @@ def low_rank_params(base: Any, rng: jax.Array, *, rank: int, targets: Sequence[s
         >>> jax.tree.map(jnp.shape, params)
         {'attention': {'query_kernel': {'down': (5, 2), 'up': (2, 7)}}}
     """
-    kernels = {"/".join(path): (path, leaf) for path, leaf in _kernels(base)}
+    # Kernels are the matrices of linear layers, not embedding tables.
+    kernels = {
+        "/".join(path): (path, leaf)
+        for path, leaf in sorted(traverse_util.flatten_dict(base).items())
+        if path[-1].endswith("kernel") and leaf.ndim >= 2
+    }
     chosen: set[str] = set()
     for target in targets:
         matched = {name for name in kernels if fnmatch.fnmatchcase(name, target)}
@@ -56,7 +62,7 @@ def low_rank_params(base: Any, rng: jax.Array, *, rank: int, targets: Sequence[s
                 f"{', '.join(list(kernels)[:_SHOWN])}{more}"
             )
         chosen |= matched
-    params: dict[str, Any] = {}
+    params: dict[tuple[str, ...], Any] = {}
     for index, name in enumerate(sorted(chosen)):
         path, leaf = kernels[name]
         *leading, width, output = leaf.shape
@@ -66,14 +72,9 @@ def low_rank_params(base: Any, rng: jax.Array, *, rank: int, targets: Sequence[s
                 f"{name} {list(leaf.shape)}; lower it, or leave that kernel out of lora.targets"
             )
         draw = jax.random.normal(jax.random.fold_in(rng, index), (*leading, width, rank))
-        _put(
-            params, path,
-            {
-                "down": (draw / math.sqrt(width)).astype(leaf.dtype),
-                "up": jnp.zeros((*leading, rank, output), leaf.dtype),
-            },
-        )  # fmt: skip
-    return params
+        params[*path, "down"] = (draw / math.sqrt(width)).astype(leaf.dtype)
+        params[*path, "up"] = jnp.zeros((*leading, rank, output), leaf.dtype)
+    return traverse_util.unflatten_dict(params)
 
 
 def combine_low_rank(params: Any, frozen: Any, *, scale: float) -> Any:
@@ -133,18 +134,3 @@ def _merge_at(sharding: jax.sharding.Sharding | None) -> Any:
 
 def _is_low_rank(leaf: Any) -> bool:
     return isinstance(leaf, LowRankKernel)
-
-
-def _kernels(params: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Paths and kernels of a nested dict: the matrices of linear layers, no embedding tables."""
-    if isinstance(params, Mapping):
-        for name in sorted(params):
-            yield from _kernels(params[name], (*path, name))
-    elif path and path[-1].endswith("kernel") and params.ndim >= 2:
-        yield path, params
-
-
-def _put(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    for name in path[:-1]:
-        tree = tree.setdefault(name, {})
-    tree[path[-1]] = value

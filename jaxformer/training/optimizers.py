@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import traverse_util
+from optax import GradientTransformation, Schedule
 
 from jaxformer.config import (
     AdafactorConfig,
@@ -36,7 +37,7 @@ _STACKED = re.compile(r"(.*)stack/(first_layers|layers)/")
 _OF_INPUT = re.compile(r"(embedding|positions)[^/]*/(?!output_)|token_type_embedding")
 
 
-def make_schedule(peak: float, config: ScheduleConfig) -> optax.Schedule:
+def make_schedule(peak: float, config: ScheduleConfig) -> Schedule:
     """Learning-rate schedule of a config.
 
     Args:
@@ -178,7 +179,7 @@ def mup_factors(shapes: Any, base: Any) -> Any:
     return jax.tree_util.tree_map_with_path(factor, shapes, base)
 
 
-def scale_by_factors(factors: Any) -> optax.GradientTransformation:
+def scale_by_factors(factors: Any) -> GradientTransformation:
     """Optax transformation that multiplies each update by its factor.
 
     Args:
@@ -198,7 +199,7 @@ def scale_by_factors(factors: Any) -> optax.GradientTransformation:
 
 def make_optimizer(
     config: OptimizerConfig, schedule: ScheduleConfig, factors: Any = None
-) -> optax.GradientTransformation:
+) -> GradientTransformation:
     """Optimizer of a config, preceded by clipping to the global norm.
 
     Args:
@@ -219,52 +220,46 @@ def make_optimizer(
         >>> _ = optimizer.init({"kernel": jax.numpy.ones(3)})
     """
     rate = make_schedule(config.learning_rate, schedule)
-    if factors is None:
-        optimizer = _OPTIMIZERS[type(config)](config, rate)
-    elif isinstance(config, AdamWConfig | LionConfig):
-        optimizer = _OPTIMIZERS[type(config)](config, rate, factors)
-    else:
+    if factors is not None and not isinstance(config, AdamWConfig | LionConfig):
         raise ConfigError(
             "factors of the learning rate, as for model.mup, need the optimizer 'adamw' or "
             f"'lion', got {config.name!r}; choose one of these"
         )
+    options = () if factors is None else (factors,)
+    optimizer = _OPTIMIZERS[type(config)](config, rate, *options)
     if config.clip_norm == 0:
         return optimizer
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
 
 
-def _adamw(
-    config: AdamWConfig, rate: optax.Schedule, factors: Any = None
-) -> optax.GradientTransformation:
+def _adamw(config: AdamWConfig, rate: Schedule, factors: Any = None) -> GradientTransformation:
     scaled = optax.scale_by_adam(b1=config.beta1, b2=config.beta2, eps=config.eps)
     return _with_decay(scaled, config, rate, factors)
 
 
-def _lion(
-    config: LionConfig, rate: optax.Schedule, factors: Any = None
-) -> optax.GradientTransformation:
+def _lion(config: LionConfig, rate: Schedule, factors: Any = None) -> GradientTransformation:
     scaled = optax.scale_by_lion(b1=config.beta1, b2=config.beta2)
     return _with_decay(scaled, config, rate, factors)
 
 
 def _with_decay(
-    scaled: optax.GradientTransformation,
+    scaled: GradientTransformation,
     config: AdamWConfig | LionConfig,
-    rate: optax.Schedule,
+    rate: Schedule,
     factors: Any,
-) -> optax.GradientTransformation:
+) -> GradientTransformation:
     """Adds decoupled weight decay, and multiplies by the learning rate."""
     steps = [scaled] if factors is None else [scaled, scale_by_factors(factors)]
     decay = optax.add_decayed_weights(config.weight_decay, decay_mask)
     return optax.chain(*steps, decay, optax.scale_by_learning_rate(rate))
 
 
-def _sgd(config: SgdConfig, rate: optax.Schedule) -> optax.GradientTransformation:
+def _sgd(config: SgdConfig, rate: Schedule) -> GradientTransformation:
     # None instead of 0: without momentum, the state keeps no copy of the gradients.
     return optax.sgd(rate, momentum=config.momentum or None, nesterov=config.nesterov)
 
 
-def _adafactor(config: AdafactorConfig, rate: optax.Schedule) -> optax.GradientTransformation:
+def _adafactor(config: AdafactorConfig, rate: Schedule) -> GradientTransformation:
     return optax.adafactor(
         rate, multiply_by_parameter_scale=config.relative_steps, decay_rate=config.decay_rate,
         momentum=config.momentum or None, clipping_threshold=config.clip_threshold,
@@ -272,7 +267,7 @@ def _adafactor(config: AdafactorConfig, rate: optax.Schedule) -> optax.GradientT
     )  # fmt: skip
 
 
-def _muon(config: MuonConfig, rate: optax.Schedule) -> optax.GradientTransformation:
+def _muon(config: MuonConfig, rate: Schedule) -> GradientTransformation:
     return optax.contrib.muon(
         rate, beta=config.beta, nesterov=config.nesterov,
         consistent_rms=config.update_rms or None, weight_decay=config.weight_decay,
@@ -292,7 +287,7 @@ def _matrices(params: Any) -> Any:
     return jax.tree_util.tree_map_with_path(axes, params)
 
 
-_OPTIMIZERS: dict[type, Callable[..., optax.GradientTransformation]] = {
+_OPTIMIZERS: dict[type, Callable[..., GradientTransformation]] = {
     AdamWConfig: _adamw,
     SgdConfig: _sgd,
     LionConfig: _lion,

@@ -218,7 +218,7 @@ def run_command(request):
         if request["moment"] is not None:
             (MOMENTS | STUCK)[request["moment"]](request["index"])
         if not request["report"]:
-            from jaxformer.cli import train
+            from jaxformer.cli.commands import train
 
             sys.modules[train.__module__]._report = lambda *_: None
         from jaxformer.__main__ import main

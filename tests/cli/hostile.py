@@ -4,7 +4,7 @@ import gzip
 import os
 import socket
 
-from jaxformer.cli.overrides import _flag_values
+from jaxformer.cli.overrides import flag_values
 from jaxformer.config import load_config
 from tests.cli.commands import CONFIG, TEXT
 
@@ -155,7 +155,7 @@ def options_of_translators(run):
 def options_of_training(config):
     """Each key of a config, with two of the values in turn, and the sizes that are too large."""
     names, found = list(VALUES), {}
-    keys = [key for key, _ in _flag_values(load_config(config), "")]
+    keys = [*flag_values(load_config(config))]
     for place, key in enumerate(keys):
         for name in (names[2 * place % len(names)], names[(2 * place + 1) % len(names)]):
             words = ["train", str(config), f"--{key.replace('_', '-')}={VALUES[name]}"]

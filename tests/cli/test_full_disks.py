@@ -15,7 +15,7 @@ from tests.cli.commands import write_config
 from tests.cli.test_surroundings import shell
 from tests.training.test_paths_and_disks import disk, fill
 
-TRAIN = importlib.import_module("jaxformer.cli.train")  # jaxformer.cli.train is its function
+TRAIN = importlib.import_module("jaxformer.cli.commands.train")  # that name is its function
 SIZE = 2**24  # bytes of a disk
 
 # The function before which a disk fills, the call of it that does, the disk, the exit status, and

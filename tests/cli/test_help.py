@@ -5,7 +5,7 @@ import re
 import pytest
 
 from jaxformer.cli import main
-from jaxformer.cli.overrides import _flag_values, override_config
+from jaxformer.cli.overrides import flag_values, override_config
 from jaxformer.config import load_config
 
 
@@ -34,7 +34,7 @@ def test_help_of_a_config_begins_with_what_is_used_most_and_has_every_flag_once(
     config = load_config("quickstart")
     shown = help_of(capsys, "train", "quickstart")
     flags = re.findall(r"^[│ ]{2}--([a-z][a-z0-9.-]*)", shown, re.MULTILINE)
-    wanted = {key.replace("_", "-") for key, _ in _flag_values(config, "")}
+    wanted = {key.replace("_", "-") for key in flag_values(config)}
     optional = {"lora", "model.experts", "model.mup", "model.positions.scaling"}
     tables = optional | {"optimizer", "model.positions"}
     assert sorted(wanted - tables | {"base"}) == sorted(flags)

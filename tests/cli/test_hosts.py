@@ -14,7 +14,7 @@ import pytest
 
 from jaxformer.cli import hosts, main
 from jaxformer.cli.hosts import LAUNCH_FLAGS
-from jaxformer.cli.parsing import pop_flags
+from jaxformer.cli.overrides import pop_flags
 from jaxformer.config import TranslationConfig, config_to_toml
 from jaxformer.errors import StorageError
 from jaxformer.training import Checkpoints, read_metrics

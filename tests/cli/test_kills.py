@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from orbax.checkpoint import v1 as ocp
 
-from jaxformer.training.checkpoint_manifest import checkpoint_loss
+from jaxformer.training.checkpoints import checkpoint_loss
 from tests.cli.commands import TEXT
 from tests.cli.forks import MOMENTS, Forks
 

@@ -16,7 +16,7 @@ from tests.cli.commands import one_line, output, write_config
 
 # -P, because the installed command does not have the working folder on its path, either.
 PROGRAM = f"{sys.executable} -P -c 'from jaxformer.cli import main; main()'"
-TRAIN = importlib.import_module("jaxformer.cli.train")  # jaxformer.cli.train is its function
+TRAIN = importlib.import_module("jaxformer.cli.commands.train")  # that name is its function
 REPOSITORY = pathlib.Path(__file__).parents[2]
 
 

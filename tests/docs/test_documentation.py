@@ -18,10 +18,9 @@ import numpy as np
 import pytest
 
 from jaxformer.cli import main
+from jaxformer.cli.commands.sweep import read_sweep
 from jaxformer.cli.hosts import LAUNCH_FLAGS
-from jaxformer.cli.overrides import override_config
-from jaxformer.cli.parsing import pop_flags
-from jaxformer.cli.sweep import read_sweep
+from jaxformer.cli.overrides import override_config, pop_flags
 from jaxformer.config import ExperimentConfig, ModelConfig, config_from_dict, load_config
 from jaxformer.interop import save_huggingface
 from jaxformer.models import Decoder

@@ -89,7 +89,7 @@ def start(config: ExperimentConfig, *flags: str, known: Any = ()) -> dict[str, A
     except SystemExit as error:
         raise AssertionError(printed.getvalue()) from error
     except StartedError as error:
-        (_, init_params, _, data, *_), options = error.args
+        (trial, data, *_), _ = error.args
     lines = re.sub(r"\b[0-9a-f]{32}\b", "KEY", printed.getvalue()).splitlines()
     return {
         "printed": lines,
@@ -99,8 +99,8 @@ def start(config: ExperimentConfig, *flags: str, known: Any = ()) -> dict[str, A
         "batches": digest([data.batches[step] for step in range(BATCHES)]),
         "validation": {name: digest(list(part)) for name, part in _validation(data)},
         "validation bytes": data.validation_bytes,
-        "parameters": _parameters(init_params, known),
-        "frozen": _parameters(options["frozen"], known),
+        "parameters": _parameters(trial.init_params, known),
+        "frozen": _parameters(trial.frozen, known),
     }
 
 

@@ -11,7 +11,7 @@ import tensorstore
 
 from jaxformer.storage import Manifest, read_manifest, write_manifest
 from jaxformer.training import Checkpoints, TrainState
-from jaxformer.training.checkpoint_manifest import _CHANGED_LATER, _MANIFEST
+from jaxformer.training.checkpoints.manifest import _CHANGED_LATER, _MANIFEST
 
 
 def state(step, size=7):

@@ -15,10 +15,11 @@ from jaxformer.training import (
     SingleRunner,
     TrainingData,
     TrainState,
+    Trial,
     fit,
     make_train_step,
 )
-from jaxformer.training.checkpoint_manifest import checkpoint_damage
+from jaxformer.training.checkpoints import checkpoint_damage
 from tests.training import saved
 
 DECAY = 0.75  # a plain mean of four steps, and then no more
@@ -43,7 +44,8 @@ def start():
 def train(folder, steps, *, decay=DECAY, **options):
     data = TrainingData([batch(step) for step in range(6)], validation=lambda: [batch(99)])
     loop = LoopConfig(steps=steps, eval_every=3, checkpoint_every=3, average_decay=decay)
-    return fit(loss, start(), OPTIMIZER, data, folder, loop, **{"runner": SingleRunner()} | options)
+    trial = Trial(loss, start(), OPTIMIZER)
+    return fit(trial, data, folder, loop, **{"runner": SingleRunner()} | options)
 
 
 def restored(folder, averages=True):
@@ -120,11 +122,12 @@ def test_scores_and_result_combine_the_average_with_what_is_frozen():
         [batch(step) for step in range(3)], validation=lambda: [batch(99)],
         scores=lambda params: seen.append(params) or {},
     )  # fmt: skip
-    result = fit(
-        loss, {"kernel": start()["kernel"]}, OPTIMIZER, data, None,
-        LoopConfig(steps=3, average_decay=DECAY), runner=SingleRunner(), frozen=FROZEN,
+    trial = Trial(
+        loss, {"kernel": start()["kernel"]}, OPTIMIZER, frozen=FROZEN,
         combine=lambda own, frozen: jax.tree.map(jnp.add, own, frozen),
     )  # fmt: skip
+    loop = LoopConfig(steps=3, average_decay=DECAY)
+    result = fit(trial, data, None, loop, runner=SingleRunner())
     np.testing.assert_array_equal(seen[0]["kernel"], result.params["kernel"] + FROZEN["kernel"])
     assert result.evaluation.loss == pytest.approx(validation_loss(seen[0]), rel=1e-5)
 

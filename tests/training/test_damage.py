@@ -10,8 +10,9 @@ import pytest
 
 from jaxformer.errors import CheckpointError, CheckpointWarning, StorageError
 from jaxformer.storage import read_manifest
-from jaxformer.training import Checkpoints, checkpoint_manifest, checkpoints
-from jaxformer.training.checkpoint_manifest import checkpoint_damage
+from jaxformer.training import Checkpoints
+from jaxformer.training.checkpoints import checkpoint_damage, manifest
+from jaxformer.training.checkpoints import folder as checkpoints
 from tests.training import saved
 
 
@@ -170,7 +171,7 @@ def test_manifest_is_complete_before_a_checkpoint_gets_its_name(tmp_path, monkey
     seen = []
 
     def write(folder, *about):
-        checkpoint_manifest.write_checkpoint_manifest(folder, *about)
+        manifest.write_checkpoint_manifest(folder, *about)
         seen.append((folder, sorted(os.listdir(tmp_path)), saved.contents(folder)))
 
     (tmp_path / "5.orbax-checkpoint-tmp").mkdir()  # of a killed process

@@ -15,18 +15,19 @@ from jaxformer import stopping
 from jaxformer.config import LoopConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError, StorageError
 from jaxformer.storage import read_manifest, write_manifest
+from jaxformer.storage.lock import run_lock
 from jaxformer.training import (
     Checkpoints,
     PmapRunner,
     SingleRunner,
     TrainingData,
+    Trial,
     fit,
     read_metrics,
 )
-from jaxformer.training.checkpoint_manifest import checkpoint_loss, checkpoint_steps
-from jaxformer.training.lock import run_lock
-from jaxformer.training.metrics import MetricsWriter
+from jaxformer.training.checkpoints import checkpoint_loss, checkpoint_steps
 from jaxformer.training.parallel import Program
+from jaxformer.training.records.metrics import MetricsWriter
 
 TRUE = np.float32([[1.0], [-2.0], [0.5]])
 
@@ -51,10 +52,10 @@ def train(folder, *, steps=6, batches=None, init_params=zeros, optimizer=None, *
         validation=options.pop("validation", None), unit="row",
     )  # fmt: skip
     loop = LoopConfig(steps=steps, log_every=2, eval_every=3, checkpoint_every=3)
-    return fit(
-        options.pop("loss", loss), init_params, optimizer or optax.adam(0.3), data, folder,
-        options.pop("loop", loop), **{"runner": SingleRunner()} | options,
-    )  # fmt: skip
+    own = {name: options.pop(name) for name in Trial._fields[3:] if name in options}
+    trial = Trial(options.pop("loss", loss), init_params, optimizer or optax.adam(0.3), **own)
+    loop = options.pop("loop", loop)
+    return fit(trial, data, folder, loop, **{"runner": SingleRunner()} | options)
 
 
 def saved_steps(folder):
@@ -165,7 +166,7 @@ def test_mistakes_get_one_line(tmp_path, options, error, message):
 def test_scores_need_a_validation_loss(tmp_path):
     data = TrainingData([batch(0)], scores=lambda params: {"accuracy": 1.0})
     with pytest.raises(DataError, match="scores need validation batches, got none"):
-        fit(loss, zeros, optax.sgd(0.1), data, tmp_path, LoopConfig(steps=1))
+        fit(Trial(loss, zeros, optax.sgd(0.1)), data, tmp_path, LoopConfig(steps=1))
 
 
 def test_full_disk_ends_in_what_is_wrong_and_what_is_safe(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from jaxformer.training import (
     SingleRunner,
     TrainingData,
     TrainState,
+    Trial,
     combine_low_rank,
     decay_mask,
     fit,
@@ -25,7 +26,7 @@ from jaxformer.training import (
     make_train_step,
     merge_low_rank,
 )
-from jaxformer.training.diagnosis import diagnose
+from jaxformer.training.records.diagnosis import Diagnosis
 from tests.training import tiny
 
 COMBINE = functools.partial(combine_low_rank, scale=2.0)
@@ -57,10 +58,14 @@ def data(steps=6):
 
 
 def train(folder, base, matrices, steps=4, runner="single", loss=None, **loop):
+    trial = Trial(
+        loss or language_model_loss(tiny.model()), matrices, tiny.optimizer(), frozen=base,
+        combine=COMBINE,
+    )  # fmt: skip
     return fit(
-        loss or language_model_loss(tiny.model()), matrices, tiny.optimizer(), data(), folder,
+        trial, data(), folder,
         LoopConfig(steps=steps, checkpoint_every=2, eval_every=2, log_every=1, **loop),
-        runner=RUNNERS[runner](), frozen=base, combine=COMBINE,
+        runner=RUNNERS[runner](),
     )  # fmt: skip
 
 
@@ -144,21 +149,24 @@ def test_frozen_parameter_that_is_not_finite_is_named():
     def loss(params, batch, rng):
         return (params["a"] * params["b"] * batch["x"]).sum(), jax.numpy.float32(1)
 
-    found = diagnose(
-        loss, {"a": np.float32(1)}, {"x": np.ones(3, np.float32)}, seed=0, step=7,
-        runner=SingleRunner(), accumulate_steps=1, frozen={"b": np.float32(np.nan)},
+    params = {"a": np.float32(1)}
+    trial = Trial(
+        loss, params, tiny.optimizer(), frozen={"b": np.float32(np.nan)},
         combine=lambda params, frozen: params | frozen,
     )  # fmt: skip
-    assert found.endswith("the first parameter that is not finite itself is b")
+    found = Diagnosis(
+        trial=trial, seed=0, runner=SingleRunner(), accumulate_steps=1, print_line=print,
+        batch_at=lambda _: {"x": np.ones(3, np.float32)},
+    )  # fmt: skip
+    assert found.of_rows(7, params).endswith("the first parameter that is not finite itself is b")
 
 
 def test_frozen_and_combine_go_together(tmp_path, base, matrices):
     for given in ({"frozen": base}, {"combine": COMBINE}):
         with pytest.raises(ConfigError, match="frozen and combine go together, got"):
-            fit(
-                language_model_loss(tiny.model()), matrices, optax.sgd(0.1), data(), tmp_path,
-                LoopConfig(steps=1), **given,
-            )  # fmt: skip
+            loss = language_model_loss(tiny.model())
+            trial = Trial(loss, matrices, optax.sgd(0.1), **given)
+            fit(trial, data(), tmp_path, LoopConfig(steps=1))
 
 
 def test_matrices_decay_and_are_matrices_to_muon(matrices):

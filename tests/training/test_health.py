@@ -18,12 +18,13 @@ from jaxformer.training import (
     SingleRunner,
     TrainingData,
     TrainState,
+    Trial,
     fit,
     make_train_step,
     read_metrics,
 )
-from jaxformer.training.diagnosis import diagnose
-from jaxformer.training.spikes import LossSpikes, spike_over
+from jaxformer.training.records.diagnosis import Diagnosis
+from jaxformer.training.records.spikes import LossSpikes, spike_over
 
 RUNNERS = {1: SingleRunner, 2: lambda: PmapRunner(jax.local_devices()[:2])}
 OPTIMIZER = optax.adam(0.1)
@@ -61,10 +62,11 @@ def train(folder, bad, *, steps=6, skip=0, devices=1, validation=None, **options
         steps=steps, log_every=2, eval_every=2, checkpoint_every=2, skip_bad_steps=skip,
         accumulate_steps=options.pop("accumulate_steps", 1),
     )  # fmt: skip
-    return fit(
-        options.pop("loss", loss), start(), OPTIMIZER, data, folder, loop,
-        runner=RUNNERS[devices](), **options,
+    trial = Trial(
+        options.pop("loss", loss), start(), OPTIMIZER,
+        learning_rate=options.pop("learning_rate", None),
     )  # fmt: skip
+    return fit(trial, data, folder, loop, runner=RUNNERS[devices](), **options)
 
 
 def saved(folder, devices=1):
@@ -92,10 +94,13 @@ def test_learning_rate_that_is_too_high_is_named_with_its_value(tmp_path):
 
 
 def examine(loss_function, params, rows, devices=1, accumulate_steps=1, **options):
-    return diagnose(
-        loss_function, params, rows, runner=RUNNERS[devices](), accumulate_steps=accumulate_steps,
-        **{"seed": 0, "step": 0} | options,
+    found = Diagnosis(
+        trial=Trial(loss_function, params, OPTIMIZER), runner=RUNNERS[devices](),
+        accumulate_steps=accumulate_steps, seed=options.pop("seed", 0), batch_at=lambda _: rows,
+        print_line=print,
     )  # fmt: skip
+    placed = jax.tree.map(jnp.asarray, params)
+    return found.of_rows(options.pop("step", 0), found.runner.place(placed))
 
 
 def total(params, batch, rng):
@@ -214,7 +219,8 @@ def test_the_skipped_run_equals_one_that_never_had_these_batches(tmp_path):
     skipped = train(tmp_path / "skipped", {1: (4,)}, steps=4, skip=1)
     data = TrainingData(Without())
     loop = LoopConfig(steps=3)
-    clean = fit(loss, start(), OPTIMIZER, data, tmp_path / "clean", loop, runner=SingleRunner())
+    trial = Trial(loss, start(), OPTIMIZER)
+    clean = fit(trial, data, tmp_path / "clean", loop, runner=SingleRunner())
     jax.tree.map(np.testing.assert_array_equal, skipped.params, clean.params)
 
 
@@ -285,7 +291,7 @@ def test_a_spike_is_written_with_its_batch(tmp_path, capsys):
 
     data, optimizer = TrainingData(Spiking({})), optax.sgd(0.0)
     loop = LoopConfig(steps=30, log_every=10)
-    fit(loss, start(), optimizer, data, tmp_path, loop, runner=SingleRunner())
+    fit(Trial(loss, start(), optimizer), data, tmp_path, loop, runner=SingleRunner())
     assert [path.name for path in (tmp_path / "spikes").iterdir()] == ["step-27.npz"]
     assert re.search(
         r"step 27: the loss spiked to \S+e\+0\d, from a median of \S+; its batch is in "

@@ -6,8 +6,9 @@ import pytest
 
 from jaxformer.errors import ConfigError
 from jaxformer.stopping import StopSignals
-from jaxformer.training.parallel import agreement, hosts, make_runner, messages, watch
-from jaxformer.training.parallel.agreement import StopAgreement
+from jaxformer.training.parallel import make_runner
+from jaxformer.training.parallel.hosts import agreement, launch, messages, watch
+from jaxformer.training.parallel.hosts.agreement import StopAgreement
 
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_PROCID": "0",
          "SLURM_LOCALID": "0"}  # fmt: skip
@@ -99,14 +100,14 @@ def test_a_job_of_several_processes_is_found_by_its_variables(monkeypatch, varia
         monkeypatch.setenv(name, value)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert hosts._cluster_size() == size
+        assert launch._cluster_size() == size
 
 
 def test_an_unreadable_cluster_is_an_error_that_names_the_flags(monkeypatch):
     for name, value in {**SLURM, "SLURM_NTASKS": "many"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="SlurmCluster.* pass --coordinator"):
-        hosts.start_hosts(hosts.Launch())
+        launch.start_hosts(launch.Launch())
 
 
 @pytest.mark.parametrize("kind", ["pmap", "single"])

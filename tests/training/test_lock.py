@@ -11,12 +11,12 @@ import pytest
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import CheckpointError
-from jaxformer.training import SingleRunner, TrainingData, fit
-from jaxformer.training.lock import LOCK, run_lock
+from jaxformer.storage.lock import LOCK, run_lock
+from jaxformer.training import SingleRunner, TrainingData, Trial, fit
 
 HOLDER = """
 import pathlib, sys, time
-from jaxformer.training.lock import run_lock
+from jaxformer.storage.lock import run_lock
 with run_lock(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -57,7 +57,7 @@ def test_fit_takes_the_lock_before_it_asks_for_a_batch(holder):
 
     with pytest.raises(CheckpointError, match="is being trained by process"):
         fit(
-            lambda *_: (0.0, 1), lambda rng: {}, optax.sgd(0.1), TrainingData(Batches()),
+            Trial(lambda *_: (0.0, 1), lambda rng: {}, optax.sgd(0.1)), TrainingData(Batches()),
             holder[1], LoopConfig(steps=1), runner=SingleRunner(),
         )  # fmt: skip
 

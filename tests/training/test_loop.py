@@ -20,6 +20,7 @@ from jaxformer.training import (
     PmapRunner,
     TrainingData,
     TrainState,
+    Trial,
     fit,
     language_model_loss,
     make_optimizer,
@@ -52,12 +53,12 @@ def train(folder, steps, batches=None, optimizer=ADAMW, devices=2):
         validation_bytes=1000,
     )
     loss = language_model_loss(tiny.model(dropout_rate=0.3))
-    return fit(
-        loss, tiny.init_params, make_optimizer(optimizer, SCHEDULE), data, folder,
-        LoopConfig(steps=steps, log_every=2, eval_every=2, checkpoint_every=2),
-        runner=PmapRunner(jax.local_devices()[:devices]),
+    trial = Trial(
+        loss, tiny.init_params, make_optimizer(optimizer, SCHEDULE),
         learning_rate=make_schedule(optimizer.learning_rate, SCHEDULE),
     )  # fmt: skip
+    loop = LoopConfig(steps=steps, log_every=2, eval_every=2, checkpoint_every=2)
+    return fit(trial, data, folder, loop, runner=PmapRunner(jax.local_devices()[:devices]))
 
 
 def final_state(folder, optimizer=ADAMW, devices=2):

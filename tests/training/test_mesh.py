@@ -25,7 +25,7 @@ from jaxformer.training import (
     make_optimizer,
     make_train_step,
 )
-from jaxformer.training.parallel.parts import sum_over_parts
+from jaxformer.training.parallel.layout import sum_over_parts
 
 ROWS, LENGTH, VOCAB, WIDTH = 16, 8, 22, 24
 LAYER = {"max_len": LENGTH, "num_layers": 2, "d_model": WIDTH, "num_heads": 4, "vocab_size": VOCAB}

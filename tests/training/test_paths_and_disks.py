@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import CheckpointError, StorageError
-from jaxformer.training import Checkpoints, MetricsWriter, checkpoints, read_metrics
-from jaxformer.training.checkpoint_manifest import checkpoint_damage
+from jaxformer.training import Checkpoints, MetricsWriter, read_metrics
+from jaxformer.training.checkpoints import checkpoint_damage, orbax
+from jaxformer.training.checkpoints import folder as checkpoints
 from tests.training import saved
 
 ODD = {
@@ -146,8 +147,8 @@ def test_full_disk_is_one_line_at_once_and_the_run_goes_on(tmp_path, monkeypatch
 
 
 def test_warnings_of_orbax_are_held_back_until_the_last_folder_is_closed(tmp_path, monkeypatch):
-    held = checkpoints._OrbaxLog()
-    monkeypatch.setattr(checkpoints, "_orbax_log", held)
+    held = orbax.OrbaxLog()
+    monkeypatch.setattr(checkpoints, "orbax_log", held)
     saved.save(tmp_path / "checkpoints", 1)
     assert held.filter(orbax_warning())
     with Checkpoints(tmp_path / "checkpoints"):

@@ -12,8 +12,8 @@ from jaxformer.config import MeshConfig, MeshRule
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.text import Host
 from jaxformer.training import MeshRunner, PmapRunner, make_runner
-from jaxformer.training.parallel import bytes_per_device
-from jaxformer.training.parallel.layout import share_of_host
+from jaxformer.training.parallel import bytes_per_device, runner_kind
+from jaxformer.training.parallel.layout import axis_sizes, inference_mesh, share_of_host
 from jaxformer.training.parallel.placement import partition_specs
 
 
@@ -162,3 +162,23 @@ def test_parameters_for_one_host_are_whole_or_split_as_they_are():
     placed = split.place({"up_kernel": kernel})["up_kernel"]
     assert isinstance(placed.sharding, NamedSharding)
     assert split.on_one_host({"up_kernel": placed})["up_kernel"] is placed
+
+
+def test_axes_without_a_size_take_the_devices_that_are_left():
+    assert axis_sizes(MeshConfig(fsdp=4), 8) == {"data": 2, "fsdp": 4, "sequence": 1, "tensor": 1}
+    assert runner_kind("auto", MeshConfig(fsdp=2), 1) == "mesh"
+    assert runner_kind("auto", MeshConfig(), 1) == runner_kind("auto", None, 1) == "pmap"
+    assert runner_kind("auto", None, 2) == "mesh" and runner_kind("single", None, 2) == "single"
+
+
+@pytest.mark.parametrize(
+    ("trained_on", "split"),
+    [
+        (MeshConfig(data=8, fsdp=2, tensor=2), (2, 2)),
+        (MeshConfig(fsdp=16), (4, 1)),  # more than there are
+        (MeshConfig(data=8), (4, 1)),
+    ],
+)
+def test_mesh_for_inference_is_that_of_training_where_it_fits(trained_on, split):
+    mesh = inference_mesh(trained_on, 4)
+    assert (mesh.data, mesh.fsdp, mesh.tensor) == (1, *split)

@@ -3,7 +3,7 @@ import re
 
 from rich.console import Console
 
-from jaxformer.training.progress import TrainingProgress
+from jaxformer.training.records.progress import TrainingProgress
 
 
 def test_without_a_terminal_every_update_is_a_line():

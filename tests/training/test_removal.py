@@ -5,7 +5,7 @@ from orbax.checkpoint import v1 as ocp
 
 from jaxformer.errors import CheckpointError
 from jaxformer.training import Checkpoints
-from jaxformer.training.checkpoint_manifest import checkpoint_damage
+from jaxformer.training.checkpoints import checkpoint_damage
 from tests.training import saved
 
 
@@ -24,7 +24,7 @@ def test_checkpoint_that_is_removed_before_it_is_verified_is_no_damage(folder, m
             saved.replace(folder, 2, 4)
         return checkpoint_damage(checkpoint)
 
-    monkeypatch.setattr("jaxformer.training.checkpoint_index.checkpoint_damage", remove_first)
+    monkeypatch.setattr("jaxformer.training.checkpoints.index.checkpoint_damage", remove_first)
     with Checkpoints(folder, read_only=True) as opened:
         assert (opened.require_step(), opened.latest_step) == (4, 4)
 

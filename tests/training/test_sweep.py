@@ -60,7 +60,8 @@ def without_speed(records):
 
 
 def alone(optimizer, data=DATA, folder=None, init_params=draw, loop=LOOP, seed=0):
-    return fit(loss, init_params, optimizer, data, folder, loop, seed=seed, runner=SingleRunner())
+    trial = Trial(loss, init_params, optimizer)
+    return fit(trial, data, folder, loop, seed=seed, runner=SingleRunner())
 
 
 def assert_same_records(records, expected):
@@ -134,6 +135,14 @@ def test_what_is_not_a_number_is_compiled_in(tmp_path):
     ]  # fmt: skip
     expected = alone(optax.adam(1.0), init_params={"kernel": jnp.zeros((3, 1))})
     assert_same_records(runs[3].result.records, expected.records)
+
+
+def test_frozen_parameters_are_for_fit_alone():
+    def make():
+        return Trial(loss, draw, optax.sgd(0.1), frozen={}, combine=lambda params, frozen: params)
+
+    with pytest.raises(ConfigError, match="a sweep trains all parameters, got frozen ones"):
+        sweep(None, {"seed": [0]}, make=make)
 
 
 def test_what_only_the_data_takes_shares_a_program(monkeypatch):

@@ -1,26 +1,32 @@
-"""Layout of the devices of a mesh: along its axes, and over hosts."""
+"""Layout of a mesh: devices along its axes and over hosts, and sums over parts of a batch."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
+import jax
 import numpy as np
+from jax.sharding import PartitionSpec
 
 from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError
+from jaxformer.functional.sharding import automatic_axes
 from jaxformer.text import Host
 
-__all__ = ["axis_sizes", "inference_mesh", "share_of_host"]
+__all__ = [
+    "BATCH_SPEC", "ROW_AXES", "axis_sizes", "inference_mesh", "num_parts", "share_of_host",
+    "sum_over_parts",
+]  # fmt: skip
+
+ROW_AXES = ("data", "fsdp")
+"""Mesh axes that split the rows of a batch."""
+
+BATCH_SPEC = PartitionSpec(ROW_AXES, "sequence")
+"""Sharding of an array `[B, T, ...]` of a batch."""
 
 
 def axis_sizes(config: MeshConfig, num_devices: int) -> dict[str, int]:
-    """Number of devices along each axis of a mesh.
-
-    Raises:
-        ConfigError: the product of the axes is not the number of devices.
-
-    Example:
-        >>> axis_sizes(MeshConfig(fsdp=4), 8)
-        {'data': 2, 'fsdp': 4, 'sequence': 1, 'tensor': 1}
-    """
+    """Number of devices along each axis of a mesh."""
     others = {axis: getattr(config, axis) for axis in MESH_AXES if axis != "data"}
     count = math.prod(others.values())
     data = config.data or max(num_devices // count, 1)
@@ -38,13 +44,6 @@ def inference_mesh(trained_on: MeshConfig, num_devices: int) -> MeshConfig:
     """Mesh that splits parameters over the devices of one host for inference.
 
     It is the mesh of training or, if there are too few devices, the axis "fsdp" over all.
-
-    Example:
-        >>> mesh = inference_mesh(MeshConfig(data=8, fsdp=2, tensor=2), 4)
-        >>> mesh.data, mesh.fsdp, mesh.tensor
-        (1, 2, 2)
-        >>> inference_mesh(MeshConfig(fsdp=16), 4).fsdp
-        4
     """
     fsdp, tensor = trained_on.fsdp, trained_on.tensor
     if not 1 < fsdp * tensor <= num_devices:
@@ -53,21 +52,11 @@ def inference_mesh(trained_on: MeshConfig, num_devices: int) -> MeshConfig:
 
 
 def share_of_host(shards: np.ndarray, process: int) -> tuple[Host, tuple[int, ...]]:
-    """Rows of a batch that belong to a host, and the parts of the batch on its devices.
+    """Rows of a batch that belong to a host, and the parts `[parts, devices]` on its devices.
 
     A host's parts need not be adjacent, because a mesh places devices by their links. Its rows
     still are: they go to its parts in order, since the order of rows does not affect a sum over
-    all.
-
-    Args:
-        shards: devices `[parts, devices with the same rows]`.
-        process: index of the host.
-
-    Returns:
-        The host's rows, and its parts. Hosts with the same parts have the same rows.
-
-    Raises:
-        ConfigError: hosts have different numbers of parts, or share only some of them.
+    all. Hosts with the same parts have the same rows.
     """
     own: dict[int, set[int]] = {}
     for part, devices in enumerate(shards):
@@ -82,3 +71,33 @@ def share_of_host(shards: np.ndarray, process: int) -> tuple[Host, tuple[int, ..
         )
     parts = tuple(sorted(own[process]))
     return Host(groups.index(parts), len(groups)), parts
+
+
+def num_parts() -> int:
+    """Number of devices that share the traced program; 1 without a mesh."""
+    return math.prod(automatic_axes().values())
+
+
+def sum_over_parts(
+    function: Callable[..., Any], hidden: jax.Array, table: jax.Array, labels: jax.Array,
+    *others: jax.Array,
+) -> Any:  # fmt: skip
+    """Calls a function on each device's tokens, and sums the results over devices.
+
+    Left to itself, XLA would sum the gradient of the table over devices after every chunk of
+    tokens, and gather the tokens to split them into chunks. hidden is `[B, T, D]`, the table
+    `[V, D]`, labels `[B, T]`; others are replicated.
+    """
+    axes = {*ROW_AXES, "sequence"} & automatic_axes().keys()
+    if not axes:
+        return function(hidden, table, labels, *others)
+
+    def own_part(*arrays: jax.Array) -> Any:
+        return jax.lax.psum(function(*arrays), tuple(sorted(axes)))
+
+    rows = tuple(axis for axis in ROW_AXES if axis in axes)
+    split = PartitionSpec(rows, "sequence" if "sequence" in axes else None)
+    return jax.shard_map(
+        own_part, in_specs=(split, PartitionSpec(), split, *[PartitionSpec()] * len(others)),
+        out_specs=PartitionSpec(), axis_names=axes,
+    )(hidden, table, labels, *others)  # fmt: skip

@@ -13,16 +13,17 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.training.parallel.checksums import checksum_range, drifted
-from jaxformer.training.parallel.devices import least_memory, num_hosts, one_at_a_time
-from jaxformer.training.parallel.layout import axis_sizes, inference_mesh, share_of_host
-from jaxformer.training.parallel.parts import BATCH_SPEC, ROW_AXES
-from jaxformer.training.parallel.placement import (
-    bytes_per_device,
-    check_rules,
-    partition_specs,
+from jaxformer.training.parallel.devices import checksum_range, drifted, num_hosts, one_at_a_time
+from jaxformer.training.parallel.layout import (
+    BATCH_SPEC,
+    ROW_AXES,
+    axis_sizes,
+    inference_mesh,
+    share_of_host,
 )
+from jaxformer.training.parallel.placement import bytes_per_device, check_rules, partition_specs
 from jaxformer.training.parallel.program import Program
+from jaxformer.training.parallel.runner import Runner
 from jaxformer.training.state import TrainState
 
 __all__ = ["MeshRunner"]
@@ -32,7 +33,7 @@ _ACTIVATIONS = (("batch", ROW_AXES), ("sequence", "sequence"), ("heads", "tensor
 _HOST_MEMORY = "pinned_host"  # JAX's name of host memory that devices access directly
 
 
-class MeshRunner:
+class MeshRunner(Runner):
     """Runs steps by `jax.jit` on a mesh of devices, for models that outgrow one device.
 
     The step is that of a single device: XLA partitions it according to the sharding of parameters
@@ -53,24 +54,25 @@ class MeshRunner:
         {'data': 1, 'fsdp': 1, 'sequence': 1, 'tensor': 1}
     """
 
-    axis_name: str | None = None
-
     def __init__(
         self, config: MeshConfig | None = None, devices: Sequence[jax.Device] | None = None
     ) -> None:
         config = config or MeshConfig()
-        self._devices = list(devices) if devices is not None else jax.devices()
-        self._local = [d for d in self._devices if d.process_index == jax.process_index()]
-        self.num_devices, self.num_local_devices = len(self._devices), len(self._local)
-        self.sizes = axis_sizes(config, self.num_devices)
+        devices = list(devices) if devices is not None else jax.devices()
+        self.sizes = axis_sizes(config, len(devices))
         self._config, self._rules = config, config.rules
         self._offloads = config.optimizer_state == "host"
         if self._offloads:
-            _require_host_memory(self._devices[0])
+            _require_host_memory(devices[0])
         self._mesh = jax.make_mesh(
-            tuple(self.sizes.values()), MESH_AXES, devices=self._devices,
+            tuple(self.sizes.values()), MESH_AXES, devices=devices,
             axis_types=(AxisType.Auto,) * len(MESH_AXES),
         )  # fmt: skip
+        super().__init__(devices, NamedSharding(self._mesh, PartitionSpec()))
+        self._local = [d for d in devices if d.process_index == jax.process_index()]
+        self.num_local_devices = len(self._local)
+        self._finish = one_at_a_time(self._local)
+        self._context = functools.partial(jax.set_mesh, self._mesh)
         self.num_shards = math.prod(self.sizes[axis] for axis in ROW_AXES)
         self.num_sequence_parts = self.sizes["sequence"]
         self.num_hosts = num_hosts(self._devices)
@@ -86,31 +88,12 @@ class MeshRunner:
         config = inference_mesh(trained_on, len(devices))
         return cls(config, devices[: config.fsdp * config.tensor])
 
-    @property
-    def memory(self) -> int:
-        """Bytes of memory per device."""
-        return least_memory(self._local)
-
     def num_bytes(self, shapes: Any, *others: Any) -> int:
-        """Bytes of a pytree of parameters or state on each device, during its update.
-
-        Args:
-            shapes: the pytree.
-            *others: pytrees of the model's other parameters, which rules may match.
-        """
+        """Bytes of a pytree of parameters or state on each device, during its update."""
         return bytes_per_device(shapes, self._rules, self.sizes, *others)
 
     def create(self, make: Callable[[Any], Any], start: Any, *others: Any) -> Any:
-        """Computes a pytree of state directly in its shards; no device ever holds all of it.
-
-        Args:
-            make: function of `start` that returns the state.
-            start: PRNG key, or parameters.
-            *others: the model's frozen parameters, which rules may match, too.
-
-        Raises:
-            ConfigError: a rule matches none of the parameters.
-        """
+        """Computes a pytree of state directly in its shards; no device ever holds all of it."""
         shapes = jax.eval_shape(make, start)
         check_rules((shapes, *others), self._rules)
         start, shardings = self.place(start), self._shardings(shapes)
@@ -124,13 +107,6 @@ class MeshRunner:
         """Places a pytree that no step changes; leaves already in place are not copied."""
         place = functools.partial(_place_leaf, copy=False)
         return jax.tree.map(place, tree, self._shardings(tree))
-
-    def template(self, shapes: Any) -> Any:
-        """Adds shardings to a pytree of `jax.ShapeDtypeStruct`s, as a template for restoring."""
-        return jax.tree.map(
-            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-            shapes, self._shardings(shapes),
-        )  # fmt: skip
 
     def _shardings(self, tree: Any) -> Any:
         """Shardings of a pytree between steps."""
@@ -146,12 +122,7 @@ class MeshRunner:
         return jax.tree.map(functools.partial(NamedSharding, self._mesh), specs)
 
     def compile_train(self, step: Callable[..., Any], frozen: Any = None) -> Program:
-        """Makes a program of a training step of (state, batch), which donates the state.
-
-        Args:
-            step: the step; with frozen parameters, a function of (state, batch, frozen).
-            frozen: frozen parameters from `place_frozen`, if any.
-        """
+        """Makes a program of a training step, as in `Runner`."""
 
         def placed_step(state: Any, batch: Any, *frozen: Any) -> tuple[Any, Any]:
             if self._offloads:
@@ -161,16 +132,16 @@ class MeshRunner:
             # The shardings it came with, so that the next step is the same program.
             return self._constrain(state), self._constrain_all(metrics)
 
-        return self._program(jax.jit(placed_step, donate_argnums=0), frozen)
+        return super().compile_train(placed_step, frozen)
 
     def compile_eval(self, step: Callable[..., Any], frozen: Any = None) -> Program:
-        """Makes a program of an evaluation step of (params, batch), or (params, batch, frozen)."""
+        """Makes a program of an evaluation step, as in `Runner`."""
 
         def placed_step(params: Any, batch: Any, *frozen: Any) -> Any:
             with nn.logical_axis_rules(_ACTIVATIONS):
                 return self._constrain_all(step(params, batch, *frozen))
 
-        return self._program(jax.jit(placed_step), frozen)
+        return super().compile_eval(placed_step, frozen)
 
     def _constrain(self, tree: Any) -> Any:
         tree = jax.lax.with_sharding_constraint(tree, self._device_shardings(tree))
@@ -178,13 +149,7 @@ class MeshRunner:
 
     def _constrain_all(self, tree: Any) -> Any:
         """Replicates a pytree on every device."""
-        return jax.lax.with_sharding_constraint(tree, NamedSharding(self._mesh, PartitionSpec()))
-
-    def _program(self, function: Any, frozen: Any) -> Program:
-        return Program(
-            function, self._put, one_at_a_time(self._local),
-            context=functools.partial(jax.set_mesh, self._mesh), frozen=frozen,
-        )  # fmt: skip
+        return jax.lax.with_sharding_constraint(tree, self._whole)
 
     def _put(self, batch: Any) -> Any:
         """Splits this host's rows of a batch over its devices, and their tokens over "sequence"."""
@@ -239,14 +204,13 @@ class MeshRunner:
         needs room for the largest array besides its shard.
         """
         if self.has_all_params:
-            return jax.tree.map(lambda leaf: leaf.addressable_data(0), params)
+            return super().on_one_host(params)
         if self.num_hosts == 1:
             return params
         inner = MeshRunner.for_inference(self._config, self._local)
-        whole = NamedSharding(self._mesh, PartitionSpec())
 
         def gather(leaf: jax.Array, sharding: NamedSharding) -> jax.Array:
-            return jax.device_put(jax.device_put(leaf, whole).addressable_data(0), sharding)
+            return jax.device_put(jax.device_put(leaf, self._whole).addressable_data(0), sharding)
 
         return jax.tree.map(gather, params, inner._shardings(params))
 

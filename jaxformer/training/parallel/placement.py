@@ -37,28 +37,10 @@ RULES = (
 
 
 def partition_specs(tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, int]) -> Any:
-    """PartitionSpec of every leaf of a pytree.
+    """PartitionSpec of every leaf of a pytree of parameters, or of a `TrainState`.
 
     Optimizer state with the shape of its parameter is split like the parameter; other optimizer
-    state is replicated.
-
-    Args:
-        tree: a `TrainState` or parameters, of arrays or `jax.ShapeDtypeStruct`s.
-        rules: the user's rules, which precede the library's.
-        sizes: number of devices along each axis of the mesh.
-
-    Returns:
-        The same structure, of PartitionSpecs.
-
-    Raises:
-        ConfigError: an axis does not divide a dimension that a rule splits over it, or a user's
-            rule has more axes than a parameter that it matches.
-
-    Example:
-        >>> shapes = {"query_kernel": jax.ShapeDtypeStruct((12, 64, 32), "float32")}
-        >>> sizes = {"data": 1, "fsdp": 4, "sequence": 1, "tensor": 2}
-        >>> tuple(partition_specs(shapes, (), sizes)["query_kernel"])
-        (None, 'fsdp', 'tensor')
+    state is replicated. The user's rules precede the library's.
     """
     leaves = _params_by_path(tree)
     specs = {keys: _spec("/".join(keys), leaf.shape, rules, sizes) for keys, leaf in leaves.items()}
@@ -75,23 +57,7 @@ def partition_specs(tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, 
 def bytes_per_device(
     tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, int], *others: Any
 ) -> int:
-    """Bytes of a pytree of parameters or state on each device of a mesh; needs no devices.
-
-    Args:
-        tree: as in `partition_specs`.
-        rules: as in `partition_specs`.
-        sizes: as in `partition_specs`.
-        *others: pytrees of the model's other parameters, which rules may match.
-
-    Raises:
-        ConfigError: as in `check_rules` and `partition_specs`.
-
-    Example:
-        >>> shapes = {"query_kernel": jax.ShapeDtypeStruct((12, 64, 32), "float32")}
-        >>> sizes = {"data": 1, "fsdp": 4, "sequence": 1, "tensor": 2}
-        >>> bytes_per_device(shapes, (), sizes) * 8 == 12 * 64 * 32 * 4
-        True
-    """
+    """Bytes of a pytree on each device of a mesh; rules may also match `others`."""
 
     def num_bytes(leaf: Any, spec: PartitionSpec) -> int:
         parts = math.prod(sizes[axis] for axis in spec if axis is not None)
@@ -103,12 +69,7 @@ def bytes_per_device(
 
 
 def check_rules(trees: Iterable[Any], rules: Iterable[MeshRule]) -> None:
-    """Raises ConfigError if a user's rule matches no parameter.
-
-    Args:
-        trees: a `TrainState` or pytrees of parameters, together the whole model.
-        rules: the user's rules.
-    """
+    """Raises ConfigError if a user's rule matches no parameter of the pytrees of a model."""
     paths = ["/".join(keys) for tree in trees for keys in _params_by_path(tree)]
     for rule in rules:
         if not any(_matches(rule, path) for path in paths):

@@ -49,12 +49,7 @@ class Program:
         self._compiled.add(_shapes(batch))
 
     def lower(self, tree: Any, batch: Any) -> Any:
-        """Lowers the step for shapes alone, even for devices that do not exist here.
-
-        Args:
-            tree: the state's shapes, from the runner's `template`.
-            batch: shapes of a global batch, from the runner's `batch_template`.
-        """
+        """Lowers the step for shapes of the runner's templates, even of devices not here."""
         with self._context():
             return self._function.lower(tree, batch, *self._others)
 

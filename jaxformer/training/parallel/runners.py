@@ -1,4 +1,4 @@
-"""Chooses the runner of a config, for training and for inference."""
+"""Chooses the runner of a config, for training and for inference; virtual CPU devices."""
 
 import dataclasses
 import math
@@ -10,11 +10,10 @@ from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError
 from jaxformer.training.parallel.mesh import MeshRunner
 from jaxformer.training.parallel.pmap import PmapRunner
+from jaxformer.training.parallel.runner import Runner
 from jaxformer.training.parallel.single import SingleRunner
 
-__all__ = ["Runner", "make_inference_runner", "make_runner", "runner_kind"]
-
-Runner = SingleRunner | PmapRunner | MeshRunner
+__all__ = ["make_inference_runner", "make_runner", "runner_kind", "split_cpu"]
 
 
 def make_runner(
@@ -77,20 +76,9 @@ def make_inference_runner(
 ) -> SingleRunner | MeshRunner:
     """Creates the runner for inference with a model, on devices of this host.
 
-    Args:
-        shapes: shapes and dtypes of the parameters.
-        trained_on: the mesh that the parameters were trained on.
-        mesh: axes of the mesh to use, with `data` 1 when not given. Without a mesh, the parameters
-            are on one device if it has room for them twice, as decoding needs. Otherwise they are
-            split as in training, or if there are too few devices, by `fsdp` over all.
-
-    Raises:
-        ConfigError: there are not enough devices, or an axis does not divide a parameter.
-
-    Example:
-        >>> shapes = {"scale": jax.ShapeDtypeStruct((8,), "float32")}
-        >>> type(make_inference_runner(shapes, MeshConfig(fsdp=4))).__name__
-        'SingleRunner'
+    Without a mesh, the parameters are on one device if it has room for them twice, as decoding
+    needs. Otherwise they are split as in training, or if there are too few devices, by `fsdp` over
+    all.
     """
     devices = jax.local_devices()
     if mesh is None:
@@ -109,12 +97,19 @@ def make_inference_runner(
 
 
 def runner_kind(kind: str, mesh: MeshConfig | None, hosts: int) -> str:
-    """Resolves "auto" of `make_runner`: "mesh" if one is set or there are several hosts.
-
-    Example:
-        >>> runner_kind("auto", MeshConfig(fsdp=2), 1), runner_kind("auto", None, 1)
-        ('mesh', 'pmap')
-    """
+    """Resolves "auto" of `make_runner`: "mesh" if one is set or there are several hosts."""
     if kind != "auto":
         return kind
     return "mesh" if mesh not in (None, MeshConfig()) or hosts > 1 else "pmap"
+
+
+def split_cpu(count: int) -> None:
+    """Splits this machine's CPU into `count` virtual devices; call it before JAX starts."""
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError:  # JAX has started, which is fine with the same number
+        if len(jax.local_devices(backend="cpu")) != count:
+            raise ConfigError(
+                f"training.cpu_devices={count} must be set before JAX starts, but it has already "
+                f"started with {len(jax.local_devices(backend='cpu'))} CPU devices"
+            ) from None

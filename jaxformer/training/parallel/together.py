@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxformer.training.parallel.devices import least_memory
-from jaxformer.training.parallel.program import Program
-from jaxformer.training.parallel.single import SingleRunner, num_bytes
+from jaxformer.training.parallel.runner import num_bytes
+from jaxformer.training.parallel.single import SingleRunner
 
 __all__ = ["TogetherRunner"]
 
@@ -25,11 +24,6 @@ class TogetherRunner(SingleRunner):
     vectorizes its runs by `jax.vmap`. A CPU takes one after the other by `jax.lax.map`, which is
     faster there: 0.60 s for a step of 12 runs of 0.4 M parameters on two cores, where `jax.vmap`
     takes 0.89 s.
-
-    Args:
-        num_runs: number of runs.
-        shares_batches: whether all runs train on the same batch, instead of a tuple of batches.
-        devices: devices to use; all local devices when not given.
     """
 
     def __init__(
@@ -37,24 +31,19 @@ class TogetherRunner(SingleRunner):
     ) -> None:
         devices = list(devices or jax.local_devices())
         count = max(n for n in range(1, len(devices) + 1) if num_runs % n == 0)
-        self._devices = devices[:count]
-        super().__init__(self._devices[0])
+        super().__init__(devices[0])
+        self._devices = self._local = devices[:count]
         self.num_devices = self.num_local_devices = count
         self._num_runs, self._shares_batches = num_runs, shares_batches
         self._mesh = Mesh(np.array(self._devices), (_RUNS,))
         self._by_run = NamedSharding(self._mesh, PartitionSpec(_RUNS))
-        self._whole = NamedSharding(self._mesh, PartitionSpec())
+        self._shared = NamedSharding(self._mesh, PartitionSpec())
         self._take = jax.jit(
-            lambda tree, index: jax.tree.map(lambda x: x[index], tree), out_shardings=self._whole
+            lambda tree, index: jax.tree.map(lambda x: x[index], tree), out_shardings=self._shared
         )
         self._join = jax.jit(
             lambda trees: jax.tree.map(lambda *x: jnp.stack(x), *trees), out_shardings=self._by_run
         )
-
-    @property
-    def memory(self) -> int:
-        """Bytes available to each device."""
-        return least_memory(self._devices)
 
     def num_bytes(self, shapes: Any, *others: Any) -> int:
         """Bytes that the parameters or states of a device's runs take, from the shapes of one."""
@@ -66,41 +55,24 @@ class TogetherRunner(SingleRunner):
 
     def join(self, trees: Sequence[Any]) -> Any:
         """A pytree of all runs, from one for each run."""
-        return self._join(jax.device_put(list(trees), self._whole))
+        return self._join(jax.device_put(list(trees), self._shared))
 
     def create_each(self, make: Callable[[Any, Any], Any], numbers: Any, start: Any) -> Any:
-        """Computes the states of all runs by one program.
-
-        Args:
-            make: function of a run's numbers and `start` to its state.
-            numbers: pytree of all runs, from `place_numbers`.
-            start: what all runs start from, such as parameters.
-        """
-        start = jax.device_put(start, self._whole)
+        """Computes the states of all runs by one program, each from its numbers and `start`."""
+        start = jax.device_put(start, self._shared)
         return jax.jit(self._together(make, (True, False)))(numbers, start)
 
     def place_numbers(self, tree: Any) -> Any:
         """Splits a pytree of all runs over the devices."""
         return jax.device_put(tree, self._by_run)
 
-    def compile_train(self, step: Callable[..., Any], frozen: Any = None) -> Program:
-        """Makes a program of a training step of (state, batch, numbers) of one run.
-
-        Args:
-            step: the step of one run.
-            frozen: the numbers of all runs, from `place_numbers`.
-        """
-        together = self._together(step, (True, not self._shares_batches, True))
-        return Program(jax.jit(together, donate_argnums=0), self._put, frozen=frozen)
-
-    def compile_eval(self, step: Callable[..., Any], frozen: Any = None) -> Program:
-        """Makes a program of an evaluation step of (params, batch, numbers) of one run."""
-        together = self._together(step, (True, not self._shares_batches, True))
-        return Program(jax.jit(together), self._put, frozen=frozen)
+    def _compiled(self, step: Callable[..., Any], *, has_frozen: bool, **options: Any) -> Any:
+        """Compiles a step of (state or params, batch, numbers) of one run."""
+        return jax.jit(self._together(step, (True, not self._shares_batches, True)), **options)
 
     def _put(self, batch: Any) -> Any:
         if self._shares_batches:
-            return jax.device_put(batch, self._whole)
+            return jax.device_put(batch, self._shared)
         return jax.device_put(jax.tree.map(lambda *x: np.stack(x), *batch), self._by_run)
 
     def _together(self, function: Callable[..., Any], by_run: tuple[bool, ...]) -> Any:

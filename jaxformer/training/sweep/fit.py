@@ -13,8 +13,8 @@ from jaxformer.errors import ConfigError
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.data import TrainingData
 from jaxformer.training.sweep.group import train_specs
-from jaxformer.training.sweep.names import combine_values, name_runs
-from jaxformer.training.sweep.runs import SweepRun, SweepSpec, Trial
+from jaxformer.training.sweep.runs import SweepRun, SweepSpec, combine_values, name_runs
+from jaxformer.training.trial import Trial
 
 __all__ = ["fit_sweep"]
 

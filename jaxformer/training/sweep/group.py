@@ -11,19 +11,22 @@ import jax
 import numpy as np
 
 from jaxformer import stopping
+from jaxformer.errors import ConfigError
 from jaxformer.training.checkpoints import Checkpoints
-from jaxformer.training.data import TrainingData, ValidationBatches, check_data
+from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_data
 from jaxformer.training.fit import ANSWER, FitResult
-from jaxformer.training.health import Health
 from jaxformer.training.loop import TrainingLoop
-from jaxformer.training.metrics import MetricsWriter
 from jaxformer.training.parallel import TogetherRunner, stop_agreement
-from jaxformer.training.progress import TrainingProgress
-from jaxformer.training.recorder import Recorder, open_checkpoints
+from jaxformer.training.records import (
+    LossSpikes,
+    MetricsWriter,
+    Recorder,
+    TrainingProgress,
+    open_checkpoints,
+)
 from jaxformer.training.state import TrainState
-from jaxformer.training.step import make_eval_step, make_train_step
-from jaxformer.training.sweep.file import start_folder, write_sweep
-from jaxformer.training.sweep.runs import SweepRun, SweepSpec
+from jaxformer.training.sweep.runs import SweepRun, SweepSpec, start_folder, write_sweep
+from jaxformer.training.trial import first_state, steps_of
 
 __all__ = ["train_specs"]
 
@@ -77,34 +80,27 @@ def _train_group(
     runner = TogetherRunner(len(specs), shares_batches=shares_batches, devices=devices)
     numbers = runner.place_numbers(_stacked_numbers(specs))
     first = make(**_rest(specs[0].numbers))
-    start = None if callable(first.init_params) else first.init_params
+    if first.frozen is not None or first.combine is not None:
+        raise ConfigError("a sweep trains all parameters, got frozen ones; train them with fit")
+    draws = callable(first.init_params)
 
     def create(own: Mapping[str, jax.Array], start: Any) -> TrainState:
-        trial = make(**_rest(own))
-        draw = trial.init_params
-        params = draw(jax.random.key(own["seed"])) if start is None else start
-        return TrainState.create(
-            params, trial.optimizer, averages=loop.average_decay is not None
+        return first_state(
+            make(**_rest(own)), jax.random.key(own["seed"]) if draws else start, loop
         )  # fmt: skip
 
     def train_step(state: TrainState, batch: Any, own: Mapping[str, jax.Array]) -> Any:
-        trial = make(**_rest(own))
-        step = make_train_step(
-            trial.loss, trial.optimizer, seed=own["seed"], accumulate_steps=loop.accumulate_steps,
-            skip_bad_steps=loop.skip_bad_steps, average_decay=loop.average_decay,
-        )  # fmt: skip
-        return step(state, batch)
+        return steps_of(make(**_rest(own)), loop, own["seed"])[0](state, batch)
 
     def eval_step(params: Any, batch: Any, own: Mapping[str, jax.Array]) -> Any:
-        trial = make(**_rest(own))
-        return make_eval_step(trial.validation_loss or trial.loss)(params, batch)
+        return steps_of(make(**_rest(own)), loop, own["seed"])[1](params, batch)
 
     with contextlib.ExitStack() as stack:
         folders = [None if folder is None else folder / spec.name for spec in specs]
         saved = [
             stack.enter_context(open_checkpoints(path, loop.keep_checkpoints)) for path in folders
         ]
-        state = runner.create_each(create, numbers, start)
+        state = runner.create_each(create, numbers, None if draws else first.init_params)
         step = (saved[0].latest_step or 0) if folder else 0
         if step:
             state = runner.join(
@@ -121,18 +117,15 @@ def _train_group(
             progress.print(f"resuming {len(specs)} runs at step {step} of {loop.steps}")
         runs = []
         for index, (spec, path, checkpoints) in enumerate(zip(specs, folders, saved, strict=True)):
-            trial = make(**_rest(spec.numbers))
-            health = Health(
-                loss=trial.loss, seed=int(spec.numbers["seed"]), data=spec.data, runner=runner,
-                config=loop, folder=path, explains=False,
-                print_line=functools.partial(progress.print_of, spec.name),
-            )  # fmt: skip
+            print_line = functools.partial(progress.print_of, spec.name)
+            own_batch = functools.partial(batch_at, spec.data.batches, parts=loop.accumulate_steps)
             runs.append(
                 Recorder(
-                    config=loop, data=spec.data, checkpoints=checkpoints,
-                    metrics=stack.enter_context(MetricsWriter(path, step)), health=health,
-                    last_saved=step, learning_rate=trial.learning_rate, callbacks=spec.callbacks,
-                    name=spec.name, index=index,
+                    config=loop, data=spec.data, checkpoints=checkpoints, last_saved=step,
+                    metrics=stack.enter_context(MetricsWriter(path, step)),
+                    spikes=LossSpikes(path, own_batch, print_line), print_line=print_line,
+                    learning_rate=make(**_rest(spec.numbers)).learning_rate,
+                    callbacks=spec.callbacks, name=spec.name, index=index,
                 )
             )  # fmt: skip
         together = TrainingLoop(
@@ -140,7 +133,7 @@ def _train_group(
             data=specs[0].data if shares_batches else _joined([spec.data for spec in specs]),
             train_step=runner.compile_train(train_step, numbers),
             eval_step=runner.compile_eval(eval_step, numbers),
-            progress=progress, signals=signals, agreement=agreement, take=runner.take,
+            progress=progress, signals=signals, agreement=agreement,
         )  # fmt: skip
         together.train()
         for run in together.training:

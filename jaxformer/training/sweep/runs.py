@@ -1,35 +1,28 @@
-"""What a run of a sweep is, before and after it is trained."""
+"""The runs of a sweep before and after they are trained: their names, and the sweep's file."""
 
+import itertools
+import json
+import pathlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import optax
+import numpy as np
 
 from jaxformer.config import LoopConfig
+from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.storage import make_folder, read_whole, write_whole
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.data import TrainingData
 from jaxformer.training.fit import FitResult
-from jaxformer.training.losses import LossFunction
+from jaxformer.training.trial import Trial
 
-__all__ = ["SweepRun", "SweepSpec", "Trial"]
+__all__ = [
+    "SweepRun", "SweepSpec", "combine_values", "name_runs", "read_sweep", "start_folder",
+    "write_sweep",
+]  # fmt: skip
 
-
-class Trial(NamedTuple):
-    """What a run of a sweep trains; each as in `fit`.
-
-    Args:
-        loss: function of (params, batch, dropout_rng) that returns (loss_sum, weight_sum).
-        init_params: initial parameters, or a function of a PRNG key that returns them.
-        optimizer: any optax transformation.
-        validation_loss: loss of the validation batches; `loss` when not given.
-        learning_rate: the optimizer's schedule, to record the learning rate with the metrics.
-    """
-
-    loss: LossFunction
-    init_params: Any
-    optimizer: optax.GradientTransformation
-    validation_loss: LossFunction | None = None
-    learning_rate: optax.Schedule | None = None
+_FILE = "sweep.json"
 
 
 class SweepRun(NamedTuple):
@@ -53,16 +46,8 @@ class SweepRun(NamedTuple):
 class SweepSpec(NamedTuple):
     """A run of a sweep before it is trained.
 
-    Args:
-        name: name of the run, and of its folder.
-        values: what distinguishes it, for people.
-        numbers: its numbers, by name, "seed" among them. They are arguments of the program.
-        make: function of the numbers except the seed to a `Trial`. Runs with the same function
-            share a program.
-        loop: settings of the loop. Runs that share a program share them, too.
-        data: batches.
-        callbacks: as in `fit`.
-        num_devices: number of local devices to split the runs of a program over; all if None.
+    Its numbers, "seed" among them, are arguments of the program. Runs with the same `make`, a
+    function of the numbers except the seed, share a program, and the settings of the loop.
     """
 
     name: str
@@ -73,3 +58,81 @@ class SweepSpec(NamedTuple):
     data: TrainingData
     callbacks: Sequence[Callback] = ()
     num_devices: int | None = None
+
+
+def combine_values(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """All combinations of values, by name; the last name varies fastest."""
+    for name, options in values.items():
+        if not len(options):
+            raise ConfigError(f"a sweep needs at least one value of each name, got none: {name}")
+    return [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
+
+
+def name_runs(combinations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of runs, by the values that distinguish them, in the order of the names of these."""
+    names: list[str] = []
+    for one in combinations:
+        last = [key.rpartition(".")[2] for key in one]
+        keys = last if len(set(last)) == len(last) else list(one)
+        parts = [f"{key}={_text(value)}" for key, value in zip(keys, one.values(), strict=True)]
+        name = ",".join(sorted(parts)) or "run"
+        if name in names:
+            raise ConfigError(f"the runs of a sweep must differ, got {name} twice; remove one")
+        names.append(name)
+    return names
+
+
+def _text(value: Any) -> str:
+    """A value in the name of a folder."""
+    value = getattr(value, "__name__", value)  # of a function or a class
+    is_float = isinstance(value, float | np.floating)
+    # Short if nothing is lost, so that unequal numbers have unequal names.
+    text = f"{value:g}" if is_float and float(f"{value:g}") == value else str(value)
+    return re.sub(r"[^\w.+-]+", "_", text)
+
+
+def start_folder(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> dict[str, str]:
+    """Makes the folder of a sweep, or compares it; returns the runs that have failed, and why."""
+    if folder is None:
+        return {}
+    failures: dict[str, str] = {}
+    if (folder / _FILE).exists():
+        runs, failures = read_sweep(folder)
+        keys, now = set(next(iter(runs.values()))), set(specs[0].values)
+        if keys != now:
+            raise CheckpointError(
+                f"{folder} is a sweep of {', '.join(sorted(keys))}, got {', '.join(sorted(now))}; "
+                "choose another folder"
+            )
+    make_folder(folder)
+    write_sweep(specs, failures, folder)
+    return failures
+
+
+def write_sweep(
+    specs: Sequence[SweepSpec], failures: Mapping[str, str], folder: pathlib.Path | None
+) -> None:
+    """Writes the file of a sweep; runs of earlier calls stay in it."""
+    if folder is None:
+        return
+    runs = read_sweep(folder)[0] if (folder / _FILE).exists() else {}
+    runs = {**runs, **{spec.name: dict(spec.values) for spec in specs}}
+    text = json.dumps({"runs": runs, "failures": dict(failures)}, indent=1, default=_plain)
+    write_whole(folder / _FILE, text + "\n")
+
+
+def read_sweep(folder: pathlib.Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Values of each run of a sweep, by its name; and why runs have left it."""
+    try:
+        found = json.loads(read_whole(folder / _FILE))
+        return dict(found["runs"]), dict(found["failures"])
+    except (CheckpointError, FileNotFoundError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{folder} is not the folder of a sweep: {_FILE} cannot be read ({error}); "
+            "jaxformer sweep makes one"
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    """A value of another library, such as a NumPy number, as JSON can hold it."""
+    return value.item() if getattr(value, "shape", None) == () else str(value)

@@ -1,0 +1,231 @@
+"""jaxformer generate, translate and predict."""
+
+import dataclasses
+import pathlib
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from jaxformer import errors
+from jaxformer.cli.inputs import Lines, Opening, RunFolder, open_for
+from jaxformer.cli.parsing import by_default
+from jaxformer.cli.terminal import show
+from jaxformer.config import BeamSearchConfig, SamplingConfig, SamplingOptions, SearchOptions
+
+if TYPE_CHECKING:
+    from jaxformer.runs import Run, Translation
+
+__all__ = ["Generate", "Predict", "Translate", "generate", "predict", "translate"]
+
+_CHUNK = 64  # lines per update of the progress bar
+_EACH_LINE = by_default("each line of --file or of standard input", "[TEXT]")
+_Text = Annotated[str | None, tyro.conf.Positional, _EACH_LINE]
+
+
+@dataclasses.dataclass(frozen=True)
+class Generate:
+    """Continue a prompt with a trained language model.
+
+    Sampling uses the settings under [samples] in the run's config. Flags override single settings.
+    """
+
+    run: RunFolder
+    """Run folder, such as runs/quickstart, or Hugging Face folder."""
+
+    prompt: Annotated[str | None, by_default("the first prompt in [samples]", "PROMPT")] = None
+    """Text to continue."""
+
+    chat: bool = False
+    """Treat the prompt as a message and answer it, using the model's chat template."""
+
+    max_new_tokens: Annotated[
+        int | None, by_default("what fits in the context; Hugging Face folder: its limit, or 256")
+    ] = None
+    """Maximum length of the continuation, in tokens."""
+
+    sampling: tyro.conf.OmitArgPrefixes[SamplingOptions] = dataclasses.field(
+        default_factory=SamplingOptions
+    )
+
+    seed: int = 0
+    """Random seed."""
+
+    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
+
+
+@dataclasses.dataclass(frozen=True)
+class Translate:
+    r"""Translate sentences with a trained encoder-decoder.
+
+    Standard output gets one translation per input line, in order. If a line cannot be translated,
+    for example because it is empty, its output line is empty and standard error names it. If
+    --num-best is above 1, each output line is a score, a tab and a translation; an empty line ends
+    each sentence. A line break inside a translation is written as \n. Standard error names words
+    that the model never saw in training.
+
+    Beam search uses the settings under [translation] in the run's config, but returns one
+    translation per sentence. Flags override single settings.
+    """
+
+    run: RunFolder
+    """Run folder, such as runs/phrasebook_en_kn, or Hugging Face folder."""
+
+    text: _Text = None
+    """Sentence to translate."""
+
+    file: Annotated[pathlib.Path | None, by_default("none")] = None
+    """UTF-8 text file with one sentence per line; may be compressed (.gz)."""
+
+    search: tyro.conf.OmitArgPrefixes[SearchOptions] = dataclasses.field(
+        default_factory=SearchOptions
+    )
+
+    temperature: float = 0.0
+    """Above 0: sample tokens at this temperature instead of using beam search."""
+
+    seed: int = 0
+    """Random seed for sampling."""
+
+    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
+
+
+@dataclasses.dataclass(frozen=True)
+class Predict:
+    r"""Fill in [MASK] in texts, or label texts with a classifier.
+
+    Each prediction is one line of tab-separated fields. A classifier prints the probability and the
+    label. A masked language model prints the number of the mask, the probability and the token. A
+    model that scores texts, such as a reranker, prints scores (logits) instead of probabilities. An
+    empty line ends the predictions of each text. If an input line cannot be used, for example
+    because it is empty, its output is an empty line and standard error names it. A predicted line
+    break is written as \n.
+    """
+
+    run: RunFolder
+    """Run folder, such as runs/masked_python, or Hugging Face folder."""
+
+    text: _Text = None
+    """Text to predict for."""
+
+    file: Annotated[pathlib.Path | None, by_default("none")] = None
+    """UTF-8 text file with one text per line; may be compressed (.gz)."""
+
+    num_best: int = 3
+    """Number of predictions to print for each mask or text, most likely first.
+    A model that scores texts prints all scores."""
+
+    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
+
+
+def generate(command: Generate) -> None:
+    """Prints a prompt, then streams its continuation or the answer to it."""
+    from jaxformer import text
+
+    run = open_for(command, "chat" if command.chat else "generate")
+    longest, seed, sampling = command.max_new_tokens, command.seed, command.sampling
+    prompt = command.prompt
+    if prompt is None:
+        prompt = next(iter(run.config.samples.prompts), "")
+    if command.chat:
+        message = text.Message(role="user", content=prompt)
+        pieces = run.chat_stream([message], max_new_tokens=longest, seed=seed, **sampling)
+    else:
+        pieces = run.generate_stream(prompt, max_new_tokens=longest, seed=seed, **sampling)
+    first = next(pieces)  # raises for a mistake, before the prompt is printed
+    behind = "\n" if command.chat else run.task.behind_prompt
+    show(prompt + behind + first, end="", at_once=True)
+    for piece in pieces:
+        show(piece, end="", at_once=True)
+    show()
+
+
+def translate(command: Translate) -> None:
+    """Prints the translations of a sentence, or of every line of input."""
+    run = open_for(command, "translate")
+    if command.temperature == 0:
+        if command.seed != 0:
+            raise errors.ConfigError(
+                f"--seed={command.seed} only affects sampling; give a --temperature, or remove it"
+            )
+        _translate_by_search(run, command)
+        return
+    if command.search:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in command.search)
+        raise errors.ConfigError(
+            f"--temperature={command.temperature:g} samples instead of using beam search; remove "
+            f"{flags}, or the temperature"
+        )
+    _translate_by_draws(run, command)
+
+
+def _translate_by_search(run: "Run", command: Translate) -> None:
+    from jaxformer.runs.options import with_options
+
+    search: SearchOptions = {"num_best": 1, **command.search}
+    with_options(BeamSearchConfig, run.config.translation, search)  # checks before reading lines
+    lines = Lines(command.text, command.file, "translated", run.encode)
+    results = run.translate_stream(lines.good, **search)
+    unfinished = 0
+
+    def format_best(translations: "list[Translation]") -> str:
+        nonlocal unfinished
+        unfinished += not translations[0].finished
+        if search["num_best"] == 1:
+            return _on_one_line(translations[0].text)
+        return "".join(f"{one.score:.4f}\t{_on_one_line(one.text)}\n" for one in translations)
+
+    lines.print_in_order((index, format_best(best)) for index, best in results)
+    if unfinished:
+        show(
+            f"jaxformer: {unfinished:,} of {len(lines.good):,} translations did not end "
+            f"within {getattr(run.task, 'max_new_tokens', run.config.model.max_len)} tokens",
+            error=True,
+        )
+
+
+def _translate_by_draws(run: "Run", command: Translate) -> None:
+    from jaxformer.runs.options import with_options
+
+    temperature = command.temperature
+    with_options(SamplingConfig, run.config.samples, {"temperature": temperature})  # as above
+    lines = Lines(command.text, command.file, "translated", run.encode)
+    drawn = run.sample_translations_stream(lines.good, seed=command.seed, temperature=temperature)
+    lines.print_in_order((index, _on_one_line(one)) for index, one in drawn)
+
+
+def predict(command: Predict) -> None:
+    """Prints the predictions for a text, or for every line of input."""
+    run = open_for(command, "fill_masks", "classify")
+    if command.num_best < 1:
+        raise errors.ConfigError(f"--num-best must be positive, got {command.num_best}")
+    task: Any = run.task  # if it gives scores, it also has their names
+    gives_scores = getattr(task, "gives_scores", False)
+    lines = Lines(command.text, command.file, "predicted for", run.task.check_prompt)
+
+    def predictions(texts: list[str]) -> list[str]:
+        if gives_scores:
+            scores = [zip(row, task.classes, strict=True) for row in run.score(texts)]
+            return ["".join(f"{score:.4f}\t{name}\n" for score, name in row) for row in scores]
+        if hasattr(run.task, "classify"):
+            labels = run.classify(texts, command.num_best)
+            return ["".join(f"{c.probability:.4f}\t{c.name}\n" for c in best) for best in labels]
+        return [
+            "".join(
+                f"{number}\t{fill.probability:.4f}\t{_on_one_line(fill.text)}\n"
+                for number, best in enumerate(masks, 1)
+                for fill in best
+            )
+            for masks in run.fill_masks(texts, command.num_best)
+        ]
+
+    starts = range(0, len(lines.good), _CHUNK)
+    lines.print_in_order(
+        (index, block)
+        for start in starts
+        for index, block in enumerate(predictions(lines.good[start : start + _CHUNK]), start)
+    )
+
+
+def _on_one_line(text: str) -> str:
+    """Escapes line breaks, which a model may generate, so that a result stays one line."""
+    return text.replace("\n", "\\n").replace("\r", "\\r")

@@ -1,0 +1,232 @@
+"""jaxformer inspect."""
+
+import dataclasses
+import pathlib
+import re
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from jaxformer.cli.commands.train import changed_paragraphs
+from jaxformer.cli.experiment import read_config, split_cpu_for
+from jaxformer.cli.parsing import parse
+from jaxformer.cli.terminal import for_terminal, show, show_named, width
+from jaxformer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from jaxformer.runs import BatchReport, DataReport, LengthHistogram, SharedTexts, TextFigures
+
+__all__ = ["Inspect", "inspect"]
+
+_MARGIN = 2  # columns before bars and rows
+_MOST_LINES = 8  # of the text of a row
+_EXAMPLE = 60  # characters shown of a shared text
+_ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspect:
+    """Show the data and a batch of a config, or the state of a run.
+
+    For a config, this prepares the data as jaxformer train does for a new run. It shows lengths,
+    tokens per word, bytes per token, texts that validation and training share, and decoded rows of
+    a batch. It creates no model and no run folder. Flags override keys, as in jaxformer train.
+
+    For a run folder, this shows its config, data and checkpoints, and what you can do next.
+    """
+
+    config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG|RUN")]
+    """Config file, name of a built-in config, or run folder, such as runs/quickstart."""
+
+    step: int = 0
+    """Training step whose batch is shown, from 0, as on the devices of this machine."""
+
+    rows: int = 3
+    """Number of rows of the batch to show."""
+
+
+def inspect(words: Sequence[str]) -> None:
+    """Prints the data that a model will be trained on, or the state of a run."""
+    command, overrides = parse(
+        Inspect, args=list(words), prog="jaxformer inspect", return_unknown_args=True
+    )
+    folder = pathlib.Path(command.config)
+    # A missing path next to run folders is taken for a misspelled one of them.
+    is_wrong = len(folder.parts) > 1 and folder.suffix != ".toml" and not folder.exists()
+    if folder.is_dir() or (is_wrong and any(folder.parent.glob("*/config.toml"))):
+        if len(words) > 1:
+            flags = " ".join(word for word in words if word != command.config)
+            raise ConfigError(f"inspect takes no flags for a run folder; remove {flags}")
+        return _show_run(folder)
+    config, implied = read_config(command.config, overrides)
+    split_cpu_for(config)
+    from jaxformer import runs
+
+    report = runs.inspect_data(config, command.step, rows=command.rows)
+    show_named("model", report.kind)
+    show_named("data", *implied, *report.report)
+    _show_data(report)
+    for lengths in report.lengths:
+        _show_lengths(lengths)
+    for index, shared in enumerate(report.shared):
+        _show_shared("" if index else "shared", shared)
+    _show_batch(report.batch)
+
+
+def _show_run(folder: pathlib.Path) -> None:
+    """Prints the config, data and progress of a run, and commands to run next."""
+    from jaxformer import runs
+    from jaxformer.runs.data_summary import load_summary
+    from jaxformer.runs.folder import CHECKPOINTS
+    from jaxformer.runs.trained import uses_of
+    from jaxformer.training.checkpoints import CheckpointIndex, checkpoint_steps
+
+    config, data = runs.read_run_config(folder), load_summary(folder)
+    task, checkpoints = runs.task_class(config), folder / CHECKPOINTS
+    show_named("run", f"{folder}: {task.kind}; settings other than the defaults:")
+    for paragraph in changed_paragraphs(config):
+        show(paragraph)
+    tokens = f"{data.train_tokens:,} tokens for training, {data.validation_tokens:,} for validation"
+    show_named("data", f"{config.data.source}: {tokens}")
+    saved = checkpoint_steps(checkpoints) if checkpoints.is_dir() else []
+    step, steps = max(saved, default=0), config.training.steps
+    show_named(
+        "steps", f"{step:,} of {steps:,}; checkpoints: {', '.join(map(str, saved)) or 'none'}"
+    )
+    if saved and (best := (found := CheckpointIndex(checkpoints)).best_step) is not None:
+        if (loss := found.validation_loss(best)) is not None:
+            unit = task.loss_labels(config).unit
+            show_named("best", f"step {best:,}, validation loss {loss:.4f} nats per {unit}")
+    name, more = shlex.quote(str(folder)), "" if step < steps else f" --training.steps {2 * steps}"
+    uses = uses_of(task, folder) if saved else []
+    uses += [f"to draw the loss: jaxformer plot loss {name}"]
+    uses += [f"to train further: jaxformer train {name}/config.toml --out {name}{more}"]
+    show_named("next", *uses)
+
+
+def _show_data(report: "DataReport") -> None:
+    """Prints the sizes of the data, the epochs, and figures of the tokenization."""
+    # With several columns, only the tokens of the last one, which is predicted, are counted.
+    columns = [one.name for one in report.lengths]
+    of_last = f" of the {columns[-1]}" if len(columns) > 1 else ""
+    for name, count, tokens in (
+        ("training", report.train, report.train_tokens),
+        ("validation", report.validation, report.validation_tokens),
+    ):
+        unit = report.unit.removesuffix("s") if count == 1 else report.unit
+        parts = [] if count is None else [f"{count:,} {unit}"]
+        parts += [f"{tokens:,} tokens{of_last}"] if tokens else []
+        if parts:
+            show_named(name, ", ".join(parts))
+    if (per_epoch := report.steps_per_epoch) is not None:
+        show_named(
+            "epoch",
+            f"{_number(per_epoch)} steps; training.steps = {report.steps:,} is "
+            f"{_number(report.steps / per_epoch)} epochs",
+        )
+    show_named("text", *map(_figures, report.texts))
+
+
+def _figures(text: "TextFigures") -> str:
+    """Tokens per word, bytes per token, and share of unknown tokens of some texts."""
+    parts = [f"{text.tokens / text.words:.2f} tokens per word"] if text.words else []
+    if text.tokens:
+        parts.append(f"{text.num_bytes / text.tokens:.2f} bytes per token")
+        if text.unknown is not None:
+            parts.append(f"{_share(text.unknown, text.tokens)} unknown")
+    sample = f" (of a sample of {text.characters:,} characters)" if text.is_sample else ""
+    return f"{text.part} {text.name}: {', '.join(parts)}{sample}"
+
+
+def _show_lengths(lengths: "LengthHistogram") -> None:
+    """Prints a histogram with text bars."""
+    if lengths.shortest == lengths.longest:
+        return show_named("lengths", f"training {lengths.name}: {lengths.longest:,} tokens each")
+    show_named(
+        "lengths",
+        f"training {lengths.name}, in tokens: {lengths.shortest:,} to {lengths.longest:,}, "
+        f"median {_number(lengths.median)}",
+    )
+    labels = [f"{a:,}" if a == b else f"{a:,}-{b:,}" for a, b, _ in lengths.bins]
+    counts = [f"{count:,}" for *_, count in lengths.bins]
+    before, after = max(map(len, labels)), max(map(len, counts))
+    room = max(1, width() - _MARGIN - before - after - 4)
+    highest = max(count for *_, count in lengths.bins)
+    for label, count, (*_, size) in zip(labels, counts, lengths.bins, strict=True):
+        bar = "#" * -(-room * size // highest)  # at least one if there is any text
+        show(f"{'':{_MARGIN}}{label:>{before}}  {count:>{after}}  {bar}".rstrip())
+
+
+def _show_shared(name: str, shared: "SharedTexts") -> None:
+    """Prints how many validation texts are also training texts, and a few of them."""
+    share = f" ({_share(shared.shared, shared.total)})" if shared.shared else ""
+    show_named(
+        name,
+        f"{shared.shared:,} of {shared.total:,} validation {shared.name} are also in the training "
+        f"data{share}",
+    )
+    for example in shared.examples:
+        shown = _escaped(example)
+        cut = f"{shown[:_EXAMPLE]}..." if len(shown) > _EXAMPLE else shown
+        show_named("", f"- {cut}")
+
+
+def _show_batch(batch: "BatchReport") -> None:
+    """Prints the arrays of a batch, what they contain, and a few rows."""
+    arrays = "; ".join(f"{name} {what}" for name, what in batch.arrays.items())
+    show_named("batch", f"of step {batch.step:,}: {arrays}")
+    for name, (real, total) in batch.tokens.items():
+        text = f"{_share(real, total)} of the {total:,} positions are tokens"
+        show_named(name, f"{text}, {_share(total - real, total)} padding")
+    if batch.predicted is not None:
+        count, total = batch.predicted
+        share = f"{count:,} of {total:,} labels ({_share(count, total)})"
+        show_named("loss", f"{share} are counted; each label is one {batch.unit}")
+    if batch.documents_per_row is not None:
+        show_named("packing", f"{_number(batch.documents_per_row)} documents per row on average")
+    if batch.rows and batch.marks:
+        show_named("marks", batch.marks)
+    for index, row in enumerate(batch.rows):
+        show(f"row {index}")
+        for name, text in row.items():
+            _show_text(f"{name}: {text}" if len(row) > 1 else text)
+
+
+def _show_text(text: str) -> None:
+    """Prints one text of a row; leaves out the middle of a long one."""
+    lines = _wrapped(_escaped(text), width() - _MARGIN - 1)
+    if len(lines) > _MOST_LINES:
+        left_out = f"... {len(lines) - _MOST_LINES + 1:,} more lines ..."
+        lines = [*lines[: _MOST_LINES - 2], left_out, lines[-1]]
+    for line in lines:
+        show(f"{'':{_MARGIN}}{line}".rstrip())
+
+
+def _escaped(text: str) -> str:
+    r"""A text on one line: line breaks as \n, other control characters as codes."""
+    return for_terminal(text.translate(_ESCAPES))
+
+
+def _wrapped(text: str, columns: int) -> list[str]:
+    """Breaks a text into lines, after spaces if possible, and keeps all spaces."""
+    lines = [""]
+    for word in re.findall(rf"[^ ]{{1,{columns}}} ?| ", text):
+        if len(lines[-1]) + len(word.rstrip() or word) > columns:
+            lines.append("")
+        lines[-1] += word
+    return lines
+
+
+def _share(part: int, whole: int) -> str:
+    """A share in percent; 0% and 100% are only shown if they are exact."""
+    percent = 100 * part / max(1, whole)
+    if 0 < percent < 0.01:
+        return "<0.01%"
+    return ">99.9%" if 99.9 < percent < 100 else f"{percent:.3g}%"
+
+
+def _number(value: float) -> str:
+    """A number to three digits; without decimals if it is whole or large."""
+    return f"{value:,.0f}" if value == int(value) or value >= 1000 else f"{value:,.3g}"

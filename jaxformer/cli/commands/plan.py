@@ -1,0 +1,178 @@
+"""jaxformer plan."""
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from jaxformer.cli.experiment import ConfigPath, read_config
+from jaxformer.cli.parsing import by_default, parse
+from jaxformer.cli.terminal import show_named
+from jaxformer.errors import ConfigError
+from jaxformer.memory import readable_bytes
+
+if TYPE_CHECKING:
+    from jaxformer import planning
+
+__all__ = ["Plan", "plan"]
+
+# A step starts hundreds of kernels; each start takes the host microseconds.
+_SHORT_STEP = 5e-3  # seconds
+_TOO_SMALL = (
+    "for this estimate: in such a short step, starting the kernels takes longer than their work, "
+    "and the estimate leaves that out; expect several times this time, and measure it"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Estimate training memory and time on devices you need not have.
+
+    This allocates no model and reads no data. For TPUs, the TPU compiler compiles the step; install
+    jaxformer[tpu]. Flags override keys of the config, as in jaxformer train. The exit status is 0
+    if the step fits in memory, else 1.
+    """
+
+    config: ConfigPath
+    """Config file, or the name of a built-in config."""
+
+    accelerator: Annotated[str, tyro.conf.arg(metavar="NAME")]
+    """A100, H100, H200, B200, v4, v5e, v5p or v6e."""
+
+    devices: Annotated[int | None, by_default("as many as the config's mesh needs")] = None
+    """Number of GPUs."""
+
+    topology: Annotated[str | None, by_default("none; required for TPUs")] = None
+    """Shape of the TPU slice in chips, such as 4x4, or 2x2x1 for v4 and v5p."""
+
+    utilization: float = 0.4
+    """Fraction of the peak FLOP/s to assume for the training time."""
+
+
+def plan(words: Sequence[str]) -> None:
+    """Prints a plan of the config's training; exit status 1 if it does not fit."""
+    command, overrides = parse(
+        Plan, args=list(words), prog="jaxformer plan", return_unknown_args=True
+    )
+    if not 0 < command.utilization <= 1:
+        raise ConfigError(
+            f"utilization must be above 0 and at most 1, got {command.utilization}; try 0.4"
+        )
+    if command.devices is not None and command.devices < 1:
+        raise ConfigError(f"devices must be at least 1, got {command.devices}")
+    config, _ = read_config(command.config, overrides)
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")  # set before JAX starts; no accelerator is needed
+    from jaxformer import planning
+
+    accelerator = planning.find_accelerator(command.accelerator)
+    made = planning.make_plan(
+        config, accelerator, num_devices=command.devices, topology=command.topology
+    )
+    for name, text in _lines(made, command.utilization).items():
+        show_named(name, text)
+    if made.fits:
+        return
+    found = planning.nearest_that_fits(made)
+    if found is None:
+        text = "nothing, even with more remat, micro-batches or fsdp; use more devices"
+        show_named("fits", text)
+    else:
+        fitting, changes = found
+        flags = " ".join(f"--{key.replace('_', '-')} {new}" for key, new in changes.items())
+        total = fitting.needs.total if fitting.compiled is None else fitting.compiled.total
+        show_named(
+            "fits", f"{flags}: {readable_bytes(total)}, {_speed(fitting, command.utilization)}"
+        )
+    sys.exit(1)
+
+
+def _lines(made: "planning.Plan", utilization: float) -> dict[str, str]:
+    """The lines of a plan: text by name."""
+    place, model, training, flops = made.place, made.config.model, made.config.training, made.flops
+    mesh = ", ".join(f"{axis} {size}" for axis, size in made.sizes.items())
+    total = training.steps * made.step_seconds(utilization)
+    return {
+        "devices": f"{place.num_devices} x {place.accelerator.name}; mesh {mesh}",
+        "model": f"{made.task.kind}; {made.num_params:,} parameters; "
+        f"vocabulary {model.vocab_size:,}; {model.dtype}, remat {model.remat}",
+        "step": f"{made.rows:,} rows of {model.max_len:,} tokens; micro-batches: "
+        f"{training.accumulate_steps}; {flops.total:.4g} FLOPs of matrix products "
+        f"(attention {flops.attention / flops.total:.0%}, "
+        f"logits {flops.output / flops.total:.0%})",
+        "exact": _parts(
+            parameters=made.needs.parameters,
+            gradients=made.needs.gradients,
+            optimizer=made.needs.optimizer,
+            **({"average": made.needs.average} if made.needs.average else {}),
+        ),
+        **_memory_lines(made),
+        "collectives": _collectives(made),
+        "bounds": ", ".join(f"{name} {_time(one)}" for name, one in made.seconds.items()),
+        "speed": _speed(made, utilization),
+        **({"too small": _TOO_SMALL} if made.step_seconds(utilization) < _SHORT_STEP else {}),
+        "training": f"{training.steps:,} steps, {training.steps * made.tokens:.3g} tokens, in "
+        f"{_time(total)} at {utilization:.0%} of the peak "
+        f"({_time(training.steps * made.step_seconds(1.0))} at 100%)",
+    }
+
+
+def _memory_lines(made: "planning.Plan") -> dict[str, str]:
+    """Memory that a device needs, and whether it fits."""
+    needs, compiled, available = made.needs, made.compiled, readable_bytes(made.available)
+    if compiled is None:
+        total, memory = readable_bytes(needs.total), readable_bytes(made.place.accelerator.memory)
+        return {
+            "estimated": _parts(activations=needs.activations),
+            "memory": f"{total} per device: {'fits' if made.fits else 'does not fit'}; "
+            f"JAX reserves {available} of the {memory}",
+        }
+    if compiled.failure is not None:
+        return {"memory": f"does not fit; the compiler reports: {compiled.failure}"}
+    parts = _parts(
+        arguments=compiled.arguments,
+        results=compiled.results,
+        temporaries=compiled.temporaries,
+        program=compiled.program,
+    )
+    if compiled.host:
+        parts += f", on the host {readable_bytes(compiled.host)}"
+    return {
+        "compiled": f"{parts}; in {compiled.seconds:.0f} s",
+        "memory": f"{readable_bytes(compiled.total)} of {available} on each device: fits",
+    }
+
+
+def _collectives(made: "planning.Plan") -> str:
+    """Collectives of a step, on each device."""
+    if not made.collectives:
+        return "none"
+    read = made.compiled is not None and made.compiled.failure is None
+    listed = "; ".join(
+        f"{one.times:,} {one.kind} over {one.group}, {readable_bytes(one.num_bytes)}"
+        for one in made.collectives
+    )
+    return f"{listed} ({'compiled' if read else 'expected'}, on each device)"
+
+
+def _parts(**sizes: int) -> str:
+    return ", ".join(f"{name} {readable_bytes(size)}" for name, size in sizes.items())
+
+
+def _speed(made: "planning.Plan", utilization: float) -> str:
+    seconds = made.step_seconds(utilization)
+    return (
+        f"{_time(seconds)} a step, {made.tokens / seconds:,.0f} tokens/s at {utilization:.0%} of "
+        "the peak"
+    )
+
+
+def _time(seconds: float) -> str:
+    """A time in the largest unit in which it is at least 1."""
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "s")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1000:.3g} ms"

@@ -1,0 +1,269 @@
+"""jaxformer plot: figures of runs, written to files."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from jaxformer import errors
+from jaxformer.cli.commands.figures import cannot_draw, write_figure
+from jaxformer.cli.commands.sweep import sweep_figure
+from jaxformer.cli.inputs import Opening, RunFolder, open_for
+from jaxformer.cli.parsing import by_default
+from jaxformer.cli.terminal import lasting_output, show
+from jaxformer.config import config_differences
+from jaxformer.storage import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from jaxformer.runs import Positions
+
+__all__ = ["Plot", "plot"]
+
+_DEFAULT_LENGTH = 64  # most positions drawn without --length
+
+
+@dataclasses.dataclass(frozen=True)
+class PlotLoss:
+    """Draw the training and validation loss of one or more runs, by step.
+
+    A run that is still training is drawn up to its current step. Losses are only comparable
+    between runs with the same data and tokenizer. The training loss includes dropout and label
+    smoothing, if the run uses them; the validation loss does not.
+    """
+
+    runs: Annotated[
+        tuple[pathlib.Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint="(required)"),
+    ]
+    """Run folders, such as runs/quickstart."""
+
+    output: pathlib.Path = pathlib.Path("loss.png")
+    """File to write: .png, .svg or .pdf."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PlotPositions:
+    """Draw the position encodings, rotations or biases of a trained model.
+
+    Sinusoidal and learned positions become a heat map of their table. Rotary positions become heat
+    maps of the cosines and sines. ALiBi and relative positions become a curve of the bias for each
+    head. If encoder and decoder differ in positions, each gets its own file, with the suffix
+    "_encoder" or "_decoder".
+    """
+
+    run: RunFolder
+    """Run folder, such as runs/quickstart, or Hugging Face folder."""
+
+    output: pathlib.Path = pathlib.Path("positions.png")
+    """File to write: .png, .svg or .pdf."""
+
+    length: Annotated[int | None, by_default("the model's max_len, at most 64")] = None
+    """Number of positions, or of distances, to draw."""
+
+    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
+
+
+@dataclasses.dataclass(frozen=True)
+class PlotAttention:
+    """Write an HTML page of the attention weights for a text, in every layer and head.
+
+    The page is a single file. It opens in any browser and needs no network.
+    """
+
+    run: RunFolder
+    """Run folder, such as runs/phrasebook_en_kn, or Hugging Face folder."""
+
+    text: str
+    """Text to show the attention for; for an encoder-decoder, the source text."""
+
+    target: Annotated[str | None, by_default("the model's best translation")] = None
+    """For an encoder-decoder: translation of the text."""
+
+    output: pathlib.Path = pathlib.Path("attention.html")
+    """HTML file to write."""
+
+    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
+
+
+@dataclasses.dataclass(frozen=True)
+class PlotSweep:
+    """Draw the results of a sweep: mean and standard deviation over seeds, by its first key."""
+
+    folder: Annotated[pathlib.Path, tyro.conf.Positional, tyro.conf.arg(metavar="SWEEP")]
+    """Folder of the sweep, such as runs/sweep."""
+
+    output: pathlib.Path = pathlib.Path("sweep.png")
+    """File to write: .png, .svg or .pdf."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """Draw losses, sweeps, positions or attention into files.
+
+    An existing file is replaced. Pictures need matplotlib (install jaxformer[viz]); the attention
+    page does not.
+    """
+
+    figure: tyro.conf.OmitSubcommandPrefixes[
+        Annotated[PlotLoss, tyro.conf.subcommand("loss")]
+        | Annotated[PlotSweep, tyro.conf.subcommand("sweep")]
+        | Annotated[PlotPositions, tyro.conf.subcommand("positions")]
+        | Annotated[PlotAttention, tyro.conf.subcommand("attention")]
+    ]
+
+
+def plot(command: Plot) -> None:
+    """Draws a figure, and prints the path of each file that it writes."""
+    figure = command.figure
+    with lasting_output():
+        if isinstance(figure, PlotAttention):
+            _check_output(figure.output, (".html",))
+        else:
+            _check_output(figure.output, (".png", ".svg", ".pdf"))
+            _require_matplotlib()
+        _FIGURES[type(figure)](figure)
+
+
+def _require_matplotlib() -> None:
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        raise errors.ConfigError(
+            'plot needs matplotlib, which is not installed; pip install "jaxformer[viz]"'
+        ) from None
+    except Exception as error:  # such as a ValueError about MPLBACKEND
+        raise errors.ConfigError(f"cannot plot, {cannot_draw(error)}") from None
+
+
+def _check_output(output: pathlib.Path, suffixes: Sequence[str]) -> None:
+    """Refuses an output that cannot be written, before anything is computed."""
+    if output.suffix.lower() not in suffixes:
+        raise errors.ConfigError(f"--output must end in {', '.join(suffixes)}, got {output}")
+    if not output.parent.is_dir():
+        raise errors.ConfigError(f"--output {output} is in a folder that does not exist; create it")
+    if output.is_dir():
+        raise errors.ConfigError(f"--output {output} is a folder; give a file name")
+    if output.exists() and not output.is_file():
+        raise errors.ConfigError(f"--output {output} is not a regular file; choose another file")
+    # Replacing a file needs a writable folder.
+    if not os.access(output.parent, os.W_OK) or (
+        output.exists() and not os.access(output, os.W_OK)
+    ):
+        raise errors.ConfigError(f"--output {output} is not writable; choose another file")
+
+
+def _write(figure: "Figure", output: pathlib.Path) -> None:
+    write_figure(figure, _behind_links(output))
+    show(str(output))
+
+
+def _behind_links(output: pathlib.Path) -> pathlib.Path:
+    """Resolves links, so that a user's link to the output is kept."""
+    return pathlib.Path(os.path.realpath(output))
+
+
+def _plot_loss(command: PlotLoss) -> None:
+    """Draws the recorded losses of run folders; they need no checkpoint yet."""
+    from jaxformer import runs, viz
+    from jaxformer.training import read_metrics
+
+    if not command.runs:
+        raise errors.ConfigError("plot loss needs a run folder, such as runs/quickstart, got none")
+    names = _distinct_names(command.runs)
+    configs = [runs.read_run_config(folder) for folder in command.runs]
+    labels = [runs.task_class(config).loss_labels(config) for config in configs]
+    unit = labels[0].unit
+    for folder, label in zip(command.runs, labels, strict=True):
+        if label.unit != unit:
+            raise errors.ConfigError(
+                f"losses in one figure must have the same unit, got nats per {unit} for "
+                f"{command.runs[0]} and nats per {label.unit} for {folder}; plot them separately"
+            )
+    records = {name: read_metrics(folder) for name, folder in zip(names, command.runs, strict=True)}
+    alike = len(set(labels)) == 1
+    title = f"Loss of {names[0]}" if len(names) == 1 else "Losses of several runs"
+    changed = {key for one in configs for key in config_differences(configs[0], one)}
+    if any(key.startswith(("data.", "tokenizer.")) for key in changed - {"data.cache"}):
+        title += "\nnot comparable: data or tokenizers differ"
+    figure = viz.loss_curves(
+        records,
+        unit=unit,
+        training_label=labels[0].training if alike else "training",
+        title=title,
+    )
+    _write(figure, command.output)
+
+
+def _distinct_names(folders: Sequence[pathlib.Path]) -> list[str]:
+    """Shortest distinct names of folders, taken from the ends of their paths."""
+    whole = [folder.resolve() for folder in folders]
+    for folder, path in zip(folders, whole, strict=True):
+        if whole.count(path) > 1:
+            raise errors.ConfigError(f"runs must be different, got {folder} twice")
+    depths = range(1, max(len(path.parts) for path in whole) + 1)
+    return next(
+        names
+        for names in (["/".join(path.parts[-depth:]) for path in whole] for depth in depths)
+        if len(set(names)) == len(names)
+    )
+
+
+def _plot_positions(command: PlotPositions) -> None:
+    from jaxformer import runs
+
+    run = open_for(command)
+    length = (
+        min(run.config.model.max_len, _DEFAULT_LENGTH) if command.length is None else command.length
+    )
+    found = runs.model_positions(run.config.model, run.params, length)
+    name, trained = command.run.resolve().name, run.config.model.max_len
+    shown = f"all {trained}" if length == trained else f"the first {length} of {trained}"
+    if length > trained:
+        shown = f"{length}, of which {trained} were trained"
+    for part, positions in found.items():
+        output, of_part = command.output, ""
+        if len(found) > 1:
+            output = output.with_stem(f"{output.stem}_{part}")
+            of_part = f", {part}"
+        _write(
+            _draw(positions, f"{positions.kind} positions of {name}{of_part}\n({shown})"), output
+        )
+
+
+def _draw(positions: "Positions", title: str) -> "Figure":
+    import numpy as np
+
+    from jaxformer import runs, viz
+
+    if isinstance(positions, runs.PositionRotations):
+        return viz.rotary_heatmaps(positions.cos, positions.sin, title=title)
+    if isinstance(positions, runs.PositionBiases):
+        return viz.position_bias_curves(positions.bias, positions.distances, title=title)
+    # Learned values can be much smaller than 1, the default limit.
+    largest = float(np.abs(positions.table).max()) or None
+    limit = largest if positions.kind == "learned" else None
+    return viz.position_heatmap(positions.table, limit=limit, title=title)
+
+
+def _plot_attention(command: PlotAttention) -> None:
+    from jaxformer import viz
+
+    run = open_for(command)
+    maps = run.attention(command.text, target=command.target)
+    page = viz.attention_page(maps, title=f"Attention of {run.folder.resolve().name}")
+    write_whole(_behind_links(command.output), page)
+    show(str(command.output))
+
+
+_FIGURES: dict[type, Callable[[Any], None]] = {
+    PlotLoss: _plot_loss,
+    PlotSweep: lambda command: _write(sweep_figure(command.folder), command.output),
+    PlotPositions: _plot_positions,
+    PlotAttention: _plot_attention,
+}

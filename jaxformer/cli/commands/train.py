@@ -1,0 +1,177 @@
+"""jaxformer train and prepare."""
+
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from jaxformer.cli.commands.figures import draw
+from jaxformer.cli.commands.runs import print_evaluation
+from jaxformer.cli.experiment import ConfigPath, config_path, read_config, split_cpu_for
+from jaxformer.cli.hosts import LAUNCH_FLAGS, several_hosts
+from jaxformer.cli.overrides import pop_flags
+from jaxformer.cli.terminal import flush, for_terminal, lasting_output, show, wrapped
+from jaxformer.config import ExperimentConfig, changed_settings
+from jaxformer.errors import ConfigError, StorageError
+from jaxformer.stopping import saved_note, say_stopped
+from jaxformer.storage import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from jaxformer.runs import Run, Task
+    from jaxformer.training import FitResult
+
+__all__ = ["Prepare", "Train", "changed_paragraphs", "prepare", "print_start", "train"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Train a model from a config, or resume its run.
+
+    Flags override keys of the config, for example --optimizer.learning-rate 3e-4. To list all keys:
+    jaxformer train CONFIG --help
+    """
+
+    config: ConfigPath
+    """Config file, or the name of a built-in config. To list those: jaxformer configs"""
+
+
+def train(words: Sequence[str]) -> None:
+    """Trains or resumes the run of a config with its overrides, and reports the result.
+
+    On several hosts, all call this, and the first one reports. Training continues even if standard
+    output is closed.
+    """
+    with lasting_output():
+        path, overrides = config_path(Train, words)
+        launch, overrides = pop_flags(overrides, {**LAUNCH_FLAGS, "--base": pathlib.Path})
+        base = launch.pop("base", None)
+        config, implied = read_config(path, overrides, launches=True)
+        _train(config, launch, implied, base)
+
+
+def _train(
+    config: ExperimentConfig,
+    launch: dict[str, Any],
+    implied: Sequence[str],
+    base: pathlib.Path | None,
+) -> None:
+    split_cpu_for(config)
+    assert config.out is not None  # load_config fills it in
+    folder = pathlib.Path(config.out)
+    with several_hosts(launch, folder) as is_first:
+        for line in implied if is_first else ():
+            show(line)
+        from jaxformer import runs
+
+        on_start = print_start if is_first else None
+        result = runs.train_run(config, on_start=on_start, base=base)
+        if result.stop_signal is not None:
+            flush()  # so that this line is the last one
+            say_stopped(result.stop_signal, for_terminal(saved_note(result.step, folder)))
+            sys.exit(128 + result.stop_signal)
+        result = result._replace(params=None)  # makes room for those of the best step
+        if is_first:
+            _report(folder, result, base)
+
+
+def print_start(task: "Task") -> None:
+    """Prints the task, its data, and the settings that differ from their defaults."""
+    config = task.config
+    show(f"{task.kind}; settings other than the defaults (all are in {config.out}/config.toml):")
+    for paragraph in changed_paragraphs(config):
+        show(paragraph)
+    for line in (*task.report, f"layers run as a {task.execution.name}: {task.execution.reason}"):
+        show(line)
+
+
+def changed_paragraphs(config: ExperimentConfig) -> list[str]:
+    """The non-default settings of each table, wrapped to the terminal width."""
+    tables: dict[str, list[str]] = {}
+    settings = changed_settings(dataclasses.replace(config, out=None))  # messages name `out` anyway
+    for key, value in settings.items():
+        table, dot, name = key.partition(".") if "." in key else ("", "", key)
+        setting = f"{name} = {value}".replace(" ", "\0")  # no line break inside a setting
+        tables.setdefault(f"[{table}] " if dot else "", []).append(setting)
+    lines = [table + ", ".join(of_table) for table, of_table in tables.items()]
+    return [wrapped(line, first="  ", rest="    ").replace("\0", " ") for line in lines]
+
+
+def _report(folder: pathlib.Path, result: "FitResult", base: pathlib.Path | None) -> None:
+    """Reports on a finished training run: its best checkpoint, loss curve, samples, run folder."""
+    import jax
+
+    from jaxformer import runs
+
+    show()
+    try:
+        run = runs.open_run(folder, base=base)
+    except ConfigError as error:  # it does not fit on the devices of one host
+        show(f"no samples and no loss curve, because {error}")
+        show(f"run folder: {folder}")
+        return
+    if result.evaluation is None or run.step != result.step:
+        show(f"the best checkpoint is from step {run.step} of {result.step}")
+        print_evaluation(run)
+    elif hasattr(run.task, "translate"):  # by beam search, which training does not use
+        found = run.evaluate()
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in found.scores.items())
+        show("\n".join([f"translations at step {run.step}: {scores}", *found.details]))
+    show(f"loss curve: {_draw_loss_curve(run)}\n")
+    rng, samples = jax.random.key(run.config.seed), []
+    for index, prompt in enumerate(run.config.samples.prompts):
+        sample = run.sample(prompt, jax.random.fold_in(rng, index))
+        samples.append(f"--- {prompt!r}\n{sample}\n\n")
+        show(samples[-1], end="")
+    try:
+        write_whole(run.folder / "samples.txt", "".join(samples))
+    except StorageError as error:
+        raise StorageError(f"{error}; the run is trained, its checkpoints are complete") from None
+    show(f"run folder: {run.folder}")
+
+
+def _draw_loss_curve(run: "Run") -> str:
+    """Draws the loss curve; returns the path of the file, or the reason why there is none."""
+    from jaxformer.training import read_metrics
+
+    folder, labels = run.folder, run.task.loss_labels(run.config)
+
+    def curve() -> "Figure":
+        from jaxformer.viz import loss_curves
+
+        records, title = {folder.name: read_metrics(folder)}, f"Loss of {folder.name}"
+        return loss_curves(records, unit=labels.unit, training_label=labels.training, title=title)
+
+    return draw(curve, folder / "loss.png")
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepare:
+    """Read, split and tokenize the data of a config.
+
+    jaxformer train also does this before its first step. Text of more than 64 MiB is written to
+    token files; memory use stays bounded. If you stop the command and start it again, it continues
+    where it stopped. Flags override keys of the config, for example:
+
+    jaxformer prepare CONFIG --data.paths "corpus/*.jsonl.gz" --data.cache /data/tokens
+    """
+
+    config: ConfigPath
+    """Config file, or the name of a built-in config."""
+
+
+def prepare(words: Sequence[str]) -> None:
+    """Prepares the data of a config with its overrides, and reports the result."""
+    config, implied = read_config(*config_path(Prepare, words), command="prepare")
+    from jaxformer import runs
+
+    task = runs.prepare_task(config)
+    for line in (*implied, *task.report):
+        show(line)
+    summary = task.summary
+    show(
+        f"{summary.train_tokens:,} tokens for training, {summary.validation_tokens:,} for "
+        f"validation; {task.config.model.vocab_size:,} in the vocabulary"
+    )

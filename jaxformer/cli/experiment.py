@@ -1,0 +1,60 @@
+"""Reading the config of a command with its overrides."""
+
+import pathlib
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import tyro
+
+from jaxformer.cli.overrides import implied_settings, override_config, split_flags
+from jaxformer.cli.parsing import parse
+from jaxformer.config import ExperimentConfig, load_config
+
+__all__ = ["ConfigPath", "config_path", "load_with_start", "read_config", "split_cpu_for"]
+
+ConfigPath = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG")]
+
+
+def config_path(kind: type, words: Sequence[str]) -> tuple[str, list[str]]:
+    """Splits the words of a command without flags of its own into config and flags.
+
+    If a flag such as `--help` comes first, the words are parsed as the command `kind`.
+    """
+    if not words[0].startswith("-"):
+        return words[0], list(words[1:])
+    return parse(kind, args=list(words), prog=f"jaxformer {kind.__name__.lower()}").config, []
+
+
+def load_with_start(path: str, words: Sequence[str]) -> ExperimentConfig:
+    """Reads a config; what it leaves out is taken from the run or folder that it starts from."""
+
+    def complete(values: Mapping[str, Any]) -> Mapping[str, Any]:
+        typed = {flag.key: flag.values[0] for flag in reversed(split_flags(words)) if flag.values}
+        start = typed.get("init_from") or values.get("init_from")
+        if start is None:
+            return values
+        from jaxformer.runs import complete_tables
+
+        out = typed.get("out") or values.get("out") or f"runs/{pathlib.Path(path).stem}"
+        return complete_tables(values, start, out)
+
+    return load_config(path, complete=complete)
+
+
+def read_config(
+    path: str, words: Sequence[str], *, command: str = "train", launches: bool = False
+) -> tuple[ExperimentConfig, list[str]]:
+    """Config with its overrides, and lines on settings that these imply; `command` has the help."""
+    loaded = load_with_start(path, words)
+    prog = f"jaxformer {command} {shlex.quote(path)}"
+    config = override_config(loaded, words, prog=prog, launches=launches)
+    return config, implied_settings(loaded, config, words)
+
+
+def split_cpu_for(config: ExperimentConfig) -> None:
+    """Splits the CPU into the number of devices in a config; call it before JAX starts."""
+    if config.training.cpu_devices is not None:
+        from jaxformer.training.parallel import split_cpu
+
+        split_cpu(config.training.cpu_devices)

@@ -1,0 +1,125 @@
+"""Base of the runners, which compile and run steps on devices."""
+
+import contextlib
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Sharding
+
+from jaxformer.text import Host
+from jaxformer.training.parallel.devices import least_memory, one_at_a_time
+from jaxformer.training.parallel.program import Program
+
+__all__ = ["Runner", "num_bytes"]
+
+
+class Runner:
+    """Compiles and runs steps; by default, each of the devices of one host holds all parameters.
+
+    Attributes:
+        axis_name: mapped axis that a step sums over, if any.
+        num_devices: number of devices on `num_hosts` hosts, `num_local_devices` of them on this.
+        num_shards: parts that the rows of a batch are split into, `num_local_shards` on this host.
+        num_sequence_parts: parts of each row.
+        host: which rows are this host's.
+        has_all_params: whether each device has all parameters.
+    """
+
+    axis_name: str | None = None
+    num_shards: int = 1
+    num_local_shards: int = 1
+    num_sequence_parts: int = 1
+    num_hosts: int = 1
+    has_all_params: bool = True
+    host: Host = Host()
+
+    def __init__(self, devices: Sequence[jax.Device], whole: Sharding) -> None:
+        self._devices = self._local = list(devices)
+        self._whole = whole  # sharding of what every device holds
+        self.num_devices = self.num_local_devices = len(self._devices)
+        self._finish = one_at_a_time(self._devices)
+        self._context: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory per device."""
+        return least_memory(self._local)
+
+    def num_bytes(self, shapes: Any, *others: Any) -> int:
+        """Bytes of a pytree of parameters or state on each device, during its update.
+
+        Args:
+            shapes: the pytree.
+            *others: pytrees of the model's other parameters, which rules of a mesh may match.
+        """
+        return num_bytes(shapes)
+
+    def create(self, make: Callable[[Any], Any], start: Any, *others: Any) -> Any:
+        """Computes the state `make(start)` by one program, and places it; `others` as above."""
+        return self.place(jax.jit(make)(start))
+
+    def place(self, tree: Any) -> Any:
+        """Copies a pytree to the devices; a copy, because steps donate their state."""
+        return self.place_frozen(jax.tree.map(jnp.copy, tree))
+
+    def place_frozen(self, tree: Any) -> Any:
+        """Places a pytree that no step changes; leaves already in place are not copied."""
+        return jax.device_put(tree, self._whole)
+
+    def template(self, shapes: Any) -> Any:
+        """Adds shardings to a pytree of `jax.ShapeDtypeStruct`s, as a template for restoring."""
+        return jax.tree.map(
+            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+            shapes, self._shardings(shapes),
+        )  # fmt: skip
+
+    def _shardings(self, tree: Any) -> Any:
+        """Shardings of a pytree between steps."""
+        return jax.tree.map(lambda _: self._whole, tree)
+
+    def batch_template(self, shapes: Any) -> Any:
+        """Shapes of a global batch, for `Program.lower`."""
+        return self.template(shapes)
+
+    def compile_train(self, step: Callable[..., Any], frozen: Any = None) -> Program:
+        """Makes a program of a training step of (state, batch), which donates the state.
+
+        Args:
+            step: the step; with frozen parameters, a function of (state, batch, frozen).
+            frozen: frozen parameters from `place_frozen`, if any.
+        """
+        return self._program(step, frozen, donate_argnums=0)
+
+    def compile_eval(self, step: Callable[..., Any], frozen: Any = None) -> Program:
+        """Makes a program of an evaluation step of (params, batch), or (params, batch, frozen)."""
+        return self._program(step, frozen)
+
+    def _program(self, step: Callable[..., Any], frozen: Any, **options: Any) -> Program:
+        function = self._compiled(step, has_frozen=frozen is not None, **options)
+        return Program(function, self._put, self._finish, context=self._context, frozen=frozen)
+
+    def _compiled(self, step: Callable[..., Any], *, has_frozen: bool, **options: Any) -> Any:
+        return jax.jit(step, **options)
+
+    def _put(self, batch: Any) -> Any:
+        return jax.device_put(batch, self._whole)
+
+    def check_replicas(self, tree: Any) -> None:
+        """Raises TrainingError if copies on several devices differ in any bit."""
+
+    def take(self, tree: Any, index: int) -> Any:
+        """One run's part of a pytree of all runs; only `TogetherRunner` has several."""
+        return tree
+
+    def on_one_host(self, params: Any) -> Any:
+        """Returns parameters on one local device, without copying."""
+        return jax.tree.map(lambda leaf: leaf.addressable_data(0), params)
+
+
+def num_bytes(shapes: Any) -> int:
+    """Bytes of a pytree of arrays or shapes; as Python integers, which do not overflow."""
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))

@@ -1,0 +1,157 @@
+"""Metrics of a run: one JSON object per line, and events for TensorBoard."""
+
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import struct
+import time
+from typing import Any
+
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.record_writer import masked_crc32c
+from tensorboardX.summary import scalar
+
+from jaxformer.errors import DataError
+from jaxformer.storage import append, make_folder, open_to_append, read_whole, write_whole
+
+__all__ = ["MetricsWriter", "read_metrics"]
+
+_FILE = "metrics.jsonl"
+_SUPERSEDED = "metrics.superseded.jsonl"
+
+
+class MetricsWriter:
+    """Appends records to `metrics.jsonl` and to `tensorboard/` in a run folder.
+
+    Args:
+        folder: the run folder; None to write nothing.
+        start_step: step that the run resumes from. Records of later steps, which will be written
+            again, move to `metrics.superseded.jsonl`.
+        writes: whether this process writes; False in all processes of a job except the first.
+
+    Raises:
+        DataError: a line of the existing metrics is damaged.
+        StorageError: a file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> with MetricsWriter(folder) as writer:
+        ...     writer.write(10, loss=2.5)
+        >>> read_metrics(folder)
+        [{'step': 10, 'loss': 2.5}]
+    """
+
+    def __init__(
+        self, folder: pathlib.Path | None, start_step: int = 0, *, writes: bool = True
+    ) -> None:
+        self._open = contextlib.ExitStack()
+        self._file: Any = None
+        self.records: list[dict[str, Any]] = []  # of all steps so far
+        if writes and folder is not None:
+            self._start(folder, start_step)
+
+    def _start(self, folder: pathlib.Path, start_step: int) -> None:
+        records = read_metrics(folder)
+        if later := [record for record in records if record["step"] > start_step]:
+            with open_to_append(folder / _SUPERSEDED) as file:
+                append(file, _lines(later))
+        # Replaced atomically, so that a crash loses no record.
+        self.records = [record for record in records if record["step"] <= start_step]
+        write_whole(folder / _FILE, _lines(self.records))
+        self._tensorboard = _TensorBoard(
+            folder / "tensorboard", purge_step=start_step + 1 if start_step else None
+        )
+        self._open.callback(self._tensorboard.close)
+        self._file = self._open.enter_context(open_to_append(folder / _FILE))
+
+    def __enter__(self) -> "MetricsWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def write(self, step: int, **values: float) -> None:
+        """Writes one record.
+
+        Args:
+            step: number of optimizer steps taken.
+            **values: metrics by name, such as loss=2.5.
+
+        Raises:
+            StorageError: the record cannot be written.
+        """
+        self.records.append({"step": step, **values})
+        if self._file is None:
+            return
+        append(self._file, _lines(self.records[-1:]))
+        self._tensorboard.add(step, values)
+
+
+def _lines(records: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
+def read_metrics(folder: pathlib.Path) -> list[dict[str, Any]]:
+    """Reads the records of a run; skips a last line that a crash cut short.
+
+    Args:
+        folder: the run folder.
+
+    Returns:
+        One dict per record, in order; an empty list if the file does not exist.
+
+    Raises:
+        CheckpointError: the file is a link, or cannot be read.
+        DataError: another line is damaged.
+    """
+    path = folder / _FILE
+    if not os.path.lexists(path):
+        return []
+    *lines, _ = read_whole(path).split(b"\n")
+    return [_record(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+
+
+def _record(line: bytes, where: str) -> dict[str, Any]:
+    """Parses a line; `where` names it in an error."""
+    try:
+        record = json.loads(line)
+    except (RecursionError, ValueError):  # bad UTF-8 or bad JSON
+        record = None
+    if not isinstance(record, dict) or type(record.get("step")) is not int:
+        raise DataError(f"{where} is damaged: it must be a JSON object with a step; remove it")
+    return record
+
+
+class _TensorBoard:
+    """Event file in a folder, written in the caller's thread, so that a full disk is an error.
+
+    TensorBoard drops the scalars of earlier files from `purge_step` on.
+    """
+
+    def __init__(self, folder: pathlib.Path, purge_step: int | None = None) -> None:
+        make_folder(folder)
+        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
+        self._file = open_to_append(folder / name)
+        self._write(Event(file_version="brain.Event:2"))
+        if purge_step is not None:
+            start = SessionLog(status=SessionLog.START)
+            self._write(Event(step=purge_step, session_log=start))
+
+    def add(self, step: int, values: dict[str, float]) -> None:
+        """Writes the scalars of a step, by name; raises StorageError if it cannot."""
+        for name, value in values.items():
+            self._write(Event(step=step, summary=scalar(name, value)))
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def _write(self, event: Event) -> None:
+        event.wall_time = time.time()
+        data = event.SerializeToString()
+        length = struct.pack("<Q", len(data))
+        sums = [struct.pack("<I", masked_crc32c(part)) for part in (length, data)]
+        append(self._file, length + sums[0] + data + sums[1])
