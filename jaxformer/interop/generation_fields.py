@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from jaxformer.errors import ConfigError
-from jaxformer.interop.strict_json import shown
+from jaxformer.storage import shown
 
 __all__ = ["GENERATION_FIELDS", "NEUTRAL", "TOKEN_FIELDS", "GenerationFields"]
 

@@ -6,7 +6,9 @@ import pathlib
 import re
 import sys
 
-from jaxformer.errors import CheckpointError, ConfigError
+import huggingface_hub
+
+from jaxformer.errors import CheckpointError
 
 __all__ = ["is_model_id", "local_folder"]
 
@@ -41,7 +43,6 @@ def local_folder(path: str | os.PathLike[str]) -> pathlib.Path:
 
     Raises:
         CheckpointError: the path does not exist and is no model id, or the download fails.
-        ConfigError: huggingface_hub, which downloads models, cannot be imported.
 
     Example:
         >>> local_folder(".")
@@ -61,14 +62,6 @@ def local_folder(path: str | os.PathLike[str]) -> pathlib.Path:
 
 @functools.cache  # a command announces a model once, and reads one version of it
 def _download(name: str) -> pathlib.Path:
-    try:
-        import huggingface_hub
-    except ImportError as error:  # tokenizers requires it, so something is wrong with the install
-        raise ConfigError(
-            f"there is no folder {name}, and downloading the model with that id needs "
-            f'huggingface_hub, got "{error}"; pip install huggingface_hub, or run on another '
-            f"machine: hf download {name} --local-dir FOLDER"
-        ) from None
     print(f"downloading {name} from the Hugging Face Hub", file=sys.stderr, flush=True)
     try:
         return pathlib.Path(huggingface_hub.snapshot_download(name, allow_patterns=list(_FILES)))

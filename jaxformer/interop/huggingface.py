@@ -14,16 +14,16 @@ from flax import traverse_util
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.interop.canonical import differences
-from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_template
-from jaxformer.interop.config_fields import ConfigFields, ProblemType
-from jaxformer.interop.families import FAMILIES, model_class
-from jaxformer.interop.family import Family, ModelKind
+from jaxformer.interop.chat.templates import HuggingFaceChatTemplate, load_chat_template
+from jaxformer.interop.conversion.canonical import differences
+from jaxformer.interop.conversion.config_fields import ConfigFields, ProblemType
+from jaxformer.interop.conversion.family import Family, ModelKind
+from jaxformer.interop.conversion.weights import tensors_of_params
+from jaxformer.interop.families.registry import FAMILIES, model_class
 from jaxformer.interop.model_folders import CONFIG, Float, open_huggingface
-from jaxformer.interop.safetensors_files import require_no_weights, write_tensors
+from jaxformer.interop.safetensors.safetensors_files import require_no_weights, write_tensors
 from jaxformer.interop.saved_tokenizers import write_tokenizer
 from jaxformer.interop.special_tokens import SpecialTokens, generation_values, require_supported
-from jaxformer.interop.weights import tensors_of_params
 from jaxformer.storage import discard_draft, drafted, make_folder, write_whole
 from jaxformer.text import Tokenizer
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from jaxformer.config import BeamSearchConfig, SamplingConfig
 from jaxformer.errors import ConfigError
-from jaxformer.interop.strict_json import shown
+from jaxformer.storage import shown
 
 __all__ = ["SpecialTokens", "generation_values", "require_supported"]
 

@@ -9,10 +9,10 @@ from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.interop import HuggingFaceChatTemplate, load_chat_template
 from jaxformer.runs.causal import AnsweringTask
-from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.language_model import LanguageModelTask
 from jaxformer.runs.pretrained_tokens import is_pretrained
 from jaxformer.runs.task import Task
+from jaxformer.storage import read_json, write_json
 
 __all__ = ["ChatTask", "with_chat_template"]
 

@@ -5,8 +5,8 @@ import pathlib
 from typing import Any
 
 from jaxformer.runs.decoding_tokens import DecodingTokens
-from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.pretrained_tokens import is_pretrained, read_tokens
+from jaxformer.storage import read_json, write_json
 from jaxformer.text import Tokenizer, TokenRoles
 
 __all__ = ["load_decoding", "load_tokenizers", "save_tokenizers"]

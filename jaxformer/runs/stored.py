@@ -15,7 +15,6 @@ import jax
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs.folder import CHECKPOINTS, read_run_config
-from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.memory import param_shapes, split_shapes
 from jaxformer.runs.pretrained_tokens import is_pretrained
 from jaxformer.runs.start import new_parameters, start_digest
@@ -26,6 +25,7 @@ from jaxformer.runs.start_config import (
     start_class,
 )
 from jaxformer.runs.task import Task
+from jaxformer.storage import read_json, write_json
 from jaxformer.training import Checkpoints, SingleRunner, combine_low_rank, merge_low_rank
 from jaxformer.training.parallel import Runner
 

@@ -1,0 +1,124 @@
+"""Falcon: decoders, most with parallel sublayers and few key/value heads."""
+
+import dataclasses
+from typing import Any
+
+from jaxformer.config import ModelConfig
+from jaxformer.interop.conversion.activations import PLAIN, name_of
+from jaxformer.interop.conversion.config_fields import ConfigFields
+from jaxformer.interop.conversion.family import Family, ModelKind
+from jaxformer.interop.conversion.layer_fields import read_rotary, write_rotary
+from jaxformer.interop.conversion.layouts import Layout, dense, dense_by_group, norm, same
+from jaxformer.interop.conversion.plain_fields import PlainFields, read_plain, write_plain
+
+__all__ = ["FALCON_FAMILIES"]
+
+_H = "transformer.h.{layer}."
+
+
+def _norm_of(name: str, path: str, *residuals: str) -> dict[str, tuple[Layout, ...]]:
+    """A norm that has this name in models with these values of `residual`."""
+    return {
+        full: tuple(dataclasses.replace(layout, residual=residual) for residual in residuals)
+        for full, layout in norm(_H + name, f"{{stack}}/{path}_norm").items()
+    }
+
+
+_FALCON = {
+    "transformer.word_embeddings.weight": same("embedding/embedding"),
+    **_norm_of("input_layernorm", "attention", "sequential", "parallel_one_norm"),
+    **_norm_of("post_attention_layernorm", "feed_forward", "sequential"),
+    **_norm_of("ln_attn", "attention", "parallel"),
+    **_norm_of("ln_mlp", "feed_forward", "parallel"),
+    **dense_by_group(
+        _H + "self_attention.query_key_value",
+        *(f"{{stack}}/attention/{part}" for part in ("query", "key", "value")),
+    ),
+    **dense(_H + "self_attention.dense", "{stack}/attention/output"),
+    **dense(_H + "mlp.dense_h_to_4h", "{stack}/feed_forward/up"),
+    **dense(_H + "mlp.dense_4h_to_h", "{stack}/feed_forward/down"),
+    **norm("transformer.ln_f", "final_norm"),
+    "lm_head.weight": same("embedding/output_embedding"),
+}
+
+_FIELDS: PlainFields = {
+    "vocab_size": "vocab_size",
+    "max_position_embeddings": ("max_len", 2048),
+    "num_hidden_layers": "num_layers",
+    "num_attention_heads": "num_heads",
+    "hidden_size": "d_model",
+    "ffn_hidden_size": "d_ff",
+    "layer_norm_epsilon": ("norm_eps", 1e-5),
+    "tie_word_embeddings": ("tied_embeddings", True),
+}
+
+
+def _read_falcon(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    # transformers rounds ALiBi biases to bfloat16, so nearby keys get the same bias; with eager
+    # attention, it adds them twice.
+    fields.require("alibi", False)
+    fields.require("apply_residual_connection_post_layernorm", False)
+    # ff_factor was used to compute ffn_hidden_size.
+    fields.skip("hidden_dropout", "attention_dropout", "ff_factor")
+    fields.fill(ffn_hidden_size=4 * fields.take("hidden_size", int))
+    values = read_plain(fields, _FIELDS)
+    return values | {
+        **_read_variant(fields, values["num_heads"]),
+        "positions": read_rotary(
+            fields, values["d_model"] // values["num_heads"], values["max_len"]
+        ),
+        "activation": fields.choose("activation", PLAIN, "gelu"),
+        "use_bias": fields.take("bias", bool, False),
+        "norm_bias": True,
+    }
+
+
+def _read_variant(fields: ConfigFields, num_heads: int) -> dict[str, Any]:
+    """Key/value heads and residual sums, of models like Falcon 40B or of older ones."""
+    if fields.take("new_decoder_architecture", bool, False):
+        fields.skip("multi_query")
+        fields.require("parallel_attn", True)
+        norms = {2: "parallel", 1: "parallel_one_norm"}
+        return {
+            "num_kv_heads": fields.take("num_kv_heads", int, num_heads),
+            "residual": fields.choose("num_ln_in_parallel_attn", norms, 2),
+        }
+    one = fields.take("multi_query", bool, True)
+    parallel = fields.take("parallel_attn", bool, True)
+    if one:
+        fields.skip("num_kv_heads")
+    else:
+        fields.require("num_kv_heads", num_heads)
+    if parallel:
+        fields.require("num_ln_in_parallel_attn", 1)
+    else:
+        fields.skip("num_ln_in_parallel_attn")
+    return {
+        "num_kv_heads": 1 if one else num_heads,
+        "residual": "parallel_one_norm" if parallel else "sequential",
+    }
+
+
+def _write_falcon(model: ModelConfig) -> dict[str, Any]:
+    ungrouped = model.kv_heads in (1, model.num_heads)
+    is_new = model.residual == "parallel" or not ungrouped
+    return write_plain(model, _FIELDS) | {
+        "alibi": False,
+        "new_decoder_architecture": is_new,
+        "num_ln_in_parallel_attn": (2 if model.residual == "parallel" else 1) if is_new else None,
+        "parallel_attn": model.residual != "sequential",
+        "multi_query": model.kv_heads == 1,
+        "num_kv_heads": model.kv_heads,
+        "rope_parameters": write_rotary(model),
+        "activation": name_of(model.activation),
+        "bias": model.has_bias("qkv"),
+    }
+
+
+FALCON_FAMILIES = (
+    Family(
+        model_type="falcon", classes={"FalconForCausalLM": "decoder"}, read=_read_falcon,
+        write=_write_falcon, tensors=_FALCON, prefix="transformer.",
+        copies={"lm_head.weight": "transformer.word_embeddings.weight"},
+    ),
+)  # fmt: skip

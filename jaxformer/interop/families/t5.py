@@ -1,0 +1,190 @@
+"""T5, mT5 and UMT5: encoders and encoder-decoders with relative positions and RMS norms."""
+
+import dataclasses
+from typing import Any
+
+from jaxformer.config import LayerConfig, ModelConfig, RelativeConfig
+from jaxformer.interop.conversion.config_fields import ConfigFields
+from jaxformer.interop.conversion.family import Family, ModelKind
+from jaxformer.interop.conversion.layer_fields import positions_of_layers
+from jaxformer.interop.conversion.layouts import Layout, linear, same
+from jaxformer.interop.conversion.plain_fields import PlainFields, read_plain, write_plain
+
+__all__ = ["T5_FAMILIES"]
+
+# feed_forward_proj, and the fields that transformers derives from it. Its "gated-gelu" uses tanh.
+_PROJECTIONS = {
+    "relu": ("relu", "relu", False),
+    "gated-gelu": ("geglu_tanh", "gelu_new", True),
+    "gated-silu": ("swiglu", "silu", True),
+}
+
+
+def _attention(name: str, path: str) -> dict[str, Layout]:
+    return {
+        f"{name}.q.weight": linear(f"{path}/query_kernel"),
+        f"{name}.k.weight": linear(f"{path}/key_kernel"),
+        f"{name}.v.weight": linear(f"{path}/value_kernel"),
+        f"{name}.o.weight": linear(f"{path}/output_kernel"),
+    }
+
+
+def _half(half: str, last: int) -> dict[str, Layout]:
+    """Tensors of encoder or decoder; the first block may have the biases of all blocks.
+
+    Args:
+        half: "encoder" or "decoder".
+        last: index of the feed-forward layer among the sublayers of a block.
+    """
+    block, stack = f"{half}.block.{{layer}}.layer.", f"{half}/{{stack}}"
+    biases = "layer.0.SelfAttention.relative_attention_bias.weight"
+    inner, up = f"{block}{last}.DenseReluDense", f"{stack}/feed_forward/up_kernel"
+    gate = f"{stack}/feed_forward/gate_kernel"
+    return {
+        f"{half}.block.0.{biases}": same(f"{half}/positions/table"),
+        f"{half}.block.{{layer}}.{biases}": same(f"{half}/layer_positions_{{layer}}/table"),
+        **_attention(f"{block}0.SelfAttention", f"{stack}/attention"),
+        f"{block}0.layer_norm.weight": same(f"{stack}/attention_norm/scale"),
+        f"{inner}.wi.weight": linear(up, unless=gate),
+        f"{inner}.wi_0.weight": linear(gate),
+        f"{inner}.wi_1.weight": linear(up, where=gate),
+        f"{inner}.wo.weight": linear(f"{stack}/feed_forward/down_kernel"),
+        f"{block}{last}.layer_norm.weight": same(f"{stack}/feed_forward_norm/scale"),
+        f"{half}.final_layer_norm.weight": same(f"{half}/final_norm/scale"),
+    }
+
+
+_C = "decoder.block.{layer}.layer.1."
+_TENSORS: dict[str, Layout | tuple[Layout, ...]] = {
+    "shared.weight": (same("embedding/embedding"), same("encoder/embedding/embedding")),
+    **_half("encoder", last=1),
+    **_half("decoder", last=2),
+    **_attention(_C + "EncDecAttention", "decoder/{stack}/cross_attention"),
+    _C + "layer_norm.weight": same("decoder/{stack}/cross_attention_norm/scale"),
+    "lm_head.weight": same("embedding/output_embedding"),
+}
+_FIELDS: PlainFields = {
+    "vocab_size": "vocab_size",
+    "num_layers": "num_encoder_layers",
+    "num_decoder_layers": "num_layers",
+    "num_heads": "num_heads",
+    "d_kv": ("head_dim", 64),
+    "d_model": "d_model",
+    "d_ff": "d_ff",
+    "layer_norm_epsilon": ("norm_eps", 1e-6),
+}
+
+
+def _read(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    fields.skip(
+        "dropout_rate", "classifier_dropout", "initializer_factor", "output_past", "n_positions",
+        "is_decoder",
+    )  # fmt: skip
+    fields.alias(
+        hidden_size="d_model", num_attention_heads="num_heads", num_hidden_layers="num_layers",
+        head_dim="d_kv",
+    )  # fmt: skip
+    projection = fields.take("feed_forward_proj", str, "relu")
+    fields.require("feed_forward_proj", *_PROJECTIONS)
+    activation, inner, gated = _PROJECTIONS[projection]
+    fields.require("dense_act_fn", inner)
+    fields.require("is_gated_act", gated)
+    fields.fill(num_decoder_layers=fields.take("num_layers", int))
+    positions = RelativeConfig(
+        num_buckets=fields.take("relative_attention_num_buckets", int, 32),
+        max_distance=fields.take("relative_attention_max_distance", int, 128),
+    )
+    values: dict[str, Any] = read_plain(fields, _FIELDS) | {"architecture": "encoder_decoder"}
+    if kind == "pooled":  # the encoder alone, as in Sentence-T5, which takes the mean
+        depth = values.pop("num_encoder_layers")
+        values |= {"architecture": "encoder", "num_layers": depth}
+    return values | {
+        "max_len": 512,  # the length of pre-training; the model itself has no limit
+        "positions": positions,
+        "attention_scale": 1.0,
+        "norm": "rms_norm",
+        "activation": activation,
+        "use_bias": False,
+    }
+
+
+def _read_t5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    """T5: hidden states are scaled before the output projection if it is the embedding table.
+
+    Newer files state this in scale_decoder_outputs, and always have tie_word_embeddings = true.
+    Then the tensors tell if the projection is tied. An older file with tie_word_embeddings = false
+    must have lm_head.weight, since the versions that wrote it always included it.
+    """
+    values, tied = _read(fields, kind), fields.take("tie_word_embeddings", bool, True)
+    scaled = fields.take("scale_decoder_outputs", bool, tied)
+    if kind == "pooled":
+        return values
+    if "scale_decoder_outputs" in fields:
+        tied = not fields.has_tensor("lm_head.weight")
+    scale = values["d_model"] ** -0.5 if scaled else None
+    return values | {"logit_scale": scale, "tied_embeddings": tied}
+
+
+def _read_mt5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    """mT5: hidden states are never scaled."""
+    fields.skip("tie_word_embeddings")
+    fields.fill(feed_forward_proj="gated-gelu")
+    tied = kind == "pooled" or not fields.has_tensor("lm_head.weight")
+    return _read(fields, kind) | {"tied_embeddings": tied}
+
+
+def _read_umt5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+    """T5 whose layers do not share their biases; gated by default."""
+    fields.fill(feed_forward_proj="gated-gelu")
+    fields.skip("scalable_attention")
+    values = _read_t5(fields, kind)
+    depth = values["num_layers"]
+    if kind != "pooled":  # both halves use one list of layers
+        fields.require("num_decoder_layers", fields.take("num_layers", int))
+    tables = [dataclasses.replace(values["positions"], table=index) for index in range(depth)]
+    layers = tuple(LayerConfig(positions=each) for each in tables)
+    return values | {"positions": "none", "layers": layers}
+
+
+def _write(model: ModelConfig) -> dict[str, Any]:
+    names = {ours: name for name, (ours, *_) in _PROJECTIONS.items()}
+    first = positions_of_layers(model)[0]
+    relative = first if isinstance(first, RelativeConfig) else RelativeConfig()
+    return write_plain(model, _FIELDS) | {
+        "relative_attention_num_buckets": relative.num_buckets,
+        "relative_attention_max_distance": relative.max_distance,
+        "feed_forward_proj": names.get(model.activation, "relu"),
+        "is_encoder_decoder": True,
+        "tie_word_embeddings": True,
+    }
+
+
+def _write_t5(model: ModelConfig) -> dict[str, Any]:
+    return _write(model) | {"scale_decoder_outputs": model.logit_scale is not None}
+
+
+def _family(model_type: str, classes: dict[str, ModelKind], read: Any, write: Any) -> Family:
+    return Family(
+        model_type=model_type, classes=classes, read=read, write=write, tensors=_TENSORS,
+        # Files of older versions have an unused table.
+        ignored=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
+        copies=dict.fromkeys(
+            ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),
+            "shared.weight",
+        ),
+        auto_class="AutoModelForSeq2SeqLM",
+    )  # fmt: skip
+
+
+def _classes(name: str) -> dict[str, ModelKind]:
+    return {f"{name}ForConditionalGeneration": "encoder_decoder", f"{name}EncoderModel": "pooled"}
+
+
+T5_FAMILIES = (
+    # T5WithLMHeadModel is the name of the first class in older files.
+    _family(
+        "t5", _classes("T5") | {"T5WithLMHeadModel": "encoder_decoder"}, _read_t5, _write_t5
+    ),
+    _family("mt5", _classes("MT5"), _read_mt5, _write),
+    _family("umt5", _classes("UMT5"), _read_umt5, _write_t5),
+)  # fmt: skip

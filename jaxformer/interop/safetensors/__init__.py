@@ -1,0 +1,1 @@
+"""Safetensors files: read strictly without loading them, and written tensor by tensor."""
