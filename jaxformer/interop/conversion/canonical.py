@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from jaxformer.config import ModelConfig, config_differences
-from jaxformer.interop.conversion.layer_fields import layer_windows, positions_of_layers
+from jaxformer.interop.conversion.layers import layer_windows, positions_of_layers
 
 __all__ = ["differences"]
 

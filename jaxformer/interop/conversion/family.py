@@ -1,4 +1,4 @@
-"""A Hugging Face model family: its config fields and its table of tensors."""
+"""A Hugging Face model family: its tables of config fields and of tensors."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 from jaxformer.config import ModelConfig
 from jaxformer.interop.conversion.config_fields import ConfigFields
-from jaxformer.interop.conversion.layouts import Layout
+from jaxformer.interop.conversion.fields import FieldTable, Values, as_field
+from jaxformer.interop.conversion.layouts import Layout, linear, same
 
-__all__ = ["Family", "ModelKind"]
+__all__ = ["Family", "ModelKind", "decoder_family"]
 
 ModelKind = Literal[
     "decoder", "encoder_decoder", "masked", "classifier", "decoder_classifier", "token_classifier",
@@ -18,19 +19,31 @@ ModelKind = Literal[
 token); or one vector per row."""
 
 
-@dataclasses.dataclass(frozen=True)
+def _none(*_: Any) -> dict[str, Any]:
+    return {}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
     """How to read and write one `model_type`.
 
     Args:
         model_type: its name in `config.json`.
         classes: kind of model by class name in `architectures`.
-        read: converts the fields to the arguments of a `ModelConfig`.
-        write: converts a `ModelConfig` to the fields, except those that all families share.
+        fields: the fields that are read and written, in this order.
+        fixed: arguments of every model's `ModelConfig`, unless a field sets them.
         tensors: layout by name of the tensor. `{layer}` in a name counts the layers of a stack, and
             `{expert}` the experts of a layer. If a model lacks the parameters of a tensor, such as
             biases, its file lacks the tensor. Of several layouts, the one whose parameters the
             model has applies.
+        aliases: names of fields by other names, which transformers accepts too.
+        skipped: fields that do not change what the model computes.
+        defaults: transformers' defaults of fields, where the table has others.
+        unwritten: fields of the table that are read, but not written.
+        written: values of further fields that are written.
+        before: called before the fields are read, to check or change them.
+        special_read: arguments that need more than one field, given those of the table.
+        special_write: values of further fields.
         prefix: prefix of all names except those of the heads; files of a base model may lack it.
         ignored: names of unused tensors that files may have, such as constants saved by older
             versions.
@@ -41,14 +54,43 @@ class Family:
 
     model_type: str
     classes: Mapping[str, ModelKind]
-    read: Callable[[ConfigFields, ModelKind], dict[str, Any]]
-    write: Callable[[ModelConfig], dict[str, Any]]
+    fields: FieldTable
     tensors: Mapping[str, Layout | tuple[Layout, ...]]
+    fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    skipped: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    unwritten: tuple[str, ...] = ()
+    written: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    before: Callable[[ConfigFields, ModelKind], object] = _none
+    special_read: Callable[[ConfigFields, ModelKind, Values], Values] = _none
+    special_write: Callable[[ModelConfig], dict[str, Any]] = _none
     prefix: str = ""
     ignored: tuple[str, ...] = ()
     copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
     auto_class: str = "AutoModelForCausalLM"
     note: str = ""
+
+    def read(self, fields: ConfigFields, kind: ModelKind) -> Values:
+        """Arguments of a `ModelConfig`; ConfigError for a field that is not supported."""
+        fields.alias(**self.aliases)
+        fields.skip(*self.skipped)
+        fields.fill(**self.defaults)
+        self.before(fields, kind)
+        values = dict(self.fixed)
+        for name, entry in self.fields.items():
+            values |= as_field(entry).read(fields, name, values)
+        values |= self.special_read(fields, kind, values)
+        if kind == "decoder_classifier":
+            values |= {"num_classes": fields.num_classes(), "pooling": "last", "output_bias": False}
+        return values
+
+    def write(self, model: ModelConfig) -> dict[str, Any]:
+        """Fields of a model, except those that all families share."""
+        entries = {name: as_field(entry).write for name, entry in self.fields.items()}
+        values = {name: write(model) for name, write in entries.items() if write is not None}
+        values |= {**self.written, **self.special_write(model), **_labels(model)}
+        return {name: value for name, value in values.items() if name not in self.unwritten}
 
     @property
     def layouts(self) -> list[tuple[str, Layout]]:
@@ -58,3 +100,40 @@ class Family:
             for name, layouts in self.tensors.items()
             for layout in (layouts if isinstance(layouts, tuple) else (layouts,))
         ]
+
+
+def decoder_family(
+    model_type: str, name: str, *, more: tuple[str, ...] = (), head: str = "ForCausalLM",
+    classified: str | None = "", tensors: Mapping[str, Layout | tuple[Layout, ...]], **others: Any,
+) -> Family:  # fmt: skip
+    """A family of decoders, with their classifier, which reads the last token.
+
+    Args:
+        model_type: as in `Family`.
+        name: beginning of the names of its classes.
+        more: other names of the first class.
+        head: end of the name of the first class.
+        classified: beginning of the classifier's name if it differs; None if there is none.
+        tensors: as in `Family`.
+        **others: other fields of the `Family`.
+    """
+    classes: dict[str, ModelKind] = dict.fromkeys((name + head, *more), "decoder")
+    if classified is not None:
+        classes[f"{classified or name}ForSequenceClassification"] = "decoder_classifier"
+        tensors = {**tensors, "score.weight": linear("class_kernel")}
+    paths = ("embedding/output_embedding", "embedding/embedding")
+    output, table = (next(n for n, each in tensors.items() if each == same(one)) for one in paths)
+    return Family(
+        model_type=model_type, classes=classes, tensors=tensors, copies={output: table}, **others
+    )  # fmt: skip
+
+
+def _labels(model: ModelConfig) -> dict[str, Any]:
+    """Fields that name the classes of a classifier; empty for other models."""
+    if model.num_classes is None:
+        return {}
+    names = [f"LABEL_{index}" for index in range(model.num_classes)]
+    return {
+        "id2label": {str(index): name for index, name in enumerate(names)},
+        "label2id": {name: index for index, name in enumerate(names)},
+    }

@@ -1,16 +1,15 @@
 """BERT, RoBERTa and relatives, ELECTRA, DistilBERT: encoders for masked tokens and classes."""
 
+from collections.abc import Callable
 from typing import Any
 
-from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
-from jaxformer.interop.conversion.activations import PLAIN, name_of
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import Family, ModelKind
+from jaxformer.interop.conversion.fields import TIED, Field, FieldTable, Values, activation, only
 from jaxformer.interop.conversion.layouts import Layout, dense, norm, rows_from, same
-from jaxformer.interop.conversion.plain_fields import PlainFields, read_plain, write_plain
 
-__all__ = ["BERT_FAMILIES", "encoder_classes", "write_labels"]
+__all__ = ["BERT_FAMILIES", "encoder_family"]
 
 _S = "encoder/{stack}/"  # paths of the parameters of a layer
 
@@ -84,14 +83,30 @@ _DISTILBERT = {
 }
 
 
-def _head(fields: ConfigFields, kind: ModelKind, pooler: str | None) -> dict[str, Any]:
+def encoder_family(
+    model_type: str, name: str, *, more: dict[str, ModelKind] | None = None, **others: Any
+) -> Family:
+    """A family of encoders whose classes begin with `name`; `others` as in `Family`."""
+    classes: dict[str, ModelKind] = {
+        f"{name}ForMaskedLM": "masked",
+        f"{name}ForSequenceClassification": "classifier",
+        f"{name}ForTokenClassification": "token_classifier",
+        f"{name}Model": "pooled",
+    }
+    return Family(
+        model_type=model_type, classes=classes | (more or {}), auto_class="AutoModelForMaskedLM",
+        **others,
+    )  # fmt: skip
+
+
+def _head(fields: ConfigFields, kind: ModelKind, pooler: str | None) -> Values:
     """Settings of a head: classes, or biases of masked tokens' logits."""
     fields.skip("classifier_dropout")
     if kind == "masked":
         return {"head_bias": True, "output_bias": True}
     if kind == "token_classifier":
         return {"pooling": "none", "num_classes": fields.num_classes()}
-    values: dict[str, Any] = {"pooling": "first", "pooler": pooler}
+    values: Values = {"pooling": "first", "pooler": pooler}
     if pooler is not None:
         values["head_bias"] = True
     if kind == "classifier":
@@ -99,18 +114,39 @@ def _head(fields: ConfigFields, kind: ModelKind, pooler: str | None) -> dict[str
     return values
 
 
-def write_labels(model: ModelConfig) -> dict[str, Any]:
-    """Fields that name the classes of a classifier; empty for other models."""
-    if model.num_classes is None:
-        return {}
-    names = [f"LABEL_{index}" for index in range(model.num_classes)]
-    return {
-        "id2label": {str(index): name for index, name in enumerate(names)},
-        "label2id": {name: index for index, name in enumerate(names)},
-    }
+def _read_bert(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    return _head(fields, kind, "tanh")
 
 
-_BERT_FIELDS: PlainFields = {
+def _require_gelu(name: str) -> Callable[[ConfigFields, ModelKind], None]:
+    """The head for masked tokens uses the activation of the layers, which must be GELU here."""
+
+    def check(fields: ConfigFields, kind: ModelKind) -> None:
+        if kind == "masked":
+            fields.require(name, "gelu")
+
+    return check
+
+
+def _read_electra(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    """BERT with a pooler only in classifiers; embeddings must be as wide as the layers."""
+    width = fields.take("embedding_size", int)
+    if width != values["d_model"]:
+        raise ConfigError(
+            f"embedding_size must be hidden_size, got {width} and {values['d_model']}: a norm "
+            "before the projection of the embeddings is not supported"
+        )
+    return _head(fields, kind, "gelu" if kind == "classifier" else None)
+
+
+def _read_distilbert(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    return _head(fields, kind, "relu" if kind == "classifier" else None)
+
+
+_BERT_FIELDS: FieldTable = {
+    **TIED,
+    "is_decoder": only(False),
+    "position_embedding_type": only("absolute"),
     "vocab_size": "vocab_size",
     "max_position_embeddings": ("max_len", 512),
     "num_hidden_layers": "num_layers",
@@ -119,126 +155,29 @@ _BERT_FIELDS: PlainFields = {
     "intermediate_size": "d_ff",
     "type_vocab_size": ("num_token_types", 2),
     "layer_norm_eps": ("norm_eps", 1e-12),
+    "hidden_act": activation("gelu"),
 }
-
-
-def _read_bert(
-    fields: ConfigFields, kind: ModelKind, pooler: str | None = "tanh"
-) -> dict[str, Any]:
-    fields.skip("hidden_dropout_prob", "attention_probs_dropout_prob")
-    fields.require("is_decoder", False)
-    fields.require("position_embedding_type", "absolute")
-    fields.require("tie_word_embeddings", True)
-    return _head(fields, kind, pooler) | read_plain(fields, _BERT_FIELDS) | {
-        "architecture": "encoder",
-        "positions": "learned",
-        "norm_position": "post",
-        "embedding_norm": True,
-        "activation": fields.choose("hidden_act", PLAIN, "gelu"),
-    }  # fmt: skip
-
-
-def _require_gelu(fields: ConfigFields, name: str, kind: ModelKind) -> None:
-    """The head for masked tokens uses the activation of the layers, which must be GELU here."""
-    if kind == "masked":
-        fields.require(name, "gelu")
-
-
-def _read_plain_bert(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    _require_gelu(fields, "hidden_act", kind)
-    return _read_bert(fields, kind)
-
-
-def _read_roberta(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    fields.require("pad_token_id", 1)  # positions start after it
-    values = _read_bert(fields, kind)
-    return values | {"max_len": values["max_len"] - 2}
-
-
-def _read_electra(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    """BERT with a pooler only in classifiers; embeddings must be as wide as the layers."""
-    fields.skip("summary_last_dropout")
-    width = fields.take("embedding_size", int)
-    values = _read_bert(fields, kind, "gelu" if kind == "classifier" else None)
-    if width != values["d_model"]:
-        raise ConfigError(
-            f"embedding_size must be hidden_size, got {width} and {values['d_model']}: a norm "
-            "before the projection of the embeddings is not supported"
-        )
-    return values
-
-
-def _write_bert(model: ModelConfig) -> dict[str, Any]:
-    return write_plain(model, _BERT_FIELDS) | {
-        "type_vocab_size": model.num_token_types or 1,
-        "hidden_act": name_of(model.activation),
-        "tie_word_embeddings": model.tied_embeddings,
-        **write_labels(model),
-    }
-
-
-def _write_roberta(model: ModelConfig) -> dict[str, Any]:
-    longer = {"max_position_embeddings": model.max_len + 2, "pad_token_id": 1}
-    return _write_bert(model) | longer
-
-
-def _write_electra(model: ModelConfig) -> dict[str, Any]:
-    return _write_bert(model) | {"embedding_size": model.d_model}
-
-
-_DISTILBERT_FIELDS: PlainFields = {
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": ("max_len", 512),
-    "n_layers": "num_layers",
-    "n_heads": "num_heads",
-    "dim": "d_model",
-    "hidden_dim": "d_ff",
-}
-
-
-def _read_distilbert(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    fields.alias(hidden_size="dim", num_attention_heads="n_heads", num_hidden_layers="n_layers")
-    _require_gelu(fields, "activation", kind)
-    fields.skip(
-        "dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout",
-        # Only says how the position table was initialized; the file has the table.
-        "sinusoidal_pos_embds", "tie_weights_", "output_past",
-    )  # fmt: skip
-    fields.require("tie_word_embeddings", True)
-    pooler = "relu" if kind == "classifier" else None
-    return _head(fields, kind, pooler) | read_plain(fields, _DISTILBERT_FIELDS) | {
-        "architecture": "encoder",
-        "positions": "learned",
-        "norm_position": "post",
-        "norm_eps": 1e-12,
-        "embedding_norm": True,
-        "activation": fields.choose("activation", PLAIN, "gelu"),
-    }  # fmt: skip
-
-
-def _write_distilbert(model: ModelConfig) -> dict[str, Any]:
-    return write_plain(model, _DISTILBERT_FIELDS) | {
-        "activation": name_of(model.activation),
-        "tie_word_embeddings": model.tied_embeddings,
-        **write_labels(model),
-    }
-
-
-def encoder_classes(name: str) -> dict[str, ModelKind]:
-    """`Family.classes` of a family of encoders."""
-    return {
-        f"{name}ForMaskedLM": "masked",
-        f"{name}ForSequenceClassification": "classifier",
-        f"{name}ForTokenClassification": "token_classifier",
-        f"{name}Model": "pooled",
-    }
+_FIXED = {
+    "architecture": "encoder", "positions": "learned", "norm_position": "post",
+    "embedding_norm": True,
+}  # fmt: skip
+_DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
 def _roberta_family(model_type: str, name: str) -> Family:
     """RoBERTa, or a family that differs from it only in names and tokenizer."""
-    return Family(
-        model_type=model_type, classes=encoder_classes(name), read=_read_roberta,
-        write=_write_roberta, tensors=_ROBERTA, prefix="roberta.",
+    return encoder_family(
+        model_type, name,
+        fields={
+            **_BERT_FIELDS,
+            "pad_token_id": only(1, written=True),  # positions start after it
+            "max_position_embeddings": Field(
+                lambda fields, name, _: {"max_len": fields.take(name, int, 512) - 2},
+                lambda model: model.max_len + 2,
+            ),
+        },
+        fixed=_FIXED, skipped=_DROPOUT, special_read=_read_bert,
+        tensors=_ROBERTA, prefix="roberta.",
         ignored=(
             "roberta.embeddings.position_ids", "roberta.pooler.dense.weight",
             "roberta.pooler.dense.bias",
@@ -247,14 +186,14 @@ def _roberta_family(model_type: str, name: str) -> Family:
             "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
             "lm_head.decoder.bias": "lm_head.bias",
         },
-        auto_class="AutoModelForMaskedLM",
     )  # fmt: skip
 
 
 BERT_FAMILIES = (
-    Family(
-        model_type="bert", classes=encoder_classes("Bert") | {"BertForPreTraining": "masked"},
-        read=_read_plain_bert, write=_write_bert, tensors=_BERT, prefix="bert.",
+    encoder_family(
+        "bert", "Bert", more={"BertForPreTraining": "masked"}, fields=_BERT_FIELDS, fixed=_FIXED,
+        skipped=_DROPOUT, before=_require_gelu("hidden_act"), special_read=_read_bert,
+        tensors=_BERT, prefix="bert.",
         # Pooler and next-sentence head of models trained on both tasks.
         ignored=(
             "bert.embeddings.position_ids", "bert.pooler.dense.weight", "bert.pooler.dense.bias",
@@ -264,16 +203,16 @@ BERT_FAMILIES = (
             "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
             "cls.predictions.decoder.bias": "cls.predictions.bias",
         },
-        auto_class="AutoModelForMaskedLM",
     ),
     _roberta_family("roberta", "Roberta"),
     _roberta_family("xlm-roberta", "XLMRoberta"),
     _roberta_family("camembert", "Camembert"),
-    Family(
-        model_type="electra",
+    encoder_family(
         # The discriminator is read without its head.
-        classes=encoder_classes("Electra") | {"ElectraForPreTraining": "pooled"},
-        read=_read_electra, write=_write_electra, tensors=_ELECTRA, prefix="electra.",
+        "electra", "Electra", more={"ElectraForPreTraining": "pooled"}, fields=_BERT_FIELDS,
+        fixed=_FIXED, skipped=(*_DROPOUT, "summary_last_dropout"), special_read=_read_electra,
+        special_write=lambda model: {"embedding_size": model.d_model},
+        tensors=_ELECTRA, prefix="electra.",
         ignored=(
             "electra.embeddings.position_ids", "discriminator_predictions.dense.weight",
             "discriminator_predictions.dense.bias",
@@ -281,13 +220,31 @@ BERT_FAMILIES = (
             "discriminator_predictions.dense_prediction.bias",
         ),
         copies={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
-        auto_class="AutoModelForMaskedLM",
     ),
-    Family(
-        model_type="distilbert", classes=encoder_classes("DistilBert"), read=_read_distilbert,
-        write=_write_distilbert, tensors=_DISTILBERT, prefix="distilbert.",
+    encoder_family(
+        "distilbert", "DistilBert",
+        fields={
+            **TIED,
+            "vocab_size": "vocab_size",
+            "max_position_embeddings": ("max_len", 512),
+            "n_layers": "num_layers",
+            "n_heads": "num_heads",
+            "dim": "d_model",
+            "hidden_dim": "d_ff",
+            "activation": activation("gelu"),
+        },
+        fixed=_FIXED | {"norm_eps": 1e-12},
+        aliases={
+            "hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers",
+        },
+        skipped=(
+            "dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout",
+            # Only says how the position table was initialized; the file has the table.
+            "sinusoidal_pos_embds", "tie_weights_", "output_past",
+        ),
+        before=_require_gelu("activation"), special_read=_read_distilbert,
+        tensors=_DISTILBERT, prefix="distilbert.",
         ignored=("distilbert.embeddings.position_ids",),
         copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
-        auto_class="AutoModelForMaskedLM",
     ),
 )  # fmt: skip

@@ -4,12 +4,11 @@ import dataclasses
 from typing import Any
 
 from jaxformer.config import ModelConfig
-from jaxformer.interop.conversion.activations import PLAIN, name_of
 from jaxformer.interop.conversion.config_fields import ConfigFields
-from jaxformer.interop.conversion.family import Family, ModelKind
-from jaxformer.interop.conversion.layer_fields import read_rotary, write_rotary
+from jaxformer.interop.conversion.family import ModelKind, decoder_family
+from jaxformer.interop.conversion.fields import Values, activation, only
 from jaxformer.interop.conversion.layouts import Layout, dense, dense_by_group, norm, same
-from jaxformer.interop.conversion.plain_fields import PlainFields, read_plain, write_plain
+from jaxformer.interop.conversion.rotary import rotary
 
 __all__ = ["FALCON_FAMILIES"]
 
@@ -41,40 +40,10 @@ _FALCON = {
     "lm_head.weight": same("embedding/output_embedding"),
 }
 
-_FIELDS: PlainFields = {
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": ("max_len", 2048),
-    "num_hidden_layers": "num_layers",
-    "num_attention_heads": "num_heads",
-    "hidden_size": "d_model",
-    "ffn_hidden_size": "d_ff",
-    "layer_norm_epsilon": ("norm_eps", 1e-5),
-    "tie_word_embeddings": ("tied_embeddings", True),
-}
 
-
-def _read_falcon(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    # transformers rounds ALiBi biases to bfloat16, so nearby keys get the same bias; with eager
-    # attention, it adds them twice.
-    fields.require("alibi", False)
-    fields.require("apply_residual_connection_post_layernorm", False)
-    # ff_factor was used to compute ffn_hidden_size.
-    fields.skip("hidden_dropout", "attention_dropout", "ff_factor")
-    fields.fill(ffn_hidden_size=4 * fields.take("hidden_size", int))
-    values = read_plain(fields, _FIELDS)
-    return values | {
-        **_read_variant(fields, values["num_heads"]),
-        "positions": read_rotary(
-            fields, values["d_model"] // values["num_heads"], values["max_len"]
-        ),
-        "activation": fields.choose("activation", PLAIN, "gelu"),
-        "use_bias": fields.take("bias", bool, False),
-        "norm_bias": True,
-    }
-
-
-def _read_variant(fields: ConfigFields, num_heads: int) -> dict[str, Any]:
+def _read_variant(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
     """Key/value heads and residual sums, of models like Falcon 40B or of older ones."""
+    num_heads = values["num_heads"]
     if fields.take("new_decoder_architecture", bool, False):
         fields.skip("multi_query")
         fields.require("parallel_attn", True)
@@ -99,26 +68,43 @@ def _read_variant(fields: ConfigFields, num_heads: int) -> dict[str, Any]:
     }
 
 
-def _write_falcon(model: ModelConfig) -> dict[str, Any]:
+def _write_variant(model: ModelConfig) -> dict[str, Any]:
     ungrouped = model.kv_heads in (1, model.num_heads)
     is_new = model.residual == "parallel" or not ungrouped
-    return write_plain(model, _FIELDS) | {
-        "alibi": False,
+    return {
         "new_decoder_architecture": is_new,
         "num_ln_in_parallel_attn": (2 if model.residual == "parallel" else 1) if is_new else None,
         "parallel_attn": model.residual != "sequential",
         "multi_query": model.kv_heads == 1,
         "num_kv_heads": model.kv_heads,
-        "rope_parameters": write_rotary(model),
-        "activation": name_of(model.activation),
-        "bias": model.has_bias("qkv"),
     }
 
 
 FALCON_FAMILIES = (
-    Family(
-        model_type="falcon", classes={"FalconForCausalLM": "decoder"}, read=_read_falcon,
-        write=_write_falcon, tensors=_FALCON, prefix="transformer.",
-        copies={"lm_head.weight": "transformer.word_embeddings.weight"},
+    decoder_family(
+        "falcon", "Falcon",
+        fields={
+            # transformers rounds ALiBi biases to bfloat16, so nearby keys get the same bias; with
+            # eager attention, it adds them twice.
+            "alibi": only(False, written=True),
+            "apply_residual_connection_post_layernorm": only(False),
+            "vocab_size": "vocab_size",
+            "max_position_embeddings": ("max_len", 2048),
+            "num_hidden_layers": "num_layers",
+            "num_attention_heads": "num_heads",
+            "hidden_size": "d_model",
+            "ffn_hidden_size": ("d_ff", lambda values: 4 * values["d_model"]),
+            "layer_norm_epsilon": ("norm_eps", 1e-5),
+            "tie_word_embeddings": ("tied_embeddings", True),
+            "rope_parameters": rotary(),
+            "activation": activation("gelu"),
+            "bias": ("use_bias", False),
+        },
+        fixed={"norm_bias": True},
+        # ff_factor was used to compute ffn_hidden_size.
+        skipped=("hidden_dropout", "attention_dropout", "ff_factor"),
+        special_read=_read_variant,
+        special_write=_write_variant,
+        tensors=_FALCON, prefix="transformer.",
     ),
 )  # fmt: skip

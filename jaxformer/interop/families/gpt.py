@@ -1,12 +1,8 @@
 """GPT-2, OPT and GPT-NeoX: decoders with layer norms and biases."""
 
-from typing import Any
-
-from jaxformer.config import ModelConfig
-from jaxformer.interop.conversion.activations import PLAIN, name_of
 from jaxformer.interop.conversion.config_fields import ConfigFields
-from jaxformer.interop.conversion.family import Family, ModelKind
-from jaxformer.interop.conversion.layer_fields import read_rotary, write_rotary
+from jaxformer.interop.conversion.family import ModelKind, decoder_family
+from jaxformer.interop.conversion.fields import Values, activation, biases, only, switch
 from jaxformer.interop.conversion.layouts import (
     conv1d,
     dense,
@@ -17,7 +13,7 @@ from jaxformer.interop.conversion.layouts import (
     rows_from,
     same,
 )
-from jaxformer.interop.conversion.plain_fields import PlainFields, read_plain, write_plain
+from jaxformer.interop.conversion.rotary import rotary
 
 __all__ = ["GPT_FAMILIES"]
 
@@ -36,39 +32,31 @@ _GPT2 = {
     **norm("transformer.ln_f", "final_norm"),
     "lm_head.weight": same("embedding/output_embedding"),
 }
-_GPT2_FIELDS: PlainFields = {
-    "vocab_size": "vocab_size",
-    "n_positions": ("max_len", 1024),
-    "n_layer": "num_layers",
-    "n_head": "num_heads",
-    "n_embd": "d_model",
-    "n_inner": "d_ff",
-    "layer_norm_epsilon": ("norm_eps", 1e-5),
-    "tie_word_embeddings": ("tied_embeddings", True),
-}
-
-
-def _read_gpt2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    fields.alias(
-        hidden_size="n_embd", max_position_embeddings="n_positions",
-        num_attention_heads="n_head", num_hidden_layers="n_layer",
-    )  # fmt: skip
-    fields.require("scale_attn_by_inverse_layer_idx", False)
+_GPT2_FAMILY = decoder_family(
+    "gpt2", "GPT2", head="LMHeadModel",
+    fields={
+        "vocab_size": "vocab_size",
+        "n_positions": ("max_len", 1024),
+        "n_layer": "num_layers",
+        "n_head": "num_heads",
+        "n_embd": "d_model",
+        "n_inner": ("d_ff", lambda values: 4 * values["d_model"]),
+        "layer_norm_epsilon": ("norm_eps", 1e-5),
+        "tie_word_embeddings": ("tied_embeddings", True),
+        "activation_function": activation("gelu_new"),
+        "scale_attn_weights": switch("attention_scale", None, 1.0),
+        "scale_attn_by_inverse_layer_idx": only(False),
+    },
+    fixed={"positions": "learned"},
+    aliases={
+        "hidden_size": "n_embd", "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head", "num_hidden_layers": "n_layer",
+    },
     # reorder_and_upcast_attn computes products in float32, which is always the case here.
-    fields.skip("reorder_and_upcast_attn", "embd_pdrop", "resid_pdrop", "attn_pdrop", "n_ctx")
-    fields.fill(n_inner=4 * fields.take("n_embd", int))
-    return read_plain(fields, _GPT2_FIELDS) | {
-        "positions": "learned",
-        "activation": fields.choose("activation_function", PLAIN, "gelu_new"),
-        "attention_scale": None if fields.take("scale_attn_weights", bool, True) else 1.0,
-    }
-
-
-def _write_gpt2(model: ModelConfig) -> dict[str, Any]:
-    return write_plain(model, _GPT2_FIELDS) | {
-        "activation_function": name_of(model.activation),
-        "scale_attn_weights": model.attention_scale is None,
-    }
+    skipped=("reorder_and_upcast_attn", "embd_pdrop", "resid_pdrop", "attn_pdrop", "n_ctx"),
+    tensors=_GPT2, prefix="transformer.",
+    ignored=(_H + "attn.bias", _H + "attn.masked_bias"),
+)  # fmt: skip
 
 
 _D = "model.decoder.layers.{layer}."
@@ -85,44 +73,40 @@ _OPT = {
     **norm("model.decoder.final_layer_norm", "final_norm"),
     "lm_head.weight": same("embedding/output_embedding"),
 }
-_OPT_FIELDS: PlainFields = {
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": ("max_len", 2048),
-    "num_hidden_layers": "num_layers",
-    "num_attention_heads": "num_heads",
-    "hidden_size": "d_model",
-    "ffn_dim": "d_ff",
-    "tie_word_embeddings": ("tied_embeddings", True),
-}
 
 
-def _read_opt(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    width = fields.take("hidden_size", int)
+def _read_opt(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    width = values["d_model"]
     table = fields.take("word_embed_proj_dim", int, width)
     if kind == "decoder_classifier":  # its head reads vectors of that width
         fields.require("word_embed_proj_dim", width)
     if table != width:  # as in the 350M model; an untied output is not supported then
         fields.require("tie_word_embeddings", True)
-    fields.require("layer_norm_elementwise_affine", True)
-    fields.require("_remove_final_layer_norm", False)
-    fields.skip("dropout", "attention_dropout", "activation_dropout", "layerdrop")
-    return read_plain(fields, _OPT_FIELDS) | {
-        "embedding_dim": None if table == width else table,
-        "positions": "learned",
-        "norm_position": "pre" if fields.take("do_layer_norm_before", bool, True) else "post",
-        "activation": fields.choose("activation_function", PLAIN, "relu"),
-        "use_bias": fields.take("enable_bias", bool, True),
-        "norm_bias": True,
-    }
+    return {"embedding_dim": None if table == width else table}
 
 
-def _write_opt(model: ModelConfig) -> dict[str, Any]:
-    return write_plain(model, _OPT_FIELDS) | {
-        "word_embed_proj_dim": model.table_dim,
-        "do_layer_norm_before": model.norm_position == "pre",
-        "activation_function": name_of(model.activation),
-        "enable_bias": model.has_bias("qkv"),
-    }
+_OPT_FAMILY = decoder_family(
+    "opt", "OPT",
+    fields={
+        "vocab_size": "vocab_size",
+        "max_position_embeddings": ("max_len", 2048),
+        "num_hidden_layers": "num_layers",
+        "num_attention_heads": "num_heads",
+        "hidden_size": "d_model",
+        "ffn_dim": "d_ff",
+        "tie_word_embeddings": ("tied_embeddings", True),
+        "layer_norm_elementwise_affine": only(True),
+        "_remove_final_layer_norm": only(False),
+        "do_layer_norm_before": switch("norm_position", "pre", "post"),
+        "activation_function": activation("relu"),
+        "enable_bias": ("use_bias", True),
+    },
+    fixed={"positions": "learned", "norm_bias": True},
+    skipped=("dropout", "attention_dropout", "activation_dropout", "layerdrop"),
+    special_read=_read_opt,
+    special_write=lambda model: {"word_embed_proj_dim": model.table_dim},
+    tensors=_OPT, prefix="model.",
+)  # fmt: skip
 
 
 _N = "gpt_neox.layers.{layer}."
@@ -137,68 +121,45 @@ _GPT_NEOX = {
     **norm("gpt_neox.final_layer_norm", "final_norm"),
     "embed_out.weight": same("embedding/output_embedding"),
 }
-_GPT_NEOX_FIELDS: PlainFields = {
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": ("max_len", 2048),
-    "num_hidden_layers": "num_layers",
-    "num_attention_heads": "num_heads",
-    "hidden_size": "d_model",
-    "intermediate_size": "d_ff",
-    "layer_norm_eps": ("norm_eps", 1e-5),
-    "tie_word_embeddings": ("tied_embeddings", False),
-}
 
 
-def _read_gpt_neox(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    fields.skip("attention_dropout", "hidden_dropout", "classifier_dropout")
-    fields.require("is_decoder", False, True)
-    values = read_plain(fields, _GPT_NEOX_FIELDS)
-    # The usual names of these two are read inside rope_parameters only.
+def _rename_rotary(fields: ConfigFields, kind: ModelKind) -> None:
+    """The usual names of these two are read inside rope_parameters only."""
     fields.override(
         rope_theta=fields.take("rotary_emb_base", float, 10_000.0),
         partial_rotary_factor=fields.take("rotary_pct", float, 0.25),
     )
-    head_dim = values["d_model"] // values["num_heads"]
-    fields.require("head_dim", None, head_dim)
-    parallel = fields.take("use_parallel_residual", bool, True)
-    biases = fields.take("attention_bias", bool, True)
-    return values | {
-        "positions": read_rotary(fields, head_dim, values["max_len"], share=0.25),
-        "residual": "parallel" if parallel else "sequential",
-        "activation": fields.choose("hidden_act", PLAIN, "gelu"),
-        "qkv_bias": biases,
-        "attention_output_bias": biases,
-    }
 
 
-def _write_gpt_neox(model: ModelConfig) -> dict[str, Any]:
-    return write_plain(model, _GPT_NEOX_FIELDS) | {
-        "rope_parameters": {"partial_rotary_factor": 1.0} | write_rotary(model),
-        "use_parallel_residual": model.residual == "parallel",
-        "hidden_act": name_of(model.activation),
-        "attention_bias": model.has_bias("qkv"),
-    }
+def _check_head_dim(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    fields.require("head_dim", None, values["d_model"] // values["num_heads"])
+    return {}
 
 
-GPT_FAMILIES = (
-    Family(
-        model_type="gpt2", classes={"GPT2LMHeadModel": "decoder"}, read=_read_gpt2,
-        write=_write_gpt2, tensors=_GPT2, prefix="transformer.",
-        ignored=(_H + "attn.bias", _H + "attn.masked_bias"),
-        copies={"lm_head.weight": "transformer.wte.weight"},
-    ),
-    Family(
-        model_type="opt", classes={"OPTForCausalLM": "decoder"}, read=_read_opt, write=_write_opt,
-        tensors=_OPT, prefix="model.",
-        copies={"lm_head.weight": "model.decoder.embed_tokens.weight"},
-    ),
-    Family(
-        model_type="gpt_neox", classes={"GPTNeoXForCausalLM": "decoder"}, read=_read_gpt_neox,
-        write=_write_gpt_neox, tensors=_GPT_NEOX, prefix="gpt_neox.",
-        ignored=(
-            _N + "attention.bias", _N + "attention.masked_bias",
-            _N + "attention.rotary_emb.inv_freq",
-        ),
-        copies={"embed_out.weight": "gpt_neox.embed_in.weight"},
+_GPT_NEOX_FAMILY = decoder_family(
+    "gpt_neox", "GPTNeoX",
+    fields={
+        "vocab_size": "vocab_size",
+        "max_position_embeddings": ("max_len", 2048),
+        "num_hidden_layers": "num_layers",
+        "num_attention_heads": "num_heads",
+        "hidden_size": "d_model",
+        "intermediate_size": "d_ff",
+        "layer_norm_eps": ("norm_eps", 1e-5),
+        "tie_word_embeddings": ("tied_embeddings", False),
+        "is_decoder": only(False, True),
+        "use_parallel_residual": switch("residual", "parallel", "sequential"),
+        "hidden_act": activation("gelu"),
+        "attention_bias": biases(True),
+        "rope_parameters": rotary(0.25),
+    },
+    skipped=("attention_dropout", "hidden_dropout", "classifier_dropout"),
+    before=_rename_rotary,
+    special_read=_check_head_dim,
+    tensors=_GPT_NEOX, prefix="gpt_neox.",
+    ignored=(
+        _N + "attention.bias", _N + "attention.masked_bias", _N + "attention.rotary_emb.inv_freq",
     ),
 )  # fmt: skip
+
+GPT_FAMILIES = (_GPT2_FAMILY, _OPT_FAMILY, _GPT_NEOX_FAMILY)

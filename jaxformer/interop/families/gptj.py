@@ -1,14 +1,11 @@
 """GPT-J and Phi 1 to 2: decoders with parallel sublayers, one norm for both, and biased logits."""
 
-from typing import Any
-
 from jaxformer.config import ModelConfig, RotaryConfig
-from jaxformer.interop.conversion.activations import PLAIN, name_of
 from jaxformer.interop.conversion.config_fields import ConfigFields
-from jaxformer.interop.conversion.family import Family, ModelKind
-from jaxformer.interop.conversion.layer_fields import read_rotary, write_rotary
+from jaxformer.interop.conversion.family import decoder_family
+from jaxformer.interop.conversion.fields import Field, Values, activation, only
 from jaxformer.interop.conversion.layouts import dense, norm, projections, same
-from jaxformer.interop.conversion.plain_fields import PlainFields, read_plain, write_plain
+from jaxformer.interop.conversion.rotary import rotary
 
 __all__ = ["GPTJ_FAMILIES"]
 
@@ -27,43 +24,42 @@ _GPTJ = _HEAD | {
     **dense(_H + "mlp.fc_out", "{stack}/feed_forward/down"),
     **norm("transformer.ln_f", "final_norm"),
 }
-_GPTJ_FIELDS: PlainFields = {
-    "vocab_size": "vocab_size",
-    "n_positions": ("max_len", 2048),
-    "n_layer": "num_layers",
-    "n_head": "num_heads",
-    "n_embd": "d_model",
-    "n_inner": "d_ff",
-    "layer_norm_epsilon": ("norm_eps", 1e-5),
-    "tie_word_embeddings": ("tied_embeddings", False),
-}
 
 
-def _read_gptj(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    fields.alias(
-        hidden_size="n_embd", max_position_embeddings="n_positions",
-        num_attention_heads="n_head", num_hidden_layers="n_layer",
-    )  # fmt: skip
+def _read_rotary(fields: ConfigFields, name: str, values: Values) -> Values:
+    width = fields.optional(name, int, 64)
+    return {"positions": RotaryConfig(layout="interleaved", rotary_dim=width)}
+
+
+def _write_rotary(model: ModelConfig) -> int:
+    own = model.positions.rotary_dim if isinstance(model.positions, RotaryConfig) else None
+    return own or model.key_dim
+
+
+_GPTJ_FAMILY = decoder_family(
+    "gptj", "GPTJ",
+    fields={
+        "vocab_size": "vocab_size",
+        "n_positions": ("max_len", 2048),
+        "n_layer": "num_layers",
+        "n_head": "num_heads",
+        "n_embd": "d_model",
+        "n_inner": ("d_ff", lambda values: 4 * values["d_model"]),
+        "layer_norm_epsilon": ("norm_eps", 1e-5),
+        "tie_word_embeddings": ("tied_embeddings", False),
+        "rotary_dim": Field(_read_rotary, _write_rotary),
+        "activation_function": activation("gelu_new"),
+    },
+    fixed=_SHARED | {"qkv_bias": False, "attention_output_bias": False},
+    aliases={
+        "hidden_size": "n_embd", "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head", "num_hidden_layers": "n_layer",
+    },
     # The file of the 6B model has the first two, but no code reads them.
-    fields.skip("rotary", "scale_attn_weights", "embd_pdrop", "resid_pdrop", "attn_pdrop")
-    fields.fill(n_inner=4 * fields.take("n_embd", int))
-    return read_plain(fields, _GPTJ_FIELDS) | _SHARED | {
-        "positions": RotaryConfig(
-            layout="interleaved", rotary_dim=fields.optional("rotary_dim", int, 64)
-        ),
-        "activation": fields.choose("activation_function", PLAIN, "gelu_new"),
-        "qkv_bias": False,
-        "attention_output_bias": False,
-    }  # fmt: skip
-
-
-def _write_gptj(model: ModelConfig) -> dict[str, Any]:
-    positions = model.positions
-    own = positions.rotary_dim if isinstance(positions, RotaryConfig) else None
-    return write_plain(model, _GPTJ_FIELDS) | {
-        "rotary_dim": own or model.key_dim,
-        "activation_function": name_of(model.activation),
-    }
+    skipped=("rotary", "scale_attn_weights", "embd_pdrop", "resid_pdrop", "attn_pdrop"),
+    tensors=_GPTJ, prefix="transformer.",
+    ignored=(_H + "attn.bias", _H + "attn.masked_bias"),
+)  # fmt: skip
 
 
 _L = "model.layers.{layer}."
@@ -75,51 +71,29 @@ _PHI = _HEAD | {
     **dense(_L + "mlp.fc2", "{stack}/feed_forward/down"),
     **norm("model.final_layernorm", "final_norm"),
 }
-_PHI_FIELDS: PlainFields = {
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": ("max_len", 2048),
-    "num_hidden_layers": "num_layers",
-    "num_attention_heads": "num_heads",
-    "num_key_value_heads": "num_kv_heads",
-    "head_dim": "head_dim",
-    "hidden_size": "d_model",
-    "intermediate_size": "d_ff",
-    "layer_norm_eps": ("norm_eps", 1e-5),
-    "tie_word_embeddings": ("tied_embeddings", False),
-}
+_PHI_FAMILY = decoder_family(
+    "phi",
+    "Phi",
+    fields={
+        "vocab_size": "vocab_size",
+        "max_position_embeddings": ("max_len", 2048),
+        "num_hidden_layers": "num_layers",
+        "num_attention_heads": "num_heads",
+        "hidden_size": "d_model",
+        "num_key_value_heads": ("num_kv_heads", lambda values: values["num_heads"]),
+        "head_dim": ("head_dim", lambda values: values["d_model"] // values["num_heads"]),
+        "intermediate_size": "d_ff",
+        "layer_norm_eps": ("norm_eps", 1e-5),
+        "tie_word_embeddings": ("tied_embeddings", False),
+        "qk_layernorm": only(False),  # no published model has these norms
+        "hidden_act": activation("gelu_new"),
+        "rope_parameters": rotary(0.5),
+    },
+    fixed=_SHARED,
+    skipped=("attention_dropout", "embd_pdrop", "resid_pdrop"),
+    tensors=_PHI,
+    prefix="model.",
+    ignored=(_L + "self_attn.rotary_emb.inv_freq",),
+)
 
-
-def _read_phi(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    # Layer norms of queries and keys, which no published model has.
-    fields.require("qk_layernorm", False)
-    fields.skip("attention_dropout", "embd_pdrop", "resid_pdrop")
-    heads = fields.take("num_attention_heads", int)
-    fields.fill(head_dim=fields.take("hidden_size", int) // heads, num_key_value_heads=heads)
-    values = read_plain(fields, _PHI_FIELDS)
-    return values | _SHARED | {
-        "positions": read_rotary(fields, values["head_dim"], values["max_len"], share=0.5),
-        "activation": fields.choose("hidden_act", PLAIN, "gelu_new"),
-    }  # fmt: skip
-
-
-def _write_phi(model: ModelConfig) -> dict[str, Any]:
-    return write_plain(model, _PHI_FIELDS) | {
-        "rope_parameters": {"partial_rotary_factor": 1.0} | write_rotary(model),
-        "hidden_act": name_of(model.activation),
-    }
-
-
-GPTJ_FAMILIES = (
-    Family(
-        model_type="gptj", classes={"GPTJForCausalLM": "decoder"}, read=_read_gptj,
-        write=_write_gptj, tensors=_GPTJ, prefix="transformer.",
-        ignored=(_H + "attn.bias", _H + "attn.masked_bias"),
-        copies={"lm_head.weight": "transformer.wte.weight"},
-    ),
-    Family(
-        model_type="phi", classes={"PhiForCausalLM": "decoder"}, read=_read_phi, write=_write_phi,
-        tensors=_PHI, prefix="model.",
-        ignored=(_L + "self_attn.rotary_emb.inv_freq",),
-        copies={"lm_head.weight": "model.embed_tokens.weight"},
-    ),
-)  # fmt: skip
+GPTJ_FAMILIES = (_GPTJ_FAMILY, _PHI_FAMILY)

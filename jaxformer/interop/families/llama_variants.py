@@ -2,25 +2,21 @@
 
 from typing import Any
 
-from jaxformer.config import LayerConfig, LongropeScalingConfig, ModelConfig
+from jaxformer.config import LongropeScalingConfig, ModelConfig
 from jaxformer.errors import ConfigError
-from jaxformer.interop.conversion.activations import PLAIN
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import ModelKind
-from jaxformer.interop.conversion.layer_fields import (
-    FULL,
-    SLIDING,
-    layer_keys,
-    one_window,
-    read_layer_types,
-    rotary_config,
-    window_size,
-    write_layer_types,
-    write_rotary_by_type,
-    write_window,
+from jaxformer.interop.conversion.fields import (
+    Field,
+    Values,
+    activation,
+    only,
+    whole,
+    window,
 )
+from jaxformer.interop.conversion.layers import FULL, SLIDING, read_windows, write_layer_types
 from jaxformer.interop.conversion.layouts import dense, linear, same
-from jaxformer.interop.conversion.plain_fields import PlainFields, read_plain, whole, write_plain
+from jaxformer.interop.conversion.rotary import rotary, rotary_config, write_rotary_by_type
 from jaxformer.interop.families.llama import (
     ATTENTION,
     ENDS,
@@ -28,9 +24,7 @@ from jaxformer.interop.families.llama import (
     LAYER,
     LLAMA_TENSORS,
     PRE_NORMS,
-    decoder_family,
-    read_llama,
-    write_llama,
+    llama_family,
 )
 
 __all__ = ["VARIANT_FAMILIES"]
@@ -62,141 +56,112 @@ _STARCODER2 = ENDS | PRE_NORMS | ATTENTION | {
 }  # fmt: skip
 
 
-def _read_phi3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    fields.skip("resid_pdrop", "embd_pdrop")
-    _rename_scaling(fields)
-    fields.fill(
-        max_position_embeddings=4096, original_max_position_embeddings=4096, rms_norm_eps=1e-5
-    )
-    values = read_llama(fields, has_biases=False, share=1.0)
+def _rename_scaling(fields: ConfigFields, kind: ModelKind) -> None:
+    """Older files call longrope "su", or wrongly "yarn"."""
+    for name in ("rope_parameters", "rope_scaling"):
+        values = fields.take(name, dict, {})
+        if (values.get("rope_type") or values.get("type")) in ("su", "yarn"):
+            fields.override(**{name: {**values, "rope_type": "longrope"}})
+
+
+def _check_phi3(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
     scaling = values["positions"].scaling
     if not isinstance(scaling, LongropeScalingConfig | None):
         raise ConfigError(
             f"the rope_type of Phi-3 must be default or longrope, got {scaling.kind!r}; use "
             "the config of another family for other kinds"
         )
-    return values | {"local_window_size": one_window(fields)}
-
-
-def _rename_scaling(fields: ConfigFields) -> None:
-    """Older files call longrope "su", or wrongly "yarn"."""
-    for name in ("rope_parameters", "rope_scaling"):
-        values = fields.take(name, dict, {})
-        kind = values.get("rope_type") or values.get("type")
-        if kind in ("su", "yarn"):
-            fields.override(**{name: {**values, "rope_type": "longrope"}})
+    return {}
 
 
 def _write_phi3(model: ModelConfig) -> dict[str, Any]:
-    values = write_llama(model, "attention_bias", "mlp_bias", "head_dim") | write_window(model)
     # transformers checks it against max_position_embeddings even without scaling.
-    original = values["rope_parameters"].get("original_max_position_embeddings", model.max_len)
-    return values | {"original_max_position_embeddings": original}
+    original = getattr(getattr(model.positions, "scaling", None), "original_max_len", model.max_len)
+    return {"original_max_position_embeddings": original}
 
 
-def _read_olmo(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    """Layer norms without scale and bias."""
-    fields.require("clip_qkv", None)
-    return read_llama(fields) | {
-        "norm": "layer_norm", "norm_eps": 1e-5, "norm_scale": False, "norm_bias": False,
-    }  # fmt: skip
-
-
-def _write_olmo(model: ModelConfig) -> dict[str, Any]:
-    return write_llama(model, "mlp_bias", "head_dim", "rms_norm_eps")
-
-
-def _read_olmo2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    fields.fill(rms_norm_eps=1e-5)
-    return read_llama(fields) | {
-        "norm_position": "output", "qk_norm": True, "qk_norm_over": "all_heads",
-    }  # fmt: skip
-
-
-def _write_olmo2(model: ModelConfig) -> dict[str, Any]:
-    return write_llama(model, "mlp_bias", "head_dim")
-
-
-def _read_olmo3(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+def _read_olmo3(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
     """Three of four layers have a window; only the fourth has scaled rotary positions."""
-    fields.fill(rms_norm_eps=1e-5)
-    values = read_llama(fields, has_rotary=False) | {
-        "norm_position": "output", "qk_norm": True, "qk_norm_over": "all_heads",
-    }  # fmt: skip
     # transformers applies rope_theta of older files only to layers without a window.
     fields.require("rope_theta", 500_000.0, 500_000)
     given = fields.inner(fields.take("rope_parameters", dict, {}), "rope_parameters")
     scaling = {FULL: fields.take("rope_scaling", dict, {}), SLIDING: {}}
     wide, local = (
         rotary_config(
-            fields, {"rope_theta": 500_000.0} | given.take(name, dict, {}) | scaling[name],
-            values["d_model"] // values["num_heads"], values["max_len"],
+            fields, {"rope_theta": 500_000.0} | given.take(name, dict, {}) | scaling[name], values
         )
         for name in (FULL, SLIDING)
-    )  # fmt: skip
+    )
     given.finish()
-    size = window_size(fields.optional("sliding_window", int, 4096))
-    near = read_layer_types(fields, [(i + 1) % 4 != 0 for i in range(values["num_layers"])])
-    windowed = LayerConfig(local_window_size=size, positions=local)
-    layers = [windowed if is_near else LayerConfig() for is_near in near]
-    return values | layer_keys(wide, layers)
+    size = fields.optional("sliding_window", int, 4096)
+    return read_windows(
+        fields, values | {"positions": wide}, lambda layer: (layer + 1) % 4 != 0, size, local=local
+    )
 
 
 def _write_olmo3(model: ModelConfig) -> dict[str, Any]:
-    rotary = {"rope_parameters": write_rotary_by_type(model)}
-    return _write_olmo2(model) | write_layer_types(model, 4096) | rotary
+    return write_layer_types(model, 4096) | {"rope_parameters": write_rotary_by_type(model)}
 
 
-def _read_starcoder2(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    fields.skip("residual_dropout", "embedding_dropout")
-    fields.fill(
-        tie_word_embeddings=True, max_position_embeddings=4096, num_key_value_heads=2,
-        hidden_act="gelu_pytorch_tanh",
-    )  # fmt: skip
-    values = read_llama(fields, acts=PLAIN, has_biases=False)
-    biases = fields.take("use_bias", bool, True)
-    return values | {
-        "norm": "layer_norm",
-        "norm_eps": float(fields.take("norm_epsilon", float, 1e-5)),
-        "norm_bias": True,
-        "qkv_bias": biases,
-        "attention_output_bias": biases,
-        "feed_forward_bias": biases,
-        "local_window_size": one_window(fields),
-    }
+def _use_bias(fields: ConfigFields, name: str, values: Values) -> Values:
+    parts = ("qkv_bias", "attention_output_bias", "feed_forward_bias")
+    return dict.fromkeys(parts, fields.take(name, bool, True))
 
 
-def _write_starcoder2(model: ModelConfig) -> dict[str, Any]:
-    without = ("attention_bias", "mlp_bias", "head_dim", "rms_norm_eps")
-    return write_llama(model, *without, acts=PLAIN) | write_window(model) | {
-        "norm_epsilon": model.norm_eps, "use_bias": model.has_bias("qkv"),
-    }  # fmt: skip
-
-
-_GRANITE_FACTORS: PlainFields = {
-    "embedding_multiplier": ("embedding_scale", 1.0),
-    "attention_multiplier": ("attention_scale", 1.0),
-    "residual_multiplier": ("residual_scale", 1.0),
-}
-
-
-def _read_granite(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    return read_llama(fields) | read_plain(fields, _GRANITE_FACTORS) | {
-        "logit_scale": 1 / fields.take("logits_scaling", float, 1.0),
-    }  # fmt: skip
-
-
-def _write_granite(model: ModelConfig) -> dict[str, Any]:
-    return write_llama(model) | write_plain(model, _GRANITE_FACTORS) | {
-        "logits_scaling": whole(1 / (model.logit_scale or 1.0)),
-    }  # fmt: skip
-
-
+_OLMO2_FIXED = {"norm_position": "output", "qk_norm": True, "qk_norm_over": "all_heads"}
 VARIANT_FAMILIES = (
-    decoder_family("phi3", "Phi3", _read_phi3, _write_phi3, _PHI3),
-    decoder_family("olmo", "Olmo", _read_olmo, _write_olmo, _OLMO),
-    decoder_family("olmo2", "Olmo2", _read_olmo2, _write_olmo2, _OLMO2),
-    decoder_family("olmo3", "Olmo3", _read_olmo3, _write_olmo3, _OLMO2),
-    decoder_family("starcoder2", "Starcoder2", _read_starcoder2, _write_starcoder2, _STARCODER2),
-    decoder_family("granite", "Granite", _read_granite, _write_granite, LLAMA_TENSORS),
-)
+    llama_family(
+        "phi3", "Phi3", tensors=_PHI3, without=("attention_bias",),
+        unwritten=("mlp_bias", "head_dim"), skipped=("resid_pdrop", "embd_pdrop"),
+        before=_rename_scaling,
+        fields={"rope_parameters": rotary(1.0), "sliding_window": window()},
+        defaults={
+            "max_position_embeddings": 4096, "original_max_position_embeddings": 4096,
+            "rms_norm_eps": 1e-5,
+        },
+        special_read=_check_phi3, special_write=_write_phi3,
+    ),
+    # Layer norms without scale and bias.
+    llama_family(
+        "olmo", "Olmo", tensors=_OLMO, fields={"clip_qkv": only(None)},
+        unwritten=("mlp_bias", "head_dim", "rms_norm_eps"),
+        fixed={"norm": "layer_norm", "norm_scale": False, "norm_bias": False},
+        special_read=lambda *_: {"norm_eps": 1e-5},  # whatever the file says
+    ),
+    llama_family(
+        "olmo2", "Olmo2", tensors=_OLMO2, unwritten=("mlp_bias", "head_dim"), fixed=_OLMO2_FIXED,
+        defaults={"rms_norm_eps": 1e-5},
+    ),
+    llama_family(
+        "olmo3", "Olmo3", tensors=_OLMO2, without=("rope_parameters",),
+        unwritten=("mlp_bias", "head_dim"), fixed=_OLMO2_FIXED, defaults={"rms_norm_eps": 1e-5},
+        special_read=_read_olmo3, special_write=_write_olmo3,
+    ),
+    llama_family(
+        "starcoder2", "Starcoder2", tensors=_STARCODER2,
+        without=("attention_bias",), unwritten=("mlp_bias", "head_dim", "rms_norm_eps"),
+        skipped=("residual_dropout", "embedding_dropout"),
+        fields={
+            "hidden_act": activation("gelu_pytorch_tanh"),
+            "norm_epsilon": ("norm_eps", 1e-5),
+            "use_bias": Field(_use_bias, lambda model: model.has_bias("qkv")),
+            "sliding_window": window(),
+        },
+        fixed={"norm": "layer_norm", "norm_bias": True},
+        defaults={
+            "tie_word_embeddings": True, "max_position_embeddings": 4096, "num_key_value_heads": 2,
+        },
+    ),
+    llama_family(
+        "granite", "Granite", classified=None,  # transformers has no classifier for it
+        fields={
+            "embedding_multiplier": ("embedding_scale", 1.0),
+            "attention_multiplier": ("attention_scale", 1.0),
+            "residual_multiplier": ("residual_scale", 1.0),
+            "logits_scaling": Field(
+                lambda fields, name, _: {"logit_scale": 1 / fields.take(name, float, 1.0)},
+                lambda model: whole(1 / (model.logit_scale or 1.0)),
+            ),
+        },
+    ),
+)  # fmt: skip

@@ -1,7 +1,5 @@
 """The model families that can be loaded and saved."""
 
-import dataclasses
-import re
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -10,11 +8,9 @@ from flax import linen as nn
 
 from jaxformer.config.checks import suggestion
 from jaxformer.errors import ConfigError
-from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import Family, ModelKind
-from jaxformer.interop.conversion.layouts import linear
 from jaxformer.interop.families.bart import BART_FAMILIES
-from jaxformer.interop.families.bert import BERT_FAMILIES, write_labels
+from jaxformer.interop.families.bert import BERT_FAMILIES
 from jaxformer.interop.families.falcon import FALCON_FAMILIES
 from jaxformer.interop.families.gemma import GEMMA_FAMILIES
 from jaxformer.interop.families.gpt import GPT_FAMILIES
@@ -37,37 +33,8 @@ from jaxformer.models import (
 
 __all__ = ["FAMILIES", "family_of", "kind_of_tensors", "model_class"]
 
-# Beginnings of classifier names that differ from those of the language models.
-_RENAMED = {"Gemma3": "Gemma3Text"}
-_UNCLASSIFIED = ("granite",)  # transformers has no classifier for these
-
-
-def _with_classifier(family: Family) -> Family:
-    """Adds the classifier, which reads the last token, to a family of decoders."""
-    if "decoder" not in family.classes.values() or family.model_type in _UNCLASSIFIED:
-        return family
-    name = re.sub("(ForCausalLM|LMHeadModel)$", "", next(iter(family.classes)))
-    classes: dict[str, ModelKind] = {
-        f"{_RENAMED.get(name, name)}ForSequenceClassification": "decoder_classifier"
-    }
-
-    def read(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-        values = family.read(fields, kind)
-        if kind != "decoder_classifier":
-            return values
-        return values | {
-            "num_classes": fields.num_classes(), "pooling": "last", "output_bias": False,
-        }  # fmt: skip
-
-    return dataclasses.replace(
-        family, classes={**family.classes, **classes}, read=read,
-        write=lambda model: family.write(model) | write_labels(model),
-        tensors={**family.tensors, "score.weight": linear("class_kernel")},
-    )  # fmt: skip
-
-
 FAMILIES: Mapping[str, Family] = MappingProxyType({
-    family.model_type: _with_classifier(family)
+    family.model_type: family
     for families in (
         GPT_FAMILIES, LLAMA_FAMILIES, QWEN_FAMILIES, VARIANT_FAMILIES, GEMMA_FAMILIES,
         FALCON_FAMILIES, GPTJ_FAMILIES, MIXTURE_FAMILIES, BERT_FAMILIES, MODERNBERT_FAMILIES,

@@ -6,9 +6,9 @@ from typing import Any
 from jaxformer.config import LayerConfig, ModelConfig, RelativeConfig
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import Family, ModelKind
-from jaxformer.interop.conversion.layer_fields import positions_of_layers
+from jaxformer.interop.conversion.fields import Field, Values
+from jaxformer.interop.conversion.layers import positions_of_layers
 from jaxformer.interop.conversion.layouts import Layout, linear, same
-from jaxformer.interop.conversion.plain_fields import PlainFields, read_plain, write_plain
 
 __all__ = ["T5_FAMILIES"]
 
@@ -63,99 +63,74 @@ _TENSORS: dict[str, Layout | tuple[Layout, ...]] = {
     _C + "layer_norm.weight": same("decoder/{stack}/cross_attention_norm/scale"),
     "lm_head.weight": same("embedding/output_embedding"),
 }
-_FIELDS: PlainFields = {
-    "vocab_size": "vocab_size",
-    "num_layers": "num_encoder_layers",
-    "num_decoder_layers": "num_layers",
-    "num_heads": "num_heads",
-    "d_kv": ("head_dim", 64),
-    "d_model": "d_model",
-    "d_ff": "d_ff",
-    "layer_norm_epsilon": ("norm_eps", 1e-6),
-}
 
 
-def _read(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    fields.skip(
-        "dropout_rate", "classifier_dropout", "initializer_factor", "output_past", "n_positions",
-        "is_decoder",
-    )  # fmt: skip
-    fields.alias(
-        hidden_size="d_model", num_attention_heads="num_heads", num_hidden_layers="num_layers",
-        head_dim="d_kv",
-    )  # fmt: skip
-    projection = fields.take("feed_forward_proj", str, "relu")
-    fields.require("feed_forward_proj", *_PROJECTIONS)
+def _read_projection(fields: ConfigFields, name: str, values: Values) -> Values:
+    projection = fields.take(name, str, "relu")
+    fields.require(name, *_PROJECTIONS)
     activation, inner, gated = _PROJECTIONS[projection]
     fields.require("dense_act_fn", inner)
     fields.require("is_gated_act", gated)
-    fields.fill(num_decoder_layers=fields.take("num_layers", int))
+    return {"activation": activation}
+
+
+def _write_projection(model: ModelConfig) -> str:
+    names = {ours: name for name, (ours, *_) in _PROJECTIONS.items()}
+    return names.get(model.activation, "relu")
+
+
+def _read(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
     positions = RelativeConfig(
         num_buckets=fields.take("relative_attention_num_buckets", int, 32),
         max_distance=fields.take("relative_attention_max_distance", int, 128),
     )
-    values: dict[str, Any] = read_plain(fields, _FIELDS) | {"architecture": "encoder_decoder"}
-    if kind == "pooled":  # the encoder alone, as in Sentence-T5, which takes the mean
-        depth = values.pop("num_encoder_layers")
-        values |= {"architecture": "encoder", "num_layers": depth}
-    return values | {
-        "max_len": 512,  # the length of pre-training; the model itself has no limit
-        "positions": positions,
-        "attention_scale": 1.0,
-        "norm": "rms_norm",
-        "activation": activation,
-        "use_bias": False,
-    }
+    if kind != "pooled":
+        return {"positions": positions}
+    # The encoder alone, as in Sentence-T5, which takes the mean.
+    depth = values.pop("num_encoder_layers")
+    return {"positions": positions, "architecture": "encoder", "num_layers": depth}
 
 
-def _read_t5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+def _read_t5(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
     """T5: hidden states are scaled before the output projection if it is the embedding table.
 
     Newer files state this in scale_decoder_outputs, and always have tie_word_embeddings = true.
     Then the tensors tell if the projection is tied. An older file with tie_word_embeddings = false
     must have lm_head.weight, since the versions that wrote it always included it.
     """
-    values, tied = _read(fields, kind), fields.take("tie_word_embeddings", bool, True)
+    found, tied = _read(fields, kind, values), fields.take("tie_word_embeddings", bool, True)
     scaled = fields.take("scale_decoder_outputs", bool, tied)
     if kind == "pooled":
-        return values
+        return found
     if "scale_decoder_outputs" in fields:
         tied = not fields.has_tensor("lm_head.weight")
     scale = values["d_model"] ** -0.5 if scaled else None
-    return values | {"logit_scale": scale, "tied_embeddings": tied}
+    return found | {"logit_scale": scale, "tied_embeddings": tied}
 
 
-def _read_mt5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
+def _read_mt5(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
     """mT5: hidden states are never scaled."""
-    fields.skip("tie_word_embeddings")
-    fields.fill(feed_forward_proj="gated-gelu")
     tied = kind == "pooled" or not fields.has_tensor("lm_head.weight")
-    return _read(fields, kind) | {"tied_embeddings": tied}
+    return _read(fields, kind, values) | {"tied_embeddings": tied}
 
 
-def _read_umt5(fields: ConfigFields, kind: ModelKind) -> dict[str, Any]:
-    """T5 whose layers do not share their biases; gated by default."""
-    fields.fill(feed_forward_proj="gated-gelu")
-    fields.skip("scalable_attention")
-    values = _read_t5(fields, kind)
-    depth = values["num_layers"]
+def _read_umt5(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    """T5 whose layers do not share their biases."""
+    found = _read_t5(fields, kind, values)
+    depth = (values | found)["num_layers"]
     if kind != "pooled":  # both halves use one list of layers
-        fields.require("num_decoder_layers", fields.take("num_layers", int))
-    tables = [dataclasses.replace(values["positions"], table=index) for index in range(depth)]
+        fields.require("num_decoder_layers", values["num_encoder_layers"])
+    tables = [dataclasses.replace(found["positions"], table=index) for index in range(depth)]
     layers = tuple(LayerConfig(positions=each) for each in tables)
-    return values | {"positions": "none", "layers": layers}
+    return found | {"positions": "none", "layers": layers}
 
 
 def _write(model: ModelConfig) -> dict[str, Any]:
-    names = {ours: name for name, (ours, *_) in _PROJECTIONS.items()}
     first = positions_of_layers(model)[0]
     relative = first if isinstance(first, RelativeConfig) else RelativeConfig()
-    return write_plain(model, _FIELDS) | {
+    return {
         "relative_attention_num_buckets": relative.num_buckets,
         "relative_attention_max_distance": relative.max_distance,
-        "feed_forward_proj": names.get(model.activation, "relu"),
-        "is_encoder_decoder": True,
-        "tie_word_embeddings": True,
     }
 
 
@@ -163,28 +138,69 @@ def _write_t5(model: ModelConfig) -> dict[str, Any]:
     return _write(model) | {"scale_decoder_outputs": model.logit_scale is not None}
 
 
-def _family(model_type: str, classes: dict[str, ModelKind], read: Any, write: Any) -> Family:
+def _family(model_type: str, name: str, *more: str, skipped: tuple[str, ...] = (), **others: Any
+) -> Family:  # fmt: skip
+    classes: dict[str, ModelKind] = {
+        f"{name}ForConditionalGeneration": "encoder_decoder", f"{name}EncoderModel": "pooled"
+    }  # fmt: skip
     return Family(
-        model_type=model_type, classes=classes, read=read, write=write, tensors=_TENSORS,
+        model_type=model_type, classes=classes | dict.fromkeys(more, "encoder_decoder"),
+        fields={
+            "feed_forward_proj": Field(_read_projection, _write_projection),
+            "vocab_size": "vocab_size",
+            "num_layers": "num_encoder_layers",
+            "num_decoder_layers": ("num_layers", lambda values: values["num_encoder_layers"]),
+            "num_heads": "num_heads",
+            "d_kv": ("head_dim", 64),
+            "d_model": "d_model",
+            "d_ff": "d_ff",
+            "layer_norm_epsilon": ("norm_eps", 1e-6),
+        },
+        fixed={
+            "architecture": "encoder_decoder",
+            "max_len": 512,  # the length of pre-training; the model itself has no limit
+            "attention_scale": 1.0,
+            "norm": "rms_norm",
+            "use_bias": False,
+        },
+        aliases={
+            "hidden_size": "d_model", "num_attention_heads": "num_heads",
+            "num_hidden_layers": "num_layers", "head_dim": "d_kv",
+        },
+        skipped=(
+            "dropout_rate", "classifier_dropout", "initializer_factor", "output_past",
+            "n_positions", "is_decoder", *skipped,
+        ),
+        written={"is_encoder_decoder": True, "tie_word_embeddings": True},
+        tensors=_TENSORS,
         # Files of older versions have an unused table.
         ignored=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
         copies=dict.fromkeys(
             ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),
             "shared.weight",
         ),
-        auto_class="AutoModelForSeq2SeqLM",
+        auto_class="AutoModelForSeq2SeqLM", **others,
     )  # fmt: skip
 
 
-def _classes(name: str) -> dict[str, ModelKind]:
-    return {f"{name}ForConditionalGeneration": "encoder_decoder", f"{name}EncoderModel": "pooled"}
-
-
+_GATED = {"feed_forward_proj": "gated-gelu"}
 T5_FAMILIES = (
     # T5WithLMHeadModel is the name of the first class in older files.
+    _family("t5", "T5", "T5WithLMHeadModel", special_read=_read_t5, special_write=_write_t5),
     _family(
-        "t5", _classes("T5") | {"T5WithLMHeadModel": "encoder_decoder"}, _read_t5, _write_t5
+        "mt5",
+        "MT5",
+        skipped=("tie_word_embeddings",),
+        defaults=_GATED,
+        special_read=_read_mt5,
+        special_write=_write,
     ),
-    _family("mt5", _classes("MT5"), _read_mt5, _write),
-    _family("umt5", _classes("UMT5"), _read_umt5, _write_t5),
-)  # fmt: skip
+    _family(
+        "umt5",
+        "UMT5",
+        skipped=("scalable_attention",),
+        defaults=_GATED,
+        special_read=_read_umt5,
+        special_write=_write_t5,
+    ),
+)
