@@ -53,10 +53,7 @@ GENERATION_FIELDS = frozenset((*_SUPPORTED, *NEUTRAL, *_HARMLESS))
 class GenerationFields:
     """Fields of a file, read with their types; a missing field counts as null.
 
-    Args:
-        values: values of the fields.
-        where: name of the file, for messages.
-        unsupported: unsupported fields; the methods add to them.
+    `where` is the file's name, for messages; the methods add unsupported fields to `unsupported`.
 
     Example:
         >>> fields = GenerationFields({"num_beams": 4, "bos_token_id": [1, 2]}, "config.json")

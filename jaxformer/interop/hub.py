@@ -34,19 +34,10 @@ def is_model_id(path: str | os.PathLike[str]) -> bool:
 
 
 def local_folder(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Folder of a model: the path itself, or the download of the model with that id.
+    """Folder of a model: the path itself, or the download of the model OWNER/MODEL.
 
-    Announces a download on standard error before it starts.
-
-    Args:
-        path: a folder, or a model id OWNER/MODEL if no such path exists.
-
-    Raises:
-        CheckpointError: the path does not exist and is no model id, or the download fails.
-
-    Example:
-        >>> local_folder(".")
-        PosixPath('.')
+    Announces a download on standard error before it starts. Raises CheckpointError if the path does
+    not exist and is no model id, or the download fails.
     """
     folder = pathlib.Path(path)
     if os.path.lexists(folder):

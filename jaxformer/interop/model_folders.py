@@ -18,8 +18,7 @@ from jaxformer.interop.conversion.weights import read_params
 from jaxformer.interop.families.registry import family_of, kind_of_tensors, model_class
 from jaxformer.interop.generation_fields import GENERATION_FIELDS, TOKEN_FIELDS
 from jaxformer.interop.generation_settings import read_special_tokens
-from jaxformer.interop.safetensors.safetensors_files import open_tensors
-from jaxformer.interop.safetensors.tensor_files import TensorFiles
+from jaxformer.interop.safetensors import TensorFiles, open_tensors
 from jaxformer.interop.special_tokens import SpecialTokens
 from jaxformer.interop.tokenizers.loading import Tokenizers, load_tokenizers
 from jaxformer.models.init_shapes import init_shapes

@@ -66,14 +66,7 @@ class SpecialTokens:
 
 
 def require_supported(unsupported: Mapping[str, Any]) -> None:
-    """Raises ConfigError if there are unsupported generation settings.
-
-    Example:
-        >>> require_supported({"typical_p": 0.9})
-        Traceback (most recent call last):
-        ...
-        jaxformer.errors.ConfigError: the model has unsupported generation settings: ...
-    """
+    """Raises ConfigError if there are unsupported generation settings."""
     if not unsupported:
         return
     listed = " and ".join(

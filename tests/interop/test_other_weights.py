@@ -5,8 +5,8 @@ import shlex
 import pytest
 
 from jaxformer.errors import CheckpointError
-from jaxformer.interop.safetensors.other_weights import download_command, no_safetensors
-from jaxformer.interop.safetensors.safetensors_files import open_tensors
+from jaxformer.interop.safetensors import open_tensors
+from jaxformer.interop.safetensors.other_formats import download_command, no_safetensors
 from jaxformer.storage import some
 
 MODEL = pathlib.Path("models/gpt2")

@@ -13,7 +13,7 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.interop import FAMILIES, load_huggingface, save_huggingface
 from jaxformer.interop.conversion.config_fields import ConfigFields
-from jaxformer.interop.safetensors.safetensors_files import LazyTensor, open_tensors, write_tensors
+from jaxformer.interop.safetensors import LazyTensor, open_tensors, write_tensors
 from tests.interop import ours, torch_models
 from tests.interop.golden import tensor
 from tests.interop.tables import VARIANTS

@@ -16,7 +16,7 @@ from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.inference import generate, translate
 from jaxformer.interop import load_huggingface, open_huggingface, save_huggingface
 from jaxformer.interop.hub import local_folder
-from jaxformer.interop.safetensors.params_files import load_params
+from jaxformer.interop.safetensors import load_params
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.runs.chat import ChatTask
 from jaxformer.runs.pretrained_tokens import decoding_of

@@ -18,11 +18,7 @@ _LIMITS = {"seconds": 10, "memory": 2**30, "characters": 2**24}
 
 
 def render(template: str, **values: Any) -> str:
-    """Renders a chat template as text; starting the process takes 0.1 s.
-
-    Args:
-        template: source code of the template.
-        **values: its variables, as JSON values.
+    """Renders a chat template with these JSON values; starting the process takes 0.1 s.
 
     Raises:
         ConfigError: jinja2 is missing.

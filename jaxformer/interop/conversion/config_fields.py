@@ -64,12 +64,6 @@ class ConfigFields:
         where: path of the file, for messages.
         ignore: names of fields that the user knows to be irrelevant.
         tensors: names of the tensors of the checkpoint.
-
-    Example:
-        >>> fields = ConfigFields({"n_embd": 8, "model_type": "gpt2"}, "config.json")
-        >>> fields.take("n_embd", int)
-        8
-        >>> fields.finish()
     """
 
     def __init__(
@@ -115,20 +109,17 @@ class ConfigFields:
             >>> fields.fill(n_inner=16)
             >>> fields.take("n_embd", int), fields.take("n_inner", int)
             (8, 32)
+            >>> fields.override(n_embd=9)
+            >>> fields.take("n_embd", int)
+            9
         """
         self._filled = values | self._filled
 
     def take(self, name: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
-        """Value of a field.
+        """Value of a field of this type, where int counts as float.
 
-        Args:
-            name: name of the field.
-            kind: type of the value; int counts as float, and null always means the default.
-            default: transformers' default for a field that is missing or null and was not filled;
-                without it, the field is required.
-
-        Raises:
-            ConfigError: the field is missing, or has another type.
+        A field that is missing or null, and was not filled, has transformers' default; if there is
+        none, it is required. Raises ConfigError if it is missing or has another type.
         """
         self._left.discard(name)
         value = self._values.get(name)
@@ -157,12 +148,7 @@ class ConfigFields:
     def require(self, name: str, *allowed: Any) -> None:
         """Refuses a field whose value changes the computation in an unsupported way.
 
-        Args:
-            name: name of the field.
-            *allowed: supported values; the first is the default.
-
-        Raises:
-            ConfigError: the field has another value.
+        The first of the allowed values is the default. Raises ConfigError for others.
         """
         self._left.discard(name)
         value = self._values.get(name, allowed[0])
@@ -173,16 +159,7 @@ class ConfigFields:
             )
 
     def choose(self, name: str, choices: Mapping[Any, Any], default: Any = ...) -> Any:
-        """Translates a field's value.
-
-        Args:
-            name: name of the field.
-            choices: results by value.
-            default: value of a missing field.
-
-        Raises:
-            ConfigError: the value is not among the choices.
-        """
+        """Translates a field's value; ConfigError if it is not among the choices."""
         value = self.take(name, (str, bool, int, float), default)
         if value not in choices:
             self.require(name, *choices)
@@ -193,14 +170,7 @@ class ConfigFields:
         self._left.difference_update(names)
 
     def override(self, **values: Any) -> None:
-        """Sets values that override those of the file.
-
-        Example:
-            >>> fields = ConfigFields({"rope_theta": 5.0}, "config.json")
-            >>> fields.override(rope_theta=7.0)
-            >>> fields.take("rope_theta", float)
-            7.0
-        """
+        """Sets values that override those of the file."""
         self._values |= values
         self._left -= values.keys()
 
@@ -224,8 +194,7 @@ class ConfigFields:
     def finish(self) -> None:
         """Warns of fields that were neither taken nor marked.
 
-        Raises:
-            ConfigError: the file is of a newer transformers, whose code may read these fields.
+        Raises ConfigError if a newer transformers wrote the file, whose code may read these fields.
         """
         if not self._left:
             return

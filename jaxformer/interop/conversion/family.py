@@ -1,7 +1,7 @@
 """A Hugging Face model family: its tables of config fields and of tensors."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from jaxformer.config import ModelConfig
@@ -9,7 +9,7 @@ from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.fields import FieldTable, Values, as_field
 from jaxformer.interop.conversion.layouts import Layout, linear, same
 
-__all__ = ["Family", "ModelKind", "decoder_family"]
+__all__ = ["Family", "ModelKind", "decoder_family", "label_fields"]
 
 ModelKind = Literal[
     "decoder", "encoder_decoder", "masked", "classifier", "decoder_classifier", "token_classifier",
@@ -89,7 +89,9 @@ class Family:
         """Fields of a model, except those that all families share."""
         entries = {name: as_field(entry).write for name, entry in self.fields.items()}
         values = {name: write(model) for name, write in entries.items() if write is not None}
-        values |= {**self.written, **self.special_write(model), **_labels(model)}
+        values |= {**self.written, **self.special_write(model)}
+        if model.num_classes is not None:
+            values |= label_fields([f"LABEL_{index}" for index in range(model.num_classes)])
         return {name: value for name, value in values.items() if name not in self.unwritten}
 
     @property
@@ -108,14 +110,8 @@ def decoder_family(
 ) -> Family:  # fmt: skip
     """A family of decoders, with their classifier, which reads the last token.
 
-    Args:
-        model_type: as in `Family`.
-        name: beginning of the names of its classes.
-        more: other names of the first class.
-        head: end of the name of the first class.
-        classified: beginning of the classifier's name if it differs; None if there is none.
-        tensors: as in `Family`.
-        **others: other fields of the `Family`.
+    The class of its language model is `name + head`, or one of `more`. The classifier's begins with
+    `classified`, if that differs; if it is None, there is none. `others` are fields of `Family`.
     """
     classes: dict[str, ModelKind] = dict.fromkeys((name + head, *more), "decoder")
     if classified is not None:
@@ -128,11 +124,8 @@ def decoder_family(
     )  # fmt: skip
 
 
-def _labels(model: ModelConfig) -> dict[str, Any]:
-    """Fields that name the classes of a classifier; empty for other models."""
-    if model.num_classes is None:
-        return {}
-    names = [f"LABEL_{index}" for index in range(model.num_classes)]
+def label_fields(names: Sequence[str]) -> dict[str, Any]:
+    """Fields that name the classes of a classifier."""
     return {
         "id2label": {str(index): name for index, name in enumerate(names)},
         "label2id": {name: index for index, name in enumerate(names)},

@@ -74,10 +74,7 @@ def as_field(entry: Field | str | tuple[str, Any]) -> Field:
 def key(name: str, default: Any = ..., *, null: bool = False) -> Field:
     """A field with the value of one key of `ModelConfig`.
 
-    Args:
-        name: the key.
-        default: default of the field, or a function of the values read so far.
-        null: whether null means None, not the default.
+    `default` may be a function of the values read so far. If `null`, null means None instead.
 
     Example:
         >>> fields = ConfigFields({"n_embd": 8}, "config.json")

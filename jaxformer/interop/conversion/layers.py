@@ -30,14 +30,14 @@ def read_windows(
     fields: ConfigFields, values: Values, is_near: Callable[[int], bool], size: int | None, *,
     local: PositionsConfig | None = None, attention_norm: bool | None = None,
 ) -> Values:  # fmt: skip
-    """Keys of a model whose layers of one type have a window.
+    """Keys of a model in which some layers have a window.
 
     Args:
         fields: fields of the config.
         values: arguments read so far, with num_layers and positions.
         is_near: whether a layer has a window if there are no `layer_types`.
         size: `sliding_window`.
-        local: positions of these layers; by default those of all.
+        local: positions of these layers, if they differ.
         attention_norm: of the first layer.
     """
     near = read_layer_types(fields, [is_near(layer) for layer in range(values["num_layers"])])
@@ -63,10 +63,6 @@ def read_layer_types(fields: ConfigFields, default: Sequence[bool]) -> list[bool
 
 def layer_keys(positions: PositionsConfig, layers: Sequence[LayerConfig]) -> Values:
     """Keys of a model with these layers: the shortest first layers and pattern.
-
-    Args:
-        positions: positions of the layers without their own.
-        layers: every layer of the model.
 
     Example:
         >>> near, far = LayerConfig(local_window_size=3), LayerConfig()

@@ -11,11 +11,13 @@ import numpy as np
 from einops import rearrange
 
 __all__ = [
-    "Layout", "conv1d", "dense", "dense_by_group", "linear", "norm", "projections", "row",
+    "QKV", "Layout", "conv1d", "dense", "dense_by_group", "linear", "norm", "projections", "row",
     "rows_from", "same",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
+QKV = tuple(f"{{stack}}/attention/{part}" for part in ("query", "key", "value"))
+"""Paths of an attention's first projections in a decoder."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +32,9 @@ class Layout:
             queries of a key/value head, its key, its value, then those of the next.
         skipped_rows: number of unused rows at its start; they are written as zeros.
         leading: whether it has a leading axis of size 1.
-        where: path of another parameter. Only models with it have this tensor.
-        unless: path of another parameter. Only models without it have this tensor.
-        residual: if given, only models with this `ModelConfig.residual` have this tensor.
+        where: path of another parameter, without which models do not have this tensor.
+        unless: path of another parameter, with which they do not have it.
+        residual: the only `ModelConfig.residual` of models with this tensor, if any.
     """
 
     leaves: tuple[str, ...]
@@ -96,12 +98,8 @@ def dense(
 ) -> dict[str, Layout]:
     """Kernel and bias of torch's `nn.Linear` with one or several projections.
 
-    Args:
-        name: name of the module in the checkpoint.
-        *paths: paths of the projections. `_kernel` and `_bias` are appended; only `kernel` and
-            `bias` if a path is empty or ends with a slash.
-        where: as in `Layout`.
-        unless: as in `Layout`.
+    `_kernel` and `_bias` are appended to their paths; only `kernel` and `bias` if a path is empty
+    or ends with a slash.
 
     Example:
         >>> dense("fc1", "{stack}/feed_forward/up")["fc1.weight"].leaves
@@ -122,12 +120,14 @@ def dense_by_group(name: str, *paths: str) -> dict[str, Layout]:
     return _projection(name, paths, Layout((), transposed=True, by_group=True))
 
 
-def projections(name: str, path: str, output: str) -> dict[str, Layout]:
-    """`dense` for q_proj, k_proj and v_proj of an attention, and for its output named `output`."""
-    parts = {"q_proj": "query", "k_proj": "key", "v_proj": "value", output: "output"}
+def projections(
+    name: str, path: str, output: str = "o_proj", inputs: str = "q_proj k_proj v_proj"
+) -> dict[str, Layout]:
+    """`dense` for query, key and value of an attention, and its output, which have these names."""
+    pairs = zip([*inputs.split(), output], ("query", "key", "value", "output"), strict=True)
     return {
         tensor: layout
-        for part, ours in parts.items()
+        for part, ours in pairs
         for tensor, layout in dense(f"{name}.{part}", f"{path}/{ours}").items()
     }
 
@@ -149,10 +149,7 @@ def norm(name: str, path: str) -> dict[str, Layout]:
 
 
 def rows_from(start: int, leaf: str) -> Layout:
-    """A position table whose first rows are never used.
-
-    The first token of OPT, BART and RoBERTa has position 2, after the padding id.
-    """
+    """A position table with unused first rows: tokens of OPT, BART, RoBERTa start at position 2."""
     return Layout((leaf,), skipped_rows=start)
 
 

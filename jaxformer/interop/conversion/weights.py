@@ -16,9 +16,7 @@ from jaxformer.config.checks import suggestion
 from jaxformer.errors import CheckpointError
 from jaxformer.interop.conversion.family import Family
 from jaxformer.interop.conversion.layouts import Layout, Shape
-from jaxformer.interop.safetensors.placed_arrays import PlacedArray
-from jaxformer.interop.safetensors.safetensors_files import LazyTensor
-from jaxformer.interop.safetensors.tensor_files import TensorFiles
+from jaxformer.interop.safetensors import LazyTensor, PlacedArray, TensorFiles
 
 __all__ = ["read_params", "tensors_of_params"]
 
@@ -27,15 +25,7 @@ _MAX_THREADS = min(os.cpu_count() or 1, 8)
 
 
 class _Slot(NamedTuple):
-    """A tensor of a checkpoint, and the part of the parameters that it stores.
-
-    Args:
-        name: name of the tensor.
-        layout: layout of the tensor.
-        leaves: paths of the parameters.
-        at: index of the layer, and of the expert, in the parameters.
-        shapes: shapes of the parts.
-    """
+    """A tensor, and the parameters in it: their paths, the layer and expert, and their shapes."""
 
     name: str
     layout: Layout
@@ -118,31 +108,22 @@ def _slots(
     """Tensors of one entry of a family's table."""
     if layout.residual not in (None, config.residual):
         return
-    if "{layer}" not in name:
-        if _are_there(name, layout, leaves):
-            shapes = tuple(leaves[leaf].shape for leaf in layout.leaves)
-            yield _Slot(name, layout, layout.leaves, (), shapes)
-        return
     encodes = config.architecture == "encoder_decoder" and layout.leaves[0].startswith("encoder/")
     stack = config.encoder if encodes else config
     first = len(stack.first_layers)
-    for layer in range(stack.num_layers):
+    for layer in range(stack.num_layers if "{layer}" in name else 1):
         group, index = ("first_layers", layer) if layer < first else ("layers", layer - first)
         placed = _placed(layout, group, layer)
         if not _are_there(name, placed, leaves):
             continue
-        full, paths = name.replace("{layer}", str(layer)), placed.leaves
-        if "{stack}" not in layout.leaves[0]:  # not stacked, such as biases per layer
-            yield _Slot(full, layout, paths, (), tuple(leaves[path].shape for path in paths))
-            continue
-        of_layer = [leaves[path].shape[1:] for path in paths]
-        if "{expert}" not in name:
-            yield _Slot(full, layout, paths, (index,), tuple(of_layer))
-            continue
-        for expert in range(of_layer[0][0]):
-            shapes = tuple(shape[1:] for shape in of_layer)
-            full = name.format(layer=layer, expert=expert)
-            yield _Slot(full, layout, paths, (index, expert), shapes)
+        shapes = [leaves[path].shape for path in placed.leaves]
+        at = (index,) if "{stack}" in layout.leaves[0] else ()  # else not stacked
+        for expert in range(shapes[0][1]) if "{expert}" in name else (None,):
+            inner = at if expert is None else (*at, expert)
+            yield _Slot(
+                name.format(layer=layer, expert=expert), layout, placed.leaves, inner,
+                tuple(shape[len(inner) :] for shape in shapes),
+            )  # fmt: skip
 
 
 def _placed(layout: Layout, group: str, layer: int) -> Layout:

@@ -7,7 +7,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.conversion.fields import TIED, Field, FieldTable, Values, activation, only
-from jaxformer.interop.conversion.layouts import Layout, dense, norm, rows_from, same
+from jaxformer.interop.conversion.layouts import Layout, dense, norm, projections, rows_from, same
 
 __all__ = ["BERT_FAMILIES", "encoder_family"]
 
@@ -21,10 +21,9 @@ def _body(prefix: str) -> dict[str, Layout]:
         prefix + "embeddings.word_embeddings.weight": same("encoder/embedding/embedding"),
         prefix + "embeddings.token_type_embeddings.weight": same("encoder/token_type_embedding"),
         **norm(prefix + "embeddings.LayerNorm", "encoder/embedding_norm"),
-        **dense(layer + "attention.self.query", _S + "attention/query"),
-        **dense(layer + "attention.self.key", _S + "attention/key"),
-        **dense(layer + "attention.self.value", _S + "attention/value"),
-        **dense(layer + "attention.output.dense", _S + "attention/output"),
+        **projections(
+            layer + "attention", _S + "attention", "output.dense", "self.query self.key self.value"
+        ),
         **norm(layer + "attention.output.LayerNorm", _S + "attention_norm"),
         **dense(layer + "intermediate.dense", _S + "feed_forward/up"),
         **dense(layer + "output.dense", _S + "feed_forward/down"),
@@ -67,10 +66,7 @@ _DISTILBERT = {
     "distilbert.embeddings.word_embeddings.weight": same("encoder/embedding/embedding"),
     "distilbert.embeddings.position_embeddings.weight": same("encoder/positions/embedding"),
     **norm("distilbert.embeddings.LayerNorm", "encoder/embedding_norm"),
-    **dense(_D + "attention.q_lin", _S + "attention/query"),
-    **dense(_D + "attention.k_lin", _S + "attention/key"),
-    **dense(_D + "attention.v_lin", _S + "attention/value"),
-    **dense(_D + "attention.out_lin", _S + "attention/output"),
+    **projections(_D + "attention", _S + "attention", "out_lin", "q_lin k_lin v_lin"),
     **norm(_D + "sa_layer_norm", _S + "attention_norm"),
     **dense(_D + "ffn.lin1", _S + "feed_forward/up"),
     **dense(_D + "ffn.lin2", _S + "feed_forward/down"),

@@ -7,7 +7,7 @@ from jaxformer.config import ModelConfig
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import ModelKind, decoder_family
 from jaxformer.interop.conversion.fields import Values, activation, only
-from jaxformer.interop.conversion.layouts import Layout, dense, dense_by_group, norm, same
+from jaxformer.interop.conversion.layouts import QKV, Layout, dense, dense_by_group, norm, same
 from jaxformer.interop.conversion.rotary import rotary
 
 __all__ = ["FALCON_FAMILIES"]
@@ -29,10 +29,7 @@ _FALCON = {
     **_norm_of("post_attention_layernorm", "feed_forward", "sequential"),
     **_norm_of("ln_attn", "attention", "parallel"),
     **_norm_of("ln_mlp", "feed_forward", "parallel"),
-    **dense_by_group(
-        _H + "self_attention.query_key_value",
-        *(f"{{stack}}/attention/{part}" for part in ("query", "key", "value")),
-    ),
+    **dense_by_group(_H + "self_attention.query_key_value", *QKV),
     **dense(_H + "self_attention.dense", "{stack}/attention/output"),
     **dense(_H + "mlp.dense_h_to_4h", "{stack}/feed_forward/up"),
     **dense(_H + "mlp.dense_4h_to_h", "{stack}/feed_forward/down"),

@@ -7,17 +7,17 @@ from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import ModelKind
 from jaxformer.interop.conversion.fields import GATED, Field, Values, activation, key, only, whole
 from jaxformer.interop.conversion.layers import FULL, SLIDING, read_windows, write_layer_types
-from jaxformer.interop.conversion.layouts import same
+from jaxformer.interop.conversion.layouts import norm
 from jaxformer.interop.conversion.rotary import rotary_config, write_rotary_by_type
 from jaxformer.interop.families.llama import ATTENTION, ENDS, FEED_FORWARD, LAYER, llama_family
 
 __all__ = ["GEMMA_FAMILIES"]
 
 _TENSORS = ENDS | ATTENTION | FEED_FORWARD | {
-    LAYER + "input_layernorm.weight": same("{stack}/attention_norm/scale"),
-    LAYER + "post_attention_layernorm.weight": same("{stack}/attention_output_norm/scale"),
-    LAYER + "pre_feedforward_layernorm.weight": same("{stack}/feed_forward_norm/scale"),
-    LAYER + "post_feedforward_layernorm.weight": same("{stack}/feed_forward_output_norm/scale"),
+    **norm(LAYER + "input_layernorm", "{stack}/attention_norm"),
+    **norm(LAYER + "post_attention_layernorm", "{stack}/attention_output_norm"),
+    **norm(LAYER + "pre_feedforward_layernorm", "{stack}/feed_forward_norm"),
+    **norm(LAYER + "post_feedforward_layernorm", "{stack}/feed_forward_output_norm"),
 }  # fmt: skip
 _BIDIRECTIONAL = {"use_bidirectional_attention": only(None, False)}
 # "gelu" in the first files also means the tanh approximation.

@@ -4,6 +4,7 @@ from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import ModelKind, decoder_family
 from jaxformer.interop.conversion.fields import Values, activation, biases, only, switch
 from jaxformer.interop.conversion.layouts import (
+    QKV,
     conv1d,
     dense,
     dense_by_group,
@@ -17,14 +18,12 @@ from jaxformer.interop.conversion.rotary import rotary
 
 __all__ = ["GPT_FAMILIES"]
 
-_QKV = tuple(f"{{stack}}/attention/{part}" for part in ("query", "key", "value"))
-
 _H = "transformer.h.{layer}."
 _GPT2 = {
     "transformer.wte.weight": same("embedding/embedding"),
     "transformer.wpe.weight": same("positions/embedding"),
     **norm(_H + "ln_1", "{stack}/attention_norm"),
-    **conv1d(_H + "attn.c_attn", *_QKV),
+    **conv1d(_H + "attn.c_attn", *QKV),
     **conv1d(_H + "attn.c_proj", "{stack}/attention/output"),
     **norm(_H + "ln_2", "{stack}/feed_forward_norm"),
     **conv1d(_H + "mlp.c_fc", "{stack}/feed_forward/up"),
@@ -113,7 +112,7 @@ _N = "gpt_neox.layers.{layer}."
 _GPT_NEOX = {
     "gpt_neox.embed_in.weight": same("embedding/embedding"),
     **norm(_N + "input_layernorm", "{stack}/attention_norm"),
-    **dense_by_group(_N + "attention.query_key_value", *_QKV),
+    **dense_by_group(_N + "attention.query_key_value", *QKV),
     **dense(_N + "attention.dense", "{stack}/attention/output"),
     **norm(_N + "post_attention_layernorm", "{stack}/feed_forward_norm"),
     **dense(_N + "mlp.dense_h_to_4h", "{stack}/feed_forward/up"),

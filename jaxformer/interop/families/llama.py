@@ -38,7 +38,7 @@ PRE_NORMS = {
     **norm(LAYER + "post_attention_layernorm", "{stack}/feed_forward_norm"),
 }
 ATTENTION = {
-    **projections(LAYER + "self_attn", "{stack}/attention", "o_proj"),
+    **projections(LAYER + "self_attn", "{stack}/attention"),
     LAYER + "self_attn.q_norm.weight": same("{stack}/attention/query_norm_scale"),
     LAYER + "self_attn.k_norm.weight": same("{stack}/attention/key_norm_scale"),
 }

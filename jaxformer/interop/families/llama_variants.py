@@ -15,7 +15,7 @@ from jaxformer.interop.conversion.fields import (
     window,
 )
 from jaxformer.interop.conversion.layers import FULL, SLIDING, read_windows, write_layer_types
-from jaxformer.interop.conversion.layouts import dense, linear, same
+from jaxformer.interop.conversion.layouts import QKV, dense, norm
 from jaxformer.interop.conversion.rotary import rotary, rotary_config, write_rotary_by_type
 from jaxformer.interop.families.llama import (
     ATTENTION,
@@ -31,23 +31,18 @@ __all__ = ["VARIANT_FAMILIES"]
 
 # Queries, keys and values share one tensor, and so do gate and up.
 _PHI3 = ENDS | PRE_NORMS | {
-    LAYER + "self_attn.qkv_proj.weight": linear(
-        "{stack}/attention/query_kernel", "{stack}/attention/key_kernel",
-        "{stack}/attention/value_kernel",
-    ),
-    LAYER + "self_attn.o_proj.weight": linear("{stack}/attention/output_kernel"),
-    LAYER + "mlp.gate_up_proj.weight": linear(
-        "{stack}/feed_forward/gate_kernel", "{stack}/feed_forward/up_kernel"
-    ),
-    LAYER + "mlp.down_proj.weight": linear("{stack}/feed_forward/down_kernel"),
+    **dense(LAYER + "self_attn.qkv_proj", *QKV),
+    **dense(LAYER + "self_attn.o_proj", "{stack}/attention/output"),
+    **dense(LAYER + "mlp.gate_up_proj", "{stack}/feed_forward/gate", "{stack}/feed_forward/up"),
+    **dense(LAYER + "mlp.down_proj", "{stack}/feed_forward/down"),
 }  # fmt: skip
 
 _OLMO = {name: layout for name, layout in LLAMA_TENSORS.items() if "norm" not in name}
 
 # The norms are on the sublayers' outputs.
 _OLMO2 = ENDS | ATTENTION | FEED_FORWARD | {
-    LAYER + "post_attention_layernorm.weight": same("{stack}/attention_output_norm/scale"),
-    LAYER + "post_feedforward_layernorm.weight": same("{stack}/feed_forward_output_norm/scale"),
+    **norm(LAYER + "post_attention_layernorm", "{stack}/attention_output_norm"),
+    **norm(LAYER + "post_feedforward_layernorm", "{stack}/feed_forward_output_norm"),
 }  # fmt: skip
 
 _STARCODER2 = ENDS | PRE_NORMS | ATTENTION | {

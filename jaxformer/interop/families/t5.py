@@ -8,7 +8,7 @@ from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.conversion.fields import Field, Values
 from jaxformer.interop.conversion.layers import positions_of_layers
-from jaxformer.interop.conversion.layouts import Layout, linear, same
+from jaxformer.interop.conversion.layouts import Layout, linear, norm, projections, same
 
 __all__ = ["T5_FAMILIES"]
 
@@ -18,15 +18,6 @@ _PROJECTIONS = {
     "gated-gelu": ("geglu_tanh", "gelu_new", True),
     "gated-silu": ("swiglu", "silu", True),
 }
-
-
-def _attention(name: str, path: str) -> dict[str, Layout]:
-    return {
-        f"{name}.q.weight": linear(f"{path}/query_kernel"),
-        f"{name}.k.weight": linear(f"{path}/key_kernel"),
-        f"{name}.v.weight": linear(f"{path}/value_kernel"),
-        f"{name}.o.weight": linear(f"{path}/output_kernel"),
-    }
 
 
 def _half(half: str, last: int) -> dict[str, Layout]:
@@ -43,14 +34,14 @@ def _half(half: str, last: int) -> dict[str, Layout]:
     return {
         f"{half}.block.0.{biases}": same(f"{half}/positions/table"),
         f"{half}.block.{{layer}}.{biases}": same(f"{half}/layer_positions_{{layer}}/table"),
-        **_attention(f"{block}0.SelfAttention", f"{stack}/attention"),
-        f"{block}0.layer_norm.weight": same(f"{stack}/attention_norm/scale"),
+        **projections(f"{block}0.SelfAttention", f"{stack}/attention", "o", "q k v"),
+        **norm(f"{block}0.layer_norm", f"{stack}/attention_norm"),
         f"{inner}.wi.weight": linear(up, unless=gate),
         f"{inner}.wi_0.weight": linear(gate),
         f"{inner}.wi_1.weight": linear(up, where=gate),
         f"{inner}.wo.weight": linear(f"{stack}/feed_forward/down_kernel"),
-        f"{block}{last}.layer_norm.weight": same(f"{stack}/feed_forward_norm/scale"),
-        f"{half}.final_layer_norm.weight": same(f"{half}/final_norm/scale"),
+        **norm(f"{block}{last}.layer_norm", f"{stack}/feed_forward_norm"),
+        **norm(f"{half}.final_layer_norm", f"{half}/final_norm"),
     }
 
 
@@ -59,8 +50,8 @@ _TENSORS: dict[str, Layout | tuple[Layout, ...]] = {
     "shared.weight": (same("embedding/embedding"), same("encoder/embedding/embedding")),
     **_half("encoder", last=1),
     **_half("decoder", last=2),
-    **_attention(_C + "EncDecAttention", "decoder/{stack}/cross_attention"),
-    _C + "layer_norm.weight": same("decoder/{stack}/cross_attention_norm/scale"),
+    **projections(_C + "EncDecAttention", "decoder/{stack}/cross_attention", "o", "q k v"),
+    **norm(_C + "layer_norm", "decoder/{stack}/cross_attention_norm"),
     "lm_head.weight": same("embedding/output_embedding"),
 }
 

@@ -61,14 +61,7 @@ _RANKS = {dtype: rank for rank, dtype in enumerate(_CODES)}
 
 
 class TensorEntry(NamedTuple):
-    """Header entry of one tensor.
-
-    Args:
-        dtype: dtype of the tensor, little-endian.
-        shape: shape of the tensor.
-        begin: offset of its data in the file, in bytes.
-        end: offset of the end of its data.
-    """
+    """Dtype (little-endian) and shape of a tensor, and the range of its bytes in the file."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -77,13 +70,7 @@ class TensorEntry(NamedTuple):
 
 
 class Header(NamedTuple):
-    """Header of a file.
-
-    Args:
-        entries: entries by tensor name, in the order of the data.
-        metadata: texts by name, such as {"format": "pt"}.
-        size: size of the file in bytes.
-    """
+    """Entries by tensor name, in the order of the data; texts by name; size of the file."""
 
     entries: dict[str, TensorEntry]
     metadata: dict[str, str]
@@ -91,31 +78,13 @@ class Header(NamedTuple):
 
 
 def read_header(path: str | os.PathLike[str], file: BinaryIO | None = None) -> Header:
-    """Reads and checks the header of a safetensors file.
+    """Reads and checks the header of a safetensors file; without `file`, it is opened here.
 
-    The tensors must fill the file up to its end, without gaps or overlaps.
-
-    Args:
-        path: path of the file; links are followed.
-        file: the same file, open at its start; by default, it is opened and closed here.
-
-    Returns:
-        The header. Its offsets lie in the file, and NumPy supports its shapes.
+    The tensors must fill the file up to its end, without gaps or overlaps. NumPy supports the
+    shapes of the result.
 
     Raises:
         CheckpointError: the file cannot be read, is damaged, or has a dtype that NumPy lacks.
-
-    Example:
-        >>> import tempfile
-        >>> start, _ = make_header({"scale": (np.float32, (2,))}, {"format": "pt"})
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
-        >>> path.write_bytes(start + np.array([1, 2], "<f4").tobytes())
-        112
-        >>> header = read_header(path)
-        >>> header.entries
-        {'scale': TensorEntry(dtype=dtype('float32'), shape=(2,), begin=104, end=112)}
-        >>> header.metadata
-        {'format': 'pt'}
     """
     path = pathlib.Path(path)
     try:
@@ -132,7 +101,7 @@ def make_header(
     tensors: Mapping[str, tuple[npt.DTypeLike, Sequence[int]]],
     metadata: Mapping[str, str] | None = None,
 ) -> tuple[bytes, list[str]]:
-    """Makes the start of a safetensors file: the header, preceded by its length.
+    """Makes the start of a safetensors file, and the order of its tensors' data.
 
     Like the reference implementation, it orders tensors by dtype, widest first, then by name, and
     pads the header with spaces, so that all tensors are aligned.
@@ -140,9 +109,6 @@ def make_header(
     Args:
         tensors: dtype and shape by name.
         metadata: texts by name.
-
-    Returns:
-        The bytes before the data, and the names in the order of the data.
 
     Raises:
         CheckpointError: a name or the metadata cannot be written.

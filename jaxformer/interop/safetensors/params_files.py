@@ -13,8 +13,8 @@ from flax import traverse_util
 from jaxformer import __version__
 from jaxformer.config import ModelConfig, config_from_dict, config_to_toml
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
-from jaxformer.interop.safetensors.safetensors_files import LazyTensor, write_tensor_file
-from jaxformer.interop.safetensors.tensor_files import TensorFiles
+from jaxformer.interop.safetensors.reading import TensorFiles
+from jaxformer.interop.safetensors.writing import LazyTensor, write_tensor_file
 from jaxformer.storage import read_regular, write_whole
 
 __all__ = ["load_params", "save_params"]

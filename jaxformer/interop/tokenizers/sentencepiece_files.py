@@ -5,7 +5,7 @@ import math
 import pathlib
 import struct
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, TypeVar
 
 from jaxformer.errors import CheckpointError
 from jaxformer.storage import read_regular
@@ -19,6 +19,8 @@ _MAX_BYTES = 2**27  # per file; the largest published ones have about 6 MB
 _MAX_PIECES = 2**21
 _MAX_PIECE = 2**12  # bytes
 
+T = TypeVar("T", int, bytes)
+Value = int | float | bytes
 PieceType = Literal["normal", "unknown", "control", "user_defined", "unused", "byte"]
 _TYPES: dict[int, PieceType] = {
     1: "normal", 2: "unknown", 3: "control", 4: "user_defined", 5: "unused", 6: "byte",
@@ -31,11 +33,8 @@ _VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5  # wire types
 class Piece:
     """One entry of the vocabulary; its id is its index.
 
-    Args:
-        text: spelling, with U+2581 for a space.
-        score: log-probability (unigram), or minus the merge rank (BPE).
-        type: type of the piece; encoding a text only yields normal and user-defined pieces, bytes,
-            and the unknown piece.
+    A space in `text` is U+2581. `score` is the log-probability (unigram), or minus the merge rank
+    (BPE). Encoding a text only yields normal and user-defined pieces, bytes, and the unknown piece.
     """
 
     text: str
@@ -105,21 +104,21 @@ def parse_sentencepiece(data: bytes) -> SentencePieceModel:
         ValueError: a field at byte 2 has 127 bytes, but only 0 are left
     """
     pieces: list[Piece] = []
-    trainer: dict[int, int | float | bytes] = {}
-    normalizer: dict[int, int | float | bytes] = {}
-    denormalizer: dict[int, int | float | bytes] = {}
+    trainer: dict[int, Value] = {}
+    normalizer: dict[int, Value] = {}
+    denormalizer: dict[int, Value] = {}
     parts = {_TRAINER: trainer, _NORMALIZER: normalizer, _DENORMALIZER: denormalizer}
     for number, value in _fields(data):
         if number == _PIECES:
             if len(pieces) == _MAX_PIECES:
                 raise ValueError(f"it has more than {_MAX_PIECES:,} pieces")
-            pieces.append(_piece(dict(_fields(_as_bytes(value, "a piece"))), len(pieces)))
+            pieces.append(_piece(dict(_fields(_as(bytes, value, "a piece"))), len(pieces)))
         elif number in parts:
             # As in protobuf, repeated messages are merged; the last value of a field counts.
-            parts[number].update(_fields(_as_bytes(value, "a group of settings")))
+            parts[number].update(_fields(_as(bytes, value, "a group of settings")))
     if not pieces:
         raise ValueError("it has no pieces")
-    model_type = _as_int(trainer.get(3, 1), "model_type")
+    model_type = _as(int, trainer.get(3, 1), "model_type")
     if model_type not in _MODEL_TYPES:
         raise ValueError(f"model_type must be in 1 .. 4, got {model_type}")
     unknown = [index for index, piece in enumerate(pieces) if piece.type == "unknown"]
@@ -134,7 +133,7 @@ def parse_sentencepiece(data: bytes) -> SentencePieceModel:
         unknown[0],
         byte_fallback=_flag(trainer, 35, False),
         whitespace_as_suffix=_flag(trainer, 24, False),
-        charsmap=_as_bytes(normalizer.get(2, b""), "precompiled_charsmap"),
+        charsmap=_as(bytes, normalizer.get(2, b""), "precompiled_charsmap"),
         add_dummy_prefix=_flag(normalizer, 3, True),
         remove_extra_whitespaces=_flag(normalizer, 4, True),
         escape_whitespaces=_flag(normalizer, 5, True),
@@ -142,9 +141,9 @@ def parse_sentencepiece(data: bytes) -> SentencePieceModel:
     )
 
 
-def _piece(fields: dict[int, int | float | bytes], index: int) -> Piece:
-    text = _as_bytes(fields.get(1, b""), f"the text of piece {index}")
-    score, kind = fields.get(2, 0.0), _as_int(fields.get(3, 1), f"the type of piece {index}")
+def _piece(fields: dict[int, Value], index: int) -> Piece:
+    text = _as(bytes, fields.get(1, b""), f"the text of piece {index}")
+    score, kind = fields.get(2, 0.0), _as(int, fields.get(3, 1), f"the type of piece {index}")
     if not 0 < len(text) <= _MAX_PIECE:
         raise ValueError(f"piece {index} must have 1 .. {_MAX_PIECE:,} bytes, got {len(text):,}")
     if not isinstance(score, float) or not math.isfinite(score):
@@ -157,26 +156,21 @@ def _piece(fields: dict[int, int | float | bytes], index: int) -> Piece:
         raise ValueError(f"piece {index} must be UTF-8, got {text[:20]!r}") from None
 
 
-def _flag(fields: dict[int, int | float | bytes], number: int, default: bool) -> bool:
+def _flag(fields: dict[int, Value], number: int, default: bool) -> bool:
     value = fields.get(number, default)
     if value not in (0, 1) or isinstance(value, float | bytes):
         raise ValueError(f"field {number} of the settings must be 0 or 1, got {value!r}")
     return bool(value)
 
 
-def _as_int(value: int | float | bytes, what: str) -> int:
-    if not isinstance(value, int):
-        raise ValueError(f"{what} must be an integer, got {type(value).__name__}")
+def _as(kind: type[T], value: Value, what: str) -> T:
+    if not isinstance(value, kind):
+        name = "an integer" if kind is int else kind.__name__
+        raise ValueError(f"{what} must be {name}, got {type(value).__name__}")
     return value
 
 
-def _as_bytes(value: int | float | bytes, what: str) -> bytes:
-    if not isinstance(value, bytes):
-        raise ValueError(f"{what} must be bytes, got {type(value).__name__}")
-    return value
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
+def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
     """Field numbers and values of a message; checks sizes against the remaining bytes."""
     at = 0
     while at < len(data):

@@ -29,16 +29,14 @@ def convert_sentencepiece(
     """Converts a SentencePiece model to a tokenizer of the `tokenizers` library.
 
     Ids and decoded text are those of SentencePiece, except for the unknown piece: here it is a
-    special token, which decodes to nothing; SentencePiece decodes it to a symbol.
+    special token, which decodes to nothing; SentencePiece decodes it to a symbol. Wrapped in
+    `text.Tokenizer`, the result encodes exactly like SentencePiece.
 
     Args:
         model: content of the file.
         where: path of the file, for messages.
         vocab: pieces in order of the ids, for a model whose ids differ from SentencePiece's; may
             have characters that SentencePiece does not know. Default: the pieces of the file.
-
-    Returns:
-        The tokenizer; wrapped in `text.Tokenizer`, it encodes exactly like SentencePiece.
 
     Raises:
         ConfigError: the `tokenizers` library cannot represent a setting.

@@ -81,7 +81,12 @@ def read_settings(folder: pathlib.Path) -> TokenizerSettings:
             token = AddedToken(name, normalized=not is_special, special=is_special)
             added[_id(token_id, folder)] = token
     else:
-        for token_id, token in _pairs(decoder, folder):
+        if not isinstance(decoder, dict):
+            raise CheckpointError(
+                f"{folder / 'tokenizer_config.json'} is damaged: added_tokens_decoder is not an "
+                "object; download it again"
+            )
+        for token_id, token in decoder.items():
             added[_id(token_id, folder)] = _added_token(token, folder)
     return TokenizerSettings(
         values, {role: name for role, name in names.items() if name is not None}, added, extra
@@ -138,15 +143,6 @@ def _added_token(value: Any, folder: pathlib.Path) -> AddedToken:
             "it again"
         )
     return AddedToken(name, **flags)
-
-
-def _pairs(value: Any, folder: pathlib.Path) -> list[tuple[Any, Any]]:
-    if not isinstance(value, dict):
-        raise CheckpointError(
-            f"{folder / 'tokenizer_config.json'} is damaged: added_tokens_decoder is not an "
-            "object; download it again"
-        )
-    return list(value.items())
 
 
 def _id(value: Any, folder: pathlib.Path) -> int:

@@ -25,13 +25,8 @@ def load_byte_pairs(
 ) -> tokenizers.Tokenizer:
     """Loads a byte-level BPE tokenizer from `vocab.json` and `merges.txt`.
 
-    Args:
-        folder: folder of the files.
-        kind: tokenizer class in transformers, such as "GPT2Tokenizer".
-        settings: settings of the folder.
-
-    Raises:
-        CheckpointError: a file is damaged, or the class is not supported.
+    `kind` is its class in transformers. Raises CheckpointError if that is not supported, or a file
+    is damaged.
     """
     roberta, qwen = kind.startswith(_ROBERTA), kind == "Qwen2Tokenizer"
     if not roberta and not qwen and kind != "GPT2Tokenizer":

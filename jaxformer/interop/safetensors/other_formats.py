@@ -26,11 +26,6 @@ def no_safetensors(folder: pathlib.Path, entries: Collection[str], auto_class: s
         folder: the folder.
         entries: names of the files in it.
         auto_class: class of transformers that loads the model.
-
-    Example:
-        >>> message = no_safetensors(pathlib.Path("m"), ["pytorch_model.bin"], "AutoModel")
-        >>> message.partition(";")[0]
-        'm must have safetensors files, got pytorch_model.bin'
     """
     start = f"{folder} must have safetensors files, got"
     for name in _TORCH:
