@@ -8,6 +8,7 @@ from jaxformer.config.checks import field_types, union_members
 from jaxformer.interop.conversion.config_fields import ConfigFields
 
 __all__ = [
+    "COMMON",
     "GATED",
     "OLDER",
     "PLAIN",
@@ -62,6 +63,15 @@ class Field(NamedTuple):
 
 FieldTable = Mapping[str, Field | str | tuple[str, Any]]
 """Entries by field name; a key of `ModelConfig`, or it and its default, is short for `key`."""
+
+
+COMMON: FieldTable = {
+    "vocab_size": "vocab_size",
+    "num_hidden_layers": "num_layers",
+    "num_attention_heads": "num_heads",
+    "hidden_size": "d_model",
+}
+"""Fields that most families have."""
 
 
 def as_field(entry: Field | str | tuple[str, Any]) -> Field:

@@ -6,14 +6,12 @@ here; torch's `nn.Linear` stores `[out, in]`.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from einops import rearrange
 
-__all__ = [
-    "QKV", "Layout", "conv1d", "dense", "dense_by_group", "linear", "norm", "projections", "row",
-    "rows_from", "same",
-]  # fmt: skip
+__all__ = ["QKV", "Layout", "Shape", "dense", "linear", "norm", "projections", "same"]
 
 Shape = tuple[int, ...]
 QKV = tuple(f"{{stack}}/attention/{part}" for part in ("query", "key", "value"))
@@ -83,23 +81,27 @@ class Layout:
         return tensor[None] if self.leading else tensor
 
 
-def same(*leaves: str, where: str | None = None, unless: str | None = None) -> Layout:
-    """A vector, a table, or a kernel `[in, out]`, as in GPT-2's `Conv1D`."""
-    return Layout(leaves, where=where, unless=unless)
+def same(leaf: str, **rules: Any) -> Layout:
+    """A vector, a table, or a kernel `[in, out]`; rules are arguments of `Layout`."""
+    return Layout((leaf,), **rules)
 
 
-def linear(*leaves: str, where: str | None = None, unless: str | None = None) -> Layout:
-    """A kernel `[out, in]`, as in torch's `nn.Linear`."""
-    return Layout(leaves, transposed=True, where=where, unless=unless)
+def linear(leaf: str, **rules: Any) -> Layout:
+    """A kernel `[out, in]`, as in torch's `nn.Linear`; rules are arguments of `Layout`."""
+    return Layout((leaf,), transposed=True, **rules)
 
 
-def dense(
-    name: str, *paths: str, where: str | None = None, unless: str | None = None
-) -> dict[str, Layout]:
+def norm(name: str, path: str) -> dict[str, Layout]:
+    """Scale and bias of a norm."""
+    return {f"{name}.weight": same(f"{path}/scale"), f"{name}.bias": same(f"{path}/bias")}
+
+
+def dense(name: str, *paths: str, transposed: bool = True, **rules: Any) -> dict[str, Layout]:
     """Kernel and bias of torch's `nn.Linear` with one or several projections.
 
     `_kernel` and `_bias` are appended to their paths; only `kernel` and `bias` if a path is empty
-    or ends with a slash.
+    or ends with a slash. Rules are arguments of `Layout`; the kernel of GPT-2's `Conv1D` is not
+    transposed.
 
     Example:
         >>> dense("fc1", "{stack}/feed_forward/up")["fc1.weight"].leaves
@@ -107,17 +109,14 @@ def dense(
         >>> dense("pooler.dense", "pooler/")["pooler.dense.bias"].leaves
         ('pooler/bias',)
     """
-    return _projection(name, paths, Layout((), transposed=True, where=where, unless=unless))
-
-
-def conv1d(name: str, *paths: str) -> dict[str, Layout]:
-    """Kernel and bias of GPT-2's `Conv1D`, whose kernel is `[in, out]`; paths as in `dense`."""
-    return _projection(name, paths, Layout(()))
-
-
-def dense_by_group(name: str, *paths: str) -> dict[str, Layout]:
-    """`dense` for projections interleaved by groups, as in GPT-NeoX and Falcon."""
-    return _projection(name, paths, Layout((), transposed=True, by_group=True))
+    kernels, biases = (
+        tuple(f"{path}{'_' if path and path[-1] != '/' else ''}{end}" for path in paths)
+        for end in ("kernel", "bias")
+    )
+    return {
+        f"{name}.weight": Layout(kernels, transposed=transposed, **rules),
+        f"{name}.bias": Layout(biases, **rules),
+    }
 
 
 def projections(
@@ -130,29 +129,3 @@ def projections(
         for part, ours in pairs
         for tensor, layout in dense(f"{name}.{part}", f"{path}/{ours}").items()
     }
-
-
-def _projection(name: str, paths: Sequence[str], kernel: Layout) -> dict[str, Layout]:
-    kernels, biases = (
-        tuple(f"{path}{'_' if path and path[-1] != '/' else ''}{end}" for path in paths)
-        for end in ("kernel", "bias")
-    )
-    return {
-        f"{name}.weight": dataclasses.replace(kernel, leaves=kernels),
-        f"{name}.bias": dataclasses.replace(kernel, leaves=biases, transposed=False),
-    }
-
-
-def norm(name: str, path: str) -> dict[str, Layout]:
-    """Scale and bias of a norm."""
-    return {f"{name}.weight": same(f"{path}/scale"), f"{name}.bias": same(f"{path}/bias")}
-
-
-def rows_from(start: int, leaf: str) -> Layout:
-    """A position table with unused first rows: tokens of OPT, BART, RoBERTa start at position 2."""
-    return Layout((leaf,), skipped_rows=start)
-
-
-def row(leaf: str) -> Layout:
-    """A vector with a leading axis of size 1, such as `final_logits_bias`."""
-    return Layout((leaf,), leading=True)

@@ -6,15 +6,7 @@ from jaxformer.config import ModelConfig, SinusoidalConfig
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.conversion.fields import OLDER, TIED, FieldTable, Values, activation, only
-from jaxformer.interop.conversion.layouts import (
-    Layout,
-    dense,
-    norm,
-    projections,
-    row,
-    rows_from,
-    same,
-)
+from jaxformer.interop.conversion.layouts import Layout, dense, norm, projections, same
 
 __all__ = ["BART_FAMILIES"]
 
@@ -23,7 +15,7 @@ def _half(half: str) -> dict[str, Layout]:
     """Tensors that encoder and decoder both have."""
     layer, stack = f"model.{half}.layers.{{layer}}.", f"{half}/{{stack}}"
     return {
-        f"model.{half}.embed_positions.weight": rows_from(2, f"{half}/positions/embedding"),
+        f"model.{half}.embed_positions.weight": same(f"{half}/positions/embedding", skipped_rows=2),
         **norm(f"model.{half}.layernorm_embedding", f"{half}/embedding_norm"),
         **projections(layer + "self_attn", f"{stack}/attention", "out_proj"),
         **norm(layer + "self_attn_layer_norm", f"{stack}/attention_norm"),
@@ -45,7 +37,7 @@ _TENSORS = {
     **_half("decoder"),
     **projections(_D + "encoder_attn", "decoder/{stack}/cross_attention", "out_proj"),
     **norm(_D + "encoder_attn_layer_norm", "decoder/{stack}/cross_attention_norm"),
-    "final_logits_bias": row("embedding/output_bias"),
+    "final_logits_bias": same("embedding/output_bias", leading=True),
     "lm_head.weight": same("embedding/output_embedding"),
 }
 _COPIES = dict.fromkeys(

@@ -6,8 +6,16 @@ from typing import Any
 from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import Family, ModelKind
-from jaxformer.interop.conversion.fields import TIED, Field, FieldTable, Values, activation, only
-from jaxformer.interop.conversion.layouts import Layout, dense, norm, projections, rows_from, same
+from jaxformer.interop.conversion.fields import (
+    COMMON,
+    TIED,
+    Field,
+    FieldTable,
+    Values,
+    activation,
+    only,
+)
+from jaxformer.interop.conversion.layouts import Layout, dense, norm, projections, same
 
 __all__ = ["BERT_FAMILIES", "encoder_family"]
 
@@ -42,7 +50,9 @@ _BERT = _body("bert.") | {
 
 # In a classifier, the pooler is part of the head.
 _ROBERTA = _body("roberta.") | {
-    "roberta.embeddings.position_embeddings.weight": rows_from(2, "encoder/positions/embedding"),
+    "roberta.embeddings.position_embeddings.weight": same(
+        "encoder/positions/embedding", skipped_rows=2
+    ),
     **dense("roberta.pooler.dense", "pooler/", unless="class_kernel"),
     **dense("lm_head.dense", ""),
     **norm("lm_head.layer_norm", "norm"),
@@ -143,11 +153,8 @@ _BERT_FIELDS: FieldTable = {
     **TIED,
     "is_decoder": only(False),
     "position_embedding_type": only("absolute"),
-    "vocab_size": "vocab_size",
+    **COMMON,
     "max_position_embeddings": ("max_len", 512),
-    "num_hidden_layers": "num_layers",
-    "num_attention_heads": "num_heads",
-    "hidden_size": "d_model",
     "intermediate_size": "d_ff",
     "type_vocab_size": ("num_token_types", 2),
     "layer_norm_eps": ("norm_eps", 1e-12),

@@ -6,8 +6,8 @@ from typing import Any
 from jaxformer.config import ModelConfig
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import ModelKind, decoder_family
-from jaxformer.interop.conversion.fields import Values, activation, only
-from jaxformer.interop.conversion.layouts import QKV, Layout, dense, dense_by_group, norm, same
+from jaxformer.interop.conversion.fields import COMMON, Values, activation, only
+from jaxformer.interop.conversion.layouts import QKV, Layout, dense, norm, same
 from jaxformer.interop.conversion.rotary import rotary
 
 __all__ = ["FALCON_FAMILIES"]
@@ -29,7 +29,7 @@ _FALCON = {
     **_norm_of("post_attention_layernorm", "feed_forward", "sequential"),
     **_norm_of("ln_attn", "attention", "parallel"),
     **_norm_of("ln_mlp", "feed_forward", "parallel"),
-    **dense_by_group(_H + "self_attention.query_key_value", *QKV),
+    **dense(_H + "self_attention.query_key_value", *QKV, by_group=True),
     **dense(_H + "self_attention.dense", "{stack}/attention/output"),
     **dense(_H + "mlp.dense_h_to_4h", "{stack}/feed_forward/up"),
     **dense(_H + "mlp.dense_4h_to_h", "{stack}/feed_forward/down"),
@@ -85,11 +85,8 @@ FALCON_FAMILIES = (
             # eager attention, it adds them twice.
             "alibi": only(False, written=True),
             "apply_residual_connection_post_layernorm": only(False),
-            "vocab_size": "vocab_size",
+            **COMMON,
             "max_position_embeddings": ("max_len", 2048),
-            "num_hidden_layers": "num_layers",
-            "num_attention_heads": "num_heads",
-            "hidden_size": "d_model",
             "ffn_hidden_size": ("d_ff", lambda values: 4 * values["d_model"]),
             "layer_norm_epsilon": ("norm_eps", 1e-5),
             "tie_word_embeddings": ("tied_embeddings", True),

@@ -2,55 +2,57 @@
 
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import ModelKind, decoder_family
-from jaxformer.interop.conversion.fields import Values, activation, biases, only, switch
-from jaxformer.interop.conversion.layouts import (
-    QKV,
-    conv1d,
-    dense,
-    dense_by_group,
-    linear,
-    norm,
-    projections,
-    rows_from,
-    same,
+from jaxformer.interop.conversion.fields import (
+    COMMON,
+    FieldTable,
+    Values,
+    activation,
+    biases,
+    only,
+    switch,
 )
+from jaxformer.interop.conversion.layouts import QKV, dense, linear, norm, projections, same
 from jaxformer.interop.conversion.rotary import rotary
 
-__all__ = ["GPT_FAMILIES"]
+__all__ = ["GPT2_ALIASES", "GPT2_FIELDS", "GPT_FAMILIES"]
 
 _H = "transformer.h.{layer}."
 _GPT2 = {
     "transformer.wte.weight": same("embedding/embedding"),
     "transformer.wpe.weight": same("positions/embedding"),
     **norm(_H + "ln_1", "{stack}/attention_norm"),
-    **conv1d(_H + "attn.c_attn", *QKV),
-    **conv1d(_H + "attn.c_proj", "{stack}/attention/output"),
+    **dense(_H + "attn.c_attn", *QKV, transposed=False),
+    **dense(_H + "attn.c_proj", "{stack}/attention/output", transposed=False),
     **norm(_H + "ln_2", "{stack}/feed_forward_norm"),
-    **conv1d(_H + "mlp.c_fc", "{stack}/feed_forward/up"),
-    **conv1d(_H + "mlp.c_proj", "{stack}/feed_forward/down"),
+    **dense(_H + "mlp.c_fc", "{stack}/feed_forward/up", transposed=False),
+    **dense(_H + "mlp.c_proj", "{stack}/feed_forward/down", transposed=False),
     **norm("transformer.ln_f", "final_norm"),
     "lm_head.weight": same("embedding/output_embedding"),
 }
+GPT2_FIELDS: FieldTable = {
+    "vocab_size": "vocab_size",
+    "n_layer": "num_layers",
+    "n_head": "num_heads",
+    "n_embd": "d_model",
+    "n_inner": ("d_ff", lambda values: 4 * values["d_model"]),
+    "layer_norm_epsilon": ("norm_eps", 1e-5),
+    "activation_function": activation("gelu_new"),
+}
+GPT2_ALIASES = {
+    "hidden_size": "n_embd", "max_position_embeddings": "n_positions",
+    "num_attention_heads": "n_head", "num_hidden_layers": "n_layer",
+}  # fmt: skip
 _GPT2_FAMILY = decoder_family(
     "gpt2", "GPT2", head="LMHeadModel",
     fields={
-        "vocab_size": "vocab_size",
+        **GPT2_FIELDS,
         "n_positions": ("max_len", 1024),
-        "n_layer": "num_layers",
-        "n_head": "num_heads",
-        "n_embd": "d_model",
-        "n_inner": ("d_ff", lambda values: 4 * values["d_model"]),
-        "layer_norm_epsilon": ("norm_eps", 1e-5),
         "tie_word_embeddings": ("tied_embeddings", True),
-        "activation_function": activation("gelu_new"),
         "scale_attn_weights": switch("attention_scale", None, 1.0),
         "scale_attn_by_inverse_layer_idx": only(False),
     },
     fixed={"positions": "learned"},
-    aliases={
-        "hidden_size": "n_embd", "max_position_embeddings": "n_positions",
-        "num_attention_heads": "n_head", "num_hidden_layers": "n_layer",
-    },
+    aliases=GPT2_ALIASES,
     # reorder_and_upcast_attn computes products in float32, which is always the case here.
     skipped=("reorder_and_upcast_attn", "embd_pdrop", "resid_pdrop", "attn_pdrop", "n_ctx"),
     tensors=_GPT2, prefix="transformer.",
@@ -61,7 +63,7 @@ _GPT2_FAMILY = decoder_family(
 _D = "model.decoder.layers.{layer}."
 _OPT = {
     "model.decoder.embed_tokens.weight": same("embedding/embedding"),
-    "model.decoder.embed_positions.weight": rows_from(2, "positions/embedding"),
+    "model.decoder.embed_positions.weight": same("positions/embedding", skipped_rows=2),
     "model.decoder.project_in.weight": linear("embedding/projection_kernel"),
     "model.decoder.project_out.weight": linear("embedding/output_projection_kernel"),
     **norm(_D + "self_attn_layer_norm", "{stack}/attention_norm"),
@@ -87,11 +89,8 @@ def _read_opt(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
 _OPT_FAMILY = decoder_family(
     "opt", "OPT",
     fields={
-        "vocab_size": "vocab_size",
+        **COMMON,
         "max_position_embeddings": ("max_len", 2048),
-        "num_hidden_layers": "num_layers",
-        "num_attention_heads": "num_heads",
-        "hidden_size": "d_model",
         "ffn_dim": "d_ff",
         "tie_word_embeddings": ("tied_embeddings", True),
         "layer_norm_elementwise_affine": only(True),
@@ -112,7 +111,7 @@ _N = "gpt_neox.layers.{layer}."
 _GPT_NEOX = {
     "gpt_neox.embed_in.weight": same("embedding/embedding"),
     **norm(_N + "input_layernorm", "{stack}/attention_norm"),
-    **dense_by_group(_N + "attention.query_key_value", *QKV),
+    **dense(_N + "attention.query_key_value", *QKV, by_group=True),
     **dense(_N + "attention.dense", "{stack}/attention/output"),
     **norm(_N + "post_attention_layernorm", "{stack}/feed_forward_norm"),
     **dense(_N + "mlp.dense_h_to_4h", "{stack}/feed_forward/up"),
@@ -138,11 +137,8 @@ def _check_head_dim(fields: ConfigFields, kind: ModelKind, values: Values) -> Va
 _GPT_NEOX_FAMILY = decoder_family(
     "gpt_neox", "GPTNeoX",
     fields={
-        "vocab_size": "vocab_size",
+        **COMMON,
         "max_position_embeddings": ("max_len", 2048),
-        "num_hidden_layers": "num_layers",
-        "num_attention_heads": "num_heads",
-        "hidden_size": "d_model",
         "intermediate_size": "d_ff",
         "layer_norm_eps": ("norm_eps", 1e-5),
         "tie_word_embeddings": ("tied_embeddings", False),

@@ -3,9 +3,10 @@
 from jaxformer.config import ModelConfig, RotaryConfig
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import decoder_family
-from jaxformer.interop.conversion.fields import Field, Values, activation, only
+from jaxformer.interop.conversion.fields import COMMON, Field, Values, activation, only
 from jaxformer.interop.conversion.layouts import dense, norm, projections, same
 from jaxformer.interop.conversion.rotary import rotary
+from jaxformer.interop.families.gpt import GPT2_ALIASES, GPT2_FIELDS
 
 __all__ = ["GPTJ_FAMILIES"]
 
@@ -39,22 +40,13 @@ def _write_rotary(model: ModelConfig) -> int:
 _GPTJ_FAMILY = decoder_family(
     "gptj", "GPTJ",
     fields={
-        "vocab_size": "vocab_size",
+        **GPT2_FIELDS,
         "n_positions": ("max_len", 2048),
-        "n_layer": "num_layers",
-        "n_head": "num_heads",
-        "n_embd": "d_model",
-        "n_inner": ("d_ff", lambda values: 4 * values["d_model"]),
-        "layer_norm_epsilon": ("norm_eps", 1e-5),
         "tie_word_embeddings": ("tied_embeddings", False),
         "rotary_dim": Field(_read_rotary, _write_rotary),
-        "activation_function": activation("gelu_new"),
     },
     fixed=_SHARED | {"qkv_bias": False, "attention_output_bias": False},
-    aliases={
-        "hidden_size": "n_embd", "max_position_embeddings": "n_positions",
-        "num_attention_heads": "n_head", "num_hidden_layers": "n_layer",
-    },
+    aliases=GPT2_ALIASES,
     # The file of the 6B model has the first two, but no code reads them.
     skipped=("rotary", "scale_attn_weights", "embd_pdrop", "resid_pdrop", "attn_pdrop"),
     tensors=_GPTJ, prefix="transformer.",
@@ -75,11 +67,8 @@ _PHI_FAMILY = decoder_family(
     "phi",
     "Phi",
     fields={
-        "vocab_size": "vocab_size",
+        **COMMON,
         "max_position_embeddings": ("max_len", 2048),
-        "num_hidden_layers": "num_layers",
-        "num_attention_heads": "num_heads",
-        "hidden_size": "d_model",
         "num_key_value_heads": ("num_kv_heads", lambda values: values["num_heads"]),
         "head_dim": ("head_dim", lambda values: values["d_model"] // values["num_heads"]),
         "intermediate_size": "d_ff",

@@ -5,6 +5,7 @@ from typing import Any
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import Family, decoder_family
 from jaxformer.interop.conversion.fields import (
+    COMMON,
     GATED,
     Field,
     FieldTable,
@@ -62,11 +63,8 @@ def _mlp_bias(fields: ConfigFields, name: str, values: Values) -> Values:
 
 
 _FIELDS: FieldTable = {
-    "vocab_size": "vocab_size",
+    **COMMON,
     "max_position_embeddings": ("max_len", 2048),
-    "num_hidden_layers": "num_layers",
-    "hidden_size": "d_model",
-    "num_attention_heads": "num_heads",
     "num_key_value_heads": Field(_kv_heads, lambda model: model.kv_heads),
     "head_dim": ("head_dim", lambda values: values["d_model"] // values["num_heads"]),
     "intermediate_size": "d_ff",

@@ -5,7 +5,7 @@ from typing import Any
 from jaxformer.config import ModelConfig
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import ModelKind
-from jaxformer.interop.conversion.fields import GATED, TIED, Values, activation, biases
+from jaxformer.interop.conversion.fields import COMMON, GATED, TIED, Values, activation, biases
 from jaxformer.interop.conversion.layers import FULL, SLIDING, read_windows, write_layer_types
 from jaxformer.interop.conversion.layouts import Layout, dense, linear, norm, same
 from jaxformer.interop.conversion.rotary import rotary_config, write_rotary_by_type
@@ -96,11 +96,8 @@ MODERNBERT_FAMILIES = (
         "modernbert", "ModernBert",
         fields={
             **TIED,
-            "vocab_size": "vocab_size",
+            **COMMON,
             "max_position_embeddings": ("max_len", 8192),
-            "num_hidden_layers": "num_layers",
-            "num_attention_heads": "num_heads",
-            "hidden_size": "d_model",
             "intermediate_size": "d_ff",
             "norm_eps": ("norm_eps", 1e-5),
             "hidden_activation": activation("gelu", GATED),

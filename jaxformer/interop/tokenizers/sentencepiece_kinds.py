@@ -16,7 +16,12 @@ from jaxformer.interop.tokenizers.sentencepiece_files import (
     read_sentencepiece,
 )
 from jaxformer.interop.tokenizers.sentencepiece_models import convert_sentencepiece
-from jaxformer.interop.tokenizers.settings import TokenizerSettings, add_tokens, surround
+from jaxformer.interop.tokenizers.settings import (
+    TokenizerSettings,
+    add_tokens,
+    surround,
+    surround_as_set,
+)
 from jaxformer.interop.tokenizers.word_vocabularies import read_ids
 from jaxformer.text.reading import WITHOUT_ID
 
@@ -33,7 +38,6 @@ __all__ = [
     "set_language_token",
 ]
 
-_MAX_EXTRA_IDS = 10_000
 _LANGUAGE = re.compile(r"[a-z]{2,3}(_[A-Za-z]{2,4})?")
 # Score per character of pieces that SentencePiece does not know. It is far below that of any other
 # piece, so that these pieces cover as few characters as possible.
@@ -49,11 +53,7 @@ _FAIRSEQ: dict[str, tuple[list[str], str, bool]] = {
 
 def load_t5(path: pathlib.Path, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     """Loads T5's `spiece.model`, followed by the extra ids in reverse order."""
-    model, extra = read_sentencepiece(path), settings.values.get("extra_ids", 100)
-    if type(extra) is not int or not 0 <= extra <= _MAX_EXTRA_IDS:
-        raise CheckpointError(
-            f"extra_ids in tokenizer_config.json must be in 0 .. {_MAX_EXTRA_IDS:,}, got {extra!r}"
-        )
+    model, extra = read_sentencepiece(path), settings.count("extra_ids", 100, 0)
     extra_ids = [_control(f"<extra_id_{i}>") for i in reversed(range(extra))]
     tokenizer = _convert(model, path, [*model.pieces, *extra_ids], settings)
     surround(tokenizer, [], [settings.name("eos", "</s>")])
@@ -62,11 +62,7 @@ def load_t5(path: pathlib.Path, settings: TokenizerSettings) -> tokenizers.Token
 
 def load_pegasus(path: pathlib.Path, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     """Loads Pegasus' `spiece.model`, preceded by the special tokens of its pre-training."""
-    model, offset = read_sentencepiece(path), settings.values.get("offset", 103)
-    if type(offset) is not int or not 2 <= offset <= _MAX_EXTRA_IDS:
-        raise CheckpointError(
-            f"offset in tokenizer_config.json must be in 2 .. {_MAX_EXTRA_IDS:,}, got {offset!r}"
-        )
+    model, offset = read_sentencepiece(path), settings.count("offset", 103, 2)
     eos = settings.name("eos", "</s>")
     masks = [settings.text("mask_token_sent") or "<mask_1>", settings.name("mask", "<mask_2>")]
     first = [settings.name("pad", "<pad>"), eos, *masks, *(f"<unk_{i}>" for i in range(2, offset))]
@@ -90,8 +86,7 @@ def load_llama(path: pathlib.Path, settings: TokenizerSettings) -> tokenizers.To
         role: settings.name(role, next((n for n in (f"<{role}>", other) if n in control), other))
         for role, other in (("bos", "<s>"), ("eos", "</s>"))
     }
-    before = [names["bos"]] if settings.flag("add_bos_token", False) else []
-    surround(tokenizer, before, [names["eos"]] if settings.flag("add_eos_token", False) else [])
+    surround_as_set(tokenizer, settings, names["bos"], names["eos"])
     return tokenizer
 
 
@@ -115,10 +110,9 @@ def load_fairseq(
             f"{[piece.text for piece in model.pieces[:3]]}; it belongs to another kind of model"
         )
     unknown = Piece(settings.name("unk", "<unk>"), 0.0, "unknown")
-    first = [settings.name(role, f"<{role}>") for role in ("pad",)]
-    first = [settings.name("bos", "<s>"), *first, settings.name("eos", "</s>")]
-    languages = _FAIRSEQ[kind][0]
-    last = [*languages, settings.name("mask", "<mask>")]
+    roles = (("bos", "<s>"), ("pad", "<pad>"), ("eos", "</s>"))
+    first = [settings.name(role, default) for role, default in roles]
+    last = [*_FAIRSEQ[kind][0], settings.name("mask", "<mask>")]
     pieces = [*map(_control, first), unknown, *model.pieces[3:], *map(_control, last)]
     tokenizer = _convert(model, path, pieces, settings)
     if kind == "XLMRobertaTokenizer":

@@ -11,9 +11,17 @@ from tokenizers import AddedToken, processors
 from jaxformer.errors import CheckpointError
 from jaxformer.storage import read_object
 
-__all__ = ["TokenizerSettings", "add_tokens", "read_settings", "surround", "token_name"]
+__all__ = [
+    "TokenizerSettings",
+    "add_tokens",
+    "read_settings",
+    "surround",
+    "surround_as_set",
+    "token_name",
+]
 
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+_MAX_EXTRA = 10_000  # tokens of T5 and Pegasus that are not pieces
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -41,6 +49,16 @@ class TokenizerSettings:
                 f"{name} in tokenizer_config.json must be true or false, got {value!r}"
             )
         return default if value is None else value
+
+    def count(self, name: str, default: int, least: int) -> int:
+        """A number of extra tokens, at least `least`; CheckpointError otherwise."""
+        value = self.values.get(name, default)
+        if type(value) is not int or not least <= value <= _MAX_EXTRA:
+            raise CheckpointError(
+                f"{name} in tokenizer_config.json must be in {least} .. {_MAX_EXTRA:,}, got "
+                f"{value!r}"
+            )
+        return value
 
     def text(self, name: str) -> str | None:
         """A string setting, or None if missing or null; CheckpointError otherwise."""
@@ -132,6 +150,14 @@ def surround(tokenizer: tokenizers.Tokenizer, before: Sequence[str], after: Sequ
             pair=[*before, "$A", "$B", *after],
             special_tokens=list(ids.items()),
         )
+
+
+def surround_as_set(
+    tokenizer: tokenizers.Tokenizer, settings: TokenizerSettings, bos: str, eos: str
+) -> None:
+    """Sets the special tokens around a text that `add_bos_token` and `add_eos_token` ask for."""
+    before = [bos] if settings.flag("add_bos_token", False) else []
+    surround(tokenizer, before, [eos] if settings.flag("add_eos_token", False) else [])
 
 
 def _added_token(value: Any, folder: pathlib.Path) -> AddedToken:

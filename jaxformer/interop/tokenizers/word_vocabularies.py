@@ -7,7 +7,12 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from jaxformer.errors import CheckpointError
-from jaxformer.interop.tokenizers.settings import TokenizerSettings, add_tokens, surround
+from jaxformer.interop.tokenizers.settings import (
+    TokenizerSettings,
+    add_tokens,
+    surround,
+    surround_as_set,
+)
 from jaxformer.storage import read_download, read_object
 
 __all__ = ["load_byte_pairs", "load_word_pieces", "read_ids"]
@@ -57,8 +62,7 @@ def load_byte_pairs(
         surround(tokenizer, [bos], [eos])
     else:
         tokenizer.add_special_tokens([name for name in ends if name in vocab])
-        before = [bos] if settings.flag("add_bos_token", False) else []
-        surround(tokenizer, before, [eos] if settings.flag("add_eos_token", False) else [])
+        surround_as_set(tokenizer, settings, bos, eos)
     return tokenizer
 
 
