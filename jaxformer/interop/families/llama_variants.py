@@ -16,7 +16,12 @@ from jaxformer.interop.conversion.fields import (
 )
 from jaxformer.interop.conversion.layers import FULL, SLIDING, read_windows, write_layer_types
 from jaxformer.interop.conversion.layouts import QKV, dense, norm
-from jaxformer.interop.conversion.rotary import rotary, rotary_config, write_rotary_by_type
+from jaxformer.interop.conversion.rotary import (
+    rotary,
+    rotary_config,
+    write_rotary,
+    write_rotary_by_type,
+)
 from jaxformer.interop.families.llama import (
     ATTENTION,
     ENDS,
@@ -71,8 +76,8 @@ def _check_phi3(fields: ConfigFields, kind: ModelKind, values: Values) -> Values
 
 def _write_phi3(model: ModelConfig) -> dict[str, Any]:
     # transformers checks it against max_position_embeddings even without scaling.
-    original = getattr(getattr(model.positions, "scaling", None), "original_max_len", model.max_len)
-    return {"original_max_position_embeddings": original}
+    name = "original_max_position_embeddings"
+    return {name: write_rotary(model).get(name, model.max_len)}
 
 
 def _read_olmo3(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
