@@ -99,9 +99,12 @@ def key(name: str, default: Any = ..., *, null: bool = False) -> Field:
     def read(fields: ConfigFields, field: str, values: Values) -> Values:
         given = default(values) if callable(default) else default
         value = (fields.optional if null else fields.take)(field, kind, given)
-        return {name: float(value) if kind is float and value is not None else value}
+        return {name: float(value) if kind is float and not null else value}
 
-    return Field(read, lambda model: _FILLED.get(name, lambda own: getattr(own, name))(model))
+    def write(model: ModelConfig) -> Any:
+        return _FILLED[name](model) if name in _FILLED else getattr(model, name)
+
+    return Field(read, write)
 
 
 def activation(default: str, names: Mapping[str, str] = PLAIN) -> Field:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tokenizers
@@ -15,7 +15,7 @@ from jaxformer.interop.tokenizers.sentencepiece_kinds import (
     load_fairseq,
     load_llama,
     load_m2m_100,
-    load_marian,
+    load_marian_pair,
     load_pegasus,
     load_t5,
     set_language_token,
@@ -49,11 +49,6 @@ class Tokenizers(NamedTuple):
 
     source: Tokenizer
     target: Tokenizer
-
-
-class _Loaded(NamedTuple):
-    source: tokenizers.Tokenizer
-    target: tokenizers.Tokenizer | None = None
 
 
 def load_tokenizers(
@@ -104,46 +99,45 @@ def load_tokenizers(
     languages = {"src_lang": source_language, "tgt_lang": target_language}
     chosen = {name: value for name, value in languages.items() if value is not None}
     settings = dataclasses.replace(settings, values={**settings.values, **chosen})
-    errors: list[ValueError] = []
-    for load in _candidates(folder, kind, settings):
-        try:
-            made = load()
-            break
-        except ValueError as error:
-            errors.append(error)
-    else:
-        if errors:
-            raise errors[0]
+    made = _load(folder, kind, settings)
+    if made is None:
         return None
-    target = made.target
-    is_json = (folder / _JSON).exists()
-    language = None
+    first, target = made[0], made[-1]
+    _check_languages(folder, kind, first, list(chosen.values()))
+    is_json, language = (folder / _JSON).exists(), None
+    # tokenizer.json has the special tokens around a text, but these classes set them themselves.
+    if not is_json or chosen or settings.text("tokenizer_class") in (kind, f"{kind}Fast"):
+        language = set_language_token(first, kind, settings, "src")
+    if language is not None and settings.text("tgt_lang") not in (None, language):
+        target = tokenizers.Tokenizer.from_str(first.to_str())
+        set_language_token(target, kind, settings, "tgt")
+    end = settings.names.get("eos") or (None if is_json else _first(first, "</s>", "<eos>"))
+    mask = settings.names.get("mask", _first(first, "[MASK]", "<mask>"))
+    roles = TokenRoles(
+        end_of_text=TokenRoles.end_of_text if end is None else end,
+        mask=TokenRoles.mask if mask is None else mask,
+        surrounded=True,
+    )
+    source = Tokenizer(first, roles)
+    return Tokenizers(source, source if target is first else Tokenizer(target, roles))
+
+
+def _check_languages(
+    folder: pathlib.Path, kind: str, made: tokenizers.Tokenizer, chosen: list[str]
+) -> None:
+    """Raises ConfigError for a language that the tokenizer does not have."""
     if chosen and not has_languages(kind):
         raise ConfigError(
             "a language can only be chosen for a multilingual model, got "
-            f"{', '.join(chosen.values())} for {folder}, whose tokenizer is a {kind}; leave it out"
+            f"{', '.join(chosen)} for {folder}, whose tokenizer is a {kind}; leave it out"
         )
-    for one in chosen.values():
-        if made.source.token_to_id(language_name(kind, one)) is None:
-            names = language_names(made.source)
+    for one in chosen:
+        if made.token_to_id(language_name(kind, one)) is None:
+            names = language_names(made)
             near = [name for name in names if name.startswith(one)] or names
             raise ConfigError(
                 f"a language must be one of the model's, such as {some(near)}, got {one!r}"
             )
-    # tokenizer.json has the special tokens around a text, but these classes set them themselves.
-    if not is_json or chosen or settings.text("tokenizer_class") in (kind, f"{kind}Fast"):
-        language = set_language_token(made.source, kind, settings, "src")
-    if language is not None and settings.text("tgt_lang") not in (None, language):
-        target = tokenizers.Tokenizer.from_str(made.source.to_str())
-        set_language_token(target, kind, settings, "tgt")
-    end = settings.names.get("eos") or (None if is_json else _default_end(made.source))
-    roles = TokenRoles(
-        end_of_text=TokenRoles.end_of_text if end is None else end,
-        mask=settings.names.get("mask", _mask(made.source)),
-        surrounded=True,
-    )
-    source = Tokenizer(made.source, roles)
-    return Tokenizers(source, source if target is None else Tokenizer(target, roles))
 
 
 def _kind(folder: pathlib.Path, model_type: str, settings: TokenizerSettings) -> str:
@@ -157,55 +151,35 @@ def _kind(folder: pathlib.Path, model_type: str, settings: TokenizerSettings) ->
     return _KINDS.get(model_type, "GPT2Tokenizer")
 
 
-def _candidates(
+def _load(
     folder: pathlib.Path, kind: str, settings: TokenizerSettings
-) -> Iterator[Callable[[], _Loaded]]:
-    """Functions that load the existing files, in order of precedence."""
-
-    def there(*names: str) -> bool:
-        return all((folder / name).exists() for name in names)
-
-    if there(_JSON):
-        yield lambda: _Loaded(_read_json(folder / _JSON))
-    if there("source.spm"):
-        yield lambda: _marian(folder, settings)
-    if there("spiece.model"):
-        load_pieces = load_pegasus if kind == "PegasusTokenizer" else load_t5
-        yield lambda: _Loaded(load_pieces(folder / "spiece.model", settings))
-    if there("tokenizer.model"):
-        yield lambda: _Loaded(load_llama(folder / "tokenizer.model", settings))
-    if there(name := "sentencepiece.bpe.model"):
-        if kind == "M2M100Tokenizer":
-            yield lambda: _Loaded(load_m2m_100(folder / name, folder / "vocab.json", settings))
-        else:
-            yield lambda: _Loaded(load_fairseq(folder / name, kind, settings))
-    if there("merges.txt"):
-        yield lambda: _Loaded(load_byte_pairs(folder, kind, settings))
-    if there("vocab.txt"):
-        yield lambda: _Loaded(load_word_pieces(folder, settings))
-
-
-def _marian(folder: pathlib.Path, settings: TokenizerSettings) -> _Loaded:
-    vocab = folder / "vocab.json"
-    separate = settings.flag("separate_vocabs", False)
-    return _Loaded(
-        load_marian(folder / "source.spm", vocab, settings),
-        load_marian(
-            folder / "target.spm", folder / "target_vocab.json" if separate else vocab, settings
-        ),
-    )
+) -> list[tokenizers.Tokenizer] | None:
+    """One or two tokenizers, from the first file that can be read; None if there is none."""
+    is_m2m, vocab = kind == "M2M100Tokenizer", folder / "vocab.json"
+    load_pieces = load_pegasus if kind == "PegasusTokenizer" else load_t5
+    loaders: dict[str, Callable[[pathlib.Path], list[tokenizers.Tokenizer]]] = {
+        _JSON: lambda path: [tokenizers.Tokenizer.from_str(Tokenizer.load(path).to_json())],
+        "source.spm": lambda path: load_marian_pair(folder, settings),
+        "spiece.model": lambda path: [load_pieces(path, settings)],
+        "tokenizer.model": lambda path: [load_llama(path, settings)],
+        "sentencepiece.bpe.model": lambda path: [
+            load_m2m_100(path, vocab, settings) if is_m2m else load_fairseq(path, kind, settings)
+        ],
+        "merges.txt": lambda _: [load_byte_pairs(folder, kind, settings)],
+        "vocab.txt": lambda _: [load_word_pieces(folder, settings)],
+    }
+    errors: list[ValueError] = []
+    for name, load in loaders.items():
+        if (folder / name).exists():
+            try:
+                return load(folder / name)
+            except ValueError as error:
+                errors.append(error)
+    if errors:
+        raise errors[0]
+    return None
 
 
-def _read_json(path: pathlib.Path) -> tokenizers.Tokenizer:
-    return tokenizers.Tokenizer.from_str(Tokenizer.load(path).to_json())
-
-
-def _default_end(made: tokenizers.Tokenizer) -> str | None:
-    return next((name for name in ("</s>", "<eos>") if made.token_to_id(name) is not None), None)
-
-
-def _mask(made: tokenizers.Tokenizer) -> str:
-    """Name of the mask token if no file states it."""
-    names = ("[MASK]", "<mask>")
-    found = next((name for name in names if made.token_to_id(name) is not None), None)
-    return TokenRoles.mask if found is None else found
+def _first(made: tokenizers.Tokenizer, *names: str) -> str | None:
+    """The first of these names that is a token."""
+    return next((name for name in names if made.token_to_id(name) is not None), None)

@@ -29,7 +29,7 @@ __all__ = [
     "load_fairseq",
     "load_llama",
     "load_m2m_100",
-    "load_marian",
+    "load_marian_pair",
     "load_pegasus",
     "load_t5",
     "has_languages",
@@ -138,13 +138,24 @@ def load_m2m_100(
     return _convert(model, path, [*pieces[:cut], *named, *pieces[cut:]], settings)
 
 
-def load_marian(
-    path: pathlib.Path, vocab: pathlib.Path, settings: TokenizerSettings
-) -> tokenizers.Tokenizer:
-    """Loads Marian's `source.spm` or `target.spm`, with the ids of `vocab.json`.
+def load_marian_pair(
+    folder: pathlib.Path, settings: TokenizerSettings
+) -> list[tokenizers.Tokenizer]:
+    """Loads Marian's `source.spm` and `target.spm`, with the ids of `vocab.json`.
 
     A language code, such as >>kan<<, is one token. The text after it is encoded on its own.
     """
+    vocab = folder / "vocab.json"
+    target = folder / "target_vocab.json" if settings.flag("separate_vocabs", False) else vocab
+    return [
+        _load_marian(folder / "source.spm", vocab, settings),
+        _load_marian(folder / "target.spm", target, settings),
+    ]
+
+
+def _load_marian(
+    path: pathlib.Path, vocab: pathlib.Path, settings: TokenizerSettings
+) -> tokenizers.Tokenizer:
     model, ids = read_sentencepiece(path), read_ids(vocab)
     control = [settings.name("eos", "</s>"), settings.name("pad", "<pad>"), "<s>"]
     codes = [name for name in ids if name.startswith(">>") and name.endswith("<<")]
