@@ -99,6 +99,22 @@ def test_imports_point_down_only(path):
     assert violations(path.read_text(encoding="utf-8"), inside) == []
 
 
+# The rooms of interop, and which of them each may import; none imports the files beside them.
+INTEROP_ROOMS = {
+    "safetensors": set(), "tokenizers": set(), "chat": {"tokenizers"},
+    "conversion": {"safetensors"}, "families": {"conversion"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("room", INTEROP_ROOMS)
+def test_rooms_of_interop_import_only_those_below(room):
+    allowed = {f"jaxformer.interop.{name}" for name in (room, *INTEROP_ROOMS[room])}
+    for path in (PACKAGE / "interop" / room).glob("*.py"):
+        for line, name in imports(path.read_text(encoding="utf-8"), f"jaxformer.interop.{room}"):
+            if name.startswith("jaxformer.interop"):
+                assert ".".join(name.split(".")[:3]) in allowed, f"{path}:{line}"
+
+
 @pytest.mark.parametrize(
     ("path", "source"),
     [

@@ -1,13 +1,13 @@
 """Loading and saving of Hugging Face models, and of parameters as safetensors files."""
 
-from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_template
-from jaxformer.interop.families import FAMILIES
+from jaxformer.interop.chat.templates import HuggingFaceChatTemplate, load_chat_template
+from jaxformer.interop.families.registry import FAMILIES
 from jaxformer.interop.generation_settings import special_token_ids
 from jaxformer.interop.huggingface import HuggingFaceModel, load_huggingface, save_huggingface
 from jaxformer.interop.model_folders import HuggingFaceFolder, open_huggingface
-from jaxformer.interop.params_files import load_params, save_params
+from jaxformer.interop.safetensors import load_params, save_params
 from jaxformer.interop.special_tokens import SpecialTokens
-from jaxformer.interop.tokenizer_files import Tokenizers, load_tokenizers
+from jaxformer.interop.tokenizers.loading import Tokenizers, load_tokenizers
 
 __all__ = [
     "FAMILIES",

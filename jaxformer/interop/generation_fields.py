@@ -1,10 +1,11 @@
 """Fields of transformers' `GenerationConfig`: which are supported, and their types."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from jaxformer.errors import ConfigError
-from jaxformer.interop.strict_json import shown
+from jaxformer.storage import shown
 
 __all__ = ["GENERATION_FIELDS", "NEUTRAL", "TOKEN_FIELDS", "GenerationFields"]
 
@@ -53,10 +54,7 @@ GENERATION_FIELDS = frozenset((*_SUPPORTED, *NEUTRAL, *_HARMLESS))
 class GenerationFields:
     """Fields of a file, read with their types; a missing field counts as null.
 
-    Args:
-        values: values of the fields.
-        where: name of the file, for messages.
-        unsupported: unsupported fields; the methods add to them.
+    `where` is the file's name, for messages; the methods add unsupported fields to `unsupported`.
 
     Example:
         >>> fields = GenerationFields({"num_beams": 4, "bos_token_id": [1, 2]}, "config.json")
@@ -72,20 +70,15 @@ class GenerationFields:
         """Records that the value of a field is not supported."""
         self.unsupported[name] = self.values[name]
 
-    def wrong(self, name: str, expected: str) -> ConfigError:
-        """Error for an invalid value."""
-        return ConfigError(
-            f"{name} of {self.where} must be {expected}, got {shown(self.values[name])}; use the "
-            "file that came with the weights"
-        )
-
     def ids(self, name: str) -> tuple[int, ...]:
         """Token ids, given as one id or a list."""
-        value = self.values.get(name)
-        ids = [] if value is None else value if isinstance(value, list) else [value]
-        if not all(type(each) is int and 0 <= each < 2**31 for each in ids):
-            raise self.wrong(name, "an id or a list of ids")
-        return tuple(ids)
+
+        def is_valid(value: Any) -> bool:
+            ids = value if isinstance(value, list) else [value]
+            return all(type(each) is int and 0 <= each < 2**31 for each in ids)
+
+        value = self._take(name, is_valid, "an id or a list of ids")
+        return () if value is None else tuple(value) if isinstance(value, list) else (value,)
 
     def id(self, name: str) -> int | None:
         """A token id; a list of several is not supported."""
@@ -97,32 +90,37 @@ class GenerationFields:
 
     def words(self, name: str) -> list[tuple[int, ...]]:
         """A list of words, each a list of token ids."""
-        value = self.values.get(name)
-        words = [] if value is None else value
-        if not isinstance(words, list) or not all(
-            isinstance(word, list) and word and all(type(each) is int for each in word)
-            for word in words
-        ):
-            raise self.wrong(name, "a list of lists of ids")
-        return [tuple(word) for word in words]
+
+        def is_word(value: Any) -> bool:
+            return isinstance(value, list) and bool(value) and all(type(i) is int for i in value)
+
+        def is_valid(value: Any) -> bool:
+            return isinstance(value, list) and all(map(is_word, value))
+
+        return [tuple(word) for word in self._take(name, is_valid, "a list of lists of ids") or ()]
 
     def count(self, name: str, *, least: int = 1) -> int | None:
         """An integer of at least `least`, which is 0 or 1."""
-        value = self.values.get(name)
-        if value is not None and (type(value) is not int or value < least):
-            raise self.wrong(name, "a positive integer" if least else "an integer of at least 0")
+        expected = "a positive integer" if least else "an integer of at least 0"
+        value: int | None = self._take(
+            name, lambda value: type(value) is int and value >= least, expected
+        )
         return value
 
     def flag(self, name: str) -> bool:
         """A boolean; false if missing."""
-        value = self.values.get(name)
-        if value is not None and not isinstance(value, bool):
-            raise self.wrong(name, "true or false")
-        return bool(value)
+        return bool(self._take(name, lambda value: isinstance(value, bool), "true or false"))
 
     def number(self, name: str) -> float | None:
         """A number."""
-        value = self.values.get(name)
-        if value is not None and type(value) not in (int, float):
-            raise self.wrong(name, "a number")
+        value = self._take(name, lambda value: type(value) in (int, float), "a number")
         return None if value is None else float(value)
+
+    def _take(self, name: str, is_valid: Callable[[Any], bool], expected: str) -> Any:
+        value = self.values.get(name)
+        if value is not None and not is_valid(value):
+            raise ConfigError(
+                f"{name} of {self.where} must be {expected}, got {shown(value)}; use the file that "
+                "came with the weights"
+            )
+        return value

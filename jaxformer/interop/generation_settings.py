@@ -12,9 +12,9 @@ from jaxformer.interop.generation_fields import (
     TOKEN_FIELDS,
     GenerationFields,
 )
-from jaxformer.interop.json_files import read_json_if_there
 from jaxformer.interop.special_tokens import SpecialTokens, require_supported
-from jaxformer.interop.tokenizer_settings import read_settings
+from jaxformer.interop.tokenizers.settings import read_settings
+from jaxformer.storage import read_object
 from jaxformer.text import Tokenizer
 
 __all__ = ["read_special_tokens", "search_min_new_tokens", "special_token_ids"]
@@ -70,7 +70,7 @@ def read_special_tokens(
     ignore: tuple[str, ...] = (),
 ) -> SpecialTokens:
     """Like `special_token_ids`, but returns unsupported settings instead of raising an error."""
-    generation = read_json_if_there(folder / _FILE)
+    generation = read_object(folder / _FILE, optional=True)
     is_there = (folder / _FILE).exists()
     settings = generation if is_there else config_values
     fields = GenerationFields(

@@ -6,7 +6,9 @@ import pathlib
 import re
 import sys
 
-from jaxformer.errors import CheckpointError, ConfigError
+import huggingface_hub
+
+from jaxformer.errors import CheckpointError
 
 __all__ = ["is_model_id", "local_folder"]
 
@@ -32,20 +34,10 @@ def is_model_id(path: str | os.PathLike[str]) -> bool:
 
 
 def local_folder(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Folder of a model: the path itself, or the download of the model with that id.
+    """Folder of a model: the path itself, or the download of the model OWNER/MODEL.
 
-    Announces a download on standard error before it starts.
-
-    Args:
-        path: a folder, or a model id OWNER/MODEL if no such path exists.
-
-    Raises:
-        CheckpointError: the path does not exist and is no model id, or the download fails.
-        ConfigError: huggingface_hub, which downloads models, cannot be imported.
-
-    Example:
-        >>> local_folder(".")
-        PosixPath('.')
+    Announces a download on standard error before it starts. Raises CheckpointError if the path does
+    not exist and is no model id, or the download fails.
     """
     folder = pathlib.Path(path)
     if os.path.lexists(folder):
@@ -61,14 +53,6 @@ def local_folder(path: str | os.PathLike[str]) -> pathlib.Path:
 
 @functools.cache  # a command announces a model once, and reads one version of it
 def _download(name: str) -> pathlib.Path:
-    try:
-        import huggingface_hub
-    except ImportError as error:  # tokenizers requires it, so something is wrong with the install
-        raise ConfigError(
-            f"there is no folder {name}, and downloading the model with that id needs "
-            f'huggingface_hub, got "{error}"; pip install huggingface_hub, or run on another '
-            f"machine: hf download {name} --local-dir FOLDER"
-        ) from None
     print(f"downloading {name} from the Hugging Face Hub", file=sys.stderr, flush=True)
     try:
         return pathlib.Path(huggingface_hub.snapshot_download(name, allow_patterns=list(_FILES)))

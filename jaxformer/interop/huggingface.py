@@ -14,16 +14,16 @@ from flax import traverse_util
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.interop.canonical import differences
-from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_template
-from jaxformer.interop.config_fields import ConfigFields, ProblemType
-from jaxformer.interop.families import FAMILIES, model_class
-from jaxformer.interop.family import Family, ModelKind
+from jaxformer.interop.chat.templates import HuggingFaceChatTemplate, load_chat_template
+from jaxformer.interop.conversion.canonical import differences
+from jaxformer.interop.conversion.config_fields import ConfigFields, ProblemType
+from jaxformer.interop.conversion.family import Family, ModelKind, label_fields
+from jaxformer.interop.conversion.weights import tensors_of_params
+from jaxformer.interop.families.registry import FAMILIES, model_class
 from jaxformer.interop.model_folders import CONFIG, Float, open_huggingface
-from jaxformer.interop.safetensors_files import require_no_weights, write_tensors
+from jaxformer.interop.safetensors import require_no_weights, write_tensors
 from jaxformer.interop.saved_tokenizers import write_tokenizer
 from jaxformer.interop.special_tokens import SpecialTokens, generation_values, require_supported
-from jaxformer.interop.weights import tensors_of_params
 from jaxformer.storage import discard_draft, drafted, make_folder, write_whole
 from jaxformer.text import Tokenizer
 
@@ -185,7 +185,12 @@ def save_huggingface(
     if special.decoder_start is not None:
         values["decoder_start_token_id"] = special.decoder_start
     if class_names is not None:
-        values |= _labels(class_names, config)
+        if len(class_names) != config.num_classes:
+            raise ConfigError(
+                f"class_names must have one name for each of the {config.num_classes} classes, got "
+                f"{len(class_names)}; omit it if the model is no classifier"
+            )
+        values |= label_fields(class_names)
     if problem_type is not None:
         values["problem_type"] = problem_type
     tensors = tensors_of_params(family, config, params, stored)
@@ -258,16 +263,3 @@ def _kind_of(config: ModelConfig, params: Mapping[str, Any]) -> ModelKind:
 def _eos(special: SpecialTokens) -> int | list[int] | None:
     eos = list(special.eos)
     return eos[0] if len(eos) == 1 else eos or None
-
-
-def _labels(names: Sequence[str], config: ModelConfig) -> dict[str, Any]:
-    """Fields that name the classes of a classifier."""
-    if len(names) != config.num_classes:
-        raise ConfigError(
-            f"class_names must have one name for each of the {config.num_classes} classes, got "
-            f"{len(names)}; omit it if the model is no classifier"
-        )
-    return {
-        "id2label": {str(index): name for index, name in enumerate(names)},
-        "label2id": {name: index for index, name in enumerate(names)},
-    }

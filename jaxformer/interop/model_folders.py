@@ -12,19 +12,17 @@ import jax.numpy as jnp
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
-from jaxformer.interop.config_fields import ConfigFields, ProblemType
-from jaxformer.interop.families import family_of, kind_of_tensors, model_class
-from jaxformer.interop.family import Family, ModelKind
+from jaxformer.interop.conversion.config_fields import ConfigFields, ProblemType
+from jaxformer.interop.conversion.family import Family, ModelKind
+from jaxformer.interop.conversion.weights import read_params
+from jaxformer.interop.families.registry import family_of, kind_of_tensors, model_class
 from jaxformer.interop.generation_fields import GENERATION_FIELDS, TOKEN_FIELDS
 from jaxformer.interop.generation_settings import read_special_tokens
-from jaxformer.interop.json_files import read_json
-from jaxformer.interop.safetensors_files import open_tensors
+from jaxformer.interop.safetensors import TensorFiles, open_tensors
 from jaxformer.interop.special_tokens import SpecialTokens
-from jaxformer.interop.tensor_files import TensorFiles
-from jaxformer.interop.tokenizer_files import Tokenizers, load_tokenizers
-from jaxformer.interop.weights import read_params
+from jaxformer.interop.tokenizers.loading import Tokenizers, load_tokenizers
 from jaxformer.models.init_shapes import init_shapes
-from jaxformer.storage import open_regular
+from jaxformer.storage import open_regular, read_object
 from jaxformer.text import Tokenizer
 
 __all__ = ["CONFIG", "Float", "HuggingFaceFolder", "open_huggingface"]
@@ -163,7 +161,7 @@ def open_huggingface(
     for name, value in (("dtype", dtype), ("param_dtype", param_dtype)):
         if value is not None and value not in get_args(Float):
             raise ConfigError(f"{name} must be {' or '.join(get_args(Float))}, got {value!r}")
-    values = read_json(folder / CONFIG)
+    values = read_object(folder / CONFIG)
     family, named = family_of(values, str(folder / CONFIG))
     tensors = open_tensors(folder, auto_class=family.auto_class)
     kind = named or kind_of_tensors(family, tensors.names, str(folder / CONFIG))

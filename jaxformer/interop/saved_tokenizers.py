@@ -5,7 +5,7 @@ import pathlib
 from typing import Any
 
 from jaxformer.errors import ConfigError
-from jaxformer.interop.chat_templates import HuggingFaceChatTemplate
+from jaxformer.interop.chat.templates import HuggingFaceChatTemplate
 from jaxformer.interop.special_tokens import SpecialTokens
 from jaxformer.storage import write_whole
 from jaxformer.text import Tokenizer
@@ -21,30 +21,15 @@ def write_tokenizer(
     *,
     has_token_types: bool = False,
 ) -> None:
-    """Writes `tokenizer.json` and `tokenizer_config.json`.
+    """Writes `tokenizer.json` and `tokenizer_config.json`; `has_token_types` as in BERT.
 
     Two things get lost, so transformers tokenizes some rare texts differently from `Tokenizer`:
     normalization rules that the `tokenizers` library cannot apply, such as for several accents on a
     letter, and pieces that Marian's vocabulary lacks.
 
-    Args:
-        folder: folder to write to; it must exist.
-        tokenizer: tokenizer of the model.
-        special: its special tokens, whose names are written.
-        chat_template: chat template to write, if any.
-        has_token_types: whether the model takes token types, as BERT does.
-
     Raises:
         ConfigError: the id of a special token is not in the tokenizer.
         StorageError: a file cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> from jaxformer.text import byte_tokenizer
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> write_tokenizer(folder, byte_tokenizer(), SpecialTokens(eos=(256,)))
-        >>> json.loads((folder / "tokenizer_config.json").read_text())["eos_token"]
-        '<|endoftext|>'
     """
     state, end = json.loads(tokenizer.to_json()), tokenizer.end_of_text
     config: dict[str, Any] = {

@@ -6,7 +6,7 @@ from typing import Any
 
 from jaxformer.config import BeamSearchConfig, SamplingConfig
 from jaxformer.errors import ConfigError
-from jaxformer.interop.strict_json import shown
+from jaxformer.storage import shown
 
 __all__ = ["SpecialTokens", "generation_values", "require_supported"]
 
@@ -69,14 +69,7 @@ class SpecialTokens:
 
 
 def require_supported(unsupported: Mapping[str, Any]) -> None:
-    """Raises ConfigError if there are unsupported generation settings.
-
-    Example:
-        >>> require_supported({"typical_p": 0.9})
-        Traceback (most recent call last):
-        ...
-        jaxformer.errors.ConfigError: the model has unsupported generation settings: ...
-    """
+    """Raises ConfigError if there are unsupported generation settings."""
     if not unsupported:
         return
     listed = " and ".join(

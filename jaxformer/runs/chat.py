@@ -9,9 +9,9 @@ from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.interop import HuggingFaceChatTemplate
 from jaxformer.runs.causal import AnsweringTask
-from jaxformer.runs.json_files import read_json, write_json
 from jaxformer.runs.language_model import LanguageModelTask
 from jaxformer.runs.task import Task
+from jaxformer.storage import read_json, write_json
 
 __all__ = ["ChatTask", "has_chat_template", "with_chat_template"]
 

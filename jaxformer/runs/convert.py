@@ -9,7 +9,7 @@ import optax
 
 from jaxformer.errors import ConfigError
 from jaxformer.interop import FAMILIES
-from jaxformer.interop.params_files import save_params
+from jaxformer.interop.safetensors import save_params
 from jaxformer.runs.data_summary import DataSummary
 from jaxformer.runs.exporting import export_run
 from jaxformer.runs.folder import CHECKPOINTS, require_free, start_folder

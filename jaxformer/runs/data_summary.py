@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from jaxformer.runs.json_files import read_json, write_json
+from jaxformer.storage import read_json, write_json
 
 __all__ = ["DataSummary", "load_summary", "save_summary"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Self
 
 from jaxformer import text
-from jaxformer.runs.json_files import read_json, write_json
+from jaxformer.storage import read_json, write_json
 
 __all__ = ["KnownWords"]
 

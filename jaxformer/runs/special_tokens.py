@@ -5,7 +5,7 @@ import pathlib
 from typing import Any
 
 from jaxformer.interop import SpecialTokens
-from jaxformer.runs.json_files import read_json, write_json
+from jaxformer.storage import read_json, write_json
 from jaxformer.text import Tokenizer, TokenRoles
 
 __all__ = ["load_tokenizers", "save_tokenizers"]

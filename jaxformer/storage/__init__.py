@@ -13,12 +13,46 @@ from jaxformer.storage.files import (
     sync_path,
     write_whole,
 )
+from jaxformer.storage.json_files import (
+    MAX_FILE,
+    parse_object,
+    read_download,
+    read_json,
+    read_object,
+    shown,
+    some,
+    write_json,
+)
 from jaxformer.storage.lock import LOCK, run_lock
 from jaxformer.storage.manifest import Manifest, read_manifest, sha256, write_manifest
 
 __all__ = [
-    "DRAFT", "LOCK", "Manifest", "append", "discard_draft", "drafted", "make_folder",
-    "moved_names", "open_regular", "open_to_append", "read_manifest", "read_regular",
-    "read_whole", "remove_drafts", "run_lock", "sha256", "storage_error", "sync_path",
-    "write_manifest", "write_whole",
-]  # fmt: skip
+    "DRAFT",
+    "LOCK",
+    "MAX_FILE",
+    "Manifest",
+    "append",
+    "discard_draft",
+    "drafted",
+    "make_folder",
+    "moved_names",
+    "open_regular",
+    "open_to_append",
+    "parse_object",
+    "read_download",
+    "read_json",
+    "read_manifest",
+    "read_object",
+    "read_regular",
+    "read_whole",
+    "remove_drafts",
+    "run_lock",
+    "sha256",
+    "shown",
+    "some",
+    "storage_error",
+    "sync_path",
+    "write_json",
+    "write_manifest",
+    "write_whole",
+]

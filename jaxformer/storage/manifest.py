@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from jaxformer.errors import CheckpointError
-from jaxformer.storage.files import is_draft, read_whole, sync_path, write_whole
+from jaxformer.storage.files import is_draft, sync_path, write_whole
+from jaxformer.storage.json_files import read_json
 
 __all__ = ["Manifest", "read_manifest", "sha256", "write_manifest"]
 
@@ -139,17 +140,15 @@ def write_manifest(path: pathlib.Path, manifest: Manifest) -> None:
 
 def read_manifest(path: pathlib.Path) -> Manifest:
     """Reads a manifest; CheckpointError if it is missing or damaged."""
-    try:
-        values = json.loads(read_whole(path, limit=_MAX_MANIFEST))
+
+    def made(values: Any) -> Manifest:
         digest = values.pop("sha256")
         if digest != _json_digest(values):
             raise ValueError("its SHA-256 differs")
         files = {str(name): tuple(map(str, digests)) for name, digests in values["files"].items()}
         return Manifest(dict(values["about"]), files)
-    except CheckpointError:
-        raise
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} is damaged: {error}") from None
+
+    return read_json(path, made, limit=_MAX_MANIFEST, damaged="{path} is damaged: {error}")
 
 
 def _json_digest(values: Any) -> str:

@@ -6,7 +6,7 @@ import random
 import ml_dtypes
 import numpy as np
 
-from jaxformer.interop.safetensors_header import make_header
+from jaxformer.interop.safetensors.header import make_header
 
 ARRAYS = {
     "scalar": np.float64(2.5).reshape(()),

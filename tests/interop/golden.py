@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxformer.interop.safetensors_files import LazyTensor, write_tensors
+from jaxformer.interop.safetensors import LazyTensor, write_tensors
 from tests.interop.drawn import drawn
 
 FOLDER = pathlib.Path("tests/interop/golden")

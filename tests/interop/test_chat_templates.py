@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import CheckpointError, ConfigError, DataError
-from jaxformer.interop import chat_rendering
-from jaxformer.interop.chat_rendering import render
-from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_template
-from jaxformer.interop.tokenizer_files import load_tokenizers
+from jaxformer.interop.chat import rendering
+from jaxformer.interop.chat.rendering import render
+from jaxformer.interop.chat.templates import HuggingFaceChatTemplate, load_chat_template
+from jaxformer.interop.tokenizers.loading import load_tokenizers
 from jaxformer.text import byte_tokenizer, with_special_tokens
 from tests.interop.chats import ANSWER, CHATS, SYSTEM, TEMPLATES, USER
 from tests.interop.tokenizer_folders import GOLDEN, chat, expected_chats
@@ -141,7 +141,7 @@ LOOPS = "{% for i in range(99999) %}" * 4 + "{% endfor %}" * 4
 )
 def test_template_that_takes_too_much_is_ended(monkeypatch, template, why):
     if template == LOOPS:
-        monkeypatch.setitem(chat_rendering._LIMITS, "seconds", 1)
+        monkeypatch.setitem(rendering._LIMITS, "seconds", 1)
     with pytest.raises(DataError, match=f"the chat template cannot be used .* {why}"):
         encode(template, "x")
 

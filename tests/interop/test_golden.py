@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxformer.interop import FAMILIES, load_huggingface, save_huggingface
-from jaxformer.interop.safetensors_files import open_tensors
+from jaxformer.interop.safetensors import open_tensors
 from tests.interop import ours
 from tests.interop.golden import FOLDER, read_golden
 from tests.interop.tables import QUICK, VARIANTS

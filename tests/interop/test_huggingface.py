@@ -19,7 +19,7 @@ from jaxformer.interop import (
     save_huggingface,
     save_params,
 )
-from jaxformer.interop.safetensors_files import LazyTensor, open_tensors, write_tensors
+from jaxformer.interop.safetensors import LazyTensor, open_tensors, write_tensors
 from jaxformer.models import Decoder, Encoder, EncoderDecoder, SequenceClassifier
 from jaxformer.storage import write_whole
 from tests.interop.golden import read_golden
@@ -78,7 +78,7 @@ def test_tensors_are_checked_before_any_is_read(gpt2, tmp_path, monkeypatch):
     arrays = tensors_of(gpt2)
     del arrays["transformer.ln_f.bias"]
     write(tmp_path, gpt2, arrays)
-    monkeypatch.setattr("jaxformer.interop.tensor_files.TensorFiles.read", None)
+    monkeypatch.setattr("jaxformer.interop.safetensors.reading.TensorFiles.read", None)
     with pytest.raises(CheckpointError, match="it lacks transformer.ln_f.bias;"):
         load_huggingface(tmp_path)
 
@@ -297,7 +297,7 @@ def test_save_that_is_killed_leaves_nothing_in_the_way(loaded, tmp_path, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr("jaxformer.storage.draft.os.rename", dying(os.rename))
-        for file in ("huggingface", "safetensors_files"):
+        for file in ("huggingface", "safetensors.writing"):
             name = f"jaxformer.interop.{file}.write_whole"
             patch.setattr(name, dying(write_whole))
         with pytest.raises(Killed):
@@ -318,7 +318,7 @@ def test_parameters_that_are_cut_off_behind_their_config_can_be_saved_again(
 
     path = tmp_path / "model.safetensors"
     with monkeypatch.context() as patch:
-        patch.setattr("jaxformer.interop.params_files.write_tensor_file", die)
+        patch.setattr("jaxformer.interop.safetensors.params_files.write_tensor_file", die)
         with pytest.raises(Killed):
             save_params(path, loaded.config, loaded.params)
     save_params(path, loaded.config, loaded.params)

@@ -5,8 +5,9 @@ import shlex
 import pytest
 
 from jaxformer.errors import CheckpointError
-from jaxformer.interop.other_weights import download_command, no_safetensors, some
-from jaxformer.interop.safetensors_files import open_tensors
+from jaxformer.interop.safetensors import open_tensors
+from jaxformer.interop.safetensors.other_formats import download_command, no_safetensors
+from jaxformer.storage import some
 
 MODEL = pathlib.Path("models/gpt2")
 

@@ -19,9 +19,9 @@ import pytest
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.interop import FAMILIES, load_huggingface
-from jaxformer.interop.config_fields import ConfigFields
-from jaxformer.interop.families import family_of, model_class
-from jaxformer.interop.safetensors_files import LazyTensor, write_tensors
+from jaxformer.interop.conversion.config_fields import ConfigFields
+from jaxformer.interop.families.registry import family_of, model_class
+from jaxformer.interop.safetensors import LazyTensor, write_tensors
 from jaxformer.models.init_shapes import init_shapes
 from tests.interop.golden import read_golden
 

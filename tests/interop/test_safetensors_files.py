@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import CheckpointError, ConfigError, ShapeError, StorageError
-from jaxformer.interop.safetensors_files import LazyTensor, open_tensors, write_tensors
+from jaxformer.interop.safetensors import LazyTensor, open_tensors, write_tensors
 from tests.interop.crafted import ARRAYS, craft, entry
 
 INDEX = "model.safetensors.index.json"
@@ -97,7 +97,7 @@ def test_layout_and_byte_order_in_memory_do_not_matter(tmp_path, announced, arra
 
 
 def test_tensors_of_several_parts_are_written_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxformer.interop.safetensors_files._PART", 16)
+    monkeypatch.setattr("jaxformer.interop.safetensors.writing._PART", 16)
     arrays = {"a": np.arange(3 * 7 * 5.0).reshape(3, 7, 5), "b": np.arange(33, dtype=np.uint8)}
     write_tensors(tmp_path, lazy(arrays))
     require_equal(open_tensors(tmp_path), arrays)
@@ -282,7 +282,7 @@ def test_index_names_plain_files_of_the_same_folder_only(sharded, name):
 )
 def test_index_that_is_none_is_one_clear_error(sharded, monkeypatch, text, message):
     if text.isspace():
-        monkeypatch.setattr("jaxformer.interop.safetensors_files._MAX_INDEX", 100)
+        monkeypatch.setattr("jaxformer.interop.safetensors.reading._MAX_INDEX", 100)
     (sharded / INDEX).write_text(text)
     with pytest.raises(CheckpointError) as caught:
         open_tensors(sharded)

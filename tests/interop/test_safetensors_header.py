@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import CheckpointError, ShapeError
-from jaxformer.interop.safetensors_header import make_header, read_header
+from jaxformer.interop.safetensors.header import make_header, read_header
 from tests.interop.crafted import ARRAYS, craft, entry, mutated, valid
 from tests.interop.hostile import HOSTILE
 
@@ -164,7 +164,7 @@ def test_header_that_could_not_be_read_is_not_made(tensors, metadata, error, mes
 
 
 def test_header_longer_than_readers_take_is_not_made(monkeypatch):
-    monkeypatch.setattr("jaxformer.interop.safetensors_header._MAX_HEADER", 50)
+    monkeypatch.setattr("jaxformer.interop.safetensors.header._MAX_HEADER", 50)
     message = "at most 50 bytes, got 64 for 1 tensors; write several files"
     with pytest.raises(CheckpointError, match=re.escape(message)):
         make_header({"ab": (np.float32, (2, 3))})

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from jaxformer.errors import CheckpointError
-from jaxformer.interop.safetensors_files import LazyTensor, open_tensors, write_tensors
-from jaxformer.interop.safetensors_header import read_header
+from jaxformer.interop.safetensors import LazyTensor, open_tensors, write_tensors
+from jaxformer.interop.safetensors.header import read_header
 from tests.interop.crafted import ARRAYS, mutated, valid
 from tests.interop.hostile import HOSTILE
 

@@ -7,13 +7,13 @@ import random
 import pytest
 
 from jaxformer.errors import CheckpointError, ConfigError, DataError
-from jaxformer.interop.sentencepiece_files import (
+from jaxformer.interop.tokenizers.sentencepiece_files import (
     Piece,
     SentencePieceModel,
     parse_sentencepiece,
     read_sentencepiece,
 )
-from jaxformer.interop.sentencepiece_models import convert_sentencepiece
+from jaxformer.interop.tokenizers.sentencepiece_models import convert_sentencepiece
 from jaxformer.text import Tokenizer
 from tests.interop.sentencepiece_golden import FOLDER, MODELS, TEXTS, expected, train
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import CheckpointError
-from jaxformer.interop.safetensors_header import make_header
-from jaxformer.interop.tensor_files import TensorFiles
+from jaxformer.interop.safetensors import TensorFiles
+from jaxformer.interop.safetensors.header import make_header
 from jaxformer.storage import write_whole
 from tests.interop.crafted import ARRAYS, craft, entry, mutated
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from jaxformer.errors import CheckpointError
-from jaxformer.interop.tokenizer_files import load_tokenizers
+from jaxformer.interop.tokenizers.loading import load_tokenizers
 from tests.interop import tokenizer_folders
 from tests.interop.sentencepiece_golden import FOLDER
 from tests.interop.tokenizer_folders import FOLDERS, GOLDEN, ids_with_special_tokens, texts_of

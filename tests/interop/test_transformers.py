@@ -12,8 +12,8 @@ import pytest
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.interop import FAMILIES, load_huggingface, save_huggingface
-from jaxformer.interop.config_fields import ConfigFields
-from jaxformer.interop.safetensors_files import LazyTensor, open_tensors, write_tensors
+from jaxformer.interop.conversion.config_fields import ConfigFields
+from jaxformer.interop.safetensors import LazyTensor, open_tensors, write_tensors
 from tests.interop import ours, torch_models
 from tests.interop.golden import tensor
 from tests.interop.tables import VARIANTS

@@ -8,8 +8,8 @@ import pathlib
 import shutil
 import tempfile
 
-from jaxformer.interop import language_codes
-from jaxformer.interop.sentencepiece_files import read_sentencepiece
+from jaxformer.interop.tokenizers import language_codes
+from jaxformer.interop.tokenizers.sentencepiece_files import read_sentencepiece
 from tests.interop.sentencepiece_golden import FOLDER
 from tests.text.foreign_tokenizers import TEXT, library_tokenizer
 

@@ -6,7 +6,7 @@ import logging
 import numpy as np
 import pytest
 
-from jaxformer.interop.safetensors_files import LazyTensor, open_tensors, write_tensors
+from jaxformer.interop.safetensors import LazyTensor, open_tensors, write_tensors
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

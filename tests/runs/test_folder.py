@@ -13,7 +13,7 @@ from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.runs import folder as files
 from jaxformer.runs.data_summary import DataSummary, load_summary
 from jaxformer.runs.folder import folder_damage, read_run_config
-from jaxformer.runs.json_files import write_json
+from jaxformer.storage import write_json
 from tests.runs import tiny
 
 

@@ -5,7 +5,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from jaxformer.errors import DataError
-from jaxformer.interop.sentencepiece_files import read_sentencepiece
+from jaxformer.interop.tokenizers.sentencepiece_files import read_sentencepiece
 from jaxformer.text import Tokenizer
 from jaxformer.text.tokenizers.charsmaps import Charsmap
 from jaxformer.text.tokenizers.reading import LONGEST_MATCH

@@ -1,0 +1,82 @@
+"""Comparison of two configs by what they compute."""
+
+import math
+from typing import Any
+
+from jaxformer.config import ModelConfig, config_differences
+from jaxformer.interop.conversion.layers import layer_windows, positions_of_layers
+
+__all__ = ["differences"]
+
+_PARTS = ("qkv", "attention_output", "feed_forward", "norm")
+# Keys of training and execution; max_len, because a position table has its own length; and keys
+# that `_meaning` compares by their effect.
+_NOT_COMPARED = frozenset({
+    "init_std", "max_len", "dropout_rate", "frozen_embeddings", "dtype", "param_dtype", "remat",
+    "layer_execution", "attention_implementation",
+    "positions", "layers", "first_layers", "local_window_size", "use_bias", "num_kv_heads",
+    "head_dim", "value_head_dim", "d_ff", "embedding_dim", "attention_scale", "logit_scale",
+    "scale_embeddings", "embedding_scale", "num_encoder_layers", "experts",
+    *(f"{part}_bias" for part in _PARTS),
+})  # fmt: skip
+
+
+def differences(config: ModelConfig, other: ModelConfig) -> list[str]:
+    """Keys with a different effect: "model.norm = 'rms_norm' (here 'layer_norm')"."""
+    one, two = _meaning(config), _meaning(other)
+    return [
+        f"model.{name} = {theirs!r} (here {ours!r})"
+        for key in one
+        if not _equal(one[key], two[key])
+        for name, (ours, theirs) in _first_difference(key, one[key], two[key]).items()
+    ]
+
+
+def _first_difference(key: str, one: Any, other: Any) -> dict[str, tuple[Any, Any]]:
+    """Both values, of the first layer that differs; for positions, the kinds or else the keys."""
+    if isinstance(one, list) and len(one) == len(other):
+        one, other = next(pair for pair in zip(one, other, strict=True) if pair[0] != pair[1])
+    kinds = getattr(one, "kind", None), getattr(other, "kind", None)
+    if kinds[0] != kinds[1]:
+        return {key: kinds}
+    return {key: (one, other)} if kinds[0] is None else config_differences(one, other, f"{key}.")
+
+
+def _meaning(config: ModelConfig) -> dict[str, Any]:
+    own = {key: value for key, value in vars(config).items() if key not in _NOT_COMPARED}
+    encoder = config.num_encoder_layers or config.num_layers
+    biases = {f"{part}_bias": config.has_bias(part) for part in _PARTS}  # type: ignore[arg-type]
+    biases["norm_bias"] &= config.norm == "layer_norm"
+    return own | biases | {
+        "positions": positions_of_layers(config),
+        "local_window_size": layer_windows(config),
+        "num_kv_heads": config.kv_heads,
+        "head_dim": config.key_dim,
+        "value_head_dim": config.value_dim,
+        "d_ff": config.ff_dim if config.experts is None else None,
+        "embedding_dim": config.table_dim,
+        "attention_scale": config.attention_scale or config.key_dim**-0.5,
+        "logit_scale": config.logit_scale or 1.0,
+        "embedding_scale": config.embedding_factor,
+        "num_encoder_layers": encoder if config.architecture == "encoder_decoder" else None,
+        "attention_norm": [layer.attention_norm is not False for layer in config.layer_overrides],
+        "experts": _experts(config),
+        "attention": [layer.attention for layer in config.layer_overrides],
+    }  # fmt: skip
+
+
+def _experts(config: ModelConfig) -> tuple[Any, ...] | None:
+    experts = config.experts
+    if experts is None:
+        return None
+    width = config.ff_dim if experts.d_ff is None else experts.d_ff
+    return (
+        experts.num_experts, experts.num_experts_per_token, width, experts.normalize_weights,
+        experts.router_bias,
+    )  # fmt: skip
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9)
+    return bool(one == other)

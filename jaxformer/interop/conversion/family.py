@@ -1,0 +1,132 @@
+"""A Hugging Face model family: its tables of config fields and of tensors."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from jaxformer.config import ModelConfig
+from jaxformer.interop.conversion.config_fields import ConfigFields
+from jaxformer.interop.conversion.fields import FieldTable, Values, as_field
+from jaxformer.interop.conversion.layouts import Layout, linear, same
+
+__all__ = ["Family", "ModelKind", "decoder_family", "label_fields"]
+
+ModelKind = Literal[
+    "decoder", "encoder_decoder", "masked", "classifier", "decoder_classifier", "token_classifier",
+    "pooled",
+]  # fmt: skip
+"""Output of a model: logits of next tokens, of masked tokens, or of classes (per row or per
+token); or one vector per row."""
+
+
+def _none(*_: Any) -> dict[str, Any]:
+    return {}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Family:
+    """How to read and write one `model_type`.
+
+    Args:
+        model_type: its name in `config.json`.
+        classes: kind of model by class name in `architectures`.
+        fields: the fields that are read and written, in this order.
+        fixed: arguments of every model's `ModelConfig`, unless a field sets them.
+        tensors: layout by name of the tensor. `{layer}` in a name counts the layers of a stack, and
+            `{expert}` the experts of a layer. If a model lacks the parameters of a tensor, such as
+            biases, its file lacks the tensor. Of several layouts, the one whose parameters the
+            model has applies.
+        aliases: names of fields by other names, which transformers accepts too.
+        skipped: fields that do not change what the model computes.
+        defaults: transformers' defaults of fields, where the table has others.
+        unwritten: fields of the table that are read, but not written.
+        written: values of further fields that are written.
+        before: called before the fields are read, to check or change them.
+        special_read: arguments that need more than one field, given those of the table.
+        special_write: values of further fields.
+        prefix: prefix of all names except those of the heads; files of a base model may lack it.
+        ignored: names of unused tensors that files may have, such as constants saved by older
+            versions.
+        copies: names of tied tensors that files may have, with the tensor that each must equal.
+        auto_class: class of transformers that loads the model.
+        note: explanation for users who export a model without having chosen this family.
+    """
+
+    model_type: str
+    classes: Mapping[str, ModelKind]
+    fields: FieldTable
+    tensors: Mapping[str, Layout | tuple[Layout, ...]]
+    fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    skipped: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    unwritten: tuple[str, ...] = ()
+    written: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    before: Callable[[ConfigFields, ModelKind], object] = _none
+    special_read: Callable[[ConfigFields, ModelKind, Values], Values] = _none
+    special_write: Callable[[ModelConfig], dict[str, Any]] = _none
+    prefix: str = ""
+    ignored: tuple[str, ...] = ()
+    copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    auto_class: str = "AutoModelForCausalLM"
+    note: str = ""
+
+    def read(self, fields: ConfigFields, kind: ModelKind) -> Values:
+        """Arguments of a `ModelConfig`; ConfigError for a field that is not supported."""
+        fields.alias(**self.aliases)
+        fields.skip(*self.skipped)
+        fields.fill(**self.defaults)
+        self.before(fields, kind)
+        values = dict(self.fixed)
+        for name, entry in self.fields.items():
+            values |= as_field(entry).read(fields, name, values)
+        values |= self.special_read(fields, kind, values)
+        if kind == "decoder_classifier":
+            values |= {"num_classes": fields.num_classes(), "pooling": "last", "output_bias": False}
+        return values
+
+    def write(self, model: ModelConfig) -> dict[str, Any]:
+        """Fields of a model, except those that all families share."""
+        entries = {name: as_field(entry).write for name, entry in self.fields.items()}
+        values = {name: write(model) for name, write in entries.items() if write is not None}
+        values |= {**self.written, **self.special_write(model)}
+        if model.num_classes is not None:
+            values |= label_fields([f"LABEL_{index}" for index in range(model.num_classes)])
+        return {name: value for name, value in values.items() if name not in self.unwritten}
+
+    @property
+    def layouts(self) -> list[tuple[str, Layout]]:
+        """Names of all tensors, each with every layout that it may have."""
+        return [
+            (name, layout)
+            for name, layouts in self.tensors.items()
+            for layout in (layouts if isinstance(layouts, tuple) else (layouts,))
+        ]
+
+
+def decoder_family(
+    model_type: str, name: str, *, more: tuple[str, ...] = (), head: str = "ForCausalLM",
+    classified: str | None = "", tensors: Mapping[str, Layout | tuple[Layout, ...]], **others: Any,
+) -> Family:  # fmt: skip
+    """A family of decoders, with their classifier, which reads the last token.
+
+    The class of its language model is `name + head`, or one of `more`. The classifier's begins with
+    `classified`, if that differs; if it is None, there is none. `others` are fields of `Family`.
+    """
+    classes: dict[str, ModelKind] = dict.fromkeys((name + head, *more), "decoder")
+    if classified is not None:
+        classes[f"{classified or name}ForSequenceClassification"] = "decoder_classifier"
+        tensors = {**tensors, "score.weight": linear("class_kernel")}
+    paths = ("embedding/output_embedding", "embedding/embedding")
+    output, table = (next(n for n, each in tensors.items() if each == same(one)) for one in paths)
+    return Family(
+        model_type=model_type, classes=classes, tensors=tensors, copies={output: table}, **others
+    )  # fmt: skip
+
+
+def label_fields(names: Sequence[str]) -> dict[str, Any]:
+    """Fields that name the classes of a classifier."""
+    return {
+        "id2label": {str(index): name for index, name in enumerate(names)},
+        "label2id": {name: index for index, name in enumerate(names)},
+    }

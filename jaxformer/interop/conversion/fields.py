@@ -1,0 +1,171 @@
+"""Entries of a family's table of config fields: each reads one field, and writes it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from jaxformer.config import ModelConfig
+from jaxformer.config.checks import field_types, union_members
+from jaxformer.interop.conversion.config_fields import ConfigFields
+
+__all__ = [
+    "COMMON",
+    "GATED",
+    "OLDER",
+    "PLAIN",
+    "TIED",
+    "Field",
+    "FieldTable",
+    "Values",
+    "activation",
+    "as_field",
+    "biases",
+    "key",
+    "only",
+    "switch",
+    "whole",
+    "window",
+]
+
+Values = dict[str, Any]
+"""Arguments of a `ModelConfig`."""
+
+PLAIN = {
+    "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh", "relu": "relu", "relu2": "relu2", "silu": "silu", "swish": "silu",
+}  # fmt: skip
+"""Activations of a feed-forward layer without a gate, by their Hugging Face names."""
+OLDER = {"gelu_new": "gelu_tanh", "swish": "silu"} | PLAIN
+"""PLAIN, with the names of Marian and BART files first."""
+GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh"}
+"""Activations of a feed-forward layer with a gate."""
+
+# Values to write for keys that may be None.
+_FILLED: Mapping[str, Callable[[ModelConfig], Any]] = {
+    "num_encoder_layers": lambda model: model.num_encoder_layers or model.num_layers,
+    "num_kv_heads": lambda model: model.kv_heads,
+    "head_dim": lambda model: model.key_dim,
+    "d_ff": lambda model: model.ff_dim,
+    "attention_scale": lambda model: model.attention_scale or model.key_dim**-0.5,
+    "embedding_scale": lambda model: model.embedding_factor,
+    "num_token_types": lambda model: model.num_token_types or 1,
+    "use_bias": lambda model: model.has_bias("qkv"),
+    "feed_forward_bias": lambda model: model.has_bias("feed_forward"),
+    "norm_bias": lambda model: model.has_bias("norm"),
+}
+
+
+class Field(NamedTuple):
+    """How a field is read, given the values read so far, and written (None: it is not)."""
+
+    read: Callable[[ConfigFields, str, Values], Values]
+    write: Callable[[ModelConfig], Any] | None = None
+
+
+FieldTable = Mapping[str, Field | str | tuple[str, Any]]
+"""Entries by field name; a key of `ModelConfig`, or it and its default, is short for `key`."""
+
+
+COMMON: FieldTable = {
+    "vocab_size": "vocab_size",
+    "num_hidden_layers": "num_layers",
+    "num_attention_heads": "num_heads",
+    "hidden_size": "d_model",
+}
+"""Fields that most families have."""
+
+
+def as_field(entry: Field | str | tuple[str, Any]) -> Field:
+    """The field of an entry."""
+    if isinstance(entry, Field):
+        return entry
+    return key(entry) if isinstance(entry, str) else key(*entry)
+
+
+def key(name: str, default: Any = ..., *, null: bool = False) -> Field:
+    """A field with the value of one key of `ModelConfig`.
+
+    `default` may be a function of the values read so far. If `null`, null means None instead.
+
+    Example:
+        >>> fields = ConfigFields({"n_embd": 8}, "config.json")
+        >>> found = key("d_model").read(fields, "n_embd", {})
+        >>> found
+        {'d_model': 8}
+        >>> key("d_ff", lambda values: 4 * values["d_model"]).read(fields, "n_inner", found)
+        {'d_ff': 32}
+    """
+    kind = union_members(field_types(ModelConfig)[name])[0]
+
+    def read(fields: ConfigFields, field: str, values: Values) -> Values:
+        given = default(values) if callable(default) else default
+        value = (fields.optional if null else fields.take)(field, kind, given)
+        return {name: float(value) if kind is float and not null else value}
+
+    def write(model: ModelConfig) -> Any:
+        return _FILLED[name](model) if name in _FILLED else getattr(model, name)
+
+    return Field(read, write)
+
+
+def activation(default: str, names: Mapping[str, str] = PLAIN) -> Field:
+    """The activation; one without a name is written as the first, and refused when compared."""
+
+    def write(model: ModelConfig) -> str:
+        found = (name for name, ours in names.items() if ours == model.activation)
+        return next(found, next(iter(names)))
+
+    return Field(
+        lambda fields, field, _: {"activation": fields.choose(field, names, default)}, write
+    )
+
+
+def switch(name: str, on: Any, off: Any, default: bool = True) -> Field:
+    """A flag that stands for one of two values of a key."""
+    return Field(
+        lambda fields, field, _: {name: on if fields.take(field, bool, default) else off},
+        lambda model: getattr(model, name) == on,
+    )
+
+
+def biases(default: bool) -> Field:
+    """The flag for biases in all projections of attention."""
+    return Field(
+        lambda fields, field, _: dict.fromkeys(
+            ("qkv_bias", "attention_output_bias"), fields.take(field, bool, default)
+        ),
+        lambda model: model.has_bias("qkv"),
+    )
+
+
+def window(default: int | None = None) -> Field:
+    """`sliding_window` of a family with the same window, or none, in all layers."""
+
+    def read(fields: ConfigFields, field: str, _: Values) -> Values:
+        size = fields.optional(field, int, default)
+        return {"local_window_size": None if size is None else size - 1}
+
+    def write(model: ModelConfig) -> int | None:
+        return None if model.local_window_size is None else model.local_window_size + 1
+
+    return Field(read, write)
+
+
+def only(*allowed: Any, written: bool = False) -> Field:
+    """A field that may only have these values, the first of which is the default."""
+
+    def read(fields: ConfigFields, field: str, _: Values) -> Values:
+        fields.require(field, *allowed)
+        return {}
+
+    return Field(read, (lambda model: allowed[0]) if written else None)
+
+
+TIED: FieldTable = {
+    "tie_word_embeddings": only(True)._replace(write=lambda model: model.tied_embeddings)
+}
+"""The field of a family whose output projection is always the embedding table."""
+
+
+def whole(number: float) -> float | int:
+    """Rounds a computed number to an integer if it is close to one."""
+    return round(number) if abs(number - round(number)) < 1e-6 * number else number

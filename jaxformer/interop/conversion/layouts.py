@@ -1,0 +1,131 @@
+"""Layouts: how a tensor of a checkpoint stores parameters of a model.
+
+Several parameters are concatenated along their last axis, the outputs. Kernels are `[in, out]`
+here; torch's `nn.Linear` stores `[out, in]`.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from einops import rearrange
+
+__all__ = ["QKV", "Layout", "Shape", "dense", "linear", "norm", "projections", "same"]
+
+Shape = tuple[int, ...]
+QKV = tuple(f"{{stack}}/attention/{part}" for part in ("query", "key", "value"))
+"""Paths of an attention's first projections in a decoder."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Layout of one tensor.
+
+    Args:
+        leaves: paths of its parameters, in order. `{stack}` in a path is the group of stacked
+            layers that a layer belongs to, `{layer}` its number.
+        transposed: whether it is `[out, in]`.
+        by_group: whether parameters are interleaved by groups of heads, not concatenated: the
+            queries of a key/value head, its key, its value, then those of the next.
+        skipped_rows: number of unused rows at its start; they are written as zeros.
+        leading: whether it has a leading axis of size 1.
+        where: path of another parameter, without which models do not have this tensor.
+        unless: path of another parameter, with which they do not have it.
+        residual: the only `ModelConfig.residual` of models with this tensor, if any.
+    """
+
+    leaves: tuple[str, ...]
+    transposed: bool = False
+    by_group: bool = False
+    skipped_rows: int = 0
+    leading: bool = False
+    where: str | None = None
+    unless: str | None = None
+    residual: str | None = None
+
+    def shape(self, shapes: Sequence[Shape]) -> Shape:
+        """Shape of the tensor for parameters of these shapes."""
+        *others, _ = shapes[0]
+        joined = (*others, sum(shape[-1] for shape in shapes))
+        if self.transposed:
+            joined = joined[::-1]
+        joined = (joined[0] + self.skipped_rows, *joined[1:])
+        return (1, *joined) if self.leading else joined
+
+    def parts(
+        self, tensor: np.ndarray, shapes: Sequence[Shape], num_groups: int
+    ) -> list[np.ndarray]:
+        """Splits a tensor into parameters of these shapes (views if possible)."""
+        tensor = tensor[0] if self.leading else tensor
+        tensor = tensor[self.skipped_rows :]
+        tensor = tensor.T if self.transposed else tensor
+        ends = np.cumsum([shape[-1] for shape in shapes])
+        if self.by_group:
+            groups = rearrange(tensor, "... (k group) -> ... k group", k=num_groups)
+            parts = np.split(groups, ends[:-1] // num_groups, axis=-1)
+            return [rearrange(part, "... k group -> ... (k group)") for part in parts]
+        return np.split(tensor, ends[:-1], axis=-1)
+
+    def join(self, parts: Sequence[np.ndarray], num_groups: int) -> np.ndarray:
+        """The tensor of parameters."""
+        if self.by_group:
+            groups = [rearrange(part, "... (k g) -> ... k g", k=num_groups) for part in parts]
+            tensor = rearrange(np.concatenate(groups, axis=-1), "... k group -> ... (k group)")
+        else:
+            tensor = np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
+        tensor = tensor.T if self.transposed else tensor
+        if self.skipped_rows:
+            fill = [(self.skipped_rows, 0), *[(0, 0)] * (tensor.ndim - 1)]
+            tensor = np.pad(tensor, fill)
+        return tensor[None] if self.leading else tensor
+
+
+def same(leaf: str, **rules: Any) -> Layout:
+    """A vector, a table, or a kernel `[in, out]`; rules are arguments of `Layout`."""
+    return Layout((leaf,), **rules)
+
+
+def linear(leaf: str, **rules: Any) -> Layout:
+    """A kernel `[out, in]`, as in torch's `nn.Linear`; rules are arguments of `Layout`."""
+    return Layout((leaf,), transposed=True, **rules)
+
+
+def norm(name: str, path: str) -> dict[str, Layout]:
+    """Scale and bias of a norm."""
+    return {f"{name}.weight": same(f"{path}/scale"), f"{name}.bias": same(f"{path}/bias")}
+
+
+def dense(name: str, *paths: str, transposed: bool = True, **rules: Any) -> dict[str, Layout]:
+    """Kernel and bias of torch's `nn.Linear` with one or several projections.
+
+    `_kernel` and `_bias` are appended to their paths; only `kernel` and `bias` if a path is empty
+    or ends with a slash. Rules are arguments of `Layout`; the kernel of GPT-2's `Conv1D` is not
+    transposed.
+
+    Example:
+        >>> dense("fc1", "{stack}/feed_forward/up")["fc1.weight"].leaves
+        ('{stack}/feed_forward/up_kernel',)
+        >>> dense("pooler.dense", "pooler/")["pooler.dense.bias"].leaves
+        ('pooler/bias',)
+    """
+    kernels, biases = (
+        tuple(f"{path}{'_' if path and path[-1] != '/' else ''}{end}" for path in paths)
+        for end in ("kernel", "bias")
+    )
+    return {
+        f"{name}.weight": Layout(kernels, transposed=transposed, **rules),
+        f"{name}.bias": Layout(biases, **rules),
+    }
+
+
+def projections(
+    name: str, path: str, output: str = "o_proj", inputs: str = "q_proj k_proj v_proj"
+) -> dict[str, Layout]:
+    """`dense` for query, key and value of an attention, and its output, which have these names."""
+    pairs = zip([*inputs.split(), output], ("query", "key", "value", "output"), strict=True)
+    return {
+        tensor: layout
+        for part, ours in pairs
+        for tensor, layout in dense(f"{name}.{part}", f"{path}/{ours}").items()
+    }

@@ -1,0 +1,151 @@
+"""Rotary positions, which pair feature i with i + H/2."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from jaxformer.config import (
+    LinearScalingConfig,
+    Llama3ScalingConfig,
+    LongropeScalingConfig,
+    ModelConfig,
+    PositionsConfig,
+    RotaryConfig,
+    RotaryScalingConfig,
+    YarnScalingConfig,
+)
+from jaxformer.errors import ConfigError
+from jaxformer.interop.conversion.config_fields import ConfigFields
+from jaxformer.interop.conversion.fields import Field, Values
+from jaxformer.interop.conversion.layers import FULL, SLIDING, layer_windows, positions_of_layers
+
+__all__ = ["read_rotary", "rotary", "rotary_config", "write_rotary", "write_rotary_by_type"]
+
+
+def rotary(share: float | None = None) -> Field:
+    """`rope_parameters` of a family whose rotary layers are all the same.
+
+    `share` is the default of `partial_rotary_factor`, for a family that has it.
+    """
+    # In transformers, a missing factor is the family's default.
+    default = {} if share is None or share == 1 else {"partial_rotary_factor": 1.0}
+    return Field(
+        lambda fields, _, values: {"positions": read_rotary(fields, values, share)},
+        lambda model: default | write_rotary(model),
+    )
+
+
+def read_rotary(fields: ConfigFields, values: Values, share: float | None = None) -> RotaryConfig:
+    """Rotary positions: `rope_parameters`, or the older rope_theta and rope_scaling."""
+    newer, older = (fields.take(name, dict, {}) for name in ("rope_parameters", "rope_scaling"))
+    given = {
+        "rope_theta": fields.take("rope_theta", float, 10_000.0),
+        "partial_rotary_factor": fields.take("partial_rotary_factor", float, share or 1.0),
+        **(older or newer),
+    }
+    # A field of the whole config takes precedence, as in Phi-3.
+    original = fields.take("original_max_position_embeddings", int, None)
+    if original is not None and _kind(given) in ("llama3", "yarn", "longrope"):
+        given["original_max_position_embeddings"] = original
+    if share is None:
+        fields.inner(given, "rope_parameters").require("partial_rotary_factor", 1.0, 1)
+    return rotary_config(fields, given, values)
+
+
+def rotary_config(fields: ConfigFields, given: Mapping[str, Any], values: Values) -> RotaryConfig:
+    """Rotary positions of one `rope_parameters`, for a model with the arguments read so far."""
+    inner = fields.inner(given, "rope_parameters")
+    inner.skip("type", "rope_type")
+    own = "head_dim" in values
+    head_dim = values["head_dim"] if own else values["d_model"] // values["num_heads"]
+    width = int(head_dim * inner.take("partial_rotary_factor", float, 1.0))
+    base = float(inner.take("rope_theta", float))
+    scaling = _scaling(_kind(given), inner, values["max_len"])
+    inner.finish()
+    return RotaryConfig(base=base, rotary_dim=None if width == head_dim else width, scaling=scaling)
+
+
+def _kind(values: Mapping[str, Any]) -> Any:
+    """`rope_type`, or the older `type`."""
+    return values.get("rope_type") or values.get("type") or "default"
+
+
+def _scaling(kind: str, fields: ConfigFields, max_len: int) -> RotaryScalingConfig | None:
+    if kind == "default":
+        return None
+    if kind not in ("linear", "llama3", "yarn", "longrope"):
+        raise ConfigError(
+            f"rope_type {kind!r} is not supported, only default, linear, llama3, yarn and longrope"
+            "; dynamic changes the angles with every token, which would invalidate cached keys"
+        )
+    if kind == "linear":
+        return LinearScalingConfig(factor=float(fields.take("factor", float)))
+    original = fields.take("original_max_position_embeddings", int, max_len)
+    if kind == "longrope":
+        return LongropeScalingConfig(
+            # transformers treats values below 1 as 1.
+            factor=max(float(fields.take("factor", float, max_len / original)), 1.0),
+            original_max_len=original,
+            short_factor=tuple(fields.take("short_factor", list)),
+            long_factor=tuple(fields.take("long_factor", list)),
+            attention_factor=fields.take("attention_factor", float, None),
+        )
+    factor = float(fields.take("factor", float))
+    if kind == "llama3":
+        return Llama3ScalingConfig(
+            factor=factor,
+            low_freq_factor=float(fields.take("low_freq_factor", float)),
+            high_freq_factor=float(fields.take("high_freq_factor", float)),
+            original_max_len=original,
+        )
+    share = fields.take("attention_factor", float, None)
+    scales = [fields.take(name, float, None) for name in ("mscale", "mscale_all_dim")]
+    if share is not None or not all(scales):
+        scales = [None, None]  # both or neither apply, and the attention factor wins
+    return YarnScalingConfig(
+        factor=factor,
+        original_max_len=original,
+        # 0 counts as missing.
+        beta_fast=float(fields.take("beta_fast", float, 32.0) or 32.0),
+        beta_slow=float(fields.take("beta_slow", float, 1.0) or 1.0),
+        attention_factor=share,
+        truncate=fields.take("truncate", bool, True),
+        mscale=scales[0],
+        mscale_all_dim=scales[1],
+    )
+
+
+def write_rotary(model: ModelConfig) -> dict[str, Any]:
+    """`rope_parameters` of a model whose rotary layers are all the same."""
+    rotated = [each for each in positions_of_layers(model) if each.kind != "none"]
+    return _rotary_values(rotated[0] if rotated else RotaryConfig(), model.key_dim)
+
+
+def write_rotary_by_type(model: ModelConfig) -> dict[str, Any]:
+    """`rope_parameters` of a model with different rotary positions in layers with a window."""
+    by_type = {
+        FULL if window is None else SLIDING: _rotary_values(scheme, model.key_dim)
+        for window, scheme in zip(layer_windows(model), positions_of_layers(model), strict=True)
+    }
+    default = next(iter(by_type.values()))  # for a type that no layer has
+    return {FULL: default, SLIDING: default} | by_type
+
+
+def _rotary_values(positions: PositionsConfig, head_dim: int) -> dict[str, Any]:
+    """`rope_parameters` of rotary positions; the default ones for other positions."""
+    positions = positions if isinstance(positions, RotaryConfig) else RotaryConfig()
+    values: dict[str, Any] = {"rope_theta": positions.base, "rope_type": "default"}
+    if positions.rotary_dim is not None:
+        values["partial_rotary_factor"] = positions.rotary_dim / head_dim
+    scaling = positions.scaling
+    if scaling is None:
+        return values
+    given = dataclasses.asdict(scaling)
+    values["rope_type"] = given.pop("kind")
+    if "original_max_len" in given:
+        values["original_max_position_embeddings"] = given.pop("original_max_len")
+    return values | {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in given.items()
+        if value is not None
+    }

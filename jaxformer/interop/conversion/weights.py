@@ -1,0 +1,218 @@
+"""Conversion between the tensors of a checkpoint and the parameters of a model."""
+
+import concurrent.futures
+import dataclasses
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax import traverse_util
+
+from jaxformer.config import ModelConfig
+from jaxformer.config.checks import suggestion
+from jaxformer.errors import CheckpointError
+from jaxformer.interop.conversion.family import Family
+from jaxformer.interop.conversion.layouts import Layout, Shape
+from jaxformer.interop.safetensors import LazyTensor, PlacedArray, TensorFiles
+
+__all__ = ["read_params", "tensors_of_params"]
+
+_MOST_NAMES = 12  # in a message
+_MAX_THREADS = min(os.cpu_count() or 1, 8)
+
+
+class _Slot(NamedTuple):
+    """A tensor, and the parameters in it: their paths, the layer and expert, and their shapes."""
+
+    name: str
+    layout: Layout
+    leaves: tuple[str, ...]
+    at: tuple[int, ...]
+    shapes: tuple[Shape, ...]
+
+    @property
+    def shape(self) -> Shape:
+        return self.layout.shape(self.shapes)
+
+
+def read_params(
+    family: Family, config: ModelConfig, shapes: Any, tensors: TensorFiles, shardings: Any = None
+) -> Any:
+    """Checks names and shapes of all tensors, then reads the parameters one by one."""
+    leaves: dict[str, Any] = traverse_util.flatten_dict(shapes, sep="/")
+    places = {} if shardings is None else traverse_util.flatten_dict(shardings, sep="/")
+    groups = _groups(family, config, leaves)
+    names = _Names(family, tensors)
+    _check(family, [slot for group in groups for slot in group], tensors, names)
+    params: dict[str, jax.Array] = {}
+    for group in groups:
+        arrays = {
+            leaf: PlacedArray(leaves[leaf].shape, leaves[leaf].dtype, places.get(leaf))
+            for leaf in group[0].leaves
+        }
+
+        def read(slot: _Slot, arrays: dict[str, PlacedArray] = arrays) -> None:
+            name = names(slot.name)
+            parts = slot.layout.parts(tensors.read(name), slot.shapes, config.kv_heads)
+            for leaf, part in zip(slot.leaves, parts, strict=True):
+                arrays[leaf].fill(slot.at, part)
+            tensors.release(name)
+
+        # NumPy releases the GIL while it copies.
+        with concurrent.futures.ThreadPoolExecutor(_MAX_THREADS) as pool:
+            list(pool.map(read, group))
+        for leaf in list(arrays):
+            params[leaf] = arrays.pop(leaf).put()
+    return traverse_util.unflatten_dict(params, sep="/")
+
+
+def tensors_of_params(
+    family: Family, config: ModelConfig, params: Any, dtype: Any
+) -> dict[str, LazyTensor]:
+    """Tensors of a checkpoint by name, each computed from the parameters when it is written."""
+    leaves: dict[str, Any] = traverse_util.flatten_dict(params, sep="/")
+
+    def make(slot: _Slot) -> LazyTensor:
+        def produce() -> np.ndarray:
+            parts = [np.asarray(leaves[leaf][slot.at], dtype) for leaf in slot.leaves]
+            return slot.layout.join(parts, config.kv_heads)
+
+        return LazyTensor(slot.shape, dtype, produce)
+
+    slots = [slot for group in _groups(family, config, leaves) for slot in group]
+    return {slot.name: make(slot) for slot in slots}
+
+
+def _groups(family: Family, config: ModelConfig, leaves: Mapping[str, Any]) -> list[list[_Slot]]:
+    """Tensors of a model, grouped by the parameters that they fill."""
+    groups: dict[tuple[str, ...], list[_Slot]] = {}
+    found: set[str] = set()
+    for name, layout in family.layouts:
+        for slot in _slots(name, layout, config, leaves):
+            groups.setdefault(slot.leaves, []).append(slot)
+            found.update(slot.leaves)
+    if unknown := leaves.keys() - found:
+        raise CheckpointError(
+            f"{family.model_type} has no tensors for the parameters {_listed(unknown)}; choose "
+            "another model_type"
+        )
+    return list(groups.values())
+
+
+def _slots(
+    name: str, layout: Layout, config: ModelConfig, leaves: Mapping[str, Any]
+) -> Iterator[_Slot]:
+    """Tensors of one entry of a family's table."""
+    if layout.residual not in (None, config.residual):
+        return
+    encodes = config.architecture == "encoder_decoder" and layout.leaves[0].startswith("encoder/")
+    stack = config.encoder if encodes else config
+    first = len(stack.first_layers)
+    for layer in range(stack.num_layers if "{layer}" in name else 1):
+        group, index = ("first_layers", layer) if layer < first else ("layers", layer - first)
+        placed = _placed(layout, group, layer)
+        if not _are_there(name, placed, leaves):
+            continue
+        shapes = [leaves[path].shape for path in placed.leaves]
+        at = (index,) if "{stack}" in layout.leaves[0] else ()  # else not stacked
+        for expert in range(shapes[0][1]) if "{expert}" in name else (None,):
+            inner = at if expert is None else (*at, expert)
+            yield _Slot(
+                name.format(layer=layer, expert=expert), layout, placed.leaves, inner,
+                tuple(shape[len(inner) :] for shape in shapes),
+            )  # fmt: skip
+
+
+def _placed(layout: Layout, group: str, layer: int) -> Layout:
+    """A layout with the paths of one layer."""
+
+    def place(path: str) -> str:
+        return path.format(stack=f"stack/{group}", layer=layer)
+
+    return dataclasses.replace(
+        layout, leaves=tuple(place(leaf) for leaf in layout.leaves),
+        where=layout.where and place(layout.where), unless=layout.unless and place(layout.unless),
+    )  # fmt: skip
+
+
+def _are_there(name: str, layout: Layout, leaves: Mapping[str, Any]) -> bool:
+    """Whether a model has the parameters of a tensor."""
+    if layout.where is not None and layout.where not in leaves:
+        return False
+    if layout.unless is not None and layout.unless in leaves:
+        return False
+    missing = [path for path in layout.leaves if path not in leaves]
+    if missing and len(missing) < len(layout.leaves):
+        raise CheckpointError(
+            f"tensor {name} holds {_listed(layout.leaves)}, got a model without {_listed(missing)};"
+            " choose another model_type"
+        )
+    return not missing
+
+
+class _Names:
+    """Names in a checkpoint, by the names in the tables."""
+
+    def __init__(self, family: Family, tensors: TensorFiles) -> None:
+        self._found = frozenset(tensors.names)
+        # Files of a base model may lack the prefix.
+        whole = any(name.startswith(family.prefix) for name in self._found)
+        self._prefix = "" if whole else family.prefix
+        # A tied table that is stored once may have the name of a copy.
+        self._copies = {
+            name: copy
+            for copy, name in family.copies.items()
+            if copy in self._found and name not in self._found and copy not in family.tensors
+        }
+
+    def __call__(self, name: str) -> str:
+        name = self._copies.get(name, name).removeprefix(self._prefix)
+        older = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+        older = older.replace("LayerNorm.bias", "LayerNorm.beta")
+        return older if name not in self._found and older in self._found else name
+
+
+def _check(family: Family, slots: list[_Slot], tensors: TensorFiles, names: _Names) -> None:
+    """Checks names, shapes and dtypes of all tensors, and that copies are equal."""
+    expected = {names(slot.name): slot.shape for slot in slots}
+    found, problems = set(tensors.names), []
+    patterns = [re.escape(names(name)).replace(r"\{layer\}", r"\d+") for name in family.ignored]
+    ignored = re.compile("|".join(patterns) or "(?!)")
+    copies = {names(copy): names(name) for copy, name in family.copies.items()}
+    surplus = {
+        name for name in found - expected.keys() - copies.keys() if not ignored.fullmatch(name)
+    }
+    missing = expected.keys() - found
+    if missing:
+        problems.append(f"it lacks {_listed(missing, surplus)}")
+    if surplus:
+        problems.append(f"it has {_listed(surplus)}, which this model does not have")
+    wrong = [
+        f"{name} is {tensors.shape(name)} instead of {shape}"
+        for name, shape in expected.items()
+        if name in found and tensors.shape(name) != shape
+    ]
+    if wrong:
+        problems.append(_listed(wrong))
+    integers = [n for n in expected if n in found and tensors.dtype(n).kind in "iub"]
+    if integers:
+        problems.append(f"{_listed(integers)} must be floating")
+    for copy in sorted((copies.keys() & found) - expected.keys()):
+        name = copies[copy]
+        if name not in found or not np.array_equal(tensors.read(copy), tensors.read(name)):
+            problems.append(f"{copy} differs from {name}, to which config.json ties it")
+    if problems:
+        raise CheckpointError(
+            f"the weights do not match the {family.model_type} model of config.json: "
+            f"{'; '.join(problems)}; use files from the same source"
+        )
+
+
+def _listed(names: Any, near: Any = ()) -> str:
+    ordered = sorted(names)
+    shown = [f"{name}{suggestion(name, near)}" for name in ordered[:_MOST_NAMES]]
+    more = len(ordered) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -1,0 +1,1 @@
+"""Model families: one file each, with its config fields and the names of its tensors."""

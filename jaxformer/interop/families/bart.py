@@ -1,0 +1,178 @@
+"""Marian, BART, mBART, M2M-100 (NLLB) and Pegasus: encoder-decoders with the same tensors."""
+
+from typing import Any
+
+from jaxformer.config import ModelConfig, SinusoidalConfig
+from jaxformer.interop.conversion.config_fields import ConfigFields
+from jaxformer.interop.conversion.family import Family, ModelKind
+from jaxformer.interop.conversion.fields import OLDER, TIED, FieldTable, Values, activation, only
+from jaxformer.interop.conversion.layouts import Layout, dense, norm, projections, same
+
+__all__ = ["BART_FAMILIES"]
+
+
+def _half(half: str) -> dict[str, Layout]:
+    """Tensors that encoder and decoder both have."""
+    layer, stack = f"model.{half}.layers.{{layer}}.", f"{half}/{{stack}}"
+    return {
+        f"model.{half}.embed_positions.weight": same(f"{half}/positions/embedding", skipped_rows=2),
+        **norm(f"model.{half}.layernorm_embedding", f"{half}/embedding_norm"),
+        **projections(layer + "self_attn", f"{stack}/attention", "out_proj"),
+        **norm(layer + "self_attn_layer_norm", f"{stack}/attention_norm"),
+        **dense(layer + "fc1", f"{stack}/feed_forward/up"),
+        **dense(layer + "fc2", f"{stack}/feed_forward/down"),
+        **norm(layer + "final_layer_norm", f"{stack}/feed_forward_norm"),
+        **norm(f"model.{half}.layer_norm", f"{half}/final_norm"),
+    }
+
+
+# Marian may have separate tables for source and target.
+_OWN = "source_embedding/embedding"
+_D = "model.decoder.layers.{layer}."
+_TENSORS = {
+    "model.shared.weight": same("embedding/embedding", unless=_OWN),
+    "model.encoder.embed_tokens.weight": same(_OWN),
+    "model.decoder.embed_tokens.weight": same("embedding/embedding", where=_OWN),
+    **_half("encoder"),
+    **_half("decoder"),
+    **projections(_D + "encoder_attn", "decoder/{stack}/cross_attention", "out_proj"),
+    **norm(_D + "encoder_attn_layer_norm", "decoder/{stack}/cross_attention_norm"),
+    "final_logits_bias": same("embedding/output_bias", leading=True),
+    "lm_head.weight": same("embedding/output_embedding"),
+}
+_COPIES = dict.fromkeys(
+    ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"),
+    "model.shared.weight",
+)
+_FIELDS: FieldTable = {
+    "vocab_size": "vocab_size",
+    "max_position_embeddings": ("max_len", 1024),
+    "encoder_layers": "num_encoder_layers",
+    "decoder_layers": "num_layers",
+    "encoder_attention_heads": "num_heads",
+    "encoder_ffn_dim": "d_ff",
+    "d_model": "d_model",
+    "scale_embedding": ("scale_embeddings", False),
+    "tie_word_embeddings": ("tied_embeddings", True),
+    "activation_function": activation("gelu", OLDER),
+}
+
+
+def _read_halves(fields: ConfigFields, values: Values) -> Values:
+    """Both halves must have the same numbers, as in all published models."""
+    fields.require("decoder_attention_heads", values["num_heads"])
+    fields.require("decoder_ffn_dim", values["d_ff"])
+    # A constant 0 in most models; files of the base model lack it.
+    return {"output_bias": fields.has_tensor("final_logits_bias")}
+
+
+def _write_halves(model: ModelConfig) -> dict[str, Any]:
+    return {"decoder_attention_heads": model.num_heads, "decoder_ffn_dim": model.ff_dim}
+
+
+def _read_bart(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    return _read_halves(fields, values)
+
+
+def _read_marian(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    found = _read_halves(fields, values)
+    target = fields.take("decoder_vocab_size", int, values["vocab_size"])
+    shared = fields.take("share_encoder_decoder_embeddings", bool, True)
+    if shared:
+        fields.require("decoder_vocab_size", None, values["vocab_size"])
+    # Sharing means tying: if untied, each half has the table in the file.
+    untied = not values["tied_embeddings"]
+    if shared and not (untied and fields.has_tensor("model.encoder.embed_tokens.weight")):
+        return found
+    return found | {"vocab_size": target, "source_vocab_size": values["vocab_size"]}
+
+
+def _write_marian(model: ModelConfig) -> dict[str, Any]:
+    own = model.source_vocab_size
+    return _write_halves(model) | {
+        "vocab_size": model.vocab_size if own is None else own,
+        "decoder_vocab_size": model.vocab_size,
+        "share_encoder_decoder_embeddings": own is None,
+    }
+
+
+def _read_m2m100(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    """Wavelengths span half - 1 steps instead of half, and positions start after the padding id."""
+    half = values["d_model"] // 2
+    positions = SinusoidalConfig(layout="half", base=10_000.0 ** (half / (half - 1)), offset=2)
+    return _read_halves(fields, values) | {"positions": positions, "output_bias": False}
+
+
+def _read_pegasus(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    """Marian's positions, read from the file if it has them."""
+    stored = fields.has_tensor("model.encoder.embed_positions.weight")
+    positions = "learned" if stored else SinusoidalConfig(layout="half")
+    return _read_halves(fields, values) | {"positions": positions}
+
+
+def _family(
+    model_type: str, *names: str, fixed: Values | None = None, fields: FieldTable = TIED,
+    special_read: Any = _read_bart, special_write: Any = _write_halves, tensors: Any = _TENSORS,
+    **others: Any,
+) -> Family:  # fmt: skip
+    return Family(
+        model_type=model_type, classes=dict.fromkeys(names, "encoder_decoder"),
+        fields={**_FIELDS, **fields},
+        fixed={"architecture": "encoder_decoder", **(fixed or {})},
+        aliases={
+            "hidden_size": "d_model", "num_attention_heads": "encoder_attention_heads",
+            "num_hidden_layers": "encoder_layers",
+        },
+        skipped=(
+            "dropout", "attention_dropout", "activation_dropout", "classifier_dropout",
+            "classif_dropout", "encoder_layerdrop", "decoder_layerdrop",
+            # Norms and positions follow the model_type, whatever these say.
+            "normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits",
+            "static_position_embeddings", "extra_pos_embeddings", "is_decoder", "save_step",
+        ),
+        written={"is_encoder_decoder": True},
+        special_read=special_read, special_write=special_write,
+        tensors=tensors, prefix="model.", copies=_COPIES, auto_class="AutoModelForSeq2SeqLM",
+        **others,
+    )  # fmt: skip
+
+
+# Tables of sinusoidal positions, which are computed instead of read.
+_STATIC = tuple(
+    f"model.{half}.embed_positions.{name}"
+    for half in ("encoder", "decoder")
+    for name in ("weight", "weights")
+)
+_VERSIONS = ("model.encoder.version", "model.decoder.version")
+_LEARNED = {"positions": "learned", "embedding_norm": True}
+BART_FAMILIES = (
+    # Post-norm; sines in the first half of the features, cosines in the second. A shared table is
+    # unused if both halves have their own.
+    _family(
+        "marian", "MarianMTModel", fields={},
+        fixed={"positions": SinusoidalConfig(layout="half"), "norm_position": "post"},
+        special_read=_read_marian, special_write=_write_marian,
+        ignored=(*_STATIC, "model.shared.weight"),
+    ),
+    # Post-norm, with a norm after the embeddings. The base model lacks only the output projection,
+    # which is the embedding table.
+    _family(
+        "bart", "BartForConditionalGeneration", "BartModel",
+        fixed=_LEARNED | {"norm_position": "post"}, ignored=_VERSIONS,
+    ),
+    # BART with norms before the sublayers, as in the rest.
+    _family("mbart", "MBartForConditionalGeneration", fixed=_LEARNED, ignored=_VERSIONS),
+    _family(
+        "m2m_100", "M2M100ForConditionalGeneration",
+        fields={**TIED, "pad_token_id": only(1, written=True)},
+        defaults={"activation_function": "relu", "scale_embedding": True},
+        special_read=_read_m2m100, ignored=(*_STATIC, *_VERSIONS),
+    ),
+    _family(
+        "pegasus", "PegasusForConditionalGeneration", special_read=_read_pegasus,
+        tensors=_TENSORS | {
+            f"model.{half}.embed_positions.weight": same(f"{half}/positions/embedding")
+            for half in ("encoder", "decoder")
+        },
+    ),
+)  # fmt: skip

@@ -1,0 +1,253 @@
+"""BERT, RoBERTa and relatives, ELECTRA, DistilBERT: encoders for masked tokens and classes."""
+
+from collections.abc import Callable
+from typing import Any
+
+from jaxformer.errors import ConfigError
+from jaxformer.interop.conversion.config_fields import ConfigFields
+from jaxformer.interop.conversion.family import Family, ModelKind
+from jaxformer.interop.conversion.fields import (
+    COMMON,
+    TIED,
+    Field,
+    FieldTable,
+    Values,
+    activation,
+    only,
+)
+from jaxformer.interop.conversion.layouts import Layout, dense, norm, projections, same
+
+__all__ = ["BERT_FAMILIES", "encoder_family"]
+
+_S = "encoder/{stack}/"  # paths of the parameters of a layer
+
+
+def _body(prefix: str) -> dict[str, Layout]:
+    """Tensors of BERT and RoBERTa, which differ only in the prefix."""
+    layer = prefix + "encoder.layer.{layer}."
+    return {
+        prefix + "embeddings.word_embeddings.weight": same("encoder/embedding/embedding"),
+        prefix + "embeddings.token_type_embeddings.weight": same("encoder/token_type_embedding"),
+        **norm(prefix + "embeddings.LayerNorm", "encoder/embedding_norm"),
+        **projections(
+            layer + "attention", _S + "attention", "output.dense", "self.query self.key self.value"
+        ),
+        **norm(layer + "attention.output.LayerNorm", _S + "attention_norm"),
+        **dense(layer + "intermediate.dense", _S + "feed_forward/up"),
+        **dense(layer + "output.dense", _S + "feed_forward/down"),
+        **norm(layer + "output.LayerNorm", _S + "feed_forward_norm"),
+    }
+
+
+_BERT = _body("bert.") | {
+    "bert.embeddings.position_embeddings.weight": same("encoder/positions/embedding"),
+    **dense("bert.pooler.dense", "pooler/"),
+    **dense("cls.predictions.transform.dense", ""),
+    **norm("cls.predictions.transform.LayerNorm", "norm"),
+    "cls.predictions.bias": same("encoder/embedding/output_bias"),
+    **dense("classifier", "class"),
+}
+
+# In a classifier, the pooler is part of the head.
+_ROBERTA = _body("roberta.") | {
+    "roberta.embeddings.position_embeddings.weight": same(
+        "encoder/positions/embedding", skipped_rows=2
+    ),
+    **dense("roberta.pooler.dense", "pooler/", unless="class_kernel"),
+    **dense("lm_head.dense", ""),
+    **norm("lm_head.layer_norm", "norm"),
+    "lm_head.bias": same("encoder/embedding/output_bias"),
+    **dense("classifier.dense", "pooler/", where="class_kernel"),
+    **dense("classifier.out_proj", "class", where="pooler/kernel"),
+    **dense("classifier", "class", unless="pooler/kernel"),  # for every token
+}
+
+_ELECTRA = _body("electra.") | {
+    "electra.embeddings.position_embeddings.weight": same("encoder/positions/embedding"),
+    **dense("generator_predictions.dense", ""),
+    **norm("generator_predictions.LayerNorm", "norm"),
+    "generator_lm_head.bias": same("encoder/embedding/output_bias"),
+    **dense("classifier.dense", "pooler/"),
+    **dense("classifier.out_proj", "class"),
+}
+
+_D = "distilbert.transformer.layer.{layer}."
+_DISTILBERT = {
+    "distilbert.embeddings.word_embeddings.weight": same("encoder/embedding/embedding"),
+    "distilbert.embeddings.position_embeddings.weight": same("encoder/positions/embedding"),
+    **norm("distilbert.embeddings.LayerNorm", "encoder/embedding_norm"),
+    **projections(_D + "attention", _S + "attention", "out_lin", "q_lin k_lin v_lin"),
+    **norm(_D + "sa_layer_norm", _S + "attention_norm"),
+    **dense(_D + "ffn.lin1", _S + "feed_forward/up"),
+    **dense(_D + "ffn.lin2", _S + "feed_forward/down"),
+    **norm(_D + "output_layer_norm", _S + "feed_forward_norm"),
+    **dense("vocab_transform", ""),
+    **norm("vocab_layer_norm", "norm"),
+    "vocab_projector.bias": same("encoder/embedding/output_bias"),
+    **dense("pre_classifier", "pooler/"),
+    **dense("classifier", "class"),
+}
+
+
+def encoder_family(
+    model_type: str, name: str, *, more: dict[str, ModelKind] | None = None, **others: Any
+) -> Family:
+    """A family of encoders whose classes begin with `name`; `others` as in `Family`."""
+    classes: dict[str, ModelKind] = {
+        f"{name}ForMaskedLM": "masked",
+        f"{name}ForSequenceClassification": "classifier",
+        f"{name}ForTokenClassification": "token_classifier",
+        f"{name}Model": "pooled",
+    }
+    return Family(
+        model_type=model_type, classes=classes | (more or {}), auto_class="AutoModelForMaskedLM",
+        **others,
+    )  # fmt: skip
+
+
+def _head(fields: ConfigFields, kind: ModelKind, pooler: str | None) -> Values:
+    """Settings of a head: classes, or biases of masked tokens' logits."""
+    fields.skip("classifier_dropout")
+    if kind == "masked":
+        return {"head_bias": True, "output_bias": True}
+    if kind == "token_classifier":
+        return {"pooling": "none", "num_classes": fields.num_classes()}
+    values: Values = {"pooling": "first", "pooler": pooler}
+    if pooler is not None:
+        values["head_bias"] = True
+    if kind == "classifier":
+        values["num_classes"] = fields.num_classes()
+    return values
+
+
+def _read_bert(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    return _head(fields, kind, "tanh")
+
+
+def _require_gelu(name: str) -> Callable[[ConfigFields, ModelKind], None]:
+    """The head for masked tokens uses the activation of the layers, which must be GELU here."""
+
+    def check(fields: ConfigFields, kind: ModelKind) -> None:
+        if kind == "masked":
+            fields.require(name, "gelu")
+
+    return check
+
+
+def _read_electra(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    """BERT with a pooler only in classifiers; embeddings must be as wide as the layers."""
+    width = fields.take("embedding_size", int)
+    if width != values["d_model"]:
+        raise ConfigError(
+            f"embedding_size must be hidden_size, got {width} and {values['d_model']}: a norm "
+            "before the projection of the embeddings is not supported"
+        )
+    return _head(fields, kind, "gelu" if kind == "classifier" else None)
+
+
+def _read_distilbert(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    return _head(fields, kind, "relu" if kind == "classifier" else None)
+
+
+_BERT_FIELDS: FieldTable = {
+    **TIED,
+    "is_decoder": only(False),
+    "position_embedding_type": only("absolute"),
+    **COMMON,
+    "max_position_embeddings": ("max_len", 512),
+    "intermediate_size": "d_ff",
+    "type_vocab_size": ("num_token_types", 2),
+    "layer_norm_eps": ("norm_eps", 1e-12),
+    "hidden_act": activation("gelu"),
+}
+_FIXED = {
+    "architecture": "encoder", "positions": "learned", "norm_position": "post",
+    "embedding_norm": True,
+}  # fmt: skip
+_DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+
+
+def _roberta_family(model_type: str, name: str) -> Family:
+    """RoBERTa, or a family that differs from it only in names and tokenizer."""
+    return encoder_family(
+        model_type, name,
+        fields={
+            **_BERT_FIELDS,
+            "pad_token_id": only(1, written=True),  # positions start after it
+            "max_position_embeddings": Field(
+                lambda fields, name, _: {"max_len": fields.take(name, int, 512) - 2},
+                lambda model: model.max_len + 2,
+            ),
+        },
+        fixed=_FIXED, skipped=_DROPOUT, special_read=_read_bert,
+        tensors=_ROBERTA, prefix="roberta.",
+        ignored=(
+            "roberta.embeddings.position_ids", "roberta.pooler.dense.weight",
+            "roberta.pooler.dense.bias",
+        ),
+        copies={
+            "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+            "lm_head.decoder.bias": "lm_head.bias",
+        },
+    )  # fmt: skip
+
+
+BERT_FAMILIES = (
+    encoder_family(
+        "bert", "Bert", more={"BertForPreTraining": "masked"}, fields=_BERT_FIELDS, fixed=_FIXED,
+        skipped=_DROPOUT, before=_require_gelu("hidden_act"), special_read=_read_bert,
+        tensors=_BERT, prefix="bert.",
+        # Pooler and next-sentence head of models trained on both tasks.
+        ignored=(
+            "bert.embeddings.position_ids", "bert.pooler.dense.weight", "bert.pooler.dense.bias",
+            "cls.seq_relationship.weight", "cls.seq_relationship.bias",
+        ),
+        copies={
+            "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+            "cls.predictions.decoder.bias": "cls.predictions.bias",
+        },
+    ),
+    _roberta_family("roberta", "Roberta"),
+    _roberta_family("xlm-roberta", "XLMRoberta"),
+    _roberta_family("camembert", "Camembert"),
+    encoder_family(
+        # The discriminator is read without its head.
+        "electra", "Electra", more={"ElectraForPreTraining": "pooled"}, fields=_BERT_FIELDS,
+        fixed=_FIXED, skipped=(*_DROPOUT, "summary_last_dropout"), special_read=_read_electra,
+        special_write=lambda model: {"embedding_size": model.d_model},
+        tensors=_ELECTRA, prefix="electra.",
+        ignored=(
+            "electra.embeddings.position_ids", "discriminator_predictions.dense.weight",
+            "discriminator_predictions.dense.bias",
+            "discriminator_predictions.dense_prediction.weight",
+            "discriminator_predictions.dense_prediction.bias",
+        ),
+        copies={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
+    ),
+    encoder_family(
+        "distilbert", "DistilBert",
+        fields={
+            **TIED,
+            "vocab_size": "vocab_size",
+            "max_position_embeddings": ("max_len", 512),
+            "n_layers": "num_layers",
+            "n_heads": "num_heads",
+            "dim": "d_model",
+            "hidden_dim": "d_ff",
+            "activation": activation("gelu"),
+        },
+        fixed=_FIXED | {"norm_eps": 1e-12},
+        aliases={
+            "hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers",
+        },
+        skipped=(
+            "dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout",
+            # Only says how the position table was initialized; the file has the table.
+            "sinusoidal_pos_embds", "tie_weights_", "output_past",
+        ),
+        before=_require_gelu("activation"), special_read=_read_distilbert,
+        tensors=_DISTILBERT, prefix="distilbert.",
+        ignored=("distilbert.embeddings.position_ids",),
+        copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
+    ),
+)  # fmt: skip

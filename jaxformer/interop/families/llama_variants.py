@@ -1,0 +1,167 @@
+"""Granite, Phi-3, OLMo 1 to 3, StarCoder 2: Llama with factors, other tensors or other norms."""
+
+from typing import Any
+
+from jaxformer.config import LongropeScalingConfig, ModelConfig
+from jaxformer.errors import ConfigError
+from jaxformer.interop.conversion.config_fields import ConfigFields
+from jaxformer.interop.conversion.family import ModelKind
+from jaxformer.interop.conversion.fields import (
+    Field,
+    Values,
+    activation,
+    only,
+    whole,
+    window,
+)
+from jaxformer.interop.conversion.layers import FULL, SLIDING, read_windows, write_layer_types
+from jaxformer.interop.conversion.layouts import QKV, dense, norm
+from jaxformer.interop.conversion.rotary import (
+    rotary,
+    rotary_config,
+    write_rotary,
+    write_rotary_by_type,
+)
+from jaxformer.interop.families.llama import (
+    ATTENTION,
+    ENDS,
+    FEED_FORWARD,
+    LAYER,
+    LLAMA_TENSORS,
+    PRE_NORMS,
+    llama_family,
+)
+
+__all__ = ["VARIANT_FAMILIES"]
+
+# Queries, keys and values share one tensor, and so do gate and up.
+_PHI3 = ENDS | PRE_NORMS | {
+    **dense(LAYER + "self_attn.qkv_proj", *QKV),
+    **dense(LAYER + "self_attn.o_proj", "{stack}/attention/output"),
+    **dense(LAYER + "mlp.gate_up_proj", "{stack}/feed_forward/gate", "{stack}/feed_forward/up"),
+    **dense(LAYER + "mlp.down_proj", "{stack}/feed_forward/down"),
+}  # fmt: skip
+
+_OLMO = {name: layout for name, layout in LLAMA_TENSORS.items() if "norm" not in name}
+
+# The norms are on the sublayers' outputs.
+_OLMO2 = ENDS | ATTENTION | FEED_FORWARD | {
+    **norm(LAYER + "post_attention_layernorm", "{stack}/attention_output_norm"),
+    **norm(LAYER + "post_feedforward_layernorm", "{stack}/feed_forward_output_norm"),
+}  # fmt: skip
+
+_STARCODER2 = ENDS | PRE_NORMS | ATTENTION | {
+    **dense(LAYER + "mlp.c_fc", "{stack}/feed_forward/up"),
+    **dense(LAYER + "mlp.c_proj", "{stack}/feed_forward/down"),
+}  # fmt: skip
+
+
+def _rename_scaling(fields: ConfigFields, kind: ModelKind) -> None:
+    """Older files call longrope "su", or wrongly "yarn"."""
+    for name in ("rope_parameters", "rope_scaling"):
+        values = fields.take(name, dict, {})
+        if (values.get("rope_type") or values.get("type")) in ("su", "yarn"):
+            fields.override(**{name: {**values, "rope_type": "longrope"}})
+
+
+def _check_phi3(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    scaling = values["positions"].scaling
+    if not isinstance(scaling, LongropeScalingConfig | None):
+        raise ConfigError(
+            f"the rope_type of Phi-3 must be default or longrope, got {scaling.kind!r}; use "
+            "the config of another family for other kinds"
+        )
+    return {}
+
+
+def _write_phi3(model: ModelConfig) -> dict[str, Any]:
+    # transformers checks it against max_position_embeddings even without scaling.
+    name = "original_max_position_embeddings"
+    return {name: write_rotary(model).get(name, model.max_len)}
+
+
+def _read_olmo3(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    """Three of four layers have a window; only the fourth has scaled rotary positions."""
+    # transformers applies rope_theta of older files only to layers without a window.
+    fields.require("rope_theta", 500_000.0, 500_000)
+    given = fields.inner(fields.take("rope_parameters", dict, {}), "rope_parameters")
+    scaling = {FULL: fields.take("rope_scaling", dict, {}), SLIDING: {}}
+    wide, local = (
+        rotary_config(
+            fields, {"rope_theta": 500_000.0} | given.take(name, dict, {}) | scaling[name], values
+        )
+        for name in (FULL, SLIDING)
+    )
+    given.finish()
+    size = fields.optional("sliding_window", int, 4096)
+    return read_windows(
+        fields, values | {"positions": wide}, lambda layer: (layer + 1) % 4 != 0, size, local=local
+    )
+
+
+def _write_olmo3(model: ModelConfig) -> dict[str, Any]:
+    return write_layer_types(model, 4096) | {"rope_parameters": write_rotary_by_type(model)}
+
+
+def _use_bias(fields: ConfigFields, name: str, values: Values) -> Values:
+    parts = ("qkv_bias", "attention_output_bias", "feed_forward_bias")
+    return dict.fromkeys(parts, fields.take(name, bool, True))
+
+
+_OLMO2_FIXED = {"norm_position": "output", "qk_norm": True, "qk_norm_over": "all_heads"}
+VARIANT_FAMILIES = (
+    llama_family(
+        "phi3", "Phi3", tensors=_PHI3, without=("attention_bias",),
+        unwritten=("mlp_bias", "head_dim"), skipped=("resid_pdrop", "embd_pdrop"),
+        before=_rename_scaling,
+        fields={"rope_parameters": rotary(1.0), "sliding_window": window()},
+        defaults={
+            "max_position_embeddings": 4096, "original_max_position_embeddings": 4096,
+            "rms_norm_eps": 1e-5,
+        },
+        special_read=_check_phi3, special_write=_write_phi3,
+    ),
+    # Layer norms without scale and bias.
+    llama_family(
+        "olmo", "Olmo", tensors=_OLMO, fields={"clip_qkv": only(None)},
+        unwritten=("mlp_bias", "head_dim", "rms_norm_eps"),
+        fixed={"norm": "layer_norm", "norm_scale": False, "norm_bias": False},
+        special_read=lambda *_: {"norm_eps": 1e-5},  # whatever the file says
+    ),
+    llama_family(
+        "olmo2", "Olmo2", tensors=_OLMO2, unwritten=("mlp_bias", "head_dim"), fixed=_OLMO2_FIXED,
+        defaults={"rms_norm_eps": 1e-5},
+    ),
+    llama_family(
+        "olmo3", "Olmo3", tensors=_OLMO2, without=("rope_parameters",),
+        unwritten=("mlp_bias", "head_dim"), fixed=_OLMO2_FIXED, defaults={"rms_norm_eps": 1e-5},
+        special_read=_read_olmo3, special_write=_write_olmo3,
+    ),
+    llama_family(
+        "starcoder2", "Starcoder2", tensors=_STARCODER2,
+        without=("attention_bias",), unwritten=("mlp_bias", "head_dim", "rms_norm_eps"),
+        skipped=("residual_dropout", "embedding_dropout"),
+        fields={
+            "hidden_act": activation("gelu_pytorch_tanh"),
+            "norm_epsilon": ("norm_eps", 1e-5),
+            "use_bias": Field(_use_bias, lambda model: model.has_bias("qkv")),
+            "sliding_window": window(),
+        },
+        fixed={"norm": "layer_norm", "norm_bias": True},
+        defaults={
+            "tie_word_embeddings": True, "max_position_embeddings": 4096, "num_key_value_heads": 2,
+        },
+    ),
+    llama_family(
+        "granite", "Granite", classified=None,  # transformers has no classifier for it
+        fields={
+            "embedding_multiplier": ("embedding_scale", 1.0),
+            "attention_multiplier": ("attention_scale", 1.0),
+            "residual_multiplier": ("residual_scale", 1.0),
+            "logits_scaling": Field(
+                lambda fields, name, _: {"logit_scale": 1 / fields.take(name, float, 1.0)},
+                lambda model: whole(1 / (model.logit_scale or 1.0)),
+            ),
+        },
+    ),
+)  # fmt: skip

@@ -1,0 +1,106 @@
+"""Mixtral and Qwen 3 MoE: decoders whose feed-forward layers are mixtures of experts.
+
+Files have one tensor per expert, although transformers joins them in memory.
+"""
+
+import dataclasses
+from typing import Any
+
+from jaxformer.config import ExpertsConfig, ModelConfig
+from jaxformer.interop.conversion.config_fields import ConfigFields
+from jaxformer.interop.conversion.family import ModelKind
+from jaxformer.interop.conversion.fields import Values, only, window
+from jaxformer.interop.conversion.layouts import Layout, linear
+from jaxformer.interop.families.llama import ATTENTION, ENDS, LAYER, PRE_NORMS, llama_family
+
+__all__ = ["MIXTURE_FAMILIES"]
+
+
+def _tensors(name: str, gate: str, up: str, down: str) -> dict[str, Layout]:
+    """Tensors of a decoder with these names of the mixture and of an expert's projections."""
+    mixture = f"{LAYER}{name}."
+    return ENDS | PRE_NORMS | ATTENTION | {
+        mixture + "gate.weight": linear("{stack}/feed_forward/router_kernel"),
+        mixture + f"experts.{{expert}}.{gate}.weight": linear("{stack}/feed_forward/gate_kernel"),
+        mixture + f"experts.{{expert}}.{up}.weight": linear("{stack}/feed_forward/up_kernel"),
+        mixture + f"experts.{{expert}}.{down}.weight": linear("{stack}/feed_forward/down_kernel"),
+    }  # fmt: skip
+
+
+def _experts(fields: ConfigFields, num_experts: int, chosen: int, **options: Any) -> ExpertsConfig:
+    return ExpertsConfig(
+        num_experts=fields.take(
+            "num_local_experts", int, fields.take("num_experts", int, num_experts)
+        ),
+        num_experts_per_token=fields.take("num_experts_per_tok", int, chosen),
+        load_balancing_weight=float(fields.take("router_aux_loss_coef", float, 0.001)),
+        **options,
+    )
+
+
+def _written(model: ModelConfig) -> ExpertsConfig:
+    """The experts, each with its width; one in a model without a mixture."""
+    experts = model.experts or ExpertsConfig(num_experts=1, num_experts_per_token=1)
+    return experts if experts.d_ff else dataclasses.replace(experts, d_ff=model.ff_dim)
+
+
+def _write_experts(experts: ExpertsConfig) -> dict[str, Any]:
+    return {
+        "num_local_experts": experts.num_experts,
+        "num_experts_per_tok": experts.num_experts_per_token,
+        "router_aux_loss_coef": experts.load_balancing_weight,
+    }
+
+
+def _read_mixtral(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    return {"experts": _experts(fields, 8, 2)}
+
+
+def _write_mixtral(model: ModelConfig) -> dict[str, Any]:
+    experts = _written(model)
+    return _write_experts(experts) | {"intermediate_size": experts.d_ff}
+
+
+def _read_qwen3_moe(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    experts = _experts(
+        fields, 128, 8, d_ff=fields.take("moe_intermediate_size", int, 768),
+        normalize_weights=fields.take("norm_topk_prob", bool, False),
+    )  # fmt: skip
+    used = fields.take("use_sliding_window", bool, False)
+    return {"experts": experts} | ({} if used else {"local_window_size": None})
+
+
+def _write_qwen3_moe(model: ModelConfig) -> dict[str, Any]:
+    experts = _written(model)
+    return _write_experts(experts) | {
+        "moe_intermediate_size": experts.d_ff,
+        "norm_topk_prob": experts.normalize_weights,
+        "use_sliding_window": model.local_window_size is not None,
+    }
+
+
+_SKIPPED = ("output_router_logits", "router_jitter_noise")
+MIXTURE_FAMILIES = (
+    llama_family(
+        "mixtral", "Mixtral", tensors=_tensors("block_sparse_moe", "w1", "w3", "w2"),
+        without=("attention_bias",), unwritten=("mlp_bias",), skipped=_SKIPPED,
+        fields={"sliding_window": window()},
+        defaults={
+            "rope_theta": 1e6, "max_position_embeddings": 131_072, "rms_norm_eps": 1e-5,
+            "num_key_value_heads": 8,
+        },
+        special_read=_read_mixtral, special_write=_write_mixtral,
+    ),
+    llama_family(
+        "qwen3_moe", "Qwen3Moe", tensors=_tensors("mlp", "gate_proj", "up_proj", "down_proj"),
+        unwritten=("mlp_bias",), skipped=(*_SKIPPED, "max_window_layers"), fixed={"qk_norm": True},
+        fields={
+            # All layers of a stack must have the same parameters, so all must be mixtures.
+            "decoder_sparse_step": only(1),
+            "mlp_only_layers": only([]),
+            "sliding_window": window(4096),
+        },
+        defaults={"max_position_embeddings": 32_768, "num_key_value_heads": 4},
+        special_read=_read_qwen3_moe, special_write=_write_qwen3_moe,
+    ),
+)  # fmt: skip

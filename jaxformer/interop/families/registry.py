@@ -1,0 +1,100 @@
+"""The model families that can be loaded and saved."""
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from flax import linen as nn
+
+from jaxformer.config.checks import suggestion
+from jaxformer.errors import ConfigError
+from jaxformer.interop.conversion.family import Family, ModelKind
+from jaxformer.interop.families.bart import BART_FAMILIES
+from jaxformer.interop.families.bert import BERT_FAMILIES
+from jaxformer.interop.families.falcon import FALCON_FAMILIES
+from jaxformer.interop.families.gemma import GEMMA_FAMILIES
+from jaxformer.interop.families.gpt import GPT_FAMILIES
+from jaxformer.interop.families.gptj import GPTJ_FAMILIES
+from jaxformer.interop.families.llama import LLAMA_FAMILIES
+from jaxformer.interop.families.llama_variants import VARIANT_FAMILIES
+from jaxformer.interop.families.mixtures import MIXTURE_FAMILIES
+from jaxformer.interop.families.modernbert import MODERNBERT_FAMILIES
+from jaxformer.interop.families.qwen import QWEN_FAMILIES
+from jaxformer.interop.families.t5 import T5_FAMILIES
+from jaxformer.models import (
+    Decoder,
+    DecoderClassifier,
+    EncoderDecoder,
+    MaskedLanguageModel,
+    PooledEncoder,
+    SequenceClassifier,
+    TokenClassifier,
+)
+
+__all__ = ["FAMILIES", "family_of", "kind_of_tensors", "model_class"]
+
+FAMILIES: Mapping[str, Family] = MappingProxyType({
+    family.model_type: family
+    for families in (
+        GPT_FAMILIES, LLAMA_FAMILIES, QWEN_FAMILIES, VARIANT_FAMILIES, GEMMA_FAMILIES,
+        FALCON_FAMILIES, GPTJ_FAMILIES, MIXTURE_FAMILIES, BERT_FAMILIES, MODERNBERT_FAMILIES,
+        BART_FAMILIES, T5_FAMILIES,
+    )
+    for family in families
+})  # fmt: skip
+"""Families by model_type."""
+
+_CLASSES: dict[ModelKind, type[nn.Module]] = {
+    "decoder": Decoder,
+    "encoder_decoder": EncoderDecoder,
+    "masked": MaskedLanguageModel,
+    "classifier": SequenceClassifier,
+    "decoder_classifier": DecoderClassifier,
+    "token_classifier": TokenClassifier,
+    "pooled": PooledEncoder,
+}
+
+
+def model_class(kind: ModelKind) -> Any:
+    """Module class of a kind of model."""
+    return _CLASSES[kind]
+
+
+def family_of(values: Mapping[str, Any], where: str) -> tuple[Family, ModelKind | None]:
+    """Family and kind of the model of a `config.json`; kind None if it names no class."""
+    model_type = values.get("model_type")
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise ConfigError(
+            f"{where}: model_type must be one of {', '.join(FAMILIES)}, got {model_type!r}"
+            + suggestion(str(model_type), FAMILIES)
+        )
+    family = FAMILIES[model_type]
+    names = values.get("architectures")
+    name = names[0] if isinstance(names, list) and len(names) == 1 else names
+    if names is None:
+        return family, None
+    if not isinstance(name, str) or name not in family.classes:
+        remedy = "other classes of transformers are not supported"
+        if "QuestionAnswering" in str(name):
+            remedy = (
+                "extractive question answering is not supported: use the model that it was "
+                "fine-tuned from, or one that generates answers, such as Flan-T5 or a chat model"
+            )
+        raise ConfigError(
+            f"{where}: architectures must be one of {', '.join(family.classes)}, got {names!r}; "
+            + remedy
+        )
+    return family, family.classes[name]
+
+
+def kind_of_tensors(family: Family, tensors: Collection[str], where: str) -> ModelKind:
+    """Kind of a model whose `config.json` names no class, by the heads in its weights."""
+    leaves = {leaf for name, one in family.layouts if name in tensors for leaf in one.leaves}
+    if "class_kernel" in leaves:
+        example = next(name for name, kind in family.classes.items() if "classifier" in kind)
+        raise ConfigError(
+            f"{where} must name the model's class, because the weights have a classification head, "
+            f'got no "architectures"; add it, such as "architectures": ["{example}"]'
+        )
+    first = next(iter(family.classes.values()))
+    return "pooled" if first == "masked" and "kernel" not in leaves else first

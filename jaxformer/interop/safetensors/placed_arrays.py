@@ -1,0 +1,88 @@
+"""Arrays that are filled part by part in host memory, then put on devices."""
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["PlacedArray"]
+
+_ALIGNMENT = 64  # bytes; JAX copies arrays with less alignment
+_TILE = 64  # rows of the source at a time; they fit in the CPU cache
+
+Bounds = tuple[tuple[int, int], ...]
+
+
+class PlacedArray:
+    """An array in host memory that will be put on one device, or sharded over several.
+
+    A sharded array is filled shard by shard, so that host memory never holds it twice. CPU devices
+    use the memory without a copy. `place` is as in `jax.device_put`.
+
+    Example:
+        >>> array = PlacedArray((2, 3), np.float32)
+        >>> array.fill((0,), np.zeros(3))
+        >>> array.fill((1,), np.ones(3))
+        >>> array.put().tolist()
+        [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike, place: Any = None) -> None:
+        self._shape, self._place = shape, place
+        self._is_split = isinstance(place, jax.sharding.Sharding) and len(place.device_set) > 1
+        parts = {_bounds((), shape)}
+        if self._is_split:  # devices with the same part share its memory
+            indices = place.addressable_devices_indices_map(shape).values()
+            parts = {_bounds(index or (), shape) for index in indices}
+        self._buffers = {
+            bounds: _aligned_empty(tuple(stop - start for start, stop in bounds), dtype)
+            for bounds in parts
+        }
+
+    def fill(self, at: tuple[int, ...], part: np.ndarray) -> None:
+        """Copies a part, at an index of the leading axes; threads may fill different parts."""
+        for bounds, buffer in self._buffers.items():
+            leading = tuple(zip(at, bounds, strict=False))
+            if all(start <= index < stop for index, (start, stop) in leading):
+                own = buffer[tuple(index - start for index, (start, _) in leading)]
+                _copy(own, part[tuple(slice(*each) for each in bounds[len(at) :])])
+
+    def put(self) -> jax.Array:
+        """Puts the filled array on its devices; call it once."""
+        if not self._is_split:
+            (whole,) = self._buffers.values()
+            return jax.device_put(whole, self._place)
+        return jax.make_array_from_callback(
+            self._shape, self._place, lambda index: self._buffers[_bounds(index or (), self._shape)]
+        )
+
+
+def _bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> Bounds:
+    """Start and stop of a part on each axis; missing slices mean whole axes."""
+    slices = (*index, *[slice(None)] * (len(shape) - len(index)))
+    ranges = (one.indices(size) for one, size in zip(slices, shape, strict=True))
+    return tuple((start, stop) for start, stop, _ in ranges)
+
+
+def _aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
+    """Uninitialized array that `jax.device_put` uses on a CPU without a copy."""
+    dtype = np.dtype(dtype)
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def _copy(target: np.ndarray, source: np.ndarray) -> None:
+    """Copies an array into another of the same shape, cast to its dtype.
+
+    Transposed matrices are copied tile by tile, which is five times as fast in NumPy (64 MB in
+    float32: 2.1 GB/s instead of 0.45).
+    """
+    if source.ndim == 2 and source.strides[0] < source.strides[1]:
+        for start in range(0, source.shape[1], _TILE):
+            target[:, start : start + _TILE] = source[:, start : start + _TILE]
+    else:
+        target[...] = source

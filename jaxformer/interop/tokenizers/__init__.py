@@ -1,0 +1,1 @@
+"""Tokenizers of Hugging Face folders, from each of the file formats that they have."""

@@ -1,0 +1,181 @@
+"""Tokenizer settings of Hugging Face folders, except vocabularies."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, processors
+
+from jaxformer.errors import CheckpointError
+from jaxformer.storage import read_object
+
+__all__ = [
+    "TokenizerSettings",
+    "add_tokens",
+    "read_settings",
+    "surround",
+    "surround_as_set",
+    "token_name",
+]
+
+ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+_MAX_EXTRA = 10_000  # tokens of T5 and Pegasus that are not pieces
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerSettings:
+    """Settings of a tokenizer, merged from all files that have some.
+
+    Args:
+        values: content of `tokenizer_config.json`.
+        names: names of the special tokens by role, such as "eos".
+        added: added tokens by id; they extend the vocabulary, or set flags of tokens in it.
+        extra: names of other special tokens.
+    """
+
+    values: dict[str, Any]
+    names: dict[str, str]
+    added: dict[int, AddedToken]
+    extra: tuple[str, ...]
+
+    def flag(self, name: str, default: bool) -> bool:
+        """A boolean setting, or the default if missing or null; CheckpointError otherwise."""
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise CheckpointError(
+                f"{name} in tokenizer_config.json must be true or false, got {value!r}"
+            )
+        return default if value is None else value
+
+    def count(self, name: str, default: int, least: int) -> int:
+        """A number of extra tokens, at least `least`; CheckpointError otherwise."""
+        value = self.values.get(name, default)
+        if type(value) is not int or not least <= value <= _MAX_EXTRA:
+            raise CheckpointError(
+                f"{name} in tokenizer_config.json must be in {least} .. {_MAX_EXTRA:,}, got "
+                f"{value!r}"
+            )
+        return value
+
+    def text(self, name: str) -> str | None:
+        """A string setting, or None if missing or null; CheckpointError otherwise."""
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, str):
+            raise CheckpointError(f"{name} in tokenizer_config.json must be text, got {value!r}")
+        return value
+
+    def name(self, role: str, default: str) -> str:
+        """Name of the special token with a role."""
+        return self.names.get(role, default)
+
+
+def read_settings(folder: pathlib.Path) -> TokenizerSettings:
+    """Reads `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
+
+    As in transformers, the latter two count only if the first has no `added_tokens_decoder`. Raises
+    CheckpointError if a file is damaged.
+    """
+    values = read_object(folder / "tokenizer_config.json", optional=True)
+    decoder = values.get("added_tokens_decoder")
+    special: dict[str, Any] = {}
+    added: dict[int, AddedToken] = {}
+    if decoder is None:
+        special = read_object(folder / "special_tokens_map.json", optional=True)
+    merged = values | special
+    names = {role: token_name(merged.get(f"{role}_token")) for role in ROLES}
+    extra = merged.get("extra_special_tokens") or merged.get("additional_special_tokens") or ()
+    extra = tuple(
+        name
+        for value in (extra.values() if isinstance(extra, dict) else extra)
+        if (name := token_name(value)) is not None
+    )
+    if decoder is None:
+        known = {*names.values(), *extra}
+        for name, token_id in read_object(folder / "added_tokens.json", optional=True).items():
+            is_special = name in known
+            token = AddedToken(name, normalized=not is_special, special=is_special)
+            added[_id(token_id, folder)] = token
+    else:
+        if not isinstance(decoder, dict):
+            raise CheckpointError(
+                f"{folder / 'tokenizer_config.json'} is damaged: added_tokens_decoder is not an "
+                "object; download it again"
+            )
+        for token_id, token in decoder.items():
+            added[_id(token_id, folder)] = _added_token(token, folder)
+    return TokenizerSettings(
+        values, {role: name for role, name in names.items() if name is not None}, added, extra
+    )
+
+
+def token_name(value: Any) -> str | None:
+    """Name of a token, given as a string or as an object with `content`."""
+    content = value.get("content") if isinstance(value, dict) else value
+    return content if isinstance(content, str) else None
+
+
+def add_tokens(tokenizer: tokenizers.Tokenizer, settings: TokenizerSettings) -> None:
+    """Adds a folder's special and added tokens to a tokenizer; CheckpointError for a wrong id."""
+    for token_id, token in sorted(settings.added.items()):
+        there = tokenizer.token_to_id(token.content)
+        # A new token gets the next id.
+        expected = tokenizer.get_vocab_size() if there is None else there
+        if token_id != expected:
+            raise CheckpointError(
+                f"the added token {token.content!r} has the id {token_id}, but the vocabulary "
+                f"needs {expected}; download tokenizer_config.json and the vocabulary again"
+            )
+        tokenizer.add_tokens([token])
+    special = [*settings.names.values(), *settings.extra]
+    tokenizer.add_special_tokens(list(dict.fromkeys(special)))
+
+
+def surround(tokenizer: tokenizers.Tokenizer, before: Sequence[str], after: Sequence[str]) -> None:
+    """Sets the special tokens around a text by name; CheckpointError if one does not exist."""
+    ids = {}
+    for name in (*before, *after):
+        token_id = tokenizer.token_to_id(name)
+        if token_id is None:
+            raise CheckpointError(
+                f"the special token {name!r}, which surrounds texts, is not in the vocabulary; "
+                "download the tokenizer's files again"
+            )
+        ids[name] = token_id
+    if ids:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=[*before, "$A", *after],
+            pair=[*before, "$A", "$B", *after],
+            special_tokens=list(ids.items()),
+        )
+
+
+def surround_as_set(
+    tokenizer: tokenizers.Tokenizer, settings: TokenizerSettings, bos: str, eos: str
+) -> None:
+    """Sets the special tokens around a text that `add_bos_token` and `add_eos_token` ask for."""
+    before = [bos] if settings.flag("add_bos_token", False) else []
+    surround(tokenizer, before, [eos] if settings.flag("add_eos_token", False) else [])
+
+
+def _added_token(value: Any, folder: pathlib.Path) -> AddedToken:
+    flags = {name: value.get(name, False) for name in _FLAGS} if isinstance(value, dict) else {}
+    name = token_name(value)
+    if not name or not all(isinstance(flag, bool) for flag in flags.values()):
+        raise CheckpointError(
+            f"{folder / 'tokenizer_config.json'} is damaged: an added token is {value!r}; download "
+            "it again"
+        )
+    return AddedToken(name, **flags)
+
+
+def _id(value: Any, folder: pathlib.Path) -> int:
+    if isinstance(value, str) and value.isdecimal() and len(value) < 10:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
+        raise CheckpointError(
+            f"{folder} is damaged: the id of an added token is {value!r}; download it again"
+        )
+    return value
