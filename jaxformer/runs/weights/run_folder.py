@@ -21,7 +21,7 @@ from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_huggingfac
 from jaxformer.runs.weights.source import Start, WeightSource
 from jaxformer.storage import read_json, write_json
 from jaxformer.training import Checkpoints, combine_low_rank, merge_low_rank
-from jaxformer.training.checkpoint_manifest import checkpoint_fingerprint
+from jaxformer.training.checkpoints import checkpoint_fingerprint
 from jaxformer.training.parallel import Runner
 
 __all__ = ["RunWeights", "load_base", "weight_source", "write_base"]
