@@ -99,19 +99,32 @@ def test_imports_point_down_only(path):
     assert violations(path.read_text(encoding="utf-8"), inside) == []
 
 
-# The rooms of interop, and which of them each may import; none imports the files beside them.
-INTEROP_ROOMS = {
-    "safetensors": set(), "tokenizers": set(), "chat": {"tokenizers"},
-    "conversion": {"safetensors"}, "families": {"conversion"},
+# The folders inside a folder of the package, and which of the others each may import. None imports
+# the files beside them.
+ROOMS = {
+    "interop": {
+        "safetensors": set(), "tokenizers": set(), "chat": {"tokenizers"},
+        "conversion": {"safetensors"}, "families": {"conversion"},
+    },
+    "runs": {
+        "data": set(), "folder": {"data"}, "tasks": {"data", "folder"},
+        "weights": {"data", "folder", "tasks"}, "use": {"data", "folder", "tasks", "weights"},
+    },
+    "text": {
+        "tokenizers": set(), "store": set(), "batches": {"store"},
+        "sources": {"tokenizers", "store"}, "tables": {"tokenizers", "store", "sources"},
+    },
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("room", INTEROP_ROOMS)
-def test_rooms_of_interop_import_only_those_below(room):
-    allowed = {f"jaxformer.interop.{name}" for name in (room, *INTEROP_ROOMS[room])}
-    for path in (PACKAGE / "interop" / room).glob("*.py"):
-        for line, name in imports(path.read_text(encoding="utf-8"), f"jaxformer.interop.{room}"):
-            if name.startswith("jaxformer.interop"):
+@pytest.mark.parametrize(
+    ("part", "room"), [(part, room) for part, rooms in ROOMS.items() for room in rooms]
+)
+def test_rooms_import_only_those_below(part, room):
+    allowed = {f"jaxformer.{part}.{name}" for name in (room, *ROOMS[part][room])}
+    for path in (PACKAGE / part / room).rglob("*.py"):
+        for line, name in imports(path.read_text(encoding="utf-8"), f"jaxformer.{part}.{room}"):
+            if name.startswith(f"jaxformer.{part}"):
                 assert ".".join(name.split(".")[:3]) in allowed, f"{path}:{line}"
 
 
@@ -170,21 +183,6 @@ def test_import_rules_catch(path, source):
 )
 def test_import_rules_allow(path, source):
     assert violations(source, f"jaxformer/{path}") == []
-
-
-# The parts of jaxformer.text that each of its folders may import.
-_STAGES = {"tokenizers": set(), "store": set(), "batches": {"store"}}
-_STAGES["sources"] = {"tokenizers", "store"}
-_STAGES["tables"] = {*_STAGES["sources"], "sources"}
-
-
-@pytest.mark.parametrize("stage", _STAGES)
-def test_stages_of_text_import_earlier_ones_only(stage):
-    found = set()
-    for path in (PACKAGE / "text" / stage).rglob("*.py"):
-        names = imports(path.read_text(encoding="utf-8"), f"jaxformer.text.{stage}")
-        found |= {name.split(".")[2] for _, name in names if name.startswith("jaxformer.text.")}
-    assert found and found <= {*_STAGES[stage], stage}
 
 
 def test_importing_functional_loads_jax_and_little_else():

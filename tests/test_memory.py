@@ -15,7 +15,7 @@ from jaxformer.inference import generate, translate
 from jaxformer.models import Decoder, EncoderDecoder
 from jaxformer.modules import Block
 from jaxformer.runs import task_class
-from jaxformer.runs.memory import param_shapes, require_training_memory
+from jaxformer.runs.weights.memory import param_shapes, require_training_memory
 from jaxformer.training import SingleRunner
 from jaxformer.training.parallel import PmapRunner
 from tests.runs import tiny

@@ -14,8 +14,8 @@ from jaxformer.planning.accelerators import Accelerator
 from jaxformer.planning.collectives import Collective, read_collectives
 from jaxformer.planning.settings import batch_rows, batch_shapes
 from jaxformer.runs import Task
-from jaxformer.runs.lora import combine_of
-from jaxformer.runs.memory import split_shapes, state_shapes, task_optimizer
+from jaxformer.runs.weights.lora import combine_of
+from jaxformer.runs.weights.memory import split_shapes, state_shapes, task_optimizer
 from jaxformer.training import make_train_step
 from jaxformer.training.parallel import (
     MeshRunner,

@@ -11,8 +11,8 @@ import jax
 
 from jaxformer.config import ExperimentConfig, MeshConfig, ModelConfig
 from jaxformer.planning.settings import batch_rows, batch_shapes, planned_task
-from jaxformer.runs.lora import combine_of
-from jaxformer.runs.memory import split_shapes, state_shapes
+from jaxformer.runs.weights.lora import combine_of
+from jaxformer.runs.weights.memory import split_shapes, state_shapes
 from jaxformer.training.parallel import ROW_AXES, bytes_per_device
 from jaxformer.training.step import with_frozen
 

@@ -18,7 +18,7 @@ from jaxformer.planning.memory import MemoryNeeds, memory_needs, state_needs
 from jaxformer.planning.settings import batch_rows, planned_task
 from jaxformer.planning.traffic import expected_collectives, memory_traffic, seconds_of
 from jaxformer.runs import Task
-from jaxformer.runs.memory import param_shapes
+from jaxformer.runs.weights.memory import param_shapes
 from jaxformer.training.parallel import ROW_AXES, axis_sizes
 
 __all__ = ["Place", "Plan", "make_plan", "nearest_that_fits"]

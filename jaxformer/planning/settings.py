@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.runs import Task, task_class
-from jaxformer.runs.prepare import train_tokenizer
+from jaxformer.runs.data.prepare import train_tokenizer
 
 __all__ = ["batch_rows", "batch_shapes", "planned_task"]
 

@@ -11,9 +11,7 @@ import numpy as np
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.runs.data_view import DataView
-from jaxformer.runs.task import Task
-from jaxformer.runs.text_figures import (
+from jaxformer.runs.data.text_figures import (
     LengthHistogram,
     SharedTexts,
     TextFigures,
@@ -21,6 +19,8 @@ from jaxformer.runs.text_figures import (
     shared_texts,
     text_figures,
 )
+from jaxformer.runs.data.view import DataView
+from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.train import training_runner
 from jaxformer.runs.weights import prepare_task
 from jaxformer.text import IGNORE

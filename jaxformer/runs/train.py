@@ -14,11 +14,11 @@ import jax
 from jaxformer import __version__
 from jaxformer.config import ExperimentConfig, changed_settings
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.runs import folder as files
-from jaxformer.runs.lora import adapt
-from jaxformer.runs.memory import require_training_memory, task_optimizer
-from jaxformer.runs.task import Task
+from jaxformer.runs.folder import files
+from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.weights import PreparedRun, load_base, prepare_run, write_base
+from jaxformer.runs.weights.lora import adapt
+from jaxformer.runs.weights.memory import require_training_memory, task_optimizer
 from jaxformer.storage import LOCK, run_lock
 from jaxformer.text import BucketedBatches
 from jaxformer.training import (

@@ -8,11 +8,11 @@ from typing import Any
 
 from jaxformer.config import ExperimentConfig, MeshConfig
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.runs.folder import is_run
-from jaxformer.runs.memory import task_optimizer
-from jaxformer.runs.task import Task
+from jaxformer.runs.folder.files import is_run
+from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.train import StartedRun, start_run, take_folder
 from jaxformer.runs.weights import PreparedRun, prepare_run
+from jaxformer.runs.weights.memory import task_optimizer
 from jaxformer.sweeps.configs import NamedConfigs, numbers_of, sweep_configs, with_numbers
 from jaxformer.text import BucketedBatches
 from jaxformer.training import SweepRun, Trial, make_runner, make_schedule

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jaxformer.cli import main
-from jaxformer.runs import folder as run_folder
 from jaxformer.runs import open_run
+from jaxformer.runs.folder import files as run_folder
 from jaxformer.text.store import shards
 from jaxformer.training import Checkpoints, MetricsWriter, read_metrics
 from tests.cli.commands import write_config

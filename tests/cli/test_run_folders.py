@@ -172,7 +172,7 @@ def test_verify_says_nothing_of_a_checkpoint_that_a_training_removes(run, capsys
         shutil.rmtree(checkpoint)
         return "it is gone"
 
-    monkeypatch.setattr("jaxformer.runs.verify.checkpoint_damage", removed)
+    monkeypatch.setattr("jaxformer.runs.folder.verify.checkpoint_damage", removed)
     assert output(capsys, "verify", run).out == "run folder: good\n"
 
 

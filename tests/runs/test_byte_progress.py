@@ -6,7 +6,7 @@ import time
 import pytest
 from rich.console import Console
 
-from jaxformer.runs.byte_progress import ByteProgress
+from jaxformer.runs.data.byte_progress import ByteProgress
 
 MIB = 2**20
 

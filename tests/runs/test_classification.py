@@ -11,7 +11,7 @@ from jaxformer import runs
 from jaxformer.config import SamplesConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.models import SequenceClassifier
-from jaxformer.runs.data_summary import load_summary
+from jaxformer.runs.data.summary import load_summary
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
 

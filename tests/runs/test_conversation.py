@@ -9,7 +9,7 @@ from jaxformer import runs, text
 from jaxformer.config import SamplesConfig, load_config
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.models import Decoder
-from jaxformer.runs import row_data
+from jaxformer.runs.data import row_data
 from tests.cli.commands import output
 from tests.runs import tiny
 

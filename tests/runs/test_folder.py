@@ -10,9 +10,9 @@ import pytest
 
 from jaxformer import runs, storage
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
-from jaxformer.runs import folder as files
-from jaxformer.runs.data_summary import DataSummary, load_summary
-from jaxformer.runs.folder import folder_damage, read_run_config
+from jaxformer.runs.data.summary import DataSummary, load_summary
+from jaxformer.runs.folder import files
+from jaxformer.runs.folder.files import folder_damage, read_run_config
 from jaxformer.storage import write_json
 from tests.runs import tiny
 

@@ -7,7 +7,7 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.errors import ConfigError
-from jaxformer.runs.text_figures import length_histogram, text_figures
+from jaxformer.runs.data.text_figures import length_histogram, text_figures
 from jaxformer.text import Labelled, byte_tokenizer
 from tests.runs import test_classification, test_masked, test_translation, tiny
 

@@ -4,8 +4,8 @@ import pytest
 
 from jaxformer import text
 from jaxformer.errors import CheckpointError
-from jaxformer.runs import known_words
-from jaxformer.runs.known_words import KnownWords
+from jaxformer.runs.data import known_words
+from jaxformer.runs.data.known_words import KnownWords
 
 BYTES = text.byte_tokenizer()
 

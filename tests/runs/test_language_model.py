@@ -6,7 +6,7 @@ import pytest
 
 from jaxformer import runs, text
 from jaxformer.errors import DataError
-from jaxformer.runs.stream_text import encode_text
+from jaxformer.runs.data.stream_text import encode_text
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
 

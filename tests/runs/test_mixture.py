@@ -7,7 +7,7 @@ from jaxformer import runs, text
 from jaxformer.cli import main
 from jaxformer.config import MixtureSourceConfig, config_to_toml
 from jaxformer.errors import CheckpointError, ConfigError, DataError
-from jaxformer.runs import mixed_text
+from jaxformer.runs.data import mixed_text
 from jaxformer.text.sources import corpus as corpora
 from tests.runs import tiny
 

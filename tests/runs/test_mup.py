@@ -13,7 +13,7 @@ from jaxformer.config import (
     SgdConfig,
 )
 from jaxformer.runs import task_class
-from jaxformer.runs.memory import param_shapes, state_shapes, task_optimizer
+from jaxformer.runs.weights.memory import param_shapes, state_shapes, task_optimizer
 from tests.small_config import assert_refused, model, small
 
 WIDE = model(d_model=24, vocab_size=7, mup=MupConfig(d_model=12))

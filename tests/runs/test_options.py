@@ -15,7 +15,7 @@ from jaxformer.config import (
 )
 from jaxformer.config.checks import field_types
 from jaxformer.errors import ConfigError
-from jaxformer.runs.options import seed_key, with_options
+from jaxformer.runs.use.options import seed_key, with_options
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 from jaxformer import runs, text
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.runs import row_data
+from jaxformer.runs.data import row_data
 from jaxformer.text.tables import row_corpus, row_scans
 from tests.runs import tiny
 

@@ -18,7 +18,7 @@ from jaxformer.interop import load_huggingface, open_huggingface, save_huggingfa
 from jaxformer.interop.hub import local_folder
 from jaxformer.interop.safetensors import load_params
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
-from jaxformer.runs.chat import ChatTask
+from jaxformer.runs.tasks.chat import ChatTask
 from jaxformer.runs.weights import prepare_run
 from jaxformer.runs.weights.huggingface import decoding_of
 from jaxformer.training import SingleRunner
@@ -352,7 +352,7 @@ def test_conversion_that_is_killed_leaves_nothing_in_the_way(folders, tmp_path, 
         raise Killed
 
     source, target = folders("gpt2")[0], tmp_path / "run"
-    monkeypatch.setattr("jaxformer.runs.folder.save_summary", die)  # once weights are on disk
+    monkeypatch.setattr("jaxformer.runs.folder.files.save_summary", die)  # once weights are on disk
     with pytest.raises(Killed):
         runs.convert(source, target)
     monkeypatch.undo()

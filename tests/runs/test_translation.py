@@ -19,8 +19,8 @@ from jaxformer.config import (
 )
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.models import EncoderDecoder
-from jaxformer.runs.data_summary import load_summary
-from jaxformer.runs.folder import start_folder
+from jaxformer.runs.data.summary import load_summary
+from jaxformer.runs.folder.files import start_folder
 from jaxformer.training import PmapRunner, SingleRunner
 from tests.runs import tiny
 

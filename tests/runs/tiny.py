@@ -25,7 +25,7 @@ from jaxformer.config import (
     config_to_toml,
     load_config,
 )
-from jaxformer.runs.folder import write_folder_manifest
+from jaxformer.runs.folder.files import write_folder_manifest
 
 
 def config(folder, *, architecture, data, tokenizer=None, model=None, training=None, **others):

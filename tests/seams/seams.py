@@ -20,7 +20,8 @@ import numpy as np
 
 from jaxformer.cli import main
 from jaxformer.config import ExperimentConfig, config_to_toml
-from jaxformer.runs import row_data, train
+from jaxformer.runs import train
+from jaxformer.runs.data import row_data
 from jaxformer.text import Host
 from jaxformer.text.sources import corpus, prepared_corpus
 from jaxformer.text.tables import row_corpus

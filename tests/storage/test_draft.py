@@ -4,7 +4,7 @@ import os
 import pytest
 
 from jaxformer.errors import CheckpointError, StorageError
-from jaxformer.runs import folder as files
+from jaxformer.runs.folder import files
 from jaxformer.storage.draft import DRAFT, discard_draft, drafted
 
 

@@ -159,7 +159,7 @@ def translate(command: Translate) -> None:
 
 
 def _translate_by_search(run: "Run", command: Translate) -> None:
-    from jaxformer.runs.options import with_options
+    from jaxformer.runs.use.options import with_options
 
     search: SearchOptions = {"num_best": 1, **command.search}
     with_options(BeamSearchConfig, run.config.translation, search)  # checks before reading lines
@@ -184,7 +184,7 @@ def _translate_by_search(run: "Run", command: Translate) -> None:
 
 
 def _translate_by_draws(run: "Run", command: Translate) -> None:
-    from jaxformer.runs.options import with_options
+    from jaxformer.runs.use.options import with_options
 
     temperature = command.temperature
     with_options(SamplingConfig, run.config.samples, {"temperature": temperature})  # as above

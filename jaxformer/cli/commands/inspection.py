@@ -78,9 +78,9 @@ def inspect(words: Sequence[str]) -> None:
 def _show_run(folder: pathlib.Path) -> None:
     """Prints the config, data and progress of a run, and commands to run next."""
     from jaxformer import runs
-    from jaxformer.runs.data_summary import load_summary
-    from jaxformer.runs.folder import CHECKPOINTS
-    from jaxformer.runs.trained import uses_of
+    from jaxformer.runs.data.summary import load_summary
+    from jaxformer.runs.folder.files import CHECKPOINTS
+    from jaxformer.runs.use.trained import uses_of
     from jaxformer.training.checkpoints import CheckpointIndex, checkpoint_steps
 
     config, data = runs.read_run_config(folder), load_summary(folder)

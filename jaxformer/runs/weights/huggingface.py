@@ -29,11 +29,11 @@ from jaxformer.interop import (
 )
 from jaxformer.interop.generation_settings import search_min_new_tokens
 from jaxformer.interop.hub import is_model_id, local_folder
-from jaxformer.runs.chat import ChatTask, with_chat_template
-from jaxformer.runs.classification import ClassificationTask
-from jaxformer.runs.folder import is_run
-from jaxformer.runs.task import Task
-from jaxformer.runs.trained import task_class
+from jaxformer.runs.folder.files import is_run
+from jaxformer.runs.tasks.chat import ChatTask, with_chat_template
+from jaxformer.runs.tasks.classification import ClassificationTask
+from jaxformer.runs.tasks.registry import task_class
+from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.weights.source import WeightSource
 from jaxformer.training.parallel import Runner
 

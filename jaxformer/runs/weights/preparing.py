@@ -15,11 +15,11 @@ from jaxformer.config import (
     config_to_toml,
 )
 from jaxformer.errors import ConfigError
-from jaxformer.runs.chat import ChatTask, with_chat_template
-from jaxformer.runs.classification import ClassificationTask
-from jaxformer.runs.folder import is_run, read_run_config
-from jaxformer.runs.task import Task
-from jaxformer.runs.trained import task_class
+from jaxformer.runs.folder.files import is_run, read_run_config
+from jaxformer.runs.tasks.chat import ChatTask, with_chat_template
+from jaxformer.runs.tasks.classification import ClassificationTask
+from jaxformer.runs.tasks.registry import task_class
+from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.weights.run_folder import RunWeights, weight_source
 from jaxformer.runs.weights.source import WeightSource
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.runs.chat import has_chat_template, with_chat_template
-from jaxformer.runs.folder import CHECKPOINTS, read_run_config
-from jaxformer.runs.memory import split_shapes
-from jaxformer.runs.task import Task
-from jaxformer.runs.trained import task_class
+from jaxformer.runs.folder.files import CHECKPOINTS, read_run_config
+from jaxformer.runs.tasks.chat import has_chat_template, with_chat_template
+from jaxformer.runs.tasks.registry import task_class
+from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_huggingface
+from jaxformer.runs.weights.memory import split_shapes
 from jaxformer.runs.weights.source import Start, WeightSource
 from jaxformer.storage import read_json, write_json
 from jaxformer.training import Checkpoints, combine_low_rank, merge_low_rank

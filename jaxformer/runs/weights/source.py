@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxformer.config import ExperimentConfig
-from jaxformer.runs.classification import ClassificationTask
-from jaxformer.runs.memory import param_shapes
-from jaxformer.runs.task import Task
+from jaxformer.runs.tasks.classification import ClassificationTask
+from jaxformer.runs.tasks.task import Task
+from jaxformer.runs.weights.memory import param_shapes
 from jaxformer.training import SingleRunner
 from jaxformer.training.parallel import Runner
 

@@ -8,7 +8,7 @@ import jax
 
 from jaxformer.config import LoraConfig
 from jaxformer.memory import readable_bytes
-from jaxformer.runs.task import Task
+from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.weights import Start
 from jaxformer.training import combine_low_rank, low_rank_params, make_optimizer
 from jaxformer.training.losses import Combine

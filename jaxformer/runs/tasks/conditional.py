@@ -12,15 +12,15 @@ from jaxformer.config import BeamSearchConfig, SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import Hypothesis, generate, translate_stream
 from jaxformer.models import AttentionMap, EncoderDecoder
-from jaxformer.runs.forward import (
+from jaxformer.runs.data.prepare import encode_each
+from jaxformer.runs.data.values import LogLikelihood
+from jaxformer.runs.tasks.forward import (
     apply_model,
     label_log_likelihoods,
     self_attention_map,
     with_weights,
 )
-from jaxformer.runs.prepare import encode_each
-from jaxformer.runs.task import Task
-from jaxformer.runs.task_values import LogLikelihood
+from jaxformer.runs.tasks.task import Task
 from jaxformer.training import language_model_loss
 from jaxformer.training.losses import LossFunction
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from jaxformer import __version__
 from jaxformer.config import ExperimentConfig, config_differences, config_to_toml, load_config
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.runs.data_summary import DataSummary, load_summary, save_summary
+from jaxformer.runs.data.summary import DataSummary, load_summary, save_summary
 from jaxformer.storage import (
     DRAFT,
     MAX_FILE,

@@ -11,9 +11,9 @@ import numpy as np
 from jaxformer import text
 from jaxformer.config import DataConfig, MixtureSourceConfig
 from jaxformer.errors import DataError
-from jaxformer.runs.prepare import fingerprint
-from jaxformer.runs.stream_text import StreamText
-from jaxformer.runs.task_values import Split
+from jaxformer.runs.data.prepare import fingerprint
+from jaxformer.runs.data.stream_text import StreamText
+from jaxformer.runs.data.values import Split
 
 __all__ = [
     "MixedText",

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from jaxformer import text
 from jaxformer.errors import DataError
-from jaxformer.runs.causal import CausalTask
-from jaxformer.runs.streams import StreamTask, StreamText
+from jaxformer.runs.tasks.causal import CausalTask
+from jaxformer.runs.tasks.streams import StreamTask, StreamText
 from jaxformer.training import TrainingData
 from jaxformer.training.parallel import Runner
 

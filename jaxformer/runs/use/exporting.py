@@ -9,7 +9,7 @@ from tokenizers import processors
 
 from jaxformer.config import BeamSearchConfig, SamplingConfig
 from jaxformer.interop import SpecialTokens, save_huggingface
-from jaxformer.runs.run import Run
+from jaxformer.runs.use.run import Run
 from jaxformer.text import Tokenizer
 
 __all__ = ["export_run"]

@@ -10,10 +10,10 @@ import optax
 from jaxformer.errors import ConfigError
 from jaxformer.interop import FAMILIES
 from jaxformer.interop.safetensors import save_params
-from jaxformer.runs.data_summary import DataSummary
-from jaxformer.runs.exporting import export_run
-from jaxformer.runs.folder import CHECKPOINTS, require_free, start_folder
-from jaxformer.runs.opening import open_run
+from jaxformer.runs.data.summary import DataSummary
+from jaxformer.runs.folder.files import CHECKPOINTS, require_free, start_folder
+from jaxformer.runs.use.exporting import export_run
+from jaxformer.runs.use.opening import open_run
 from jaxformer.runs.weights import HuggingFaceWeights, is_huggingface
 from jaxformer.training import Checkpoints, SingleRunner, TrainState
 

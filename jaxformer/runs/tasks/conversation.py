@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.runs.causal import AnsweringTask
-from jaxformer.runs.data_view import DataView, TextColumn
-from jaxformer.runs.one_length import evaluation_batches, training_batches
-from jaxformer.runs.prepare import cache_dir, evenly_chosen, train_tokenizer
-from jaxformer.runs.row_data import EncodedRows, split_files, split_phrasebook, table_of
-from jaxformer.runs.tables import TableTask
-from jaxformer.runs.task_values import Split
+from jaxformer.runs.data.one_length import evaluation_batches, training_batches
+from jaxformer.runs.data.prepare import cache_dir, evenly_chosen, train_tokenizer
+from jaxformer.runs.data.row_data import EncodedRows, split_files, split_phrasebook, table_of
+from jaxformer.runs.data.values import Split
+from jaxformer.runs.data.view import DataView, TextColumn
+from jaxformer.runs.tasks.causal import AnsweringTask
+from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner

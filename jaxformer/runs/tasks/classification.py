@@ -14,11 +14,11 @@ from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.interop.conversion.config_fields import PROBLEM_TYPES, ProblemType
 from jaxformer.models import AttentionMap, SequenceClassifier
-from jaxformer.runs.forward import apply_model, encoder_attention, padded_batches
-from jaxformer.runs.prepare import encode_each
-from jaxformer.runs.row_data import EncodedRows, split_phrasebook
-from jaxformer.runs.tables import TableTask
-from jaxformer.runs.task_values import Split
+from jaxformer.runs.data.prepare import encode_each
+from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook
+from jaxformer.runs.data.values import Split
+from jaxformer.runs.tasks.forward import apply_model, encoder_attention, padded_batches
+from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.storage import read_json, write_json
 from jaxformer.training import classification_loss
 from jaxformer.training.losses import LossFunction

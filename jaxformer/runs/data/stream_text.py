@@ -10,9 +10,9 @@ import numpy as np
 from jaxformer import text
 from jaxformer.config import DataConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError
-from jaxformer.runs.byte_progress import ByteProgress
-from jaxformer.runs.prepare import cache_dir
-from jaxformer.runs.task_values import Split
+from jaxformer.runs.data.byte_progress import ByteProgress
+from jaxformer.runs.data.prepare import cache_dir
+from jaxformer.runs.data.values import Split
 from jaxformer.storage import read_json, write_json
 from jaxformer.text.store.arrays import map_array, write_array
 

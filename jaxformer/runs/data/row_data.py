@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from jaxformer import text
 from jaxformer.config import DataConfig
 from jaxformer.errors import ConfigError
-from jaxformer.runs.byte_progress import ByteProgress
-from jaxformer.runs.prepare import cache_dir, fingerprint
-from jaxformer.runs.stream_text import require_other_files
-from jaxformer.runs.task_values import Split
+from jaxformer.runs.data.byte_progress import ByteProgress
+from jaxformer.runs.data.prepare import cache_dir, fingerprint
+from jaxformer.runs.data.stream_text import require_other_files
+from jaxformer.runs.data.values import Split
 from jaxformer.storage import make_folder
 
 __all__ = ["EncodedRows", "prepared_rows", "split_files", "split_phrasebook", "table_of"]

@@ -11,7 +11,7 @@ import optax
 from jaxformer.config import OptimizerConfig
 from jaxformer.memory import require_memory
 from jaxformer.models.init_shapes import init_shapes
-from jaxformer.runs.task import Task
+from jaxformer.runs.tasks.task import Task
 from jaxformer.training import TrainState, low_rank_params, make_optimizer, mup_factors
 from jaxformer.training.parallel import Runner
 

@@ -13,11 +13,11 @@ from jaxformer.config import (
     SamplingOptions,
     SearchOptions,
 )
-from jaxformer.runs.classification import ClassScore
-from jaxformer.runs.conditional import Translation
-from jaxformer.runs.masked import Fill
-from jaxformer.runs.options import seed_key, with_options
-from jaxformer.runs.trained import Texts, TrainedTask
+from jaxformer.runs.tasks.classification import ClassScore
+from jaxformer.runs.tasks.conditional import Translation
+from jaxformer.runs.tasks.masked import Fill
+from jaxformer.runs.use.options import seed_key, with_options
+from jaxformer.runs.use.trained import Texts, TrainedTask
 from jaxformer.text import Message
 
 __all__ = ["Run"]

@@ -17,13 +17,13 @@ from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.interop import SpecialTokens
 from jaxformer.modules import LayerExecution, layer_execution
-from jaxformer.runs.data_summary import DataSummary, load_summary
-from jaxformer.runs.data_view import ViewedTask
-from jaxformer.runs.forward import hidden_states
-from jaxformer.runs.prepare import cache_dir, encode_each, fill_vocab_size, train_tokenizer
-from jaxformer.runs.special_tokens import load_tokenizers, save_tokenizers
-from jaxformer.runs.task_values import LossLabels, Split
-from jaxformer.runs.word_vectors import StartVectors
+from jaxformer.runs.data.prepare import cache_dir, encode_each, fill_vocab_size, train_tokenizer
+from jaxformer.runs.data.summary import DataSummary, load_summary
+from jaxformer.runs.data.values import LossLabels, Split
+from jaxformer.runs.data.view import ViewedTask
+from jaxformer.runs.data.word_vectors import StartVectors
+from jaxformer.runs.folder.tokenizers import load_tokenizers, save_tokenizers
+from jaxformer.runs.tasks.forward import hidden_states
 from jaxformer.training import Evaluation, SingleRunner, TrainingData, evaluate, make_eval_step
 from jaxformer.training.data import BatchSource
 from jaxformer.training.losses import LossFunction

@@ -11,13 +11,13 @@ import numpy as np
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
-from jaxformer.runs.data_summary import DataSummary
-from jaxformer.runs.data_view import DataView, TextColumn
-from jaxformer.runs.folder import VALIDATION
-from jaxformer.runs.prepare import evenly_chosen, fingerprint
-from jaxformer.runs.row_data import EncodedRows, prepared_rows, split_files, table_of
-from jaxformer.runs.task import Task
-from jaxformer.runs.task_values import Split
+from jaxformer.runs.data.prepare import evenly_chosen, fingerprint
+from jaxformer.runs.data.row_data import EncodedRows, prepared_rows, split_files, table_of
+from jaxformer.runs.data.summary import DataSummary
+from jaxformer.runs.data.values import Split
+from jaxformer.runs.data.view import DataView, TextColumn
+from jaxformer.runs.folder.files import VALIDATION
+from jaxformer.runs.tasks.task import Task
 from jaxformer.storage import read_json, write_json
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource

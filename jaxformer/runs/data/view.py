@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from jaxformer import text
-from jaxformer.runs.row_texts import plain_text
+from jaxformer.runs.data.row_texts import plain_text
 
 __all__ = ["DataView", "TextColumn", "ViewedTask", "real_tokens"]
 

@@ -13,10 +13,10 @@ from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import DataError
 from jaxformer.models import AttentionMap, MaskedLanguageModel
-from jaxformer.runs.data_view import real_tokens
-from jaxformer.runs.forward import apply_model, encoder_attention, padded_batches
-from jaxformer.runs.row_texts import MASKED_MARKS, masked_text
-from jaxformer.runs.streams import StreamTask, StreamText
+from jaxformer.runs.data.row_texts import MASKED_MARKS, masked_text
+from jaxformer.runs.data.view import real_tokens
+from jaxformer.runs.tasks.forward import apply_model, encoder_attention, padded_batches
+from jaxformer.runs.tasks.streams import StreamTask, StreamText
 from jaxformer.text.tokenizers.vocabulary import MASK
 from jaxformer.training import TrainingData, language_model_loss
 from jaxformer.training.data import BatchSource

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from jaxformer.config import MeshConfig
 from jaxformer.errors import ConfigError
 from jaxformer.memory import require_memory
-from jaxformer.runs.run import Run
-from jaxformer.runs.task import Task
+from jaxformer.runs.tasks.task import Task
+from jaxformer.runs.use.run import Run
 from jaxformer.runs.weights import (
     HuggingFaceWeights,
     RunWeights,

@@ -8,9 +8,9 @@ from typing import ClassVar, Self
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.interop import HuggingFaceChatTemplate
-from jaxformer.runs.causal import AnsweringTask
-from jaxformer.runs.language_model import LanguageModelTask
-from jaxformer.runs.task import Task
+from jaxformer.runs.tasks.causal import AnsweringTask
+from jaxformer.runs.tasks.language_model import LanguageModelTask
+from jaxformer.runs.tasks.task import Task
 from jaxformer.storage import read_json, write_json
 
 __all__ = ["ChatTask", "has_chat_template", "with_chat_template"]

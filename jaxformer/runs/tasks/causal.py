@@ -13,17 +13,17 @@ from jaxformer.config import SamplingConfig
 from jaxformer.errors import DataError
 from jaxformer.inference import check_prompts, generate_stream
 from jaxformer.models import AttentionMap, Decoder
-from jaxformer.runs.data_view import real_tokens
-from jaxformer.runs.forward import (
+from jaxformer.runs.data.prepare import encode_each
+from jaxformer.runs.data.row_texts import CAUSAL_MARKS, causal_text
+from jaxformer.runs.data.values import LogLikelihood
+from jaxformer.runs.data.view import real_tokens
+from jaxformer.runs.tasks.forward import (
     apply_model,
     label_log_likelihoods,
     self_attention_map,
     with_weights,
 )
-from jaxformer.runs.prepare import encode_each
-from jaxformer.runs.row_texts import CAUSAL_MARKS, causal_text
-from jaxformer.runs.task import Task
-from jaxformer.runs.task_values import LogLikelihood
+from jaxformer.runs.tasks.task import Task
 from jaxformer.training import language_model_loss
 from jaxformer.training.losses import LossFunction
 

@@ -11,15 +11,15 @@ from jaxformer import text
 from jaxformer.config import BeamSearchConfig, ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.inference.beams import length_divisors
-from jaxformer.runs.conditional import ConditionalTask
-from jaxformer.runs.data_view import DataView, TextColumn, real_tokens
-from jaxformer.runs.known_words import KnownWords
-from jaxformer.runs.prepare import cache_dir, fill_vocab_size, train_tokenizer
-from jaxformer.runs.row_data import EncodedRows, split_phrasebook, table_of
-from jaxformer.runs.row_texts import plain_text
-from jaxformer.runs.tables import TableTask
-from jaxformer.runs.task import Task
-from jaxformer.runs.task_values import Split
+from jaxformer.runs.data.known_words import KnownWords
+from jaxformer.runs.data.prepare import cache_dir, fill_vocab_size, train_tokenizer
+from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook, table_of
+from jaxformer.runs.data.row_texts import plain_text
+from jaxformer.runs.data.values import Split
+from jaxformer.runs.data.view import DataView, TextColumn, real_tokens
+from jaxformer.runs.tasks.conditional import ConditionalTask
+from jaxformer.runs.tasks.tables import TableTask
+from jaxformer.runs.tasks.task import Task
 from jaxformer.training import Evaluation, TrainingData
 from jaxformer.training.parallel import Runner
 

@@ -15,18 +15,14 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.interop.special_tokens import require_supported
 from jaxformer.memory import host_memory, require_memory
 from jaxformer.models import AttentionMap
-from jaxformer.runs.classification import ClassificationTask
-from jaxformer.runs.conversation import ConversationTask
-from jaxformer.runs.folder import VALIDATION
-from jaxformer.runs.language_model import LanguageModelTask
-from jaxformer.runs.masked import MaskedTask
-from jaxformer.runs.task import Task
-from jaxformer.runs.task_values import LogLikelihood
-from jaxformer.runs.translation import TranslationTask
+from jaxformer.runs.data.values import LogLikelihood
+from jaxformer.runs.folder.files import VALIDATION
+from jaxformer.runs.tasks.registry import TASKS
+from jaxformer.runs.tasks.task import Task
 from jaxformer.training import Evaluation, SingleRunner
 from jaxformer.training.parallel import Runner
 
-__all__ = ["Texts", "TrainedTask", "task_class", "uses_of"]
+__all__ = ["Texts", "TrainedTask", "uses_of"]
 
 # Methods for several texts also take one. Not Sequence[str], because a type checker takes a str for
 # one.
@@ -37,16 +33,6 @@ _GENERATE = frozenset((
     "generate", "generate_stream", "chat", "chat_stream", "translate", "translate_stream",
     "sample_translations", "sample_translations_stream",
 ))  # fmt: skip
-
-# The built-in tasks, by the model's architecture and the kind of data.
-_TASKS: dict[tuple[str, str], type[Task]] = {
-    ("decoder", "stream"): LanguageModelTask,
-    ("decoder", "conversations"): ConversationTask,
-    ("encoder", "stream"): MaskedTask,
-    ("encoder", "labelled"): ClassificationTask,
-    ("encoder_decoder", "pairs"): TranslationTask,
-}
-
 
 # What a run can be used for, by the method of its task.
 _USES = {
@@ -62,11 +48,6 @@ def uses_of(task: Task | type[Task], folder: object) -> list[str]:
     """What a run of a task in a folder can be used for, with the commands."""
     quoted = shlex.quote(str(folder))
     return [use.format(quoted) for name, use in _USES.items() if hasattr(task, name)]
-
-
-def task_class(config: ExperimentConfig) -> type[Task]:
-    """The built-in task class of a config."""
-    return _TASKS[config.model.architecture, config.data_kind]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -104,7 +85,7 @@ class TrainedTask:
             user: what calls them, for the message; the methods when not given.
         """
         if not any(hasattr(self.task, name) for name in abilities):
-            tasks = [task for task in _TASKS.values() if any(hasattr(task, a) for a in abilities)]
+            tasks = [task for task in TASKS.values() if any(hasattr(task, a) for a in abilities)]
             kinds = [self.task.kind, *(task.kind for task in tasks)]
             kind, *able = (kind.partition(",")[0] for kind in kinds)
             needs = f"{user or ' or '.join(abilities)} needs {' or '.join(able)}"

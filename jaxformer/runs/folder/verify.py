@@ -5,7 +5,7 @@ import pathlib
 from typing import NamedTuple
 
 from jaxformer.errors import CheckpointError
-from jaxformer.runs.folder import CHECKPOINTS, folder_damage, is_run
+from jaxformer.runs.folder.files import CHECKPOINTS, folder_damage, is_run
 from jaxformer.training.checkpoints import checkpoint_damage, checkpoint_steps
 
 __all__ = ["Verified", "verify_run"]

@@ -12,9 +12,7 @@ import numpy as np
 from jaxformer import text
 from jaxformer.config import DataConfig, ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.runs.data_summary import DataSummary
-from jaxformer.runs.data_view import DataView, TextColumn
-from jaxformer.runs.mixed_text import (
+from jaxformer.runs.data.mixed_text import (
     MixedText,
     TextPart,
     all_texts,
@@ -28,8 +26,8 @@ from jaxformer.runs.mixed_text import (
     split_fingerprint,
     tokenizer_texts,
 )
-from jaxformer.runs.one_length import evaluation_batches, training_batches
-from jaxformer.runs.stream_text import (
+from jaxformer.runs.data.one_length import evaluation_batches, training_batches
+from jaxformer.runs.data.stream_text import (
     StreamText,
     encode_text,
     first_documents,
@@ -39,8 +37,10 @@ from jaxformer.runs.stream_text import (
     require_other_files,
     save_text,
 )
-from jaxformer.runs.task import Task
-from jaxformer.runs.task_values import Split
+from jaxformer.runs.data.summary import DataSummary
+from jaxformer.runs.data.values import Split
+from jaxformer.runs.data.view import DataView, TextColumn
+from jaxformer.runs.tasks.task import Task
 from jaxformer.text.sources.documents import LONG, long_lines, paragraphs
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource, joined_validation

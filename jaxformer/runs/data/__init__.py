@@ -1,0 +1,1 @@
+"""Data of tasks: read, split, encoded, shown."""

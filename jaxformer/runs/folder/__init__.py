@@ -1,0 +1,1 @@
+"""Files of a run folder, and what verifies them."""

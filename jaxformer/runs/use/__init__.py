@@ -1,0 +1,1 @@
+"""Opened runs: their methods, and conversion."""
