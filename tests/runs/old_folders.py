@@ -25,7 +25,7 @@ KINDS |= {"mixture": ("language model", "mixture"), "adapted": ("language model"
 
 def train(kind: str, steps: int) -> float:
     """Trains a run of a kind, in the folder "run"; returns the last validation loss."""
-    loop = {"steps": steps, "log_every": 1, "eval_every": 1, "checkpoint_every": 1}
+    loop = {"steps": steps, "log_every": 1, "eval_every": 1, "checkpoint_every": 2}
     toml, flags = config_to_toml(experiment(*KINDS[kind], training=loop)), []
     if kind == "adapted":
         toml = re.sub(r"(?ms)^\[(model|tokenizer)[.\]].*?(?=^\[|\Z)", "", toml)
@@ -46,8 +46,12 @@ def make() -> None:
             with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
                 pretrained_folders.gpt2(pathlib.Path("model"))  # the base of what is adapted
                 train(kind, 2)
+                pathlib.Path("run/loss.png").unlink()
                 for path in sorted(pathlib.Path("run").rglob("*")):
                     archive.write(path, pathlib.Path(kind, path.relative_to("run")))
+                if kind == "adapted":
+                    for path in sorted(pathlib.Path("model").rglob("*")):
+                        archive.write(path)
                 losses[kind] = train(kind, 3)
         archive.writestr(LOSSES, json.dumps(losses))
 
