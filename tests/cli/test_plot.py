@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from jaxformer import runs, viz
+from jaxformer.cli.commands.plot import _distinct_names
 from jaxformer.training import read_metrics
 from tests.cli.commands import one_line, output, write_config
 from tests.runs import tiny
@@ -87,6 +88,15 @@ def test_runs_of_one_name_are_named_by_their_folders(translation_run, tmp_path, 
     assert list(runs_drawn) == [f"{folder.parent.name}/run" for folder in folders]
     assert list(runs_drawn.values()) == [read_metrics(folder) for folder in folders]
     assert options["training_label"] == "training"  # as the two have different parts
+
+
+def test_runs_have_the_shortest_names_that_tell_them_apart():
+    for paths, names in (
+        (("/a/run", "/b/run"), ["a/run", "b/run"]),
+        (("/a/one/run", "/a/two/run", "/b/two/run"), ["a/one/run", "a/two/run", "b/two/run"]),
+        (("/a/one", "/a/two"), ["one", "two"]),
+    ):
+        assert _distinct_names([*map(pathlib.Path, paths)]) == names
 
 
 def test_figure_of_several_runs_says_where_their_losses_do_not_compare(tmp_path, capsys, drawn):

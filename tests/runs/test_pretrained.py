@@ -634,6 +634,36 @@ def test_classes_keep_their_names_through_a_run(folders, tmp_path):
     assert values["label2id"] == {"bad": 0, "good": 1, "so-so": 2}
 
 
+@pytest.mark.parametrize(
+    ("target", "of_folder", "of_run"),
+    [
+        ("run", {"model_type", "step", "base"}, {"ignore", "source_language", "target_language"}),
+        (
+            "weights.safetensors",
+            {"model_type", "step", "base", "source_language", "target_language"},
+            {"model_type", "dtype", "ignore", "source_language", "target_language"},
+        ),
+    ],
+)
+def test_options_of_other_conversions_are_refused(target, of_folder, of_run, folders, tmp_path):
+    """Those that are not refused meet a source or target that cannot be used."""
+    options = {
+        "model_type": "llama", "step": 1, "base": "base", "dtype": "bfloat16", "ignore": ["one"],
+        "source_language": "en", "target_language": "de",
+    }  # fmt: skip
+    path = tmp_path / target
+    (path if path.suffix else path / "file").parent.mkdir(exist_ok=True)
+    (path if path.suffix else path / "file").touch()
+    for source, expected in ((folders("llama")[0], of_folder), (tmp_path / "absent", of_run)):
+        refused = set()
+        for name, value in options.items():
+            with pytest.raises(ValueError) as error:
+                runs.convert(source, path, **{name: value})
+            if f"{name} has no effect on what is written here" in str(error.value):
+                refused.add(name)
+        assert refused == expected
+
+
 def test_parameters_of_any_run_are_one_file_with_a_config_beside_it(folders, tmp_path):
     folder, config, params = folders("llama")
     path = tmp_path / "weights.safetensors"
