@@ -123,7 +123,7 @@ def training_runner(config: ExperimentConfig) -> Runner:
 
 
 def _versions() -> dict[str, object]:
-    """What must be equal on all hosts, besides config and data."""
+    """Versions that must be equal on all hosts, besides config and data."""
     return {
         "jaxformer": __version__,
         "jax": jax.__version__,

@@ -115,7 +115,7 @@ def _groups(named: NamedConfigs, folder: pathlib.Path) -> list[dict[str, Experim
 
 
 def _without_numbers(config: ExperimentConfig) -> ExperimentConfig:
-    """What the programs of two runs must have in common."""
+    """The settings that the programs of two runs must have in common."""
     return with_numbers(config, dict.fromkeys(numbers_of(config), 0))
 
 

@@ -45,7 +45,7 @@ _USES = {
 
 
 def uses_of(task: Task | type[Task], folder: object) -> list[str]:
-    """What a run of a task in a folder can be used for, with the commands."""
+    """Lists what a run of a task in a folder can be used for, with the commands."""
     quoted = shlex.quote(str(folder))
     return [use.format(quoted) for name, use in _USES.items() if hasattr(task, name)]
 

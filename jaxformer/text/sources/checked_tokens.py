@@ -182,7 +182,7 @@ def require_token_ids(ids: np.ndarray, vocab_size: int | None, name: str, start:
 
 
 def document_starts(ends: np.ndarray, size: int) -> np.ndarray:
-    """Where documents start: int64 [documents], 0 and after each end except the last token.
+    """Starts of documents: int64 [documents], 0 and after each end except the last token.
 
     Example:
         >>> document_starts(np.array([1, 3]), size=4), document_starts(np.array([1, 2]), size=4)

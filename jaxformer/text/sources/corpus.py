@@ -34,7 +34,7 @@ _TUPLES = "skipped_shown", "sample", "validation_sample"  # lists in JSON
 
 
 class Place(NamedTuple):
-    """Where the next piece of a corpus begins: index of the file, and offset in the file."""
+    """Start of the next piece of a corpus: index of the file, and offset in the file."""
 
     file: int = 0
     within: int = 0

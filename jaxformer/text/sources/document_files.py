@@ -118,7 +118,7 @@ def _to_last_cut(
 
 
 def _last_cut(data: bytes) -> int:
-    """Where to cut data: at the last line break, else space, that follows another character."""
+    """Finds the last line break, else space, that follows another character: there data is cut."""
     for sign in (b"\n", b"\r", b" "):
         place = data.rfind(sign)
         while place > 0:

@@ -44,7 +44,7 @@ _PROBES = {
 
 
 def find_cut(tokenizer: tokenizers.Tokenizer) -> re.Pattern[str] | None:
-    """Where to cut long texts so that the pieces give the tokens of the whole; None if nowhere.
+    """Finds cuts of long texts whose pieces give the tokens of the whole; None if there are none.
 
     Args:
         tokenizer: tokenizer of the library.

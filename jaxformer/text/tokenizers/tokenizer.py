@@ -74,7 +74,7 @@ class Tokenizer(Vocabulary):
 
     @functools.cached_property
     def _cut(self) -> re.Pattern[str] | None:
-        """Where long texts are cut; computed at the first use."""
+        """The rule by which long texts are cut; computed at the first use."""
         return find_cut(self._reading[0])
 
     @functools.cached_property
