@@ -135,7 +135,7 @@ class PackedDocuments(Windows):
         return {**rows, "segment_ids": segment_ids, "positions": positions}
 
     def _begins(self, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Marks starts of documents after the first token of a sequence: bool [rows, length + 1]."""
+        """Marks starts of documents after the first token of a row: bool [rows, length + 1]."""
         offsets = self.stream.offsets
         first, last = (
             np.searchsorted(offsets, at, side="right") for at in (starts, starts + sizes)
