@@ -3,12 +3,24 @@ import sys
 
 import pytest
 
+from jaxformer.cli.commands.inspection import _share
 from tests.cli.commands import TEXT, one_line, output, write_config
 
 
 @pytest.fixture(scope="module")
 def inspected(tmp_path_factory):
     return write_config(tmp_path_factory.mktemp("inspect"))
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "shown"),
+    [
+        (0, 0, "0%"), (0, 7, "0%"), (1, 10_001, "<0.01%"), (1, 10_000, "0.01%"), (1, 200, "0.5%"),
+        (999, 1000, "99.9%"), (9995, 10_000, ">99.9%"), (7, 7, "100%"),
+    ],
+)  # fmt: skip
+def test_only_exact_shares_are_nothing_or_all(part, whole, shown):
+    assert _share(part, whole) == shown
 
 
 def test_inspect_prints_figures_and_rows_and_makes_no_run_folder(inspected, capsys):
