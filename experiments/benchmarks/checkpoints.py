@@ -26,13 +26,13 @@ from jaxformer.training import (
     Checkpoints,
     SingleRunner,
     TrainState,
-    checkpoint_index,
-    checkpoints,
     language_model_loss,
     make_optimizer,
     make_train_step,
 )
 from jaxformer.training.checkpoints import checkpoint_damage
+from jaxformer.training.checkpoints import folder as checkpoint_folder
+from jaxformer.training.checkpoints import index as checkpoint_index
 
 EVERY = 100  # steps between two saves
 
@@ -52,7 +52,7 @@ def time_saving(size: str, num_steps: int, repeats: int, folder: pathlib.Path) -
         make_optimizer(AdamWConfig(learning_rate=1e-4), ScheduleConfig(name="constant")),
         SingleRunner(),
     )
-    params = jax.jit(model.init)(jax.random.key(0), batch["tokens"])["params"]
+    params = jax.jit(model.init_params)(jax.random.key(0))
     state = runner.place(TrainState.create(params, optimizer))
     step = runner.compile_train(make_train_step(language_model_loss(model), optimizer, seed=0))
 
@@ -74,7 +74,7 @@ def time_saving(size: str, num_steps: int, repeats: int, folder: pathlib.Path) -
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(
-                mock.patch.object(checkpoints, "write_checkpoint_manifest", write_none)
+                mock.patch.object(checkpoint_folder, "write_checkpoint_manifest", write_none)
             )
             stack.enter_context(
                 mock.patch.object(checkpoint_index, "checkpoint_loss", lambda _: None)
