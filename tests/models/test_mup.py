@@ -210,6 +210,7 @@ def change_of_logits(factor, mup):
     return float(np.sqrt((change**2).mean()))
 
 
+@pytest.mark.slow
 def test_updates_change_the_logits_as_much_at_every_width():
     """The coordinate check of Yang et al., 2022, appendix D.1."""
     with_mup = [change_of_logits(factor, True) for factor in (1, 16)]
