@@ -47,7 +47,14 @@ def test_every_claim_is_known():
     assert all((FOLDER / f"{name}.py").exists() for name in AT_TOY)
 
 
-@pytest.mark.parametrize("name", AT_TOY)
+@pytest.mark.parametrize(
+    "name",
+    # It compiles a program for each row of its table.
+    [
+        pytest.param(one, marks=pytest.mark.slow) if one == "heads_and_widths" else one
+        for one in AT_TOY
+    ],
+)
 def test_claim_measures_a_verdict_and_writes_its_page(name, load, monkeypatch, tmp_path, capsys):
     script, claim = load(name), load("claim")
     monkeypatch.setattr(sys, "argv", [name, "--scale", "toy", "--out", str(tmp_path)])

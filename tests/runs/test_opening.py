@@ -31,6 +31,7 @@ def assert_evaluates_alike(one, many):
     assert together.details == alone.details
 
 
+@pytest.mark.slow
 def test_translator_on_a_mesh_translates_as_on_one_device(translation_run):
     one, many = opened(translation_run[0], MeshConfig(fsdp=2, tensor=2))
     assert_evaluates_alike(one, many)

@@ -112,7 +112,8 @@ def test_the_data_of_a_seed_decides_the_sizes_of_its_run(tmp_path):
     )
 
 
-@pytest.mark.parametrize("num_buckets", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_buckets", [1, 2])
 def test_translators_of_several_seeds_train_at_once_if_their_batches_have_one_shape(
     tmp_path, capsys, num_buckets
 ):

@@ -97,7 +97,7 @@ def test_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path, uninterrupted):
         pytest.param(SgdConfig(learning_rate=0.1, nesterov=True), marks=pytest.mark.slow),
         pytest.param(LionConfig(learning_rate=1e-3), marks=pytest.mark.slow),
         pytest.param(AdafactorConfig(learning_rate=0.1, momentum=0.5), marks=pytest.mark.slow),
-        MuonConfig(learning_rate=1e-2),
+        pytest.param(MuonConfig(learning_rate=1e-2), marks=pytest.mark.slow),
     ],
     ids=lambda optimizer: optimizer.name,
 )

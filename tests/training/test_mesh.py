@@ -105,7 +105,7 @@ def gradients(architecture, runner):
     ("architecture", "mesh"),
     [
         ("decoder", "all"),
-        ("encoder_decoder", "fsdp_tensor"),
+        pytest.param("encoder_decoder", "fsdp_tensor", marks=pytest.mark.slow),
     ],
 )
 def test_mesh_trains_as_one_device(architecture, mesh):
