@@ -12,7 +12,7 @@ VOCABULARY = 257  # bytes, and the end of a text
 
 
 class Size(Protocol):
-    """What the size of a claim says about its batches, each of rows of `length` bytes."""
+    """The part of the sizes of a claim that its batches need; rows have `length` bytes."""
 
     @property
     def length(self) -> int: ...

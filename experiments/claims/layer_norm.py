@@ -108,7 +108,7 @@ def train(size: Size, batches: Mapping[int, Batches]) -> np.ndarray:
 
 
 def is_as_claimed(losses: np.ndarray, limit: float) -> np.ndarray:
-    """At which rates only post-norm without warm-up does not train, in any seed."""
+    """Whether only post-norm without warm-up does not train, in any seed `[rates]`."""
     (post, post_without), (_, pre_without) = losses < limit
     return (post & pre_without).all(-1) & ~post_without.any(-1)
 
