@@ -365,32 +365,6 @@ def test_shard_of_a_file_that_changes_is_not_written(tmp_path):
     assert changed == [len(list((tmp_path / "corpora").glob("*/*.json")))] and changed[0] > 1
 
 
-def of_another_folder(path):
-    path.write_text(json.dumps({**json.loads(path.read_text()), "folder": "other"}))
-
-
-@pytest.mark.parametrize(
-    ("name", "damage", "message"),
-    [
-        ("00001.train.npy", os.unlink, r"00001.train.npy' cannot be read \(.*\); remove that"),
-        ("00001.train.npy", lambda path: os.truncate(path, 200), "00001.train.npy' cannot be read"),
-        (
-            "00000.train.starts.npy",
-            lambda path: np.save(path, np.arange(99)),
-            "must have .* got",
-        ),
-        ("00001.json", lambda path: path.write_text("{"), "00001.json' is damaged: .*; remove"),
-        ("00001.json", of_another_folder, "00001.json' belongs to other text or another tokenizer"),
-    ],
-)
-def test_damaged_token_files_are_named(tmp_path, name, damage, message):
-    corpus = scan(tmp_path, documents(60))
-    folder = text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=1000).folder
-    damage(folder / name)
-    with pytest.raises(DataError, match=message):
-        text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=1000)
-
-
 def test_files_that_another_process_writes_are_left_alone(tmp_path):
     corpus = scan(tmp_path, documents(60))
     folder = text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=1000).folder

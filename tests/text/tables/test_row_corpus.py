@@ -1,7 +1,6 @@
 """Rows that are larger than memory: looked through, split, and encoded into files."""
 
 import dataclasses
-import os
 import resource
 
 import numpy as np
@@ -168,37 +167,6 @@ def test_sides_that_are_empty_or_too_large_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(row_scans, "_VALIDATION", 50)
     with pytest.raises(DataError, match="for validation must be at most 50 bytes, .*; lower it"):
         scan(tmp_path, pairs(60))
-
-
-@pytest.mark.parametrize(
-    ("name", "damage", "message"),
-    [
-        ("00001.tokens.npy", os.unlink, r"00001.tokens.npy' cannot be read \(.*\); remove that"),
-        ("00001.labels.npy", lambda path: os.truncate(path, 140), "labels.npy' cannot be read"),
-        (
-            "00000.lengths.npy",
-            lambda path: np.save(path, np.arange(11)),
-            r"must have .* numbers, got \(11,\);",
-        ),
-        (
-            "00000.tokens.npy",
-            lambda path: np.save(path, np.arange(1)),
-            r"must have .* numbers, got \(1,\);",
-        ),
-        ("00001.json", lambda path: path.write_text("{"), "00001.json' is damaged: .*; remove"),
-        (
-            "00001.json",
-            lambda path: path.write_text(path.read_text().replace('"cache"', '"other"')),
-            "00001.json' belongs to other text or another tokenizer",
-        ),
-    ],
-)
-def test_damaged_files_of_rows_are_named(tmp_path, name, damage, message):
-    corpus, folder = scan(tmp_path, pairs(60)), tmp_path / "cache"
-    text.prepare_rows(corpus, encode, folder, shard_size=200)
-    damage(folder / name)
-    with pytest.raises(DataError, match=message):
-        text.prepare_rows(corpus, encode, folder, shard_size=200)
 
 
 @pytest.mark.parametrize("num_hosts", [1, 2, 4])
