@@ -9,13 +9,8 @@ from jaxformer.text.batches.source import GatheringSource, Source
 from jaxformer.text.batches.windows import PackedDocuments, Windows
 from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
 from jaxformer.text.sources.checked_tokens import CheckedTokens, check_token_files
-from jaxformer.text.sources.corpus import Corpus, CorpusPart, recorded_corpus, scan_corpus
-from jaxformer.text.sources.documents import (
-    python_documents,
-    read_documents,
-    split_documents,
-    text_files,
-)
+from jaxformer.text.sources.corpus import Corpus, recorded_corpus, scan_corpus, split_documents
+from jaxformer.text.sources.documents import python_documents, read_documents, text_files
 from jaxformer.text.sources.files import read_lines
 from jaxformer.text.sources.prepared_corpus import PreparedCorpus, prepare_corpus
 from jaxformer.text.sources.streams import DocumentSource, build_stream, cached_stream
@@ -56,7 +51,6 @@ __all__ = [
     "CheckedTokens",
     "Conversations",
     "Corpus",
-    "CorpusPart",
     "DocumentSource",
     "ExampleArrays",
     "GatheringSource",

@@ -28,8 +28,14 @@ def run(trained, tmp_path_factory):
 def opened(folder, step=None):
     """All that opening a run gives: step, parameters, config, tokenizer, validation text."""
     run = runs.open_run(folder, step)
-    validation = run.task.load_validation(folder)
-    return run.step, run.params, run.config, run.task.tokenizer.to_json(), validation.documents
+    validation = run.task.load_validation(folder)[""]
+    return (
+        run.step,
+        run.params,
+        run.config,
+        run.task.tokenizer.to_json(),
+        validation.stream.tokens.tolist(),
+    )
 
 
 def resumed(folder, template):

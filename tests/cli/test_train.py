@@ -81,7 +81,7 @@ def test_packed_documents_words_and_one_device_train_too(tmp_path, capsys):
     evaluation = run.evaluate()
     assert evaluation.perplexity < 10  # of 20 words, most of which follow from the last
     # All tokens but the first of each document, and their bytes: spaces cost a word model nothing.
-    validation = run.task.load_validation(run.folder)
+    validation = run.task.load_validation(run.folder)[""]
     documents = np.split(validation.stream.tokens, validation.stream.offsets[1:])
     assert len(documents) == 8
     assert evaluation.predicted == sum(document.size - 1 for document in documents)

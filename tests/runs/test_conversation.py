@@ -112,9 +112,9 @@ def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
 def test_conversations_on_disk_are_packed_as_those_in_memory(tmp_path, monkeypatch):
     made = experiment(tmp_path, tokenizer={"kind": "byte"}, model={"max_len": 70})
     in_memory = runs.prepare_task(made)
-    monkeypatch.setattr(row_data, "_IN_MEMORY", 0)
+    monkeypatch.setattr(row_data, "_MUCH", 0)
     on_disk = runs.prepare_task(made)
-    assert on_disk.train.folder is not None
+    assert on_disk.train.folder is not None and in_memory.train.folder is None
     for task in (in_memory, on_disk):
         decoded = {task.decode(one["tokens"]) for one in task.train.examples}
         rows = set(task.validation.rows.prompts)

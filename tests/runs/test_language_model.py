@@ -6,7 +6,7 @@ import pytest
 
 from jaxformer import runs, text
 from jaxformer.errors import DataError
-from jaxformer.runs.data.stream_text import encode_text
+from jaxformer.runs.data.text_parts import Documents
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
 
@@ -29,8 +29,8 @@ def test_bytes_of_text_are_those_that_are_predicted(
     data = {"source": "files", "paths": (path,), "packing": packing}
     task = tiny.prepare(tiny.config(tmp_path, architecture="decoder", data=data))
     task = dataclasses.replace(task, tokenizers=(tokenizer,))
-    validation = encode_text(documents, tokenizer, task.config.data)
-    found = task.evaluation_data(validation, SingleRunner())
+    validation = Documents(documents).encode(tokenizer, task.config.data)
+    found = task.evaluation_data({"": validation}, SingleRunner())
     assert found.validation_bytes == expected
 
 

@@ -1,4 +1,4 @@
-"""Runs on a mixture of sources: one in memory, one that is larger than what is kept there."""
+"""Runs on a mixture of two sources, of which one is small."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,7 @@ from jaxformer import runs, text
 from jaxformer.cli import main
 from jaxformer.config import MixtureSourceConfig, config_to_toml
 from jaxformer.errors import CheckpointError, ConfigError, DataError
-from jaxformer.runs.data import mixed_text
-from jaxformer.text.sources import corpus as corpora
+from jaxformer.runs.data import mixed_text, text_parts
 from tests.runs import tiny
 
 WORDS = {"web": ["cat", "dog", "sat", "on", "the", "mat"], "code": ["if", "for", "x", "y", "in"]}
@@ -21,10 +20,10 @@ TEXTS = {
 
 
 @pytest.fixture(autouse=True)
-def _the_larger_source_does_not_fit_the_memory(monkeypatch):
+def _the_larger_source_is_much(monkeypatch):
     sizes = {name: sum(map(len, texts)) for name, texts in TEXTS.items()}
     assert sizes["code"] < 2000 < sizes["web"]
-    monkeypatch.setattr(corpora, "_IN_MEMORY", 2000)
+    monkeypatch.setattr(text_parts, "_MUCH", 2000)
 
 
 def source(name, paths, weight=1.0, **others):
@@ -120,7 +119,7 @@ def test_inspection_names_the_source_of_each_row(tmp_path):
         assert len({word.strip(".") for word in words} & set(WORDS[row["source"]])) > 1
     assert report.steps_per_epoch is None and report.unit == "documents"
     assert report.report[0].startswith("web: 75% of the sequences")
-    assert report.train + report.validation == sum(COUNTS.values())
+    assert report.train + report.validation == sum(COUNTS.values()) + 2  # one of each is cut
 
 
 def test_tokenizer_is_trained_on_the_share_of_each_source(tmp_path, monkeypatch):
@@ -128,15 +127,15 @@ def test_tokenizer_is_trained_on_the_share_of_each_source(tmp_path, monkeypatch)
     monkeypatch.setattr(mixed_text, "_PIECE", 20)
     mixture = sources(tmp_path)
     split = runs.LanguageModelTask.read(experiment(tmp_path, mixture=mixture))
+    texts, _ = split.tokenizer_texts
     sizes = {
-        name: sum(len(one) for one in split.train.sample if set(one.split()) & set(WORDS[name]))
+        name: sum(len(one) for one in texts if set(one.split()) & set(WORDS[name]))
         for name in WORDS
     }
     assert 1000 < sizes["web"] < 1520 and 300 < sizes["code"] < 520
     few = (mixture[0], source("code", mixture[1].paths, 1000.0))
     split = runs.LanguageModelTask.read(experiment(tmp_path, mixture=few))
-    (trained,) = (part for name, part in split.train.parts.items() if name == "code")
-    assert set(trained) <= set(split.train.sample)  # which is all there is
+    assert set(split.train["code"].texts) <= set(split.tokenizer_texts[0])  # all there is
 
 
 def test_characters_of_a_mixture_are_all_known(tmp_path, monkeypatch):
@@ -150,11 +149,11 @@ def test_characters_of_a_mixture_are_all_known(tmp_path, monkeypatch):
     assert set(words) == {*"".join(TEXTS["web"]), *"for x in y: ", *rare.values()}
 
 
-def test_documents_that_two_sources_share_are_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpora, "_IN_MEMORY", 2**20)
+def test_documents_that_two_sources_share_are_reported(tmp_path):
     paths = [tiny.write_bodies(tmp_path / f"{name}.jsonl", TEXTS["web"]) for name in "ab"]
-    # Twice the same documents, in another order: the split of each is of its own order.
-    tiny.write_bodies(tmp_path / "b.jsonl", TEXTS["web"][::-1])
+    # The half of the same documents whose hashes are largest: more of them are for validation.
+    trained, _ = text.split_documents(TEXTS["web"], 0.5)
+    tiny.write_bodies(tmp_path / "a.jsonl", trained[1:-1])
     mixture = tuple(
         source(name, (path,), field="body") for name, path in zip("ab", paths, strict=True)
     )
@@ -177,11 +176,11 @@ def write_files(folder):
         ("nowhere.txt", "source 'more' of data.mixture: .*nowhere.txt"),
         ("no*where.txt", "source 'more' of data.mixture: a pattern must match at least one"),
         ("empty.txt", "source 'more' of data.mixture: a text file must have text, got the empty"),
-        ("line.txt", "source 'more' of data.mixture: a stream must have at least 2 tokens, got 1"),
+        ("line.txt", "source 'more' of data.mixture: training must have text, got none of 4 b"),
         (
             "short.txt",
             "source 'more' of data.mixture must be longer than one sequence, model.max_len = 12 "
-            "tokens, got 6; lower model.max_len, or add text",
+            "tokens, got 7; lower model.max_len, or add text",
         ),
         ("web.jsonl", "a file must be in one source of data.mixture, got .* in 'web' and 'more'"),
         ("../*/code/3.py", "a file must be in one source .* got .*3.py' in 'code' and 'more'"),

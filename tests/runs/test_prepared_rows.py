@@ -1,10 +1,10 @@
-"""Runs on pairs and labelled texts that are larger than memory, as here all are."""
+"""Runs on pairs and labelled texts whose examples must be on disk, as those of large files."""
 
 import numpy as np
 import pytest
 
 from jaxformer import runs, text
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import DataError
 from jaxformer.runs.data import row_data
 from jaxformer.text.tables import row_corpus, row_scans
 from tests.runs import tiny
@@ -15,8 +15,9 @@ TEXTS = list(dict.fromkeys(" ".join(RNG.choice(WORDS, 3)) for _ in range(80)))
 
 
 @pytest.fixture(autouse=True)
-def _nothing_fits_the_memory(monkeypatch):
-    monkeypatch.setattr(row_data, "_IN_MEMORY", 0)
+def _all_rows_are_much(monkeypatch):
+    monkeypatch.setattr(row_data, "_MUCH", 0)
+    monkeypatch.setattr(row_scans, "_RECORDED", 0)
 
 
 def experiment(folder, source, **changes):
@@ -47,7 +48,7 @@ def test_run_is_trained_and_opened(tmp_path, source):
     if source == "labelled":
         assert run.task.classes == tuple(sorted(WORDS))
     else:
-        assert run.task.unseen_words(["seven"]) == []  # not known, and so not said
+        assert run.task.unseen_words(["seven"]) == ["seven"]
 
 
 def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
@@ -99,11 +100,17 @@ def test_validation_may_have_files_of_its_own(tmp_path):
     task = runs.prepare_task(made)
     assert task.summary.documents == len(TEXTS)
     assert task.validation.rows.sources == (TEXTS[0], "seven")
-    assert any("1 validation sources are also in the training pairs, of a sample of" in line
-               for line in task.report)  # fmt: skip
+    assert "1 validation sources are also in the training pairs" in task.report
 
 
-def test_inspect_describes_rows_on_disk(tmp_path):
+def test_words_of_sampled_rows_are_not_known(tmp_path, monkeypatch):
+    monkeypatch.setattr(row_scans, "_SAMPLE", 300)
+    task = runs.prepare_task(experiment(tmp_path, "pairs"))
+    assert task.train.is_sampled and task.unseen_words(["seven"]) == []
+
+
+def test_inspect_describes_a_sample_of_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(row_scans, "_SAMPLE", 300)
     report = runs.inspect_data(experiment(tmp_path, "pairs"))
     assert report.train == len(TEXTS) - report.validation > 0
     assert [shared.name for shared in report.shared] == [
@@ -113,7 +120,7 @@ def test_inspect_describes_rows_on_disk(tmp_path):
 
 
 def test_what_cannot_be_prepared_is_one_line(tmp_path, monkeypatch):
-    with pytest.raises(ConfigError, match="validation must have pairs, got none of .*; raise it"):
+    with pytest.raises(DataError, match="must have pairs, got an empty validation .*; add data"):
         runs.prepare_task(experiment(tmp_path, "pairs", data={"validation_fraction": 1e-9}))
     monkeypatch.setattr(row_scans, "_DISTINCT", 3)
     with pytest.raises(DataError, match="at most 10,000 classes"):

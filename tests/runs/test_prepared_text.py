@@ -1,4 +1,4 @@
-"""Runs on text that is larger than memory, as here every text is."""
+"""Runs on text whose scan is remembered, and whose tokens must be on disk, as is much text."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,7 @@ from jaxformer import runs, text
 from jaxformer.cli import main
 from jaxformer.config import config_to_toml
 from jaxformer.errors import CheckpointError, ConfigError, DataError, StorageError
+from jaxformer.runs.data import text_parts
 from jaxformer.text.sources import corpus as corpora
 from tests.cli.commands import one_line
 from tests.runs import tiny
@@ -17,8 +18,9 @@ TEXTS = [" ".join(RNG.choice(WORDS, 30)) + "." for _ in range(40)]
 
 
 @pytest.fixture(autouse=True)
-def _nothing_fits_the_memory(monkeypatch):
-    monkeypatch.setattr(corpora, "_IN_MEMORY", 0)
+def _all_text_is_much(monkeypatch):
+    monkeypatch.setattr(text_parts, "_MUCH", 0)
+    monkeypatch.setattr(corpora, "_RECORDED", 0)
 
 
 def experiment(folder, architecture="decoder", data=None, **changes):
@@ -39,7 +41,7 @@ def test_run_is_trained_and_opened(tmp_path, architecture):
         list(tiny.figures(tmp_path, "validation_loss").values()), rel=1e-6
     )
     validation = run.task.load_validation(run.folder)
-    assert validation.num_bytes == runs.prepare_task(made).validation.num_bytes
+    assert validation[""].num_bytes == runs.prepare_task(made).validation[""].num_bytes
     if architecture == "decoder":
         measured = list(tiny.figures(tmp_path, "bits_per_byte").values())
         assert [evaluation.bits_per_byte] == pytest.approx(measured, rel=1e-6)
@@ -59,7 +61,7 @@ def test_nothing_is_read_or_trained_again(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "train_bpe", None)
     again = runs.prepare_task(made)
     assert again.summary == first.summary and again.report == first.report
-    np.testing.assert_array_equal(again.train.tokens, first.train.tokens)
+    np.testing.assert_array_equal(again.train[""].tokens, first.train[""].tokens)
 
 
 def test_another_text_is_not_gone_on_with(tmp_path):
@@ -92,8 +94,8 @@ def test_validation_may_have_files_of_its_own(tmp_path):
         tmp_path, data={"validation_paths": (validation,), "validation_fraction": 0.1} | paths
     )
     task = runs.prepare_task(made)
-    assert (task.summary.documents, task.validation.num_documents) == (35, 5)
-    assert task.validation.num_bytes == sum(map(len, TEXTS[:5]))
+    assert (task.summary.documents, task.validation[""].num_documents) == (35, 5)
+    assert task.validation[""].num_bytes == sum(map(len, TEXTS[:5]))
 
 
 def test_characters_are_taken_from_all_text(tmp_path, monkeypatch):
@@ -170,9 +172,9 @@ def test_file_for_both_parts_is_refused(tmp_path):
         tiny.prepare(both)
 
 
-@pytest.mark.parametrize("in_memory", [0, 2**20])
-def test_records_that_are_left_out_are_counted_at_every_size(tmp_path, monkeypatch, in_memory):
-    monkeypatch.setattr(corpora, "_IN_MEMORY", in_memory)
+@pytest.mark.parametrize("much", [0, 2**20])
+def test_records_that_are_left_out_are_counted_at_every_size(tmp_path, monkeypatch, much):
+    monkeypatch.setattr(text_parts, "_MUCH", much)
     made = experiment(tmp_path, data={"errors": "skip"})
     with (tmp_path / "text.jsonl").open("ab") as file:
         file.write(b'{"body": "\xff"}\n')

@@ -47,7 +47,7 @@ def test_tokens_are_trained_on_as_their_text_is(tmp_path, packing):
     streams = [text.build_stream(part, made.tokenizer) for part in (DOCUMENTS[9:], DOCUMENTS[:9])]
     runner = SingleRunner()
     data = made.training_data(runner)
-    same = dataclasses.replace(made, train=streams[0])
+    same = dataclasses.replace(made, train={"": streams[0]})
     for step in (0, 5, 1000):
         np.testing.assert_equal(data.batches[step], same.training_data(runner).batches[step])
     first_of = DOCUMENTS[:9] if packing == "documents" else DOCUMENTS[:1]
@@ -110,7 +110,7 @@ def test_loss_has_no_bytes_where_tokens_do_not_say_them(tmp_path):
     task = tiny.prepare(experiment(tmp_path, theirs="bert"))
     assert task.training_data(SingleRunner()).validation_bytes is None
     task.save(tmp_path)
-    assert task.load_validation(tmp_path).num_bytes is None
+    assert task.load_validation(tmp_path)[""].num_bytes is None
 
 
 def test_tokens_without_text_have_no_prompts(tmp_path):
@@ -129,7 +129,7 @@ def test_bytes_are_tokens_of_the_byte_tokenizer(tmp_path):
         tokenizer={"kind": "byte", "path": None},
     )
     task = tiny.prepare(made)
-    assert task.validation.num_bytes == task.summary.validation_tokens
+    assert task.validation[""].num_bytes == task.summary.validation_tokens
 
 
 @pytest.mark.parametrize("kind", ["character", "word", "bpe"])

@@ -21,10 +21,10 @@ import numpy as np
 from jaxformer.cli import main
 from jaxformer.config import ExperimentConfig, config_to_toml
 from jaxformer.runs import train
-from jaxformer.runs.data import row_data
+from jaxformer.runs.data import row_data, text_parts
 from jaxformer.text import Host
 from jaxformer.text.sources import corpus, prepared_corpus
-from jaxformer.text.tables import row_corpus
+from jaxformer.text.tables import row_corpus, row_scans
 from jaxformer.training import SingleRunner
 
 GOLDEN = pathlib.Path(__file__).with_name("golden.json")
@@ -37,10 +37,12 @@ class StartedError(Exception):
 
 @contextlib.contextmanager
 def small_memory() -> Iterator[None]:
-    """No text fits in memory, and shards have a few rows."""
+    """All data is remembered and prepared on disk, in shards of a few rows."""
     with contextlib.ExitStack() as stack:
-        for module in (corpus, row_data):
-            stack.enter_context(mock.patch.object(module, "_IN_MEMORY", 0))
+        for module in (text_parts, row_data):
+            stack.enter_context(mock.patch.object(module, "_MUCH", 0))
+        for module in (corpus, row_scans):
+            stack.enter_context(mock.patch.object(module, "_RECORDED", 0))
         for module in (prepared_corpus, row_corpus):
             stack.enter_context(mock.patch.object(module, "_SMALLEST", 400))
         yield

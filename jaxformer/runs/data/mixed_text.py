@@ -1,53 +1,28 @@
-"""Text before encoding: documents, part of a corpus, or a mixture of these."""
+"""Mixtures of texts: reading their sources, and reporting on them."""
 
 import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxformer import text
 from jaxformer.config import DataConfig, MixtureSourceConfig
 from jaxformer.errors import DataError
-from jaxformer.runs.data.prepare import fingerprint
-from jaxformer.runs.data.stream_text import StreamText
+from jaxformer.runs.data.text_parts import TextPart
 from jaxformer.runs.data.values import Split
 
 __all__ = [
-    "MixedText",
-    "TextPart",
     "all_texts",
-    "corpus_report",
-    "has_corpus",
     "mixture_report",
-    "named_parts",
     "naming_source",
     "read_mixture",
     "shared_documents",
-    "split_fingerprint",
-    "tokenizer_texts",
 ]
 
 _SAMPLE = 2**25  # bytes of training text for training a tokenizer, as for a corpus
 _PIECE = 2**17  # characters of a document that are sampled together
-
-TextPart = Sequence[str] | text.CorpusPart | text.TokenFiles
-"""Documents in memory, one side (training or validation) of a corpus, or token files."""
-
-
-class MixedText(NamedTuple):
-    """Text of the sources of a mixture, for training or for validation.
-
-    Args:
-        parts: documents in memory, or one side of a corpus, by name of the source.
-        sample: texts of all sources: for training, to train a tokenizer; for validation, to take
-            prompts from.
-    """
-
-    parts: dict[str, TextPart]
-    sample: tuple[str, ...]
 
 
 @contextlib.contextmanager
@@ -67,8 +42,8 @@ def read_mixture(
     """Reads the sources of a mixture.
 
     Returns:
-        A split of two `MixedText`s. In the sample for the tokenizer, each source has its weight's
-        share of 32 MiB, or all of its text if that is less.
+        The parts by name of the source. In the texts for the tokenizer, each source has its
+        weight's share of 32 MiB, or all of its text if that is less.
 
     Raises:
         DataError: a source cannot be read or split, or a file is in two of them.
@@ -85,58 +60,17 @@ def read_mixture(
     total = sum(source.weight for source in config.mixture)
     sample: list[str] = []
     for source in config.mixture:
-        texts = all_texts(train[source.name])
+        texts = train[source.name].texts
         size = _SAMPLE * source.weight / total
         sample += texts if characters else _drawn(texts, size)
-    held_out = tuple(one for part in validation.values() for one in all_texts(part))
     report = tuple(f"{name}: {line}" for name, one in splits.items() for line in one.report)
-    return Split(MixedText(train, tuple(sample)), MixedText(validation, held_out), report=report)
+    texts = sample, all_texts(validation)
+    return Split(train, validation, report=report, tokenizer_texts=texts)
 
 
-def named_parts(part: TextPart | MixedText) -> Mapping[str, TextPart]:
-    """The parts of a mixture by the name of their source; a text alone has the name ""."""
-    return part.parts if isinstance(part, MixedText) else {"": part}
-
-
-def tokenizer_texts(part: TextPart | MixedText) -> Sequence[str]:
-    """Texts for training a tokenizer."""
-    return part.sample if isinstance(part, MixedText) else all_texts(part)
-
-
-def all_texts(part: TextPart | MixedText) -> Sequence[str]:
-    """All documents, or the sample of a corpus; none for token files."""
-    found: list[str] = []
-    for one in named_parts(part).values():
-        if not isinstance(one, text.TokenFiles):
-            found += one.sample if isinstance(one, text.CorpusPart) else one
-    return found
-
-
-def has_corpus(part: TextPart | MixedText) -> bool:
-    """Whether some of the text is larger than memory."""
-    return any(isinstance(one, text.CorpusPart) for one in named_parts(part).values())
-
-
-def split_fingerprint(
-    data: Split, train: Mapping[str, StreamText], validation: Mapping[str, StreamText]
-) -> str:
-    """SHA-256 of the text of a split, or of its tokens if there is no text.
-
-    For a mixture, also of the names of its sources.
-    """
-    if isinstance(data.train, text.TokenFiles):
-        return fingerprint(*((str(one[""].fingerprint),) for one in (train, validation)))
-    others = named_parts(data.validation)
-    found = {
-        name: fingerprint(_content(part), _content(others[name]))
-        for name, part in named_parts(data.train).items()
-    }
-    return found[""] if "" in found else fingerprint(*found.items())
-
-
-def _content(part: Any) -> Sequence[str]:
-    """Documents, or a hash of them for a corpus."""
-    return (part.corpus.fingerprint,) if isinstance(part, text.CorpusPart) else part
+def all_texts(parts: Mapping[str, TextPart]) -> Sequence[str]:
+    """The texts, or samples of them, of all parts."""
+    return [one for part in parts.values() for one in part.texts]
 
 
 def _require_apart(sources: Sequence[MixtureSourceConfig]) -> None:
@@ -168,17 +102,17 @@ def _drawn(texts: Sequence[str], size: float) -> Sequence[str]:
     return drawn
 
 
-def shared_documents(train: MixedText, validation: MixedText) -> Iterator[str]:
-    """Report lines on validation documents that are in the training data of another source.
+def shared_documents(
+    train: Mapping[str, TextPart], validation: Mapping[str, TextPart]
+) -> Iterator[str]:
+    """Report lines on validation texts that are in the training data of another source.
 
-    Covers only sources in memory. In larger ones, a hash of the text decides between training and
-    validation, so equal documents get the same side in every source.
+    Covers only sources whose texts are not samples.
     """
-    documents = {n: set(all_texts(one)) for n, one in train.parts.items() if not has_corpus(one)}
-    for name, part in validation.parts.items():
-        texts = () if has_corpus(part) else all_texts(part)
-        for other, trained in documents.items():
-            shared = 0 if other == name else len(trained.intersection(texts))
+    trained = {name: set(one.texts) for name, one in train.items() if not one.is_sampled}
+    for name, part in validation.items():
+        for other, texts in trained.items():
+            shared = 0 if other == name else len(texts.intersection(part.texts))
             if shared:
                 of = f"{'document' if shared == 1 else 'documents'} of {name!r}"
                 are = "is" if shared == 1 else "are"
@@ -197,13 +131,3 @@ def mixture_report(
             f"{'document' if count == 1 else 'documents'}, {stream.tokens.size:,} tokens, "
             f"{epochs[name]:.3g} epochs in {steps:,} steps (training.steps)"
         )
-
-
-def corpus_report(data: Split, train: Mapping[str, StreamText]) -> Iterator[str]:
-    """One report line on each corpus."""
-    for name, part in named_parts(data.train).items():
-        if isinstance(part, text.CorpusPart):
-            of = f"{name}: " if name else ""
-            unit = "document" if part.corpus.num_documents == 1 else "documents"
-            size = f"{part.corpus.num_documents:,} {unit}, {part.corpus.num_bytes:,} bytes"
-            yield f"{of}{size}; tokens in {train[name].folder}"

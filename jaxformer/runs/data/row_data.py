@@ -1,28 +1,31 @@
-"""Rows of text as training examples: in memory, or prepared on disk if they are larger."""
+"""Rows of text as training examples, in memory or in files."""
 
 import atexit
+import dataclasses
 import pathlib
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from jaxformer import text
 from jaxformer.config import DataConfig
-from jaxformer.errors import ConfigError
+from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs.data.byte_progress import ByteProgress
 from jaxformer.runs.data.prepare import cache_dir, fingerprint
-from jaxformer.runs.data.stream_text import require_other_files
+from jaxformer.runs.data.text_parts import require_other_files
 from jaxformer.runs.data.values import Split
 from jaxformer.storage import make_folder
 
-__all__ = ["EncodedRows", "prepared_rows", "split_files", "split_phrasebook", "table_of"]
+__all__ = ["EncodedRows", "RowPart", "row_part", "split_files", "split_phrasebook", "table_of"]
 
-_IN_MEMORY = 2**26  # bytes of files; larger data is read in pieces
-_PACKED, _UNPACKED = (".gz", ".zst", ".parquet"), 5  # ratio of text to file size
-_LAYOUT = "3"  # version of the folder's layout; part of its name
+_MUCH = 2**26  # bytes of text; the examples of less stay in memory
+_LAYOUT = "4"  # version of the folder's layout; part of its name
 _ABANDONED = 86400.0  # seconds; private caches older than this are deleted; live mappings survive
+
+Encode = Callable[[Any, text.RowCounts], tuple[Any, Any, text.RowCounts]]
+"""`TableTask.encode_rows`."""
 
 
 class EncodedRows(NamedTuple):
@@ -30,53 +33,162 @@ class EncodedRows(NamedTuple):
 
     Args:
         examples: for each row, arrays with one axis or none, including "tokens" and "labels".
-        rows: the rows that they were made from; a sample if they are prepared on disk.
+        rows: the rows, or a sample of them.
         counts: counts of the rows read and dropped so far.
-        folder: folder of prepared rows; None if they are in memory.
+        content: texts that identify the rows, such as the fingerprint of their files.
+        is_sampled: whether `rows` is only a sample.
+        folder: folder of the examples; None if they are in memory.
     """
 
     examples: text.ExampleArrays
     rows: text.Table
     counts: text.RowCounts
+    content: Sequence[Sequence[str]] = ()
+    is_sampled: bool = False
     folder: pathlib.Path | None = None
 
 
+class RowPart(Protocol):
+    """Rows for training or for validation, before they are encoded."""
+
+    @property
+    def rows(self) -> Any:
+        """The rows, or a sample of them."""
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether `rows` is only a sample."""
+
+    def distinct(self, column: str) -> Sequence[str] | None:
+        """All texts of a column of `Table.categories`, some repeated; None if they are too many."""
+
+    def encode(self, encode: Encode, key: Sequence[str] | None, config: DataConfig) -> EncodedRows:
+        """Encodes the rows, or finds their arrays in the cache.
+
+        `key` is everything that `encode` depends on; if None, only this process uses the arrays.
+
+        Raises:
+            ConfigError: there is no folder for the arrays.
+            DataError: the rows cannot be encoded, or none is left.
+            StorageError: the arrays cannot be written.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class TablePart:
+    """Rows in memory."""
+
+    rows: Any
+    counts: text.RowCounts
+    is_sampled: bool = False
+
+    def distinct(self, column: str) -> Sequence[str]:
+        """A column."""
+        texts: Sequence[str] = getattr(self.rows, column)
+        return texts
+
+    def encode(self, encode: Encode, key: Sequence[str] | None, config: DataConfig) -> EncodedRows:
+        """Encodes the rows."""
+        examples, kept, counts = encode(self.rows, self.counts)
+        return EncodedRows(text.ExampleArrays.of(examples), kept, counts, kept.columns)
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusPart:
+    """The training rows of files."""
+
+    corpus: text.RowCorpus
+
+    @property
+    def rows(self) -> Any:
+        """The rows, or a sample of them."""
+        return self.corpus.sample
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether `rows` is only a sample."""
+        return self.corpus.is_sampled
+
+    def distinct(self, column: str) -> Sequence[str] | None:
+        """The distinct texts of a column."""
+        return self.corpus.distinct[column]
+
+    def encode(self, encode: Encode, key: Sequence[str] | None, config: DataConfig) -> EncodedRows:
+        """Prepares the arrays in the cache, or in memory if they are small."""
+        corpus = self.corpus
+        folder = None if corpus.num_bytes <= _MUCH else _folder(corpus, key, cache_dir(config))
+        kept: set[str] = set()
+
+        def encode_piece(rows: Any, counts: text.RowCounts) -> Any:
+            examples, used, counts = encode(rows, counts)
+            kept.update(used.lines)
+            return examples, used, counts
+
+        with ByteProgress("tokenizing", corpus.num_bytes) as progress:
+            found = text.prepare_rows(corpus, encode_piece, folder, on_progress=progress.update)
+        rows = corpus.sample
+        if folder is None and not corpus.is_sampled:
+            rows = rows.take(i for i, line in enumerate(rows.lines) if line in kept)
+        content = [(corpus.fingerprint,)]
+        return EncodedRows(found.examples, rows, found.counts, content, corpus.is_sampled, folder)
+
+
+def _folder(
+    corpus: text.RowCorpus, key: Sequence[str] | None, cache: pathlib.Path | None
+) -> pathlib.Path:
+    """Folder of the arrays of a corpus; a private one, removed at the end, if there is no key."""
+    if cache is None:
+        raise ConfigError(
+            f"the tokens of {corpus.num_bytes:,} bytes of {corpus.table.unit} need a folder, and "
+            "there is no home folder; set data.cache"
+        )
+    parent = cache / "corpora"
+    if key is not None:
+        rule = repr(tuple(corpus.holdout))
+        return parent / fingerprint((_LAYOUT, corpus.fingerprint, rule), key)[:32]
+    make_folder(parent)
+    for old in parent.glob("own-*"):
+        if time.time() - old.stat().st_mtime > _ABANDONED:
+            shutil.rmtree(old, ignore_errors=True)
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="own-", dir=parent))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def row_part(rows: text.Table | text.RowCorpus, counts: text.RowCounts | None = None) -> RowPart:
+    """The rows of a `Split` as a part; `counts` are those of a table, if rows were dropped."""
+    if isinstance(rows, text.RowCorpus):
+        return CorpusPart(rows)
+    return TablePart(rows, counts or text.RowCounts(rows.unit, len(rows)))
+
+
 def table_of(rows: text.Table | text.RowCorpus) -> Any:
-    """The rows; for a corpus, which is not in memory, a sample."""
-    return rows.sample if isinstance(rows, text.RowCorpus) else rows
+    """The rows, or a sample of them."""
+    return row_part(rows).rows
 
 
 def split_files(
     table: type[text.Table], config: DataConfig, *, characters: bool, **options: Any
 ) -> Split:
-    """Reads the files of a config, and splits off rows for validation.
-
-    If the files have more than 64 MiB, they are scanned, and their training rows stay on disk.
-    """
-    sizes = [path.stat().st_size for path in map(pathlib.Path, config.paths) if path.is_file()]
-    is_packed = any(path.lower().endswith(_PACKED) for path in config.paths)
+    """Scans the files of a config, and holds out rows if no other files are for validation."""
     validation = counts = None
     if config.validation_paths:
         require_other_files(config.paths, config.validation_paths)
         validation, counts = table.read(config.validation_paths, **options)
-    if sum(sizes) * (_UNPACKED if is_packed else 1) <= _IN_MEMORY:
-        train, train_counts = table.read(config.paths, **options)
-        if validation is not None:
-            return Split(train, validation, train_counts, counts)
-        return Split(*train.split(config.validation_fraction, train_counts))
     fraction = 0 if config.validation_paths else config.validation_fraction
+    sizes = [path.stat().st_size for path in map(pathlib.Path, config.paths) if path.is_file()]
     with ByteProgress("reading", sum(sizes)) as progress:
         corpus = text.scan_rows(
             table, config.paths, validation_fraction=fraction, characters=characters,
             cache_dir=cache_dir(config), on_progress=progress.update, **options,
         )  # fmt: skip
     if validation is None:
-        if corpus.validation is None:
-            raise ConfigError(
-                f"validation must have {table.unit}, got none of {corpus.counts.kept:,} with "
-                f"validation_fraction={fraction}; raise it"
-            )
         validation = corpus.validation
+    if validation is None:
+        raise DataError(
+            f"both sides of a split must have {table.unit}, got an empty validation side from "
+            f"{corpus.counts.kept:,} with validation_fraction={fraction}; add data, or raise it"
+        )
     return Split(corpus, validation, corpus.counts, counts)
 
 
@@ -84,39 +196,3 @@ def split_phrasebook(rows: Callable[[Sequence[text.Phrase]], text.Table]) -> Spl
     """Splits the phrasebook into training and validation tables, made by `rows`."""
     book = text.load_phrasebook()
     return Split(rows(book.train), rows(book.validation))
-
-
-def prepared_rows(
-    corpus: text.RowCorpus,
-    encode: Callable[[Any, text.RowCounts], Any],
-    key: Sequence[str] | None,
-    config: DataConfig,
-) -> EncodedRows:
-    """Encodes the rows of a corpus, or finds their arrays in the cache.
-
-    `key` is everything that `encode` depends on; if it is None, only this process uses the arrays.
-
-    Raises:
-        ConfigError: there is no folder for the arrays.
-        DataError: the rows cannot be encoded, or none is left.
-        StorageError: the arrays cannot be written.
-    """
-    cache = cache_dir(config)
-    if cache is None:
-        raise ConfigError(
-            f"the tokens of {corpus.num_bytes:,} bytes of {corpus.table.unit} need a folder, and "
-            "there is no home folder; set data.cache"
-        )
-    parent = cache / "corpora"
-    if key is None:
-        make_folder(parent)
-        for old in parent.glob("own-*"):
-            if time.time() - old.stat().st_mtime > _ABANDONED:
-                shutil.rmtree(old, ignore_errors=True)
-        folder = pathlib.Path(tempfile.mkdtemp(prefix="own-", dir=parent))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    else:
-        folder = parent / fingerprint((_LAYOUT, corpus.fingerprint), key)[:32]
-    with ByteProgress("tokenizing", corpus.num_bytes) as progress:
-        found = text.prepare_rows(corpus, encode, folder, on_progress=progress.update)
-    return EncodedRows(found.examples, corpus.sample, found.counts, folder)

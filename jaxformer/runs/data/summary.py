@@ -22,6 +22,7 @@ class DataSummary:
         validation_tokens: number of validation tokens; for pairs, of the targets.
         shapes: (rows, length) of the batches, if sequences differ in length; else empty. They
             depend on the number of devices, and determine the order of the batches.
+        split: how validation data was chosen: by "hash"; in runs of earlier versions by "order".
     """
 
     fingerprint: str = ""
@@ -29,6 +30,7 @@ class DataSummary:
     train_tokens: int = 0
     validation_tokens: int = 0
     shapes: tuple[tuple[int, int], ...] = ()
+    split: str = "hash"
 
 
 def save_summary(folder: pathlib.Path, summary: DataSummary) -> None:
@@ -44,6 +46,7 @@ def load_summary(folder: pathlib.Path) -> DataSummary:
     """
 
     def summary(values: Any) -> DataSummary:
-        return DataSummary(**{**values, "shapes": tuple(map(tuple, values["shapes"]))})
+        shapes = tuple(map(tuple, values["shapes"]))
+        return DataSummary(**{"split": "order", **values, "shapes": shapes})
 
     return read_json(folder / _DATA, summary)

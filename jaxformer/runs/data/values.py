@@ -1,5 +1,6 @@
 """Return types of task methods: data, labels of losses, log-likelihoods."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jaxformer import text
@@ -11,12 +12,14 @@ class Split(NamedTuple):
     """Result of `Task.read`: the data before encoding.
 
     Args:
-        train: documents, the text of a mixture, or a `text.Table`; or a `text.CorpusPart` or
-            `text.RowCorpus`, which are larger than memory.
-        validation: validation data, of the same kinds.
+        train: for a `StreamTask`, documents, a `TextPart` (`runs/data/text_parts.py`), or a dict of
+            these by name of their source; for a `TableTask`, a `text.Table` or a `text.RowCorpus`.
+        validation: validation data, of the same kinds; rows are a `text.Table`.
         train_counts: counts of the training rows read and dropped, if there are rows.
         validation_counts: counts of the validation rows.
         report: lines on skipped data, printed before training.
+        tokenizer_texts: training and validation texts to train a tokenizer on, unless they are
+            those of the parts.
     """
 
     train: Any
@@ -24,6 +27,7 @@ class Split(NamedTuple):
     train_counts: text.RowCounts | None = None
     validation_counts: text.RowCounts | None = None
     report: tuple[str, ...] = ()
+    tokenizer_texts: tuple[Sequence[str], Sequence[str]] | None = None
 
 
 class LossLabels(NamedTuple):

@@ -15,7 +15,7 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.interop.conversion.config_fields import PROBLEM_TYPES, ProblemType
 from jaxformer.models import AttentionMap, SequenceClassifier
 from jaxformer.runs.data.prepare import encode_each
-from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook
+from jaxformer.runs.data.row_data import EncodedRows, RowPart, row_part, split_phrasebook
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.tasks.forward import apply_model, encoder_attention, padded_batches
 from jaxformer.runs.tasks.tables import TableTask
@@ -99,7 +99,7 @@ class ClassificationTask(TableTask):
 
     def with_data(self, data: Split) -> Self:
         """Numbers the classes, encodes the texts, and reports the number of texts per class."""
-        known = _labels(data.train)
+        known = _labels(row_part(data.train))
         if not self.config.data.validation_paths:  # a split may lack a class in training
             known += data.validation.labels
         classes, model = text.Labelled(known, known).classes, self.config.model
@@ -234,23 +234,21 @@ class ClassificationTask(TableTask):
         return encoder_attention(self.model, params, self.tokenizer, self.encode(one))
 
 
-def _labels(rows: text.Labelled | text.RowCorpus) -> tuple[str, ...]:
-    """The labels of rows; for a corpus, the distinct labels."""
-    if isinstance(rows, text.Labelled):
-        return rows.labels
-    labels = rows.distinct["labels"]
+def _labels(rows: RowPart) -> tuple[str, ...]:
+    """The labels of rows, some of them repeated."""
+    labels = rows.distinct("labels")
     if labels is None:
         raise DataError(
             "labels must be of at most 10,000 classes, got more; check that the label comes after "
             "the tab"
         )
-    return labels
+    return tuple(labels)
 
 
 def _class_report(data: Split, classes: Sequence[str]) -> Iterator[str]:
-    """Report: the classes; for rows in memory also their sizes, and classes with a single text."""
-    in_memory = isinstance(data.train, text.Labelled)
-    sides: tuple[Any, ...] = (data.train, data.validation) if in_memory else ()
+    """Report: the classes; if all rows are known, their sizes, and classes with a single text."""
+    train = row_part(data.train)
+    sides: tuple[Any, ...] = () if train.is_sampled else (train.rows, data.validation)
     counts = collections.Counter(label for side in sides for label in side.labels)
     named = [f"{name} ({counts[name]:,})" if sides else name for name in classes[:_LISTED]]
     more = f", ... ({len(classes):,} in all)" if len(classes) > _LISTED else ""

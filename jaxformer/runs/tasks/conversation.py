@@ -9,7 +9,7 @@ from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs.data.one_length import evaluation_batches, training_batches
 from jaxformer.runs.data.prepare import cache_dir, evenly_chosen, train_tokenizer
-from jaxformer.runs.data.row_data import EncodedRows, split_files, split_phrasebook, table_of
+from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook, table_of
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import DataView, TextColumn
 from jaxformer.runs.tasks.causal import AnsweringTask
@@ -50,11 +50,15 @@ class ConversationTask(AnsweringTask, TableTask):
                 "data.source 'conversations' needs data.paths: JSON Lines files, each line "
                 f"{text.Conversations.layout}; for example --data.paths chat.jsonl"
             )
-        characters = config.tokenizer.kind == "character"
         data = dataclasses.replace(
             data, paths=_files(data.paths), validation_paths=_files(data.validation_paths)
         )
-        return split_files(cls.table, data, characters=characters, errors=data.errors)
+        return cls.split_rows(dataclasses.replace(config, data=data))
+
+    @classmethod
+    def row_options(cls, config: ExperimentConfig) -> dict[str, Any]:
+        """What to do with records that cannot be read."""
+        return {"errors": config.data.errors}
 
     @classmethod
     def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
@@ -102,7 +106,7 @@ class ConversationTask(AnsweringTask, TableTask):
 
     def read_validation(self, paths: Sequence[str]) -> EncodedRows:
         """Reads and encodes files of conversations."""
-        return self._encoded(*self.table.read(_files(paths), errors=self.config.data.errors))
+        return super().read_validation(_files(paths))
 
     def num_bytes(self, rows: Any) -> int:
         """UTF-8 bytes of the answers."""

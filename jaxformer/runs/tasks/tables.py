@@ -12,7 +12,7 @@ import numpy as np
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.runs.data.prepare import evenly_chosen, fingerprint
-from jaxformer.runs.data.row_data import EncodedRows, prepared_rows, split_files, table_of
+from jaxformer.runs.data.row_data import EncodedRows, row_part, split_files, table_of
 from jaxformer.runs.data.summary import DataSummary
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import DataView, TextColumn
@@ -61,10 +61,16 @@ class TableTask(Task):
         return None
 
     @classmethod
+    def row_options(cls, config: ExperimentConfig) -> dict[str, Any]:
+        """Options of `table.rows`, if it has any."""
+        return {}
+
+    @classmethod
     def split_rows(cls, config: ExperimentConfig) -> Split:
-        """Reads the files of the config, and splits off rows for validation."""
+        """Reads the files of the config, and holds out rows for validation."""
         characters = config.tokenizer.kind == "character"
-        return split_files(cls.table, config.data, characters=characters)
+        options = cls.row_options(config)
+        return split_files(cls.table, config.data, characters=characters, **options)
 
     @classmethod
     def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
@@ -73,22 +79,21 @@ class TableTask(Task):
 
     def with_data(self, data: Split) -> Self:
         """Encodes the rows, and counts the dropped ones."""
-        train = self._encoded(data.train, data.train_counts)
+        part, key = row_part(data.train, data.train_counts), self._known_key()
+        train = part.encode(self.encode_rows, key, self.config.data)
         validation = self._encoded(data.validation, data.validation_counts)
         unit, first, shown = train.rows.unit, train.rows.inputs[0], validation.rows.columns[0]
         report = [
             f"training on {len(train.examples):,} {unit} ({train.counts})",
             f"validating on {len(validation.examples):,} {unit} ({validation.counts})",
         ]
-        content = train.rows.columns
-        if isinstance(data.train, text.RowCorpus):
+        if train.folder is not None:
             report.append(f"tokens in {train.folder}")
-            content = [(data.train.fingerprint,)]
         if shared := text.count_shared(train.rows.columns[0], shown):
-            of = f"{unit}, of a sample of {len(train.rows):,}" if train.folder else unit
+            of = f"{unit}, of a sample of {len(train.rows):,}" if train.is_sampled else unit
             report.append(f"{shared:,} validation {first} are also in the training {of}")
         summary = DataSummary(
-            fingerprint=fingerprint(*content, *validation.rows.columns),
+            fingerprint=fingerprint(*train.content, *validation.rows.columns),
             documents=len(train.examples),
             train_tokens=int(train.examples.sizes("tokens").sum()),
             validation_tokens=int(validation.examples.sizes("tokens").sum()),
@@ -102,14 +107,9 @@ class TableTask(Task):
         """Three validation texts of the first column."""
         return evenly_chosen(texts, _PROMPTS)
 
-    def _encoded(
-        self, rows: text.Table | text.RowCorpus, counts: text.RowCounts | None = None
-    ) -> EncodedRows:
-        if isinstance(rows, text.RowCorpus):
-            return prepared_rows(rows, self.encode_rows, self._known_key(), self.config.data)
-        counts = text.RowCounts(rows.unit, len(rows)) if counts is None else counts
-        examples, kept, counts = self.encode_rows(rows, counts)
-        return EncodedRows(text.ExampleArrays.of(examples), kept, counts)
+    def _encoded(self, rows: text.Table, counts: text.RowCounts | None = None) -> EncodedRows:
+        """Encodes rows in memory."""
+        return row_part(rows, counts).encode(self.encode_rows, None, self.config.data)
 
     def _known_key(self) -> tuple[str, ...] | None:
         """`encoding_key`, unless a subclass overrides `encode_rows` or `table` but not the key."""
@@ -171,7 +171,7 @@ class TableTask(Task):
         shared = {name: (getattr(train, name), getattr(validation, name)) for name in names}
         if len(names) > 1:
             shared[train.unit] = (_lines(train), _lines(validation))
-        if self.train.folder is not None:
+        if self.train.is_sampled:
             shared = {f"{name}, in a sample": both for name, both in shared.items()}
         texts, validation_texts = train.columns[0], validation.columns[0]
         return DataView(
@@ -203,17 +203,22 @@ class TableTask(Task):
             rows = zip(*self.validation.rows.columns, strict=True)
             write_json(folder / VALIDATION, [list(row) for row in rows])
 
-    def load_validation(self, folder: pathlib.Path) -> EncodedRows:
-        """Reads and encodes the validation rows."""
+    @classmethod
+    def stored_rows(cls, folder: pathlib.Path) -> Any:
+        """Reads the validation rows of a run folder."""
 
         def table(value: Any) -> Any:
-            return self.table(*(tuple(map(str, column)) for column in zip(*value, strict=True)))
+            return cls.table(*(tuple(map(str, column)) for column in zip(*value, strict=True)))
 
-        return self._encoded(read_json(folder / VALIDATION, table))
+        return read_json(folder / VALIDATION, table)
+
+    def load_validation(self, folder: pathlib.Path) -> EncodedRows:
+        """Reads and encodes the validation rows."""
+        return self._encoded(self.stored_rows(folder))
 
     def read_validation(self, paths: Sequence[str]) -> EncodedRows:
         """Reads and encodes files of such rows."""
-        return self._encoded(*self.table.read(paths))
+        return self._encoded(*self.table.read(paths, **self.row_options(self.config)))
 
 
 def _lines(table: text.Table) -> list[str]:

@@ -96,8 +96,8 @@ class TranslationTask(ConditionalTask, TableTask):
     def prepare(cls, config: ExperimentConfig, start: Task | None = None) -> Self:
         """Prepares the pairs, and collects known words from the sources and the start."""
         task = super().prepare(config, start)
-        words = KnownWords()  # unknown if the pairs are not in memory
-        if task.train.folder is None:
+        words = KnownWords()  # unknown if there is only a sample
+        if not task.train.is_sampled:
             words = KnownWords.collect(task.train.rows.sources, task.tokenizers[0])
         if start is not None:
             words = words.union(getattr(start, "known_words", KnownWords()))

@@ -18,6 +18,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.runs.folder.files import is_run, read_run_config
 from jaxformer.runs.tasks.chat import ChatTask, with_chat_template
 from jaxformer.runs.tasks.classification import ClassificationTask
+from jaxformer.runs.tasks.old_splits import with_its_split
 from jaxformer.runs.tasks.registry import task_class
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.weights.run_folder import RunWeights, weight_source
@@ -151,6 +152,8 @@ def prepare_run(
         config = dataclasses.replace(_filled(config, before or source.config), init_from=init_from)
     start = None if stored is None else stored.task
     kind = with_chat_template(kind, isinstance(start, ChatTask))
+    if folder is not None:
+        kind = with_its_split(kind, folder)
     return PreparedRun(kind.prepare(config, start), source)
 
 

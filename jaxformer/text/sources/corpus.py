@@ -1,13 +1,14 @@
-"""Text larger than memory: files that are scanned once and then read in pieces."""
+"""Text in files of any size: scanned once, and then read in pieces."""
 
 import dataclasses
 import hashlib
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jaxformer.errors import DataError
 from jaxformer.text.sources.document_files import Piece, read_pieces
+from jaxformer.text.sources.holdout import Holdout, HoldoutCounter, require_fraction, text_draws
 from jaxformer.text.sources.record_files import (
     BadRecords,
     Errors,
@@ -21,15 +22,14 @@ from jaxformer.text.sources.scans import (
     read_state,
     require_unchanged,
     scan_stem,
-    text_draws,
 )
 from jaxformer.text.store.shards import remembered
 
-__all__ = ["Corpus", "CorpusPart", "Place", "recorded_corpus", "scan_corpus"]
+__all__ = ["Corpus", "Place", "recorded_corpus", "scan_corpus", "split_documents"]
 
-_IN_MEMORY = 2**26  # bytes; smaller text is kept in memory
-_SAMPLE = 2**25  # bytes of training text for training a tokenizer
-_LINES = 2**18  # bytes of validation text for prompts
+_SAMPLE = 2**25  # bytes of text, to train a tokenizer on
+_LINES = 2**18  # bytes of validation text beyond that, for prompts
+_RECORDED = 2**26  # bytes of text; less is scanned again
 _TUPLES = "skipped_shown", "sample", "validation_sample"  # lists in JSON
 
 
@@ -44,34 +44,36 @@ class Place(NamedTuple):
 class Corpus:
     """The text of files, a share of which is for validation.
 
-    A piece is a document, or at most 128 KiB of a text file. Its side depends only on its text. So
-    the same document is never on both sides.
+    A piece is a document, or at most 128 KiB of a text file. Its side depends on a hash of its
+    text, so the same text is never on both sides.
 
     Args:
         files: the files.
         field: key of the text in JSON, or its column.
         errors: "strict", or "skip" to skip unreadable records.
         validation_fraction: share of the text for validation, from 0 to less than 1.
+        holdout: which pieces are for validation.
         num_documents: number of documents on both sides.
         num_bytes: bytes of their text, in UTF-8.
         skipped: number of skipped records.
         skipped_shown: the first skipped records.
-        documents: all documents if they fit in memory, else None.
-        sample: uniform sample of the training pieces, for training a tokenizer.
-        validation_sample: uniform sample of the validation pieces, smaller.
+        sample: training pieces, to train a tokenizer on: all, or a uniform sample.
+        validation_sample: validation pieces: all, or a sample.
+        is_sampled: whether the samples are not all of the text.
     """
 
     files: tuple[FileState, ...]
     field: str
     errors: Errors
     validation_fraction: float
+    holdout: Holdout
     num_documents: int
     num_bytes: int
     skipped: int
     skipped_shown: tuple[str, ...]
-    documents: tuple[str, ...] | None = None
     sample: tuple[str, ...] = ()
     validation_sample: tuple[str, ...] = ()
+    is_sampled: bool = False
 
     @property
     def fingerprint(self) -> str:
@@ -79,19 +81,14 @@ class Corpus:
         options = f"{self.field}\0{self.errors}\0{self.validation_fraction}"
         return content_fingerprint(self.files, options)
 
-    @property
-    def parts(self) -> "tuple[CorpusPart, CorpusPart]":
-        """The text for training and for validation."""
-        return CorpusPart(self, is_validation=False), CorpusPart(self, is_validation=True)
-
-    def pieces(self, start: Place) -> Iterator[tuple[Piece, bool, Place]]:
+    def pieces(self, start: Place) -> Iterator[tuple[Piece, Place]]:
         """Reads the text.
 
         Args:
             start: `Place()`, or the place after an earlier piece.
 
         Yields:
-            A piece, whether it is for validation, and the place after it.
+            A piece, and the place after it.
 
         Raises:
             DataError: a file has changed or cannot be read.
@@ -103,8 +100,7 @@ class Corpus:
             require_unchanged(state)
             within = start.within if index == start.file else 0
             for piece in read_pieces(path, bad, field=self.field, start=within):
-                side, _ = text_draws(piece.text.encode())
-                yield piece, side < self.validation_fraction, Place(index, piece.end)
+                yield piece, Place(index, piece.end)
             require_unchanged(state)
 
     def require_unchanged(self, start: Place, end: Place | None) -> None:
@@ -118,19 +114,6 @@ class Corpus:
             require_unchanged(state)
 
 
-class CorpusPart(NamedTuple):
-    """One side of a corpus: training or validation."""
-
-    corpus: Corpus
-    is_validation: bool
-
-    @property
-    def sample(self) -> tuple[str, ...]:
-        """Uniform sample of its pieces."""
-        corpus = self.corpus
-        return corpus.validation_sample if self.is_validation else corpus.sample
-
-
 def scan_corpus(
     files: Sequence[pathlib.Path],
     *,
@@ -138,7 +121,6 @@ def scan_corpus(
     field: str = "text",
     errors: Errors = "strict",
     characters: bool = False,
-    in_memory: int | None = None,
     on_progress: Callable[[int], None] = lambda size: None,
 ) -> Corpus:
     r"""Scans text files once.
@@ -149,7 +131,6 @@ def scan_corpus(
         field: key of the text in JSON, or its column.
         errors: "strict", or "skip" to skip and count unreadable records.
         characters: whether the sample must contain every character, for a character tokenizer.
-        in_memory: documents are kept up to this many bytes of text; 64 MiB if not given.
         on_progress: called with the number of bytes read so far.
 
     Returns:
@@ -163,57 +144,91 @@ def scan_corpus(
         >>> path = pathlib.Path(tempfile.mkdtemp(), "a.jsonl")
         >>> _ = path.write_text('{"text": "one"}\n{"text": "two"}\n')
         >>> corpus = scan_corpus([path], validation_fraction=0.5)
-        >>> corpus.num_documents, corpus.num_bytes, corpus.documents
-        (2, 6, ('one', 'two'))
+        >>> corpus.num_documents, corpus.num_bytes, corpus.sample, corpus.validation_sample
+        (2, 6, ('two',), ('one',))
     """
-    bad, states = BadRecords(errors), []
-    in_memory = _IN_MEMORY if in_memory is None else in_memory
-    kept: list[Piece] | None = []
-    samples = {False: EvenSample[str](_SAMPLE), True: EvenSample[str](_LINES)}
+    bad, states, counter = BadRecords(errors), [], HoldoutCounter(validation_fraction)
+    sample, held_out = EvenSample[tuple[str, float]](_SAMPLE), EvenSample[tuple[str, float]](_LINES)
     seen: set[str] = set()
     num_documents = num_bytes = done = 0
     for file in files:
-        if file.is_dir():
-            raise DataError(
-                f"a path must be a file, got the folder '{file}'; try '{file}/**/*.txt'"
-            )
-        before, is_empty = file_stamp(file), True
+        before = file_stamp(file)
         digest = None if has_columns(file) else hashlib.sha256()
         for piece in read_pieces(file, bad, field=field, digest=digest):
-            is_empty = False
             num_documents += piece.is_start
             data = piece.text.encode()
             num_bytes += len(data)
             if characters:
                 seen.update(piece.text)
             side, drawn = text_draws(data)
-            samples[side < validation_fraction].add(piece.text, len(data), drawn)
-            if kept is not None:
-                kept.append(piece)
-                kept = kept if num_bytes <= in_memory else None
+            counter.add(side, len(data))
+            sample.add((piece.text, side), len(data), drawn)
+            held_out.add((piece.text, side), len(data), side)
             on_progress(done + min(piece.end, before[0]))
-        if is_empty:
-            raise DataError(f"a text file must have text, got the empty '{file}'; leave it out")
         states.append(read_state(file, before, digest))
         done += before[0]
         on_progress(done)
+    holdout, is_sampled = counter.holdout(cuts=True), not sample.is_complete
+    training, validation = _sides(sample.values, holdout)
+    if is_sampled:
+        training.append("".join(sorted(seen)))
+        _, validation = _sides(held_out.values, holdout)
     return Corpus(
         files=tuple(states), field=field, errors=errors, validation_fraction=validation_fraction,
-        num_documents=num_documents, num_bytes=num_bytes, skipped=bad.count,
-        skipped_shown=tuple(bad.shown), documents=None if kept is None else _joined(kept),
-        sample=samples[False].values + (("".join(sorted(seen)),) if characters else ()),
-        validation_sample=samples[True].values,
+        holdout=holdout, num_documents=num_documents, num_bytes=num_bytes, skipped=bad.count,
+        skipped_shown=tuple(bad.shown), sample=tuple(filter(None, training)),
+        validation_sample=tuple(validation), is_sampled=is_sampled,
     )  # fmt: skip
 
 
-def _joined(pieces: Sequence[Piece]) -> tuple[str, ...]:
-    """Joins pieces to documents."""
-    documents: list[list[str]] = []
-    for piece in pieces:
-        if piece.is_start:
-            documents.append([])
-        documents[-1].append(piece.text)
-    return tuple(map("".join, documents))
+def _sides(pieces: Iterable[tuple[str, float]], holdout: Holdout) -> tuple[list[str], list[str]]:
+    """Texts for training and for validation, of pieces with their numbers."""
+    sides: tuple[list[str], list[str]] = [], []
+    for text, side in pieces:
+        for part, is_validation in holdout.parts(text, side):
+            sides[is_validation].append(part)
+    return sides
+
+
+def split_documents(
+    documents: Sequence[str], validation_fraction: float
+) -> tuple[list[str], list[str]]:
+    r"""Splits documents into training and validation, as a corpus of files is split.
+
+    Those with the smallest hashes are for validation. The document where the share is reached is
+    cut at the nearest line break: its end is for validation. So a single document is split into
+    head and tail, and one more document changes the side of hardly any other.
+
+    Args:
+        documents: at least one document.
+        validation_fraction: share of all bytes for validation, more than 0 and less than 1.
+
+    Returns:
+        The training documents and the validation documents, at least one of each, in their order.
+
+    Raises:
+        DataError: the fraction is out of range, or one of the sides would be empty.
+
+    Example:
+        >>> split_documents(["one\ntwo\nthree\nfour\n"], 0.25)
+        (['one\ntwo\nthree\n'], ['four\n'])
+    """
+    require_fraction(validation_fraction)
+    counter, pieces = HoldoutCounter(validation_fraction), []
+    for document in documents:
+        data = document.encode(errors="surrogatepass")  # encoding reports what is not valid
+        side, _ = text_draws(data)
+        counter.add(side, len(data))
+        pieces.append((document, side))
+    training, validation = _sides(pieces, counter.holdout(cuts=True))
+    for side_of, found in (("training", training), ("validation", validation)):
+        if not "".join(found).strip():
+            raise DataError(
+                f"both sides of a split must have text, got an empty {side_of} side from "
+                f"{len(documents)} documents of {sum(map(len, documents))} characters with "
+                f"validation_fraction={validation_fraction}; add text, or change the fraction"
+            )
+    return training, validation
 
 
 def recorded_corpus(
@@ -222,7 +237,7 @@ def recorded_corpus(
     """`scan_corpus` with a record of the result on disk.
 
     The record is used if paths, sizes and modification times of the files are the same. Only a
-    corpus too large for memory is recorded.
+    corpus of more than 64 MiB is recorded.
 
     Args:
         files: as in `scan_corpus`.
@@ -240,7 +255,7 @@ def recorded_corpus(
     return remembered(
         scan_stem(cache_dir, "corpora", files, ("documents", *key)),
         lambda: scan_corpus(files, **options),
-        lambda corpus: ({}, dataclasses.asdict(corpus)) if corpus.documents is None else None,
+        lambda corpus: ({}, dataclasses.asdict(corpus)) if corpus.num_bytes > _RECORDED else None,
         lambda _, record: _restored(record),
     )
 
@@ -248,4 +263,5 @@ def recorded_corpus(
 def _restored(values: dict[str, Any]) -> Corpus:
     tuples = {name: tuple(values[name]) for name in _TUPLES}
     files = tuple(FileState(*state) for state in values["files"])
-    return Corpus(**{**values, **tuples, "files": files})
+    holdout = Holdout(*values["holdout"])
+    return Corpus(**{**values, **tuples, "files": files, "holdout": holdout})

@@ -47,8 +47,21 @@ def read_pieces(
 
     A text file is cut before a line break (else a space) that follows another character. No
     tokenizer of this package has a token that spans such a cut. Blank pieces are skipped. `start`
-    is 0, or the `end` of the previous piece.
+    is 0, or the `end` of the previous piece. A folder, and a file without text, is a DataError.
     """
+    if file.is_dir():
+        raise DataError(f"a path must be a file, got the folder '{file}'; try '{file}/**/*.txt'")
+    is_empty = not start
+    for piece in _pieces(file, bad, field, start, digest):
+        is_empty = False
+        yield piece
+    if is_empty:
+        raise DataError(f"a text file must have text, got the empty '{file}'; leave it out")
+
+
+def _pieces(
+    file: pathlib.Path, bad: BadRecords, field: str, start: int, digest: "hashlib._Hash | None"
+) -> Iterator[Piece]:
     if has_records(file):
         yield from _records(file, bad, field, start, digest)
         return

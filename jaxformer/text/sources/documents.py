@@ -1,4 +1,4 @@
-"""Documents: reading them and splitting their text for training and validation."""
+"""Documents: finding their files, and reading them into memory."""
 
 import glob
 import itertools
@@ -7,14 +7,12 @@ import pathlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
-
 from jaxformer.errors import DataError
 from jaxformer.memory import host_memory
 from jaxformer.text.sources.column_files import dataset_files
-from jaxformer.text.sources.corpus import scan_corpus
+from jaxformer.text.sources.document_files import read_pieces
 from jaxformer.text.sources.files import start_of_paths
-from jaxformer.text.sources.scans import require_fraction
+from jaxformer.text.sources.record_files import BadRecords
 
 __all__ = [
     "LONG",
@@ -22,8 +20,8 @@ __all__ = [
     "paragraphs",
     "python_documents",
     "read_documents",
-    "split_documents",
     "text_files",
+    "without_repeats",
 ]
 
 # Shorter paragraphs and lines, such as headings, often repeat without leaking validation text.
@@ -72,14 +70,20 @@ def read_documents(paths: Sequence[str], *, field: str = "text") -> list[str]:
         ...     read_documents([f"{folder}/**/*.txt"])
         ['Hello.\n']
     """
-    corpus = scan_corpus(
-        text_files(paths), validation_fraction=0, field=field, in_memory=host_memory()
-    )
-    if corpus.documents is None:
-        raise DataError(
-            f"documents must fit in memory, got {corpus.num_bytes:,} bytes; read fewer files"
-        )
-    return list(corpus.documents)
+    documents: list[list[str]] = []
+    bad, num_bytes = BadRecords(), 0
+    for file in text_files(paths):
+        for piece in read_pieces(file, bad, field=field):
+            if piece.is_start:
+                documents.append([])
+            documents[-1].append(piece.text)
+            num_bytes += len(piece.text.encode())
+            if num_bytes > host_memory():
+                raise DataError(
+                    f"documents must fit in memory, got more than {num_bytes:,} bytes up to "
+                    f"'{file}'; read fewer files"
+                )
+    return list(map("".join, documents))
 
 
 def text_files(paths: Sequence[str]) -> list[pathlib.Path]:
@@ -181,72 +185,6 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def split_documents(
-    documents: Sequence[str], validation_fraction: float, *, seed: int = 0
-) -> tuple[list[str], list[str]]:
-    r"""Splits documents into training and validation: the end of a random order validates.
-
-    The document at the boundary is cut at the nearest line break, so a single file is split into
-    head and tail. With several documents, a paragraph of at least 40 characters that occurs in the
-    validation part is dropped from the training part. So the validation loss measures unseen text.
-    (The topics of Python's documentation repeat a fifth of their text.)
-
-    Args:
-        documents: at least one document.
-        validation_fraction: share of all characters for validation, more than 0 and less than 1.
-        seed: seed of the order.
-
-    Returns:
-        The training documents and the validation documents, at least one of each.
-
-    Raises:
-        DataError: the fraction is out of range, or one of the sides would be empty.
-
-    Example:
-        >>> split_documents(["one\ntwo\nthree\nfour\n"], 0.25)
-        (['one\ntwo\nthree\n'], ['four\n'])
-    """
-    require_fraction(validation_fraction)
-    order = np.random.default_rng(seed).permutation(len(documents))
-    training, validation = _split_at_fraction([documents[i] for i in order], validation_fraction)
-    if len(documents) > 1:
-        repeated = {paragraph for document in validation for paragraph in paragraphs(document)}
-        training = [_without_paragraphs(document, repeated) for document in training]
-        training = [document for document in training if document.strip()]
-    if not training or not validation:
-        side = "validation" if training else "training"
-        raise DataError(
-            f"both sides of a split must have text, got an empty {side} side from "
-            f"{len(documents)} documents of {sum(map(len, documents))} characters with "
-            f"validation_fraction={validation_fraction}; add text, or change the fraction"
-        )
-    return training, validation
-
-
-def _split_at_fraction(documents: list[str], fraction: float) -> tuple[list[str], list[str]]:
-    """Splits the documents where the last `fraction` of their characters begins."""
-    total = sum(map(len, documents))
-    start, cut = 0, total - round(fraction * total)
-    for i, document in enumerate(documents):
-        if start <= cut < start + len(document):
-            end = start + len(document)
-            at = _nearest_break(document, cut - start, first=start == 0, last=end == total)
-            head, tail = [*documents[:i], document[:at]], [document[at:], *documents[i + 1 :]]
-            return [text for text in head if text], [text for text in tail if text]
-        start += len(document)
-    return documents, []
-
-
-def _nearest_break(document: str, index: int, *, first: bool, last: bool) -> int:
-    """Finds the line start nearest to an index that has text before and after it."""
-    breaks = {document.rfind("\n", 0, index) + 1, document.find("\n", index) + 1 or len(document)}
-    if first:
-        breaks.discard(0)
-    if last:
-        breaks.discard(len(document))
-    return min(breaks, key=lambda at: abs(at - index), default=index)
-
-
 def paragraphs(document: str) -> Iterator[str]:
     """Yields the paragraphs of at least 40 characters; shorter ones do not matter for a split."""
     for part in _BLANK_LINES.split(document)[::2]:
@@ -254,15 +192,22 @@ def paragraphs(document: str) -> Iterator[str]:
             yield part.strip()
 
 
+def without_repeats(documents: Sequence[str]) -> list[str]:
+    """Keeps each paragraph of at least 40 characters once, where it is first; drops blank texts."""
+    seen: set[str] = set()
+    kept = []
+    for document in documents:
+        parts = _BLANK_LINES.split(document) + [""]
+        pairs = zip(parts[::2], parts[1::2], strict=True)  # a paragraph, and the blank lines behind
+        text = "".join(one + blank for one, blank in pairs if one.strip() not in seen)
+        seen.update(paragraphs(document))
+        if text.strip():
+            kept.append(text)
+    return kept
+
+
 def long_lines(document: str) -> Iterator[str]:
     """Yields the lines of at least 40 characters, stripped."""
     for line in document.split("\n"):
         if len(line.strip()) >= LONG:
             yield line.strip()
-
-
-def _without_paragraphs(document: str, dropped: set[str]) -> str:
-    """Removes some paragraphs, each with the blank lines after it."""
-    parts = _BLANK_LINES.split(document) + [""]
-    pairs = zip(parts[::2], parts[1::2], strict=True)
-    return "".join(text + blank for text, blank in pairs if text.strip() not in dropped)

@@ -5,13 +5,14 @@ import concurrent.futures
 import dataclasses
 import hashlib
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from jaxformer.text.sources.corpus import Corpus, Place
 from jaxformer.text.sources.document_files import Piece
+from jaxformer.text.sources.holdout import Holdout, text_draws
 from jaxformer.text.sources.streams import token_dtype
 from jaxformer.text.store.ragged import RaggedArray, TokenStream
 from jaxformer.text.store.shards import Arrays, Record, filled_store
@@ -20,14 +21,14 @@ from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
 __all__ = ["PartCounts", "PreparedCorpus", "prepare_corpus"]
 
-_LAYOUT = 3  # version of the folder's layout; part of its name
+_LAYOUT = 4  # version of the folder's layout; part of its name
 _SHARDS = 256  # number of shards, unless a shard would be smaller or larger than this:
 _SMALLEST, _LARGEST = 2**22, 2**25  # bytes of text: seconds of work, and 300 MB of memory
 _GROUP = 2**21  # characters that one call encodes
 _AHEAD = 2  # groups encoded while others are read and written
 
 
-_Pieces = Iterator[tuple[Piece, bool, Place]]  # of `Corpus.pieces`
+_Pieces = Iterator[tuple[Piece, Place]]  # of `Corpus.pieces`
 _Part = tuple[str, bool, bool]  # text; is it for validation; does a document of its side begin?
 
 
@@ -54,20 +55,20 @@ class PreparedCorpus(NamedTuple):
         validation: validation tokens; None if there are none.
         train_counts: counts of the training text.
         validation_counts: counts of the validation text.
-        folder: folder of the token files.
+        folder: folder of the token files; None if the tokens are in memory.
     """
 
     train: TokenStream
     validation: TokenStream | None
     train_counts: PartCounts
     validation_counts: PartCounts
-    folder: pathlib.Path
+    folder: pathlib.Path | None
 
 
 def prepare_corpus(
     corpus: Corpus,
     tokenizer: Tokenizer,
-    cache_dir: pathlib.Path,
+    cache_dir: pathlib.Path | None,
     *,
     shard_size: int | None = None,
     on_progress: Callable[[int], None] = lambda size: None,
@@ -81,7 +82,7 @@ def prepare_corpus(
         corpus: the text.
         tokenizer: tokenizer that encodes it.
         cache_dir: cache folder. The corpus gets a folder in it, named by a hash of text and
-            tokenizer.
+            tokenizer. None to keep the tokens in memory.
         shard_size: bytes of text in a shard. Default: 4 to 32 MiB, depending on the text's size.
         on_progress: called with the number of bytes of text done so far.
 
@@ -104,7 +105,8 @@ def prepare_corpus(
     """
     if shard_size is None:
         shard_size = min(max(corpus.num_bytes // _SHARDS, _SMALLEST), _LARGEST)
-    folder = cache_dir / "corpora" / _key(corpus, tokenizer, shard_size)
+    key = _key(corpus, tokenizer, shard_size)
+    folder = None if cache_dir is None else cache_dir / "corpora" / key
 
     def shards(records: Sequence[Record]) -> Iterator[tuple[Arrays, Record]]:
         place: Place | None = Place(*records[-1]["end"]) if records else Place()
@@ -112,7 +114,9 @@ def prepare_corpus(
         pieces = corpus.pieces(place)  # read once, for all shards
         done = _num_bytes(records)
         while place is not None:
-            sides, end = _shard(pieces, tokenizer, shard_size, done, on_progress)
+            parts = _Parts(pieces, corpus.holdout, shard_size)
+            sides = _shard(parts, tokenizer, done, on_progress)
+            end = parts.end
             corpus.require_unchanged(place, end)
             sizes = {name: side.num_bytes for name, side in sides.items()}
             arrays = {name: side.finished() for name, side in sides.items()}
@@ -136,7 +140,8 @@ def prepare_corpus(
 
 
 def _key(corpus: Corpus, tokenizer: Tokenizer, shard_size: int) -> str:
-    parts = (str(_LAYOUT), str(shard_size), corpus.fingerprint, tokenizer.identity)
+    holdout = repr(tuple(corpus.holdout))
+    parts = (str(_LAYOUT), str(shard_size), corpus.fingerprint, holdout, tokenizer.identity)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
@@ -146,20 +151,16 @@ def _num_bytes(records: Sequence[Record], *names: str) -> int:
 
 
 def _shard(
-    pieces: _Pieces, tokenizer: Tokenizer, size: int, done: int, on_progress: Callable[[int], None]
-) -> "tuple[dict[str, _Side], Place | None]":
-    """Encodes the next pieces; returns both sides, and the place after them if there is more text.
-
-    `done` counts the bytes of earlier shards.
-    """
-    stop: list[Place] = []
+    parts: "_Parts", tokenizer: Tokenizer, done: int, on_progress: Callable[[int], None]
+) -> "dict[str, _Side]":
+    """Encodes the parts of a shard, by side; `done` counts the bytes of earlier shards."""
     sides = {"train": _Side(tokenizer), "validation": _Side(tokenizer)}
-    for (text, is_validation, begins), tokens in _encoded(_parts(pieces, size, stop), tokenizer):
+    for (text, is_validation, begins), tokens in _encoded(parts, tokenizer):
         num_bytes = len(text.encode())
         sides["validation" if is_validation else "train"].add(tokens, begins, num_bytes)
         done += num_bytes
         on_progress(done)
-    return sides, stop[0] if stop else None
+    return sides
 
 
 class _Side:
@@ -193,22 +194,32 @@ class _Side:
             self._size += self._end.size
 
 
-def _parts(pieces: _Pieces, size: int, stop: list[Place]) -> Iterator[_Part]:
-    """The next pieces, of about `size` bytes; appends the end to `stop` unless the text ends.
+class _Parts:
+    """The next pieces, of about `size` bytes, by side.
 
-    A document begins anew where it continues on the other side, and in another shard.
+    A document begins anew where it continues on the other side, and in another shard. After all
+    parts, `end` is the place behind them, or None at the end of the text.
     """
-    last = None
-    for piece, is_validation, place in pieces:
-        yield piece.text, is_validation, piece.is_start or is_validation != last
-        last = is_validation
-        size -= len(piece.text.encode())
-        if size <= 0:
-            stop.append(place)
-            break
+
+    def __init__(self, pieces: _Pieces, holdout: Holdout, size: int) -> None:
+        self._pieces, self._holdout, self._size = pieces, holdout, size
+        self.end: Place | None = None
+
+    def __iter__(self) -> Iterator[_Part]:
+        last = None
+        for piece, place in self._pieces:
+            data = piece.text.encode()
+            is_start = piece.is_start
+            for text, is_validation in self._holdout.parts(piece.text, text_draws(data)[0]):
+                yield text, is_validation, is_start or is_validation != last
+                last, is_start = is_validation, False
+            self._size -= len(data)
+            if self._size <= 0:
+                self.end = place
+                break
 
 
-def _encoded(parts: Iterator[_Part], tokenizer: Tokenizer) -> Iterator[tuple[_Part, np.ndarray]]:
+def _encoded(parts: Iterable[_Part], tokenizer: Tokenizer) -> Iterator[tuple[_Part, np.ndarray]]:
     """Encodes parts in order, some groups ahead of the consumer."""
 
     def encode(group: list[_Part]) -> list[tuple[_Part, np.ndarray]]:

@@ -15,15 +15,12 @@ __all__ = [
     "FileState",
     "file_stamp",
     "read_state",
-    "require_fraction",
     "require_stamp",
     "require_unchanged",
     "scan_stem",
-    "text_draws",
 ]
 
-_LAYOUT = 4  # version of what scans remember; part of its key
-_HASHES = 2**64
+_LAYOUT = 5  # version of what scans remember; part of its key
 _T = TypeVar("_T")
 
 
@@ -93,22 +90,6 @@ def scan_stem(
     return cache_dir / name / digest.hexdigest()[:32]
 
 
-def require_fraction(validation_fraction: float) -> None:
-    """Raises DataError for a validation fraction that is not between 0 and 1."""
-    if not 0 < validation_fraction < 1:
-        raise DataError(
-            "validation_fraction must be more than 0 and less than 1, got "
-            f"{validation_fraction}; 0.1 holds out a tenth"
-        )
-
-
-def text_draws(data: bytes) -> tuple[float, float]:
-    """Two pseudorandom numbers in [0, 1] from a hash of a text: for its side, and for samples."""
-    digest = hashlib.blake2b(data, digest_size=16).digest()
-    side, drawn = (int.from_bytes(half, "little") / _HASHES for half in (digest[:8], digest[8:]))
-    return side, drawn
-
-
 class EvenSample(Generic[_T]):
     """Uniform sample of limited size: keeps the values with the smallest numbers.
 
@@ -118,16 +99,23 @@ class EvenSample(Generic[_T]):
 
     def __init__(self, size: int) -> None:
         self._left = size
-        self._drawn: list[tuple[float, int, _T]] = []  # a heap with the largest number first
+        self._drawn: list[tuple[float, int, int, _T]] = []  # a heap with the largest number first
+        self._added = 0
 
     def add(self, value: _T, size: int, number: float) -> None:
         """Offers a value of `size` bytes."""
-        heapq.heappush(self._drawn, (-number, size, value))
+        heapq.heappush(self._drawn, (-number, self._added, size, value))
+        self._added += 1
         self._left -= size
         while self._left < 0 and len(self._drawn) > 1:
-            self._left += heapq.heappop(self._drawn)[1]
+            self._left += heapq.heappop(self._drawn)[2]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has every value that was offered."""
+        return len(self._drawn) == self._added
 
     @property
     def values(self) -> tuple[_T, ...]:
-        """The sample, in an order that depends only on the values."""
-        return tuple(value for _, _, value in sorted(self._drawn))
+        """The sample, in the order of the offers."""
+        return tuple(value for *_, value in sorted(self._drawn, key=lambda drawn: drawn[1]))

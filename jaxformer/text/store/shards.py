@@ -1,11 +1,12 @@
 """Shards: named ragged arrays in files, with a record that makes them complete."""
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -30,7 +31,7 @@ class Store(NamedTuple):
     """The shards of a folder, read as one.
 
     Args:
-        arrays: the arrays of all shards, joined and memory-mapped.
+        arrays: the arrays of all shards, joined; memory-mapped if they are in a folder.
         records: record of each shard.
     """
 
@@ -56,7 +57,8 @@ def default_cache_dir() -> pathlib.Path | None:
 
 
 def filled_store(
-    folder: pathlib.Path, make: Callable[[Sequence[Record]], Iterator[tuple[Arrays, Record]]]
+    folder: pathlib.Path | None,
+    make: Callable[[Sequence[Record]], Iterator[tuple[Arrays, Record]]],
 ) -> Store:
     """Maps the shards of a folder, after it has made and written the missing ones.
 
@@ -65,7 +67,8 @@ def filled_store(
     in any way, it loses only the shard in progress.
 
     Args:
-        folder: folder of the files, named by a hash of all that `make` depends on.
+        folder: folder of the files, named by a hash of all that `make` depends on; None to keep the
+            shards in memory.
         make: makes the shards after those with the given records. A record has `end`: where the
             next shard begins, or None in the last one.
 
@@ -73,6 +76,8 @@ def filled_store(
         DataError: a file is missing or damaged, or belongs to another folder.
         StorageError: a file cannot be written.
     """
+    if folder is None:
+        return _in_memory(make([]))
     records = list(_records(folder))
     if not records or records[-1]["end"] is not None:
         make_folder(folder)
@@ -86,6 +91,26 @@ def filled_store(
         for name, array in _mapped(folder / f"{index:05}", record).items():
             parts.setdefault(name, []).append(array)
     return Store({name: _joined(found) for name, found in parts.items()}, records)
+
+
+def _in_memory(shards: Iterable[tuple[Arrays, Record]]) -> Store:
+    """The shards as one, copied."""
+    parts: dict[str, list[RaggedArray]] = {}
+    records = []
+    for arrays, record in shards:
+        records.append(record)
+        for name, array in arrays.items():
+            parts.setdefault(name, []).append(array)
+    return Store({name: _concatenated(found) for name, found in parts.items()}, records)
+
+
+def _concatenated(parts: Sequence[RaggedArray]) -> RaggedArray:
+    values = np.concatenate([part.values for part in parts])
+    if parts[0].offsets is None:
+        return RaggedArray(values)
+    begins = itertools.accumulate((part.values.size for part in parts), initial=0)
+    starts = [np.asarray(part.offsets) + begin for part, begin in zip(parts, begins, strict=False)]
+    return RaggedArray(values, np.concatenate(starts))
 
 
 def remembered(

@@ -6,8 +6,9 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from jaxformer.text.sources.holdout import Holdout
 from jaxformer.text.sources.record_files import content_fingerprint
-from jaxformer.text.sources.scans import FileState, require_unchanged, text_draws
+from jaxformer.text.sources.scans import FileState, require_unchanged
 from jaxformer.text.store.ragged import Example, ExampleArrays
 from jaxformer.text.store.shards import Arrays, Record, filled_store
 from jaxformer.text.tables.row_counts import NoRowsError, RowCounts
@@ -35,31 +36,35 @@ class RowPiece(NamedTuple):
 class RowCorpus:
     """Rows of files, a share of which is for validation.
 
-    The side of a row depends only on the text of its first column. A training row that shares a
-    text with the validation rows in another of the columns `Table.inputs` is dropped.
+    The rows whose first text has the smallest hashes are for validation. A training row that shares
+    a text with the validation rows in another of the columns `Table.inputs` is dropped.
 
     Args:
         table: the kind of table.
         options: options of `Table.rows`.
         files: states of the files.
         validation_fraction: share of the rows for validation, from 0 to less than 1.
+        holdout: which rows are for validation.
         counts: counts of the rows read, and of those dropped as empty or misaligned.
         num_bytes: bytes of their texts, in UTF-8.
-        sample: uniform sample of the training rows.
+        sample: training rows: all, or a uniform sample.
         validation: the validation rows; None if there are none.
         distinct: distinct texts of each column of `Table.categories`, sorted; None for a column
             with more than 10,000.
+        is_sampled: whether the sample is not all of the training rows.
     """
 
     table: type[Table]
     options: dict[str, Any]
     files: tuple[FileState, ...]
     validation_fraction: float
+    holdout: Holdout
     counts: RowCounts
     num_bytes: int
     sample: Table
     validation: Table | None
     distinct: dict[str, tuple[str, ...] | None]
+    is_sampled: bool
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -86,45 +91,29 @@ class RowCorpus:
         """
         for state in self.files:
             require_unchanged(state)
-        known = [
-            set() if self.validation is None else set(getattr(self.validation, name))
-            for name in self.table.inputs
-        ]
+        known: list[set[str]] = [set() for _ in self.table.inputs]
+        if self.validation is not None:
+            known = self.validation.input_texts()
         rows = itertools.islice(self.table.rows(self.paths, **self.options), start, None)
         following = next(rows, None)
         while following is not None:
             taken = [following, *take_rows(rows, size - row_size(following))]
             start += len(taken)
             found, _ = self.table.of_rows(taken)
-            kept, repeated = self._for_training(found, known)
+            kept: list[int] = []
+            repeated: list[int] = []
+            if found is not None:
+                kept, repeated = found.for_training(self.holdout, known)
             following = next(rows, None)
             counts = RowCounts(self.table.unit, len(kept) + len(repeated))
             yield RowPiece(
                 rows=found.take(kept) if found is not None and kept else None,
-                counts=counts.drop("repeated", repeated),
+                counts=counts.drop("repeated", [found.lines[i] for i in repeated] if found else []),
                 num_bytes=sum(map(row_size, taken)),
                 end=None if following is None else start,
             )
         for state in self.files:
             require_unchanged(state)
-
-    def _for_training(
-        self, rows: Table | None, known: Sequence[set[str]]
-    ) -> tuple[list[int], list[str]]:
-        """Indices of the training rows, and lines of those that repeat validation text."""
-        kept: list[int] = []
-        repeated: list[str] = []
-        if rows is None:
-            return kept, repeated
-        columns = [getattr(rows, name) for name in rows.inputs]
-        for index, texts in enumerate(zip(*columns, strict=True)):
-            if text_draws(texts[0].encode())[0] < self.validation_fraction:
-                continue
-            if any(text in of_column for text, of_column in zip(texts, known, strict=True)):
-                repeated.append(rows.lines[index])
-            else:
-                kept.append(index)
-        return kept, repeated
 
 
 def take_rows(
@@ -147,7 +136,7 @@ class PreparedRows(NamedTuple):
     """The training rows of a corpus as examples.
 
     Args:
-        examples: the examples, memory-mapped.
+        examples: the examples, memory-mapped if they are in a folder.
         counts: counts of the rows read and dropped.
     """
 
@@ -158,7 +147,7 @@ class PreparedRows(NamedTuple):
 def prepare_rows(
     corpus: RowCorpus,
     encode: Encode,
-    folder: pathlib.Path,
+    folder: pathlib.Path | None,
     *,
     shard_size: int | None = None,
     on_progress: Callable[[int], None] = lambda size: None,
@@ -171,7 +160,8 @@ def prepare_rows(
     Args:
         corpus: the rows.
         encode: makes examples from rows, as `encode_pairs` does with its tokenizers.
-        folder: folder of the files, used only for this corpus, `encode` and shard_size.
+        folder: folder of the files, used only for this corpus, `encode` and shard_size. None to
+            keep the examples in memory.
         shard_size: bytes of text in a shard. Default: 4 to 8 MiB, depending on the text's size.
         on_progress: called with the number of bytes of text done so far.
 
@@ -196,11 +186,13 @@ def prepare_rows(
     if shard_size is None:
         shard_size = min(max(corpus.num_bytes // _SHARDS, _SMALLEST), _LARGEST)
 
+    refused: list[NoRowsError] = []
+
     def shards(records: Sequence[Record]) -> Iterator[tuple[Arrays, Record]]:
         done = sum(record["num_bytes"] for record in records)
         for piece in corpus.pieces(shard_size, records[-1]["end"] if records else 0):
             on_progress(done)
-            arrays, counts = _encoded(piece, encode)
+            arrays, counts = _encoded(piece, encode, refused)
             record = {"counts": dataclasses.asdict(counts), "num_bytes": piece.num_bytes}
             yield arrays, {**record, "end": piece.end}
             done += piece.num_bytes
@@ -211,6 +203,8 @@ def prepare_rows(
     for record in store.records:
         counts = counts.with_drops_of(RowCounts.from_dict(record["counts"]))
     if not store.arrays:
+        if len(refused) == len(store.records) == 1:
+            raise refused[0]  # it knows the remedy
         raise NoRowsError(
             counts,
             f"at least one of the {counts.unit} must be usable for training, got none: {counts}; "
@@ -219,12 +213,15 @@ def prepare_rows(
     return PreparedRows(ExampleArrays(store.arrays), counts)
 
 
-def _encoded(piece: RowPiece, encode: Encode) -> tuple[Arrays, RowCounts]:
+def _encoded(
+    piece: RowPiece, encode: Encode, refused: list[NoRowsError]
+) -> tuple[Arrays, RowCounts]:
     """Arrays of a piece's examples, none if no row is usable, and the counts of its rows."""
     if piece.rows is None:
         return {}, piece.counts
     try:
         examples, _, counts = encode(piece.rows, piece.counts)
     except NoRowsError as error:  # for example if the last row alone is too long
+        refused.append(error)
         return {}, error.counts
     return ExampleArrays.of(examples).arrays if examples else {}, counts

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxformer.errors import DataError
+from jaxformer.text.sources.holdout import Holdout, HoldoutCounter
 from jaxformer.text.sources.scans import (
     EvenSample,
     FileState,
     file_stamp,
     read_state,
     scan_stem,
-    text_draws,
 )
 from jaxformer.text.store.shards import remembered
 from jaxformer.text.tables.row_corpus import RowCorpus, row_size, take_rows
@@ -23,9 +23,12 @@ from jaxformer.text.tables.table import Table
 __all__ = ["scan_rows"]
 
 _CHUNK = 2**22  # bytes of rows scanned at a time
-_SAMPLE = 2**25  # bytes of training rows for training a tokenizer
+_SAMPLE = 2**25  # bytes of rows, to train a tokenizer on
 _VALIDATION = 2**26  # bytes of validation rows, which are kept in memory
+_RECORDED = 2**26  # bytes of text; less is scanned again
 _DISTINCT = 10_000  # distinct texts of a column that are listed, such as labels
+_FEW = 64  # rows that are kept as candidates for validation, whatever their numbers
+_Row = tuple[tuple[str, ...], float]  # columns and line; the number that decides its side
 
 
 def scan_rows(
@@ -38,7 +41,7 @@ def scan_rows(
     on_progress: Callable[[int], None] = lambda size: None,
     **options: Any,
 ) -> RowCorpus:
-    r"""Scans files of rows once, or loads the record of an earlier scan.
+    r"""Scans files of rows once, or loads the record of an earlier scan of more than 64 MiB.
 
     Args:
         table: the kind of table.
@@ -75,7 +78,7 @@ def scan_rows(
     return remembered(
         scan_stem(cache_dir, "corpora", map(pathlib.Path, paths), key),
         lambda: _scan(table, paths, options, validation_fraction, characters, on_progress),
-        lambda corpus: ({}, _packed(corpus)),
+        lambda corpus: ({}, _packed(corpus)) if corpus.num_bytes > _RECORDED else None,
         lambda _, values: _unpacked(table, values),
     )
 
@@ -103,38 +106,57 @@ def _scan(
                 seen.update(*usable.all_texts())
         num_bytes += sum(map(row_size, taken))
         on_progress(num_bytes)
-    sample = found.sample.values
+    holdout = found.counter.holdout()
+    validation = found.validation(holdout)
+    sample = _for_training(table, found.sample.values, holdout, validation)
     if not sample:
         raise DataError(
             f"a corpus must have {table.unit} for training, got none in {', '.join(paths)} with "
             f"validation_fraction={validation_fraction}: {counts}; each line must be {table.layout}"
         )
-    if characters:
-        sample += ((*table.row_of("".join(sorted(seen))), ""),)
+    if characters and not found.sample.is_complete:
+        sample.append((*table.row_of("".join(sorted(seen))), ""))
     return RowCorpus(
         table=table,
         options=options,
         files=tuple(read_state(pathlib.Path(path), stamps[path]) for path in paths),
         validation_fraction=validation_fraction,
+        holdout=holdout,
         counts=counts,
         num_bytes=num_bytes,
         sample=_from_tuples(table, sample),
-        validation=_from_tuples(table, found.validation) if found.validation else None,
+        validation=_from_tuples(table, validation) if validation else None,
         distinct={
             name: None if texts is None else tuple(sorted(texts))
             for name, texts in found.distinct.items()
         },
+        is_sampled=not found.sample.is_complete,
     )
+
+
+def _for_training(
+    table: type[Table], rows: Sequence[_Row], holdout: Holdout, validation: Sequence[Sequence[str]]
+) -> list[tuple[str, ...]]:
+    """The sampled rows that are for training."""
+    if not rows:
+        return []
+    sampled = _from_tuples(table, [row for row, _ in rows])
+    known: list[set[str]] = [set() for _ in table.inputs]
+    if validation:
+        known = _from_tuples(table, validation).input_texts()
+    kept, _ = sampled.for_training(holdout, known)
+    return _to_tuples(sampled.take(kept))
 
 
 class _Found:
     """Rows and texts that a scan keeps."""
 
     def __init__(self, table: type[Table], validation_fraction: float) -> None:
-        self._fraction = validation_fraction
-        self._left = _VALIDATION
-        self.sample = EvenSample[tuple[str, ...]](_SAMPLE)
-        self.validation: list[tuple[str, ...]] = []
+        self._unit, self._fraction = table.unit, validation_fraction
+        self._read = 0
+        self._candidates = EvenSample[_Row](_VALIDATION)
+        self.counter = HoldoutCounter(validation_fraction)
+        self.sample = EvenSample[_Row](_SAMPLE)
         self.distinct: dict[str, set[str] | None] = {name: set() for name in table.categories}
 
     def add(self, rows: Table) -> None:
@@ -142,21 +164,25 @@ class _Found:
             if known is not None:
                 known.update(getattr(rows, name))
                 self.distinct[name] = known if len(known) <= _DISTINCT else None
-        first = rows.column_names().index(rows.inputs[0])
-        for row in _to_tuples(rows):
-            side, drawn = text_draws(row[first].encode())
+        for row, side, drawn in zip(_to_tuples(rows), *rows.draws(), strict=True):
             size = sum(len(column.encode()) for column in row)
-            if side >= self._fraction:
-                self.sample.add(row, size, drawn)
-                continue
-            self.validation.append(row)
-            self._left -= size
-            if self._left < 0:
-                raise DataError(
-                    f"{rows.unit} for validation must be at most {_VALIDATION:,} bytes, got more "
-                    f"with validation_fraction={self._fraction}; lower it, or name "
-                    "data.validation_paths"
-                )
+            self._read += 1
+            self.counter.add(side)
+            self.sample.add((row, side), size, drawn)
+            # The holdout is known at the end, and far below twice the fraction if there are many.
+            if side < max(2 * self._fraction, _FEW / self._read):
+                self._candidates.add((row, side), size, side)
+
+    def validation(self, holdout: Holdout) -> list[tuple[str, ...]]:
+        """The rows for validation; DataError if they were too large to keep."""
+        sides = [side for _, side in self._candidates.values]
+        if not self._candidates.is_complete and holdout.has(max(sides)):
+            raise DataError(
+                f"{self._unit} for validation must be at most {_VALIDATION:,} bytes, got more "
+                f"with validation_fraction={self._fraction}; lower it, or name "
+                "data.validation_paths"
+            )
+        return [row for row, side in self._candidates.values if holdout.has(side)]
 
 
 def _from_tuples(table: type[Table], rows: Sequence[Sequence[str]]) -> Table:
@@ -180,6 +206,7 @@ def _unpacked(table: type[Table], values: dict[str, Any]) -> RowCorpus:
     known = values["distinct"].items()
     restored = {
         "files": tuple(FileState(*state) for state in values["files"]),
+        "holdout": Holdout(*values["holdout"]),
         "counts": RowCounts.from_dict(values["counts"]),
         "sample": _from_tuples(table, values["sample"]),
         "validation": _from_tuples(table, values["validation"]) if values["validation"] else None,

@@ -6,11 +6,14 @@ import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from jaxformer.errors import DataError
 from jaxformer.text.sources.files import read_lines, require_fits_memory
-from jaxformer.text.sources.scans import require_fraction
+from jaxformer.text.sources.holdout import (
+    Holdout,
+    HoldoutCounter,
+    require_fraction,
+    text_draws,
+)
 from jaxformer.text.tables.row_counts import RowCounts
 
 __all__ = [
@@ -127,18 +130,16 @@ class Table:
             for i, line in enumerate(read_lines(pathlib.Path(path)), 1):
                 yield f"{file}{i}", line.split("\t")
 
-    def split(
-        self, validation_fraction: float, counts: RowCounts, *, seed: int = 0
-    ) -> tuple[Self, Self, RowCounts]:
-        """Splits the rows at random into a training part and a validation part.
+    def split(self, validation_fraction: float, counts: RowCounts) -> tuple[Self, Self, RowCounts]:
+        """Splits the rows into a training part and a validation part.
 
-        A training row is dropped if it shares a text with the validation part in one of the columns
+        The rows whose first text has the smallest hashes are for validation, as in a `RowCorpus`. A
+        training row is dropped if it shares a text with the validation part in one of the columns
         `inputs`. So validation uses only unseen text.
 
         Args:
             validation_fraction: share of the rows for validation, more than 0 and less than 1.
             counts: counts of the rows so far.
-            seed: seed of the order.
 
         Returns:
             The training part and the validation part, with at least one row each, and the updated
@@ -150,32 +151,55 @@ class Table:
         Example:
             >>> from jaxformer.text import Pairs
             >>> pairs = Pairs(("yes", "no", "well", "well"), ("ja", "nein", "nun", "gut"))
-            >>> train, validation, counts = pairs.split(0.25, RowCounts("pairs", 4), seed=1)
+            >>> train, validation, counts = pairs.split(0.25, RowCounts("pairs", 4))
             >>> train.targets, validation.targets
-            (('ja', 'nein'), ('gut',))
+            (('nein', 'nun', 'gut'), ('ja',))
             >>> print(counts)
-            4 pairs read, 3 kept; 1 repeating validation text (line 3)
+            4 pairs read, 4 kept
         """
         require_fraction(validation_fraction)
-        total = len(self)
-        order = np.random.default_rng(seed).permutation(total).tolist()
-        start = total - round(validation_fraction * total)
-        training, validation = order[:start], order[start:]
-        repeated: set[int] = set()
-        for column in (getattr(self, name) for name in self.inputs):
-            texts = {column[i] for i in validation}
-            # Drops the training row, not the validation row, so that the fraction is exact.
-            repeated |= {i for i in training if column[i] in texts}
-        counts = counts.drop("repeated", [self.lines[i] for i in training if i in repeated])
-        training = [i for i in training if i not in repeated]
-        if not training or not validation:
-            side = "validation" if training else "training"
+        counter = HoldoutCounter(validation_fraction)
+        sides, _ = self.draws()
+        for side in sides:
+            counter.add(side)
+        holdout = counter.holdout()
+        validation = self.take(i for i, side in enumerate(sides) if holdout.has(side))
+        training, repeated = self.for_training(holdout, validation.input_texts())
+        counts = counts.drop("repeated", [self.lines[i] for i in repeated])
+        if not training or not len(validation):
+            empty = "validation" if training else "training"
             raise DataError(
-                f"both sides of a split must have {counts.unit}, got an empty {side} side from "
-                f"{total} with validation_fraction={validation_fraction}, {len(repeated)} of them "
-                "repeating a validation text; add data, or change the fraction"
+                f"both sides of a split must have {counts.unit}, got an empty {empty} side from "
+                f"{len(self)} with validation_fraction={validation_fraction}, {len(repeated)} of "
+                "them repeating a validation text; add data, or change the fraction"
             )
-        return self.take(training), self.take(validation), counts
+        return self.take(training), validation, counts
+
+    def draws(self) -> tuple[list[float], list[float]]:
+        """`text_draws` of the rows, by the first of `inputs`: for sides, and for samples."""
+        draws = [text_draws(text.encode()) for text in getattr(self, self.inputs[0])]
+        return [side for side, _ in draws], [drawn for _, drawn in draws]
+
+    def input_texts(self) -> list[set[str]]:
+        """The texts of each of the columns `inputs`."""
+        return [set(getattr(self, name)) for name in self.inputs]
+
+    def for_training(
+        self, holdout: Holdout, known: Sequence[set[str]]
+    ) -> tuple[list[int], list[int]]:
+        """Indices of the training rows, and of those dropped as they repeat a known text.
+
+        `known` are texts of the validation rows, as in `input_texts`.
+        """
+        kept: list[int] = []
+        repeated: list[int] = []
+        rows = zip(*(getattr(self, name) for name in self.inputs), strict=True)
+        for index, (side, texts) in enumerate(zip(self.draws()[0], rows, strict=True)):
+            if holdout.has(side):
+                continue
+            is_known = any(text in column for text, column in zip(texts, known, strict=True))
+            (repeated if is_known else kept).append(index)
+        return kept, repeated
 
     def take(self, indices: Iterable[int]) -> Self:
         """Selects rows.

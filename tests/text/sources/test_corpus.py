@@ -17,6 +17,7 @@ from jaxformer.errors import DataError
 from jaxformer.text.sources import corpus as corpora
 from jaxformer.text.sources import document_files, files, prepared_corpus, record_files, scans
 from jaxformer.text.sources.document_files import read_pieces
+from jaxformer.text.sources.holdout import text_draws
 from jaxformer.text.sources.record_files import BadRecords
 
 RNG = np.random.default_rng(0)
@@ -167,34 +168,56 @@ def test_parquet_errors_name_the_columns_and_the_row(tmp_path):
 
 def scan(folder, texts, **options):
     file = write_lines(folder / "a.jsonl", texts)
-    options = {"validation_fraction": 0.3, "in_memory": 0} | options
+    options = {"validation_fraction": 0.3} | options
     return text.scan_corpus([file], **options)
 
 
 def sides(corpus):
     found = {False: [], True: []}
-    for piece, is_validation, _ in corpus.pieces(corpora.Place()):
-        found[is_validation].append(piece.text)
+    for piece, _ in corpus.pieces(corpora.Place()):
+        side, _ = text_draws(piece.text.encode())
+        for part, is_validation in corpus.holdout.parts(piece.text, side):
+            found[is_validation].append(part)
     return found[False], found[True]
 
 
 def test_documents_are_on_a_side_by_what_they_say(tmp_path):
     texts = documents(400)
     train, validation = sides(scan(tmp_path, texts))
-    assert sorted(train + validation) == sorted(map(newlines, texts))
-    assert 0.2 < len(validation) / len(texts) < 0.4
-    # In another order, and twice, each is where it was.
-    again, more = sides(scan(tmp_path, texts[::-1] + texts))
+    sizes = [sum(len(one.encode()) for one in side) for side in (train, validation)]
+    assert sizes[1] / sum(sizes) == pytest.approx(0.3, abs=0.002)
+    whole = set(map(newlines, texts))
+    assert len(train) + len(validation) == 401 and len({*train, *validation} - whole) == 2
+    # In another order, each is where it was.
+    again, more = sides(scan(tmp_path, texts[::-1]))
     assert (set(again), set(more)) == (set(train), set(validation))
 
 
-def test_small_text_is_kept_as_documents(tmp_path):
-    texts = documents(5)
+def test_more_documents_leave_the_others_where_they_were(tmp_path):
+    texts = documents(200)
+    _, validation = sides(scan(tmp_path, texts))
+    _, more = sides(scan(tmp_path, [*texts, *documents(2)]))
+    assert len(set(validation) - set(more)) <= 4  # the one that is cut, and its neighbours
+
+
+def test_small_text_is_its_own_sample(tmp_path, monkeypatch):
+    texts = documents(50)
+    corpus = scan(tmp_path, texts, characters=True)
+    assert not corpus.is_sampled
+    assert (list(corpus.sample), list(corpus.validation_sample)) == sides(corpus)
     size = sum(len(newlines(one).encode()) for one in texts)
-    assert scan(tmp_path, texts, in_memory=size - 1).documents is None
-    corpus = scan(tmp_path, texts, in_memory=size)
-    assert corpus.documents == tuple(map(newlines, texts))
-    assert (corpus.num_documents, corpus.num_bytes) == (5, size)
+    assert (corpus.num_documents, corpus.num_bytes) == (50, size)
+    monkeypatch.setattr(corpora, "_SAMPLE", size - 1)
+    assert scan(tmp_path, texts).is_sampled
+
+
+def test_split_is_the_same_in_memory_and_in_files(tmp_path):
+    texts = list(map(newlines, documents(60)))
+    both = text.split_documents(texts, 0.3)
+    assert tuple(both) == sides(scan(tmp_path, texts))
+    (tmp_path / "a.txt").write_text(texts[0])
+    corpus = text.scan_corpus([tmp_path / "a.txt"], validation_fraction=0.3)
+    assert text.split_documents(texts[:1], 0.3) == sides(corpus)
 
 
 def test_sample_is_drawn_evenly_from_the_training_text(tmp_path, monkeypatch):
@@ -202,8 +225,8 @@ def test_sample_is_drawn_evenly_from_the_training_text(tmp_path, monkeypatch):
     texts = documents(400)
     corpus = scan(tmp_path, texts)
     train, validation = sides(corpus)
-    assert 1000 < sum(len(one.encode()) for one in corpus.sample) <= 2000
-    assert set(corpus.sample) < set(train) and set(corpus.validation_sample) <= set(validation)
+    assert corpus.is_sampled and 900 < sum(len(one.encode()) for one in corpus.sample) <= 2000
+    assert set(corpus.sample) < set(train) and set(corpus.validation_sample) == set(validation)
     places = [train.index(one) for one in corpus.sample]
     assert min(places) < len(train) / 4 and max(places) > len(train) * 3 / 4
     with_all = scan(tmp_path, texts, characters=True)
@@ -238,7 +261,7 @@ def test_a_file_that_changes_is_an_error(tmp_path, monkeypatch):
 
 
 def test_files_that_were_looked_through_are_remembered(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpora, "_IN_MEMORY", 0)
+    monkeypatch.setattr(corpora, "_RECORDED", 0)
     file = write_lines(tmp_path / "a.jsonl", documents(9))
     options = {"cache_dir": tmp_path / "cache", "validation_fraction": 0.3}
     first = text.recorded_corpus([file], **options)
@@ -291,15 +314,16 @@ def test_document_that_goes_on_behind_validation_begins_anew(tmp_path, monkeypat
     """A long text file is drawn piece by piece."""
     monkeypatch.setattr(document_files, "_PIECE", 40)
     (tmp_path / "a.txt").write_text(prose(200))
-    corpus = text.scan_corpus([tmp_path / "a.txt"], validation_fraction=0.3, in_memory=0)
+    corpus = text.scan_corpus([tmp_path / "a.txt"], validation_fraction=0.3)
     runs = {False: [], True: []}
     last = None
-    for piece, is_validation, _ in corpus.pieces(corpora.Place()):
-        runs[is_validation].append("")
-        if is_validation == last:
-            del runs[is_validation][-1]
-        runs[is_validation][-1] += piece.text
-        last = is_validation
+    for piece, _ in corpus.pieces(corpora.Place()):
+        side, _ = text_draws(piece.text.encode())
+        for part, is_validation in corpus.holdout.parts(piece.text, side):
+            if is_validation != last:
+                runs[is_validation].append("")
+            runs[is_validation][-1] += part
+            last = is_validation
     assert len(runs[True]) > 3
     assert_holds(text.prepare_corpus(corpus, TOKENIZER, tmp_path), runs[False], runs[True])
 
@@ -334,9 +358,7 @@ def test_preparing_goes_on_behind_the_last_whole_shard(tmp_path, monkeypatch):
 def test_shards_are_made_in_one_reading(tmp_path, monkeypatch, write):
     """A packed file, and one of columns, can only be read from its start."""
     name = "a.jsonl.gz" if write is write_lines else "a.parquet"
-    corpus = text.scan_corpus(
-        [write(tmp_path / name, documents(60))], validation_fraction=0.3, in_memory=0
-    )
+    corpus = text.scan_corpus([write(tmp_path / name, documents(60))], validation_fraction=0.3)
     read, starts = corpora.read_pieces, []
 
     def counted(*arguments, start, **options):
@@ -376,6 +398,13 @@ def test_files_that_another_process_writes_are_left_alone(tmp_path):
     prepared = text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=1000)
     assert_holds(prepared, *sides(corpus))
     assert young.exists() and not old.exists()
+
+
+def test_without_a_folder_the_tokens_are_in_memory(tmp_path):
+    corpus = scan(tmp_path, documents(60))
+    prepared = text.prepare_corpus(corpus, TOKENIZER, None, shard_size=500)
+    assert_holds(prepared, *sides(corpus))
+    assert prepared.folder is None and isinstance(prepared.train.tokens, np.ndarray)
 
 
 def test_other_tokenizers_have_other_files(tmp_path):
@@ -471,7 +500,8 @@ def test_lines_are_counted_for_the_records_that_are_shown_alone(tmp_path, monkey
     monkeypatch.setattr(record_files, "line_at", lambda *place: counted.append(place) or 1)
     (tmp_path / "a.jsonl").write_text("{\n" * 50)
     bad = BadRecords("skip")
-    assert list(read_pieces(tmp_path / "a.jsonl", bad)) == []
+    with pytest.raises(DataError, match="must have text"):
+        list(read_pieces(tmp_path / "a.jsonl", bad))
     assert bad.count == 50 and len(counted) == len(bad.shown) == 5
 
 

@@ -76,8 +76,11 @@ def test_rows_that_cannot_be_used_are_counted_with_their_lines(tmp_path):
         "5 pairs read, 2 kept; 1 empty (line 2), 1 misaligned (line 3), 1 too long (line 4)"
     )
     assert [one["source_tokens"].tolist() for one in found.examples] == [[97, 256], [104, 256]]
+    tight = lambda *rows: encode(*rows, max_len=1)  # noqa: E731
     with pytest.raises(DataError, match="usable for training, got none: 5 pairs .* 3 too long"):
-        text.prepare_rows(corpus, lambda *rows: encode(*rows, max_len=1), tmp_path / "other")
+        text.prepare_rows(corpus, tight, tmp_path / "other", shard_size=1)
+    with pytest.raises(DataError, match="3 too long .*raise max_len to at least 2"):
+        text.prepare_rows(corpus, tight, None)
 
 
 def test_sides_depend_on_the_input_alone(tmp_path):
@@ -119,7 +122,7 @@ def test_rows_go_on_behind_the_last_whole_shard(tmp_path):
 
 
 def test_characters_of_all_rows_are_in_the_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr(row_scans, "_SAMPLE", 1)
+    monkeypatch.setattr(row_scans, "_SAMPLE", 40)
     rows = [*pairs(20), ("ß", "日")]
     corpus = scan(tmp_path, rows, characters=True)
     assert set("".join(column[-1] for column in corpus.sample.columns)) >= {"ß", "日", *"0129neo"}
@@ -134,6 +137,7 @@ def test_labels_are_listed_unless_they_are_too_many(tmp_path, monkeypatch):
 
 
 def test_rows_that_were_looked_through_are_remembered(tmp_path, monkeypatch):
+    monkeypatch.setattr(row_scans, "_RECORDED", 0)
     cache, rows = tmp_path / "cache", [*pairs(30), ("", "x")]
     first = scan(tmp_path, rows, cache_dir=cache)
     with monkeypatch.context() as patch:

@@ -1,0 +1,259 @@
+"""Text of a run, for training or for validation: documents, text files and token files."""
+
+import dataclasses
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from jaxformer import text
+from jaxformer.config import DataConfig
+from jaxformer.errors import ConfigError, DataError, StorageError
+from jaxformer.runs.data.byte_progress import ByteProgress
+from jaxformer.runs.data.prepare import cache_dir
+from jaxformer.runs.data.values import Split
+
+__all__ = [
+    "CorpusPart",
+    "Documents",
+    "StreamText",
+    "TextPart",
+    "TokenPart",
+    "held_out",
+    "left_out",
+    "named_parts",
+    "read_files",
+    "read_token_files",
+    "require_other_files",
+    "two_corpora",
+]
+
+_MUCH = 2**26  # bytes of text; the tokens of less may stay in memory
+
+
+class StreamText(NamedTuple):
+    """The token stream of a text.
+
+    Args:
+        stream: the tokens.
+        num_bytes: size of the text in bytes of UTF-8; None if only tokens are known.
+        content: texts that identify it, such as the fingerprint of its files.
+        report: a line about it, for the user, if it is large.
+    """
+
+    stream: text.TokenStream
+    num_bytes: int | None
+    content: Sequence[str] = ()
+    report: str = ""
+
+    @property
+    def num_documents(self) -> int:
+        """Number of documents."""
+        return len(self.stream)
+
+
+class TextPart(Protocol):
+    """The text of a source for training or for validation, before it is encoded."""
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """Its text, or a sample of it; empty for tokens."""
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether `texts` is only a sample."""
+
+    def encode(self, tokenizer: text.Tokenizer, config: DataConfig) -> StreamText:
+        """Encodes the text, or finds its tokens in the cache.
+
+        Raises:
+            ConfigError: the config lacks what this kind of text needs.
+            DataError: the text is too short or cannot be encoded.
+            StorageError: the cache cannot be written.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Documents:
+    """Documents in memory."""
+
+    texts: Sequence[str]
+    is_sampled: bool = False
+
+    def encode(self, tokenizer: text.Tokenizer, config: DataConfig) -> StreamText:
+        """Encodes the documents, or finds their tokens in the cache."""
+        stream = text.cached_stream(self.texts, tokenizer, cache_dir(config))
+        return StreamText(stream, sum(len(one.encode()) for one in self.texts), self.texts)
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusPart:
+    """One side of the text of files."""
+
+    corpus: text.Corpus
+    is_validation: bool
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """Its pieces, or a sample of them."""
+        corpus = self.corpus
+        return corpus.validation_sample if self.is_validation else corpus.sample
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether `texts` is only a sample."""
+        return self.corpus.is_sampled
+
+    def encode(self, tokenizer: text.Tokenizer, config: DataConfig) -> StreamText:
+        """Prepares the tokens in the cache, or in memory if they are few and there is no cache."""
+        corpus, folder = self.corpus, cache_dir(config)
+        is_small = corpus.num_bytes <= _MUCH
+        if folder is None and not is_small:
+            raise ConfigError(
+                f"the tokens of {corpus.num_bytes:,} bytes of text need a cache folder, but there "
+                "is no home folder; set data.cache"
+            )
+        with ByteProgress("tokenizing", corpus.num_bytes) as progress:
+            try:
+                found = text.prepare_corpus(corpus, tokenizer, folder, on_progress=progress.update)
+            except StorageError as error:
+                if not is_small:
+                    raise
+                warnings.warn(
+                    "tokens are kept in memory and made again at the next start, since they cannot "
+                    f"be cached ({error}); set data.cache to a writable folder",
+                    stacklevel=2,
+                )
+                found = text.prepare_corpus(corpus, tokenizer, None)
+        stream, counts = found.train, found.train_counts
+        if self.is_validation:
+            if found.validation is None:
+                raise DataError("validation must have text, got none; raise validation_fraction")
+            stream, counts = found.validation, found.validation_counts
+        report = ""
+        if not (is_small or self.is_validation):
+            unit = "document" if corpus.num_documents == 1 else "documents"
+            size = f"{corpus.num_documents:,} {unit}, {corpus.num_bytes:,} bytes"
+            report = f"{size}; tokens in {found.folder}"
+        return StreamText(stream, counts.num_bytes, (corpus.fingerprint,), report)
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenPart:
+    """Tokens of files, which were encoded elsewhere."""
+
+    files: text.TokenFiles
+    texts: Sequence[str] = ()
+    is_sampled: bool = False
+
+    def encode(self, tokenizer: text.Tokenizer, config: DataConfig) -> StreamText:
+        """Checks the tokens against the tokenizer's vocabulary."""
+        if config.packing == "documents" and tokenizer.end_of_text is None:
+            raise ConfigError(
+                "data.packing 'documents' of token files needs the token that ends each document, "
+                "got a tokenizer without an end of text; set tokenizer.end_of_text, or "
+                "data.packing to 'windows'"
+            )
+        size = sum(one.tokens.nbytes for one in self.files.ranges)
+        with ByteProgress("checking tokens", size) as progress:
+            found = text.check_token_files(
+                self.files, tokenizer, cache_dir(config), on_progress=progress.update
+            )
+        return StreamText(found.stream, found.num_bytes, (found.fingerprint,))
+
+
+def named_parts(found: Any) -> Mapping[str, TextPart]:
+    """The parts by name of their source; a single part, or documents, have the name ""."""
+    if isinstance(found, Mapping):
+        return found
+    return {"": found if hasattr(found, "encode") else Documents(found)}
+
+
+def read_files(
+    config: DataConfig, paths: Sequence[str], fraction: float, *, characters: bool = False
+) -> text.Corpus:
+    """Scans files, or loads the record of an earlier scan.
+
+    Args:
+        config: settings for reading.
+        paths: files and patterns.
+        fraction: share of the text for validation.
+        characters: whether a sample must contain every character.
+    """
+    files = text.text_files(paths)
+    sizes = [file.stat().st_size for file in files if file.is_file()]
+    with ByteProgress("reading", sum(sizes)) as progress:
+        return text.recorded_corpus(
+            files, cache_dir(config), validation_fraction=fraction, field=config.field,
+            errors=config.errors, characters=characters, on_progress=progress.update,
+        )  # fmt: skip
+
+
+def held_out(corpus: text.Corpus) -> Split:
+    """The two sides of a corpus; DataError if one has no text."""
+    for side, found in (("validation", corpus.validation_sample), ("training", corpus.sample)):
+        if not "".join(found).strip():
+            raise DataError(
+                f"{side} must have text, got none of {corpus.num_bytes:,} bytes with "
+                f"validation_fraction={corpus.validation_fraction}; change it, or add text"
+            )
+    return Split(CorpusPart(corpus, False), CorpusPart(corpus, True), report=left_out(corpus))
+
+
+def two_corpora(train: text.Corpus, validation: text.Corpus) -> Split:
+    """All text of two corpora; DataError if they have a file or a text in common."""
+    files, others = ({one.content: one.path for one in part.files} for part in (train, validation))
+    if copied := files.keys() & others.keys():
+        same = min(copied)
+        raise DataError(
+            "data.validation_paths must hold other text than data.paths, got "
+            f"'{others[same]}', a copy of '{files[same]}'; remove it from one"
+        )
+    if shared := set(train.sample) & set(validation.sample):
+        raise DataError(
+            "data.validation_paths must hold other text than data.paths, got a text in both, "
+            f"which begins {min(shared)[:40]!r}; remove it from one"
+        )
+    parts = CorpusPart(train, False), CorpusPart(validation, False)
+    return Split(*parts, report=left_out(train) + left_out(validation))
+
+
+def left_out(corpus: text.Corpus) -> tuple[str, ...]:
+    """Report line on unreadable records, if any."""
+    if not corpus.skipped:
+        return ()
+    unit = "record" if corpus.skipped == 1 else "records"
+    shown = "; ".join(corpus.skipped_shown)
+    return (f"left out {corpus.skipped:,} {unit} that cannot be read: {shown}",)
+
+
+def require_other_files(paths: Sequence[str], validation_paths: Sequence[str]) -> None:
+    """Raises DataError, which names the file, if one is both for training and validation."""
+    both = (text.text_files(names) for names in (paths, validation_paths))
+    files, others = ({os.path.realpath(file) for file in part} for part in both)
+    if shared := files & others:
+        raise DataError(
+            "data.validation_paths must be other files than data.paths, got one in both: "
+            f"'{min(shared)}'; remove it from one"
+        )
+
+
+def read_token_files(config: DataConfig) -> Split:
+    """Maps the token files of a config for training and validation.
+
+    Raises:
+        ConfigError: the config names no files.
+        DataError: a file cannot be used, or is named for both.
+    """
+    if not config.paths:
+        raise ConfigError(
+            "data.source 'tokens' needs data.paths: .bin or .npy files of token ids; for example "
+            "--data.paths train.bin --data.validation-paths val.bin"
+        )
+    files = text.map_token_files(text.text_files(config.paths))
+    if not config.validation_paths:
+        train, validation = files.split(config.validation_fraction)
+        return Split(TokenPart(train), TokenPart(validation))
+    others = text.text_files(config.validation_paths)
+    require_other_files(config.paths, config.validation_paths)
+    return Split(TokenPart(files), TokenPart(text.map_token_files(others)))

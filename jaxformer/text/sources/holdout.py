@@ -1,0 +1,103 @@
+"""Validation data: texts held out by their hashes, in the same way at every size of the data."""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxformer.errors import DataError
+
+__all__ = ["Holdout", "HoldoutCounter", "require_fraction", "text_draws"]
+
+_HASHES = 2**64
+_BINS = 2**16
+
+
+def text_draws(data: bytes) -> tuple[float, float]:
+    """Two pseudorandom numbers in [0, 1] from a hash of a text: for its side, and for samples."""
+    digest = hashlib.blake2b(data, digest_size=16).digest()
+    side, drawn = (int.from_bytes(half, "little") / _HASHES for half in (digest[:8], digest[8:]))
+    return side, drawn
+
+
+def require_fraction(validation_fraction: float) -> None:
+    """Raises DataError for a validation fraction that is not between 0 and 1."""
+    if not 0 < validation_fraction < 1:
+        raise DataError(
+            "validation_fraction must be more than 0 and less than 1, got "
+            f"{validation_fraction}; 0.1 holds out a tenth"
+        )
+
+
+class Holdout(NamedTuple):
+    """The texts for validation: those with the smallest numbers of `text_draws`.
+
+    Args:
+        below: texts with a smaller number are for validation.
+        cut_below: a text with a number from `below` to this is cut: its end is for validation.
+        cut: share of the cut text for training.
+    """
+
+    below: float
+    cut_below: float = 0.0
+    cut: float = 0.0
+
+    def has(self, side: float) -> bool:
+        """Whether a whole text is for validation, by its number."""
+        return side < self.below
+
+    def parts(self, text: str, side: float) -> Iterator[tuple[str, bool]]:
+        """Yields the parts of a text, nearly always one, and whether each is for validation."""
+        if not self.below <= side < self.cut_below:
+            yield text, self.has(side)
+            return
+        at = round(self.cut * len(text))
+        at = _nearest_break(text, at) if 0 < at < len(text) else at
+        for part, is_validation in ((text[:at], False), (text[at:], True)):
+            if part:
+                yield part, is_validation
+
+
+class HoldoutCounter:
+    """Counts texts, and holds out a share of them.
+
+    It keeps the sizes of 65,536 ranges of numbers, not of each text. So the share is exact for few
+    texts, and up to 1/65,536 for many.
+
+    Args:
+        fraction: share of all sizes for validation, from 0 to less than 1.
+    """
+
+    def __init__(self, fraction: float) -> None:
+        self._fraction = fraction
+        self._sizes, self._counts = [0] * _BINS, [0] * _BINS
+
+    def add(self, side: float, size: int = 1) -> None:
+        """Counts a text with this number and size."""
+        index = min(int(side * _BINS), _BINS - 1)
+        self._sizes[index] += size
+        self._counts[index] += 1
+
+    def holdout(self, *, cuts: bool = False) -> Holdout:
+        """The holdout of the texts so far; `cuts` says whether a text may be cut."""
+        if not self._fraction:
+            return Holdout(0.0)
+        ends = np.cumsum(self._sizes)
+        wanted = self._fraction * ends[-1]
+        index = int(np.searchsorted(ends, wanted))
+        size = self._sizes[index]
+        missing = float(wanted) - (int(ends[index]) - size)
+        if cuts and self._counts[index] == 1:
+            return Holdout(index / _BINS, (index + 1) / _BINS, 1 - missing / size)
+        return Holdout((index + (2 * missing > size)) / _BINS)
+
+
+def _nearest_break(text: str, index: int) -> int:
+    """The line start nearest to an index, within the text; else the nearest space; else it."""
+    for pattern in (r"(?<=\n)(?!\Z)", r"(?= )(?!\A)"):
+        breaks = [match.start() for match in re.finditer(pattern, text)]
+        if breaks:
+            return min(breaks, key=lambda at: abs(at - index))
+    return index
