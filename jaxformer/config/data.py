@@ -126,11 +126,11 @@ class DataConfig:
             a line that is not UTF-8: "strict" stops with an error; "skip" leaves it out, and
             reports how many were left out and the first of them.
         validation_fraction: fraction of the data used for validation, between 0 and 1; not used
-            with validation_paths. Documents or rows are put in a fixed random order, and the end is
-            used for validation. The fraction is of the characters for "files" and "python", and of
+            with validation_paths. Documents, rows and parts of at most 128 KiB of text files are
+            ordered by a hash of their text, and the first ones are used for validation. The
+            fraction is of the bytes for "files" and "python" (one text is cut to match it), and of
             the rows for "pairs", "labelled" and "conversations". For "tokens", the last tokens are
-            used, without reordering. Above 64 MiB of text or rows, nothing is reordered: a hash
-            selects the documents, rows, or 128 KiB parts of text files used for validation.
+            used.
         validation_paths: files or glob patterns of validation data, in the formats of paths; if
             empty, validation_fraction of the data is used.
         template: how conversations become tokens: "chatml", with the special tokens `<|im_start|>`

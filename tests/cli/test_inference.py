@@ -1,12 +1,15 @@
 """jaxformer translate and predict, and evaluate of their runs, on the smallest trained runs."""
 
 import gzip
+import importlib
 import io
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
+import types
 
 import jax
 import pytest
@@ -15,6 +18,8 @@ from jaxformer import runs
 from jaxformer.config import SamplingConfig
 from tests.cli.commands import one_line, output
 from tests.runs import tiny
+
+TRAIN = importlib.import_module("jaxformer.cli.commands.train")  # that name is its function
 
 
 @pytest.fixture(scope="module")
@@ -55,24 +60,30 @@ def test_training_shows_the_samples(translation_run):
         assert f"--- {source!r}\n{source}\n" in samples
 
 
-def test_evaluate_prints_loss_scores_and_how_they_were_computed(translation_run, capsys):
+def test_evaluate_prints_loss_scores_and_how_they_were_computed(translation_run, tmp_path, capsys):
     run, out = translation_run
     printed = output(capsys, "evaluate", run).out
     pattern = (
-        r"validation loss at step \d+: [\d.]+ nats per token, [\d.]+ bits per byte, "
+        r"validation loss at (step \d+): [\d.]+ nats per token, [\d.]+ bits per byte, "
         r"perplexity [\d.]+, bleu [\d.e-]+, chrf [\d.]+, exact [\d.]+, over \d+ tokens\n"
         r"BLEU: nrefs:1\|\S+tok:13a\S+\nchrF: nrefs:1\|\S+\n"
     )
-    assert re.fullmatch(pattern, printed), printed
+    found = re.fullmatch(pattern, printed)
+    assert found, printed
+    assert f"the best checkpoint is from {found[1]} of 100\n{printed}" in out
+    # Where the last step is the best, its loss is printed already.
     scores = re.search("bleu.*exact [^,]*", printed)[0]
-    assert f"translations at step 100: {scores}\n{printed.partition(chr(10))[2]}" in out
+    last = types.SimpleNamespace(evaluation=True, step=int(found[1].split()[1]))
+    TRAIN._report(shutil.copytree(run, tmp_path / "run"), last, None)
+    said = capsys.readouterr().out
+    assert f"translations at {found[1]}: {scores}\n{printed.partition(chr(10))[2]}" in said
 
 
 def test_evaluate_of_a_classifier_counts_texts(classification_run, capsys):
     run, out = classification_run
     printed = output(capsys, "evaluate", run).out
     pattern = (
-        r"validation loss at (step \d+): ([\d.]+ nats per text, accuracy [\d.]+), over 15 texts\n"
+        r"validation loss at (step \d+): ([\d.]+ nats per text, accuracy [\d.]+), over 14 texts\n"
     )
     step, loss = re.fullmatch(pattern, printed).groups()
     assert f"{step}: validation loss {loss}\n" in out

@@ -28,7 +28,7 @@ def test_inspect_prints_figures_and_rows_and_makes_no_run_folder(inspected, caps
     said = output(capsys, "inspect", inspected, "--rows", 2, "--training.batch-size", 16).out
     assert sorted(inspected.parent.iterdir()) == before
     lines = said.splitlines()
-    train = 0.8 * len(TEXT)  # 32 of the 40 lines
+    train = 0.8 * len(TEXT) + 1  # 32 of the 40 lines, and the end of text
     assert f"training     1 document, {train:,.0f} tokens" in lines
     windows = -(-(train - 1) // 32)
     assert lines[3].startswith(f"epoch        {windows / 16:.3g} steps; training.steps = 20 is ")

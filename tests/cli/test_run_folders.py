@@ -227,7 +227,7 @@ def test_inspect_of_a_run_says_how_far_it_is_and_what_to_do_next(trained, capsys
                if "validation_loss" in one)  # fmt: skip
     for line in (
         f"run {run}: a language model, which continues text; settings other than the defaults:",
-        "data files: 1,536 tokens for training, 384 for validation",
+        "data files: 1,537 tokens for training, 385 for validation",
         "steps 20 of 20; checkpoints: 10, 20",
         f"best step {best[1]}, validation loss {best[0]:.4f} nats per token",
         f"next to continue text: jaxformer generate {run}",

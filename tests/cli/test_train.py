@@ -34,7 +34,8 @@ def test_run_folder_holds_everything(trained):
     names = {path.name for path in folder.iterdir()}
     assert names == {
         "config.toml", "tokenizer.json", "metrics.jsonl", "tensorboard", "checkpoints",
-        "samples.txt", "loss.png", "validation.json", "data.json", "manifest.json", "lock",
+        "samples.txt", "loss.png", "validation.json", "validation_tokens.npy",
+        "validation_documents.npy", "data.json", "manifest.json", "lock",
     }  # fmt: skip
     assert (folder / "loss.png").stat().st_size > 5000
     assert load_config(folder / "config.toml").model.vocab_size is not None
@@ -83,7 +84,7 @@ def test_packed_documents_words_and_one_device_train_too(tmp_path, capsys):
     # All tokens but the first of each document, and their bytes: spaces cost a word model nothing.
     validation = run.task.load_validation(run.folder)[""]
     documents = np.split(validation.stream.tokens, validation.stream.offsets[1:])
-    assert len(documents) == 8
+    assert len(documents) == 9  # one of them is the end of the document that was cut
     assert evaluation.predicted == sum(document.size - 1 for document in documents)
     assert "prompt is empty" in one_line(capsys, "generate", run.folder, "--prompt", "")
     # The prompt's last word and the continuation's first are two words.

@@ -27,7 +27,7 @@ def test_evaluate_measures_other_text(trained, tmp_path, capsys):
     main(["evaluate", str(trained[0] / "run"), "--data", str(tmp_path / "other.txt")])
     printed = capsys.readouterr().out
     evaluation = open_run(trained[0] / "run").evaluate([tmp_path / "other.txt"])
-    assert printed == f"loss at step 20: {evaluation}, over 479 tokens\n"
+    assert printed == f"loss at step 20: {evaluation}, over 480 tokens\n"
     assert evaluation.loss > open_run(trained[0] / "run").evaluate().loss
     words = ("evaluate", trained[0] / "run", "--data")
     assert "absent.txt" in one_line(capsys, *words, tmp_path / "absent.txt")
@@ -36,9 +36,10 @@ def test_evaluate_measures_other_text(trained, tmp_path, capsys):
 
 
 def test_bits_per_byte_of_a_character_model_follow_from_its_loss(trained):
-    """One ASCII character is one byte and one token, so the two measures agree."""
+    """One ASCII character is one byte and one token; the end of text is a token without bytes."""
     evaluation = open_run(trained[0] / "run").evaluate()
-    assert evaluation.bits_per_byte == pytest.approx(evaluation.loss / np.log(2), rel=1e-6)
+    per_byte = evaluation.loss * evaluation.predicted / (evaluation.predicted - 1)
+    assert evaluation.bits_per_byte == pytest.approx(per_byte / np.log(2), rel=1e-6)
     assert evaluation.perplexity == pytest.approx(np.exp(evaluation.loss))
 
 

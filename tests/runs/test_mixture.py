@@ -176,7 +176,7 @@ def write_files(folder):
         ("nowhere.txt", "source 'more' of data.mixture: .*nowhere.txt"),
         ("no*where.txt", "source 'more' of data.mixture: a pattern must match at least one"),
         ("empty.txt", "source 'more' of data.mixture: a text file must have text, got the empty"),
-        ("line.txt", "source 'more' of data.mixture: training must have text, got none of 4 b"),
+        ("line.txt", "source 'more' of data.mixture must be longer than one sequence, .* got 2;"),
         (
             "short.txt",
             "source 'more' of data.mixture must be longer than one sequence, model.max_len = 12 "

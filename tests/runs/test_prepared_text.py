@@ -167,6 +167,9 @@ def test_file_for_both_parts_is_refused(tmp_path):
     copied = tiny.change(made, data={"validation_paths": (str(copy),)})
     with pytest.raises(DataError, match=r"got '.*copy.jsonl', a copy of '.*text.jsonl'; remove it"):
         runs.prepare_task(copied)
+    tiny.write_bodies(copy, ["another", TEXTS[7]])
+    with pytest.raises(DataError, match=f"got a text in both, which begins '{TEXTS[7][:30]}"):
+        runs.prepare_task(copied)
     both = tiny.change(made, data={"validation_paths": (str(tmp_path / "*.jsonl"),)})
     with pytest.raises(DataError, match="data.validation_paths must be other files than data.pa"):
         tiny.prepare(both)

@@ -16,6 +16,16 @@ def test_a_run_starts_as_recorded(name, tmp_path, monkeypatch):
     assert CASES[name]() == golden()[name]
 
 
+def test_where_data_is_changes_nothing_that_is_trained():
+    """A run on much data has the batches and parameters of one whose data is in memory."""
+    cases = golden()
+    large = [name for name in cases if name.endswith(", on_disk")]
+    for name in large:
+        small = cases[name.replace("on_disk", "fresh")]
+        assert {**cases[name], "printed": ()} == {**small, "printed": ()}
+    assert len(large) == 11
+
+
 @pytest.mark.parametrize(
     ("task", "source"), [(task, each) for task, sources in INTERRUPTED.items() for each in sources]
 )

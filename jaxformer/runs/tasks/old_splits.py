@@ -17,7 +17,7 @@ from jaxformer.runs.tasks.streams import StreamTask
 from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.tasks.task import Task
 from jaxformer.text.sources.corpus import Place
-from jaxformer.text.sources.documents import paragraphs
+from jaxformer.text.sources.documents import BUILT_IN, paragraphs
 from jaxformer.text.sources.holdout import Holdout
 
 __all__ = ["with_its_split"]
@@ -32,7 +32,7 @@ def with_its_split(kind: type[Task], folder: pathlib.Path) -> type[Task]:
     if load_summary(folder).split == "hash":
         return kind
     if issubclass(kind, StreamTask):
-        methods: dict[str, Any] = {"read_text": _read_text, "read_python": _read_python}
+        methods: dict[str, Any] = {"read_text": _read_text, "read_built_in": _read_built_in}
     elif issubclass(kind, TableTask):
         methods = {"split_rows": lambda cls, config: _split_rows(kind, config, folder)}
     else:
@@ -55,9 +55,9 @@ def _read_text(cls: type[StreamTask], data: DataConfig, *, characters: bool) -> 
     return Split(CorpusPart(corpus, False), CorpusPart(corpus, True), report=left_out(corpus))
 
 
-def _read_python(cls: type[StreamTask], data: DataConfig, *, characters: bool) -> Split:
-    """`StreamTask.read_python` of such a run."""
-    documents = text.python_documents()
+def _read_built_in(cls: type[StreamTask], data: DataConfig, *, characters: bool) -> Split:
+    """`StreamTask.read_built_in` of such a run."""
+    documents = BUILT_IN[data.source]()
     if not data.validation_paths:
         train, validation = _split_documents(documents, data.validation_fraction)
         return Split(Documents(train), Documents(validation))

@@ -39,7 +39,13 @@ from jaxformer.runs.data.text_parts import (
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import DataView, TextColumn
 from jaxformer.runs.tasks.task import Task
-from jaxformer.text.sources.documents import LONG, long_lines, paragraphs, without_repeats
+from jaxformer.text.sources.documents import (
+    BUILT_IN,
+    LONG,
+    long_lines,
+    paragraphs,
+    without_repeats,
+)
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource, joined_validation
 from jaxformer.training.parallel import Runner
@@ -57,12 +63,12 @@ class StreamTask(Task):
 
     @classmethod
     def read(cls, config: ExperimentConfig) -> Split:
-        """Reads the text files of the config or Python's documentation, or maps token files."""
+        """Reads the text files of the config or built-in documents, or maps token files."""
         data, by_character = config.data, config.tokenizer.kind == "character"
         if data.source == "tokens":
             return read_token_files(data)
-        if data.source == "python":
-            return cls.read_python(data, characters=by_character)
+        if data.source in BUILT_IN:
+            return cls.read_built_in(data, characters=by_character)
         if data.mixture:
             read = functools.partial(cls.read_text, characters=by_character)
             return read_mixture(data, read, characters=by_character)
@@ -83,9 +89,9 @@ class StreamTask(Task):
         return two_corpora(read(data.paths, 0), read(data.validation_paths, 0))
 
     @classmethod
-    def read_python(cls, data: DataConfig, *, characters: bool) -> Split:
-        """Reads Python's documentation, a fifth of which are paragraphs of earlier topics."""
-        documents = without_repeats(text.python_documents())
+    def read_built_in(cls, data: DataConfig, *, characters: bool) -> Split:
+        """Reads documents that need no files, without the paragraphs that they repeat."""
+        documents = without_repeats(BUILT_IN[data.source]())
         if not data.validation_paths:
             train, validation = text.split_documents(documents, data.validation_fraction)
             return Split(Documents(train), Documents(validation))

@@ -15,6 +15,7 @@ from jaxformer.text.sources.files import start_of_paths
 from jaxformer.text.sources.record_files import BadRecords
 
 __all__ = [
+    "BUILT_IN",
     "LONG",
     "long_lines",
     "paragraphs",
@@ -44,6 +45,10 @@ def python_documents() -> list[str]:
     from pydoc_data.topics import topics
 
     return [topics[name] for name in sorted(topics)]
+
+
+BUILT_IN = {"python": python_documents}
+"""Documents that need no files, by `data.source`."""
 
 
 def read_documents(paths: Sequence[str], *, field: str = "text") -> list[str]:
