@@ -3,12 +3,13 @@
 import dataclasses
 import hashlib
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jaxformer.errors import DataError
 from jaxformer.text.sources.document_files import Piece, read_pieces
-from jaxformer.text.sources.holdout import Holdout, HoldoutCounter, require_fraction, text_draws
+from jaxformer.text.sources.holdout import Holdout, require_fraction
 from jaxformer.text.sources.record_files import (
     BadRecords,
     Errors,
@@ -16,8 +17,8 @@ from jaxformer.text.sources.record_files import (
     has_columns,
 )
 from jaxformer.text.sources.scans import (
-    EvenSample,
     FileState,
+    Scanner,
     file_stamp,
     read_state,
     require_unchanged,
@@ -147,8 +148,8 @@ def scan_corpus(
         >>> corpus.num_documents, corpus.num_bytes, corpus.sample, corpus.validation_sample
         (2, 6, ('two',), ('one',))
     """
-    bad, states, counter = BadRecords(errors), [], HoldoutCounter(validation_fraction)
-    sample, held_out = EvenSample[tuple[str, float]](_SAMPLE), EvenSample[tuple[str, float]](_LINES)
+    bad, states = BadRecords(errors), []
+    scanner = Scanner[str](validation_fraction, sample=_SAMPLE, held_out=_LINES)
     seen: set[str] = set()
     num_documents = num_bytes = done = 0
     for file in files:
@@ -160,34 +161,24 @@ def scan_corpus(
             num_bytes += len(data)
             if characters:
                 seen.update(piece.text)
-            side, drawn = text_draws(data)
-            counter.add(side, len(data))
-            sample.add((piece.text, side), len(data), drawn)
-            held_out.add((piece.text, side), len(data), side)
+            scanner.add(piece.text, data, len(data), len(data))
             on_progress(done + min(piece.end, before[0]))
         states.append(read_state(file, before, digest))
         done += before[0]
         on_progress(done)
-    holdout, is_sampled = counter.holdout(cuts=True), not sample.is_complete
-    training, validation = _sides(sample.values, holdout)
-    if is_sampled:
-        training.append("".join(sorted(seen)))
-        _, validation = _sides(held_out.values, holdout)
+    found = scanner.finish(_parts, cuts=True)
+    if found.is_sampled and seen:
+        found.training.append("".join(sorted(seen)))
     return Corpus(
         files=tuple(states), field=field, errors=errors, validation_fraction=validation_fraction,
-        holdout=holdout, num_documents=num_documents, num_bytes=num_bytes, skipped=bad.count,
-        skipped_shown=tuple(bad.shown), sample=tuple(filter(None, training)),
-        validation_sample=tuple(validation), is_sampled=is_sampled,
+        holdout=found.holdout, num_documents=num_documents, num_bytes=num_bytes,
+        skipped=bad.count, skipped_shown=tuple(bad.shown), sample=tuple(found.training),
+        validation_sample=tuple(found.validation), is_sampled=found.is_sampled,
     )  # fmt: skip
 
 
-def _sides(pieces: Iterable[tuple[str, float]], holdout: Holdout) -> tuple[list[str], list[str]]:
-    """Texts for training and for validation, of pieces with their numbers."""
-    sides: tuple[list[str], list[str]] = [], []
-    for text, side in pieces:
-        for part, is_validation in holdout.parts(text, side):
-            sides[is_validation].append(part)
-    return sides
+def _parts(text: str, side: float, holdout: Holdout) -> Iterator[tuple[str, bool]]:
+    return holdout.parts(text, side)
 
 
 def split_documents(
@@ -214,21 +205,19 @@ def split_documents(
         (['one\ntwo\nthree\n'], ['four\n'])
     """
     require_fraction(validation_fraction)
-    counter, pieces = HoldoutCounter(validation_fraction), []
+    scanner = Scanner[str](validation_fraction, sample=sys.maxsize, held_out=0)
     for document in documents:
         data = document.encode(errors="surrogatepass")  # encoding reports what is not valid
-        side, _ = text_draws(data)
-        counter.add(side, len(data))
-        pieces.append((document, side))
-    training, validation = _sides(pieces, counter.holdout(cuts=True))
-    for side_of, found in (("training", training), ("validation", validation)):
-        if not "".join(found).strip():
+        scanner.add(document, data, len(data), len(data))
+    found = scanner.finish(_parts, cuts=True)
+    for side, texts in (("training", found.training), ("validation", found.validation)):
+        if not "".join(texts).strip():
             raise DataError(
-                f"both sides of a split must have text, got an empty {side_of} side from "
+                f"both sides of a split must have text, got an empty {side} side from "
                 f"{len(documents)} documents of {sum(map(len, documents))} characters with "
                 f"validation_fraction={validation_fraction}; add text, or change the fraction"
             )
-    return training, validation
+    return found.training, found.validation
 
 
 def recorded_corpus(

@@ -4,15 +4,18 @@ import hashlib
 import heapq
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from jaxformer.errors import DataError
 from jaxformer.storage import open_regular
+from jaxformer.text.sources.holdout import Holdout, HoldoutCounter, text_draws
 
 __all__ = [
     "EvenSample",
     "FileState",
+    "Scanned",
+    "Scanner",
     "file_stamp",
     "read_state",
     "require_stamp",
@@ -21,6 +24,7 @@ __all__ = [
 ]
 
 _LAYOUT = 5  # version of what scans remember; part of its key
+_FEW = 64  # records that are kept as candidates for validation, whatever their numbers
 _T = TypeVar("_T")
 
 
@@ -119,3 +123,70 @@ class EvenSample(Generic[_T]):
     def values(self) -> tuple[_T, ...]:
         """The sample, in the order of the offers."""
         return tuple(value for *_, value in sorted(self._drawn, key=lambda drawn: drawn[1]))
+
+
+class Scanned(NamedTuple, Generic[_T]):
+    """Records that a scan keeps.
+
+    Args:
+        holdout: which records are for validation.
+        training: training records: all, or a uniform sample.
+        validation: validation records: all, or those with the smallest hashes.
+        is_sampled: whether `training` is only a sample.
+        is_cut: whether `validation` is not all.
+    """
+
+    holdout: Holdout
+    training: list[_T]
+    validation: list[_T]
+    is_sampled: bool
+    is_cut: bool
+
+
+class Scanner(Generic[_T]):
+    """Holds out records that are seen once, and keeps a sample of both sides.
+
+    Args:
+        fraction: share for validation, from 0 to less than 1.
+        sample: limit of the sample, in bytes.
+        held_out: limit of the validation records beyond it, in bytes.
+    """
+
+    def __init__(self, fraction: float, *, sample: int, held_out: int) -> None:
+        self._fraction, self._count = fraction, 0
+        self._counter = HoldoutCounter(fraction)
+        self._sample = EvenSample[tuple[_T, float]](sample)
+        self._smallest = EvenSample[tuple[_T, float]](held_out)
+
+    def add(self, record: _T, key: bytes, size: int, weight: int) -> None:
+        """Adds a record of `size` bytes; its key decides its side, and its weight is its share."""
+        side, drawn = text_draws(key)
+        self._count += 1
+        self._counter.add(side, weight)
+        self._sample.add((record, side), size, drawn)
+        # The holdout is known at the end. Of many records, it is far below twice the fraction.
+        if side < max(2 * self._fraction, _FEW / self._count):
+            self._smallest.add((record, side), size, side)
+
+    def finish(
+        self, parts: Callable[[_T, float, Holdout], Iterable[tuple[_T, bool]]], *, cuts: bool
+    ) -> Scanned[_T]:
+        """The records by side, after the last one was added.
+
+        Args:
+            parts: parts of a record with its number, and whether each is for validation.
+            cuts: whether `parts` may cut a record.
+        """
+        holdout = self._counter.holdout(cuts=cuts)
+        sides: tuple[list[_T], list[_T]] = [], []
+        for record, side in self._sample.values:
+            for part, is_validation in parts(record, side, holdout):
+                sides[is_validation].append(part)
+        training, validation = sides
+        is_sampled, is_cut = not self._sample.is_complete, False
+        if is_sampled:
+            kept = self._smallest.values
+            found = (part for one in kept for part in parts(*one, holdout))
+            validation = [part for part, is_validation in found if is_validation]
+            is_cut = not self._smallest.is_complete and holdout.has(max(side for _, side in kept))
+        return Scanned(holdout, training, validation, is_sampled, is_cut)

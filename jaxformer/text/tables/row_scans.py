@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxformer.errors import DataError
-from jaxformer.text.sources.holdout import Holdout, HoldoutCounter
+from jaxformer.text.sources.holdout import Holdout
 from jaxformer.text.sources.scans import (
-    EvenSample,
     FileState,
+    Scanned,
+    Scanner,
     file_stamp,
     read_state,
     scan_stem,
@@ -27,8 +28,7 @@ _SAMPLE = 2**25  # bytes of rows, to train a tokenizer on
 _VALIDATION = 2**26  # bytes of validation rows, which are kept in memory
 _RECORDED = 2**26  # bytes of text; less is scanned again
 _DISTINCT = 10_000  # distinct texts of a column that are listed, such as labels
-_FEW = 64  # rows that are kept as candidates for validation, whatever their numbers
-_Row = tuple[tuple[str, ...], float]  # columns and line; the number that decides its side
+_Row = tuple[str, ...]  # columns and line
 
 
 def scan_rows(
@@ -93,7 +93,8 @@ def _scan(
 ) -> RowCorpus:
     """`scan_rows` without a record."""
     stamps = {path: file_stamp(path) for path in paths}
-    found = _Found(table, validation_fraction)
+    scanner = Scanner[_Row](validation_fraction, sample=_SAMPLE, held_out=_VALIDATION)
+    distinct = {name: _Distinct() for name in table.categories}
     counts, num_bytes, seen = RowCounts(table.unit, 0), 0, set[str]()
     rows = iter(table.rows(paths, **options))
     while taken := take_rows(rows, _CHUNK):
@@ -101,88 +102,69 @@ def _scan(
         counts = dataclasses.replace(counts, read=counts.read + of_taken.read)
         counts = counts.with_drops_of(of_taken)
         if usable is not None:
-            found.add(usable)
+            for row, key in zip(_to_tuples(usable), usable.keys(), strict=True):
+                scanner.add(row, key, sum(len(column.encode()) for column in row), 1)
+            for name, known in distinct.items():
+                known.add(getattr(usable, name))
             if characters:
                 seen.update(*usable.all_texts())
         num_bytes += sum(map(row_size, taken))
         on_progress(num_bytes)
-    holdout = found.counter.holdout()
-    validation = found.validation(holdout)
-    sample = _for_training(table, found.sample.values, holdout, validation)
+    found = scanner.finish(lambda row, side, holdout: [(row, holdout.has(side))], cuts=False)
+    if found.is_cut:
+        raise DataError(
+            f"{table.unit} for validation must be at most {_VALIDATION:,} bytes, got more with "
+            f"validation_fraction={validation_fraction}; lower it, or name data.validation_paths"
+        )
+    validation = _from_tuples(table, found.validation) if found.validation else None
+    sample = _without_known(table, found, validation)
     if not sample:
         raise DataError(
             f"a corpus must have {table.unit} for training, got none in {', '.join(paths)} with "
             f"validation_fraction={validation_fraction}: {counts}; each line must be {table.layout}"
         )
-    if characters and not found.sample.is_complete:
+    if characters and found.is_sampled:
         sample.append((*table.row_of("".join(sorted(seen))), ""))
     return RowCorpus(
         table=table,
         options=options,
         files=tuple(read_state(pathlib.Path(path), stamps[path]) for path in paths),
         validation_fraction=validation_fraction,
-        holdout=holdout,
+        holdout=found.holdout,
         counts=counts,
         num_bytes=num_bytes,
         sample=_from_tuples(table, sample),
-        validation=_from_tuples(table, validation) if validation else None,
-        distinct={
-            name: None if texts is None else tuple(sorted(texts))
-            for name, texts in found.distinct.items()
-        },
-        is_sampled=not found.sample.is_complete,
+        validation=validation,
+        distinct={name: known.texts for name, known in distinct.items()},
+        is_sampled=found.is_sampled,
     )
 
 
-def _for_training(
-    table: type[Table], rows: Sequence[_Row], holdout: Holdout, validation: Sequence[Sequence[str]]
-) -> list[tuple[str, ...]]:
-    """The sampled rows that are for training."""
-    if not rows:
-        return []
-    sampled = _from_tuples(table, [row for row, _ in rows])
-    known: list[set[str]] = [set() for _ in table.inputs]
-    if validation:
-        known = _from_tuples(table, validation).input_texts()
-    kept, _ = sampled.for_training(holdout, known)
-    return _to_tuples(sampled.take(kept))
+def _without_known(
+    table: type[Table], found: Scanned[_Row], validation: Table | None
+) -> list[_Row]:
+    """The sampled training rows, without those that share a text with validation rows."""
+    if validation is None or not found.training:
+        return found.training
+    rows = _from_tuples(table, found.training)
+    kept, _ = rows.for_training(found.holdout, validation.input_texts())
+    return [found.training[i] for i in kept]
 
 
-class _Found:
-    """Rows and texts that a scan keeps."""
+class _Distinct:
+    """The distinct texts of a column, unless they are too many."""
 
-    def __init__(self, table: type[Table], validation_fraction: float) -> None:
-        self._unit, self._fraction = table.unit, validation_fraction
-        self._read = 0
-        self._candidates = EvenSample[_Row](_VALIDATION)
-        self.counter = HoldoutCounter(validation_fraction)
-        self.sample = EvenSample[_Row](_SAMPLE)
-        self.distinct: dict[str, set[str] | None] = {name: set() for name in table.categories}
+    def __init__(self) -> None:
+        self._known: set[str] | None = set()
 
-    def add(self, rows: Table) -> None:
-        for name, known in self.distinct.items():
-            if known is not None:
-                known.update(getattr(rows, name))
-                self.distinct[name] = known if len(known) <= _DISTINCT else None
-        for row, side, drawn in zip(_to_tuples(rows), *rows.draws(), strict=True):
-            size = sum(len(column.encode()) for column in row)
-            self._read += 1
-            self.counter.add(side)
-            self.sample.add((row, side), size, drawn)
-            # The holdout is known at the end, and far below twice the fraction if there are many.
-            if side < max(2 * self._fraction, _FEW / self._read):
-                self._candidates.add((row, side), size, side)
+    def add(self, texts: Sequence[str]) -> None:
+        if self._known is not None:
+            self._known.update(texts)
+            self._known = self._known if len(self._known) <= _DISTINCT else None
 
-    def validation(self, holdout: Holdout) -> list[tuple[str, ...]]:
-        """The rows for validation; DataError if they were too large to keep."""
-        sides = [side for _, side in self._candidates.values]
-        if not self._candidates.is_complete and holdout.has(max(sides)):
-            raise DataError(
-                f"{self._unit} for validation must be at most {_VALIDATION:,} bytes, got more "
-                f"with validation_fraction={self._fraction}; lower it, or name "
-                "data.validation_paths"
-            )
-        return [row for row, side in self._candidates.values if holdout.has(side)]
+    @property
+    def texts(self) -> tuple[str, ...] | None:
+        return None if self._known is None else tuple(sorted(self._known))
 
 
 def _from_tuples(table: type[Table], rows: Sequence[Sequence[str]]) -> Table:

@@ -158,8 +158,7 @@ class Table:
             4 pairs read, 4 kept
         """
         require_fraction(validation_fraction)
-        counter = HoldoutCounter(validation_fraction)
-        sides, _ = self.draws()
+        counter, sides = HoldoutCounter(validation_fraction), self.sides()
         for side in sides:
             counter.add(side)
         holdout = counter.holdout()
@@ -175,10 +174,13 @@ class Table:
             )
         return self.take(training), validation, counts
 
-    def draws(self) -> tuple[list[float], list[float]]:
-        """`text_draws` of the rows, by the first of `inputs`: for sides, and for samples."""
-        draws = [text_draws(text.encode()) for text in getattr(self, self.inputs[0])]
-        return [side for side, _ in draws], [drawn for _, drawn in draws]
+    def keys(self) -> list[bytes]:
+        """The text of each row that decides its side: that of the first of `inputs`."""
+        return [text.encode() for text in getattr(self, self.inputs[0])]
+
+    def sides(self) -> list[float]:
+        """The number of each row that decides its side."""
+        return [text_draws(key)[0] for key in self.keys()]
 
     def input_texts(self) -> list[set[str]]:
         """The texts of each of the columns `inputs`."""
@@ -194,7 +196,7 @@ class Table:
         kept: list[int] = []
         repeated: list[int] = []
         rows = zip(*(getattr(self, name) for name in self.inputs), strict=True)
-        for index, (side, texts) in enumerate(zip(self.draws()[0], rows, strict=True)):
+        for index, (side, texts) in enumerate(zip(self.sides(), rows, strict=True)):
             if holdout.has(side):
                 continue
             is_known = any(text in column for text, column in zip(texts, known, strict=True))

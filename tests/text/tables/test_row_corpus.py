@@ -169,6 +169,7 @@ def test_sides_that_are_empty_or_too_large_are_refused(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="must have pairs for training, got none .* 1 empty"):
         scan(tmp_path, [("", "x")])
     monkeypatch.setattr(row_scans, "_VALIDATION", 50)
+    monkeypatch.setattr(row_scans, "_SAMPLE", 50)
     with pytest.raises(DataError, match="for validation must be at most 50 bytes, .*; lower it"):
         scan(tmp_path, pairs(60))
 
