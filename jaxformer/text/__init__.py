@@ -12,6 +12,7 @@ from jaxformer.text.sources.checked_tokens import CheckedTokens, check_token_fil
 from jaxformer.text.sources.corpus import Corpus, recorded_corpus, scan_corpus, split_documents
 from jaxformer.text.sources.documents import python_documents, read_documents, text_files
 from jaxformer.text.sources.files import read_lines
+from jaxformer.text.sources.holdout import Holdout
 from jaxformer.text.sources.prepared_corpus import PreparedCorpus, prepare_corpus
 from jaxformer.text.sources.streams import DocumentSource, build_stream, cached_stream
 from jaxformer.text.sources.token_files import TokenFiles, map_token_files
@@ -54,6 +55,7 @@ __all__ = [
     "DocumentSource",
     "ExampleArrays",
     "GatheringSource",
+    "Holdout",
     "Host",
     "Labelled",
     "MaskedBatches",

@@ -75,7 +75,7 @@ class RowPart(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class TablePart:
+class TableRows:
     """Rows in memory."""
 
     rows: Any
@@ -94,7 +94,7 @@ class TablePart:
 
 
 @dataclasses.dataclass(frozen=True)
-class CorpusPart:
+class FileRows:
     """The training rows of files."""
 
     corpus: text.RowCorpus
@@ -117,17 +117,18 @@ class CorpusPart:
         """Prepares the arrays in the cache, or in memory if they are small."""
         corpus = self.corpus
         folder = None if corpus.num_bytes <= _MUCH else _folder(corpus, key, cache_dir(config))
+        has_all = folder is None and not corpus.is_sampled
         kept: set[str] = set()
 
         def encode_piece(rows: Any, counts: text.RowCounts) -> Any:
             examples, used, counts = encode(rows, counts)
-            kept.update(used.lines)
+            kept.update(used.lines if has_all else ())
             return examples, used, counts
 
         with ByteProgress("tokenizing", corpus.num_bytes) as progress:
             found = text.prepare_rows(corpus, encode_piece, folder, on_progress=progress.update)
         rows = corpus.sample
-        if folder is None and not corpus.is_sampled:
+        if has_all:
             rows = rows.take(i for i, line in enumerate(rows.lines) if line in kept)
         content = [(corpus.fingerprint,)]
         return EncodedRows(found.examples, rows, found.counts, content, corpus.is_sampled, folder)
@@ -158,8 +159,8 @@ def _folder(
 def row_part(rows: text.Table | text.RowCorpus, counts: text.RowCounts | None = None) -> RowPart:
     """The rows of a `Split` as a part; `counts` are those of a table, if rows were dropped."""
     if isinstance(rows, text.RowCorpus):
-        return CorpusPart(rows)
-    return TablePart(rows, counts or text.RowCounts(rows.unit, len(rows)))
+        return FileRows(rows)
+    return TableRows(rows, counts or text.RowCounts(rows.unit, len(rows)))
 
 
 def table_of(rows: text.Table | text.RowCorpus) -> Any:
