@@ -84,7 +84,7 @@ def by_turns(folder):
     part = folder / "part.jsonl"
     with (folder / "text.jsonl").open() as file:
         part.write_text("".join(itertools.islice(file, LINES)))
-    corpus = scan_corpus([part], validation_fraction=0, in_memory=0)
+    corpus = scan_corpus([part], validation_fraction=0)
     tokenizer = train_bpe(corpus.sample, VOCABULARY)
     text = "\n".join(json.loads(line)["text"] for line in part.read_text().splitlines())
     pieces = [text[i : i + 8192] for i in range(0, len(text), 8192)]
