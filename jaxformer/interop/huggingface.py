@@ -200,7 +200,7 @@ def save_huggingface(
     discard_draft(folder, last=CONFIG)  # of an interrupted save
     require_no_weights(folder)
     with drafted(folder, last=CONFIG) as draft:
-        write_tensors(draft, tensors, metadata={"format": "pt"}, max_shard_bytes=max_shard_bytes)
+        write_tensors(draft, tensors, max_shard_bytes=max_shard_bytes)
         if tokenizer is not None:
             types = config.num_token_types is not None
             write_tokenizer(draft, tokenizer, special, chat_template, has_token_types=types)
