@@ -20,10 +20,11 @@ from jaxformer.interop.conversion.config_fields import ConfigFields, ProblemType
 from jaxformer.interop.conversion.family import Family, ModelKind, label_fields
 from jaxformer.interop.conversion.weights import tensors_of_params
 from jaxformer.interop.families.registry import FAMILIES, model_class
+from jaxformer.interop.generation_settings import generation_values, one_or_list
 from jaxformer.interop.model_folders import CONFIG, Float, open_huggingface
 from jaxformer.interop.safetensors import require_no_weights, write_tensors
 from jaxformer.interop.saved_tokenizers import write_tokenizer
-from jaxformer.interop.special_tokens import SpecialTokens, generation_values, require_supported
+from jaxformer.interop.special_tokens import SpecialTokens, require_supported
 from jaxformer.storage import discard_draft, drafted, make_folder, write_whole
 from jaxformer.text import Tokenizer
 
@@ -178,7 +179,7 @@ def save_huggingface(
         "model_type": family.model_type,
         "dtype": stored.name,
         "bos_token_id": special.bos,
-        "eos_token_id": _eos(special),
+        "eos_token_id": one_or_list(special.eos),
         "pad_token_id": special.pad,
         **fields,
     }
@@ -200,7 +201,7 @@ def save_huggingface(
     discard_draft(folder, last=CONFIG)  # of an interrupted save
     require_no_weights(folder)
     with drafted(folder, last=CONFIG) as draft:
-        write_tensors(draft, tensors, metadata={"format": "pt"}, max_shard_bytes=max_shard_bytes)
+        write_tensors(draft, tensors, max_shard_bytes=max_shard_bytes)
         if tokenizer is not None:
             types = config.num_token_types is not None
             write_tokenizer(draft, tokenizer, special, chat_template, has_token_types=types)
@@ -258,8 +259,3 @@ def _kind_of(config: ModelConfig, params: Mapping[str, Any]) -> ModelKind:
     if config.architecture != "encoder":
         return config.architecture
     return "masked" if "kernel" in params else "pooled"
-
-
-def _eos(special: SpecialTokens) -> int | list[int] | None:
-    eos = list(special.eos)
-    return eos[0] if len(eos) == 1 else eos or None

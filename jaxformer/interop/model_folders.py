@@ -16,9 +16,8 @@ from jaxformer.interop.conversion.config_fields import ConfigFields, ProblemType
 from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.conversion.weights import read_params
 from jaxformer.interop.families.registry import family_of, kind_of_tensors, model_class
-from jaxformer.interop.generation_fields import GENERATION_FIELDS, TOKEN_FIELDS
 from jaxformer.interop.generation_settings import read_special_tokens
-from jaxformer.interop.safetensors import TensorFiles, open_tensors
+from jaxformer.interop.safetensors import Tensor, open_tensors
 from jaxformer.interop.special_tokens import SpecialTokens
 from jaxformer.interop.tokenizers.loading import Tokenizers, load_tokenizers
 from jaxformer.models.init_shapes import init_shapes
@@ -42,7 +41,7 @@ class HuggingFaceFolder:
         config: config of the model.
         values: content of `config.json`.
         family: family of the model.
-        tensors: tensors of its files, unread.
+        tensors: tensors of its files by name, unread.
         ignore: names of fields that the user knows to be irrelevant.
     """
 
@@ -51,7 +50,7 @@ class HuggingFaceFolder:
     config: ModelConfig
     values: Mapping[str, Any]
     family: Family
-    tensors: TensorFiles
+    tensors: Mapping[str, Tensor]
     ignore: tuple[str, ...] = ()
 
     @property
@@ -80,7 +79,7 @@ class HuggingFaceFolder:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the config and all weights; takes as long as reading them."""
-        files = sorted({self.tensors.path(name) for name in self.tensors.names})
+        files = sorted({tensor.path for tensor in self.tensors.values()})
         digest = hashlib.sha256()
         for path in (self.path / CONFIG, *files):
             with open_regular(path) as file:
@@ -136,13 +135,10 @@ class HuggingFaceFolder:
             CheckpointError: a file is damaged.
             ConfigError: a setting has a value that no model can have.
         """
-        if self.kind in ("decoder", "encoder_decoder"):
-            return read_special_tokens(
-                self.path, self.values, tokenizer=tokenizer, ignore=self.ignore
-            )  # fmt: skip
-        ignore = (*self.ignore, *GENERATION_FIELDS.difference(TOKEN_FIELDS))
-        special = read_special_tokens(self.path, self.values, tokenizer=tokenizer, ignore=ignore)
-        return dataclasses.replace(special, unsupported={})  # it generates nothing
+        return read_special_tokens(
+            self.path, self.values, tokenizer=tokenizer, ignore=self.ignore,
+            generates=self.kind in ("decoder", "encoder_decoder"),
+        )  # fmt: skip
 
 
 def open_huggingface(
@@ -161,12 +157,12 @@ def open_huggingface(
     for name, value in (("dtype", dtype), ("param_dtype", param_dtype)):
         if value is not None and value not in get_args(Float):
             raise ConfigError(f"{name} must be {' or '.join(get_args(Float))}, got {value!r}")
-    values = read_object(folder / CONFIG)
-    family, named = family_of(values, str(folder / CONFIG))
+    values, where = read_object(folder / CONFIG), str(folder / CONFIG)
+    family, named = family_of(values, where)
     tensors = open_tensors(folder, auto_class=family.auto_class)
-    kind = named or kind_of_tensors(family, tensors.names, str(folder / CONFIG))
-    fields = ConfigFields(values, str(folder / CONFIG), ignore, tensors.names)
-    arguments = _read_fields(family, fields, kind, str(folder / CONFIG))
+    kind = named or kind_of_tensors(family, tensors, where)
+    fields = ConfigFields(values, where, ignore, tensors)
+    arguments = _read_fields(family, fields, kind, where)
     if max_len is not None and arguments["positions"] == "learned":
         raise ConfigError(
             f"max_len cannot be set for a model with a table of {arguments['max_len']} positions, "
@@ -196,6 +192,6 @@ def _read_fields(
     return arguments
 
 
-def _stored_dtype(tensors: TensorFiles) -> Float:
-    dtypes = {tensors.dtype(name) for name in tensors.names}
+def _stored_dtype(tensors: Mapping[str, Tensor]) -> Float:
+    dtypes = {tensor.dtype for tensor in tensors.values()}
     return "bfloat16" if dtypes == {jnp.dtype(jnp.bfloat16)} else "float32"

@@ -31,14 +31,14 @@ def write_tokenizer(
         ConfigError: the id of a special token is not in the tokenizer.
         StorageError: a file cannot be written.
     """
-    state, end = json.loads(tokenizer.to_json()), tokenizer.end_of_text
+    state = json.loads(tokenizer.to_json())
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
     }
     if not has_token_types:  # transformers would add token types
         config["model_input_names"] = ["input_ids", "attention_mask"]
-    eos = special.eos[0] if special.eos else end
+    eos = special.eos[0] if special.eos else None
     for role, token_id in (("bos", special.bos), ("eos", eos), ("pad", special.pad)):
         if token_id is None:
             continue

@@ -8,23 +8,16 @@ from jaxformer.config import BeamSearchConfig, SamplingConfig
 from jaxformer.errors import ConfigError
 from jaxformer.storage import shown
 
-__all__ = ["SpecialTokens", "generation_values", "require_supported"]
+__all__ = ["SpecialTokens", "require_supported"]
 
-# Contexts in which these settings are not supported.
+# Where these settings are not supported.
 _CONTEXTS = {
-    "do_sample": "in beam search",
+    **dict.fromkeys(("do_sample", "temperature", "top_k", "top_p", "min_p"), "in beam search"),
     "repetition_penalty": "in beam search",
     "num_return_sequences": "without beam search",
     "bad_words_ids": "with multi-token words",
-    "temperature": "in beam search",
-    "top_k": "in beam search",
-    "top_p": "in beam search",
-    "min_p": "in beam search",
-    "num_beams": "for a decoder",
-    "length_penalty": "for a decoder",
-    "early_stopping": "for a decoder",
-    "forced_bos_token_id": "for a decoder",
-    "forced_eos_token_id": "for a decoder",
+    **dict.fromkeys(("num_beams", "length_penalty", "early_stopping"), "for a decoder"),
+    **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id"), "for a decoder"),
 }
 
 
@@ -80,52 +73,3 @@ def require_supported(unsupported: Mapping[str, Any]) -> None:
         f"the model has unsupported generation settings: {listed}; to generate without them, pass "
         f"ignore={tuple(unsupported)!r}, or --ignore {' '.join(unsupported)}"
     )
-
-
-def generation_values(special: SpecialTokens) -> dict[str, Any]:
-    """Content of `generation_config.json`.
-
-    Example:
-        >>> generation_values(SpecialTokens(eos=(2,), forbidden=(5,)))
-        {'eos_token_id': 2, 'bad_words_ids': [[5]], 'do_sample': False}
-    """
-    sampling, search = special.sampling, special.search
-    eos: Any = list(special.eos)
-    rules: Any = sampling if search is None else search  # has the constraints on the next token
-    # For a search read from a folder, `sampling` has the lengths as the folder states them.
-    least = sampling.min_new_tokens or (0 if sampling.min_length else rules.min_new_tokens)
-    values = {
-        "bos_token_id": special.bos,
-        "eos_token_id": (eos[0] if len(eos) == 1 else eos) if eos else None,
-        "pad_token_id": special.pad,
-        "decoder_start_token_id": special.decoder_start,
-        "bad_words_ids": [[token] for token in special.forbidden] or None,
-        "renormalize_logits": special.renormalize or None,
-        "forced_bos_token_id": special.forced_first,
-        "forced_eos_token_id": special.forced_last,
-        "max_length": special.max_length,
-        "max_new_tokens": special.max_new_tokens,
-        "no_repeat_ngram_size": rules.no_repeat_ngram_size or None,
-        "min_new_tokens": least or None,
-        "min_length": None if least else sampling.min_length or None,  # min_new_tokens wins
-        "do_sample": sampling.temperature > 0,
-    }
-    if sampling.temperature > 0:
-        values |= {
-            "temperature": sampling.temperature,
-            "top_k": sampling.top_k or 0,
-            "top_p": sampling.top_p,
-            "min_p": sampling.min_p,
-        }
-    if sampling.repetition_penalty != 1:
-        values["repetition_penalty"] = sampling.repetition_penalty
-    if search is not None:
-        values |= {
-            "num_beams": search.beam_size,
-            "length_penalty": search.length_penalty,
-            "early_stopping": search.early_stopping,
-            "num_return_sequences": search.num_best,
-        }
-    return {name: value for name, value in values.items() if value is not None} | {
-        **special.unsupported
-    }

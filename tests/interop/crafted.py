@@ -6,7 +6,8 @@ import random
 import ml_dtypes
 import numpy as np
 
-from jaxformer.interop.safetensors.header import make_header
+from jaxformer.interop.safetensors import LazyTensor
+from jaxformer.interop.safetensors.files import make_header
 
 ARRAYS = {
     "scalar": np.float64(2.5).reshape(()),
@@ -37,12 +38,18 @@ def craft(header, data=b"", length=None):
     return (len(text) if length is None else length).to_bytes(8, "little") + text + data
 
 
-def valid():
-    """A file of all arrays, with metadata."""
-    start, names = make_header(
-        {name: (array.dtype, array.shape) for name, array in ARRAYS.items()}, {"format": "pt"}
-    )
-    return start + b"".join(ARRAYS[name].tobytes() for name in names)
+def valid(arrays=ARRAYS, metadata=None):
+    """A file of arrays, without `write_tensor_file`."""
+    start, names = make_header(arrays, metadata or {"format": "pt"})
+    return start + b"".join(arrays[name].tobytes() for name in names)
+
+
+def lazy(arrays):
+    """Arrays as they are written."""
+    return {
+        name: LazyTensor(array.shape, array.dtype, lambda array=array: array)
+        for name, array in arrays.items()
+    }
 
 
 _TOKENS = [

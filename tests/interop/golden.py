@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxformer.interop.safetensors import LazyTensor, write_tensors
+from jaxformer.interop.safetensors import write_tensors
+from tests.interop.crafted import lazy
 from tests.interop.drawn import drawn
 
 FOLDER = pathlib.Path("tests/interop/golden")
@@ -32,9 +33,9 @@ class Golden(NamedTuple):
         return tensor(self.config["model_type"], self.shapes, name, self.seed)
 
     def write(self, folder):
-        """Writes the checkpoint."""
-        tensors = {name: LazyTensor.of(self.tensor(name)) for name in self.shapes}
-        write_tensors(folder, tensors, metadata={"format": "pt"})
+        """Writes the checkpoint; the folder is created if it is missing."""
+        folder.mkdir(exist_ok=True)
+        write_tensors(folder, lazy({name: self.tensor(name) for name in self.shapes}))
         (folder / "config.json").write_text(json.dumps(self.config))
 
 

@@ -6,9 +6,13 @@ import pytest
 
 from jaxformer.config import BeamSearchConfig, SamplingConfig
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.interop.generation_fields import GENERATION_FIELDS
-from jaxformer.interop.generation_settings import read_special_tokens, special_token_ids
-from jaxformer.interop.special_tokens import SpecialTokens, generation_values
+from jaxformer.interop.generation_settings import (
+    FIELDS,
+    generation_values,
+    read_special_tokens,
+    special_token_ids,
+)
+from jaxformer.interop.special_tokens import SpecialTokens
 from jaxformer.text import byte_tokenizer, with_special_tokens
 
 GREEDY = SamplingConfig(temperature=0.0)
@@ -43,6 +47,19 @@ def test_ids_are_those_of_the_first_file_that_has_them(tmp_path):
     )  # fmt: skip
 
 
+def test_end_whose_name_the_tokenizer_lacks_is_the_end_of_text(tmp_path):
+    names = {"eos_token": "<gone>", "pad_token": "<gone>"}
+    found = read(tmp_path, None, None, names, tokenizer=byte_tokenizer())
+    assert (found.eos, found.pad) == ((byte_tokenizer().end_of_text,), None)
+
+
+def test_only_tokens_are_read_for_a_model_that_generates_nothing(tmp_path):
+    values = {"pad_token_id": 5, "bos_token_id": [1, 2], "typical_p": 0.9, "do_sample": "?"}
+    (tmp_path / "generation_config.json").write_text(json.dumps(values))
+    found = read_special_tokens(tmp_path, {"max_length": 7}, generates=False)
+    assert found == SpecialTokens(pad=5, sampling=GREEDY)
+
+
 def test_marian_has_a_beam_search_and_a_token_that_is_never_generated(tmp_path):
     marian = {
         "bad_words_ids": [[58100], [0]], "suppress_tokens": [8, 58100], "eos_token_id": 0,
@@ -65,6 +82,9 @@ def test_older_summarizer_begins_with_the_token_that_its_config_only_names_as_th
     ignore = ("force_bos_token_to_be_generated",)
     assert read(tmp_path, None, older, ignore=ignore).forced_first is None
     assert read(tmp_path, {}, older).forced_first is None  # as in transformers
+    with pytest.raises(ConfigError, match="force_bos_token_to_be_generated=True"):
+        read(tmp_path, older)
+    assert read_special_tokens(tmp_path, {}).forced_first is None
 
 
 def test_summarizer_repeats_no_ngrams_and_does_not_end_early(tmp_path):
@@ -109,6 +129,7 @@ def test_least_number_of_new_tokens_wins_over_the_least_length(values, expected,
 def test_sampling_has_the_defaults_of_transformers(values, sampling, tmp_path):
     found = read(tmp_path, {"do_sample": True, "max_new_tokens": 7, **values})
     assert found == SpecialTokens(sampling=sampling, max_new_tokens=7)
+    assert type(found.sampling.temperature) is float
 
 
 def test_greedy_ignores_what_is_of_sampling_only(tmp_path):
@@ -127,10 +148,13 @@ def test_greedy_ignores_what_is_of_sampling_only(tmp_path):
         ({"cache_implementation": "quantized"}, "cache_implementation='quantized'"),
         ({"bad_words_ids": [[1, 2]]}, "\\[\\[1, 2\\]\\] with multi-token words"),
         ({"bad_words_ids": [1]}, "bad_words_ids .* must be a list of lists"),
+        ({"bad_words_ids": [[]]}, "bad_words_ids .* must be a list of lists"),
         ({"do_sample": True, "num_beams": 2}, "do_sample=True in beam search"),
         ({"num_beams": 2, "repetition_penalty": 1.5}, "repetition_penalty=1.5"),
         ({"num_return_sequences": 2}, "num_return_sequences=2"),
         ({"decoder_start_token_id": [1, 2]}, "decoder_start_token_id=\\[1, 2\\]"),
+        ({"eos_token_id": [2, -1]}, "eos_token_id .* must be an id or a list of ids, got"),
+        ({"eos_token_id": 2**31}, "eos_token_id .* must be an id or a list of ids, got"),
         ({"eos_token_id": "x"}, "eos_token_id .* must be an id or a list of ids, got 'x'"),
         ({"do_sample": 1}, "do_sample .* must be true or false"),
         ({"do_sample": True, "temperature": "hot"}, "temperature .* must be a number"),
@@ -172,6 +196,8 @@ def test_least_length_is_written_as_it_was_read(tmp_path):
     for values in ({"min_length": 50}, {"min_new_tokens": 50}):
         written = generation_values(read(tmp_path, {"num_beams": 4, **values}))
         assert {name: written[name] for name in written if name.startswith("min_")} == values
+    both = SpecialTokens(sampling=SamplingConfig(min_length=50, min_new_tokens=3))
+    assert "min_length" not in generation_values(both)
 
 
 def test_damaged_file_is_refused(tmp_path):
@@ -207,7 +233,7 @@ def test_what_is_written_is_read_again(special, tmp_path):
 def test_every_field_of_transformers_is_decided_on():
     import transformers
 
-    assert vars(transformers.GenerationConfig()).keys() <= GENERATION_FIELDS
+    assert vars(transformers.GenerationConfig()).keys() <= FIELDS
 
 
 @pytest.mark.parity

@@ -59,13 +59,13 @@ def test_variant_is_written_as_it_was_read(case, tmp_path):
     assert again.config == loaded.config
     jax.tree.map(np.testing.assert_array_equal, again.params, loaded.params)
     written, names = open_tensors(tmp_path), variant.used(golden.shapes)
-    assert set(written.names) == set(names)
+    assert set(written) == set(names)
     prefix = FAMILIES[variant.model_type].prefix if variant.kind == "pooled" else ""
     unused = {} if variant.model_type == "pegasus" else UNUSED_ROWS
     for newer, name in names.items():
         expected = golden.tensor(name)
         expected[: unused.get(prefix + newer, 0)] = 0
-        np.testing.assert_array_equal(written.read(newer), expected, strict=True)
+        np.testing.assert_array_equal(written[newer].read(), expected, strict=True)
 
 
 @pytest.mark.parametrize(

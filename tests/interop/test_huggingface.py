@@ -1,6 +1,7 @@
 """Folders that are loaded, that are refused, and that are saved."""
 
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -19,9 +20,10 @@ from jaxformer.interop import (
     save_huggingface,
     save_params,
 )
-from jaxformer.interop.safetensors import LazyTensor, open_tensors, write_tensors
+from jaxformer.interop.safetensors import write_tensors
 from jaxformer.models import Decoder, Encoder, EncoderDecoder, SequenceClassifier
 from jaxformer.storage import write_whole
+from tests.interop.crafted import lazy
 from tests.interop.golden import read_golden
 
 
@@ -42,8 +44,8 @@ def tensors_of(golden):
 
 
 def write(folder, golden, arrays, **options):
-    tensors = {name: LazyTensor.of(array) for name, array in arrays.items()}
-    write_tensors(folder, tensors, **options)
+    folder.mkdir(exist_ok=True)
+    write_tensors(folder, lazy(arrays), **options)
     (folder / "config.json").write_text(json.dumps(golden.config))
 
 
@@ -78,7 +80,7 @@ def test_tensors_are_checked_before_any_is_read(gpt2, tmp_path, monkeypatch):
     arrays = tensors_of(gpt2)
     del arrays["transformer.ln_f.bias"]
     write(tmp_path, gpt2, arrays)
-    monkeypatch.setattr("jaxformer.interop.safetensors.reading.TensorFiles.read", None)
+    monkeypatch.setattr("jaxformer.interop.safetensors.files.Tensor.read", None)
     with pytest.raises(CheckpointError, match="it lacks transformer.ln_f.bias;"):
         load_huggingface(tmp_path)
 
@@ -173,12 +175,39 @@ def test_family_is_found_where_none_is_named(loaded, tmp_path):
     ]
 
 
-def test_folder_that_has_weights_is_left_alone(loaded, tmp_path):
-    save_huggingface(tmp_path, loaded.config, loaded.params)
-    before = open_tensors(tmp_path).names
-    with pytest.raises(StorageError, match="must not contain weights, got model.safetensors;"):
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.safetensors", "model.safetensors.index.json", "model-00001-of-00002.safetensors",
+    ],
+)  # fmt: skip
+def test_weights_that_are_there_are_never_replaced(loaded, tmp_path, name):
+    (tmp_path / name).write_text("theirs")
+    with pytest.raises(StorageError, match=f"must not contain weights, got {name}; remove them"):
         save_huggingface(tmp_path, loaded.config, loaded.params)
-    assert open_tensors(tmp_path).names == before
+    assert (tmp_path / name).read_text() == "theirs" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_folder_that_cannot_be_made_is_one_clear_error(loaded, tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "model"):
+        with pytest.raises(StorageError, match="cannot be written: .*; fix this"):
+            save_huggingface(folder, loaded.config, loaded.params)
+
+
+def test_full_disk_leaves_nothing_of_the_shards_before(loaded, tmp_path, monkeypatch):
+    sync, written = os.fsync, []
+
+    def full(descriptor):
+        written.append(sorted(path.name for path in tmp_path.rglob("model-*")))
+        if len(written) == 3:  # a file and its folder are done
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="00002-of-.*.safetensors cannot be written: No space"):
+        save_huggingface(tmp_path, loaded.config, loaded.params, max_shard_bytes=20_000)
+    assert [len(names) for names in written] == [0, 1, 1] and list(tmp_path.iterdir()) == []
 
 
 SMALL = ModelConfig(
@@ -297,7 +326,7 @@ def test_save_that_is_killed_leaves_nothing_in_the_way(loaded, tmp_path, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr("jaxformer.storage.draft.os.rename", dying(os.rename))
-        for file in ("huggingface", "safetensors.writing"):
+        for file in ("huggingface", "safetensors.files"):
             name = f"jaxformer.interop.{file}.write_whole"
             patch.setattr(name, dying(write_whole))
         with pytest.raises(Killed):

@@ -43,6 +43,8 @@ def test_array_for_one_device_is_whole(place):
     places = {"device": device, "sharding": jax.sharding.SingleDeviceSharding(device)}
     array = PlacedArray(VALUES.shape, np.float32, places.get(place))
     array.fill((), VALUES)
+    (memory,) = array._buffers.values()
     found = array.put()
+    assert found.unsafe_buffer_pointer() == memory.ctypes.data  # not a copy
     assert found.devices() == {jax.devices()[0] if place is None else device}
     np.testing.assert_array_equal(found, VALUES)

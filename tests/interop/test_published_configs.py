@@ -21,8 +21,9 @@ from jaxformer.errors import ConfigError
 from jaxformer.interop import FAMILIES, load_huggingface
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.families.registry import family_of, model_class
-from jaxformer.interop.safetensors import LazyTensor, write_tensors
+from jaxformer.interop.safetensors import write_tensors
 from jaxformer.models.init_shapes import init_shapes
+from tests.interop.crafted import lazy
 from tests.interop.golden import read_golden
 
 FOLDER = pathlib.Path("tests/interop")
@@ -226,10 +227,10 @@ def test_base_model_of_bart_is_read_without_the_bias_that_its_file_lacks(tmp_pat
     golden = read_golden("bart")
     head = {"final_logits_bias", "lm_head.weight"}
     arrays = {
-        name.removeprefix("model."): LazyTensor.of(golden.tensor(name))
-        for name in golden.shapes.keys() - head
+        name.removeprefix("model."): golden.tensor(name) for name in golden.shapes.keys() - head
     }
-    write_tensors(tmp_path / "base", arrays)
+    (tmp_path / "base").mkdir()
+    write_tensors(tmp_path / "base", lazy(arrays))
     values = golden.config | {"architectures": ["BartModel"]}
     (tmp_path / "base" / "config.json").write_text(json.dumps(values))
     golden.write(tmp_path)
@@ -242,10 +243,9 @@ def test_base_model_of_bart_is_read_without_the_bias_that_its_file_lacks(tmp_pat
 def test_discriminator_of_electra_is_read_without_its_head(tmp_path):
     golden = read_golden("electra-pooled")
     golden.write(tmp_path / "base")
-    arrays = {f"electra.{name}": LazyTensor.of(golden.tensor(name)) for name in golden.shapes}
-    head = LazyTensor.of(np.ones((36, 36), np.float32))
-    arrays["discriminator_predictions.dense.weight"] = head
-    write_tensors(tmp_path, arrays)
+    arrays = {f"electra.{name}": golden.tensor(name) for name in golden.shapes}
+    arrays["discriminator_predictions.dense.weight"] = np.ones((36, 36), np.float32)
+    write_tensors(tmp_path, lazy(arrays))
     values = golden.config | {"architectures": ["ElectraForPreTraining"]}
     (tmp_path / "config.json").write_text(json.dumps(values))
     base, whole = (load_huggingface(folder) for folder in (tmp_path / "base", tmp_path))

@@ -6,7 +6,8 @@ import logging
 import numpy as np
 import pytest
 
-from jaxformer.interop.safetensors import LazyTensor, open_tensors, write_tensors
+from jaxformer.interop.safetensors import open_tensors, write_tensors
+from tests.interop.crafted import lazy
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -49,14 +50,12 @@ def write_variant(folder, variant, make):
         The content of config.json, and the shapes of the tensors.
     """
     new_model(variant).save_pretrained(folder)
-    written = open_tensors(folder)
-    shapes = {name: written.shape(name) for name in written.names}
+    shapes = {name: tensor.shape for name, tensor in open_tensors(folder).items()}
     (folder / "model.safetensors").unlink()
     shapes = variant.tensors(shapes)
     config = variant.config(json.loads((folder / "config.json").read_text()))
     (folder / "config.json").write_text(json.dumps(config))
-    tensors = {name: LazyTensor.of(make(shapes, name)) for name in shapes}
-    write_tensors(folder, tensors, metadata={"format": "pt"})
+    write_tensors(folder, lazy({name: make(shapes, name) for name in shapes}))
     return config, shapes
 
 

@@ -20,10 +20,8 @@ _LIMITS = {"seconds": 10, "memory": 2**30, "characters": 2**24}
 def render(template: str, **values: Any) -> str:
     """Renders a chat template with these JSON values; starting the process takes 0.1 s.
 
-    Raises:
-        ConfigError: jinja2 is missing.
-        DataError: the template fails, refuses the values, or needs more than 10 seconds, 1 GiB of
-            memory or 16 million characters.
+    ConfigError if jinja2 is missing; DataError if the template fails, refuses the values, or needs
+    more than 10 seconds, 1 GiB of memory or 16 million characters.
 
     Example:
         >>> render("{{ name | upper }}!", name="ada")

@@ -175,10 +175,7 @@ class ConfigFields:
         self._left -= values.keys()
 
     def alias(self, **names: str) -> None:
-        """Reads fields under other names that transformers accepts; these take precedence.
-
-        Args:
-            **names: names of fields, by their other names.
+        """Reads fields under the other names that transformers accepts; these take precedence.
 
         Example:
             >>> fields = ConfigFields({"hidden_size": 8}, "config.json")

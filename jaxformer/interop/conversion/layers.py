@@ -30,15 +30,10 @@ def read_windows(
     fields: ConfigFields, values: Values, is_near: Callable[[int], bool], size: int | None, *,
     local: PositionsConfig | None = None, attention_norm: bool | None = None,
 ) -> Values:  # fmt: skip
-    """Keys of a model in which some layers have a window.
+    """Keys of a model in which some layers have a window, and perhaps `local` positions.
 
-    Args:
-        fields: fields of the config.
-        values: arguments read so far, with num_layers and positions.
-        is_near: whether a layer has a window if there are no `layer_types`.
-        size: `sliding_window`.
-        local: positions of these layers, if they differ.
-        attention_norm: of the first layer.
+    `size` is `sliding_window`. Without `layer_types`, `is_near` says which layers have it.
+    `attention_norm` is that of the first layer.
     """
     near = read_layer_types(fields, [is_near(layer) for layer in range(values["num_layers"])])
     size = None if size is None else size - 1

@@ -4,7 +4,7 @@ import concurrent.futures
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +16,7 @@ from jaxformer.config.checks import suggestion
 from jaxformer.errors import CheckpointError
 from jaxformer.interop.conversion.family import Family
 from jaxformer.interop.conversion.layouts import Layout, Shape
-from jaxformer.interop.safetensors import LazyTensor, PlacedArray, TensorFiles
+from jaxformer.interop.safetensors import LazyTensor, PlacedArray, Tensor
 
 __all__ = ["read_params", "tensors_of_params"]
 
@@ -39,8 +39,9 @@ class _Slot(NamedTuple):
 
 
 def read_params(
-    family: Family, config: ModelConfig, shapes: Any, tensors: TensorFiles, shardings: Any = None
-) -> Any:
+    family: Family, config: ModelConfig, shapes: Any, tensors: Mapping[str, Tensor],
+    shardings: Any = None,
+) -> Any:  # fmt: skip
     """Checks names and shapes of all tensors, then reads the parameters one by one."""
     leaves: dict[str, Any] = traverse_util.flatten_dict(shapes, sep="/")
     places = {} if shardings is None else traverse_util.flatten_dict(shardings, sep="/")
@@ -55,11 +56,11 @@ def read_params(
         }
 
         def read(slot: _Slot, arrays: dict[str, PlacedArray] = arrays) -> None:
-            name = names(slot.name)
-            parts = slot.layout.parts(tensors.read(name), slot.shapes, config.kv_heads)
+            tensor = tensors[names(slot.name)]
+            parts = slot.layout.parts(tensor.read(), slot.shapes, config.kv_heads)
             for leaf, part in zip(slot.leaves, parts, strict=True):
                 arrays[leaf].fill(slot.at, part)
-            tensors.release(name)
+            tensor.release()
 
         # NumPy releases the GIL while it copies.
         with concurrent.futures.ThreadPoolExecutor(_MAX_THREADS) as pool:
@@ -156,8 +157,8 @@ def _are_there(name: str, layout: Layout, leaves: Mapping[str, Any]) -> bool:
 class _Names:
     """Names in a checkpoint, by the names in the tables."""
 
-    def __init__(self, family: Family, tensors: TensorFiles) -> None:
-        self._found = frozenset(tensors.names)
+    def __init__(self, family: Family, found: Collection[str]) -> None:
+        self._found = frozenset(found)
         # Files of a base model may lack the prefix.
         whole = any(name.startswith(family.prefix) for name in self._found)
         self._prefix = "" if whole else family.prefix
@@ -175,10 +176,12 @@ class _Names:
         return older if name not in self._found and older in self._found else name
 
 
-def _check(family: Family, slots: list[_Slot], tensors: TensorFiles, names: _Names) -> None:
+def _check(
+    family: Family, slots: list[_Slot], tensors: Mapping[str, Tensor], names: _Names
+) -> None:
     """Checks names, shapes and dtypes of all tensors, and that copies are equal."""
     expected = {names(slot.name): slot.shape for slot in slots}
-    found, problems = set(tensors.names), []
+    found, problems = set(tensors), []
     patterns = [re.escape(names(name)).replace(r"\{layer\}", r"\d+") for name in family.ignored]
     ignored = re.compile("|".join(patterns) or "(?!)")
     copies = {names(copy): names(name) for copy, name in family.copies.items()}
@@ -191,18 +194,18 @@ def _check(family: Family, slots: list[_Slot], tensors: TensorFiles, names: _Nam
     if surplus:
         problems.append(f"it has {_listed(surplus)}, which this model does not have")
     wrong = [
-        f"{name} is {tensors.shape(name)} instead of {shape}"
+        f"{name} is {tensors[name].shape} instead of {shape}"
         for name, shape in expected.items()
-        if name in found and tensors.shape(name) != shape
+        if name in found and tensors[name].shape != shape
     ]
     if wrong:
         problems.append(_listed(wrong))
-    integers = [n for n in expected if n in found and tensors.dtype(n).kind in "iub"]
+    integers = [n for n in expected if n in found and tensors[n].dtype.kind in "iub"]
     if integers:
         problems.append(f"{_listed(integers)} must be floating")
     for copy in sorted((copies.keys() & found) - expected.keys()):
         name = copies[copy]
-        if name not in found or not np.array_equal(tensors.read(copy), tensors.read(name)):
+        if name not in found or not np.array_equal(tensors[copy].read(), tensors[name].read()):
             problems.append(f"{copy} differs from {name}, to which config.json ties it")
     if problems:
         raise CheckpointError(

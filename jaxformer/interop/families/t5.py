@@ -21,11 +21,9 @@ _PROJECTIONS = {
 
 
 def _half(half: str, last: int) -> dict[str, Layout]:
-    """Tensors of encoder or decoder; the first block may have the biases of all blocks.
+    """Tensors of "encoder" or "decoder"; the first block may have the biases of all blocks.
 
-    Args:
-        half: "encoder" or "decoder".
-        last: index of the feed-forward layer among the sublayers of a block.
+    `last` is the index of the feed-forward layer among the sublayers of a block.
     """
     block, stack = f"{half}.block.{{layer}}.layer.", f"{half}/{{stack}}"
     biases = "layer.0.SelfAttention.relative_attention_bias.weight"

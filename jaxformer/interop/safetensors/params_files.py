@@ -13,13 +13,11 @@ from flax import traverse_util
 from jaxformer import __version__
 from jaxformer.config import ModelConfig, config_from_dict, config_to_toml
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
-from jaxformer.interop.safetensors.reading import TensorFiles
-from jaxformer.interop.safetensors.writing import LazyTensor, write_tensor_file
+from jaxformer.interop.safetensors.files import LazyTensor, read_tensors, write_tensor_file
 from jaxformer.storage import read_regular, write_whole
 
 __all__ = ["load_params", "save_params"]
 
-_END = ".safetensors"
 _MAX_CONFIG = 2**22  # bytes
 
 
@@ -53,13 +51,12 @@ def save_params(path: str | os.PathLike[str], config: ModelConfig, params: Any) 
     for one, is_free in ((path, False), (beside, _has(beside, text))):
         if os.path.lexists(one) and not is_free:
             raise StorageError(f"{one} exists already; remove it, or choose another name")
-    leaves: dict[str, Any] = traverse_util.flatten_dict(params, sep="/")
     tensors = {
         name: LazyTensor(leaf.shape, leaf.dtype, functools.partial(np.asarray, leaf))
-        for name, leaf in leaves.items()
+        for name, leaf in traverse_util.flatten_dict(params, sep="/").items()
     }
     write_whole(beside, text)
-    write_tensor_file(path, tensors, metadata={"jaxformer": __version__})
+    write_tensor_file(path, tensors, {"jaxformer": __version__})
 
 
 def load_params(path: str | os.PathLike[str]) -> tuple[ModelConfig, Any]:
@@ -81,8 +78,10 @@ def load_params(path: str | os.PathLike[str]) -> tuple[ModelConfig, Any]:
         ) from None
     except ValueError as error:
         raise CheckpointError(f"{beside} is damaged: {error}; save the model again") from None
-    config, tensors = config_from_dict(ModelConfig, values), TensorFiles([path])
-    leaves = {name: jax.device_put(np.array(tensors.read(name))) for name in tensors.names}
+    config = config_from_dict(ModelConfig, values)
+    leaves = {
+        name: jax.device_put(np.array(tensor.read())) for name, tensor in read_tensors(path).items()
+    }
     return config, traverse_util.unflatten_dict(leaves, sep="/")
 
 
@@ -97,6 +96,6 @@ def _has(path: pathlib.Path, text: str) -> bool:
 def _paths(path: str | os.PathLike[str]) -> tuple[pathlib.Path, pathlib.Path]:
     """Paths of the parameters and of the config."""
     found = pathlib.Path(path)
-    if found.suffix != _END:
-        raise ConfigError(f"a parameter file must end in {_END}, got {found}; rename it")
+    if found.suffix != ".safetensors":
+        raise ConfigError(f"a parameter file must end in .safetensors, got {found}; rename it")
     return found, found.with_suffix(".toml")

@@ -1,5 +1,6 @@
 """Arrays that are filled part by part in host memory, then put on devices."""
 
+import itertools
 import math
 from typing import Any
 
@@ -30,16 +31,12 @@ class PlacedArray:
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike, place: Any = None) -> None:
-        self._shape, self._place = shape, place
-        self._is_split = isinstance(place, jax.sharding.Sharding) and len(place.device_set) > 1
-        parts = {_bounds((), shape)}
-        if self._is_split:  # devices with the same part share its memory
+        self._shape, self._place, indices = shape, place, [()]
+        if self._is_sharded:
             indices = place.addressable_devices_indices_map(shape).values()
-            parts = {_bounds(index or (), shape) for index in indices}
-        self._buffers = {
-            bounds: _aligned_empty(tuple(stop - start for start, stop in bounds), dtype)
-            for bounds in parts
-        }
+        # Devices with the same part share its memory.
+        parts = {_bounds(index, shape) for index in indices}
+        self._buffers = {bounds: _aligned_empty(bounds, dtype) for bounds in parts}
 
     def fill(self, at: tuple[int, ...], part: np.ndarray) -> None:
         """Copies a part, at an index of the leading axes; threads may fill different parts."""
@@ -51,24 +48,27 @@ class PlacedArray:
 
     def put(self) -> jax.Array:
         """Puts the filled array on its devices; call it once."""
-        if not self._is_split:
+        if not self._is_sharded:
             (whole,) = self._buffers.values()
             return jax.device_put(whole, self._place)
         return jax.make_array_from_callback(
-            self._shape, self._place, lambda index: self._buffers[_bounds(index or (), self._shape)]
+            self._shape, self._place, lambda index: self._buffers[_bounds(index, self._shape)]
         )
 
+    @property
+    def _is_sharded(self) -> bool:
+        return isinstance(self._place, jax.sharding.Sharding)
 
-def _bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> Bounds:
+
+def _bounds(index: tuple[slice, ...] | None, shape: tuple[int, ...]) -> Bounds:
     """Start and stop of a part on each axis; missing slices mean whole axes."""
-    slices = (*index, *[slice(None)] * (len(shape) - len(index)))
-    ranges = (one.indices(size) for one, size in zip(slices, shape, strict=True))
-    return tuple((start, stop) for start, stop, _ in ranges)
+    slices = itertools.chain(index or (), itertools.repeat(slice(None)))
+    return tuple(part.indices(size)[:2] for part, size in zip(slices, shape, strict=False))
 
 
-def _aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
+def _aligned_empty(bounds: Bounds, dtype: npt.DTypeLike) -> np.ndarray:
     """Uninitialized array that `jax.device_put` uses on a CPU without a copy."""
-    dtype = np.dtype(dtype)
+    shape, dtype = tuple(stop - start for start, stop in bounds), np.dtype(dtype)
     size = math.prod(shape) * dtype.itemsize
     memory = np.empty(size + _ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT

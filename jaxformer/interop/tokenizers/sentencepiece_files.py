@@ -85,13 +85,7 @@ def read_sentencepiece(path: pathlib.Path) -> SentencePieceModel:
 
 
 def parse_sentencepiece(data: bytes) -> SentencePieceModel:
-    r"""Parses the content of a SentencePiece file.
-
-    Args:
-        data: a ModelProto message in protobuf's wire format.
-
-    Raises:
-        ValueError: the content is invalid; the message is one line.
+    r"""Parses the content of a SentencePiece file; ValueError with one line if it is invalid.
 
     Example:
         >>> piece = b"\x0a\x05<unk>" + b"\x18\x02"  # text, type

@@ -170,16 +170,10 @@ def _load_marian(
 def set_language_token(
     tokenizer: tokenizers.Tokenizer, kind: str, settings: TokenizerSettings, side: str
 ) -> str | None:
-    """Adds a language token to the special tokens around texts, in place.
+    """Adds a language token to the special tokens around texts; returns its name.
 
-    Args:
-        tokenizer: tokenizer to change.
-        kind: tokenizer class in transformers, such as "NllbTokenizer".
-        settings: settings of the folder.
-        side: "src" or "tgt".
-
-    Returns:
-        Name of the token; None if tokenizers of this class have no language tokens.
+    `kind` is the class in transformers, such as "NllbTokenizer", and `side` "src" or "tgt". None if
+    tokenizers of this class have no language tokens.
     """
     eos = settings.name("eos", "</s>")
     source = settings.text("src_lang")

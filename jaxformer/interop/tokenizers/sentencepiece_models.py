@@ -32,15 +32,9 @@ def convert_sentencepiece(
     special token, which decodes to nothing; SentencePiece decodes it to a symbol. Wrapped in
     `text.Tokenizer`, the result encodes exactly like SentencePiece.
 
-    Args:
-        model: content of the file.
-        where: path of the file, for messages.
-        vocab: pieces in order of the ids, for a model whose ids differ from SentencePiece's; may
-            have characters that SentencePiece does not know. Default: the pieces of the file.
-
-    Raises:
-        ConfigError: the `tokenizers` library cannot represent a setting.
-        DataError: the normalization rules are damaged.
+    `vocab` has the pieces in order of the ids if these are not SentencePiece's; it may have
+    characters that SentencePiece does not know. ConfigError if the library cannot represent a
+    setting, DataError if the normalization rules are damaged.
     """
     pieces = list(model.pieces if vocab is None else vocab)
     _require_expressible(model, where)

@@ -20,7 +20,7 @@ __all__ = [
     "token_name",
 ]
 
-ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+_ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _MAX_EXTRA = 10_000  # tokens of T5 and Pegasus that are not pieces
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
@@ -85,7 +85,7 @@ def read_settings(folder: pathlib.Path) -> TokenizerSettings:
     if decoder is None:
         special = read_object(folder / "special_tokens_map.json", optional=True)
     merged = values | special
-    names = {role: token_name(merged.get(f"{role}_token")) for role in ROLES}
+    names = {role: token_name(merged.get(f"{role}_token")) for role in _ROLES}
     extra = merged.get("extra_special_tokens") or merged.get("additional_special_tokens") or ()
     extra = tuple(
         name

@@ -1,0 +1,176 @@
+"""Weights of a Hugging Face model folder: one safetensors file, or shards with an index."""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+from collections.abc import Collection, Mapping
+
+from jaxformer.errors import CheckpointError, ConfigError, StorageError
+from jaxformer.interop.safetensors.files import LazyTensor, Tensor, read_tensors, write_tensor_file
+from jaxformer.storage import read_object, shown, some, storage_error, write_whole
+
+__all__ = ["no_safetensors", "open_tensors", "require_no_weights", "write_tensors"]
+
+_SINGLE = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+_PLAIN_NAME = re.compile(r"[\w.+=@ -]+\.safetensors")  # no subfolder, no line break
+_WEIGHTS = re.compile(r"model(-\d+-of-\d+)?\.safetensors|model\.safetensors\.index\.json")
+_PICKLES = re.compile(r".*\.(bin|pt|pth|ckpt|pkl|pickle)", re.DOTALL | re.IGNORECASE)
+_UNSAFE = "a pickle can run arbitrary code, so it is not loaded; if you trust it, "
+
+
+def open_tensors(
+    folder: str | os.PathLike[str], *, auto_class: str = "AutoModelForCausalLM"
+) -> dict[str, Tensor]:
+    """Opens the weights of a Hugging Face model folder, without reading any data.
+
+    They are in `model.safetensors`, or in the files that `model.safetensors.index.json` names.
+    These are in the same folder, or links in it, as in the cache of `huggingface_hub`. For weights
+    in another format, the error shows a command that converts them, with `auto_class`.
+
+    Raises:
+        CheckpointError: the folder or a file is missing or damaged, the index does not match the
+            files, or the weights have another format.
+    """
+    folder = pathlib.Path(folder)
+    try:
+        entries = set(os.listdir(folder))
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder} cannot be read: {error.strerror}; pass the folder of a model"
+        ) from None
+    if _INDEX not in entries:
+        if _SINGLE not in entries:
+            raise CheckpointError(no_safetensors(folder, entries, auto_class))
+        return read_tensors(folder / _SINGLE)
+    weight_map = _read_index(folder / _INDEX)
+    files = set(weight_map.values())
+    # Some programs write an index even for a single file.
+    if _SINGLE in entries - files:
+        raise CheckpointError(
+            f"{folder} must have one set of weights, got {_SINGLE} and {_INDEX}, which "
+            "does not name it; remove one of the two"
+        )
+    if missing := sorted(files - entries):
+        raise CheckpointError(
+            f"{folder} must have the {len(files):,} files that {_INDEX} names, but "
+            f"{some(missing)} {'is' if len(missing) == 1 else 'are'} missing; download them, too"
+        )
+    found = {
+        (name, file): tensor
+        for file in sorted(files)
+        for name, tensor in read_tensors(folder / file).items()
+    }
+    # So no tensor is in two files, either.
+    if wrong := sorted(weight_map.items() ^ found.keys()):
+        name, file = wrong[0]
+        is_named = weight_map.get(name) == file
+        reason = f"{file} must have tensor" if is_named else f"it must name {file} for tensor"
+        raise CheckpointError(
+            f"{folder / _INDEX} does not match its files: {reason} {shown(name)}; download all of "
+            "them again"
+        )
+    return {name: tensor for (name, _), tensor in found.items()}
+
+
+def _read_index(path: pathlib.Path) -> dict[str, str]:
+    """File names by tensor name."""
+    weight_map = read_object(path).get("weight_map")
+
+    def damaged(rule: str) -> CheckpointError:
+        return CheckpointError(f"{path} is damaged: weight_map must {rule}; download it again")
+
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise damaged(f"contain file names, got {shown(weight_map)}")
+    for name, file in weight_map.items():
+        if not isinstance(file, str) or not _PLAIN_NAME.fullmatch(file):
+            got = f"{shown(file)} for tensor {shown(name)}"
+            raise damaged(f"name .safetensors files in the same folder, got {got}")
+    return weight_map
+
+
+def no_safetensors(folder: pathlib.Path, entries: Collection[str], auto_class: str) -> str:
+    """Message for a folder without safetensors weights: what it has, and what to do."""
+
+    def command(*options: str) -> str:
+        # JSON strings are Python strings; their double quotes fit inside the shell's single ones.
+        source, target = (json.dumps(f"{folder}{end}") for end in ("", "-safetensors"))
+        return "python -c " + shlex.quote(
+            f"from transformers import {auto_class} as M; "
+            f"M.from_pretrained({', '.join([source, *options])}).save_pretrained({target})"
+        )
+
+    start = f"{folder} must have safetensors files, got"
+    torch, version_4 = f"{_UNSAFE}convert it: {command()}", "convert it with transformers 4 and"
+    remedies = {
+        "pytorch_model.bin": torch,
+        "pytorch_model.bin.index.json": torch,
+        "flax_model.msgpack": f"{version_4} flax: {command('from_flax=True')}",
+        "tf_model.h5": f"{version_4} tensorflow: {command('from_tf=True')}",
+    }
+    for name, remedy in remedies.items():
+        if name in entries:
+            return f"{start} {name}; {remedy}"
+    if pickles := sorted(name for name in entries if _PICKLES.fullmatch(name)):
+        return (
+            f"{start} {some(pickles)}; {_UNSAFE}load the weights with the program that wrote it, "
+            "and save them as model.safetensors with safetensors.torch.save_file"
+        )
+    start = f"{folder} must have {_SINGLE} or {_INDEX}, got"
+    if others := sorted(name for name in entries if name.endswith(".safetensors")):
+        return f"{start} {some(others)}; rename the file of the whole model to {_SINGLE}"
+    download = f"hf download OWNER/MODEL --local-dir {shlex.quote(str(folder))}"
+    return f"{start} no weights; download the model into it: {download}"
+
+
+def write_tensors(
+    folder: pathlib.Path,
+    tensors: Mapping[str, LazyTensor],
+    *,
+    max_shard_bytes: int = 5_000_000_000,
+) -> None:
+    """Writes `model.safetensors`, or shards and then their index, into an existing folder.
+
+    Shards are filled in the order of the tensors, up to `max_shard_bytes`; a larger tensor gets its
+    own file. Each file is written as by `write_tensor_file`, with its errors; if one cannot be
+    written, those before it stay.
+
+    Raises:
+        ConfigError: `max_shard_bytes` is not a positive integer.
+    """
+    if type(max_shard_bytes) is not int or max_shard_bytes < 1:
+        raise ConfigError(f"max_shard_bytes must be a positive integer, got {max_shard_bytes!r}")
+    shards: list[dict[str, LazyTensor]] = [{}]
+    used = 0
+    for name, tensor in tensors.items():
+        if shards[-1] and used + tensor.nbytes > max_shard_bytes:
+            shards.append({})
+            used = 0
+        shards[-1][name] = tensor
+        used += tensor.nbytes
+    count = len(shards)
+    names = [f"model-{at:05d}-of-{count:05d}.safetensors" for at in range(1, count + 1)]
+    files = dict(zip(names if count > 1 else [_SINGLE], shards, strict=True))
+    for file, shard in files.items():
+        write_tensor_file(folder / file, shard, {"format": "pt"})  # as transformers requires
+    if count > 1:
+        weight_map = {name: file for file, shard in files.items() for name in shard}
+        total = sum(tensor.nbytes for tensor in tensors.values())
+        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+        text = json.dumps(index, indent=2, sort_keys=True, ensure_ascii=False)
+        write_whole(folder / _INDEX, text + "\n")
+
+
+def require_no_weights(folder: pathlib.Path) -> None:
+    """Raises StorageError if a folder already has weights."""
+    try:
+        found = sorted(name for name in os.listdir(folder) if _WEIGHTS.fullmatch(name))
+    except OSError as error:
+        raise storage_error(folder, error) from None
+    if found:
+        raise StorageError(
+            f"{folder} must not contain weights, got {found[0]}; remove them, or write to another "
+            "folder"
+        )

@@ -1,0 +1,344 @@
+import ast
+import json
+import os
+import pathlib
+import shlex
+import weakref
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from jaxformer.errors import CheckpointError, ConfigError, ShapeError, StorageError
+from jaxformer.interop.safetensors import LazyTensor, open_tensors, write_tensors
+from jaxformer.interop.safetensors.folders import no_safetensors
+from jaxformer.storage import some
+from tests.interop.crafted import ARRAYS, craft, entry, lazy, valid
+
+INDEX = "model.safetensors.index.json"
+FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+MODEL = pathlib.Path("models/gpt2")
+
+
+def require_equal(tensors, arrays):
+    assert set(tensors) == set(arrays)
+    for name, array in arrays.items():
+        assert (tensors[name].shape, tensors[name].dtype) == (array.shape, array.dtype)
+        assert tensors[name].read().tobytes() == array.tobytes()
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def sharded(tmp_path):
+    """A folder with tensors a and b in the first shard, and c in the second."""
+    arrays = {name: np.arange(3, dtype=np.float32) for name in "abc"}
+    write_tensors(tmp_path, lazy(arrays), max_shard_bytes=24)
+    return tmp_path
+
+
+def change_index(folder, **weight_map):
+    index = json.loads((folder / INDEX).read_text())
+    index["weight_map"] |= weight_map
+    (folder / INDEX).write_text(json.dumps(index))
+
+
+def test_tensors_opened_are_the_tensors_written(tmp_path):
+    write_tensors(tmp_path, lazy(ARRAYS))
+    assert names_in(tmp_path) == ["model.safetensors"]
+    assert (tmp_path / "model.safetensors").read_bytes() == valid(metadata={"format": "pt"})
+    require_equal(open_tensors(str(tmp_path)), ARRAYS)
+
+
+def test_folder_without_tensors_can_be_written_and_opened(tmp_path):
+    write_tensors(tmp_path, {})
+    assert open_tensors(tmp_path) == {}
+
+
+def test_shards_are_filled_in_order_and_named_by_the_index(tmp_path):
+    sizes = {"z": 5, "y": 3, "x": 11, "large": 100, "w": 8, "v": 0, "u": 1}
+    arrays = {name: np.full(size, 7, np.uint8) for name, size in sizes.items()}
+    write_tensors(tmp_path, lazy(arrays), max_shard_bytes=11)
+    files = [f"model-0000{n}-of-00004.safetensors" for n in "1234"]
+    assert names_in(tmp_path) == [*files, INDEX]
+    index = json.loads((tmp_path / INDEX).read_text())
+    assert index["metadata"] == {"total_size": 128}
+    numbers = {name: int(file[6:11]) for name, file in index["weight_map"].items()}
+    assert numbers == {"z": 1, "y": 1, "x": 2, "large": 3, "w": 4, "v": 4, "u": 4}
+    require_equal(open_tensors(tmp_path), arrays)
+    for file in files:
+        assert b'"__metadata__":{"format":"pt"}' in (tmp_path / file).read_bytes()
+
+
+def test_tensor_larger_than_a_shard_leaves_none_empty(tmp_path):
+    arrays = {"large": np.ones(9), "small": np.ones(1)}
+    write_tensors(tmp_path, lazy(arrays), max_shard_bytes=8)
+    assert names_in(tmp_path) == [FIRST, SECOND, INDEX]
+    require_equal(open_tensors(tmp_path), arrays)
+
+
+@pytest.mark.parametrize(
+    ("announced", "array"),
+    [
+        (np.float32, np.arange(15, dtype=np.float32).reshape(3, 5).T),
+        (np.int16, np.arange(30, dtype=np.int16).reshape(3, 10)[::-1, ::3]),
+        (np.float32, np.arange(6, dtype=">f4").reshape(2, 3)),
+        (">i8", np.arange(6).reshape(2, 3)),
+        (">u2", np.arange(6, dtype=">u2").reshape(3, 2).T),
+        (">c8", np.array(1 + 2j, ">c8")),
+        (np.float32, np.broadcast_to(np.float32(1.5), (2, 3))),
+        (ml_dtypes.bfloat16, np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3).T),
+        (np.float64, np.asfortranarray(np.arange(6.0).reshape(2, 3))),
+    ],
+)
+def test_layout_and_byte_order_in_memory_do_not_matter(tmp_path, announced, array):
+    write_tensors(tmp_path, {"a": LazyTensor(array.shape, announced, lambda: array)})
+    found = open_tensors(tmp_path)["a"].read()
+    assert found.dtype.isnative
+    np.testing.assert_array_equal(found, array)
+
+
+def test_tensors_of_several_parts_are_written_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxformer.interop.safetensors.files._PART", 16)
+    arrays = {"a": np.arange(3 * 7 * 5.0).reshape(3, 7, 5), "b": np.arange(33, dtype=np.uint8)}
+    write_tensors(tmp_path, lazy(arrays))
+    require_equal(open_tensors(tmp_path), arrays)
+
+
+def test_one_tensor_at_a_time_is_in_memory(tmp_path):
+    made = []
+
+    def produce():
+        assert [array for array in made if array() is not None] == []
+        array = np.ones(5, np.float32)
+        made.append(weakref.ref(array))
+        return array
+
+    tensors = {str(number): LazyTensor((5,), np.float32, produce) for number in range(7)}
+    write_tensors(tmp_path, tensors, max_shard_bytes=60)
+    assert len(made) == 7
+
+
+@pytest.mark.parametrize(
+    "array", [np.ones(3, np.float32), np.ones((2, 1), np.float32), np.ones(2), [1.0, 2.0]]
+)
+def test_tensor_other_than_announced_is_refused_and_its_file_is_not_written(tmp_path, array):
+    tensors = lazy({"a": np.ones(2, np.float32)})
+    tensors["b"] = LazyTensor((2,), np.float32, lambda: array)
+    message = r"'b' must have the shape \(2,\) and dtype float32 of its `LazyTensor`, got \("
+    with pytest.raises(ShapeError, match=message):
+        write_tensors(tmp_path, tensors, max_shard_bytes=8)
+    assert names_in(tmp_path) == [FIRST]
+
+
+def test_folder_that_does_not_exist_is_one_clear_error(tmp_path):
+    with pytest.raises(StorageError, match="cannot be written: No such file .*; fix this"):
+        write_tensors(tmp_path / "model", {})
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.0, True, "5GB", None])
+def test_size_of_shards_is_a_positive_integer(tmp_path, size):
+    with pytest.raises(ConfigError, match="max_shard_bytes must be a positive integer, got"):
+        write_tensors(tmp_path, {}, max_shard_bytes=size)
+
+
+def test_tensors_that_no_file_can_have_are_refused_before_any_is_made(tmp_path):
+    def produce():
+        raise AssertionError("made")
+
+    tensors = {"a": LazyTensor((1,), np.int8, produce), "b": LazyTensor((1,), object, produce)}
+    with pytest.raises(ShapeError, match="'b' must be one of"):
+        write_tensors(tmp_path, tensors)
+    del tensors["b"]
+    tensors["__metadata__"] = tensors["a"]
+    with pytest.raises(CheckpointError, match="'__metadata__'"):
+        write_tensors(tmp_path, tensors)
+    assert names_in(tmp_path) == []
+
+
+def test_files_may_be_links_as_in_the_cache_of_the_hub(sharded, tmp_path_factory):
+    snapshot = tmp_path_factory.mktemp("cache") / "snapshots" / "0123"
+    snapshot.mkdir(parents=True)
+    blobs = snapshot.parent.parent / "blobs"
+    blobs.mkdir()
+    for number, name in enumerate((INDEX, FIRST, SECOND)):
+        (sharded / name).rename(blobs / str(number))
+        (snapshot / name).symlink_to(f"../../blobs/{number}")
+    require_equal(open_tensors(snapshot), {name: np.arange(3, dtype=np.float32) for name in "abc"})
+
+
+def test_index_may_name_the_single_file(tmp_path):
+    write_tensors(tmp_path, lazy(ARRAYS))
+    index = {"metadata": {}, "weight_map": dict.fromkeys(ARRAYS, "model.safetensors")}
+    (tmp_path / INDEX).write_text(json.dumps(index))
+    require_equal(open_tensors(tmp_path), ARRAYS)
+
+
+def test_two_sets_of_weights_are_refused(sharded):
+    (sharded / "model.safetensors").write_bytes(craft({}))
+    with pytest.raises(
+        CheckpointError, match="one set of weights, got model.safetensors and .*ind"
+    ):
+        open_tensors(sharded)
+
+
+def test_other_files_of_a_folder_are_no_matter(sharded):
+    for name in ("consolidated.safetensors", "pytorch_model.bin", "config.json"):
+        (sharded / name).write_text("?")
+    assert set(open_tensors(sharded)) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("weight_map", "message"),
+    [
+        ({"d": SECOND}, f"its files: {SECOND} must have tensor 'd'; download all"),
+        ({"a": SECOND}, f"its files: it must name {FIRST} for tensor 'a'; download all"),
+        (
+            {"d": "x.safetensors"},
+            "have the 3 files that .* names, but x.safetensors is missing; do",
+        ),
+        ({"d": "x.safetensors", "e": "y.safetensors"}, "x.safetensors, y.safetensors are missing"),
+        ({"d": "a" * 300 + ".safetensors"}, "is missing; download"),
+    ],
+)
+def test_index_that_does_not_fit_its_files_is_refused(sharded, weight_map, message):
+    change_index(sharded, **weight_map)
+    with pytest.raises(CheckpointError, match=message):
+        open_tensors(sharded)
+
+
+def test_tensor_that_the_index_does_not_name_is_refused(sharded):
+    index = json.loads((sharded / INDEX).read_text())
+    del index["weight_map"]["b"]
+    (sharded / INDEX).write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match=f"it must name {FIRST} for tensor 'b'; download all"):
+        open_tensors(sharded)
+
+
+def test_tensor_in_two_shards_is_refused(sharded):
+    arrays = {name: np.zeros(1, np.float32) for name in "ac"}
+    (sharded / SECOND).write_bytes(valid(arrays))
+    with pytest.raises(CheckpointError, match=f"it must name {SECOND} for tensor 'a'; download"):
+        open_tensors(sharded)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../model.safetensors", "/etc/model.safetensors", "./model-00001-of-00002.safetensors",
+        "sub/model.safetensors", "sub\\model.safetensors", "a\0.safetensors", "a\n.safetensors",
+        "..", ".safetensors", "", "model.bin", "model.safetensors/", "a.safetensors\n", 5, None, [],
+    ],
+)  # fmt: skip
+def test_index_names_plain_files_of_the_same_folder_only(sharded, name):
+    for place in (sharded.parent, sharded / "sub"):
+        place.mkdir(exist_ok=True)
+        (place / "model.safetensors").write_bytes(craft({"a": entry()}, bytes(8)))
+    change_index(sharded, a=name)
+    with pytest.raises(
+        CheckpointError, match="weight_map must name .safetensors files in the same"
+    ):
+        open_tensors(sharded)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is damaged: it must begin with"),
+        (
+            '{"weight_map": {"a": "b", "a": "b"}}',
+            "is damaged: the key 'a' occurs twice; download",
+        ),
+        ("{}", "weight_map must contain file names, got None"),
+        ('{"weight_map": {}}', "weight_map must contain file names, got {}"),
+        ('{"weight_map": ["a.safetensors"]}', "weight_map must contain file names, got ["),
+        ('{"weight_map": ' + "[" * 99999, "nested too deeply"),
+    ],
+)
+def test_index_that_is_none_is_one_clear_error(sharded, text, message):
+    (sharded / INDEX).write_text(text)
+    with pytest.raises(CheckpointError) as caught:
+        open_tensors(sharded)
+    assert message in str(caught.value)
+
+
+def test_index_that_cannot_be_read_is_one_clear_error(sharded):
+    (sharded / INDEX).unlink()
+    os.mkfifo(sharded / INDEX)
+    with pytest.raises(CheckpointError, match="index.json cannot be read: it is a FIFO"):
+        open_tensors(sharded)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model.bin.index.json"])
+def test_torch_weights_are_refused_with_the_command_that_converts_them(name):
+    message = no_safetensors(MODEL, ["config.json", "flax_model.msgpack", name], "AutoModel")
+    assert message == (
+        f"models/gpt2 must have safetensors files, got {name}; a pickle can run arbitrary code, "
+        "so it is not loaded; if you trust it, convert it: python -c 'from transformers import "
+        'AutoModel as M; M.from_pretrained("models/gpt2").save_pretrained('
+        '"models/gpt2-safetensors")\''
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "option"),
+    [("flax_model.msgpack", "flax", "from_flax"), ("tf_model.h5", "tensorflow", "from_tf")],
+)
+def test_weights_of_jax_and_tensorflow_are_refused_with_their_command(name, library, option):
+    message = no_safetensors(MODEL, [name, "rng_state.pth"], "AutoModel")
+    assert f"got {name}; convert it with transformers 4 and {library}: python -c" in message
+    assert f'M.from_pretrained("models/gpt2", {option}=True).save' in message
+
+
+@pytest.mark.parametrize("folder", ['it\'s "mine" $HOME', "a\nb\\n", "ಕನ್ನಡ"])
+def test_command_fits_any_folder(folder):
+    message = no_safetensors(pathlib.Path(folder), ["pytorch_model.bin"], "AutoModel")
+    python, flag, program = shlex.split(message.partition("convert it: ")[2])
+    assert (python, flag) == ("python", "-c")
+    texts = [node.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Constant)]
+    assert sorted(texts) == [folder, f"{folder}-safetensors"]
+    message = no_safetensors(pathlib.Path(folder), [], "AutoModel")
+    assert shlex.split(message.partition("into it: ")[2])[-1] == folder
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (["a.PT", "b.pth", "c.ckpt", "d.bin", "e"], "got a.PT, b.pth, c.ckpt and 1 more; a pickle"),
+        (["one\n.bin"], r"got 'one\n.bin'; a pickle can run arbitrary code, so it is not loaded; "),
+        (["adapter_model.safetensors"], "got adapter_model.safetensors; rename the file of"),
+        (["config.json"], "got no weights; download the model into it: hf download OWNER/MODEL "),
+        ([], "--local-dir models/gpt2"),
+    ],
+)
+def test_folder_without_a_model_is_told_what_it_has(entries, message):
+    assert message in no_safetensors(MODEL, entries, "AutoModel")
+
+
+def test_some_names_all_of_few():
+    assert some({"b": 1}) == "b" and some(["a", "b", "c"]) == "a, b, c"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: None, "cannot be read: No such file or directory; pass the folder of a mod"),
+        (lambda path: path.write_text(""), "cannot be read: Not a directory; pass the folder of"),
+        (lambda path: path.symlink_to(path), "cannot be read: Too many levels of symbolic links"),
+        (lambda path: path.mkdir(), "got no weights; download the model into it"),
+    ],
+)
+def test_folder_that_is_none_is_one_clear_error(tmp_path, make, message):
+    make(tmp_path / "model")
+    with pytest.raises(CheckpointError, match=message):
+        open_tensors(tmp_path / "model")
+
+
+def test_weights_of_another_format_are_refused_with_the_class_that_was_given(tmp_path):
+    (tmp_path / "pytorch_model.bin").write_text("")
+    with pytest.raises(CheckpointError, match="import AutoModelForCausalLM as M; "):
+        open_tensors(tmp_path)
+    with pytest.raises(CheckpointError, match="import AutoModelForSeq2SeqLM as M; "):
+        open_tensors(tmp_path, auto_class="AutoModelForSeq2SeqLM")
