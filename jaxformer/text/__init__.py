@@ -9,7 +9,7 @@ from jaxformer.text.batches.source import GatheringSource, Source
 from jaxformer.text.batches.windows import PackedDocuments, Windows
 from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
 from jaxformer.text.sources.checked_tokens import CheckedTokens, check_token_files
-from jaxformer.text.sources.corpus import Corpus, recorded_corpus, scan_corpus, split_documents
+from jaxformer.text.sources.corpus import Corpus, scan_corpus, split_documents
 from jaxformer.text.sources.documents import python_documents, read_documents, text_files
 from jaxformer.text.sources.files import read_lines
 from jaxformer.text.sources.holdout import Holdout
@@ -105,7 +105,6 @@ __all__ = [
     "read_documents",
     "read_lines",
     "read_word_vectors",
-    "recorded_corpus",
     "scan_corpus",
     "scan_rows",
     "split_documents",

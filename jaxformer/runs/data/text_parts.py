@@ -183,9 +183,9 @@ def read_files(
     files = text.text_files(paths)
     sizes = [file.stat().st_size for file in files if file.is_file()]
     with ByteProgress("reading", sum(sizes)) as progress:
-        return text.recorded_corpus(
-            files, cache_dir(config), validation_fraction=fraction, field=config.field,
-            errors=config.errors, characters=characters, on_progress=progress.update,
+        return text.scan_corpus(
+            files, validation_fraction=fraction, field=config.field, errors=config.errors,
+            characters=characters, cache_dir=cache_dir(config), on_progress=progress.update,
         )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from jaxformer.text.sources.scans import (
 )
 from jaxformer.text.store.shards import remembered
 
-__all__ = ["Corpus", "Place", "recorded_corpus", "scan_corpus", "split_documents"]
+__all__ = ["Corpus", "Place", "scan_corpus", "split_documents"]
 
 _SAMPLE = 2**25  # bytes of text, to train a tokenizer on
 _LINES = 2**18  # bytes of validation text beyond that, for prompts
@@ -122,9 +122,12 @@ def scan_corpus(
     field: str = "text",
     errors: Errors = "strict",
     characters: bool = False,
+    cache_dir: pathlib.Path | None = None,
     on_progress: Callable[[int], None] = lambda size: None,
 ) -> Corpus:
-    r"""Scans text files once.
+    r"""Scans text files once, or loads the record of an earlier scan of more than 64 MiB.
+
+    The record is used if paths, sizes and modification times of the files are the same.
 
     Args:
         files: the files, each once.
@@ -132,6 +135,7 @@ def scan_corpus(
         field: key of the text in JSON, or its column.
         errors: "strict", or "skip" to skip and count unreadable records.
         characters: whether the sample must contain every character, for a character tokenizer.
+        cache_dir: folder for the records of scans; None for no records.
         on_progress: called with the number of bytes read so far.
 
     Returns:
@@ -139,6 +143,7 @@ def scan_corpus(
 
     Raises:
         DataError: a file cannot be read, or changes during the scan.
+        StorageError: the record cannot be written.
 
     Example:
         >>> import tempfile
@@ -148,6 +153,24 @@ def scan_corpus(
         >>> corpus.num_documents, corpus.num_bytes, corpus.sample, corpus.validation_sample
         (2, 6, ('two',), ('one',))
     """
+    key = "documents", validation_fraction, field, errors, characters
+    return remembered(
+        scan_stem(cache_dir, "corpora", files, key),
+        lambda: _scan(files, validation_fraction, field, errors, characters, on_progress),
+        lambda corpus: ({}, dataclasses.asdict(corpus)) if corpus.num_bytes > _RECORDED else None,
+        lambda _, record: _restored(record),
+    )
+
+
+def _scan(
+    files: Sequence[pathlib.Path],
+    validation_fraction: float,
+    field: str,
+    errors: Errors,
+    characters: bool,
+    on_progress: Callable[[int], None],
+) -> Corpus:
+    """`scan_corpus` without a record."""
     bad, states = BadRecords(errors), []
     scanner = Scanner[str](validation_fraction, sample=_SAMPLE, held_out=_LINES)
     seen: set[str] = set()
@@ -218,35 +241,6 @@ def split_documents(
                 f"validation_fraction={validation_fraction}; add text, or change the fraction"
             )
     return found.training, found.validation
-
-
-def recorded_corpus(
-    files: Sequence[pathlib.Path], cache_dir: pathlib.Path | None, **options: Any
-) -> Corpus:
-    """`scan_corpus` with a record of the result on disk.
-
-    The record is used if paths, sizes and modification times of the files are the same. Only a
-    corpus of more than 64 MiB is recorded.
-
-    Args:
-        files: as in `scan_corpus`.
-        cache_dir: folder for the records; None for no records.
-        **options: keyword arguments of `scan_corpus`.
-
-    Returns:
-        The corpus.
-
-    Raises:
-        DataError: as in `scan_corpus`.
-        StorageError: the record cannot be written.
-    """
-    key = sorted((name, value) for name, value in options.items() if name != "on_progress")
-    return remembered(
-        scan_stem(cache_dir, "corpora", files, ("documents", *key)),
-        lambda: scan_corpus(files, **options),
-        lambda corpus: ({}, dataclasses.asdict(corpus)) if corpus.num_bytes > _RECORDED else None,
-        lambda _, record: _restored(record),
-    )
 
 
 def _restored(values: dict[str, Any]) -> Corpus:

@@ -264,16 +264,16 @@ def test_files_that_were_looked_through_are_remembered(tmp_path, monkeypatch):
     monkeypatch.setattr(corpora, "_RECORDED", 0)
     file = write_lines(tmp_path / "a.jsonl", documents(9))
     options = {"cache_dir": tmp_path / "cache", "validation_fraction": 0.3}
-    first = text.recorded_corpus([file], **options)
+    first = text.scan_corpus([file], **options)
     with monkeypatch.context() as patch:
         patch.setattr(corpora, "read_pieces", None)
-        again = text.recorded_corpus([file], **options)
+        again = text.scan_corpus([file], **options)
     assert vars(again) == vars(first)
     for record in (tmp_path / "cache/corpora").iterdir():
         record.write_bytes(record.read_bytes()[:-9])
-    assert vars(text.recorded_corpus([file], **options)) == vars(first)
+    assert vars(text.scan_corpus([file], **options)) == vars(first)
     os.utime(file, (1, 1))
-    assert text.recorded_corpus([file], **options).files[0].modified != first.files[0].modified
+    assert text.scan_corpus([file], **options).files[0].modified != first.files[0].modified
 
 
 # Preparing.
