@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from jaxformer.cli.commands.sweep import read_sweep
 from tests.cli.commands import one_line, output, write_config
 
 FLAGS = ("--optimizer.learning-rate", "1e-2,3e-2", "--seed", "0,1", "--training.steps", 4,
@@ -42,6 +43,12 @@ def test_a_sweep_called_with_another_seed_adds_runs_to_those_that_stand(swept, t
     ).out  # fmt: skip
     assert "resuming 2 runs at step 4 of 4" in again and "in 2 runs" in again
     assert (folder / "sweep.csv").read_text().splitlines()[1].split(",")[3] == "3"
+
+
+def test_a_sweep_has_a_folder_of_its_own_unless_one_is_given(tmp_path):
+    words = [str(write_config(tmp_path)), "--seed", "0,1"]
+    assert read_sweep(words)[2] == tmp_path / "run_sweep"
+    assert read_sweep([*words, "--out", str(tmp_path / "mine")])[2] == tmp_path / "mine"
 
 
 @pytest.mark.parametrize(

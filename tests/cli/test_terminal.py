@@ -78,6 +78,26 @@ def test_long_value_does_not_fill_the_terminal(capsys, tmp_path):
     assert len(one_line(capsys, "train", config)) < 2200
 
 
+@pytest.mark.parametrize(
+    ("error", "detail"),
+    [
+        (MemoryError(), ""),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory.\nMore."),
+         " (RESOURCE_EXHAUSTED: Out of memory.)"),
+    ],
+)  # fmt: skip
+def test_too_little_memory_is_one_line_and_status_1(monkeypatch, capsys, error, detail):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("jaxformer.runs.open_run", fail)
+    with pytest.raises(SystemExit) as stopped:
+        main(["evaluate", "run"])
+    said = capsys.readouterr().err
+    assert stopped.value.code == 1 and said.count("\n") == 1
+    assert said.startswith(f"jaxformer: error: out of memory{detail}; use a smaller model")
+
+
 def test_output_that_cannot_be_written_ends_a_command_with_status_1(trained, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdout", Stream(error=errno.ENOSPC))
     with pytest.raises(SystemExit) as stopped:
