@@ -58,9 +58,7 @@ def split_flags(words: Sequence[str]) -> list[Flag]:
 def _take(flags: list[Flag], keys: Sequence[str]) -> list[Flag]:
     """Removes the flags of some keys; words after their first value stay."""
     taken = [flag for flag in flags if flag.name and flag.key in keys]
-    flags[:] = [
-        Flag("", flag.values[1:], flag.values[1:]) if flag in taken else flag for flag in flags
-    ]
+    flags[:] = [Flag("", [], flag.values[1:]) if flag in taken else flag for flag in flags]
     return taken
 
 

@@ -69,6 +69,4 @@ def with_window_cache(
     if num_tokens is not None:
         options["key_value_seq_lengths"] = cache.window + num_tokens
     written = cache.written(num_queries)
-    if mask is not None and mask.ndim == 2:
-        mask = mask[None, None]
     return options, written if mask is None else combine(mask, written)

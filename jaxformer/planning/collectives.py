@@ -64,9 +64,7 @@ def read_collectives(hlo: str, num_devices: int) -> list[Collective]:
         One for each kind and group size, most bytes first.
     """
     bodies = _computations(hlo)
-    entry = next((name for name, lines in bodies.items() if lines[0].startswith("ENTRY")), None)
-    if entry is None:
-        return []
+    entry = next(name for name, lines in bodies.items() if lines[0].startswith("ENTRY"))
     seen: set[str] = set()
     found = _collectives_of(entry, bodies, num_devices, times=1, seen=seen)
     return total_by_kind(found)

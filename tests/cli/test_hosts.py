@@ -238,6 +238,8 @@ def test_unequal_hosts_are_named_in_one_line_by_each(tmp_path):
          "--coordinator must be HOST:PORT of the first process"),
         (["--coordinator", "here:0", "--num-processes", "2", "--process-id", "0"],
          "--coordinator must be HOST:PORT"),
+        (["--coordinator", "here:65536", "--num-processes", "2", "--process-id", "0"],
+         "--coordinator must be HOST:PORT"),
         (["--coordinator", "here:1", "--num-processes", "2", "--process-id", "2"],
          "--process-id must be from 0 to num_processes - 1 = 1, different in each process, got 2"),
         (["--coordinator", "here:1", "--num-processes", "0", "--process-id", "0"],

@@ -238,6 +238,27 @@ def test_standard_input_must_be_utf8(translator, capsys, monkeypatch):
     assert "standard input must be UTF-8" in one_line(capsys, "translate", translator)
 
 
+def test_input_of_too_many_bytes_is_refused(translator, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("jaxformer.cli.inputs._MAX_INPUT", 7)
+    path = tiny.write(tmp_path / "lines.txt", ["one two", "six"])
+    said = one_line(capsys, "translate", translator, "--file", path)
+    assert f"input must be at most 7 bytes, got more from {path}; split it" in said
+    type_in(monkeypatch, b"one two\n")
+    said = one_line(capsys, "translate", translator)
+    assert "at most 7 bytes, got more from standard input" in said
+
+
+def test_translations_that_do_not_end_are_counted(translator, tmp_path, capsys, monkeypatch):
+    def search(self, params, sentences, *, search):
+        return [(i, [runs.Translation(one, -1.0, one == "six")]) for i, one in enumerate(sentences)]
+
+    monkeypatch.setattr(runs.TranslationTask, "translate_stream", search)
+    path = tiny.write(tmp_path / "lines.txt", ["one", "six", "two"])
+    said = output(capsys, "translate", translator, "--file", path)
+    assert said.out == "one\nsix\ntwo\n"
+    assert re.fullmatch(r"jaxformer: 2 of 3 translations did not end within \d+ tokens\n", said.err)
+
+
 def test_run_of_another_kind_is_refused_with_what_it_is(
     translator, classifier, masked, tmp_path, capsys, monkeypatch
 ):

@@ -1,10 +1,11 @@
+import re
 import subprocess
 import sys
 
 import pytest
 
 from jaxformer.cli.commands.inspection import _share
-from tests.cli.commands import TEXT, one_line, output, write_config
+from tests.cli.commands import TEXT, one_line, output, split_lines, write_config
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +43,19 @@ def test_inspect_prints_figures_and_rows_and_makes_no_run_folder(inspected, caps
     row = lines[lines.index("row 0") + 1]
     plain = row.strip().replace("‹", "").replace("›", "").replace("\\n", "\n")
     assert row.startswith("  ‹") and plain in TEXT and 31 <= len(plain) <= 33
+
+
+def test_inspect_draws_the_lengths_and_counts_the_documents_of_a_row(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    config = write_config(tmp_path)
+    split_lines(tmp_path)
+    flags = ["--data.paths", tmp_path / "texts" / "*.txt", "--data.packing", "documents"]
+    lines = output(capsys, "inspect", config, *flags, "--rows", 0).out.splitlines()
+    start = lines.index("lengths      training documents, in tokens: 51 to 52, median 52")
+    (one, few, short), (two, many, long) = (line.split() for line in lines[start + 1 : start + 3])
+    assert (one, two, int(few) + int(many)) == ("51", "52", 32)
+    assert len(lines[start + 2]) == 80 and len(short) == -(-len(long) * int(few) // int(many))
+    assert any(re.fullmatch(r"packing +1\.\d+ documents per row on average", x) for x in lines)
 
 
 def test_step_chooses_the_batch_and_may_be_beyond_the_last(inspected, capsys):

@@ -268,6 +268,7 @@ def test_flag_of_early_stopping_takes_a_bool_or_never(flag, value):
             "--model.positions.scaling none --model.positions.scaling.factor=3",
             ["--model.positions.scaling.factor is for model.positions.scaling of", "got 'none'"],
         ),
+        ("--model.positions alibi base", ["Unrecognized options: base"]),
         ("--model.positions.bse 3", ["--model.positions.base"]),
         ("--model.positions.base x", ["--model.positions.base must be a number, got 'x'"]),
         ("--training.steps 1.5", ["--training.steps must be an integer, got '1.5'"]),

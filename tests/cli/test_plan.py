@@ -1,6 +1,10 @@
+import dataclasses
+
 import pytest
 
+from jaxformer import planning
 from jaxformer.cli import main
+from jaxformer.planning.compiler import CompiledStep
 from tests.cli.commands import one_line, output, write_config
 
 
@@ -32,6 +36,31 @@ def test_plan_that_does_not_fit_has_status_1_and_says_what_does(plan_config, cap
     assert said.partition("\nfits ")[2].split()[:2] == ["--model.remat", "dots:"]
 
 
+def test_plan_of_a_compiled_step_has_what_the_compiler_says(plan_config, capsys, monkeypatch):
+    make = planning.make_plan
+
+    def compile_as(step):
+        monkeypatch.setattr(
+            planning, "make_plan", lambda *args, **options: dataclasses.replace(
+                make(*args, **options), compiled=step
+            ),
+        )  # fmt: skip
+
+    words = ["plan", plan_config, "--model.vocab-size", 31, "--accelerator", "H100"]
+    compile_as(CompiledStep(2.6, 2**22, 2**20, 2**21, 2**10, host=2**30))
+    said = " ".join(output(capsys, *words).out.split())
+    assert "compiled arguments 4 MiB, results 1 MiB, temporaries 2 MiB, program 1 KiB" in said
+    assert ", on the host 1 GiB; in 3 s memory 7.001 MiB of " in said
+    compile_as(CompiledStep(2.6, failure="Ran out of memory"))
+    monkeypatch.setattr(planning, "nearest_that_fits", lambda plan: None)
+    with pytest.raises(SystemExit) as stopped:
+        main([str(word) for word in words])
+    said = " ".join(capsys.readouterr().out.split())
+    assert stopped.value.code == 1
+    assert "memory does not fit; the compiler reports: Ran out of memory" in said
+    assert "fits nothing, even with more remat, micro-batches or fsdp; use more devices" in said
+
+
 def test_plan_says_where_a_step_is_too_short_to_be_estimated(plan_config, capsys):
     plan = ["plan", plan_config, "--accelerator", "H100", "--model.vocab-size", 31]
     warning = "too small    for this estimate: in such a short step, starting the kernels"
@@ -45,5 +74,7 @@ def test_mistakes_of_a_plan_are_one_line(plan_config, capsys):
     assert "H100" in one_line(capsys, *plan, "--accelerator", "H10")
     assert "--accelerator" in one_line(capsys, *plan)
     assert "utilization" in one_line(capsys, *plan, "--accelerator", "H100", "--utilization", 0)
+    few = one_line(capsys, *plan, "--accelerator", "H100", "--devices", 0)
+    assert "devices must be at least 1, got 0" in few
     assert "--modl.remat" in one_line(capsys, *plan, "--accelerator", "H100", "--modl.remat", "x")
     assert "3" in one_line(capsys, *plan, "--accelerator", "H100", "--devices", 3)

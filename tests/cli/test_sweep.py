@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from jaxformer.cli import main
+from jaxformer.cli.commands.sweep import _number, read_sweep
 from tests.cli.commands import one_line, output, write_config
 
 FLAGS = ("--optimizer.learning-rate", "1e-2,3e-2", "--seed", "0,1", "--training.steps", 4,
@@ -42,6 +44,23 @@ def test_a_sweep_called_with_another_seed_adds_runs_to_those_that_stand(swept, t
     ).out  # fmt: skip
     assert "resuming 2 runs at step 4 of 4" in again and "in 2 runs" in again
     assert (folder / "sweep.csv").read_text().splitlines()[1].split(",")[3] == "3"
+
+
+def test_a_sweep_has_a_folder_of_its_own_unless_one_is_given(tmp_path):
+    words = [str(write_config(tmp_path)), "--seed", "0,1"]
+    assert read_sweep(words)[2] == tmp_path / "run_sweep"
+    assert read_sweep([*words, "--out", str(tmp_path / "mine")])[2] == tmp_path / "mine"
+
+
+def test_help_of_a_sweep_is_that_of_its_config(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["sweep", str(write_config(tmp_path)), "--help"])
+    assert not stopped.value.code and "--optimizer.learning-rate" in capsys.readouterr().out
+
+
+def test_values_of_a_sweep_are_numbers_where_they_can_be():
+    values = [_number(word) for word in ("3", "1e-2", "cosine")]
+    assert values == [3, 0.01, "cosine"] and type(values[0]) is int
 
 
 @pytest.mark.parametrize(

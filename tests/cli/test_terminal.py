@@ -78,6 +78,42 @@ def test_long_value_does_not_fill_the_terminal(capsys, tmp_path):
     assert len(one_line(capsys, "train", config)) < 2200
 
 
+@pytest.mark.parametrize(
+    ("error", "detail"),
+    [
+        (MemoryError(), ""),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory.\nMore."),
+         " (RESOURCE_EXHAUSTED: Out of memory.)"),
+    ],
+)  # fmt: skip
+def test_too_little_memory_is_one_line_and_status_1(monkeypatch, capsys, error, detail):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("jaxformer.runs.open_run", fail)
+    with pytest.raises(SystemExit) as stopped:
+        main(["evaluate", "run"])
+    said = capsys.readouterr().err
+    assert stopped.value.code == 1 and said.count("\n") == 1
+    assert said.startswith(f"jaxformer: error: out of memory{detail}; use a smaller model")
+
+
+def test_character_that_standard_output_lacks_is_named_with_the_remedy(
+    trained, monkeypatch, capsys
+):
+    monkeypatch.setattr(LanguageModelTask, "generate_stream", lambda *_, **__: iter("\u0ca8"))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
+    said = one_line(capsys, "generate", trained[0] / "run", "--prompt", "the c")
+    assert r"cannot show '\u0ca8' in its encoding, latin-1; set PYTHONIOENCODING=utf-8" in said
+
+
+def test_deleted_working_directory_is_named(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert "the working directory was deleted" in one_line(capsys, "plot", "loss", "run")
+
+
 def test_output_that_cannot_be_written_ends_a_command_with_status_1(trained, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdout", Stream(error=errno.ENOSPC))
     with pytest.raises(SystemExit) as stopped:

@@ -44,6 +44,14 @@ def test_run_folder_holds_everything(trained):
         json.loads(line)
 
 
+def test_training_on_other_data_says_first_which_settings_that_changes(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "phrasebook_topics", "--data.paths", str(tmp_path / "absent.tsv")])
+    said = capsys.readouterr()
+    line = 'data.source = "labelled", not "phrasebook", because data.paths is given\n'
+    assert said.out == line and "absent.tsv" in said.err
+
+
 def test_training_learns(trained):
     records = (trained[0] / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     losses = [json.loads(line)["loss"] for line in records if '"loss"' in line]

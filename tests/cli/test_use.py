@@ -71,6 +71,10 @@ def test_parameters_may_be_split_over_devices(trained, capsys):
         main(["generate", str(folder), "--prompt", "the c", "--temperature", "0", *flags])
         printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1]
+
+
+def test_splits_that_do_not_fit_are_refused(trained, capsys):
+    folder = trained[0] / "run"
     assert "needs 9 devices of one host, got 8; lower mesh.fsdp or mesh.tensor" in one_line(
         capsys, "evaluate", folder, "--mesh.fsdp", "9"
     )

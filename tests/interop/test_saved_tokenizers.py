@@ -103,6 +103,19 @@ def test_model_is_loaded_with_all_that_belongs_to_it(chat_folder):
     assert found.tolist() == template.encode(tokenizer, MESSAGES).tolist()
 
 
+def test_end_of_text_of_the_tokenizer_ends_texts_unless_other_tokens_are_given(
+    chat_folder, tmp_path
+):
+    saved, tokenizer, special, _ = chat_folder
+    loaded = load_huggingface(saved)
+    save_huggingface(tmp_path, loaded.config, loaded.params, tokenizer)
+    ends = [
+        json.loads((folder / "config.json").read_text())["eos_token_id"]
+        for folder in (tmp_path, saved)
+    ]
+    assert ends == [tokenizer.end_of_text, list(special.eos)]
+
+
 @pytest.mark.parity
 def test_transformers_reads_what_belongs_to_the_model(chat_folder):
     import transformers

@@ -56,6 +56,15 @@ def test_languages_are_special_tokens(name, token, tmp_path):
     assert found.decode([*found.encode("hello"), language]) == "hello"
 
 
+def test_legacy_nllb_tokenizer_puts_the_language_after_the_text(tmp_path):
+    tokenizer_folders.nllb(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "legacy_behaviour": True}))
+    for side, tokenizer in zip(("source", "target"), load(tmp_path), strict=True):
+        for text, (language, *ids) in zip(texts_of("nllb"), EXPECTED["nllb"][side], strict=True):
+            assert ids_with_special_tokens(tokenizer, text) == [*ids, language]
+
+
 def test_extra_ids_of_t5_are_the_last_ones_and_count_down(tmp_path):
     tokenizer_folders.t5(tmp_path)
     found = load(tmp_path).source

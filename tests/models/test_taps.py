@@ -289,3 +289,11 @@ def test_the_encoder_of_an_encoder_decoder_refuses_its_own_places():
     with pytest.raises(ConfigError, match="got 'hiden'; did you mean 'hidden'"):
         taps = Taps(read=("encoder/hiden",))
         jax.eval_shape(lambda: model.init(jax.random.key(0), tokens, tokens, taps=taps))
+
+
+def test_equal_taps_have_equal_hashes_so_that_they_may_be_static():
+    def edit(x, layer):
+        return x
+
+    one, two = Taps(("hidden",), {"scores": edit}), Taps(["hidden"], {"scores": edit})
+    assert one == two and hash(one) == hash(two) != hash(Taps(("hidden",)))

@@ -66,6 +66,13 @@ def test_collectives_that_share_a_channel_all_count():
     ]
 
 
+def test_collective_that_names_no_groups_is_one_of_all_devices():
+    program = "ENTRY %main (p: f32[3]) -> f32[3] {\n  %s = f32[3]{0} all-reduce(%p), channel_id=1, "
+    assert read_collectives(program + "replica_groups={}, to_apply=%add\n}\n", 8) == [
+        Collective("all-reduce", 8, 1, 12)
+    ]
+
+
 def test_collectives_count_once_for_each_turn_of_a_loop():
     gather, reduce, start = (
         Collective("all-gather", 4, 12, 12 * 128 * 512 * 2),

@@ -1,4 +1,4 @@
-"""The TPU's compiler on the real training step; it must be installed, a TPU need not be there."""
+"""The compiler on the real training step: of the CPU here, and of a TPU that need not be there."""
 
 import importlib.util
 import json
@@ -7,7 +7,12 @@ import pathlib
 import subprocess
 import sys
 
+import jax
 import pytest
+
+from jaxformer.planning import ACCELERATORS, compiler
+from jaxformer.planning.plan import Place, _plan
+from tests.planning.test_plan import config
 
 ROOT = pathlib.Path(__file__).parents[2]
 TINY = """
@@ -43,6 +48,27 @@ print(json.dumps({
     "collectives": plan.collectives,
 }))
 """
+
+
+def test_plan_of_devices_has_the_memory_and_collectives_of_their_program():
+    plan = _plan(config(), Place(ACCELERATORS["v5e"], 2, jax.devices()[:2]))
+    step, state = plan.compiled, plan.needs.parameters + plan.needs.optimizer
+    assert plan.fits and step.failure is None
+    assert 1 <= step.arguments / state < 1.1  # the batch is an argument, too
+    assert step.total >= step.arguments + step.temporaries > state
+    assert step.temporaries >= plan.needs.gradients
+    assert plan.collectives == step.collectives
+    assert {(one.kind, one.group) for one in step.collectives} == {("all-reduce", 2)}
+    assert sum(one.num_bytes for one in step.collectives) >= plan.needs.gradients
+
+
+def test_what_does_not_fit_is_said_without_the_list_of_buffers():
+    said = "Ran out of memory in memory space hbm. Used 17.07G of 15.75G hbm."
+    message = f"RESOURCE_EXHAUSTED: XLA:TPU compile error. {said}\n\nTotal hbm usage >= 17.09G:\n"
+    assert compiler._account(message) == said
+    assert compiler._account("RESOURCE_EXHAUSTED: of\nanother kind") == (
+        "RESOURCE_EXHAUSTED: of another kind"
+    )
 
 
 @pytest.mark.slow

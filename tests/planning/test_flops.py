@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxformer.config import LayerConfig, ModelConfig
+from jaxformer.config import ExpertsConfig, LayerConfig, ModelConfig
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel
 from jaxformer.planning.flops import forward_flops, step_flops
 from jaxformer.training import language_model_loss
@@ -61,6 +61,23 @@ def test_frozen_weights_save_one_product_of_three():
     for name in ("projections", "feed_forward", "output"):
         saved = getattr(whole, name) - getattr(frozen, name)
         assert saved == pytest.approx(getattr(forward, name))
+
+
+def test_every_expert_counts_and_once_more_in_the_backward_pass():
+    sizes = {"vocab_size": 5, "max_len": 16, "d_model": 8, "num_heads": 2, "num_layers": 3}
+    one = forward_flops(ModelConfig(**sizes, d_ff=24), 16)
+    experts = ExpertsConfig(num_experts=5, num_experts_per_token=2, d_ff=24)
+    config = ModelConfig(**sizes, experts=experts)
+    forward, router = forward_flops(config, 16), 3 * 2 * 16 * 8 * 5
+    assert forward == one._replace(feed_forward=5 * one.feed_forward + router)
+    step = forward.times(3)._replace(feed_forward=4 * forward.feed_forward)
+    assert step_flops(config, 7, 16) == step.times(7)
+
+
+def test_classifier_scores_each_row_once():
+    sizes = {"vocab_size": 5, "max_len": 16, "d_model": 8, "num_heads": 2, "num_layers": 3}
+    config = ModelConfig(**sizes, architecture="encoder", num_classes=7)
+    assert forward_flops(config, 16).output == 2 * 8 * 7
 
 
 def test_windows_count_the_pairs_in_them():

@@ -7,6 +7,7 @@ import pytest
 
 from jaxformer.config import (
     AdamWConfig,
+    ExpertsConfig,
     LoraConfig,
     MeshConfig,
     MeshRule,
@@ -15,7 +16,7 @@ from jaxformer.config import (
 )
 from jaxformer.errors import ConfigError
 from jaxformer.planning import memory_needs
-from jaxformer.planning.memory import state_needs
+from jaxformer.planning.memory import _part_of_model, state_needs
 from jaxformer.planning.settings import batch_rows, batch_shapes, planned_task
 from jaxformer.training import MeshRunner, TrainState, make_optimizer
 from tests.small_config import assert_refused, model, small
@@ -93,6 +94,12 @@ def test_heads_are_split_over_as_many_devices_as_they_divide():
         dataclasses.replace(config(), mesh=mesh), dict.fromkeys(SIZES, 1) | {"tensor": 4}
     )
     assert 0 < needs.activations < memory_needs(config(), dict.fromkeys(SIZES, 1)).activations
+
+
+def test_widths_of_experts_are_split_as_those_of_layers():
+    experts = ExpertsConfig(num_experts=5, num_experts_per_token=2, d_ff=26)
+    part = _part_of_model(config(d_ff=34, experts=experts).model, 2)
+    assert (part.ff_dim, part.experts.d_ff, part.experts.num_experts) == (17, 13, 5)
 
 
 def test_remat_keeps_the_inputs_of_layers_and_not_the_parameters_again():

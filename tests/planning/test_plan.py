@@ -5,7 +5,7 @@ import importlib.util
 
 import pytest
 
-from jaxformer.config import MeshConfig, TrainingConfig
+from jaxformer.config import MeshConfig, TokenizerConfig, TrainingConfig, load_config
 from jaxformer.errors import ConfigError
 from jaxformer.planning import ACCELERATORS, find_accelerator, make_plan, nearest_that_fits
 from jaxformer.planning import plan as planner
@@ -112,6 +112,18 @@ def test_kernel_of_a_gpu_is_planned_without_one():
     assert make_plan(made, H100, num_devices=8).fits
 
 
+def test_what_only_data_or_flags_say_is_asked_for():
+    topics = load_config("phrasebook_topics")
+    with pytest.raises(ConfigError, match="needs the vocabulary .* --model.vocab-size"):
+        make_plan(topics, H100)
+    topics = dataclasses.replace(topics, model=dataclasses.replace(topics.model, vocab_size=22))
+    with pytest.raises(ConfigError, match="needs the number of classes .* --model.num-classes"):
+        make_plan(topics, H100)
+    words = TokenizerConfig(kind="word", word_vectors="vectors.txt")
+    with pytest.raises(ConfigError, match="needs the width of .* vectors .* --model.embedding-dim"):
+        make_plan(config(tokenizer=words), H100)
+
+
 def test_unknown_accelerators_and_places_are_refused():
     with pytest.raises(ConfigError, match="must be one of A100.*did you mean 'H200'"):
         find_accelerator("H20")
@@ -119,6 +131,9 @@ def test_unknown_accelerators_and_places_are_refused():
         make_plan(config(), ACCELERATORS["v5e"], num_devices=4)
     with pytest.raises(ConfigError, match="topology is for TPUs"):
         make_plan(config(), H100, topology="2x2")
+    single = TrainingConfig(steps=7, batch_size=8, runner="single")
+    with pytest.raises(ConfigError, match="'single' uses one device, got 2; remove it"):
+        make_plan(config(training=single), H100, num_devices=2)
     cudnn = dataclasses.replace(config().model, attention_implementation="cudnn", dtype="bfloat16")
     place = planner.Place(ACCELERATORS["v5e"], 1, [])
     with pytest.raises(ConfigError, match="'cudnn' is for NVIDIA GPUs, got accelerator v5e"):

@@ -2,7 +2,8 @@ import re
 
 import pytest
 
-from jaxformer.storage import parse_object, shown
+from jaxformer.errors import CheckpointError
+from jaxformer.storage import json_files, parse_object, read_download, shown
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,15 @@ def test_what_is_no_strict_json_is_refused_in_one_line(text, reason):
     with pytest.raises(ValueError, match=re.escape(reason)) as caught:
         parse_object(text.encode())
     assert len(str(caught.value).splitlines()) == 1 and len(str(caught.value)) < 200
+
+
+def test_file_of_a_download_that_is_too_large_is_damaged(tmp_path, monkeypatch):
+    monkeypatch.setattr(json_files, "_MAX_DOWNLOAD", 3)
+    (tmp_path / "merges.txt").write_bytes(b"abcd")
+    with pytest.raises(
+        CheckpointError, match="merges.txt is damaged: .* at most 3 bytes, .* again"
+    ):
+        read_download(tmp_path / "merges.txt")
 
 
 def test_what_is_not_utf_8_is_refused():

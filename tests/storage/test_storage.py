@@ -86,6 +86,16 @@ def test_appending_makes_a_file_goes_on_with_it_and_follows_no_link(tmp_path):
         open_to_append(tmp_path / "link")
 
 
+def test_appending_refuses_what_is_no_regular_file(tmp_path):
+    os.mkfifo(tmp_path / "log")
+    reader = os.open(tmp_path / "log", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(StorageError, match="log cannot be written: it is not a regular file"):
+            open_to_append(tmp_path / "log")
+    finally:
+        os.close(reader)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -165,6 +165,11 @@ def test_mistakes_get_one_line(tmp_path, values, message):
         train_sweep(one, values)
 
 
+def test_a_sweep_needs_a_folder(tmp_path):
+    with pytest.raises(ConfigError, match="out, the folder of the sweep, must be set"):
+        train_sweep(dataclasses.replace(experiment(tmp_path), out=None), RATES)
+
+
 def test_folders_of_something_else_are_refused(swept, tmp_path):
     one, runs, folder = swept
     with pytest.raises(CheckpointError, match="is a run folder; choose another for the sweep"):

@@ -82,6 +82,7 @@ DAMAGES = {
         lambda c: saved.sign(c, layout=9, jaxformer="7.1"),
         "jaxformer 7.1 wrote it in layout 9, but jaxformer .* reads layout 1",
     ),
+    "loss": (lambda c: saved.sign(c, validation_loss="1"), "manifest has no validation_loss"),
     "handlers": (
         lambda c: saved.change_json(c / "_CHECKPOINT_METADATA", item_handlers={"params": "other"}),
         "_CHECKPOINT_METADATA is damaged: it does not describe a checkpoint",
@@ -99,8 +100,7 @@ def test_damaged_checkpoint_is_named_passed_over_and_refused(folder, damage, nam
     damage(folder / "2")
     with pytest.warns(CheckpointWarning, match=rf"2 is damaged \(.*{named}.*\); it is ignored"):
         found = restore(folder)
-    good = 3 if checkpoint_damage(folder / "1") else 3
-    saved.assert_same(found, saved.state(good).params)
+    saved.assert_same(found, saved.state(3).params)
     with pytest.raises(CheckpointError, match=rf"2 is damaged \(.*{named}.*\); choose one of"):
         restore(folder, 2)
 
@@ -127,6 +127,32 @@ def test_damaged_checkpoints_are_set_aside_and_saved_again(folder):
     assert checkpoint_damage(folder / "3") is None
     assert saved.data_file(folder / "3.damaged-2")
     saved.assert_same(restore(folder, 3), saved.state(3).params)
+
+
+def test_damaged_checkpoint_that_cannot_be_renamed_is_an_error(folder, monkeypatch):
+    def fail(*_):
+        raise OSError(30, "Read-only file system")
+
+    saved.flip(saved.data_file(folder / "3"))
+    monkeypatch.setattr(pathlib.Path, "rename", fail)
+    with pytest.raises(StorageError, match="3 is damaged and cannot be renamed: .*Read-only"):
+        Checkpoints(folder)
+
+
+def test_checkpoint_that_cannot_be_removed_stays(folder, monkeypatch):
+    """And the ones that are kept are the same, so that a later save removes no more."""
+    rename = os.rename
+
+    def fail(source, target, **options):
+        if str(target).endswith("1.old.orbax-checkpoint-tmp"):
+            raise OSError(1, "Operation not permitted")
+        rename(source, target, **options)
+
+    monkeypatch.setattr(os, "rename", fail)
+    with Checkpoints(folder, keep=2) as opened:
+        opened.save(saved.state(4), 5.0)
+        opened.wait()
+    assert saved.steps(folder) == ["1", "2", "3", "4"] and checkpoint_damage(folder / "1") is None
 
 
 def test_reading_only_changes_nothing(folder):

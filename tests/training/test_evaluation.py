@@ -34,6 +34,15 @@ def test_part_of_which_nothing_counts_is_named():
         evaluate(eval_step, None, {"web": PARTS["web"], "code": [(0.0, 0.0)]})
 
 
+def test_validation_without_any_label_that_counts_is_refused():
+    with pytest.raises(DataError, match="must have labels that count, got a total weight of 0"):
+        evaluate(eval_step, None, [(0.0, 0.0)] * 2)
+
+
+def test_perplexity_that_no_float_holds_is_infinite():
+    assert evaluate(eval_step, None, [(1000.0, 1.0)]).perplexity == math.inf
+
+
 @pytest.mark.parametrize(("sizes", "total"), [((3, 5), 8), ((3, None), None)])
 def test_joined_validation_begins_anew_each_time_and_adds_up_bytes(sizes, total):
     parts = {

@@ -10,7 +10,8 @@ import optax
 import pytest
 
 from jaxformer.config import LoopConfig
-from jaxformer.errors import CheckpointError
+from jaxformer.errors import CheckpointError, StorageError
+from jaxformer.storage import lock
 from jaxformer.storage.lock import LOCK, run_lock
 from jaxformer.training import SingleRunner, TrainingData, Trial, fit
 
@@ -127,6 +128,30 @@ def test_link_in_place_of_the_lock_is_not_followed(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="cannot be written"), run_lock(tmp_path):
         pass
     assert (tmp_path / "target").read_text() == ""
+
+
+def test_lock_that_is_removed_while_it_is_taken_is_taken_anew(tmp_path, monkeypatch):
+    """As by a process that ends just then."""
+    take = lock._take
+
+    def taken_too_late(descriptor, folder):
+        monkeypatch.setattr(lock, "_take", take)
+        (folder / LOCK).unlink()
+        take(descriptor, folder)
+
+    monkeypatch.setattr(lock, "_take", taken_too_late)
+    with run_lock(tmp_path):
+        assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()} on ")
+
+
+def test_disk_that_fails_while_a_lock_is_taken_is_an_error(tmp_path, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(StorageError, match="lock cannot be locked: Input/output error"):
+        with run_lock(tmp_path):
+            pass
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP])

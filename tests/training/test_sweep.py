@@ -232,6 +232,7 @@ def test_devices_share_the_runs(num_devices, monkeypatch):
     [
         ({"learning_rate": []}, {}, ConfigError, "at least one value of each name, got none: lea"),
         ({"learning_rate": [0.1, 0.1]}, {}, ConfigError, "must differ, got learning_rate=0.1 tw"),
+        ({"rate": [0.1], "seed": [0]}, {}, ConfigError, "parameters of make, got 'rate'"),
         (None, {"data": TrainingData([batch(0)])}, DataError, "each of the 6 steps, got 1"),
     ],
 )  # fmt: skip
@@ -241,7 +242,9 @@ def test_mistakes_get_one_line(values, options, error, message):
 
 
 def test_a_folder_of_another_sweep_is_refused(tmp_path):
-    sweep(tmp_path, {"learning_rate": [0.1]}, loop=LoopConfig(steps=1))
+    sweep(tmp_path, {"learning_rate": [np.float32(0.25)]}, loop=LoopConfig(steps=1))
+    found = json.loads((tmp_path / "sweep.json").read_text())["runs"]
+    assert found == {"learning_rate=0.25": {"learning_rate": 0.25}}
     with pytest.raises(CheckpointError, match="is a sweep of learning_rate, got learning_rate, se"):
         sweep(tmp_path, {"learning_rate": [0.1], "seed": [0]})
     (tmp_path / "sweep.json").write_text("{")

@@ -111,13 +111,7 @@ def test_notebook_shows_the_page_in_a_sandboxed_frame_and_keeps_no_second_copy()
     assert [tag for tag, *_ in elements.found] == ["iframe"]
     ((attributes, _),) = elements.of("iframe")
     assert (attributes["srcdoc"], attributes["sandbox"]) == (page, "allow-scripts")
-    assert repr(page) == f"<attention page of {len(page):,} characters>"
-
-
-def test_page_is_a_str_that_is_written_as_any_other(tmp_path):
-    page = attention_page([one_map()])
-    (tmp_path / "page.html").write_text(page, encoding="utf-8")
-    assert (tmp_path / "page.html").read_text(encoding="utf-8") == page == str(page)
+    assert str(page) == page and repr(page) == f"<attention page of {len(page):,} characters>"
 
 
 def test_page_of_six_layers_and_eight_heads_is_small():

@@ -85,10 +85,7 @@ def mergeable_pairs(pieces: Iterable[Piece]) -> list[tuple[str, str]]:
         [('b', 'c'), ('a', 'bc')]
     """
     normal = {p.text: index for index, p in enumerate(pieces) if p.type == "normal"}
-    ranked = sorted(
-        (piece for piece in pieces if piece.type == "normal" and len(piece.text) > 1),
-        key=lambda piece: -piece.score,
-    )
+    ranked = sorted((p for p in pieces if p.type == "normal"), key=lambda piece: -piece.score)
     pairs = []
     for piece in ranked:
         text = piece.text
