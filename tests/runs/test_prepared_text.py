@@ -160,6 +160,32 @@ def test_command_says_what_is_there_and_what_was_left_out(tmp_path, capsys):
     assert "quickstart" in one_line(capsys, "prepare", "quickstar")
 
 
+def test_small_text_that_cannot_be_cached_stays_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_parts, "_MUCH", 2**20)
+    monkeypatch.setattr(corpora, "_RECORDED", 2**20)
+    expected = runs.prepare_task(experiment(tmp_path))
+    with pytest.warns(UserWarning, match="cannot be cached .*/dev/null/x.*; set XDG_CACHE_HOME"):
+        without = runs.prepare_task(experiment(tmp_path, data={"cache": "/dev/null/x"}))
+    monkeypatch.setattr(text_parts, "cache_dir", lambda config: None)
+    with pytest.warns(UserWarning, match="cannot be cached .there is no home folder"):
+        homeless = runs.prepare_task(experiment(tmp_path))
+    for task in (without, homeless):
+        np.testing.assert_array_equal(task.train[""].tokens, expected.train[""].tokens)
+    monkeypatch.setattr(text_parts, "_MUCH", 0)
+    with pytest.raises(ConfigError, match="need a cache folder, but there is no home folder"):
+        runs.prepare_task(experiment(tmp_path))
+
+
+def test_one_text_in_place_of_a_list_is_refused(tmp_path):
+    class Own(runs.LanguageModelTask):
+        @classmethod
+        def read(cls, config):
+            return runs.Split("a text " * 99, ["another text"])
+
+    with pytest.raises(DataError, match="documents must be a list of texts, got 'a text"):
+        runs.prepare_task(experiment(tmp_path), task=Own)
+
+
 def test_file_for_both_parts_is_refused(tmp_path):
     made = experiment(tmp_path)
     copy = tmp_path / "copy.jsonl"

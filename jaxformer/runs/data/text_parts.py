@@ -2,9 +2,10 @@
 
 import dataclasses
 import os
+import pathlib
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from jaxformer import text
 from jaxformer.config import DataConfig
@@ -52,6 +53,7 @@ class StreamText(NamedTuple):
         return len(self.stream)
 
 
+@runtime_checkable
 class TextPart(Protocol):
     """The text of a source for training or for validation, before it is encoded."""
 
@@ -106,25 +108,9 @@ class CorpusPart:
 
     def encode(self, tokenizer: text.Tokenizer, config: DataConfig) -> StreamText:
         """Prepares the tokens in the cache, or in memory if they are few and there is no cache."""
-        corpus, folder = self.corpus, cache_dir(config)
-        is_small = corpus.num_bytes <= _MUCH
-        if folder is None and not is_small:
-            raise ConfigError(
-                f"the tokens of {corpus.num_bytes:,} bytes of text need a cache folder, but there "
-                "is no home folder; set data.cache"
-            )
+        corpus, is_small = self.corpus, self.corpus.num_bytes <= _MUCH
         with ByteProgress("tokenizing", corpus.num_bytes) as progress:
-            try:
-                found = text.prepare_corpus(corpus, tokenizer, folder, on_progress=progress.update)
-            except StorageError as error:
-                if not is_small:
-                    raise
-                warnings.warn(
-                    "tokens are kept in memory and made again at the next start, since they cannot "
-                    f"be cached ({error}); set data.cache to a writable folder",
-                    stacklevel=2,
-                )
-                found = text.prepare_corpus(corpus, tokenizer, None)
+            found = self._prepared(tokenizer, cache_dir(config), is_small, progress.update)
         stream, counts = found.train, found.train_counts
         if self.is_validation:
             if found.validation is None:
@@ -136,6 +122,35 @@ class CorpusPart:
             size = f"{corpus.num_documents:,} {unit}, {corpus.num_bytes:,} bytes"
             report = f"{size}; tokens in {found.folder}"
         return StreamText(stream, counts.num_bytes, (corpus.fingerprint,), report)
+
+    def _prepared(
+        self,
+        tokenizer: text.Tokenizer,
+        folder: pathlib.Path | None,
+        is_small: bool,
+        on_progress: Callable[[int], None],
+    ) -> text.PreparedCorpus:
+        """Tokens of both sides; a few stay in memory, with a warning, if they cannot be cached."""
+        reason: object = "there is no home folder"
+        try:
+            if folder is not None:
+                return text.prepare_corpus(self.corpus, tokenizer, folder, on_progress=on_progress)
+        except StorageError as error:
+            if not is_small:
+                raise
+            reason = error
+        if not is_small:
+            raise ConfigError(
+                f"the tokens of {self.corpus.num_bytes:,} bytes of text need a cache folder, but "
+                "there is no home folder; set data.cache"
+            )
+        if not self.is_validation:  # which its other side has warned of
+            warnings.warn(
+                "tokens are kept in memory and made again at the next start, since they cannot be "
+                f"cached ({reason}); set XDG_CACHE_HOME to a writable folder",
+                stacklevel=3,
+            )
+        return text.prepare_corpus(self.corpus, tokenizer, None, on_progress=on_progress)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +181,7 @@ def named_parts(found: Any) -> Mapping[str, TextPart]:
     """The parts by name of their source; a single part, or documents, have the name ""."""
     if isinstance(found, Mapping):
         return found
-    return {"": found if hasattr(found, "encode") else Documents(found)}
+    return {"": found if isinstance(found, TextPart) else Documents(found)}
 
 
 def read_files(

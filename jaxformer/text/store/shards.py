@@ -161,7 +161,7 @@ def _records(folder: pathlib.Path) -> Iterator[Record]:
             record = json.loads(path.read_bytes())
             owner, _ = record["folder"], record["end"]
             _ = [int(size) for size, _ in record["arrays"].values()]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # writing says what is wrong with a folder
             return
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"'{path}' is damaged: {error}; {_AGAIN}") from None
