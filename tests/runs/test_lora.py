@@ -193,6 +193,8 @@ def test_base_that_has_moved_is_named_and_one_that_has_changed_refused(source, a
         runs.open_run(run, base=tmp_path / "base")
     with pytest.raises(ConfigError, match="base can only be set for a LoRA run, got .*; leave"):
         runs.open_run(source, base=tmp_path / "base")
+    (tmp_path / "base").rename(base)  # the damaged one, beside the run; the other is where it was
+    assert_same(runs.open_run(run).params, before)
 
 
 def test_run_whose_base_has_moved_is_resumed(source, adapted, tmp_path):
