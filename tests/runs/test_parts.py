@@ -1,0 +1,51 @@
+"""Parts of the data of a run, before they are encoded."""
+
+import pytest
+
+from jaxformer import runs, text
+from jaxformer.config import DataConfig
+from jaxformer.runs.data.row_data import row_part, table_of
+from jaxformer.text.sources.documents import paragraphs
+from tests.runs import tiny
+
+
+def test_built_in_documents_are_split_and_have_each_paragraph_once(tmp_path):
+    made = tiny.config(tmp_path, architecture="decoder", data={"source": "python"})
+    split = runs.LanguageModelTask.read(made)
+    parts = split.train.texts, split.validation.texts
+    train, validation = (sum(len(one.encode()) for one in part) for part in parts)
+    share = validation / (train + validation)
+    assert share == pytest.approx(made.data.validation_fraction, abs=1e-3)
+    found = [p for part in parts for one in part for p in set(paragraphs(one))]
+    everywhere = {p for one in text.python_documents() for p in paragraphs(one)}
+    assert len(found) - len(set(found)) <= 1 and len(set(found) ^ everywhere) <= 3  # one is cut
+
+
+def test_built_in_documents_may_be_validated_on_files(tmp_path):
+    path = tiny.write(tmp_path / "held.txt", ["another text"])
+    data = {"source": "python", "validation_paths": (path,)}
+    split = runs.LanguageModelTask.read(tiny.config(tmp_path, architecture="decoder", data=data))
+    assert "".join(split.validation.texts).strip() == "another text"
+    assert len(split.train.texts) > 70
+
+
+def test_rows_in_memory_and_in_files_are_asked_alike(tmp_path):
+    rows = text.Labelled(("one", "two", "three"), ("a", "b", "a"))
+    lines = [f"{one}\t{label}" for one, label in zip(rows.texts, rows.labels, strict=True)]
+    path = tiny.write(tmp_path / "rows.tsv", lines)
+    corpus = text.scan_rows(text.Labelled, [path], validation_fraction=0)
+    for part in (row_part(rows), row_part(corpus)):
+        assert part.rows == rows and not part.is_sampled
+        assert set(part.distinct("labels")) == {"a", "b"}
+        encoded = part.encode(_lengths, None, DataConfig(source="labelled", paths=(path,)))
+        assert encoded.examples.sizes("tokens").tolist() == [3, 5] and encoded.folder is None
+        assert encoded.rows.texts == ("one", "three") and str(encoded.counts).startswith("3 texts")
+    assert table_of(corpus) == table_of(rows) == rows
+
+
+def _lengths(rows, counts):
+    """Bytes of the texts, of which "two" is left out."""
+    kept = [i for i, one in enumerate(rows.texts) if one != "two"]
+    ids = [text.byte_tokenizer().encode(rows.texts[i]) for i in kept]
+    counts = counts.drop("too_long", [rows.lines[i] for i in range(len(rows)) if i not in kept])
+    return [{"tokens": one, "labels": one} for one in ids], rows.take(kept), counts
