@@ -2,8 +2,7 @@
 
 import dataclasses
 import pathlib
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,13 @@ from jaxformer.runs.tasks.streams import StreamTask
 from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.tasks.task import Task
 from jaxformer.text.sources.corpus import Place
-from jaxformer.text.sources.documents import BUILT_IN, paragraphs
+from jaxformer.text.sources.documents import BUILT_IN, paragraphs, without_paragraphs
 from jaxformer.text.sources.holdout import Holdout
 
 __all__ = ["with_its_split"]
 
 _MUCH = 2**26  # bytes; more was split by hashes already
 _PACKED, _UNPACKED = (".gz", ".zst", ".parquet"), 5  # ratio of text to file size
-_BLANK_LINES = re.compile(r"(\n\s*\n)")
 
 
 def with_its_split(kind: type[Task], folder: pathlib.Path) -> type[Task]:
@@ -85,7 +83,7 @@ def _split_documents(documents: Sequence[str], fraction: float) -> tuple[list[st
     training, validation = _split_at(order, fraction)
     if len(documents) > 1:
         repeated = {one for document in validation for one in paragraphs(document)}
-        training = [_without(document, repeated) for document in training]
+        training = [without_paragraphs(document, repeated) for document in training]
     return [document for document in training if document.strip()], validation
 
 
@@ -110,13 +108,6 @@ def _nearest(document: str, index: int, *, is_first: bool, is_last: bool) -> int
     breaks -= {0} if is_first else set()
     breaks -= {len(document)} if is_last else set()
     return min(breaks, key=lambda at: abs(at - index), default=index)
-
-
-def _without(document: str, dropped: set[str]) -> str:
-    """Removes some paragraphs, each with the blank lines after it."""
-    parts = _BLANK_LINES.split(document) + [""]
-    pairs: Iterator[tuple[str, str]] = zip(parts[::2], parts[1::2], strict=True)
-    return "".join(one + blank for one, blank in pairs if one.strip() not in dropped)
 
 
 def _split_rows(kind: type[TableTask], config: ExperimentConfig, folder: pathlib.Path) -> Split:

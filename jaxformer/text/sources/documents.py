@@ -5,7 +5,7 @@ import itertools
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 from jaxformer.errors import DataError
 from jaxformer.memory import host_memory
@@ -22,6 +22,7 @@ __all__ = [
     "python_documents",
     "read_documents",
     "text_files",
+    "without_paragraphs",
     "without_repeats",
 ]
 
@@ -202,13 +203,18 @@ def without_repeats(documents: Sequence[str]) -> list[str]:
     seen: set[str] = set()
     kept = []
     for document in documents:
-        parts = _BLANK_LINES.split(document) + [""]
-        pairs = zip(parts[::2], parts[1::2], strict=True)  # a paragraph, and the blank lines behind
-        text = "".join(one + blank for one, blank in pairs if one.strip() not in seen)
+        text = without_paragraphs(document, seen)
         seen.update(paragraphs(document))
         if text.strip():
             kept.append(text)
     return kept
+
+
+def without_paragraphs(document: str, dropped: Set[str]) -> str:
+    """Removes some paragraphs, each with the blank lines after it."""
+    parts = _BLANK_LINES.split(document) + [""]
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return "".join(text + blank for text, blank in pairs if text.strip() not in dropped)
 
 
 def long_lines(document: str) -> Iterator[str]:
