@@ -51,10 +51,11 @@ def test_inspect_draws_the_lengths_and_counts_the_documents_of_a_row(tmp_path, c
     split_lines(tmp_path)
     flags = ["--data.paths", tmp_path / "texts" / "*.txt", "--data.packing", "documents"]
     lines = output(capsys, "inspect", config, *flags, "--rows", 0).out.splitlines()
-    start = lines.index("lengths      training documents, in tokens: 51 to 52, median 52")
-    (one, few, short), (two, many, long) = (line.split() for line in lines[start + 1 : start + 3])
-    assert (one, two, int(few) + int(many)) == ("51", "52", 32)
-    assert len(lines[start + 2]) == 80 and len(short) == -(-len(long) * int(few) // int(many))
+    start = lines.index("lengths      training documents, in tokens: 46 to 52, median 52")
+    assert lines[start + 1].split() == ["46", "1", "###"]  # the one that is cut
+    (one, few, short), (two, many, long) = (line.split() for line in lines[start + 6 : start + 8])
+    assert (one, two, int(few) + int(many)) == ("51", "52", 31)
+    assert len(lines[start + 7]) == 80 and len(short) == -(-len(long) * int(few) // int(many))
     assert any(re.fullmatch(r"packing +1\.\d+ documents per row on average", x) for x in lines)
 
 

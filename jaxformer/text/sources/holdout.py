@@ -1,11 +1,11 @@
 """Validation data: texts held out by their hashes, in the same way at every size of the data."""
 
+import bisect
 import hashlib
+import itertools
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
-
-import numpy as np
 
 from jaxformer.errors import DataError
 
@@ -84,14 +84,16 @@ class HoldoutCounter:
         """The holdout of the texts so far; `cuts` says whether a text may be cut."""
         if not self._fraction:
             return Holdout(0.0)
-        ends = np.cumsum(self._sizes)
+        ends = list(itertools.accumulate(self._sizes))
         wanted = self._fraction * ends[-1]
-        index = int(np.searchsorted(ends, wanted))
+        index = bisect.bisect_left(ends, wanted)
         size = self._sizes[index]
-        missing = float(wanted) - (int(ends[index]) - size)
+        missing = wanted - (ends[index] - size)
         if cuts and self._counts[index] == 1:
             return Holdout(index / _BINS, (index + 1) / _BINS, 1 - missing / size)
-        return Holdout((index + (2 * missing > size)) / _BINS)
+        # A text that repeats may be more than was wanted, but is better than nothing.
+        is_only = ends[index] == size < ends[-1] and wanted >= 0.5
+        return Holdout((index + (is_only or 2 * missing > size)) / _BINS)
 
 
 def _nearest_break(text: str, index: int) -> int:

@@ -124,3 +124,9 @@ def test_split_refuses_an_empty_side():
     labelled = Labelled(("a", "a"), ("x", "y"))
     with pytest.raises(DataError, match="sides .* must have texts, got an empty validation side"):
         labelled.split(0.5, RowCounts("texts", 2))
+
+
+def test_text_that_repeats_is_held_out_if_nothing_else_is():
+    labelled = Labelled(("a", "b") * 10, ("x", "y") * 10)
+    train, validation, counts = labelled.split(0.1, RowCounts("texts", 20))
+    assert (len(train), len(validation), counts.repeated) == (10, 10, 0)
