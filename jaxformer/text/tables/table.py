@@ -176,7 +176,8 @@ class Table:
 
     def keys(self) -> list[bytes]:
         """The text of each row that decides its side: that of the first of `inputs`."""
-        return [text.encode() for text in getattr(self, self.inputs[0])]
+        texts: Sequence[str] = getattr(self, self.inputs[0])
+        return [text.encode(errors="surrogatepass") for text in texts]  # encoding reports it
 
     def sides(self) -> list[float]:
         """The number of each row that decides its side."""

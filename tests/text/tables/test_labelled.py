@@ -126,6 +126,12 @@ def test_split_refuses_an_empty_side():
         labelled.split(0.5, RowCounts("texts", 2))
 
 
+def test_text_that_is_not_valid_is_split_and_reported_when_it_is_encoded():
+    labelled = Labelled(("a", "b", "\ud800"), ("x", "y", "x"))
+    train, validation, _ = labelled.split(0.4, RowCounts("texts", 3))
+    assert {*train.texts, *validation.texts} == set(labelled.texts)
+
+
 def test_text_that_repeats_is_held_out_if_nothing_else_is():
     labelled = Labelled(("a", "b") * 10, ("x", "y") * 10)
     train, validation, counts = labelled.split(0.1, RowCounts("texts", 20))
