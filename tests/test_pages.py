@@ -1,4 +1,4 @@
-"""What the pages for who changes the library name exists, so that they cannot rot unseen."""
+"""What the pages name exists, and so does what they link to, so that they cannot rot unseen."""
 
 import functools
 import pathlib
@@ -46,3 +46,30 @@ def test_named_functions_and_classes_exist(page):
     names += set(re.findall(r"\b_\w+", PAGES[page])) - set(re.findall(r"def (\w+)", PAGES[page]))
     parts = {part for name in names for part in name.split(".")}
     assert sorted(parts - words_of_the_code()) == []
+
+
+def without_fences(path):
+    return FENCE.sub("", path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def anchors(path):
+    """The ids of a page's headings, as GitHub and the documentation make them."""
+    headings = re.findall(r"^#+ (.+)$", without_fences(path), flags=re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+def test_links_between_pages_reach_a_heading():
+    pages = [*pathlib.Path().glob("*.md"), *pathlib.Path("docs").glob("*.md")]
+    links = [
+        (page, *target.partition("#")[::2])
+        for page in pages
+        for target in re.findall(r"\]\(((?!https?:)[^)\s]*)\)", without_fences(page))
+    ]
+    assert sum(bool(anchor) for _, _, anchor in links) >= 20
+    broken = []
+    for page, name, anchor in links:
+        target = page.parent / name if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(f"{page}: {name}#{anchor}")
+    assert broken == []
