@@ -1,9 +1,10 @@
-"""A task and a data source of your own: predict a tag for every word (token tagging).
+"""A model and a data source of your own: predict a tag for every word (token tagging).
 
     python examples/own_task.py
 
-A task holds the model, loss and data of a run. This one is trained (in runs/own_task), evaluated,
-resumed and opened by the same functions as the built-in tasks.
+A text model holds the loss of a model and what it can do, a task the data that it is trained on.
+This one is trained (in runs/own_task), evaluated, resumed and opened by the same functions as the
+built-in tasks.
 """
 
 import numpy as np
@@ -12,7 +13,7 @@ from flax import linen as nn
 from jaxformer import config as c
 from jaxformer.functional import cross_entropy
 from jaxformer.models import Encoder
-from jaxformer.runs import Split, TableTask, open_run, train_run
+from jaxformer.runs import Split, TableTask, TextModel, open_run, train_run
 from jaxformer.text import Labelled, RowCounts
 
 STEPS, TAGS = 100, ["DET", "NOUN", "VERB"]
@@ -28,9 +29,23 @@ class Tagger(nn.Module):
         return output._replace(logits=nn.Dense(len(TAGS))(output.hidden))
 
 
+class TaggingModel(TextModel):
+    kind, unit = "a tagger, which predicts a tag for every word", "word"
+    module = property(lambda self: Tagger(self.config.model))
+
+    def loss(self, label_smoothing):
+        return lambda params, batch, rng: cross_entropy(
+            self.module.apply({"params": params}, batch["tokens"], lengths=batch["lengths"]).logits,
+            batch["labels"], label_smoothing=label_smoothing,
+        )  # fmt: skip
+
+    def sample(self, params, prompt, rng):
+        best = self.module.apply({"params": params}, self.encode(prompt)[None]).logits.argmax(-1)
+        return " ".join(TAGS[i] for i in best[0])
+
+
 class Tagging(TableTask):
-    kind, unit, table = "a tagger, which predicts a tag for every word", "word", Labelled
-    model = property(lambda self: Tagger(self.config.model))
+    table, text_model = Labelled, TaggingModel
 
     @classmethod
     def read(cls, config):
@@ -47,16 +62,6 @@ class Tagging(TableTask):
             rows,
             counts,
         )
-
-    def loss(self, label_smoothing):
-        return lambda params, batch, rng: cross_entropy(
-            self.model.apply({"params": params}, batch["tokens"], lengths=batch["lengths"]).logits,
-            batch["labels"], label_smoothing=label_smoothing,
-        )  # fmt: skip
-
-    def sample(self, params, prompt, rng):
-        best = self.model.apply({"params": params}, self.encode(prompt)[None]).logits.argmax(-1)
-        return " ".join(TAGS[i] for i in best[0])
 
 
 config = c.ExperimentConfig(

@@ -107,8 +107,10 @@ ROOMS = {
         "conversion": {"safetensors"}, "families": {"conversion"},
     },
     "runs": {
-        "data": set(), "folder": {"data"}, "tasks": {"data", "folder"},
-        "weights": {"data", "folder", "tasks"}, "use": {"data", "folder", "tasks", "weights"},
+        "data": set(), "folder": {"data"}, "text_models": {"data", "folder"},
+        "tasks": {"data", "folder", "text_models"},
+        "weights": {"data", "folder", "text_models", "tasks"},
+        "use": {"data", "folder", "text_models", "tasks", "weights"},
     },
     "text": {
         "tokenizers": set(), "store": set(), "batches": {"store"},

@@ -88,7 +88,7 @@ def test_virtual_devices_share_the_memory_of_the_host(monkeypatch):
 def test_parameters_have_the_shapes_that_they_are_drawn_with(task):
     for execution in ("loop", "scan"):
         one = tiny.change(task.config, model={"layer_execution": execution, "num_layers": 3})
-        other = dataclasses.replace(task, config=one)
+        other = task.with_config(one).model
         shapes, drawn = param_shapes(other), jax.eval_shape(other.draw_params, jax.random.key(0))
         assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), shapes) == jax.tree.map(
             lambda leaf: (leaf.shape, leaf.dtype), drawn
@@ -97,25 +97,25 @@ def test_parameters_have_the_shapes_that_they_are_drawn_with(task):
 
 def test_state_of_training_must_fit_the_memory_to_the_byte(task, monkeypatch):
     """Parameters, gradients and two moments of Adam, its count, and a batch."""
-    params = sum(np.prod(leaf.shape) * 4 for leaf in jax.tree.leaves(param_shapes(task)))
+    params = sum(np.prod(leaf.shape) * 4 for leaf in jax.tree.leaves(param_shapes(task.model)))
     tokens = task.config.training.batch_tokens // 4
     # Adam counts its steps, so does the schedule of the learning rate, and the state has three
     # numbers of its own.
     total = int(4 * params + 4 + 4 + 3 * 4 + tokens * 8 + tokens * 16 * 4)
     monkeypatch.setattr(memory, "host_memory", lambda: total)
-    require_training_memory(task, SingleRunner())
+    require_training_memory(task.model, SingleRunner())
     monkeypatch.setattr(memory, "host_memory", lambda: total - 1)
     with pytest.raises(ConfigError, match="training needs at least .* lower model.d_model"):
-        require_training_memory(task, SingleRunner())
+        require_training_memory(task.model, SingleRunner())
     with pytest.raises(ConfigError, match="each of 2 devices,.* or use fewer training.devices"):
-        require_training_memory(task, PmapRunner(jax.local_devices()[:2]))
+        require_training_memory(task.model, PmapRunner(jax.local_devices()[:2]))
 
 
 def test_batch_must_fit_the_memory(task, monkeypatch):
     monkeypatch.setattr(memory, "host_memory", lambda: 2**30)
     large = dataclasses.replace(task.config, training=TrainingConfig(steps=1, batch_tokens=2**28))
     with pytest.raises(ConfigError, match="lower training.batch_tokens or model.max_len"):
-        require_training_memory(dataclasses.replace(task, config=large), SingleRunner())
+        require_training_memory(task.with_config(large).model, SingleRunner())
 
 
 def test_deep_model_is_estimated_as_fast_as_a_flat_one(task, monkeypatch):
@@ -132,7 +132,7 @@ def test_deep_model_is_estimated_as_fast_as_a_flat_one(task, monkeypatch):
     for depth in (2, 10_000):
         traced.clear()
         model = {"layer_execution": "loop", "num_layers": depth}
-        one = dataclasses.replace(task, config=tiny.change(task.config, model=model))
+        one = task.with_config(tiny.change(task.config, model=model)).model
         assert any(leaf.shape[0] == depth for leaf in jax.tree.leaves(param_shapes(one)))
         counts.append(len(traced))
     assert counts[0] == counts[1] > 0

@@ -56,12 +56,12 @@ def document(folder: pathlib.Path, sentence: str = SENTENCE) -> Document:
         DataError: the run cannot translate the sentence.
     """
     run = runs.open_run(folder)
-    if not isinstance(run.task, runs.TranslationTask):
+    if not isinstance(run.model, runs.TranslationModel):
         raise CheckpointError(
-            f"{folder} holds {run.task.kind}; a translator's run folder is needed"
+            f"{folder} holds {run.model.kind}; a translator's run folder is needed"
         )
     maps = {one.name: one for one in run.attention(sentence)}
-    cross, labels = maps["cross-attention"], run.task.loss_labels(run.config)
+    cross, labels = maps["cross-attention"], run.model.loss_labels(run.config)
     translation = run.translate([sentence])[0][0].text
 
     def training_curve() -> Shown:

@@ -73,18 +73,15 @@ class Opening(ModelSource):
     mesh: ParamsMesh = ParamsMesh()
 
 
-def open_for(command: Any, *abilities: str) -> "Run":
-    """Opens the run of a command; if abilities are given, its task must have one of them."""
+def open_for(command: Any) -> "Run":
+    """Opens the run of a command."""
     from jaxformer import runs
 
     opening = command.opening
     fsdp, tensor, mesh = opening.mesh.fsdp, opening.mesh.tensor, None
     if not (fsdp is None and tensor is None):
         mesh = MeshConfig(fsdp=1 if fsdp is None else fsdp, tensor=1 if tensor is None else tensor)
-    run = runs.open_run(command.run, **{**vars(opening), "mesh": mesh})
-    if abilities:
-        run.require(*abilities, user=type(command).__name__.lower())
-    return run
+    return runs.open_run(command.run, **{**vars(opening), "mesh": mesh})
 
 
 class Lines:

@@ -13,9 +13,9 @@ from jaxformer.errors import ConfigError
 from jaxformer.planning.accelerators import Accelerator
 from jaxformer.planning.collectives import Collective, read_collectives
 from jaxformer.planning.settings import batch_rows, batch_shapes
-from jaxformer.runs import Task
+from jaxformer.runs import TextModel
 from jaxformer.runs.weights.lora import combine_of
-from jaxformer.runs.weights.memory import split_shapes, state_shapes, task_optimizer
+from jaxformer.runs.weights.memory import model_optimizer, split_shapes, state_shapes
 from jaxformer.training import make_train_step
 from jaxformer.training.parallel import (
     MeshRunner,
@@ -100,26 +100,26 @@ def topology_devices(accelerator: Accelerator, topology: str) -> Sequence[jax.De
         ) from None
 
 
-def compile_step(task: Task, devices: Sequence[jax.Device]) -> CompiledStep:
-    """Compiles the training step of a task for devices that need not be present.
+def compile_step(model: TextModel, devices: Sequence[jax.Device]) -> CompiledStep:
+    """Compiles the training step of a model for devices that need not be present.
 
     Raises:
         ConfigError: the batch or the mesh does not divide over the devices.
     """
-    config = task.config
-    runner = _runner(task, devices)
+    config = model.config
+    runner = _runner(model, devices)
     rows = batch_rows(config, runner.num_shards)
     step = make_train_step(
-        task.loss(config.training.label_smoothing),
-        task_optimizer(task),
+        model.loss(config.training.label_smoothing),
+        model_optimizer(model),
         seed=config.seed, accumulate_steps=config.training.accumulate_steps,
         skip_bad_steps=config.training.skip_bad_steps,
         average_decay=config.training.average_decay, axis_name=runner.axis_name,
         combine=combine_of(config.lora),
     )  # fmt: skip
-    _, frozen = split_shapes(task)
+    _, frozen = split_shapes(model)
     lowered = runner.compile_train(step, None if frozen is None else runner.template(frozen)).lower(
-        runner.template(state_shapes(task)), runner.batch_template(batch_shapes(config, rows))
+        runner.template(state_shapes(model)), runner.batch_template(batch_shapes(config, rows))
     )
     start = time.monotonic()
     try:
@@ -140,9 +140,9 @@ def compile_step(task: Task, devices: Sequence[jax.Device]) -> CompiledStep:
     )
 
 
-def _runner(task: Task, devices: Sequence[jax.Device]) -> Runner:
+def _runner(model: TextModel, devices: Sequence[jax.Device]) -> Runner:
     """The runner that training would use on the devices."""
-    config = task.config
+    config = model.config
     kind = runner_kind(config.training.runner, config.mesh, num_hosts(devices))
     if kind == "single":
         return SingleRunner(devices[0])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxformer.config import ExperimentConfig, MeshConfig, ModelConfig
-from jaxformer.planning.settings import batch_rows, batch_shapes, planned_task
+from jaxformer.planning.settings import batch_rows, batch_shapes, planned_model
 from jaxformer.runs.weights.lora import combine_of
 from jaxformer.runs.weights.memory import split_shapes, state_shapes
 from jaxformer.training.parallel import ROW_AXES, bytes_per_device
@@ -66,8 +66,8 @@ def state_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNee
         config: the experiment.
         sizes: number of devices along each axis of the mesh.
     """
-    task = planned_task(config)
-    state, (_, frozen), rules = state_shapes(task), split_shapes(task), config.mesh.rules
+    model = planned_model(config)
+    state, (_, frozen), rules = state_shapes(model), split_shapes(model), config.mesh.rules
     others = () if frozen is None else (frozen,)  # which rules may match, too
     trained = bytes_per_device(state.params, rules, sizes, *others)
     kept = 0 if frozen is None else bytes_per_device(frozen, rules, sizes, state.params)
@@ -95,7 +95,7 @@ def memory_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNe
         config: the experiment.
         sizes: number of devices along each axis of the mesh.
     """
-    config = planned_task(config).config
+    config = planned_model(config).config
     shards = sizes[ROW_AXES[0]] * sizes[ROW_AXES[1]]
     rows = batch_rows(config, shards) // shards // config.training.accumulate_steps
     own = dataclasses.replace(
@@ -142,8 +142,8 @@ def _kept_by_layer(config: ExperimentConfig, rows: int) -> int:
 @functools.lru_cache(maxsize=256)
 def _kept(config: ExperimentConfig, rows: int) -> int:
     """Bytes kept between the passes of a micro-batch, without the parameters."""
-    task = planned_task(config)
-    loss = with_frozen(task.loss(config.training.label_smoothing), combine_of(config.lora))
+    model = planned_model(config)
+    loss = with_frozen(model.loss(config.training.label_smoothing), combine_of(config.lora))
     batch = batch_shapes(config, rows)
 
     def residuals(params: Any, frozen: Any, batch: Any, rng: jax.Array) -> list[jax.Array]:
@@ -151,7 +151,7 @@ def _kept(config: ExperimentConfig, rows: int) -> int:
         return jax.tree.leaves(backward)
 
     rng = jax.eval_shape(lambda: jax.random.key(0))
-    params, frozen = split_shapes(task)
+    params, frozen = split_shapes(model)
     jaxpr = jax.make_jaxpr(residuals)(params, frozen, batch, rng).jaxpr
     kept: dict[int, Any] = {id(var): var.aval for var in jaxpr.outvars}  # without duplicates
     shapes = collections.Counter((aval.shape, aval.dtype) for aval in kept.values())

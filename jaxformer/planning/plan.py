@@ -15,9 +15,9 @@ from jaxformer.planning.collectives import Collective
 from jaxformer.planning.compiler import CompiledStep, compile_step, topology_devices
 from jaxformer.planning.flops import Flops, step_flops
 from jaxformer.planning.memory import MemoryNeeds, memory_needs, state_needs
-from jaxformer.planning.settings import batch_rows, planned_task
+from jaxformer.planning.settings import batch_rows, planned_model
 from jaxformer.planning.traffic import expected_collectives, memory_traffic, seconds_of
-from jaxformer.runs import Task
+from jaxformer.runs import TextModel
 from jaxformer.runs.weights.memory import param_shapes
 from jaxformer.training.parallel import ROW_AXES, axis_sizes
 
@@ -46,7 +46,7 @@ class Plan:
     """Memory that a training run needs, and the least time that a step takes.
 
     Args:
-        task: the task, with the vocabulary filled in.
+        model: the model, with the vocabulary filled in.
         place: accelerator, and number of devices.
         sizes: number of devices along each axis of the mesh.
         rows: number of rows in a batch.
@@ -58,7 +58,7 @@ class Plan:
         seconds: least seconds per step for "compute", "memory" and "interconnect", at peak rates.
     """
 
-    task: Task
+    model: TextModel
     place: Place
     sizes: Mapping[str, int]
     rows: int
@@ -72,7 +72,7 @@ class Plan:
     @property
     def config(self) -> ExperimentConfig:
         """The experiment, with the vocabulary filled in."""
-        return self.task.config
+        return self.model.config
 
     @property
     def available(self) -> int:
@@ -149,8 +149,8 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
             "model.attention_implementation 'cudnn' is for NVIDIA GPUs, got accelerator "
             f"{accelerator.name}; choose 'auto'"
         )
-    task = planned_task(config)
-    config = task.config
+    model = planned_model(config)
+    config = model.config
     if config.training.runner == "single" and count > 1:
         raise ConfigError(
             f"training.runner 'single' uses one device, got {count}; remove it, or plan for one"
@@ -158,7 +158,7 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
     sizes = axis_sizes(config.mesh, count)
     rows = batch_rows(config, sizes[ROW_AXES[0]] * sizes[ROW_AXES[1]])
     needs = memory_needs(config, sizes)
-    step = None if devices is None else compile_step(task, devices)
+    step = None if devices is None else compile_step(model, devices)
     if step is not None and step.failure is None:
         collectives: Sequence[Collective] = step.collectives
     else:
@@ -169,8 +169,8 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
     peak = accelerator.bfloat16 if config.model.dtype == "bfloat16" else accelerator.float32
     moved = memory_traffic(needs, config.training.accumulate_steps)
     return Plan(
-        task=task, place=place, sizes=sizes, rows=rows,
-        num_params=sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(param_shapes(task))),
+        model=model, place=place, sizes=sizes, rows=rows,
+        num_params=sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(param_shapes(model))),
         needs=needs, flops=flops, collectives=collectives, compiled=step,
         seconds={
             "compute": flops.total / (count * peak),

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
-from jaxformer.runs import Task, task_class
+from jaxformer.runs import TextModel, task_class
 from jaxformer.runs.data.prepare import train_tokenizer
 
-__all__ = ["batch_rows", "batch_shapes", "planned_task"]
+__all__ = ["batch_rows", "batch_shapes", "planned_model"]
 
 
-def planned_task(config: ExperimentConfig) -> Task:
-    """Task of a config, without data.
+def planned_model(config: ExperimentConfig) -> TextModel:
+    """Model of a config, without data.
 
     The vocabulary is the config's, or the largest that the tokenizer can have. Chunked attention
     stands in for the GPU kernel, which keeps as little memory, but needs a GPU to be traced.
@@ -38,7 +38,7 @@ def planned_task(config: ExperimentConfig) -> Task:
     model, schedule = dataclasses.replace(model, **sizes), config.schedule
     schedule = schedule.ending_at(config.training.steps)
     config = dataclasses.replace(config, model=model, schedule=schedule)
-    return task_class(config)(config=config, tokenizers=())
+    return task_class(config).text_model(config=config, tokenizers=())
 
 
 def _known(config: ExperimentConfig, key: str) -> int:
@@ -50,7 +50,7 @@ def _known(config: ExperimentConfig, key: str) -> int:
     if tokenizer.most_tokens is not None:
         return tokenizer.most_tokens
     if tokenizer.kind == "byte" or tokenizer.path is not None:  # not trained
-        added = task_class(config).added_tokens(config)
+        added = task_class(config).text_model.added_tokens(config)
         return train_tokenizer(tokenizer, (), (), None, added).vocab_size
     flag = f"--model.{key.replace('_', '-')}"
     raise _only_data_says(f"the vocabulary of a {tokenizer.kind} tokenizer", f"{flag} 256")

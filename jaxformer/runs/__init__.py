@@ -6,16 +6,21 @@ from jaxformer.runs.data.view import DataView, TextColumn
 from jaxformer.runs.folder.files import read_run_config
 from jaxformer.runs.folder.verify import Verified, verify_run
 from jaxformer.runs.inspection import BatchReport, DataReport, inspect_data
-from jaxformer.runs.tasks.classification import ClassificationTask, ClassScore
-from jaxformer.runs.tasks.conditional import Translation
+from jaxformer.runs.tasks.classification import ClassificationTask
 from jaxformer.runs.tasks.conversation import ConversationTask
 from jaxformer.runs.tasks.language_model import LanguageModelTask
-from jaxformer.runs.tasks.masked import Fill, MaskedTask
+from jaxformer.runs.tasks.masked import MaskedTask
 from jaxformer.runs.tasks.registry import task_class
 from jaxformer.runs.tasks.streams import StreamTask
 from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.tasks.translation import TranslationTask
+from jaxformer.runs.text_models.answering import AnsweringModel, ConversationModel
+from jaxformer.runs.text_models.causal import CausalModel
+from jaxformer.runs.text_models.classifier import ClassifierModel, ClassScore
+from jaxformer.runs.text_models.masked import Fill, MaskedModel
+from jaxformer.runs.text_models.text_model import TextModel
+from jaxformer.runs.text_models.translation import Translation, TranslationModel
 from jaxformer.runs.train import train_run
 from jaxformer.runs.use.convert import convert
 from jaxformer.runs.use.opening import open_run
@@ -30,9 +35,13 @@ from jaxformer.runs.use.run import Run
 from jaxformer.runs.weights import complete_tables, prepare_task
 
 __all__ = [
+    "AnsweringModel",
     "BatchReport",
+    "CausalModel",
     "ClassScore",
     "ClassificationTask",
+    "ClassifierModel",
+    "ConversationModel",
     "ConversationTask",
     "DataReport",
     "DataView",
@@ -41,6 +50,7 @@ __all__ = [
     "LengthHistogram",
     "LogLikelihood",
     "LossLabels",
+    "MaskedModel",
     "MaskedTask",
     "PositionBiases",
     "PositionRotations",
@@ -54,7 +64,9 @@ __all__ = [
     "Task",
     "TextColumn",
     "TextFigures",
+    "TextModel",
     "Translation",
+    "TranslationModel",
     "TranslationTask",
     "Verified",
     "complete_tables",

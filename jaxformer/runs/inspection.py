@@ -138,7 +138,7 @@ def inspect_data(
     with contextlib.suppress(*_NOT_SAID):
         view = made.data_view()
     return DataReport(
-        kind=made.kind,
+        kind=made.model.kind,
         report=made.report,
         unit=view.unit,
         train=view.train,

@@ -18,7 +18,7 @@ from jaxformer.runs.folder import files
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.weights import PreparedRun, load_base, prepare_run, write_base
 from jaxformer.runs.weights.lora import adapt
-from jaxformer.runs.weights.memory import require_training_memory, task_optimizer
+from jaxformer.runs.weights.memory import model_optimizer, require_training_memory
 from jaxformer.storage import LOCK, run_lock
 from jaxformer.text import BucketedBatches
 from jaxformer.training import (
@@ -159,10 +159,10 @@ def _train(
     if on_start is not None:
         on_start(made)
     trial = Trial(
-        made.loss(training.label_smoothing),
+        made.model.loss(training.label_smoothing),
         init_params,
-        task_optimizer(made),
-        validation_loss=made.loss(0.0),
+        model_optimizer(made.model),
+        validation_loss=made.model.loss(0.0),
         learning_rate=make_schedule(config.optimizer.learning_rate, config.schedule),
         frozen=frozen,
         combine=combine,
@@ -192,7 +192,7 @@ def start_run(
         trained = _step_to_resume(folder, config.training.steps)
     made, source = prepared or prepare_run(config, task, folder if resumes else None)
     made = dataclasses.replace(made, split=None)  # frees the texts
-    require_training_memory(made, runner)
+    require_training_memory(made.model, runner)
     config, data = made.config, made.training_data(runner)
     made = dataclasses.replace(made, report=(*made.report, *_settings_report(made, data, resumes)))
     shapes = data.batches.shapes if isinstance(data.batches, BucketedBatches) else ()
@@ -204,11 +204,11 @@ def start_run(
     if resumes and config.lora is not None:
         start = load_base(made, folder, runner, base)
     elif source is not None and not trained:
-        start = source.start(made, runner)
+        start = source.start(made.model, runner)
     if start is not None:
         init_params, report = start.params, start.report
         if config.lora is not None:
-            init_params, frozen, combine, line = adapt(made, start)
+            init_params, frozen, combine, line = adapt(made.model, start)
             report = (*report, line)
         made = dataclasses.replace(made, report=(*report, *made.report))
     # Skipped where possible, since it reads all weights: a resumed LoRA run has verified its base

@@ -12,7 +12,7 @@ from jaxformer.runs.folder.files import is_run
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.train import StartedRun, start_run, take_folder
 from jaxformer.runs.weights import PreparedRun, prepare_run
-from jaxformer.runs.weights.memory import task_optimizer
+from jaxformer.runs.weights.memory import model_optimizer
 from jaxformer.sweeps.configs import NamedConfigs, numbers_of, sweep_configs, with_numbers
 from jaxformer.text import BucketedBatches
 from jaxformer.training import SweepRun, Trial, make_runner, make_schedule
@@ -137,7 +137,7 @@ def _start_group(
             prepared[config.seed] = prepare_run(config, task, resumed)
         made, source = prepared[config.seed]
         filled = with_numbers(made.config, numbers_of(config))
-        own = dataclasses.replace(made, config=dataclasses.replace(filled, out=config.out))
+        own = made.with_config(dataclasses.replace(filled, out=config.out))
         started[name] = start_run(
             own.config, folder / name, runner, task=task, prepared=PreparedRun(own, source)
         )
@@ -172,15 +172,15 @@ def _start_group(
 
 def _maker(run: StartedRun) -> Callable[..., Trial]:
     """Function of a config's numbers to what its run trains."""
-    task = run.task
+    model = run.task.model
 
     def make(**numbers: Any) -> Trial:
-        config = with_numbers(task.config, numbers)
+        config = with_numbers(model.config, numbers)
         return Trial(
-            loss=task.loss(config.training.label_smoothing),
+            loss=model.loss(config.training.label_smoothing),
             init_params=run.init_params,
-            optimizer=task_optimizer(task, config.optimizer),
-            validation_loss=task.loss(0.0),
+            optimizer=model_optimizer(model, config.optimizer),
+            validation_loss=model.loss(0.0),
             learning_rate=make_schedule(config.optimizer.learning_rate, config.schedule),
         )
 

@@ -33,7 +33,7 @@ def opened(folder, step=None):
         run.step,
         run.params,
         run.config,
-        run.task.tokenizer.to_json(),
+        run.model.tokenizer.to_json(),
         validation.stream.tokens.tolist(),
     )
 

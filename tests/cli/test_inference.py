@@ -185,7 +185,7 @@ def test_temperature_draws_with_the_seed(translator, tmp_path, capsys, monkeypat
         asked.append((jax.random.key_data(rng).tolist(), sampling))
         return [(i, f"<{sentence}>") for i, sentence in enumerate(sentences)]
 
-    monkeypatch.setattr(runs.TranslationTask, "sample_translations_stream", draw)
+    monkeypatch.setattr(runs.TranslationModel, "sample_translations_stream", draw)
     path = tiny.write(tmp_path / "lines.txt", ["one", "", "two"])
     words = ("--file", path, "--temperature", 0.5, "--seed", 7)
     assert output(capsys, "translate", translator, *words).out == "<one>\n\n<two>\n"
@@ -252,7 +252,7 @@ def test_translations_that_do_not_end_are_counted(translator, tmp_path, capsys, 
     def search(self, params, sentences, *, search):
         return [(i, [runs.Translation(one, -1.0, one == "six")]) for i, one in enumerate(sentences)]
 
-    monkeypatch.setattr(runs.TranslationTask, "translate_stream", search)
+    monkeypatch.setattr(runs.TranslationModel, "translate_stream", search)
     path = tiny.write(tmp_path / "lines.txt", ["one", "six", "two"])
     said = output(capsys, "translate", translator, "--file", path)
     assert said.out == "one\nsix\ntwo\n"
@@ -262,7 +262,7 @@ def test_translations_that_do_not_end_are_counted(translator, tmp_path, capsys, 
 def test_run_of_another_kind_is_refused_with_what_it_is(
     translator, classifier, masked, tmp_path, capsys, monkeypatch
 ):
-    task = runs.LanguageModelTask(config=None, tokenizers=())
+    task = runs.LanguageModelTask(model=runs.CausalModel(config=None, tokenizers=()))
     other = tmp_path / "it's one"  # the printed command quotes it
     other.mkdir()
     decoder = runs.Run(other, task, None, 0)

@@ -22,7 +22,7 @@ STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 
 def loss_labels(folder):
     config = runs.read_run_config(folder)
-    return runs.task_class(config).loss_labels(config)
+    return runs.task_class(config).text_model.loss_labels(config)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from jaxformer import errors
 from jaxformer.cli import main, terminal
-from jaxformer.runs import LanguageModelTask
+from jaxformer.runs import CausalModel
 from tests.cli.commands import one_line
 
 HOSTILE = "a\x1b]0;title\x07\x1b[31mred\x1b[0m\rb\x9b2J\x7f\u202eright\u2066to left\tc\n"
@@ -55,7 +55,7 @@ def test_generated_text_has_no_control_characters_in_a_terminal_only(
     def stream(self, params, prompt, *, rng, sampling, max_new_tokens):
         return iter(HOSTILE)
 
-    monkeypatch.setattr(LanguageModelTask, "generate_stream", stream)
+    monkeypatch.setattr(CausalModel, "generate_stream", stream)
     out = Stream(is_terminal)
     monkeypatch.setattr(sys, "stdout", out)
     main(["generate", str(trained[0] / "run"), "--prompt", "\x1bp"])
@@ -101,7 +101,7 @@ def test_too_little_memory_is_one_line_and_status_1(monkeypatch, capsys, error, 
 def test_character_that_standard_output_lacks_is_named_with_the_remedy(
     trained, monkeypatch, capsys
 ):
-    monkeypatch.setattr(LanguageModelTask, "generate_stream", lambda *_, **__: iter("\u0ca8"))
+    monkeypatch.setattr(CausalModel, "generate_stream", lambda *_, **__: iter("\u0ca8"))
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
     said = one_line(capsys, "generate", trained[0] / "run", "--prompt", "the c")
     assert r"cannot show '\u0ca8' in its encoding, latin-1; set PYTHONIOENCODING=utf-8" in said

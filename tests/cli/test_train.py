@@ -86,7 +86,7 @@ def test_packed_documents_words_and_one_device_train_too(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "--- 'the d'\nthe d" in out
     run = open_run(tmp_path / "run")
-    assert run.task.tokenizer.vocab_size <= 30 and run.task.tokenizer.end_of_text is not None
+    assert run.model.tokenizer.vocab_size <= 30 and run.model.tokenizer.end_of_text is not None
     evaluation = run.evaluate()
     assert evaluation.perplexity < 10  # of 20 words, most of which follow from the last
     # All tokens but the first of each document, and their bytes: spaces cost a word model nothing.

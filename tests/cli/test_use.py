@@ -9,7 +9,7 @@ import pytest
 from jaxformer.cli import main
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.runs import LanguageModelTask, open_run
+from jaxformer.runs import CausalModel, open_run
 from tests.cli.commands import one_line, output
 
 
@@ -99,7 +99,7 @@ def test_generate_samples_as_the_run_says_where_it_is_not_told_otherwise(trained
         return iter([""])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LanguageModelTask, "generate_stream", stream)
+        patch.setattr(CausalModel, "generate_stream", stream)
         main([*words, "--top-k", "None", "--min-p", "0.1"])
         run.generate("the c", max_new_tokens=9, top_k=None, min_p=0.1)
         run.generate("the c", temperature=0.0)
@@ -150,9 +150,9 @@ def test_unknown_character_gets_one_line(trained, capsys):
 def test_encode_and_decode_are_the_tokenizers(trained):
     run = open_run(trained[0] / "run")
     ids = run.encode(" the cat ")
-    assert ids.tolist() == run.task.tokenizer.encode(" the cat ").tolist()
+    assert ids.tolist() == run.model.tokenizer.encode(" the cat ").tolist()
     assert run.decode(ids) == run.decode(ids.tolist()) == " the cat "
-    size = run.task.tokenizer.vocab_size
+    size = run.model.tokenizer.vocab_size
     with pytest.raises(DataError, match=f"at least 0 and less than vocab_size={size}, got -1"):
         run.decode([0, -1])
     with pytest.raises(DataError, match="must be integers .* got float64 of shape .1,."):

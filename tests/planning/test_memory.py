@@ -17,7 +17,7 @@ from jaxformer.config import (
 from jaxformer.errors import ConfigError
 from jaxformer.planning import memory_needs
 from jaxformer.planning.memory import _part_of_model, state_needs
-from jaxformer.planning.settings import batch_rows, batch_shapes, planned_task
+from jaxformer.planning.settings import batch_rows, batch_shapes, planned_model
 from jaxformer.training import MeshRunner, TrainState, make_optimizer
 from tests.small_config import assert_refused, model, small
 
@@ -33,11 +33,11 @@ def config(**changes):
 
 def test_state_has_the_bytes_of_arrays_on_a_mesh():
     wanted = config()
-    task = planned_task(wanted)
-    optimizer = make_optimizer(wanted.optimizer, task.config.schedule)
+    planned = planned_model(wanted)
+    optimizer = make_optimizer(wanted.optimizer, planned.config.schedule)
     runner = MeshRunner(wanted.mesh, jax.devices()[:4])
     state = runner.create(
-        lambda rng: TrainState.create(task.draw_params(rng), optimizer), jax.random.key(0)
+        lambda rng: TrainState.create(planned.draw_params(rng), optimizer), jax.random.key(0)
     )
 
     def on_one_device(tree):
@@ -130,10 +130,10 @@ def test_activations_shrink_with_remat_and_with_every_split():
 
 def test_what_only_the_data_says_is_asked_for_by_its_flag():
     word = TokenizerConfig(kind="word")
-    assert_refused(lambda: planned_task(small(tokenizer=word)), ["--model.vocab-size"])
-    assert planned_task(small()).config.model.vocab_size == 257  # bytes, and the end of text
+    assert_refused(lambda: planned_model(small(tokenizer=word)), ["--model.vocab-size"])
+    assert planned_model(small()).config.model.vocab_size == 257  # bytes, and the end of text
     limited = dataclasses.replace(word, vocab_size=99)
-    assert planned_task(small(tokenizer=limited)).config.model.vocab_size == 99
+    assert planned_model(small(tokenizer=limited)).config.model.vocab_size == 99
 
 
 def test_batches_of_pairs_have_rows_of_the_longest():

@@ -14,7 +14,7 @@ import pytest
 
 from jaxformer.config import MeshConfig, load_config
 from jaxformer.errors import ConfigError
-from jaxformer.planning.settings import batch_rows, batch_shapes, planned_task
+from jaxformer.planning.settings import batch_rows, batch_shapes, planned_model
 from jaxformer.runs.weights.memory import state_shapes
 from jaxformer.training import MeshRunner, SingleRunner, make_optimizer, make_train_step
 
@@ -43,7 +43,7 @@ def full_config(name):
     config = load_config(ROOT / "configs" / f"{name}.toml")
     while True:
         try:
-            return planned_task(config).config
+            return planned_model(config).config
         except ConfigError as error:  # names the flag of what only the data says
             key = re.search(r"--model\.([\w-]+)", str(error))[1].replace("-", "_")
             model = dataclasses.replace(config.model, **{key: FROM_DATA[key]})
@@ -71,11 +71,11 @@ def test_step_compiles_for_a_tpu(name, runner):
 @pytest.mark.parametrize("runner", ["single", "mesh"])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_step_lowers_for_a_gpu(name, runner):
-    task = planned_task(full_config(name))
-    config = task.config
+    model = planned_model(full_config(name))
+    config = model.config
     runner = SingleRunner() if runner == "single" else MeshRunner(MESH, jax.local_devices()[:4])
     step = make_train_step(
-        task.loss(config.training.label_smoothing),
+        model.loss(config.training.label_smoothing),
         make_optimizer(config.optimizer, config.schedule),
         seed=config.seed, accumulate_steps=config.training.accumulate_steps,
     )  # fmt: skip
@@ -83,6 +83,6 @@ def test_step_lowers_for_a_gpu(name, runner):
     batch = batch_shapes(config, batch_rows(config, runner.num_shards))
     with program._context():
         exported = jax.export.export(program._function, platforms=["cuda"])(
-            runner.template(state_shapes(task)), runner.batch_template(batch)
+            runner.template(state_shapes(model)), runner.batch_template(batch)
         )
     assert exported.platforms == ("cuda",) and exported.nr_devices == runner.num_devices

@@ -75,7 +75,7 @@ def test_report_counts_what_was_dropped_and_where(classification_run):
 
 def test_summary_has_the_classes_in_the_order_of_their_numbers(trained, run):
     summary = load_summary(trained / "run")
-    assert run.task.classes == ("animals", "food", "sky")
+    assert run.model.classes == ("animals", "food", "sky")
     assert run.config.model.num_classes == 3
     assert summary.documents == 46
 
@@ -110,7 +110,7 @@ def test_probabilities_are_those_of_the_model_on_a_text_alone(run, validation):
     forward = jax.jit(SequenceClassifier(run.config.model).apply)
     for text, classes in zip(validation[0][:3], run.classify(validation[0][:3], 99), strict=True):
         logits = forward({"params": run.params}, run.encode(text)[None]).logits[0]
-        expected = dict(zip(run.task.classes, jax.nn.softmax(logits).tolist(), strict=True))
+        expected = dict(zip(run.model.classes, jax.nn.softmax(logits).tolist(), strict=True))
         assert {c.name: c.probability for c in classes} == pytest.approx(expected, rel=1e-4)
         assert [c.name for c in classes] == sorted(expected, key=expected.__getitem__)[::-1]
 
@@ -216,8 +216,8 @@ def test_phrasebook_has_topics(tmp_path):
             model={"max_len": 32}, training={"batch_tokens": 256},
         )
     )  # fmt: skip
-    assert set(run.validation.rows.labels) <= set(run.classes)
-    assert run.config.model.num_classes == len(run.classes) > 2
+    assert set(run.validation.rows.labels) <= set(run.model.classes)
+    assert run.config.model.num_classes == len(run.model.classes) > 2
 
 
 def test_label_smoothing_is_in_the_training_loss_alone(tmp_path, run):
@@ -230,7 +230,7 @@ def test_label_smoothing_is_in_the_training_loss_alone(tmp_path, run):
     )(run.params)
     surprise = -np.asarray(jax.nn.log_softmax(logits), np.float64)[real]
     nats = surprise[np.arange(real.sum()), batch["labels"][real]].sum()
-    training = prepared.loss(0.3)
+    training = prepared.model.loss(0.3)
     total, count = jax.jit(lambda params: training(params, batch, None))(run.params)
     assert float(total) == pytest.approx(0.7 * nats + 0.3 * surprise.mean(-1).sum(), rel=1e-5)
     assert int(count) == real.sum() > 1

@@ -72,22 +72,22 @@ def test_run_is_trained_and_opened(trained):
 def test_answers_are_what_the_model_finds_likeliest_behind_the_question(trained):
     run = runs.open_run(trained[0] / "run")
     question = "two six"
-    ids = run.task.template.encode_prompt(messages(question)[:1])
+    ids = run.model.template.encode_prompt(messages(question)[:1])
     expected = []
     for _ in range(3):
         logits = Decoder(run.config.model).apply({"params": run.params}, np.array(ids)[None]).logits
-        best = int(logits[0, -1, : run.task.tokenizer.vocab_size].argmax())
-        if best == run.task.template.end_of_answer:
+        best = int(logits[0, -1, : run.model.tokenizer.vocab_size].argmax())
+        if best == run.model.template.end_of_answer:
             break
         expected.append(best)
         ids = [*ids, best]
     options = {"max_new_tokens": 3, "temperature": 0.0}
     answer = run.generate(question, **options)
-    assert answer == run.task.decode(expected)
+    assert answer == run.model.decode(expected)
     assert run.chat(messages(question)[:1], **options) == answer
     # What was said before counts.
-    before = run.task.encode_messages([*messages("one one"), *messages(question)[:1]])
-    assert len(before) > len(run.task.encode_messages(messages(question)[:1]))
+    before = run.model.encode_messages([*messages("one one"), *messages(question)[:1]])
+    assert len(before) > len(run.model.encode_messages(messages(question)[:1]))
     with pytest.raises(DataError, match="needs a message to answer, got none"):
         run.chat([])
     with pytest.raises(DataError, match="message 0 must have text under 'role', got None"):
@@ -116,7 +116,7 @@ def test_conversations_on_disk_are_packed_as_those_in_memory(tmp_path, monkeypat
     on_disk = runs.prepare_task(made)
     assert on_disk.train.folder is not None and in_memory.train.folder is None
     for task in (in_memory, on_disk):
-        decoded = {task.decode(one["tokens"]) for one in task.train.examples}
+        decoded = {task.model.decode(one["tokens"]) for one in task.train.examples}
         rows = set(task.validation.rows.prompts)
         assert decoded == {
             f"user\n{one}\nassistant\n{one.split()[0]}" for one in QUESTIONS if one not in rows
@@ -129,7 +129,7 @@ def test_tokenizers_know_the_text_of_the_template(tmp_path):
             tmp_path, tokenizer={"kind": kind}, data={"template": template}, model={"max_len": 80}
         )
         task = runs.prepare_task(made)
-        ids = task.template.encode_prompt(messages("one two")[:1])
+        ids = task.model.template.encode_prompt(messages("one two")[:1])
         assert task.tokenizer.unknown is None or task.tokenizer.unknown not in ids
 
 

@@ -111,7 +111,7 @@ def test_settings_that_are_not_supported_stay_with_what_starts_from_them(refused
     )
     out = tmp_path / "run"
     main(["train", str(config), "--out", str(out), "--samples.max-new-tokens", "2"])
-    assert runs.open_run(out).task.decoding.unsupported == {"typical_p": 0.9}
+    assert runs.open_run(out).model.decoding.unsupported == {"typical_p": 0.9}
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_settings_are_refused_for_the_kind_of_model_that_has_no_option(
 ):
     folder = with_settings(folders / name, tmp_path / "model", **settings)
     run = runs.open_run(folder)
-    assert run.task.decoding.unsupported == settings
+    assert run.model.decoding.unsupported == settings
     ((setting, value),) = settings.items()
     if name == "t5":  # whose attention is that of the translation, if there is no other
         with pytest.raises(ConfigError, match=f"{setting}={value}"):
@@ -139,7 +139,7 @@ def test_settings_are_refused_for_the_kind_of_model_that_has_no_option(
     else:
         with pytest.raises(ConfigError, match=f"{setting}={value} for a decoder"):
             run.generate(TEXT)
-    assert not runs.open_run(folder, ignore=(setting,)).task.decoding.unsupported
+    assert not runs.open_run(folder, ignore=(setting,)).model.decoding.unsupported
 
 
 DRAWN = {"do_sample": True, "temperature": 0.5, "top_k": 7}

@@ -28,7 +28,8 @@ def test_bytes_of_text_are_those_that_are_predicted(
     path = tiny.write(tmp_path / "text.txt", ["one two one two"] * 9)
     data = {"source": "files", "paths": (path,), "packing": packing}
     task = tiny.prepare(tiny.config(tmp_path, architecture="decoder", data=data))
-    task = dataclasses.replace(task, tokenizers=(tokenizer,))
+    model = dataclasses.replace(task.model, tokenizers=(tokenizer,))
+    task = dataclasses.replace(task, model=model)
     validation = Documents(documents).encode(tokenizer, task.config.data)
     found = task.evaluation_data({"": validation}, SingleRunner())
     assert found.validation_bytes == expected
@@ -50,7 +51,8 @@ def test_prompts_from_the_validation_text_end_with_a_word(tmp_path, line, max_le
         tmp_path, architecture="decoder", data={"source": "files", "paths": ("none.txt",)},
         tokenizer={"kind": "byte"}, model={"max_len": max_len},
     )  # fmt: skip
-    task = runs.LanguageModelTask(config=config, tokenizers=(text.byte_tokenizer(),))
+    model = runs.CausalModel(config=config, tokenizers=(text.byte_tokenizer(),))
+    task = runs.LanguageModelTask(model=model)
     assert task.default_prompts([f"  {line}\n"]) == (prompt,) * 3
 
 

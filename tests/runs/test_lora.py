@@ -93,7 +93,7 @@ def test_run_trains_and_stores_matrices_alone(source, adapted):
 
 def test_run_starts_as_its_base_to_the_bit(source, tmp_path):
     task, base = prepare_run(adapting(tmp_path, source))
-    own = adapt(task, base.start(task, SingleRunner()))
+    own = adapt(task.model, base.start(task.model, SingleRunner()))
     run = runs.open_run(source)
     assert_same(own.frozen, run.params)
     combined = own.combine(own.params, own.frozen)
@@ -324,8 +324,8 @@ def test_config_with_lora_is_written_and_said(source, tmp_path):
 def test_memory_counts_frozen_weights_without_gradients_and_optimizer(source, tmp_path):
     made = adapting(tmp_path, source)
     task = runs.prepare_task(made)
-    trained, frozen = split_shapes(task)
-    state = state_shapes(task)
+    trained, frozen = split_shapes(task.model)
+    state = state_shapes(task.model)
     assert jax.tree.structure(state.params) == jax.tree.structure(trained)
     runner = SingleRunner()
     assert runner.num_bytes(state.opt_state) == 2 * runner.num_bytes(trained) + 8

@@ -59,7 +59,7 @@ def test_evaluation_predicts_the_share_that_the_config_says(run):
 
 def test_fills_are_the_likeliest_ordinary_tokens(run):
     """Of each mask, with the other masked too."""
-    tokenizer = run.task.tokenizer
+    tokenizer = run.model.tokenizer
     mask, words = tokenizer.mask, [tokenizer.encode(w)[0] for w in ("the", "sat", "on")]
     ids = np.array([words[0], mask, *words[1:], mask])
     model = MaskedLanguageModel(run.config.model)
@@ -160,12 +160,12 @@ def test_classifier_starts_from_the_encoder_of_a_masked_language_model(run, tmp_
     classifier = runs.train_run(tiny.standing_still(made)).params
     encoder = {name: run.params["encoder"][name] for name in classifier["encoder"]}
     tiny.assert_stood_still(encoder, classifier["encoder"])
-    assert runs.open_run(made.out).task.tokenizer.words == run.task.tokenizer.words
+    assert runs.open_run(made.out).model.tokenizer.words == run.model.tokenizer.words
 
     def started(config, runner):
         config = dataclasses.replace(config, init_from=f"{made.out}@1", out=str(tmp_path / "new"))
         task, source = prepare_run(config)
-        return source.start(task, runner)
+        return source.start(task.model, runner)
 
     params = started(made, SingleRunner()).params
     jax.tree.map(np.testing.assert_array_equal, params, classifier)

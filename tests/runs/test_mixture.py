@@ -102,7 +102,7 @@ def test_masks_of_a_source_do_not_depend_on_the_batches(tmp_path):
     found = []
     for size in (8, 2):
         made = tiny.change(task.config, training={"batch_size": size})
-        other = type(task)(config=made, tokenizers=task.tokenizers)
+        other = task.with_config(made)
         batches = other.evaluation_data(task.validation, runs.train.training_runner(made))
         for part in batches.validation().values():
             labels = np.concatenate([batch["labels"] for batch in part])

@@ -13,7 +13,7 @@ from jaxformer.config import (
     SgdConfig,
 )
 from jaxformer.runs import task_class
-from jaxformer.runs.weights.memory import param_shapes, state_shapes, task_optimizer
+from jaxformer.runs.weights.memory import model_optimizer, param_shapes, state_shapes
 from tests.small_config import assert_refused, model, small
 
 WIDE = model(d_model=24, vocab_size=7, mup=MupConfig(d_model=12))
@@ -25,11 +25,11 @@ def test_kernels_of_a_run_move_by_the_learning_rate_of_their_width():
         optimizer=AdamWConfig(learning_rate=0.1, weight_decay=0.0, clip_norm=0.0),
         schedule=ScheduleConfig(name="constant"),
     )
-    task = task_class(config)(config=config, tokenizers=())
-    ones = jax.tree.map(lambda leaf: jnp.ones(leaf.shape), param_shapes(task))
-    optimizer = task_optimizer(task)
+    planned = task_class(config).text_model(config=config, tokenizers=())
+    ones = jax.tree.map(lambda leaf: jnp.ones(leaf.shape), param_shapes(planned))
+    optimizer = model_optimizer(planned)
     state = optimizer.init(ones)
-    assert jax.tree.structure(state) == jax.tree.structure(state_shapes(task).opt_state)
+    assert jax.tree.structure(state) == jax.tree.structure(state_shapes(planned).opt_state)
     updates, _ = optimizer.update(ones, state, ones)
     layers = updates["stack"]["layers"]
     np.testing.assert_allclose(layers["attention"]["query_kernel"], -0.05, rtol=1e-5)

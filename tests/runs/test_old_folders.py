@@ -54,6 +54,6 @@ def test_much_data_of_an_old_folder_keeps_the_split_by_hashes(kind, monkeypatch)
     held_out = {one for one in TEXTS if text_draws(one.encode())[0] < 0.2}
     stored = {source for source, _ in json.loads(pathlib.Path("run/validation.json").read_text())}
     assert set(task.validation.rows.sources) == stored
-    trained = {task.decode(one["source_tokens"]) for one in task.train.examples}
+    trained = {task.model.decode(one["source_tokens"]) for one in task.train.examples}
     fit = {one for one in TEXTS if len(one.encode()) < task.max_len}
     assert trained == fit - held_out - stored

@@ -46,9 +46,9 @@ def test_run_is_trained_and_opened(tmp_path, source):
     rows = runs.prepare_task(made)
     assert run.task.load_validation(run.folder).rows.columns == rows.validation.rows.columns
     if source == "labelled":
-        assert run.task.classes == tuple(sorted(WORDS))
+        assert run.model.classes == tuple(sorted(WORDS))
     else:
-        assert run.task.unseen_words(["seven"]) == ["seven"]
+        assert run.model.unseen_words(["seven"]) == ["seven"]
 
 
 def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
@@ -106,7 +106,7 @@ def test_validation_may_have_files_of_its_own(tmp_path):
 def test_words_of_sampled_rows_are_not_known(tmp_path, monkeypatch):
     monkeypatch.setattr(row_scans, "_SAMPLE", 300)
     task = runs.prepare_task(experiment(tmp_path, "pairs"))
-    assert task.train.is_sampled and task.unseen_words(["seven"]) == []
+    assert task.train.is_sampled and task.model.unseen_words(["seven"]) == []
 
 
 def test_inspect_describes_a_sample_of_rows(tmp_path, monkeypatch):

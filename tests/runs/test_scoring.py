@@ -79,7 +79,7 @@ def test_log_likelihood_of_a_translation_is_of_the_target_and_its_end(translatio
     run = runs.open_run(translation_run[0])
     sources = ["one two three", "six", "one two three four five six one two"]
     targets = ["eins zwei drei", "sechs fünf vier", "eins"]
-    model, (source_tokenizer, tokenizer) = EncoderDecoder(run.config.model), run.task.tokenizers
+    model, (source_tokenizer, tokenizer) = EncoderDecoder(run.config.model), run.model.tokenizers
     end = tokenizer.end_of_text
     for source, target, (nats, count) in zip(
         sources, targets, run.log_likelihood(targets, prompts=sources), strict=True

@@ -16,10 +16,16 @@ from tests.runs import tiny
 COLOURS = ("red", "green", "blue")
 
 
-class Colours(runs.ClassificationTask):
-    """The built-in classifier with a data source of its own."""
+class ColourModel(runs.ClassifierModel):
+    """The built-in classifier under another name."""
 
-    kind = "a task of colours"
+    kind = "a model of colours"
+
+
+class Colours(runs.ClassificationTask):
+    """The built-in task with a model and a data source of its own."""
+
+    text_model = ColourModel
 
     @classmethod
     def read(cls, config):
@@ -44,7 +50,7 @@ def own(tmp_path_factory):
 def test_own_source_is_trained_evaluated_and_opened_as_the_built_in_ones(own):
     folder, result = own
     run = runs.open_run(folder, 20, task=Colours)
-    assert type(run.task) is Colours and run.task.classes == tuple(sorted(COLOURS))
+    assert type(run.task) is Colours and run.model.classes == tuple(sorted(COLOURS))
     jax.tree.map(np.testing.assert_array_equal, run.params, result.params)
     evaluation = run.evaluate()
     assert evaluation.loss == pytest.approx(result.evaluation.loss, rel=1e-5)
@@ -73,35 +79,48 @@ def test_repr_of_a_run_is_short(own):
     assert repr(run) == f"<Run of Colours in {own[0]}, step 20>"
 
 
-def test_task_without_a_loss_is_refused_when_it_is_made(tmp_path):
-    class Incomplete(runs.TableTask):
+def test_task_without_all_members_is_refused_when_it_is_made(tmp_path):
+    class Dataless(runs.TableTask):
         table = Labelled
         read = Colours.read
-        encode_rows = Colours.encode_rows
-        sample = Colours.sample
 
-    message = "the task Incomplete must have every method of a task, got none for loss, model; "
-    for make in (Incomplete.prepare, lambda c: Incomplete.load(tmp_path, c)):
+    class Lossless(runs.TextModel):
+        module = sample = None
+
+    class Incomplete(Dataless):
+        text_model = Lossless
+        encode_rows = Colours.encode_rows
+
+    def assert_refused(task, message):
+        for make in (task.prepare, lambda c: task.load(tmp_path, c)):
+            with pytest.raises(ConfigError, match=message):
+                make(config(tmp_path))
         with pytest.raises(ConfigError, match=message):
-            make(config(tmp_path))
-    with pytest.raises(ConfigError, match=message):
-        runs.train_run(config(tmp_path), task=Incomplete)
-    assert not (tmp_path / "run").exists()
+            runs.train_run(config(tmp_path), task=task)
+        assert not (tmp_path / "run").exists()
+
+    lacks = "the task Dataless must have .* of a task, got none for encode_rows, text_model; write"
+    assert_refused(Dataless, lacks)
+    lacks = "the text model Lossless must have .* of a text model, got none for loss; write it"
+    assert_refused(Incomplete, lacks)
 
 
 def test_model_is_made_in_one_place(tmp_path):
     class Narrow(Decoder):
         """A user's own model."""
 
-    class Changed(runs.LanguageModelTask):
+    class NarrowModel(runs.CausalModel):
         @property
-        def model(self):
+        def module(self):
             return Narrow(self.config.model)
+
+    class Changed(runs.LanguageModelTask):
+        text_model = NarrowModel
 
     path = tiny.write(tmp_path / "text.txt", ["one two one two"] * 9)
     made = tiny.config(tmp_path, architecture="decoder", data={"source": "files", "paths": (path,)})
     task = Changed.prepare(made)
-    assert isinstance(task.model, Narrow)
+    assert isinstance(task.model.module, Narrow)
     seen, original = [], Narrow.hidden_states
 
     def hidden_states(self, *arguments, **options):
@@ -112,7 +131,7 @@ def test_model_is_made_in_one_place(tmp_path):
         patch.setattr(Narrow, "hidden_states", hidden_states)
         params = jax.jit(task.init_params)(jax.random.key(0))
         task.evaluate(params, task.validation)
-        task.hidden_states(params, ["one two"])
+        task.model.hidden_states(params, ["one two"])
     assert len(seen) >= 2 and set(seen) == {Narrow}
 
 
@@ -136,7 +155,7 @@ def test_run_that_cannot_says_what_it_is_and_what_can(own, method, arguments, ab
     with pytest.raises(ConfigError) as error:
         getattr(run, method)(*arguments)
     assert str(error.value) == (
-        f"{own[0]} is a task of colours; {method} needs {able}; to label texts: jaxformer predict "
+        f"{own[0]} is a model of colours; {method} needs {able}; to label texts: jaxformer predict "
         f"{own[0]} TEXT"
     )
 

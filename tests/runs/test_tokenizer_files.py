@@ -5,7 +5,7 @@ import pytest
 from jaxformer import runs, text
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.planning.settings import planned_task
+from jaxformer.planning.settings import planned_model
 from tests.runs import tiny
 from tests.text.foreign_tokenizers import END, TEXT, foreign_json
 
@@ -65,7 +65,7 @@ def test_special_tokens_are_never_masked(tmp_path):
 
 def test_plan_takes_the_size_of_the_vocabulary_from_the_file(tmp_path):
     for architecture, masks in (("decoder", 0), ("encoder", 1)):
-        planned = planned_task(experiment(tmp_path, architecture))
+        planned = planned_model(experiment(tmp_path, architecture))
         size = text.Tokenizer.from_json(foreign_json("gpt2")).vocab_size
         assert planned.config.model.vocab_size == size + masks
 

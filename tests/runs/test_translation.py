@@ -110,7 +110,7 @@ def test_report_counts_what_was_dropped_and_where(translation_run):
 
 
 def test_frozen_vectors_stay_as_they_were_read(run):
-    words, table = run.task.tokenizers[0].words, run.params["source_embedding"]
+    words, table = run.model.tokenizers[0].words, run.params["source_embedding"]
     assert table["frozen_embedding"].shape == (8, 5)
     assert table["projection_kernel"].shape == (5, 16)
     for word in ("two", "six"):
@@ -191,9 +191,9 @@ def logits_of(run, sentence, written):
     sources, targets = np.zeros((1, 12), np.int32), np.zeros((1, 12), np.int32)
     source = run.encode(sentence)
     sources[0, : source.size] = source
-    targets[0, : len(written)] = [run.task.tokenizer.end_of_text, *written[:-1]]
+    targets[0, : len(written)] = [run.model.tokenizer.end_of_text, *written[:-1]]
     logits = forward(run.config.model, run.params, sources, targets, np.int32([source.size]))
-    return np.asarray(logits)[0, : len(written), : run.task.tokenizer.vocab_size]
+    return np.asarray(logits)[0, : len(written), : run.model.tokenizer.vocab_size]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -203,7 +203,7 @@ def forward(model, params, sources, targets, lengths):
 
 
 def test_greedy_translation_takes_the_likeliest_token_each_time(run, validation):
-    tokenizer = run.task.tokenizer
+    tokenizer = run.model.tokenizer
     greedy = run.translate(validation.sources[:3], beam_size=1)
     for sentence, (best,) in zip(validation.sources, greedy, strict=False):
         written = tokenizer.encode(best.text).tolist() + [tokenizer.end_of_text] * best.finished
@@ -211,7 +211,7 @@ def test_greedy_translation_takes_the_likeliest_token_each_time(run, validation)
 
 
 def test_scores_are_log_probabilities_by_length_and_the_best_come_first(run, validation):
-    tokenizer = run.task.tokenizer
+    tokenizer = run.model.tokenizer
     found = run.translate(validation.sources, num_best=3, length_penalty=0.0)
     for sentence, several in zip(validation.sources, found, strict=True):
         scores = [one.score for one in several]
@@ -283,19 +283,19 @@ def test_words_of_the_run_that_a_run_starts_from_are_known_too(tmp_path):
     tiny.write(tmp_path / "pairs.tsv", ["six\tsechs", "six ten\telf", "five\tdrei"])
     other = config(tmp_path, data={"validation_fraction": 0.4})
     start = runs.TranslationTask.load(tmp_path / "run", before.config)
-    task = runs.TranslationTask.prepare(other, start)
-    assert task.unseen_words(["one six ten"]) == ["ten"]  # which has no token
+    task = runs.TranslationTask.prepare(other, start.model)
+    assert task.model.unseen_words(["one six ten"]) == ["ten"]  # which has no token
 
 
 def test_words_are_looked_up_among_the_sources(run):
-    assert run.task.unseen_words(["eins two"]) == ["eins"]  # a word of the targets alone
+    assert run.model.unseen_words(["eins two"]) == ["eins"]  # a word of the targets alone
 
 
 def test_sources_are_encoded_and_targets_decoded(run):
-    words = run.task.tokenizers[1].words
-    ids = [words["drei"], words["eins"], run.task.tokenizers[1].end_of_text]
+    words = run.model.tokenizers[1].words
+    ids = [words["drei"], words["eins"], run.model.tokenizers[1].end_of_text]
     assert run.decode(ids) == run.decode(np.array(ids)) == "drei eins"
-    assert run.encode("two six")[-1] == run.task.tokenizers[0].end_of_text
+    assert run.encode("two six")[-1] == run.model.tokenizers[0].end_of_text
     with pytest.raises(DataError, match="less than vocab_size=8, got 8; decode with"):
         run.decode([8])
 
@@ -366,7 +366,7 @@ def test_run_in_parts_equals_the_run_at_once_and_guards_its_data(trained, tmp_pa
 
 
 def test_source_and_target_have_vocabularies_of_their_own(run):
-    source, target = run.task.tokenizers
+    source, target = run.model.tokenizers
     assert set(source.words) == set(ENGLISH) and set(target.words) == set(GERMAN)
     assert (run.config.model.source_vocab_size, run.config.model.vocab_size) == (8, 11)
     # The vectors are the source's; the target's table is trained, and as wide as the model.
@@ -383,9 +383,8 @@ def test_source_and_target_share_a_vocabulary_by_default(tmp_path):
     assert not (tmp_path / "run" / "source_tokenizer.json").exists()
     opened = runs.TranslationTask.load(tmp_path / "run", run.config)
     assert opened.tokenizers[0] is opened.tokenizers[1]
-    assert opened.encode("two zwei").tolist() == run.tokenizers[0].encode("two zwei").tolist() + [
-        13
-    ]
+    expected = [*run.tokenizers[0].encode("two zwei").tolist(), 13]
+    assert opened.model.encode("two zwei").tolist() == expected
 
 
 def prepare(folder, **changes):
@@ -489,7 +488,7 @@ def test_label_smoothing_is_in_the_training_loss_alone(trained, run, evaluation,
     own = np.take_along_axis(surprise, batch["labels"].clip(0)[..., None], -1)[..., 0]
     nats, spread = own[counted].sum(), surprise.mean(-1)[counted].sum()
     assert spread > 1.1 * nats
-    training = prepared.loss(0.3)
+    training = prepared.model.loss(0.3)
     assert total(training) == pytest.approx(0.7 * nats + 0.3 * spread, rel=1e-5)
     assert evaluation.loss * evaluation.predicted == pytest.approx(nats, rel=1e-5)
 

@@ -41,10 +41,10 @@ def tokenizer_of(run):
 
 def start_params(run, monkeypatch):
     """What training starts from, where a model begins with zeros instead of a draw."""
-    shapes = jax.eval_shape(lambda: run.draw_params(jax.random.key(0)))
+    shapes = jax.eval_shape(lambda: run.model.draw_params(jax.random.key(0)))
     zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     draw = lambda *_: jax.tree.map(jax.numpy.asarray, zeros)  # noqa: E731
-    monkeypatch.setattr(type(run), "draw_params", draw)
+    monkeypatch.setattr(type(run.model), "draw_params", draw)
     return run.init_params(jax.random.key(0))
 
 

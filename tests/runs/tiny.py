@@ -127,8 +127,9 @@ def untrained_language_model(folder, **model):
         folder, architecture="decoder", data={"source": "files", "paths": ("none.txt",)},
         tokenizer={"kind": "byte"}, model={"vocab_size": 257, "num_layers": 2} | model,
     )  # fmt: skip
-    task = runs.LanguageModelTask(config=made, tokenizers=(text.byte_tokenizer(),))
-    return runs.Run(folder, task, jax.jit(task.draw_params)(jax.random.key(0)), 0)
+    model = runs.CausalModel(config=made, tokenizers=(text.byte_tokenizer(),))
+    params = jax.jit(model.draw_params)(jax.random.key(0))
+    return runs.Run(folder, runs.LanguageModelTask(model=model), params, 0)
 
 
 def prepare(config):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -13,7 +13,7 @@ from jaxformer.cli.terminal import show
 from jaxformer.config import BeamSearchConfig, SamplingConfig, SamplingOptions, SearchOptions
 
 if TYPE_CHECKING:
-    from jaxformer.runs import Run, Translation
+    from jaxformer.runs import Run, Translation, TranslationModel
 
 __all__ = ["Generate", "Predict", "Translate", "generate", "predict", "translate"]
 
@@ -120,8 +120,11 @@ class Predict:
 def generate(command: Generate) -> None:
     """Prints a prompt, then streams its continuation or the answer to it."""
     from jaxformer import text
+    from jaxformer.runs.text_models.answering import AnsweringModel
+    from jaxformer.runs.text_models.causal import CausalModel
 
-    run = open_for(command, "chat" if command.chat else "generate")
+    run = open_for(command)
+    run.require(AnsweringModel if command.chat else CausalModel, user="generate")
     longest, seed, sampling = command.max_new_tokens, command.seed, command.sampling
     prompt = command.prompt
     if prompt is None:
@@ -132,7 +135,7 @@ def generate(command: Generate) -> None:
     else:
         pieces = run.generate_stream(prompt, max_new_tokens=longest, seed=seed, **sampling)
     first = next(pieces)  # raises for a mistake, before the prompt is printed
-    behind = "\n" if command.chat else run.task.behind_prompt
+    behind = "\n" if command.chat else run.model.behind_prompt
     show(prompt + behind + first, end="", at_once=True)
     for piece in pieces:
         show(piece, end="", at_once=True)
@@ -141,13 +144,16 @@ def generate(command: Generate) -> None:
 
 def translate(command: Translate) -> None:
     """Prints the translations of a sentence, or of every line of input."""
-    run = open_for(command, "translate")
+    from jaxformer.runs import TranslationModel
+
+    run = open_for(command)
+    model = run.require(TranslationModel, user="translate")
     if command.temperature == 0:
         if command.seed != 0:
             raise errors.ConfigError(
                 f"--seed={command.seed} only affects sampling; give a --temperature, or remove it"
             )
-        _translate_by_search(run, command)
+        _translate_by_search(run, model, command)
         return
     if command.search:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in command.search)
@@ -158,7 +164,7 @@ def translate(command: Translate) -> None:
     _translate_by_draws(run, command)
 
 
-def _translate_by_search(run: "Run", command: Translate) -> None:
+def _translate_by_search(run: "Run", model: "TranslationModel", command: Translate) -> None:
     from jaxformer.runs.use.options import with_options
 
     search: SearchOptions = {"num_best": 1, **command.search}
@@ -178,7 +184,7 @@ def _translate_by_search(run: "Run", command: Translate) -> None:
     if unfinished:
         show(
             f"jaxformer: {unfinished:,} of {len(lines.good):,} translations did not end "
-            f"within {getattr(run.task, 'max_new_tokens', run.config.model.max_len)} tokens",
+            f"within {model.max_new_tokens} tokens",
             error=True,
         )
 
@@ -195,18 +201,20 @@ def _translate_by_draws(run: "Run", command: Translate) -> None:
 
 def predict(command: Predict) -> None:
     """Prints the predictions for a text, or for every line of input."""
-    run = open_for(command, "fill_masks", "classify")
+    from jaxformer.runs.text_models.classifier import ClassifierModel
+    from jaxformer.runs.text_models.masked import MaskedModel
+
+    run = open_for(command)
+    model = run.require(MaskedModel, ClassifierModel, user="predict")
     if command.num_best < 1:
         raise errors.ConfigError(f"--num-best must be positive, got {command.num_best}")
-    task: Any = run.task  # if it gives scores, it also has their names
-    gives_scores = getattr(task, "gives_scores", False)
-    lines = Lines(command.text, command.file, "predicted for", run.task.check_prompt)
+    lines = Lines(command.text, command.file, "predicted for", model.check_prompt)
 
     def predictions(texts: list[str]) -> list[str]:
-        if gives_scores:
-            scores = [zip(row, task.classes, strict=True) for row in run.score(texts)]
+        if isinstance(model, ClassifierModel) and model.gives_scores:
+            scores = [zip(row, model.classes, strict=True) for row in run.score(texts)]
             return ["".join(f"{score:.4f}\t{name}\n" for score, name in row) for row in scores]
-        if hasattr(run.task, "classify"):
+        if isinstance(model, ClassifierModel):
             labels = run.classify(texts, command.num_best)
             return ["".join(f"{c.probability:.4f}\t{c.name}\n" for c in best) for best in labels]
         return [

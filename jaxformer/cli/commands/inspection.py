@@ -84,8 +84,8 @@ def _show_run(folder: pathlib.Path) -> None:
     from jaxformer.training.checkpoints import CheckpointIndex, checkpoint_steps
 
     config, data = runs.read_run_config(folder), load_summary(folder)
-    task, checkpoints = runs.task_class(config), folder / CHECKPOINTS
-    show_named("run", f"{folder}: {task.kind}; settings other than the defaults:")
+    model, checkpoints = runs.task_class(config).text_model, folder / CHECKPOINTS
+    show_named("run", f"{folder}: {model.kind}; settings other than the defaults:")
     for paragraph in changed_paragraphs(config):
         show(paragraph)
     tokens = f"{data.train_tokens:,} tokens for training, {data.validation_tokens:,} for validation"
@@ -97,10 +97,10 @@ def _show_run(folder: pathlib.Path) -> None:
     )
     if saved and (best := (found := CheckpointIndex(checkpoints)).best_step) is not None:
         if (loss := found.validation_loss(best)) is not None:
-            unit = task.loss_labels(config).unit
+            unit = model.loss_labels(config).unit
             show_named("best", f"step {best:,}, validation loss {loss:.4f} nats per {unit}")
     name, more = shlex.quote(str(folder)), "" if step < steps else f" --training.steps {2 * steps}"
-    uses = uses_of(task, folder) if saved else []
+    uses = uses_of(model, folder) if saved else []
     uses += [f"to draw the loss: jaxformer plot loss {name}"]
     uses += [f"to train further: jaxformer train {name}/config.toml --out {name}{more}"]
     show_named("next", *uses)

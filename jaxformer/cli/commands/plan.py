@@ -97,7 +97,7 @@ def _lines(made: "planning.Plan", utilization: float) -> dict[str, str]:
     total = training.steps * made.step_seconds(utilization)
     return {
         "devices": f"{place.num_devices} x {place.accelerator.name}; mesh {mesh}",
-        "model": f"{made.task.kind}; {made.num_params:,} parameters; "
+        "model": f"{made.model.kind}; {made.num_params:,} parameters; "
         f"vocabulary {model.vocab_size:,}; {model.dtype}, remat {model.remat}",
         "step": f"{made.rows:,} rows of {model.max_len:,} tokens; micro-batches: "
         f"{training.accumulate_steps}; {flops.total:.4g} FLOPs of matrix products "

@@ -177,7 +177,7 @@ def _plot_loss(command: PlotLoss) -> None:
         raise errors.ConfigError("plot loss needs a run folder, such as runs/quickstart, got none")
     names = _distinct_names(command.runs)
     configs = [runs.read_run_config(folder) for folder in command.runs]
-    labels = [runs.task_class(config).loss_labels(config) for config in configs]
+    labels = [runs.task_class(config).text_model.loss_labels(config) for config in configs]
     unit = labels[0].unit
     for folder, label in zip(command.runs, labels, strict=True):
         if label.unit != unit:

@@ -79,11 +79,12 @@ def _train(
 
 def print_start(task: "Task") -> None:
     """Prints the task, its data, and the settings that differ from their defaults."""
-    config = task.config
-    show(f"{task.kind}; settings other than the defaults (all are in {config.out}/config.toml):")
+    config, model = task.config, task.model
+    show(f"{model.kind}; settings other than the defaults (all are in {config.out}/config.toml):")
     for paragraph in changed_paragraphs(config):
         show(paragraph)
-    for line in (*task.report, f"layers run as a {task.execution.name}: {task.execution.reason}"):
+    layers = f"layers run as a {model.execution.name}: {model.execution.reason}"
+    for line in (*task.report, layers):
         show(line)
 
 
@@ -104,6 +105,7 @@ def _report(folder: pathlib.Path, result: "FitResult", base: pathlib.Path | None
     import jax
 
     from jaxformer import runs
+    from jaxformer.runs.text_models.translation import TranslationModel
 
     show()
     try:
@@ -115,7 +117,7 @@ def _report(folder: pathlib.Path, result: "FitResult", base: pathlib.Path | None
     if result.evaluation is None or run.step != result.step:
         show(f"the best checkpoint is from step {run.step} of {result.step}")
         print_evaluation(run)
-    elif hasattr(run.task, "translate"):  # by beam search, which training does not use
+    elif isinstance(run.model, TranslationModel):  # by beam search, which training does not use
         found = run.evaluate()
         scores = ", ".join(f"{name} {value:.4g}" for name, value in found.scores.items())
         show("\n".join([f"translations at step {run.step}: {scores}", *found.details]))
@@ -136,7 +138,7 @@ def _draw_loss_curve(run: "Run") -> str:
     """Draws the loss curve; returns the path of the file, or the reason why there is none."""
     from jaxformer.training import read_metrics
 
-    folder, labels = run.folder, run.task.loss_labels(run.config)
+    folder, labels = run.folder, run.model.loss_labels(run.config)
 
     def curve() -> "Figure":
         from jaxformer.viz import loss_curves

@@ -1,5 +1,6 @@
 """Description of a task's data and batches, for `inspect_data`."""
 
+import abc
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -7,9 +8,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from jaxformer import text
-from jaxformer.runs.data.row_texts import plain_text
+from jaxformer.runs.data.row_texts import causal_text, plain_text
 
-__all__ = ["DataView", "TextColumn", "ViewedTask", "real_tokens"]
+__all__ = ["DataView", "TextColumn", "ViewedTask", "causal_texts", "real_tokens"]
 
 
 class TextColumn(NamedTuple):
@@ -49,7 +50,7 @@ class DataView(NamedTuple):
     shared: Mapping[str, tuple[Iterable[str], Iterable[str]]] = {}
 
 
-class ViewedTask:
+class ViewedTask(abc.ABC):
     """The part of a task that `inspect_data` uses; every task is one.
 
     Your own task may override these methods. The defaults work for any batch with token ids under
@@ -59,8 +60,12 @@ class ViewedTask:
         marks: how to read the texts of `row_texts`, in one line.
     """
 
-    tokenizers: tuple[text.Tokenizer, ...]
     marks: ClassVar[str] = ""
+
+    @property
+    @abc.abstractmethod
+    def tokenizer(self) -> text.Tokenizer:
+        """The tokenizer of the tokens."""
 
     def data_view(self) -> DataView:
         """Describes the prepared data."""
@@ -81,7 +86,7 @@ class ViewedTask:
             return []
         rows = zip(batch["tokens"], real_tokens(batch), strict=True)
         shown = itertools.islice(((ids, real) for ids, real in rows if real.any()), count)
-        return [{"text": plain_text(self.tokenizers[-1], ids[real])} for ids, real in shown]
+        return [{"text": plain_text(self.tokenizer, ids[real])} for ids, real in shown]
 
 
 def real_tokens(
@@ -101,6 +106,14 @@ def real_tokens(
     if labels is not None and labels.shape == ids.shape:
         return labels != text.IGNORE
     return np.ones(ids.shape, bool)
+
+
+def causal_texts(tokenizer: text.Tokenizer, batch: Any, count: int) -> list[dict[str, str]]:
+    """The first `count` rows of a batch of a causal language model, with `CAUSAL_MARKS`."""
+    # The document of each token, numbered in its row; 0 in padding.
+    segments = batch.get("segment_ids", real_tokens(batch).astype(np.int32))
+    rows = itertools.islice(zip(batch["tokens"], batch["labels"], segments, strict=True), count)
+    return [{"text": causal_text(tokenizer, *row)} for row in rows]
 
 
 def _has_tokens(batch: Any) -> bool:

@@ -1,84 +1,34 @@
-"""The task of an encoder that classifies texts."""
+"""Labelled texts as the data of a classifier."""
 
 import collections
 import dataclasses
-import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
-import jax
 import numpy as np
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.interop.conversion.config_fields import PROBLEM_TYPES, ProblemType
-from jaxformer.models import AttentionMap, SequenceClassifier
-from jaxformer.runs.data.prepare import encode_each
+from jaxformer.interop.conversion.config_fields import PROBLEM_TYPES
 from jaxformer.runs.data.row_data import EncodedRows, RowPart, row_part, split_phrasebook
 from jaxformer.runs.data.values import Split
-from jaxformer.runs.tasks.forward import apply_model, encoder_attention, padded_batches
 from jaxformer.runs.tasks.tables import TableTask
-from jaxformer.storage import read_json, write_json
-from jaxformer.training import classification_loss
-from jaxformer.training.losses import LossFunction
+from jaxformer.runs.text_models.classifier import ClassifierModel
 
-__all__ = ["ClassScore", "ClassificationTask"]
+__all__ = ["ClassificationTask"]
 
-_CLASSES = "classes.json"
-_SHOWN = 3
+_SHOWN = 3  # classes with a single text
 _LISTED = 20  # classes listed in the report
 
 
-class ClassScore(NamedTuple):
-    """A class of a text.
-
-    Args:
-        name: name of the class.
-        probability: its probability. If a text may have several labels, it is independent of the
-            others.
-    """
-
-    name: str
-    probability: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ClassificationTask(TableTask):
-    """An encoder that classifies texts.
+    """Labelled texts, for an encoder that classifies them."""
 
-    Args:
-        classes: the labels, in the order of the model's scores.
-        problem_type: meaning of the scores: one label per text, any number of labels, or
-            regression. Models trained here have one label per text.
-    """
-
-    classes: tuple[str, ...] = ()
-    problem_type: ProblemType = PROBLEM_TYPES[0]
-
-    kind: ClassVar[str] = "a classifier, which labels texts"
-    unit: ClassVar[str] = "text"
+    model: ClassifierModel
+    text_model = ClassifierModel
     table: ClassVar[type[text.Table]] = text.Labelled
     marks: ClassVar[str] = "the label is predicted"
-
-    @property
-    def model(self) -> SequenceClassifier:
-        """The encoder with its head."""
-        return SequenceClassifier(self.config.model)
-
-    @property
-    def embedding_path(self) -> tuple[str, ...]:
-        """Path of the encoder's embedding."""
-        return ("encoder", "embedding")
-
-    @property
-    def gives_scores(self) -> bool:
-        """Whether its logits are scores (regression), not logits of classes."""
-        return self.problem_type == "regression"
-
-    def loss(self, label_smoothing: float) -> LossFunction:
-        """Cross-entropy of the classes."""
-        return classification_loss(self.model, label_smoothing=label_smoothing)
 
     @classmethod
     def read(cls, config: ExperimentConfig) -> Split:
@@ -111,7 +61,8 @@ class ClassificationTask(TableTask):
             )
         model = dataclasses.replace(model, num_classes=len(classes))
         config = dataclasses.replace(self.config, model=model)
-        numbered = dataclasses.replace(self, config=config, classes=classes)
+        classifier = dataclasses.replace(self.model, config=config, classes=classes)
+        numbered = dataclasses.replace(self, model=classifier)
         made = super(ClassificationTask, numbered).with_data(data)
         return dataclasses.replace(made, report=(*made.report, *_class_report(data, classes)))
 
@@ -119,7 +70,7 @@ class ClassificationTask(TableTask):
         """Texts and their labels."""
         shown = super().row_texts(batch, count)
         return [
-            {"label": self.classes[label], **row}
+            {"label": self.model.classes[label], **row}
             for row, label in zip(shown, batch["labels"], strict=False)
         ]
 
@@ -127,16 +78,16 @@ class ClassificationTask(TableTask):
         self, rows: text.Labelled, counts: text.RowCounts
     ) -> tuple[Any, text.Labelled, text.RowCounts]:
         """Encodes texts and labels; drops texts that are too long."""
-        if self.problem_type != PROBLEM_TYPES[0]:
+        if self.model.problem_type != PROBLEM_TYPES[0]:
             raise ConfigError(
                 "labelled texts are for a classifier that gives each text one label, got one of "
-                f"problem_type {self.problem_type!r}; score texts by Run.score instead"
+                f"problem_type {self.model.problem_type!r}; score texts by Run.score instead"
             )
-        return text.encode_labelled(rows, self.tokenizer, self.classes, self.max_len, counts)
+        return text.encode_labelled(rows, self.tokenizer, self.model.classes, self.max_len, counts)
 
     def encoding_key(self) -> tuple[str, ...]:
         """Tokenizer, classes and max_len."""
-        return "labelled", str(self.max_len), self.tokenizer.identity, *self.classes
+        return "labelled", str(self.max_len), self.tokenizer.identity, *self.model.classes
 
     def scores(self, validation: EncodedRows) -> Callable[[Any], dict[str, float]]:
         """The accuracy."""
@@ -144,94 +95,10 @@ class ClassificationTask(TableTask):
         labels = np.array([example["labels"] for example in validation.examples])
 
         def accuracy(params: Any) -> dict[str, float]:
-            best = self._logits(params, tokens).argmax(axis=-1)
+            best = self.model.logits(params, tokens).argmax(axis=-1)
             return {"accuracy": float((best == labels).mean())}
 
         return accuracy
-
-    def save(self, folder: pathlib.Path) -> None:
-        """Writes tokenizer, validation texts and classes."""
-        super().save(folder)
-        exclusive = self.problem_type == PROBLEM_TYPES[0]
-        said = {"classes": self.classes, "problem_type": self.problem_type}
-        write_json(folder / _CLASSES, self.classes if exclusive else said)
-
-    @classmethod
-    def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
-        """Reads tokenizer and classes."""
-        classes, kind = read_json(folder / _CLASSES, _stored_classes)
-        return dataclasses.replace(super().load(folder, config), classes=classes, problem_type=kind)
-
-    def classify(
-        self, params: Any, texts: Sequence[str], num_best: int = 1
-    ) -> list[list[ClassScore]]:
-        """Classifies texts."""
-        if num_best < 1:
-            raise DataError(f"num_best must be positive, got {num_best}")
-        if self.gives_scores:
-            raise ConfigError(
-                f"this model scores texts ({', '.join(self.classes[:_SHOWN])}), and its scores are "
-                "no probabilities of classes; call score instead"
-            )
-        results = []
-        for logits in self.score(params, texts):
-            if self.problem_type == "multi_label_classification":
-                probabilities = np.exp(-np.logaddexp(0.0, -logits))
-            else:
-                shares = np.exp(logits - logits.max())
-                probabilities = shares / shares.sum()
-            best = np.argsort(-probabilities, kind="stable")[:num_best]
-            results.append([ClassScore(self.classes[i], float(probabilities[i])) for i in best])
-        return results
-
-    def score(
-        self, params: Any, texts: Sequence[str], second_texts: Sequence[str] | None = None
-    ) -> np.ndarray:
-        """Scores texts, or pairs of texts: float64 [texts, classes]."""
-        if second_texts is None:
-            return self._logits(params, encode_each(texts, self.encode))
-        if len(second_texts) != len(texts) or isinstance(second_texts, str):
-            raise DataError(
-                f"second_texts must be a list with one for each text, got {len(second_texts)} and "
-                f"{len(texts)} texts"
-            )
-        return self._logits(params, encode_each(texts, self._encode_pair, second_texts))
-
-    def _encode_pair(self, first: str, second: str) -> np.ndarray:
-        """Tokens of two texts and their token types: int32 [2, tokens]."""
-        both = [self.tokenizer.encode(one.strip()) for one in (first, second)]
-        ids, types = self.tokenizer.surrounding_tokens.around_pair(*both)
-        if not all(one.size for one in both) or ids.size > self.max_len:
-            raise DataError(
-                f"a pair of texts must have tokens in both and at most max_len={self.max_len} in "
-                f"all, got {both[0].size} and {both[1].size}, and {ids.size} with special tokens"
-            )
-        return np.stack([ids, types])
-
-    def _logits(self, params: Any, texts: Sequence[np.ndarray]) -> np.ndarray:
-        """Logits of encoded texts, [tokens] or [2, tokens] with types: float64 [texts, classes]."""
-        names = ["tokens", "token_types"]
-        if self.config.model.num_token_types is None:
-            names = ["tokens"]
-        rows = [dict(zip(names, np.atleast_2d(ids), strict=False)) for ids in texts]
-        rows = [row | {"lengths": np.array(row["tokens"].size, np.int32)} for row in rows]
-        logits = np.zeros((len(rows), len(self.classes)))
-        for indices, batch in padded_batches(rows, self.max_len):
-            scores = apply_model(self.model, _class_logits, params, **batch)
-            logits[indices] = scores[: len(indices)]
-        return logits
-
-    def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
-        """Shows a text with its likeliest classes, or its scores."""
-        if self.gives_scores:
-            pairs = zip(self.classes, *self.score(params, [prompt]), strict=True)
-            return f"{prompt}\n" + ", ".join(f"{name} {score:.4f}" for name, score in pairs)
-        (classes,) = self.classify(params, [prompt], _SHOWN)
-        return f"{prompt}\n" + ", ".join(f"{c.name} {c.probability:.1%}" for c in classes)
-
-    def attention(self, params: Any, one: str) -> list[AttentionMap]:
-        """Attention weights of a text."""
-        return encoder_attention(self.model, params, self.tokenizer, self.encode(one))
 
 
 def _labels(rows: RowPart) -> tuple[str, ...]:
@@ -258,15 +125,3 @@ def _class_report(data: Split, classes: Sequence[str]) -> Iterator[str]:
     for label, line in single[:_SHOWN]:
         hint = "; if this line is a header, remove it" if line.split(":")[-1] == "1" else ""
         yield f"warning: the class {label!r} has a single text, in line {line}{hint}"
-
-
-def _stored_classes(value: Any) -> tuple[tuple[str, ...], ProblemType]:
-    """Classes and problem type of a run folder."""
-    if isinstance(value, list):
-        return tuple(map(str, value)), PROBLEM_TYPES[0]
-    kind = PROBLEM_TYPES[PROBLEM_TYPES.index(value["problem_type"])]
-    return tuple(map(str, value["classes"])), kind
-
-
-def _class_logits(model: Any, tokens: jax.Array, **inputs: jax.Array) -> jax.Array:
-    return model(tokens, **inputs).logits

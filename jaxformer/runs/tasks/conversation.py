@@ -1,4 +1,4 @@
-"""The task of a chat model: a decoder trained on the answers of conversations."""
+"""Conversations as the data of a chat model."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -6,14 +6,15 @@ from typing import Any, ClassVar
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import ConfigError
 from jaxformer.runs.data.one_length import evaluation_batches, training_batches
 from jaxformer.runs.data.prepare import cache_dir, evenly_chosen, train_tokenizer
 from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook, table_of
+from jaxformer.runs.data.row_texts import CAUSAL_MARKS
 from jaxformer.runs.data.values import Split
-from jaxformer.runs.data.view import DataView, TextColumn
-from jaxformer.runs.tasks.causal import AnsweringTask
+from jaxformer.runs.data.view import DataView, TextColumn, causal_texts
 from jaxformer.runs.tasks.tables import TableTask
+from jaxformer.runs.text_models.answering import ConversationModel
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
@@ -23,21 +24,16 @@ __all__ = ["ConversationTask"]
 _PROMPTS, _CANDIDATES = 3, 30
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ConversationTask(AnsweringTask, TableTask):
-    """A decoder that learns the answers of conversations.
+class ConversationTask(TableTask):
+    """Conversations, for a decoder that learns the answers.
 
     Whole conversations are packed into rows, and do not attend to each other.
     """
 
-    kind: ClassVar[str] = "a chat model, which answers"
+    model: ConversationModel
+    text_model = ConversationModel
     table: ClassVar[type[text.Table]] = text.Conversations
-    behind_prompt: ClassVar[str] = "\n"
-
-    @property
-    def template(self) -> text.ChatTemplate:
-        """The chat template."""
-        return text.ChatTemplate(self.tokenizer, self.config.data.template)
+    marks: ClassVar[str] = CAUSAL_MARKS
 
     @classmethod
     def read(cls, config: ExperimentConfig) -> Split:
@@ -73,20 +69,15 @@ class ConversationTask(AnsweringTask, TableTask):
         parts = table_of(data.train), data.validation
         roles = sorted({one["role"] for part in parts for one in _messages(part)})
         frames = [one for role in roles for one in text.ChatTemplate.frame(template, role)]
-        texts, added = [*train, *frames], cls.added_tokens(config)
+        texts, added = [*train, *frames], cls.text_model.added_tokens(config)
         cache = cache_dir(config.data)
         return (train_tokenizer(config.tokenizer, texts, validation, cache, added),)
-
-    @classmethod
-    def added_tokens(cls, config: ExperimentConfig) -> tuple[str, ...]:
-        """The special tokens of the template."""
-        return text.ChatTemplate.special_tokens[config.data.template]
 
     def encode_rows(
         self, rows: text.Conversations, counts: text.RowCounts
     ) -> tuple[Any, text.Conversations, text.RowCounts]:
         """Encodes conversations; drops those that are too long."""
-        return text.encode_conversations(rows, self.template, self.max_len, counts)
+        return text.encode_conversations(rows, self.model.template, self.max_len, counts)
 
     def encoding_key(self) -> tuple[str, ...]:
         """Tokenizer, template and max_len."""
@@ -101,7 +92,7 @@ class ConversationTask(AnsweringTask, TableTask):
     def evaluation_data(self, validation: EncodedRows, runner: Runner) -> TrainingData:
         """Makes batches of all packed rows, in order."""
         packed = text.PackedExamples(validation.examples, self.max_len)
-        data = evaluation_batches(self.config, packed, runner, self.unit)
+        data = evaluation_batches(self.config, packed, runner, self.model.unit)
         return data._replace(validation_bytes=self.num_bytes(validation.rows))
 
     def read_validation(self, paths: Sequence[str]) -> EncodedRows:
@@ -118,7 +109,7 @@ class ConversationTask(AnsweringTask, TableTask):
         fitting = [
             one
             for one in evenly_chosen(texts, _CANDIDATES)
-            if len(self.encode_prompt(one)) + answer <= self.max_len
+            if len(self.model.encode_prompt(one)) + answer <= self.max_len
         ]
         return evenly_chosen(fitting, _PROMPTS)
 
@@ -128,30 +119,9 @@ class ConversationTask(AnsweringTask, TableTask):
         column = TextColumn("messages", self.tokenizer, train, validation)
         return super().data_view()._replace(columns=(column,))
 
-    def text_before(self, ids: list[int]) -> list[int]:
-        """No tokens: an answer is a separate text, as in training."""
-        return []
-
-    @property
-    def stop_tokens(self) -> tuple[int, ...]:
-        """The token that ends an answer."""
-        return (self.template.end_of_answer,)
-
-    def encode_prompt(self, prompt: str) -> list[int]:
-        """Encodes a user's message and the start of the answer."""
-        return self.encode_messages([{"role": "user", "content": prompt}])
-
-    def encode_messages(self, messages: Sequence[text.Message]) -> list[int]:
-        """Encodes messages and the start of the answer to them.
-
-        Raises:
-            DataError: there are no messages, or one is not a role and a content.
-        """
-        if not messages:
-            raise DataError("an answer needs a message to answer, got none")
-        text.check_messages(messages)
-        ids: list[int] = self.template.encode_prompt(messages).tolist()
-        return ids
+    def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
+        """Rows, with marks for text that is not predicted and for ends of conversations."""
+        return causal_texts(self.tokenizer, batch, count)
 
 
 def _files(paths: Sequence[str]) -> tuple[str, ...]:

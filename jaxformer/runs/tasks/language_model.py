@@ -1,23 +1,53 @@
-"""The task of a decoder: a causal language model, which continues text."""
+"""Documents as the data of a causal language model."""
 
 import dataclasses
-from typing import ClassVar
+import pathlib
+from typing import Any, ClassVar, Self
 
 from jaxformer import text
-from jaxformer.errors import DataError
-from jaxformer.runs.tasks.causal import CausalTask
+from jaxformer.config import ExperimentConfig
+from jaxformer.runs.data.row_texts import CAUSAL_MARKS
+from jaxformer.runs.data.values import Split
+from jaxformer.runs.data.view import causal_texts
 from jaxformer.runs.tasks.streams import StreamTask, StreamText
+from jaxformer.runs.text_models.answering import TemplateModel
+from jaxformer.runs.text_models.causal import CausalModel
+from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.training import TrainingData
 from jaxformer.training.parallel import Runner
 
 __all__ = ["LanguageModelTask"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class LanguageModelTask(CausalTask, StreamTask):
-    """A decoder on documents. `Run` documents the methods that not every task has."""
+class LanguageModelTask(StreamTask):
+    """Documents, for a decoder. A model with a Hugging Face chat template keeps it."""
 
-    kind: ClassVar[str] = "a language model, which continues text"
+    model: CausalModel
+    text_model = CausalModel
+    marks: ClassVar[str] = CAUSAL_MARKS
+
+    @classmethod
+    def create_model(
+        cls,
+        config: ExperimentConfig,
+        tokenizers: tuple[text.Tokenizer, ...],
+        start: TextModel | None,
+    ) -> TextModel:
+        """Makes the decoder, which answers if the start has a chat template."""
+        kind = TemplateModel if isinstance(start, TemplateModel) else cls.text_model
+        return kind.create(config, tokenizers, start)
+
+    @classmethod
+    def load_model(cls, folder: pathlib.Path, config: ExperimentConfig) -> TextModel:
+        """Loads the decoder, which answers if the folder has a chat template."""
+        kind = TemplateModel if TemplateModel.is_stored(folder) else cls.text_model
+        return kind.load(folder, config)
+
+    def with_data(self, data: Split) -> Self:
+        """Encodes the documents, and tells the model how many there are."""
+        task = super().with_data(data)
+        model = dataclasses.replace(task.model, num_documents=task.summary.documents)
+        return dataclasses.replace(task, model=model)
 
     def windows(self, stream: text.TokenStream) -> text.Windows:
         """Windows of the stream, or packed documents, depending on the config."""
@@ -34,16 +64,6 @@ class LanguageModelTask(CausalTask, StreamTask):
         free = sum(self.tokenizer.byte_length(int(tokens[i])) for i in unpredicted)
         return data._replace(validation_bytes=validation.num_bytes - free)
 
-    def encode_prompt(self, prompt: str) -> list[int]:
-        """Encodes a prompt, after the special tokens that the model reads before every text.
-
-        An empty prompt becomes the end of text of a previous document. This works only if windows
-        run from one document into the next: then the model has learnt what follows it.
-        """
-        ids: list[int] = self._before_text.around(self.tokenizer.encode(prompt)).tolist()
-        if not ids and self.tokenizer.end_of_text is not None:
-            if self.summary.documents > 1 and self.config.data.packing == "windows":
-                return [self.tokenizer.end_of_text]
-        if not ids:
-            raise DataError("the prompt is empty; give at least one character to continue")
-        return ids
+    def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
+        """Windows, with marks for text that is not predicted and for ends of documents."""
+        return causal_texts(self.tokenizer, batch, count)

@@ -131,7 +131,7 @@ class StreamTask(Task):
                 f"{validation[''].num_documents:,} for validation"
             )
         made = dataclasses.replace(
-            self, config=self.with_prompts(self.default_prompts(texts)), summary=summary,
+            self.with_prompts(self.default_prompts(texts)), summary=summary,
             train={name: one.stream for name, one in train.items()}, validation=validation,
         )  # fmt: skip
         report += made._mixture_reports(data)
@@ -204,7 +204,7 @@ class StreamTask(Task):
     def stream_evaluation(self, validation: StreamText, runner: Runner) -> TrainingData:
         """Makes batches of all windows of one stream, in order."""
         windows = self.windows(validation.stream)
-        return evaluation_batches(self.config, windows, runner, self.unit)
+        return evaluation_batches(self.config, windows, runner, self.model.unit)
 
     def data_view(self) -> DataView:
         """Describes the documents, and the texts that training and validation may share."""
@@ -232,7 +232,7 @@ class StreamTask(Task):
         )
 
     def save(self, folder: pathlib.Path) -> None:
-        """Writes the tokenizer and the validation tokens, if any."""
+        """Writes the model and the validation tokens, if any."""
         super().save(folder)
         if self.validation is not None:
             save_text(folder, self.validation)

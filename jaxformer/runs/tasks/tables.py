@@ -99,9 +99,12 @@ class TableTask(Task):
             validation_tokens=int(validation.examples.sizes("tokens").sum()),
         )
         return dataclasses.replace(
-            self, config=self.with_prompts(self.default_prompts(shown)), train=train,
-            validation=validation, summary=summary, report=tuple(report),
-        )  # fmt: skip
+            self.with_prompts(self.default_prompts(shown)),
+            train=train,
+            validation=validation,
+            summary=summary,
+            report=tuple(report),
+        )
 
     def default_prompts(self, texts: Sequence[str]) -> tuple[str, ...]:
         """Three validation texts of the first column."""
@@ -136,7 +139,7 @@ class TableTask(Task):
     def evaluation_data(self, validation: EncodedRows, runner: Runner) -> TrainingData:
         """Makes batches of all rows, and scores."""
         return TrainingData(
-            batches=(), unit=self.unit, validation=self._buckets(validation.examples, runner),
+            batches=(), unit=self.model.unit, validation=self._buckets(validation.examples, runner),
             validation_bytes=self.num_bytes(validation.rows), scores=self.scores(validation),
         )  # fmt: skip
 
@@ -197,7 +200,7 @@ class TableTask(Task):
         return None
 
     def save(self, folder: pathlib.Path) -> None:
-        """Writes tokenizers and, if there are any, validation rows."""
+        """Writes the model and, if there are any, validation rows."""
         super().save(folder)
         if self.validation is not None:
             rows = zip(*self.validation.rows.columns, strict=True)

@@ -1,8 +1,6 @@
-"""The task of an encoder-decoder, which translates."""
+"""Pairs of texts as the data of a translator."""
 
 import dataclasses
-import pathlib
-from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,14 +10,13 @@ from jaxformer.config import BeamSearchConfig, ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.inference.beams import length_divisors
 from jaxformer.runs.data.known_words import KnownWords
-from jaxformer.runs.data.prepare import cache_dir, fill_vocab_size, train_tokenizer
+from jaxformer.runs.data.prepare import cache_dir, train_tokenizer
 from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook, table_of
 from jaxformer.runs.data.row_texts import plain_text
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import DataView, TextColumn, real_tokens
-from jaxformer.runs.tasks.conditional import ConditionalTask
 from jaxformer.runs.tasks.tables import TableTask
-from jaxformer.runs.tasks.task import Task
+from jaxformer.runs.text_models.translation import TranslationModel
 from jaxformer.training import Evaluation, TrainingData
 from jaxformer.training.parallel import Runner
 
@@ -28,19 +25,12 @@ __all__ = ["TranslationTask"]
 _MOST = 5000  # validation pairs translated in an evaluation
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class TranslationTask(ConditionalTask, TableTask):
-    """An encoder-decoder trained on pairs, with tokenizers of sources and targets.
+class TranslationTask(TableTask):
+    """Pairs of texts, for an encoder-decoder that translates."""
 
-    Args:
-        known_words: words of the training sources.
-    """
-
-    known_words: KnownWords = KnownWords()
-
-    kind: ClassVar[str] = "an encoder-decoder, which translates"
+    model: TranslationModel
+    text_model = TranslationModel
     table: ClassVar[type[text.Table]] = text.Pairs
-    num_tokenizers: ClassVar[int] = 2
     marks: ClassVar[str] = "the targets are predicted, the sources are not; ‖ is the end of text"
 
     @classmethod
@@ -80,43 +70,13 @@ class TranslationTask(ConditionalTask, TableTask):
             train_tokenizer(wanted, train.targets, validation.targets, cache),
         )
 
-    @classmethod
-    def with_vocab_sizes(
-        cls, config: ExperimentConfig, tokenizers: tuple[text.Tokenizer, ...]
-    ) -> ExperimentConfig:
-        """Fills in the vocabulary size, and that of the sources if it is separate."""
-        config = super().with_vocab_sizes(config, tokenizers)
-        if config.tokenizer.joint:
-            return config
-        size = fill_vocab_size("source_vocab_size", config.model, tokenizers[0])
-        model = dataclasses.replace(config.model, source_vocab_size=size)
-        return dataclasses.replace(config, model=model)
-
-    @classmethod
-    def prepare(cls, config: ExperimentConfig, start: Task | None = None) -> Self:
-        """Prepares the pairs, and collects known words from the sources and the start."""
-        task = super().prepare(config, start)
-        words = KnownWords()  # unknown if there is only a sample
+    def with_data(self, data: Split) -> Self:
+        """Encodes the pairs, and adds their words to those that the model knows."""
+        task, words = super().with_data(data), KnownWords()  # unknown if there is only a sample
         if not task.train.is_sampled:
             words = KnownWords.collect(task.train.rows.sources, task.tokenizers[0])
-        if start is not None:
-            words = words.union(getattr(start, "known_words", KnownWords()))
-        return dataclasses.replace(task, known_words=words)
-
-    def save(self, folder: pathlib.Path) -> None:
-        """Writes tokenizers, validation pairs and the words of the training sources."""
-        super().save(folder)
-        self.known_words.save(folder)
-
-    @classmethod
-    def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
-        """Reads tokenizers and words."""
-        task = super().load(folder, config)
-        return dataclasses.replace(task, known_words=KnownWords.load(folder))
-
-    def unseen_words(self, sentences: Sequence[str]) -> list[str]:
-        """Words of sentences that never occur in the training sources, in order, each once."""
-        return self.known_words.find_new(sentences, self.tokenizers[0])
+        model = dataclasses.replace(task.model, known_words=task.model.known_words.union(words))
+        return dataclasses.replace(task, model=model)
 
     def encode_rows(
         self, rows: text.Pairs, counts: text.RowCounts
@@ -124,12 +84,12 @@ class TranslationTask(ConditionalTask, TableTask):
         """Encodes pairs; drops those that are too long."""
         source, target = self.tokenizers
         return text.encode_pairs(
-            rows, source, target, self.max_len, counts, start=self._start_tokens
+            rows, source, target, self.max_len, counts, start=self.model.start_tokens
         )
 
     def encoding_key(self) -> tuple[str, ...]:
         """Tokenizers, start tokens and max_len."""
-        start = str(self._start_tokens)
+        start = str(self.model.start_tokens)
         return "pairs", str(self.max_len), start, *(one.identity for one in self.tokenizers)
 
     def data_view(self) -> DataView:
@@ -176,7 +136,7 @@ class TranslationTask(ConditionalTask, TableTask):
         text.translation_scores(references, references)  # raises now if sacrebleu is missing
 
         def scores(params: Any) -> dict[str, float]:
-            found = self.translate(params, sources, search=BeamSearchConfig(beam_size=1))
+            found = self.model.translate(params, sources, search=BeamSearchConfig(beam_size=1))
             translations = [best[0].text for best in found]
             result = text.translation_scores(translations, references)
             exact = text.exact_matches(translations, references)
@@ -190,7 +150,7 @@ class TranslationTask(ConditionalTask, TableTask):
         """Measures the loss, and translates the sources."""
         result, pairs = super().evaluate(params, validation, runner), validation.rows
         assert isinstance(pairs, text.Pairs)
-        best = [hypotheses[0] for hypotheses in self.translate(params, pairs.sources[:_MOST])]
+        best = [hypotheses[0] for hypotheses in self.model.translate(params, pairs.sources[:_MOST])]
         translations, references = [one.text for one in best], pairs.targets[:_MOST]
         figures, details = {"exact": text.exact_matches(translations, references)}, []
         try:
@@ -204,6 +164,6 @@ class TranslationTask(ConditionalTask, TableTask):
             details.append(f"translated: the first {_MOST:,} of {len(pairs):,} validation pairs")
         if unfinished := sum(not one.finished for one in best):
             details.append(
-                f"{unfinished:,} translations did not end within {self.max_new_tokens} tokens"
+                f"{unfinished:,} translations did not end within {self.model.max_new_tokens} tokens"
             )
         return result._replace(scores=figures, details=tuple(details))

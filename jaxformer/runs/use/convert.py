@@ -86,7 +86,7 @@ def convert(
         return _import(weights, target)
     run = open_run(source, step, base=base)
     written = export_run(run, target, model_type=model_type, dtype=dtype)
-    loaded, note = run.task.decoding.model_type, FAMILIES[written].note
+    loaded, note = run.model.decoding.model_type, FAMILIES[written].note
     if model_type is None and loaded not in (None, written):
         note = f"{loaded}, which it was loaded as, cannot represent it any more"
     return f"wrote a model of type {written} to {target}" + (f" ({note})" if note else "")
@@ -105,4 +105,4 @@ def _import(source: HuggingFaceWeights, target: pathlib.Path) -> str:
             checkpoints.save(TrainState.create(params, counting))
 
     start_folder(target, task.config, DataSummary(), save)
-    return f"wrote a run to {target}: {task.kind}"
+    return f"wrote a run to {target}: {task.model.kind}"

@@ -9,6 +9,9 @@ from tokenizers import processors
 
 from jaxformer.config import BeamSearchConfig, SamplingConfig
 from jaxformer.interop import SpecialTokens, save_huggingface
+from jaxformer.runs.text_models.answering import TemplateModel
+from jaxformer.runs.text_models.causal import CausalModel
+from jaxformer.runs.text_models.classifier import ClassifierModel
 from jaxformer.runs.use.run import Run
 from jaxformer.text import Tokenizer
 
@@ -26,19 +29,23 @@ def export_run(
         ConfigError: no family computes what the model does.
         StorageError: a file cannot be written.
     """
+    model = run.model
+    options: dict[str, Any] = {}
+    if isinstance(model, ClassifierModel):
+        options = {"class_names": model.classes, "problem_type": model.problem_type}
+    if isinstance(model, TemplateModel):
+        options = {"chat_template": model.chat_template}
     return save_huggingface(
         folder, run.config.model, run.params, _tokenizer(run), model_type=model_type,
-        preferred_type=run.task.decoding.model_type, dtype=dtype,
+        preferred_type=run.model.decoding.model_type, dtype=dtype,
         special_tokens=_special_tokens(run),
-        class_names=getattr(run.task, "classes", None),
-        problem_type=getattr(run.task, "problem_type", None),
-        chat_template=getattr(run.task, "chat_template", None),
+        **options,
     )  # fmt: skip
 
 
 def _tokenizer(run: Run) -> Tokenizer:
     """The tokenizer of what the model reads, which puts its end behind a source by itself."""
-    tokenizer = run.task.tokenizers[0]
+    tokenizer = run.model.tokenizers[0]
     if run.config.model.architecture != "encoder_decoder" or tokenizer.roles.surrounded:
         return tokenizer
     made, end = tokenizers.Tokenizer.from_str(tokenizer.to_json()), tokenizer.roles.end_of_text
@@ -50,8 +57,8 @@ def _tokenizer(run: Run) -> Tokenizer:
 
 def _special_tokens(run: Run) -> SpecialTokens:
     """Special tokens of a run, and how it decodes."""
-    config, special, end = run.config, run.task.decoding, run.task.tokenizer.end_of_text
-    stops = getattr(run.task, "stop_tokens", special.eos)
+    config, special, end = run.config, run.model.decoding, run.model.tokenizer.end_of_text
+    stops = run.model.stop_tokens if isinstance(run.model, CausalModel) else special.eos
     values: dict[str, Any] = {"eos": tuple(stops) or (() if end is None else (end,))}
     if config.model.architecture == "decoder":
         values["sampling"] = _only(SamplingConfig, config.samples)

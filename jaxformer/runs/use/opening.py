@@ -111,7 +111,7 @@ def _refuse(path: str | pathlib.Path, kind: str, other: str, **options: Any) -> 
 
 def _ignoring(task: Task, ignore: Sequence[str], folder: pathlib.Path) -> Task:
     """The task of a run, without the unsupported generation settings that `ignore` names."""
-    unsupported = dict(task.decoding.unsupported)
+    unsupported = dict(task.model.decoding.unsupported)
     for name in ignore:
         if name not in unsupported:
             known = " and ".join(unsupported) or "none"
@@ -120,5 +120,6 @@ def _ignoring(task: Task, ignore: Sequence[str], folder: pathlib.Path) -> Task:
                 f"got {name!r}; leave it out"
             )
         del unsupported[name]
-    decoding = dataclasses.replace(task.decoding, unsupported=unsupported)
-    return dataclasses.replace(task, decoding=decoding) if ignore else task
+    decoding = dataclasses.replace(task.model.decoding, unsupported=unsupported)
+    model = dataclasses.replace(task.model, decoding=decoding)
+    return dataclasses.replace(task, model=model) if ignore else task

@@ -3,7 +3,7 @@
 import dataclasses
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, Unpack, overload
+from typing import Unpack, overload
 
 import numpy as np
 
@@ -13,9 +13,11 @@ from jaxformer.config import (
     SamplingOptions,
     SearchOptions,
 )
-from jaxformer.runs.tasks.classification import ClassScore
-from jaxformer.runs.tasks.conditional import Translation
-from jaxformer.runs.tasks.masked import Fill
+from jaxformer.runs.text_models.answering import AnsweringModel
+from jaxformer.runs.text_models.causal import CausalModel, DecodingOptions
+from jaxformer.runs.text_models.classifier import ClassifierModel, ClassScore
+from jaxformer.runs.text_models.masked import Fill, MaskedModel
+from jaxformer.runs.text_models.translation import Translation, TranslationModel
 from jaxformer.runs.use.options import seed_key, with_options
 from jaxformer.runs.use.trained import Texts, TrainedTask
 from jaxformer.text import Message
@@ -29,7 +31,7 @@ _SHOWN = 5  # words shown in a warning
 class Run(TrainedTask):
     """A trained run, to generate, translate, fill in masks or classify.
 
-    Methods that the run's task lacks raise ConfigError naming the tasks that have them.
+    A method that is for another kind of model raises ConfigError, naming the kinds that have it.
 
     Args:
         folder: the run folder.
@@ -66,7 +68,8 @@ class Run(TrainedTask):
                 generation settings; or an option is unknown or out of range.
             DataError: the prompt is empty or too long, or cannot be encoded.
         """
-        return self._continue("generate", prompt, max_new_tokens, seed, sampling)
+        model = self._generator(CausalModel, "generate")
+        return model.generate(self.params, prompt, **self._options(seed, max_new_tokens, sampling))
 
     def generate_stream(
         self,
@@ -77,7 +80,10 @@ class Run(TrainedTask):
         **sampling: Unpack[SamplingOptions],
     ) -> Iterator[str]:
         """Continues a text like `generate`, yielding pieces as they are generated."""
-        return self._continue("generate_stream", prompt, max_new_tokens, seed, sampling)
+        model = self._generator(CausalModel, "generate_stream")
+        return model.generate_stream(
+            self.params, prompt, **self._options(seed, max_new_tokens, sampling)
+        )
 
     def chat(
         self,
@@ -103,7 +109,8 @@ class Run(TrainedTask):
             ConfigError: the model was not trained on conversations, or as in `generate`.
             DataError: there is no message, a message is malformed, or they are too long.
         """
-        return self._continue("chat", messages, max_new_tokens, seed, sampling)
+        model = self._generator(AnsweringModel, "chat")  # type: ignore[type-abstract]
+        return model.chat(self.params, messages, **self._options(seed, max_new_tokens, sampling))
 
     def chat_stream(
         self,
@@ -114,23 +121,19 @@ class Run(TrainedTask):
         **sampling: Unpack[SamplingOptions],
     ) -> Iterator[str]:
         """Answers a conversation like `chat`, yielding pieces as they are generated."""
-        return self._continue("chat_stream", messages, max_new_tokens, seed, sampling)
-
-    def _continue(
-        self,
-        ability: str,
-        prompt: str | Sequence[Message],
-        max_new_tokens: int | None,
-        seed: int,
-        sampling: SamplingOptions,
-    ) -> Any:
-        return self._call(
-            ability,
-            prompt,
-            rng=seed_key(seed),
-            sampling=self._sampling(sampling, "seed", "max_new_tokens"),
-            max_new_tokens=max_new_tokens,
+        model = self._generator(AnsweringModel, "chat_stream")  # type: ignore[type-abstract]
+        return model.chat_stream(
+            self.params, messages, **self._options(seed, max_new_tokens, sampling)
         )
+
+    def _options(
+        self, seed: int, max_new_tokens: int | None, sampling: SamplingOptions
+    ) -> DecodingOptions:
+        return {
+            "rng": seed_key(seed),
+            "sampling": self._sampling(sampling, "seed", "max_new_tokens"),
+            "max_new_tokens": max_new_tokens,
+        }
 
     def _sampling(self, options: SamplingOptions, *others: str) -> SamplingConfig:
         return with_options(SamplingConfig, self.config.samples, options, *others)
@@ -165,7 +168,8 @@ class Run(TrainedTask):
         """
         settings = self._search(search)
         self._warn_of_new_words(sentences)
-        return self._call_for(sentences, "translate", search=settings)
+        model = self._generator(TranslationModel, "translate")
+        return self._each(sentences, model.translate, search=settings)
 
     def translate_stream(
         self, sentences: Texts, **search: Unpack[SearchOptions]
@@ -173,7 +177,8 @@ class Run(TrainedTask):
         """Translates a list like `translate`, yielding (index, translations) as they are done."""
         settings = self._search(search)
         self._warn_of_new_words(sentences)
-        return self._call("translate_stream", sentences, search=settings)
+        model = self._generator(TranslationModel, "translate_stream")
+        return model.translate_stream(self.params, sentences, search=settings)
 
     def _search(self, options: SearchOptions) -> BeamSearchConfig:
         return with_options(BeamSearchConfig, self.config.translation, options)
@@ -209,7 +214,8 @@ class Run(TrainedTask):
         """
         rng, settings = seed_key(seed), self._drawing(sampling)
         self._warn_of_new_words(sentences)
-        return self._call_for(sentences, "sample_translations", rng=rng, sampling=settings)
+        model = self._generator(TranslationModel, "sample_translations")
+        return self._each(sentences, model.sample_translations, rng=rng, sampling=settings)
 
     def sample_translations_stream(
         self, sentences: Texts, *, seed: int = 0, **sampling: Unpack[SamplingOptions]
@@ -217,7 +223,8 @@ class Run(TrainedTask):
         """Samples translations of a list, yielding (index, translation) as they are done."""
         rng, settings = seed_key(seed), self._drawing(sampling)
         self._warn_of_new_words(sentences)
-        return self._call("sample_translations_stream", sentences, rng=rng, sampling=settings)
+        model = self._generator(TranslationModel, "sample_translations_stream")
+        return model.sample_translations_stream(self.params, sentences, rng=rng, sampling=settings)
 
     def _drawing(self, options: SamplingOptions) -> SamplingConfig:
         """Sampling settings for translations; rules on n-grams and lengths come from the search."""
@@ -231,10 +238,10 @@ class Run(TrainedTask):
 
     def _warn_of_new_words(self, sentences: str | Texts) -> None:
         """Warns of words that are new to the model, on behalf of the calling method."""
-        if not hasattr(self.task, "unseen_words"):
-            return
         texts = [sentences] if isinstance(sentences, str) else sentences
-        if words := self.task.unseen_words(texts):
+        if not isinstance(self.model, TranslationModel):
+            return  # reported by the calling method
+        if words := self.model.unseen_words(texts):
             more = f" and {len(words) - _SHOWN:,} more" if len(words) > _SHOWN else ""
             shown = ", ".join(map(repr, words[:_SHOWN]))
             warnings.warn(
@@ -264,7 +271,8 @@ class Run(TrainedTask):
         Raises:
             DataError: a text has no [MASK], or is too long, or num_best is not positive.
         """
-        return self._call_for(prompts, "fill_masks", num_best=num_best)
+        model = self.require(MaskedModel, user="fill_masks")
+        return self._each(prompts, model.fill_masks, num_best=num_best)
 
     @overload
     def classify(self, texts: str, num_best: int = 1) -> list[ClassScore]: ...
@@ -288,7 +296,8 @@ class Run(TrainedTask):
             ConfigError: the model does not classify, or its scores are not probabilities.
             DataError: a text is empty or too long, or num_best is not positive.
         """
-        return self._call_for(texts, "classify", num_best=num_best)
+        model = self.require(ClassifierModel, user="classify")
+        return self._each(texts, model.classify, num_best=num_best)
 
     def score(self, texts: Sequence[str], second_texts: Sequence[str] | None = None) -> np.ndarray:
         """Returns the logits of a classifier, such as a reranker.
@@ -306,4 +315,5 @@ class Run(TrainedTask):
             DataError: a text is empty or too long (the message has its index); or second_texts are
                 given, but the tokenizer has no template for two texts.
         """
-        return self._call("score", texts, second_texts)
+        model = self.require(ClassifierModel, user="score")
+        return model.score(self.params, texts, second_texts)

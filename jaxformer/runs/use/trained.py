@@ -3,8 +3,8 @@
 import dataclasses
 import pathlib
 import shlex
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -19,6 +19,12 @@ from jaxformer.runs.data.values import LogLikelihood
 from jaxformer.runs.folder.files import VALIDATION
 from jaxformer.runs.tasks.registry import TASKS
 from jaxformer.runs.tasks.task import Task
+from jaxformer.runs.text_models.answering import AnsweringModel
+from jaxformer.runs.text_models.causal import CausalModel
+from jaxformer.runs.text_models.classifier import ClassifierModel
+from jaxformer.runs.text_models.masked import MaskedModel
+from jaxformer.runs.text_models.text_model import TextModel
+from jaxformer.runs.text_models.translation import TranslationModel
 from jaxformer.training import Evaluation, SingleRunner
 from jaxformer.training.parallel import Runner
 
@@ -28,26 +34,22 @@ __all__ = ["Texts", "TrainedTask", "uses_of"]
 # one.
 Texts = list[str] | tuple[str, ...]
 
-# Methods of tasks that generate text.
-_GENERATE = frozenset((
-    "generate", "generate_stream", "chat", "chat_stream", "translate", "translate_stream",
-    "sample_translations", "sample_translations_stream",
-))  # fmt: skip
-
-# What a run can be used for, by the method of its task.
+# What a run can be used for, by the kind of its model.
 _USES = {
-    "generate": "to continue text: jaxformer generate {}",
-    "chat": "to have messages answered: jaxformer generate {} --chat --prompt MESSAGE",
-    "translate": "to translate: jaxformer translate {} TEXT",
-    "fill_masks": "to fill in [MASK]: jaxformer predict {} TEXT",
-    "classify": "to label texts: jaxformer predict {} TEXT",
+    CausalModel: "to continue text: jaxformer generate {}",
+    AnsweringModel: "to have messages answered: jaxformer generate {} --chat --prompt MESSAGE",
+    TranslationModel: "to translate: jaxformer translate {} TEXT",
+    MaskedModel: "to fill in [MASK]: jaxformer predict {} TEXT",
+    ClassifierModel: "to label texts: jaxformer predict {} TEXT",
 }
 
+Model = TypeVar("Model", bound=TextModel)
 
-def uses_of(task: Task | type[Task], folder: object) -> list[str]:
-    """Lists what a run of a task in a folder can be used for, with the commands."""
+
+def uses_of(model: type[TextModel], folder: object) -> list[str]:
+    """Lists what a run of a model in a folder can be used for, with the commands."""
     quoted = shlex.quote(str(folder))
-    return [use.format(quoted) for name, use in _USES.items() if hasattr(task, name)]
+    return [use.format(quoted) for kind, use in _USES.items() if issubclass(model, kind)]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -77,35 +79,42 @@ class TrainedTask:
         """The experiment, completed with what the data decides."""
         return self.task.config
 
-    def require(self, *abilities: str, user: str = "") -> None:
-        """Raises ConfigError unless the task has one of these methods.
+    @property
+    def model(self) -> TextModel:
+        """The model and its tokenizers, without the parameters."""
+        return self.task.model
+
+    def require(self, *kinds: type[Model], user: str) -> Model:
+        """Returns the model, if it is of one of these kinds.
 
         Args:
-            *abilities: names of methods, such as "generate" or "translate".
-            user: what calls them, for the message; the methods when not given.
+            *kinds: such as `CausalModel`, or `TranslationModel`.
+            user: the method or command that needs it, for the message.
+
+        Raises:
+            ConfigError: it is of another kind.
         """
-        if not any(hasattr(self.task, name) for name in abilities):
-            tasks = [task for task in TASKS.values() if any(hasattr(task, a) for a in abilities)]
-            kinds = [self.task.kind, *(task.kind for task in tasks)]
-            kind, *able = (kind.partition(",")[0] for kind in kinds)
-            needs = f"{user or ' or '.join(abilities)} needs {' or '.join(able)}"
-            raise ConfigError(
-                "; ".join([f"{self.folder} is {kind}", needs, *uses_of(self.task, self.folder)])
-            )
+        if isinstance(self.model, kinds):
+            return self.model
+        models = [task.text_model for task in TASKS.values()]
+        able = [model.kind for model in models if issubclass(model, kinds)]
+        kind, *names = (one.partition(",")[0] for one in (self.model.kind, *able))
+        uses = uses_of(type(self.model), self.folder)
+        needs = f"{user} needs {' or '.join(names)}"
+        raise ConfigError("; ".join([f"{self.folder} is {kind}", needs, *uses]))
 
-    def _call(self, ability: str, *arguments: Any, **options: Any) -> Any:
-        self.require(ability)
-        if ability in _GENERATE:
-            require_supported(self.task.decoding.unsupported)
-        return getattr(self.task, ability)(self.params, *arguments, **options)
+    def _generator(self, kind: type[Model], user: str) -> Model:
+        """The model, if it is of this kind and its generation settings are supported."""
+        model = self.require(kind, user=user)
+        require_supported(model.decoding.unsupported)
+        return model
 
-    def _call_for(self, texts: str | Texts, ability: str, **options: Any) -> Any:
+    def _each(self, texts: str | Texts, method: Callable[..., Any], **options: Any) -> Any:
         """Calls a method that takes several texts; for a single text, returns its result only."""
         if not isinstance(texts, str):
-            return self._call(ability, texts, **options)
-        self.require(ability)
-        self.task.check_prompt(texts)  # its error names no index
-        return self._call(ability, [texts], **options)[0]
+            return method(self.params, texts, **options)
+        self.model.check_prompt(texts)  # its error names no index
+        return method(self.params, [texts], **options)[0]
 
     def evaluate(self, data: Sequence[str | pathlib.Path] | None = None) -> Evaluation:
         """Evaluates the model, on the devices that hold its parameters.
@@ -130,8 +139,8 @@ class TrainedTask:
             return self.task.evaluate(self.params, validation, self.runner)
         if isinstance(data, str | pathlib.Path):
             raise DataError(f"data must be a list of files, got {str(data)!r}; put it in []")
-        if hasattr(self.task, "translate"):  # it is scored by its translations
-            require_supported(self.task.decoding.unsupported)
+        if isinstance(self.model, TranslationModel):  # it is scored by its translations
+            require_supported(self.model.decoding.unsupported)
         validation = self.task.read_validation(list(map(str, data)))
         result = self.task.evaluate(self.params, validation, self.runner)
         counts = getattr(validation, "counts", None)  # of rows; some may be unusable
@@ -140,7 +149,7 @@ class TrainedTask:
 
     def sample(self, prompt: str, rng: jax.Array) -> str:
         """Shows the model's output for a prompt, with the settings of the config's samples."""
-        return self.task.sample(self.params, prompt, rng)
+        return self.model.sample(self.params, prompt, rng)
 
     def encode(self, one: str) -> np.ndarray:
         """Encodes a text as the model reads it; for an encoder-decoder, a source and its end.
@@ -154,7 +163,7 @@ class TrainedTask:
         Raises:
             DataError: the text is empty or too long, or cannot be encoded.
         """
-        return self.task.encode(one)
+        return self.model.encode(one)
 
     def decode(self, ids: npt.ArrayLike) -> str:
         """Decodes token ids; for an encoder-decoder, of the target language.
@@ -168,7 +177,7 @@ class TrainedTask:
         Raises:
             DataError: an id is not an integer, is negative, or is not in the vocabulary.
         """
-        return self.task.decode(ids)
+        return self.model.decode(ids)
 
     def attention(self, one: str, *, target: str | None = None) -> list[AttentionMap]:
         """Computes the attention weights of a text, in every layer and head.
@@ -189,21 +198,24 @@ class TrainedTask:
                 unsupported generation settings; or the weights do not fit in memory.
             DataError: a text is empty or too long, or cannot be encoded.
         """
-        model, tokens = self.config.model, self.task.encode(one).size
+        sizes, tokens = self.config.model, self.model.encode(one).size
         require_memory(
-            {"the weights": 4 * model.num_layers * model.num_heads * tokens**2}, host_memory(),
+            {"the weights": 4 * sizes.num_layers * sizes.num_heads * tokens**2}, host_memory(),
             what=f"the attention of {tokens:,} tokens", remedy="shorten the text",
         )  # fmt: skip
-        if target is None:
-            if hasattr(self.task, "translate"):  # the target is generated
-                require_supported(self.task.decoding.unsupported)
-            return self._call("attention", one)
-        if not hasattr(self.task, "translate"):
+        model = self.model
+        if isinstance(model, TranslationModel):
+            if target is None:  # it is generated
+                require_supported(model.decoding.unsupported)
+            return model.attention(self.params, one, target=target)
+        if target is not None:
             raise ConfigError(
                 f"the target is the translation of the text, and {self.folder} holds "
-                f"{self.task.kind}; leave it out"
+                f"{model.kind}; leave it out"
             )
-        return self._call("attention", one, target=target)
+        able: Any = self.require(CausalModel, MaskedModel, ClassifierModel, user="attention")
+        maps: list[AttentionMap] = able.attention(self.params, one)
+        return maps
 
     def hidden_states(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Computes the model's hidden states, for example for embeddings of texts.
@@ -218,7 +230,7 @@ class TrainedTask:
         Raises:
             DataError: a text is empty or too long, or cannot be encoded; the message has its index.
         """
-        return self._call("hidden_states", texts)
+        return self.model.hidden_states(self.params, texts)
 
     def log_likelihood(
         self, texts: Sequence[str], *, prompts: Sequence[str] | None = None
@@ -239,10 +251,11 @@ class TrainedTask:
             ConfigError: the model does not score texts, or needs prompts.
             DataError: a text is empty or too long, or cannot be encoded; the message has its index.
         """
-        self.require("log_likelihood")
+        model: Any = self.require(CausalModel, TranslationModel, user="log_likelihood")
         if prompts is not None and len(prompts) != len(texts):
             raise ConfigError(
                 f"there must be one prompt per text, got {len(prompts)} prompts and {len(texts)} "
                 "texts"
             )
-        return self._call("log_likelihood", texts, prompts=prompts)
+        found: list[LogLikelihood] = model.log_likelihood(self.params, texts, prompts=prompts)
+        return found

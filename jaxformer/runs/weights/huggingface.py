@@ -30,10 +30,11 @@ from jaxformer.interop import (
 from jaxformer.interop.generation_settings import search_min_new_tokens
 from jaxformer.interop.hub import is_model_id, local_folder
 from jaxformer.runs.folder.files import is_run
-from jaxformer.runs.tasks.chat import ChatTask, with_chat_template
-from jaxformer.runs.tasks.classification import ClassificationTask
 from jaxformer.runs.tasks.registry import task_class
 from jaxformer.runs.tasks.task import Task
+from jaxformer.runs.text_models.answering import TemplateModel
+from jaxformer.runs.text_models.causal import CausalModel
+from jaxformer.runs.text_models.classifier import ClassifierModel
 from jaxformer.runs.weights.source import WeightSource
 from jaxformer.training.parallel import Runner
 
@@ -150,15 +151,17 @@ class HuggingFaceWeights(WeightSource):
                 f"{self.folder} must have a tokenizer, such as tokenizer.json, got none; download "
                 "it, too"
             )
-        template = load_chat_template(self.folder)
-        kind = with_chat_template(task_class(config), template is not None)
+        task = task_class(config)
+        kind, template = task.text_model, load_chat_template(self.folder)
         settings: dict[str, Any] = {"decoding": decoding_of(self.opened, special)}
-        if kind is ChatTask:
+        if kind is CausalModel and template is not None:
+            kind = TemplateModel
             settings["chat_template"] = template
-        if kind is ClassificationTask:
+        if kind is ClassifierModel:
             settings["classes"] = self.opened.class_names
             settings["problem_type"] = self.opened.problem_type
-        return kind(config=config, tokenizers=tokenizers[-kind.num_tokenizers :], **settings)
+        own = tokenizers[-kind.num_tokenizers :]
+        return task(model=kind(config=config, tokenizers=own, **settings))
 
     @functools.cached_property
     def shapes(self) -> Any:

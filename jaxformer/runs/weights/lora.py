@@ -8,7 +8,7 @@ import jax
 
 from jaxformer.config import LoraConfig
 from jaxformer.memory import readable_bytes
-from jaxformer.runs.tasks.task import Task
+from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights import Start
 from jaxformer.training import combine_low_rank, low_rank_params, make_optimizer
 from jaxformer.training.losses import Combine
@@ -25,21 +25,21 @@ class Adapted(NamedTuple):
     report: str
 
 
-def adapt(task: Task, start: Start) -> Adapted:
+def adapt(model: TextModel, start: Start) -> Adapted:
     """Initializes the matrices of a run with LoRA next to the parameters of its base.
 
     Raises:
         ConfigError: a target matches no kernel, or the rank is too large for one.
     """
-    lora, frozen = task.config.lora, start.stored
+    lora, frozen = model.config.lora, start.stored
     assert lora is not None
     shapes = jax.eval_shape(lambda: frozen)
     draw = functools.partial(low_rank_params, shapes, rank=lora.rank, targets=lora.targets)
     params = {
-        **jax.jit(draw)(jax.random.key(task.config.seed)),
+        **jax.jit(draw)(jax.random.key(model.config.seed)),
         **{name: start.params[name] for name in start.new},
     }
-    return Adapted(params, frozen, combine_of(lora), _report_line(task, params, start))
+    return Adapted(params, frozen, combine_of(lora), _report_line(model, params, start))
 
 
 def combine_of(lora: LoraConfig | None) -> Combine | None:
@@ -49,9 +49,9 @@ def combine_of(lora: LoraConfig | None) -> Combine | None:
     return functools.partial(combine_low_rank, scale=lora.scale)
 
 
-def _report_line(task: Task, trained: Any, start: Start) -> str:
+def _report_line(model: TextModel, trained: Any, start: Start) -> str:
     """Report on the number of trained parameters and the size of the optimizer state."""
-    optimizer = make_optimizer(task.config.optimizer, task.config.schedule)
+    optimizer = make_optimizer(model.config.optimizer, model.config.schedule)
 
     def count(tree: Any) -> int:
         return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))

@@ -11,53 +11,52 @@ import optax
 from jaxformer.config import OptimizerConfig
 from jaxformer.memory import require_memory
 from jaxformer.models.init_shapes import init_shapes
-from jaxformer.runs.tasks.task import Task
+from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.training import TrainState, low_rank_params, make_optimizer, mup_factors
 from jaxformer.training.parallel import Runner
 
 __all__ = [
+    "model_optimizer",
     "param_shapes",
     "require_training_memory",
     "split_shapes",
     "state_shapes",
-    "task_optimizer",
 ]
 
 
-def param_shapes(task: Task) -> Any:
-    """Shapes and dtypes of a task's parameters, by tracing its model; computes nothing.
+def param_shapes(model: TextModel) -> Any:
+    """Shapes and dtypes of a model's parameters, by tracing its module; computes nothing.
 
     Args:
-        task: task of any size; the layers are traced as a scan, so their number does not matter.
+        model: model of any size; the layers are traced as a scan, so their number does not matter.
     """
-    model = dataclasses.replace(task.config.model, layer_execution="scan")  # has the same ones
-    scanned = dataclasses.replace(task, config=dataclasses.replace(task.config, model=model))
-    return init_shapes(scanned.model, *scanned.init_inputs)
+    config = dataclasses.replace(model.config.model, layer_execution="scan")  # has the same ones
+    scanned = dataclasses.replace(model, config=dataclasses.replace(model.config, model=config))
+    return init_shapes(scanned.module, *scanned.init_inputs)
 
 
-def task_optimizer(
-    task: Task, optimizer: OptimizerConfig | None = None
+def model_optimizer(
+    model: TextModel, optimizer: OptimizerConfig | None = None
 ) -> optax.GradientTransformation:
-    """Optimizer of a task; with μP, each kernel has its own factor of the learning rate.
+    """Optimizer of a model; with μP, each kernel has its own factor of the learning rate.
 
     Args:
-        task: the task.
-        optimizer: the optimizer's config, if not the task's; its numbers may be traced.
+        model: the model.
+        optimizer: the optimizer's config, if not the model's; its numbers may be traced.
     """
-    config, factors = task.config, None
+    config, factors = model.config, None
     if config.model.mup is not None:
         base = dataclasses.replace(config, model=config.model.base)
-        factors = mup_factors(
-            param_shapes(task), param_shapes(dataclasses.replace(task, config=base))
-        )
+        based = dataclasses.replace(model, config=base)
+        factors = mup_factors(param_shapes(model), param_shapes(based))
     return make_optimizer(optimizer or config.optimizer, config.schedule, factors)
 
 
-def split_shapes(task: Task, new: Sequence[str] = ()) -> tuple[Any, Any]:
+def split_shapes(model: TextModel, new: Sequence[str] = ()) -> tuple[Any, Any]:
     """Shapes and dtypes of the trained parameters, and of the frozen ones.
 
     Args:
-        task: task of any size.
+        model: model of any size.
         new: with LoRA, names of parameters that the base does not have, which are fully trained.
 
     Returns:
@@ -66,7 +65,7 @@ def split_shapes(task: Task, new: Sequence[str] = ()) -> tuple[Any, Any]:
     Raises:
         ConfigError: a target of LoRA matches no kernel, or its rank is too large for one.
     """
-    shapes, lora = param_shapes(task), task.config.lora
+    shapes, lora = param_shapes(model), model.config.lora
     if lora is None:
         return shapes, None
     frozen = {name: inner for name, inner in shapes.items() if name not in new}
@@ -75,33 +74,33 @@ def split_shapes(task: Task, new: Sequence[str] = ()) -> tuple[Any, Any]:
     return {**trained, **{name: shapes[name] for name in new}}, frozen
 
 
-def state_shapes(task: Task) -> TrainState:
-    """Shapes and dtypes of a task's training state; computes nothing.
+def state_shapes(model: TextModel) -> TrainState:
+    """Shapes and dtypes of a model's training state; computes nothing.
 
     Args:
-        task: task of any size.
+        model: model of any size.
     """
-    optimizer = task_optimizer(task)
-    trained, _ = split_shapes(task)
-    averages = task.config.training.average_decay is not None
+    optimizer = model_optimizer(model)
+    trained, _ = split_shapes(model)
+    averages = model.config.training.average_decay is not None
     create = functools.partial(TrainState.create, optimizer=optimizer, averages=averages)
     return jax.eval_shape(create, trained)
 
 
-def require_training_memory(task: Task, runner: Runner) -> None:
+def require_training_memory(model: TextModel, runner: Runner) -> None:
     """Raises ConfigError if a run cannot be trained in the available memory.
 
     The training state is counted exactly. For a batch, this counts only tokens, labels and the
     inputs of the layers, which every backward pass needs. So a run may still turn out to be too
     large.
     """
-    config = task.config
-    state, (trained, frozen) = state_shapes(task), split_shapes(task)
+    config = model.config
+    state, (trained, frozen) = state_shapes(model), split_shapes(model)
     # The rules of a mesh may name these, too.
     others = () if frozen is None else (frozen,)
     gradients = runner.num_bytes(trained, *others)
     kept = 0 if frozen is None else runner.num_bytes(frozen, trained)
-    tokens = _tokens_per_device(task, runner)
+    tokens = _tokens_per_device(model, runner)
     width = config.model.d_model * jax.numpy.dtype(config.model.dtype).itemsize
     needs = {
         "parameters": gradients + kept,
@@ -129,11 +128,11 @@ def require_training_memory(task: Task, runner: Runner) -> None:
     )  # fmt: skip
 
 
-def _tokens_per_device(task: Task, runner: Runner) -> int:
+def _tokens_per_device(model: TextModel, runner: Runner) -> int:
     """Lower bound of the positions of a micro-batch on a device, including padding."""
-    training = task.config.training
+    training = model.config.training
     if training.batch_size is not None:
-        total = training.batch_size * task.max_len
+        total = training.batch_size * model.max_len
     else:
         assert training.batch_tokens is not None  # the config requires one of the two
         # Rounding to whole rows, and to rows per device, may each halve it.

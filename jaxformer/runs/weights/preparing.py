@@ -16,11 +16,10 @@ from jaxformer.config import (
 )
 from jaxformer.errors import ConfigError
 from jaxformer.runs.folder.files import is_run, read_run_config
-from jaxformer.runs.tasks.chat import ChatTask, with_chat_template
-from jaxformer.runs.tasks.classification import ClassificationTask
 from jaxformer.runs.tasks.old_splits import with_its_split
 from jaxformer.runs.tasks.registry import task_class
 from jaxformer.runs.tasks.task import Task
+from jaxformer.runs.text_models.classifier import ClassifierModel
 from jaxformer.runs.weights.run_folder import RunWeights, weight_source
 from jaxformer.runs.weights.source import WeightSource
 
@@ -150,8 +149,7 @@ def prepare_run(
             _require_same_model(config, source)
             init_from = source.pin()
         config = dataclasses.replace(_filled(config, before or source.config), init_from=init_from)
-    start = None if stored is None else stored.task
-    kind = with_chat_template(kind, isinstance(start, ChatTask))
+    start = None if stored is None else stored.task.model
     if folder is not None:
         kind = with_its_split(kind, folder)
     return PreparedRun(kind.prepare(config, start), source)
@@ -169,18 +167,19 @@ def _with_step(init_from: str, recorded: str | None) -> str:
 def _require_same_kind(config: ExperimentConfig, kind: type[Task], source: WeightSource) -> None:
     """Raises ConfigError if a task cannot start from the parameters of a source."""
     own, other = ((one.model.architecture, one.data_kind) for one in (config, source.config))
-    if not source.has_head and not issubclass(kind, ClassificationTask):
+    if not source.has_head and not issubclass(kind.text_model, ClassifierModel):
         raise ConfigError(
             f"{source.path} holds an encoder without a head, from which a classifier can start, "
-            f"got {kind.kind}; use the folder of a model with a head"
+            f"got {kind.text_model.kind}; use the folder of a model with a head"
         )
     are_decoders = own[0] == other[0] == "decoder"
     gets_head = own == ("encoder", "labelled") and other == ("encoder", "stream")
     if own != other and not are_decoders and not gets_head:
+        held = task_class(source.config).text_model
         raise ConfigError(
             f"init_from must be a run of the same kind, or for a classifier a masked language "
-            f"model, got {config.init_from}, which holds {task_class(source.config).kind}, for "
-            f"{kind.kind}; choose another run, or leave init_from out"
+            f"model, got {config.init_from}, which holds {held.kind}, for "
+            f"{kind.text_model.kind}; choose another run, or leave init_from out"
         )
 
 

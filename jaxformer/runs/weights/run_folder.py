@@ -13,7 +13,6 @@ from typing import Any
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs.folder.files import CHECKPOINTS, read_run_config
-from jaxformer.runs.tasks.chat import has_chat_template, with_chat_template
 from jaxformer.runs.tasks.registry import task_class
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_huggingface
@@ -55,7 +54,6 @@ class RunWeights(WeightSource):
         kind, built_in = self.kind, task_class(self.config)
         if kind is None or (self.like is not None and task_class(self.like) is not built_in):
             kind = built_in
-        kind = with_chat_template(kind, has_chat_template(self.folder))
         return kind.load(self.folder, self.config)
 
     @functools.cached_property
@@ -92,7 +90,7 @@ class RunWeights(WeightSource):
             return self._restored(runner, self.shapes)
         self.pin()  # a step that is missing is reported before the base is read
         start = load_base(self.task, self.folder, runner, self.base)
-        matrices = self._restored(runner, split_shapes(self.task, start.new)[0])
+        matrices = self._restored(runner, split_shapes(self.task.model, start.new)[0])
         scale = self.config.lora.scale
         return merge_low_rank(combine_low_rank(matrices, start.stored, scale=scale))
 
@@ -157,6 +155,6 @@ def load_base(
     if found != sha256:
         raise missing("is not the one of the training: its SHA-256 differs")
     try:
-        return source.start(task, runner)._replace(report=())
+        return source.start(task.model, runner)._replace(report=())
     except (CheckpointError, ConfigError) as error:
         raise missing(f"cannot be read: {error}") from None

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxformer.config import ExperimentConfig
-from jaxformer.runs.tasks.classification import ClassificationTask
 from jaxformer.runs.tasks.task import Task
+from jaxformer.runs.text_models.classifier import ClassifierModel
+from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.memory import param_shapes
 from jaxformer.training import SingleRunner
 from jaxformer.training.parallel import Runner
@@ -78,7 +79,7 @@ class WeightSource(abc.ABC):
     @functools.cached_property
     def shapes(self) -> Any:
         """Shapes and dtypes of the parameters; computes nothing."""
-        return param_shapes(self.task)
+        return param_shapes(self.task.model)
 
     @property
     @abc.abstractmethod
@@ -102,16 +103,16 @@ class WeightSource(abc.ABC):
         """Chooses and verifies the checkpoint, if there are several; returns `name`."""
         return self.name
 
-    def new_parameters(self, task: Task) -> tuple[str, ...]:
+    def new_parameters(self, model: TextModel) -> tuple[str, ...]:
         """Names of the parameters that a run initializes anew: the head, for other classes."""
-        classes = _classes(task)
-        if classes is None or classes == _classes(self.task):
+        classes = _classes(model)
+        if classes is None or classes == _classes(self.task.model):
             return ()
         kept = {"encoder", "pooler"} & self.shapes.keys()
-        return tuple(name for name in param_shapes(task) if name not in kept)
+        return tuple(name for name in param_shapes(model) if name not in kept)
 
-    def start(self, task: Task, runner: Runner) -> Start:
-        """Reads the parameters that a run of a task starts from, and draws the new ones.
+    def start(self, model: TextModel, runner: Runner) -> Start:
+        """Reads the parameters that a run of a model starts from, and draws the new ones.
 
         If the runner splits parameters, no device ever has all of them.
 
@@ -119,21 +120,21 @@ class WeightSource(abc.ABC):
             CheckpointError: as in `params`.
         """
         loads = SingleRunner() if runner.has_all_params else runner
-        params = _with_rows(self.params(loads), task.max_len)
+        params = _with_rows(self.params(loads), model.max_len)
         at = "" if self.step is None else f" at step {self.step}"
         report = f"starting from the weights and tokenizers of {self.path}{at}"
-        if not (new := self.new_parameters(task)):
+        if not (new := self.new_parameters(model)):
             return Start(params, new, (report,))
-        drawn = loads.create(task.draw_params, jax.random.key(task.config.seed))
+        drawn = loads.create(model.draw_params, jax.random.key(model.config.seed))
         # A masked language model may also have an output table, which a classifier does not need.
         taken = {name: _part(params[name], drawn[name]) for name in drawn if name not in new}
         report = f"{report}; the scores of the classes start anew"
         return Start({**drawn, **taken}, new, (report,))
 
 
-def _classes(task: Task) -> tuple[str, ...] | None:
-    """Classes of a classifier; None for other tasks."""
-    return task.classes if isinstance(task, ClassificationTask) else None
+def _classes(model: TextModel) -> tuple[str, ...] | None:
+    """Classes of a classifier; None for other models."""
+    return model.classes if isinstance(model, ClassifierModel) else None
 
 
 def _part(params: Any, like: Any) -> Any:

@@ -1,33 +1,32 @@
-"""Tasks of a decoder (causal language model): generation, likelihoods, attention."""
+"""A causal language model: generation, likelihoods, attention."""
 
-import abc
-import itertools
+import dataclasses
+import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NotRequired, TypedDict, Unpack
+from typing import Any, ClassVar, NotRequired, Self, TypedDict, Unpack
 
 import jax
 import numpy as np
 
 from jaxformer import text
-from jaxformer.config import SamplingConfig
+from jaxformer.config import ExperimentConfig, SamplingConfig
 from jaxformer.errors import DataError
 from jaxformer.inference import check_prompts, generate_stream
 from jaxformer.models import AttentionMap, Decoder
 from jaxformer.runs.data.prepare import encode_each
-from jaxformer.runs.data.row_texts import CAUSAL_MARKS, causal_text
+from jaxformer.runs.data.summary import load_summary
 from jaxformer.runs.data.values import LogLikelihood
-from jaxformer.runs.data.view import real_tokens
-from jaxformer.runs.tasks.forward import (
+from jaxformer.runs.text_models.forward import (
     apply_model,
     label_log_likelihoods,
     self_attention_map,
     with_weights,
 )
-from jaxformer.runs.tasks.task import Task
+from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.training import language_model_loss
 from jaxformer.training.losses import LossFunction
 
-__all__ = ["AnsweringTask", "CausalTask"]
+__all__ = ["CausalModel", "DecodingOptions"]
 
 
 class DecodingOptions(TypedDict):
@@ -44,39 +43,50 @@ class DecodingOptions(TypedDict):
     max_new_tokens: NotRequired[int | None]
 
 
-class CausalTask(Task):
-    """A task of a decoder. `Run` documents the methods that not every task has."""
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CausalModel(TextModel):
+    """A decoder, which continues text. `Run` documents its methods.
 
-    marks: ClassVar[str] = CAUSAL_MARKS
+    Args:
+        num_documents: number of documents that it was trained on. If there are several, and windows
+            run from one into the next, an empty prompt starts a new one.
+    """
+
+    num_documents: int = 0
+
+    kind: ClassVar[str] = "a language model, which continues text"
 
     @property
-    def model(self) -> Decoder:
+    def module(self) -> Decoder:
         """The decoder."""
         return Decoder(self.config.model)
 
     def loss(self, label_smoothing: float) -> LossFunction:
         """Cross-entropy of every next token."""
-        return language_model_loss(self.model, label_smoothing=label_smoothing)
+        return language_model_loss(self.module, label_smoothing=label_smoothing)
 
-    def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
-        """Windows, with marks for text that is not predicted and for ends of documents."""
-        rows = zip(batch["tokens"], batch["labels"], self._segments(batch), strict=True)
-        return [
-            {"text": causal_text(self.tokenizer, *row)} for row in itertools.islice(rows, count)
-        ]
+    @classmethod
+    def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
+        """Reads tokenizer and number of documents."""
+        documents = load_summary(folder).documents
+        return dataclasses.replace(super().load(folder, config), num_documents=documents)
 
-    def _segments(self, batch: Any) -> np.ndarray:
-        """Document of each token, numbered in its row; 0 in padding: integers `[B, T]`."""
-        segments: np.ndarray = batch.get("segment_ids", real_tokens(batch).astype(np.int32))
-        return segments
-
-    @abc.abstractmethod
     def encode_prompt(self, prompt: str) -> list[int]:
-        """Encodes a prompt, at least one token.
+        """Encodes a prompt, after the special tokens that the model reads before every text.
+
+        An empty prompt becomes the end of text of a previous document, if the model has learnt what
+        follows it.
 
         Raises:
             DataError: it is empty, or cannot be encoded.
         """
+        ids: list[int] = self._before_text.around(self.tokenizer.encode(prompt)).tolist()
+        if not ids and self.tokenizer.end_of_text is not None:
+            if self.num_documents > 1 and self.config.data.packing == "windows":
+                return [self.tokenizer.end_of_text]
+        if not ids:
+            raise DataError("the prompt is empty; give at least one character to continue")
+        return ids
 
     @property
     def stop_tokens(self) -> tuple[int, ...]:
@@ -111,7 +121,7 @@ class CausalTask(Task):
         decoder = self.tokenizer.stream()
         decoder.skip(self.text_before(ids))
         for (new,) in generate_stream(
-            self.model,
+            self.module,
             params,
             [ids],
             max_new_tokens=self._new_tokens(ids, max_new_tokens),
@@ -172,7 +182,7 @@ class CausalTask(Task):
             labels = ids[1:].copy()
             labels[:start] = text.IGNORE
             rows.append({"tokens": ids[:-1], "labels": labels})
-        sums = label_log_likelihoods(self.model, params, rows, self.max_len)
+        sums = label_log_likelihoods(self.module, params, rows, self.max_len)
         return [
             LogLikelihood(nats, int((row["labels"] != text.IGNORE).sum()))
             for nats, row in zip(sums, rows, strict=True)
@@ -198,34 +208,10 @@ class CausalTask(Task):
     def attention(self, params: Any, one: str) -> list[AttentionMap]:
         """Attention weights of a text; each token attends to itself and to earlier tokens."""
         ids = self.encode(one)
-        output = apply_model(self.model, with_weights, params, tokens=ids[None])
+        output = apply_model(self.module, with_weights, params, tokens=ids[None])
         weights = output.weights.self_attention
         likeliest = output.logits[0, -1, : self.tokenizer.vocab_size].argmax()
         next_ids = np.append(ids[1:], likeliest)
         return [
             self_attention_map("decoder self-attention", weights, self.tokenizer, ids, next_ids)
         ]
-
-
-class AnsweringTask(CausalTask):
-    """A task of a decoder that answers; a subclass encodes the messages."""
-
-    @abc.abstractmethod
-    def encode_messages(self, messages: Sequence[text.Message]) -> list[int]:
-        """Encodes messages and the start of the answer to them.
-
-        Raises:
-            DataError: there are no messages, or one is not a role and a content.
-        """
-
-    def chat(
-        self, params: Any, messages: Sequence[text.Message], **options: Unpack[DecodingOptions]
-    ) -> str:
-        """Answers a conversation."""
-        return "".join(self.chat_stream(params, messages, **options))
-
-    def chat_stream(
-        self, params: Any, messages: Sequence[text.Message], **options: Unpack[DecodingOptions]
-    ) -> Iterator[str]:
-        """Answers a conversation, piece by piece."""
-        return self.continue_tokens(params, self.encode_messages(messages), **options)

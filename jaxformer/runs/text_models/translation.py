@@ -1,30 +1,33 @@
-"""Tasks of an encoder-decoder (translation): search, sampling, likelihoods, attention."""
+"""An encoder-decoder, which translates: search, sampling, likelihoods, attention."""
 
+import dataclasses
+import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxformer import text
-from jaxformer.config import BeamSearchConfig, SamplingConfig
+from jaxformer.config import BeamSearchConfig, ExperimentConfig, SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import Hypothesis, generate, translate_stream
 from jaxformer.models import AttentionMap, EncoderDecoder
-from jaxformer.runs.data.prepare import encode_each
+from jaxformer.runs.data.known_words import KnownWords
+from jaxformer.runs.data.prepare import encode_each, fill_vocab_size
 from jaxformer.runs.data.values import LogLikelihood
-from jaxformer.runs.tasks.forward import (
+from jaxformer.runs.text_models.forward import (
     apply_model,
     label_log_likelihoods,
     self_attention_map,
     with_weights,
 )
-from jaxformer.runs.tasks.task import Task
+from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.training import language_model_loss
 from jaxformer.training.losses import LossFunction
 
-__all__ = ["ConditionalTask", "Translation"]
+__all__ = ["Translation", "TranslationModel"]
 
 _ROWS = 32  # sentences sampled at a time
 
@@ -43,17 +46,27 @@ class Translation(NamedTuple):
     finished: bool
 
 
-class ConditionalTask(Task):
-    """A task of an encoder-decoder. `Run` documents the methods that not every task has."""
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TranslationModel(TextModel):
+    """An encoder-decoder with tokenizers of sources and targets. `Run` documents its methods.
+
+    Args:
+        known_words: words of the training sources.
+    """
+
+    known_words: KnownWords = KnownWords()
+
+    kind: ClassVar[str] = "an encoder-decoder, which translates"
+    num_tokenizers: ClassVar[int] = 2
 
     @property
-    def model(self) -> EncoderDecoder:
+    def module(self) -> EncoderDecoder:
         """The encoder-decoder."""
         return EncoderDecoder(self.config.model)
 
     def loss(self, label_smoothing: float) -> LossFunction:
         """Cross-entropy of the targets' tokens."""
-        return language_model_loss(self.model, label_smoothing=label_smoothing)
+        return language_model_loss(self.module, label_smoothing=label_smoothing)
 
     @property
     def embedding_path(self) -> tuple[str, ...]:
@@ -64,6 +77,47 @@ class ConditionalTask(Task):
     def init_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         """A source and a target."""
         return 2 * super().init_inputs
+
+    @classmethod
+    def with_vocab_sizes(
+        cls, config: ExperimentConfig, tokenizers: tuple[text.Tokenizer, ...]
+    ) -> ExperimentConfig:
+        """Fills in the vocabulary size, and that of the sources if it is separate."""
+        config = super().with_vocab_sizes(config, tokenizers)
+        if config.tokenizer.joint:
+            return config
+        size = fill_vocab_size("source_vocab_size", config.model, tokenizers[0])
+        model = dataclasses.replace(config.model, source_vocab_size=size)
+        return dataclasses.replace(config, model=model)
+
+    @classmethod
+    def create(
+        cls,
+        config: ExperimentConfig,
+        tokenizers: tuple[text.Tokenizer, ...],
+        start: TextModel | None = None,
+    ) -> Self:
+        """Keeps the words that the start knows; a new model knows none."""
+        words = KnownWords(frozenset()) if start is None else KnownWords()
+        if isinstance(start, TranslationModel):
+            words = start.known_words
+        made = super().create(config, tokenizers, start)
+        return dataclasses.replace(made, known_words=words)
+
+    def save(self, folder: pathlib.Path) -> None:
+        """Writes tokenizers and the words of the training sources."""
+        super().save(folder)
+        self.known_words.save(folder)
+
+    @classmethod
+    def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
+        """Reads tokenizers and words."""
+        words = KnownWords.load(folder)
+        return dataclasses.replace(super().load(folder, config), known_words=words)
+
+    def unseen_words(self, sentences: Sequence[str]) -> list[str]:
+        """Words of sentences that never occur in the training sources, in order, each once."""
+        return self.known_words.find_new(sentences, self.tokenizers[0])
 
     def encode(self, one: str) -> np.ndarray:
         """Encodes a source: int32 [tokens]."""
@@ -77,7 +131,7 @@ class ConditionalTask(Task):
         return end
 
     @property
-    def _start_tokens(self) -> list[int] | None:
+    def start_tokens(self) -> list[int] | None:
         """Tokens that the decoder reads before a target; None for the end of text."""
         decoding = self.decoding
         if decoding.decoder_start is None:
@@ -88,7 +142,7 @@ class ConditionalTask(Task):
     @property
     def _starts(self) -> list[int]:
         """Tokens that the decoder reads before a target."""
-        return self._start_tokens or [self._end_of_text]
+        return self.start_tokens or [self._end_of_text]
 
     @property
     def max_new_tokens(self) -> int:
@@ -126,7 +180,7 @@ class ConditionalTask(Task):
         """Translates into tokens, yielding (index, hypotheses) as they are done."""
         search = self.config.translation if search is None else search
         for batch in translate_stream(
-            self.model,
+            self.module,
             params,
             [ids.tolist() for ids in encode_each(sentences, self.encode)],
             start_token=self._starts[0],
@@ -156,7 +210,7 @@ class ConditionalTask(Task):
             some = sources[start : start + _ROWS]
             indices = start + jnp.arange(len(some))
             drawn = generate(
-                self.model, params, [self._starts] * len(some), sources=some,
+                self.module, params, [self._starts] * len(some), sources=some,
                 rng=jax.vmap(jax.random.fold_in, (None, 0))(rng, indices),
                 sampling=sampling, max_new_tokens=self.max_new_tokens - len(self._starts),
                 stop_tokens=(self._end_of_text,), vocab_size=self.tokenizer.vocab_size,
@@ -191,7 +245,7 @@ class ConditionalTask(Task):
                     ).astype(np.int32),
                 }
             )
-        sums = label_log_likelihoods(self.model, params, rows, self.max_len)
+        sums = label_log_likelihoods(self.module, params, rows, self.max_len)
         return [
             LogLikelihood(nats, int((row["labels"] != text.IGNORE).sum()))
             for nats, row in zip(sums, rows, strict=True)
@@ -209,9 +263,9 @@ class ConditionalTask(Task):
         return ids
 
     @staticmethod
-    def read_hidden(model: EncoderDecoder, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
+    def read_hidden(module: EncoderDecoder, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
         """Hidden states of sources, by the encoder."""
-        return model.encode(tokens, lengths=lengths).hidden
+        return module.encode(tokens, lengths=lengths).hidden
 
     def attention(self, params: Any, one: str, *, target: str | None = None) -> list[AttentionMap]:
         """Attention weights of a source and its translation."""
@@ -225,7 +279,7 @@ class ConditionalTask(Task):
         both = np.append(found, self._end_of_text)[: self.max_len + 1].astype(np.int32)
         ids, next_ids = both[:-1], both[1:]
         output = apply_model(
-            self.model, with_weights, params, source_tokens=source_ids[None], tokens=ids[None]
+            self.module, with_weights, params, source_tokens=source_ids[None], tokens=ids[None]
         )
         cross = np.asarray(output.decoder_weights.cross_attention)[:, 0]
         source_tokens = source.token_texts(source_ids)

@@ -1,0 +1,201 @@
+"""A model with its tokenizers: its loss, and what you can do with it."""
+
+import abc
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from flax import linen as nn
+
+from jaxformer import text
+from jaxformer.config import ExperimentConfig
+from jaxformer.errors import DataError
+from jaxformer.interop import SpecialTokens
+from jaxformer.modules import LayerExecution, layer_execution
+from jaxformer.runs.data.prepare import encode_each, fill_vocab_size
+from jaxformer.runs.data.values import LossLabels
+from jaxformer.runs.folder.tokenizers import load_tokenizers, save_tokenizers
+from jaxformer.runs.text_models.forward import hidden_states
+from jaxformer.training.losses import LossFunction
+
+__all__ = ["TextModel"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TextModel(abc.ABC):
+    """A model with its tokenizers. Write your own as a subclass.
+
+    Three members are left to write: `module`, `loss` and `sample`. To change a built-in model, such
+    as `CausalModel`, override what differs. Methods that only some models have, such as `generate`,
+    `translate` or `classify`, take the parameters first; the method of the same name of `Run`
+    passes them.
+
+    Attributes:
+        kind: the kind of model, in words, for messages.
+        unit: what the model predicts; the loss is a mean over these.
+        behind_prompt: text shown between a prompt and the model's continuation.
+        num_tokenizers: 1, or 2 if sources and targets have their own.
+
+    Args:
+        config: the experiment, completed with what the data decides.
+        tokenizers: one tokenizer; or those of sources and targets, which may be the same.
+        decoding: special tokens of a model made elsewhere, whose settings of sampling and search
+            are in the config; the defaults are those of models made here.
+    """
+
+    config: ExperimentConfig
+    tokenizers: tuple[text.Tokenizer, ...]
+    decoding: SpecialTokens = SpecialTokens()
+
+    kind: ClassVar[str] = "a custom model"
+    unit: ClassVar[str] = "token"
+    behind_prompt: ClassVar[str] = ""
+    num_tokenizers: ClassVar[int] = 1
+
+    # A subclass must define these.
+
+    @property
+    @abc.abstractmethod
+    def module(self) -> nn.Module:
+        """The Flax module, for training and use."""
+
+    @abc.abstractmethod
+    def loss(self, label_smoothing: float) -> LossFunction:
+        """Makes the loss of the model: (params, batch, dropout_rng) to (loss_sum, weight_sum)."""
+
+    @abc.abstractmethod
+    def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
+        """Shows the model's output for a prompt, with the settings of the config's samples."""
+
+    # The rest follows from these.
+
+    @classmethod
+    def create(
+        cls,
+        config: ExperimentConfig,
+        tokenizers: tuple[text.Tokenizer, ...],
+        start: "TextModel | None" = None,
+    ) -> Self:
+        """Makes the model of a new run; `start` is the one that it resumes or starts from."""
+        decoding = SpecialTokens() if start is None else start.decoding
+        config = cls.with_vocab_sizes(config, tokenizers)
+        return cls(config=config, tokenizers=tokenizers, decoding=decoding)
+
+    @classmethod
+    def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
+        """Loads what `save` has written to a run folder."""
+        both, decoding = load_tokenizers(folder)
+        tokenizers = both[-cls.num_tokenizers :]
+        config = cls.with_vocab_sizes(config, tokenizers)
+        return cls(config=config, tokenizers=tokenizers, decoding=decoding)
+
+    def save(self, folder: pathlib.Path) -> None:
+        """Writes what opening it needs, besides parameters, into a run folder."""
+        save_tokenizers(folder, self.tokenizers, self.decoding)
+
+    @classmethod
+    def added_tokens(cls, config: ExperimentConfig) -> tuple[str, ...]:
+        """Special tokens besides the end of text, such as a mask."""
+        return ()
+
+    @classmethod
+    def with_vocab_sizes(
+        cls, config: ExperimentConfig, tokenizers: tuple[text.Tokenizer, ...]
+    ) -> ExperimentConfig:
+        """Fills in the vocabulary size, or checks that it is large enough."""
+        size = fill_vocab_size("vocab_size", config.model, tokenizers[-1])
+        return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=size))
+
+    @classmethod
+    def loss_labels(cls, config: ExperimentConfig) -> LossLabels:
+        """Labels for the losses of a run of this model."""
+        parts = {
+            "dropout": config.model.dropout_rate,
+            "label smoothing": config.training.label_smoothing,
+        }
+        mixed_in = " and ".join(name for name, rate in parts.items() if rate)
+        return LossLabels(cls.unit, f"training (with {mixed_in})" if mixed_in else "training")
+
+    @property
+    def tokenizer(self) -> text.Tokenizer:
+        """The tokenizer; that of the targets if there are two."""
+        return self.tokenizers[-1]
+
+    @property
+    def execution(self) -> LayerExecution:
+        """How the model's layers run (scan or loop), and why."""
+        return layer_execution(self.config.model)
+
+    @property
+    def max_len(self) -> int:
+        """Largest number of tokens that the model reads at once."""
+        return self.config.model.max_len
+
+    @property
+    def init_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """Shapes and dtypes of inputs for initialization: `[1, 2]` tokens.
+
+        Override it if your module takes other inputs.
+        """
+        return (jax.ShapeDtypeStruct((1, min(2, self.max_len)), jnp.int32),)
+
+    def draw_params(self, rng: jax.Array) -> Any:
+        """Initializes the module's parameters."""
+        inputs = [jnp.zeros(each.shape, each.dtype) for each in self.init_inputs]
+        return self.module.init(rng, *inputs)["params"]
+
+    @property
+    def embedding_path(self) -> tuple[str, ...]:
+        """Path of the embedding that word vectors go to, in the parameters."""
+        return ("embedding",)
+
+    def encode(self, one: str) -> np.ndarray:
+        """Encodes one text as the model reads it: int32 [tokens].
+
+        Raises:
+            DataError: it is empty or too long, or cannot be encoded.
+        """
+        ids, special = self.tokenizer.encode(one.strip()), self.tokenizer.surrounding_tokens
+        return self.surrounded(ids, special, one)
+
+    def decode(self, ids: npt.ArrayLike) -> str:
+        """Decodes tokens (of the targets, if there are two tokenizers); skips special tokens.
+
+        Raises:
+            DataError: an id is not an integer, is negative, or is not in the vocabulary.
+        """
+        return self.tokenizer.decode(ids)
+
+    def surrounded(self, ids: np.ndarray, special: text.SurroundingTokens, one: str) -> np.ndarray:
+        """Tokens of a text with special tokens around them; DataError for none or too many."""
+        ids = special.around(ids) if ids.size else ids
+        if not 1 <= ids.size <= self.max_len:
+            start = one if len(one) <= 20 else f"{one[:20]}..."
+            raise DataError(
+                f"a text must have 1 to max_len={self.max_len} tokens, got {ids.size} for "
+                f"{start!r}; " + ("shorten it" if ids.size else "write some text")
+            )
+        return ids
+
+    def check_prompt(self, prompt: str) -> None:
+        """Raises DataError if `sample` would."""
+        self.encode(prompt)
+
+    @staticmethod
+    def read_hidden(module: Any, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
+        """Hidden states of tokens: integer `[B, T]` and `[B]` to float `[B, T, D]`."""
+        return module(tokens, lengths=lengths).hidden
+
+    def hidden_states(self, params: Any, texts: Sequence[str]) -> list[np.ndarray]:
+        """Computes the hidden states of texts: float32 `[T, D]` for each.
+
+        Raises:
+            DataError: a text is empty or too long, or cannot be encoded; the message has its index.
+        """
+        encoded = encode_each(texts, self.encode)
+        return hidden_states(self.module, self.read_hidden, params, encoded, self.max_len)

@@ -1,0 +1,29 @@
+"""Export of runs as folders of Hugging Face: what no trained run is needed for."""
+
+import json
+
+import jax
+import pytest
+
+from jaxformer import runs, text
+from jaxformer.interop import SpecialTokens
+from jaxformer.runs.use.exporting import export_run
+from tests.runs import tiny
+
+
+@pytest.mark.parametrize(("start", "expected"), [(None, 256), (3, 3)])
+def test_decoder_start_is_the_end_of_text_unless_the_model_has_its_own(tmp_path, start, expected):
+    config = tiny.config(
+        tmp_path, architecture="encoder_decoder", data={"source": "copy"},
+        tokenizer={"kind": "byte"},
+        model={"vocab_size": 257, "positions": "learned", "norm": "layer_norm",
+               "activation": "gelu", "norm_position": "pre", "embedding_norm": True,
+               "output_bias": True},
+    )  # fmt: skip
+    tokenizers, decoding = (text.byte_tokenizer(),) * 2, SpecialTokens(decoder_start=start)
+    model = runs.TranslationModel(config=config, tokenizers=tokenizers, decoding=decoding)
+    params = jax.jit(model.draw_params)(jax.random.key(0))
+    run = runs.Run(tmp_path, runs.TranslationTask(model=model), params, 0)
+    assert export_run(run, tmp_path / "hf") == "mbart"
+    settings = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
+    assert settings["decoder_start_token_id"] == expected
