@@ -1,1 +1,1 @@
-"""Tasks: what a run trains, and what its model can do."""
+"""Tasks: the data that a run trains a text model on."""

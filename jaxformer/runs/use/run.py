@@ -35,7 +35,7 @@ class Run(TrainedTask):
 
     Args:
         folder: the run folder.
-        task: the task, with config and tokenizers.
+        task: the task; its model has the config and the tokenizers.
         params: parameters of the opened checkpoint.
         step: step of that checkpoint; None for a Hugging Face folder.
         runner: runner for the devices that hold the parameters.
@@ -308,7 +308,7 @@ class Run(TrainedTask):
                 passages of queries.
 
         Returns:
-            float64 [texts, classes], in the order of the task's classes.
+            float64 [texts, classes], in the order of the model's classes.
 
         Raises:
             ConfigError: the model is not a classifier.

@@ -58,7 +58,7 @@ class TrainedTask:
 
     Args:
         folder: the run folder.
-        task: the task, with config and tokenizers.
+        task: the task; its model has the config and the tokenizers.
         params: parameters of the opened checkpoint.
         step: step of that checkpoint; None for a Hugging Face folder.
         runner: runner for the devices that hold the parameters.

@@ -74,7 +74,7 @@ class WeightSource(abc.ABC):
     @property
     @abc.abstractmethod
     def task(self) -> Task:
-        """Its task, with tokenizers, special tokens, classes and chat template."""
+        """Its task, whose model has tokenizers, special tokens, classes and chat template."""
 
     @functools.cached_property
     def shapes(self) -> Any:
