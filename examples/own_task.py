@@ -54,14 +54,10 @@ class Tagging(TableTask):
         labelled, counts = Labelled(*zip(*rows, strict=True)), RowCounts("sentences", len(rows))
         return Split(*labelled.split(0.2, counts))
 
-    def encode_rows(self, rows, counts):
+    def encode_rows(self, rows):
         tags = [np.int32([TAGS.index(tag) for tag in row.split()]) for row in rows.labels]
-        rows_of = zip(self.tokenizer.encode_documents(rows.texts), tags, strict=True)
-        return (
-            [dict(tokens=x, lengths=np.int32(x.size), labels=y) for x, y in rows_of],
-            rows,
-            counts,
-        )
+        both = zip(self.tokenizer.encode_documents(rows.texts), tags, strict=True)
+        return [dict(tokens=x, lengths=np.int32(x.size), labels=y) for x, y in both]
 
 
 config = c.ExperimentConfig(

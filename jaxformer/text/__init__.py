@@ -20,6 +20,7 @@ from jaxformer.text.store.ragged import IGNORE, ExampleArrays, TokenStream
 from jaxformer.text.store.shards import default_cache_dir
 from jaxformer.text.synthetic import synthetic_pairs
 from jaxformer.text.tables.conversations import Conversations, check_messages, encode_conversations
+from jaxformer.text.tables.fitting import FittingRows, fitting_rows
 from jaxformer.text.tables.labelled import Labelled, encode_labelled
 from jaxformer.text.tables.pairs import Pairs, encode_pairs, encode_source
 from jaxformer.text.tables.row_corpus import PreparedRows, RowCorpus, prepare_rows
@@ -54,6 +55,7 @@ __all__ = [
     "Corpus",
     "DocumentSource",
     "ExampleArrays",
+    "FittingRows",
     "GatheringSource",
     "Holdout",
     "Host",
@@ -93,6 +95,7 @@ __all__ = [
     "encode_labelled",
     "encode_pairs",
     "encode_source",
+    "fitting_rows",
     "evaluation_batches",
     "exact_matches",
     "load_phrasebook",

@@ -79,9 +79,10 @@ def test_rows_are_neither_read_nor_encoded_again(tmp_path, monkeypatch):
 
 def test_rows_of_an_own_task_are_encoded_anew(tmp_path):
     class Shouting(runs.TranslationTask):
-        def encode_rows(self, rows, counts):
-            loud = text.Pairs(tuple(map(str.upper, rows.sources)), rows.targets, lines=rows.lines)
-            return super().encode_rows(loud, counts)
+        def encode_rows(self, rows):
+            return super().encode_rows(
+                text.Pairs(tuple(map(str.upper, rows.sources)), rows.targets)
+            )
 
     made = experiment(tmp_path, "pairs")
     plain = runs.prepare_task(made)

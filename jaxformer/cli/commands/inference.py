@@ -119,12 +119,10 @@ class Predict:
 
 def generate(command: Generate) -> None:
     """Prints a prompt, then streams its continuation or the answer to it."""
-    from jaxformer import text
-    from jaxformer.runs.text_models.answering import AnsweringModel
-    from jaxformer.runs.text_models.causal import CausalModel
+    from jaxformer import runs, text
 
     run = open_for(command)
-    run.require(AnsweringModel if command.chat else CausalModel, user="generate")
+    run.require(runs.AnsweringModel if command.chat else runs.CausalModel, user="generate")
     longest, seed, sampling = command.max_new_tokens, command.seed, command.sampling
     prompt = command.prompt
     if prompt is None:
@@ -144,10 +142,10 @@ def generate(command: Generate) -> None:
 
 def translate(command: Translate) -> None:
     """Prints the translations of a sentence, or of every line of input."""
-    from jaxformer.runs import TranslationModel
+    from jaxformer import runs
 
     run = open_for(command)
-    model = run.require(TranslationModel, user="translate")
+    model = run.require(runs.TranslationModel, user="translate")
     if command.temperature == 0:
         if command.seed != 0:
             raise errors.ConfigError(
@@ -201,8 +199,7 @@ def _translate_by_draws(run: "Run", command: Translate) -> None:
 
 def predict(command: Predict) -> None:
     """Prints the predictions for a text, or for every line of input."""
-    from jaxformer.runs.text_models.classifier import ClassifierModel
-    from jaxformer.runs.text_models.masked import MaskedModel
+    from jaxformer.runs import ClassifierModel, MaskedModel
 
     run = open_for(command)
     model = run.require(MaskedModel, ClassifierModel, user="predict")

@@ -105,7 +105,6 @@ def _report(folder: pathlib.Path, result: "FitResult", base: pathlib.Path | None
     import jax
 
     from jaxformer import runs
-    from jaxformer.runs.text_models.translation import TranslationModel
 
     show()
     try:
@@ -117,7 +116,7 @@ def _report(folder: pathlib.Path, result: "FitResult", base: pathlib.Path | None
     if result.evaluation is None or run.step != result.step:
         show(f"the best checkpoint is from step {run.step} of {result.step}")
         print_evaluation(run)
-    elif isinstance(run.model, TranslationModel):  # by beam search, which training does not use
+    elif isinstance(run.model, runs.TranslationModel):  # by beam search, unlike training
         found = run.evaluate()
         scores = ", ".join(f"{name} {value:.4g}" for name, value in found.scores.items())
         show("\n".join([f"translations at step {run.step}: {scores}", *found.details]))

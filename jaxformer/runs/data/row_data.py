@@ -17,6 +17,8 @@ from jaxformer.runs.data.prepare import cache_dir, fingerprint
 from jaxformer.runs.data.text_parts import require_other_files
 from jaxformer.runs.data.values import Split
 from jaxformer.storage import make_folder
+from jaxformer.text.store.ragged import Example
+from jaxformer.text.tables.fitting import no_rows
 
 __all__ = ["EncodedRows", "RowPart", "row_part", "split_files", "split_phrasebook", "table_of"]
 
@@ -24,7 +26,7 @@ _MUCH = 2**26  # bytes of text; the examples of less stay in memory
 _LAYOUT = "4"  # version of the folder's layout; part of its name
 _ABANDONED = 86400.0  # seconds; private caches older than this are deleted; live mappings survive
 
-Encode = Callable[[Any, text.RowCounts], tuple[Any, Any, text.RowCounts]]
+Encode = Callable[[Any], Sequence[Example | None]]
 """`TableTask.encode_rows`."""
 
 
@@ -62,10 +64,12 @@ class RowPart(Protocol):
     def distinct(self, column: str) -> Sequence[str] | None:
         """All texts of a column of `Table.categories`, some repeated; None if they are too many."""
 
-    def encode(self, encode: Encode, key: Sequence[str] | None, config: DataConfig) -> EncodedRows:
+    def encode(
+        self, encode: Encode, max_len: int, key: Sequence[str] | None, config: DataConfig
+    ) -> EncodedRows:
         """Encodes the rows, or finds their arrays in the cache.
 
-        `key` is everything that `encode` depends on; if None, only this process uses the arrays.
+        `key` is everything that the arrays depend on; if None, only this process uses them.
 
         Raises:
             ConfigError: there is no folder for the arrays.
@@ -87,10 +91,15 @@ class TableRows:
         texts: Sequence[str] = getattr(self.rows, column)
         return texts
 
-    def encode(self, encode: Encode, key: Sequence[str] | None, config: DataConfig) -> EncodedRows:
+    def encode(
+        self, encode: Encode, max_len: int, key: Sequence[str] | None, config: DataConfig
+    ) -> EncodedRows:
         """Encodes the rows."""
-        examples, kept, counts = encode(self.rows, self.counts)
-        return EncodedRows(text.ExampleArrays.of(examples), kept, counts, kept.columns)
+        found = text.fitting_rows(self.rows, encode(self.rows), max_len, self.counts)
+        if not found.examples:
+            raise no_rows(found.counts, max_len, found.shortest)
+        kept = self.rows.take(found.indices)
+        return EncodedRows(text.ExampleArrays.of(found.examples), kept, found.counts, kept.columns)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,24 +122,18 @@ class FileRows:
         """The distinct texts of a column."""
         return self.corpus.distinct[column]
 
-    def encode(self, encode: Encode, key: Sequence[str] | None, config: DataConfig) -> EncodedRows:
+    def encode(
+        self, encode: Encode, max_len: int, key: Sequence[str] | None, config: DataConfig
+    ) -> EncodedRows:
         """Prepares the arrays in the cache, or in memory if they are small."""
-        corpus = self.corpus
+        corpus, content = self.corpus, [(self.corpus.fingerprint,)]
         folder = None if corpus.num_bytes <= _MUCH else _folder(corpus, key, cache_dir(config))
-        has_all = folder is None and not corpus.is_sampled
-        kept: set[str] = set()
-
-        def encode_piece(rows: Any, counts: text.RowCounts) -> Any:
-            examples, used, counts = encode(rows, counts)
-            kept.update(used.lines if has_all else ())
-            return examples, used, counts
-
         with ByteProgress("tokenizing", corpus.num_bytes) as progress:
-            found = text.prepare_rows(corpus, encode_piece, folder, on_progress=progress.update)
+            update = progress.update
+            found = text.prepare_rows(corpus, encode, max_len, folder, on_progress=update)
         rows = corpus.sample
-        if has_all:
-            rows = rows.take(i for i, line in enumerate(rows.lines) if line in kept)
-        content = [(corpus.fingerprint,)]
+        if found.lines is not None and not corpus.is_sampled:
+            rows = rows.take(i for i, line in enumerate(rows.lines) if line in found.lines)
         return EncodedRows(found.examples, rows, found.counts, content, corpus.is_sampled, folder)
 
 

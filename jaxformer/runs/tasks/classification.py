@@ -15,6 +15,7 @@ from jaxformer.runs.data.row_data import EncodedRows, RowPart, row_part, split_p
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.text_models.classifier import ClassifierModel
+from jaxformer.text.store.ragged import Example
 
 __all__ = ["ClassificationTask"]
 
@@ -74,16 +75,14 @@ class ClassificationTask(TableTask):
             for row, label in zip(shown, batch["labels"], strict=False)
         ]
 
-    def encode_rows(
-        self, rows: text.Labelled, counts: text.RowCounts
-    ) -> tuple[Any, text.Labelled, text.RowCounts]:
-        """Encodes texts and labels; drops texts that are too long."""
+    def encode_rows(self, rows: text.Labelled) -> Sequence[Example | None]:
+        """Encodes texts and labels."""
         if self.model.problem_type != PROBLEM_TYPES[0]:
             raise ConfigError(
                 "labelled texts are for a classifier that gives each text one label, got one of "
                 f"problem_type {self.model.problem_type!r}; score texts by Run.score instead"
             )
-        return text.encode_labelled(rows, self.tokenizer, self.model.classes, self.max_len, counts)
+        return text.encode_labelled(rows, self.tokenizer, self.model.classes)
 
     def encoding_key(self) -> tuple[str, ...]:
         """Tokenizer, classes and max_len."""

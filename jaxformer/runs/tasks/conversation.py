@@ -15,6 +15,7 @@ from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import DataView, TextColumn, causal_texts
 from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.text_models.answering import ConversationModel
+from jaxformer.text.store.ragged import Example
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
@@ -73,11 +74,9 @@ class ConversationTask(TableTask):
         cache = cache_dir(config.data)
         return (train_tokenizer(config.tokenizer, texts, validation, cache, added),)
 
-    def encode_rows(
-        self, rows: text.Conversations, counts: text.RowCounts
-    ) -> tuple[Any, text.Conversations, text.RowCounts]:
-        """Encodes conversations; drops those that are too long."""
-        return text.encode_conversations(rows, self.model.template, self.max_len, counts)
+    def encode_rows(self, rows: text.Conversations) -> Sequence[Example | None]:
+        """Encodes conversations."""
+        return text.encode_conversations(rows, self.model.template)
 
     def encoding_key(self) -> tuple[str, ...]:
         """Tokenizer, template and max_len."""

@@ -19,6 +19,7 @@ from jaxformer.runs.data.view import DataView, TextColumn
 from jaxformer.runs.folder.files import VALIDATION
 from jaxformer.runs.tasks.task import Task
 from jaxformer.storage import read_json, write_json
+from jaxformer.text.store.ragged import Example
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
@@ -41,20 +42,19 @@ class TableTask(Task):
     table: ClassVar[type[Any]]
 
     @abc.abstractmethod
-    def encode_rows(self, rows: Any, counts: text.RowCounts) -> tuple[Any, Any, text.RowCounts]:
+    def encode_rows(self, rows: Any) -> Sequence[Example | None]:
         """Encodes a table.
 
         Args:
             rows: the table.
-            counts: counts of the rows so far.
 
         Returns:
-            The examples, a dict of arrays for each row, including "tokens" and "labels"; the rows
-            that they were made from; and the counts, updated with the rows that are too long.
+            A dict of arrays for each row, including "tokens" and "labels"; None for a row without
+            tokens. Rows with an array longer than `max_len` are dropped and counted.
         """
 
     def encoding_key(self) -> tuple[str, ...] | None:
-        """Everything that `encode_rows` depends on besides the rows, as a key of the disk cache.
+        """Everything that the arrays depend on besides the rows, as a key of the disk cache.
 
         None, the default, means unknown: then each training process encodes the rows again.
         """
@@ -80,7 +80,7 @@ class TableTask(Task):
     def with_data(self, data: Split) -> Self:
         """Encodes the rows, and counts the dropped ones."""
         part, key = row_part(data.train, data.train_counts), self._known_key()
-        train = part.encode(self.encode_rows, key, self.config.data)
+        train = part.encode(self.encode_rows, self.max_len, key, self.config.data)
         validation = self._encoded(data.validation, data.validation_counts)
         unit, first, shown = train.rows.unit, train.rows.inputs[0], validation.rows.columns[0]
         report = [
@@ -112,7 +112,8 @@ class TableTask(Task):
 
     def _encoded(self, rows: text.Table, counts: text.RowCounts | None = None) -> EncodedRows:
         """Encodes rows in memory."""
-        return row_part(rows, counts).encode(self.encode_rows, None, self.config.data)
+        part = row_part(rows, counts)
+        return part.encode(self.encode_rows, self.max_len, None, self.config.data)
 
     def _known_key(self) -> tuple[str, ...] | None:
         """`encoding_key`, unless a subclass overrides `encode_rows` or `table` but not the key."""

@@ -1,6 +1,7 @@
 """Pairs of texts as the data of a translator."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,6 +18,7 @@ from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import DataView, TextColumn, real_tokens
 from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.text_models.translation import TranslationModel
+from jaxformer.text.store.ragged import Example
 from jaxformer.training import Evaluation, TrainingData
 from jaxformer.training.parallel import Runner
 
@@ -78,14 +80,9 @@ class TranslationTask(TableTask):
         model = dataclasses.replace(task.model, known_words=task.model.known_words.union(words))
         return dataclasses.replace(task, model=model)
 
-    def encode_rows(
-        self, rows: text.Pairs, counts: text.RowCounts
-    ) -> tuple[Any, text.Pairs, text.RowCounts]:
-        """Encodes pairs; drops those that are too long."""
-        source, target = self.tokenizers
-        return text.encode_pairs(
-            rows, source, target, self.max_len, counts, start=self.model.start_tokens
-        )
+    def encode_rows(self, rows: text.Pairs) -> Sequence[Example | None]:
+        """Encodes pairs."""
+        return text.encode_pairs(rows, *self.tokenizers, start=self.model.start_tokens)
 
     def encoding_key(self) -> tuple[str, ...]:
         """Tokenizers, start tokens and max_len."""

@@ -98,6 +98,7 @@ class TrainedTask:
             return self.model
         models = [task.text_model for task in TASKS.values()]
         able = [model.kind for model in models if issubclass(model, kinds)]
+        able = able or [kind.kind for kind in kinds]  # of your own
         kind, *names = (one.partition(",")[0] for one in (self.model.kind, *able))
         uses = uses_of(type(self.model), self.folder)
         needs = f"{user} needs {' or '.join(names)}"

@@ -12,7 +12,6 @@ import numpy as np
 from jaxformer.errors import DataError
 from jaxformer.text.sources.record_files import BadRecords, Errors, has_records, read_records
 from jaxformer.text.store.ragged import IGNORE, Example
-from jaxformer.text.tables.row_counts import RowCounts, fitting_rows
 from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.chat_templates import ASSISTANT, ChatTemplate, Message
 from jaxformer.text.tokenizers.pieces import require_texts
@@ -129,9 +128,7 @@ class Conversations(Table):
         )
 
 
-def encode_conversations(
-    conversations: Conversations, template: ChatTemplate, max_len: int, counts: RowCounts
-) -> tuple[list[Example], Conversations, RowCounts]:
+def encode_conversations(conversations: Conversations, template: ChatTemplate) -> list[Example]:
     """Encodes conversations as training examples of a decoder.
 
     Each example is a dict of int32 arrays:
@@ -139,41 +136,26 @@ def encode_conversations(
     - tokens: [T], the conversation up to the end of its last answer;
     - labels: [T], the next token if it belongs to an answer or ends one, else `IGNORE`.
 
-    Args:
-        conversations: conversations to encode.
-        template: chat template.
-        max_len: limit of T, in tokens; longer conversations are dropped.
-        counts: counts of the conversations so far.
-
-    Returns:
-        The examples, at least one; the conversations that they were made from; and the updated
-        counts.
-
     Raises:
-        DataError: no conversation is left, or the tokenizer cannot encode one.
+        DataError: the tokenizer cannot encode a conversation.
 
     Example:
         >>> from jaxformer.text import byte_tokenizer
         >>> messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "bc"}]
-        >>> examples, _, _ = encode_conversations(
-        ...     Conversations.of([messages]), ChatTemplate(byte_tokenizer(), "plain"), 99,
-        ...     RowCounts("conversations", 1),
+        >>> (example,) = encode_conversations(
+        ...     Conversations.of([messages]), ChatTemplate(byte_tokenizer(), "plain")
         ... )
-        >>> examples[0]["labels"][-5:].tolist()
+        >>> example["labels"][-5:].tolist()
         [-1, 98, 99, 256, -1]
     """
-    encoded = template.encode(conversations.messages)
-    # Nothing is predicted after the end of the last answer.
-    sizes = [int(np.flatnonzero(one.is_answer)[-1]) + 1 for one in encoded]
-    kept, counts = fitting_rows(
-        conversations.lines, [(size,) for size in sizes], max_len, counts, ends=0
-    )
     examples = []
-    for i in kept:
-        tokens, is_answer = (array[: sizes[i]] for array in encoded[i])
+    for encoded in template.encode(conversations.messages):
+        # Nothing is predicted after the end of the last answer.
+        size = int(np.flatnonzero(encoded.is_answer)[-1]) + 1
+        tokens, is_answer = (array[:size] for array in encoded)
         following = np.where(is_answer, tokens, np.int32(IGNORE))[1:]
         examples.append({"tokens": tokens, "labels": np.append(following, np.int32(IGNORE))})
-    return examples, conversations.take(kept), counts
+    return examples
 
 
 def _rows(path: pathlib.Path, bad: BadRecords) -> Iterator[tuple[str, str]]:

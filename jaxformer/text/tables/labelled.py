@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.tables.row_counts import RowCounts, fitting_rows
 from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
@@ -58,9 +57,7 @@ def encode_labelled(
     labelled: Labelled,
     tokenizer: Tokenizer,
     classes: Sequence[str],
-    max_len: int,
-    counts: RowCounts,
-) -> tuple[list[dict[str, np.ndarray]], Labelled, RowCounts]:
+) -> list[dict[str, np.ndarray] | None]:
     """Encodes labelled texts as training examples of a classifier.
 
     Each example is a dict of int32 arrays:
@@ -73,26 +70,19 @@ def encode_labelled(
         labelled: texts and labels to encode.
         tokenizer: tokenizer of the texts.
         classes: all labels, in the order of their indices.
-        max_len: limit of T, in tokens. Longer texts and texts without tokens are dropped.
-        counts: counts of the texts so far.
 
     Returns:
-        The examples, at least one; the texts that they were made from; and the updated counts.
+        An example for each text; None for a text without tokens.
 
     Raises:
-        DataError: no text is left, a label is not one of the classes, or the tokenizer cannot
-            encode a text.
+        DataError: a label is not one of the classes, or the tokenizer cannot encode a text.
 
     Example:
         >>> from jaxformer.text import byte_tokenizer
-        >>> labelled, counts = Labelled(("ab", "cde"), ("x", "y")), RowCounts("texts", 2)
-        >>> examples, _, counts = encode_labelled(
-        ...     labelled, byte_tokenizer(), labelled.classes, 2, counts
-        ... )
-        >>> examples[0]["tokens"], examples[0]["labels"]
-        (array([97, 98], dtype=int32), array(0, dtype=int32))
-        >>> print(counts)
-        2 texts read, 1 kept; 1 too long (line 2)
+        >>> labelled = Labelled(("ab", ""), ("x", "y"))
+        >>> example, none = encode_labelled(labelled, byte_tokenizer(), labelled.classes)
+        >>> example["tokens"], example["labels"], none
+        (array([97, 98], dtype=int32), array(0, dtype=int32), None)
     """
     index = {name: i for i, name in enumerate(classes)}
     for label, line in zip(labelled.labels, labelled.lines, strict=True):
@@ -101,17 +91,15 @@ def encode_labelled(
                 f"a label must be one of the classes {list(classes)}, got {label!r} in line "
                 f"{line}; correct it, or train on data that has this class"
             )
-    texts = tokenizer.encode_documents(labelled.texts)
-    special = tokenizer.surrounding_tokens
-    sizes = [(ids.size + special.size,) for ids in texts]
-    kept, counts = fitting_rows(labelled.lines, sizes, max_len, counts, ends=special.size)
-    encoded = {i: special.around(texts[i]) for i in kept}
-    examples = [
-        {
-            "tokens": encoded[i],
-            "lengths": np.array(encoded[i].size, np.int32),
-            "labels": np.array(index[labelled.labels[i]], np.int32),
-        }
-        for i in kept
-    ]
-    return examples, labelled.take(kept), counts
+    special, examples = tokenizer.surrounding_tokens, []
+    for ids, label in zip(tokenizer.encode_documents(labelled.texts), labelled.labels, strict=True):
+        example = None
+        if ids.size:
+            tokens = special.around(ids)
+            example = {
+                "tokens": tokens,
+                "lengths": np.array(tokens.size, np.int32),
+                "labels": np.array(index[label], np.int32),
+            }
+        examples.append(example)
+    return examples

@@ -9,7 +9,6 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.text.sources.files import read_lines
-from jaxformer.text.tables.row_counts import RowCounts, fitting_rows
 from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
@@ -97,11 +96,9 @@ def encode_pairs(
     pairs: Pairs,
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
-    max_len: int,
-    counts: RowCounts,
     *,
     start: Sequence[int] | None = None,
-) -> tuple[list[dict[str, np.ndarray]], Pairs, RowCounts]:
+) -> list[dict[str, np.ndarray] | None]:
     """Encodes pairs as training examples of an encoder-decoder.
 
     Each example is a dict of int32 arrays:
@@ -117,40 +114,31 @@ def encode_pairs(
         pairs: pairs to encode.
         source_tokenizer: tokenizer of the sources.
         target_tokenizer: tokenizer of the targets; may be the same.
-        max_len: limit of S and T, in tokens. Longer pairs are dropped, and so are pairs with a
-            side that has no tokens.
-        counts: counts of the pairs so far.
         start: tokens that the decoder reads before the target; the first is not predicted. Default:
             the end of text.
 
     Returns:
-        The examples, at least one; the pairs that they were made from; and the updated counts.
+        An example for each pair; None for a pair with a side that has no tokens.
 
     Raises:
-        DataError: no pair is left, or a tokenizer has no end of text or cannot encode a sentence.
+        DataError: a tokenizer has no end of text or cannot encode a sentence.
 
     Example:
         >>> from jaxformer.text import byte_tokenizer
         >>> pairs, bytes_ = Pairs(("no", "well"), ("né", "gut")), byte_tokenizer()
-        >>> examples, kept, counts = encode_pairs(pairs, bytes_, bytes_, 4, RowCounts("pairs", 2))
-        >>> examples[0]["source_tokens"], examples[0]["tokens"]
+        >>> example, _ = encode_pairs(pairs, bytes_, bytes_)
+        >>> example["source_tokens"], example["tokens"]
         (array([110, 111, 256], dtype=int32), array([256, 110, 195, 169], dtype=int32))
-        >>> print(counts)
-        2 pairs read, 1 kept; 1 too long (line 2)
     """
     special = _around_source(source_tokenizer)
     target_end = _end_of_text(target_tokenizer)
     starts = [target_end] if start is None else list(start)
     sources = source_tokenizer.encode_documents(pairs.sources)
     targets = target_tokenizer.encode_documents(pairs.targets)
-    empty = [not (s.size and t.size) for s, t in zip(sources, targets, strict=True)]
-    sizes = [
-        (0, 0) if none else (s.size + special.size, t.size + len(starts))
-        for none, s, t in zip(empty, sources, targets, strict=True)
+    return [
+        _example(special.around(s), t, starts, target_end) if s.size and t.size else None
+        for s, t in zip(sources, targets, strict=True)
     ]
-    kept, counts = fitting_rows(pairs.lines, sizes, max_len, counts, ends=0)
-    examples = [_example(special.around(sources[i]), targets[i], starts, target_end) for i in kept]
-    return examples, pairs.take(kept), counts
 
 
 def encode_source(text: str, tokenizer: Tokenizer, max_len: int) -> np.ndarray:

@@ -11,7 +11,8 @@ from jaxformer.text.sources.record_files import content_fingerprint
 from jaxformer.text.sources.scans import FileState, require_unchanged
 from jaxformer.text.store.ragged import Example, ExampleArrays
 from jaxformer.text.store.shards import Arrays, Record, filled_store
-from jaxformer.text.tables.row_counts import NoRowsError, RowCounts
+from jaxformer.text.tables.fitting import fitting_rows, no_rows
+from jaxformer.text.tables.row_counts import RowCounts
 from jaxformer.text.tables.table import Table
 
 __all__ = ["PreparedRows", "RowCorpus", "RowPiece", "prepare_rows", "row_size", "take_rows"]
@@ -19,8 +20,8 @@ __all__ = ["PreparedRows", "RowCorpus", "RowPiece", "prepare_rows", "row_size", 
 _SHARDS = 256  # number of shards, unless a shard would be smaller or larger than this:
 _SMALLEST, _LARGEST = 2**22, 2**23  # bytes of text; a shard's examples take ten times that
 
-Encode = Callable[[Table, RowCounts], tuple[Sequence[Example], Table, RowCounts]]
-"""(rows, counts) to (examples, the rows that they were made from, updated counts)."""
+Encode = Callable[[Any], Sequence[Example | None]]
+"""Rows to the example of each; None for a row without tokens."""
 
 
 class RowPiece(NamedTuple):
@@ -138,15 +139,18 @@ class PreparedRows(NamedTuple):
     Args:
         examples: the examples, memory-mapped if they are in a folder.
         counts: counts of the rows read and dropped.
+        lines: lines of the rows of the examples; None if they are in a folder.
     """
 
     examples: ExampleArrays
     counts: RowCounts
+    lines: frozenset[str] | None
 
 
 def prepare_rows(
     corpus: RowCorpus,
     encode: Encode,
+    max_len: int,
     folder: pathlib.Path | None,
     *,
     shard_size: int | None = None,
@@ -160,7 +164,8 @@ def prepare_rows(
     Args:
         corpus: the rows.
         encode: makes examples from rows, as `encode_pairs` does with its tokenizers.
-        folder: folder of the files, used only for this corpus, `encode` and shard_size. None to
+        max_len: length of the longest examples that are kept.
+        folder: folder of the files, used only for this corpus, encoding and shard_size. None to
             keep the examples in memory.
         shard_size: bytes of text in a shard. Default: 4 to 8 MiB, depending on the text's size.
         on_progress: called with the number of bytes of text done so far.
@@ -178,23 +183,30 @@ def prepare_rows(
         >>> folder, bytes_ = pathlib.Path(tempfile.mkdtemp()), byte_tokenizer()
         >>> _ = (folder / "a.tsv").write_text("one\teins\ntwo\tzwei\n")
         >>> corpus = scan_rows(Pairs, [str(folder / "a.tsv")], validation_fraction=0)
-        >>> encode = lambda rows, counts: encode_pairs(rows, bytes_, bytes_, 8, counts)
-        >>> prepared = prepare_rows(corpus, encode, folder / "cache")
+        >>> encode = lambda rows: encode_pairs(rows, bytes_, bytes_)
+        >>> prepared = prepare_rows(corpus, encode, 8, folder / "cache")
         >>> prepared.examples[1]["source_tokens"].tolist(), str(prepared.counts)
         ([116, 119, 111, 256], '2 pairs read, 2 kept')
     """
     if shard_size is None:
         shard_size = min(max(corpus.num_bytes // _SHARDS, _SMALLEST), _LARGEST)
 
-    refused: list[NoRowsError] = []
+    lines: set[str] = set()
 
     def shards(records: Sequence[Record]) -> Iterator[tuple[Arrays, Record]]:
         done = sum(record["num_bytes"] for record in records)
         for piece in corpus.pieces(shard_size, records[-1]["end"] if records else 0):
             on_progress(done)
-            arrays, counts = _encoded(piece, encode, refused)
-            record = {"counts": dataclasses.asdict(counts), "num_bytes": piece.num_bytes}
-            yield arrays, {**record, "end": piece.end}
+            counts, shortest, arrays = piece.counts, None, {}
+            if piece.rows is not None:
+                found = fitting_rows(piece.rows, encode(piece.rows), max_len, counts)
+                counts, shortest = found.counts, found.shortest
+                arrays = ExampleArrays.of(found.examples).arrays if found.examples else {}
+                lines.update(piece.rows.lines[i] for i in found.indices if folder is None)
+            yield arrays, {
+                "counts": dataclasses.asdict(counts), "shortest": shortest,
+                "num_bytes": piece.num_bytes, "end": piece.end,
+            }  # fmt: skip
             done += piece.num_bytes
 
     store = filled_store(folder, shards)
@@ -203,25 +215,7 @@ def prepare_rows(
     for record in store.records:
         counts = counts.with_drops_of(RowCounts.from_dict(record["counts"]))
     if not store.arrays:
-        if len(refused) == len(store.records) == 1:
-            raise refused[0]  # it knows the remedy
-        raise NoRowsError(
-            counts,
-            f"at least one of the {counts.unit} must be usable for training, got none: {counts}; "
-            "raise max_len, or lower validation_fraction",
-        )
-    return PreparedRows(ExampleArrays(store.arrays), counts)
-
-
-def _encoded(
-    piece: RowPiece, encode: Encode, refused: list[NoRowsError]
-) -> tuple[Arrays, RowCounts]:
-    """Arrays of a piece's examples, none if no row is usable, and the counts of its rows."""
-    if piece.rows is None:
-        return {}, piece.counts
-    try:
-        examples, _, counts = encode(piece.rows, piece.counts)
-    except NoRowsError as error:  # for example if the last row alone is too long
-        refused.append(error)
-        return {}, error.counts
-    return ExampleArrays.of(examples).arrays if examples else {}, counts
+        sizes = [size for record in store.records if (size := record.get("shortest"))]
+        raise no_rows(counts, max_len, min(sizes, default=None))
+    kept = frozenset(lines) if folder is None else None
+    return PreparedRows(ExampleArrays(store.arrays), counts, kept)

@@ -4,9 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxformer.errors import DataError
-
-__all__ = ["NoRowsError", "RowCounts", "fitting_rows"]
+__all__ = ["RowCounts"]
 
 # Reasons for dropping a row, by the field of `RowCounts` that counts it.
 _REASONS = {
@@ -116,43 +114,3 @@ class RowCounts:
             return ""
         more = [] if len(lines) == getattr(self, field) else ["..."]
         return f" (line{'s' if lines[1:] else ''} {', '.join(lines + more)})"
-
-
-class NoRowsError(DataError):
-    """No row of a table is left; `counts` counts the rows, all dropped."""
-
-    def __init__(self, counts: RowCounts, message: str) -> None:
-        super().__init__(message)
-        self.counts = counts
-
-
-def fitting_rows(
-    lines: Sequence[str],
-    sizes: Sequence[Sequence[int]],
-    max_len: int,
-    counts: RowCounts,
-    *,
-    ends: int,
-) -> tuple[list[int], RowCounts]:
-    """Indices of the encoded rows that are neither empty nor too long, and the updated counts.
-
-    `sizes` has the number of tokens in each column, by row, including `ends` special tokens.
-
-    Raises:
-        NoRowsError: no row is left.
-    """
-    empty = [i for i, size in enumerate(sizes) if min(size) == ends]
-    too_long = [i for i, size in enumerate(sizes) if min(size) > ends and max(size) > max_len]
-    counts = counts.drop("empty", [lines[i] for i in empty])
-    counts = counts.drop("too_long", [lines[i] for i in too_long])
-    dropped = {*empty, *too_long}
-    kept = [i for i in range(len(sizes)) if i not in dropped]
-    if not kept:
-        shortest = min((max(sizes[i]) for i in too_long), default=None)
-        raise NoRowsError(
-            counts,
-            f"at least one of the {counts.unit} must have 1 to max_len={max_len} tokens, "
-            f"got none of {len(sizes):,}: {counts}; "
-            + (f"raise max_len to at least {shortest}" if shortest else "use another tokenizer"),
-        )
-    return kept, counts

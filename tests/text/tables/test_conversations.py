@@ -136,9 +136,10 @@ def test_only_answers_and_their_ends_are_predicted():
     table = text.Conversations.of(CHATS)
     template = text.ChatTemplate(BYTES, "chatml")
     counts = text.RowCounts("conversations", 3)
-    examples, kept, counts = text.encode_conversations(table, template, 70, counts)
-    assert kept.messages == [CHATS[0], CHATS[2]] and counts.too_long == 1
-    for example, messages in zip(examples, kept.messages, strict=True):
+    encoded = text.encode_conversations(table, template)
+    examples, kept, counts, _ = text.fitting_rows(table, encoded, 70, counts)
+    assert kept == [0, 2] and counts.too_long == 1
+    for example, messages in zip(examples, (CHATS[0], CHATS[2]), strict=True):
         tokens, labels = example["tokens"], example["labels"]
         answers = [m["content"].encode() for m in messages if m["role"] == "assistant"]
         assert labels[labels != IGNORE].tolist() == [t for a in answers for t in (*a, STOP)]

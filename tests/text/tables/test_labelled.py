@@ -9,6 +9,7 @@ from jaxformer.text import (
     RowCounts,
     byte_tokenizer,
     encode_labelled,
+    fitting_rows,
 )
 
 BYTE = byte_tokenizer()
@@ -75,9 +76,10 @@ def test_classes_must_be_two():
 def test_examples_have_tokens_and_the_index_of_the_label():
     labelled = Labelled(("né", "abcd", "a"), ("x", "y", "y"), lines=("2", "3", "5"))
     counts = RowCounts("texts", 3)
-    examples, kept, counts = encode_labelled(labelled, BYTE, ["z", "y", "x"], 3, counts)
-    assert kept == Labelled(("né", "a"), ("x", "y"), lines=("2", "5"))
-    assert str(counts) == "3 texts read, 2 kept; 1 too long (line 3)"
+    found = fitting_rows(labelled, encode_labelled(labelled, BYTE, ["z", "y", "x"]), 3, counts)
+    assert labelled.take(found.indices) == Labelled(("né", "a"), ("x", "y"), lines=("2", "5"))
+    examples = found.examples
+    assert str(found.counts) == "3 texts read, 2 kept; 1 too long (line 3)"
     assert [{name: a.tolist() for name, a in e.items()} for e in examples] == [
         {"tokens": [110, 195, 169], "lengths": 3, "labels": 2},
         {"tokens": [97], "lengths": 1, "labels": 1},
@@ -85,25 +87,17 @@ def test_examples_have_tokens_and_the_index_of_the_label():
     assert all(type(a) is np.ndarray and a.dtype == np.int32 for e in examples for a in e.values())
 
 
-def test_encoding_drops_texts_without_tokens():
+def test_text_without_tokens_has_no_example():
     labelled = Labelled(("", "a"), ("x", "y"))
-    examples, _, counts = encode_labelled(labelled, BYTE, ["x", "y"], 3, RowCounts("texts", 2))
-    assert str(counts) == "2 texts read, 1 kept; 1 empty (line 1)"
-    assert [example["tokens"].tolist() for example in examples] == [[97]]
-
-
-def test_encoding_refuses_to_be_left_without_texts():
-    labelled = Labelled(("abcde", "abcd"), ("x", "y"))
-    rule = "the texts must have 1 to max_len=3 tokens, .*; raise max_len to at least 4"
-    with pytest.raises(DataError, match=rule):
-        encode_labelled(labelled, BYTE, ["x", "y"], 3, RowCounts("texts", 2))
+    none, example = encode_labelled(labelled, BYTE, ["x", "y"])
+    assert none is None and example["tokens"].tolist() == [97]
 
 
 def test_encoding_names_a_label_that_is_no_class():
     labelled = Labelled(("a", "b"), ("x", "w"), lines=("3", "b.tsv:7"))
     rule = r"one of the classes \['x', 'y'\], got 'w' in line b.tsv:7; correct it"
     with pytest.raises(DataError, match=rule):
-        encode_labelled(labelled, BYTE, ["x", "y"], 3, RowCounts("texts", 2))
+        encode_labelled(labelled, BYTE, ["x", "y"])
 
 
 def test_split_separates_texts_but_not_their_labels():

@@ -15,10 +15,12 @@ from jaxformer.text import (
     byte_tokenizer,
     encode_pairs,
     encode_source,
+    fitting_rows,
     scan_rows,
     train_character,
     train_word,
 )
+from jaxformer.text.tables.fitting import no_rows
 
 BYTE = byte_tokenizer()
 WITHOUT_END = Tokenizer(tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0})))
@@ -107,9 +109,7 @@ def test_pairs_must_be_as_many_on_both_sides():
 def test_examples_have_the_end_of_text_where_it_starts_and_ends():
     source_tokenizer = train_character(["abc"])  # Its end of text is 3.
     pairs = Pairs(("ab", "cba"), ("né", "x"), lines=("5", "7"))
-    examples, kept, counts = encode_pairs(pairs, source_tokenizer, BYTE, 4, counts_of(pairs))
-    assert kept == pairs
-    assert counts == counts_of(pairs)
+    examples = encode_pairs(pairs, source_tokenizer, BYTE)
     expected = [
         {
             "source_tokens": [0, 1, 3],
@@ -130,49 +130,48 @@ def test_examples_have_the_end_of_text_where_it_starts_and_ends():
     assert all(type(a) is np.ndarray and a.dtype == np.int32 for e in examples for a in e.values())
 
 
-def test_encoding_drops_pairs_too_long_on_either_side():
+def test_pairs_too_long_on_either_side_are_dropped():
     pairs = Pairs(
         ("aaaa", "aaa", "aaa", "a"), ("b", "bbb", "bbbb", "b"), lines=("2", "3", "5", "7")
     )
     counts = RowCounts("pairs", 7).drop("empty", ["1", "4", "6"])
-    examples, kept, counts = encode_pairs(pairs, BYTE, BYTE, 4, counts)
-    assert kept == Pairs(("aaa", "a"), ("bbb", "b"), lines=("3", "7"))
-    assert [int(example["lengths"]) for example in examples] == [4, 2]
-    assert str(counts) == ("7 pairs read, 2 kept; 3 empty (lines 1, 4, 6), 2 too long (lines 2, 5)")
+    found = fitting_rows(pairs, encode_pairs(pairs, BYTE, BYTE), 4, counts)
+    assert pairs.take(found.indices) == Pairs(("aaa", "a"), ("bbb", "b"), lines=("3", "7"))
+    assert [int(example["lengths"]) for example in found.examples] == [4, 2]
+    assert str(found.counts) == (
+        "7 pairs read, 2 kept; 3 empty (lines 1, 4, 6), 2 too long (lines 2, 5)"
+    )
 
 
-def test_encoding_drops_pairs_without_tokens():
+def test_pairs_without_tokens_are_dropped():
     silent = Tokenizer.from_json(BYTE.to_json().replace('"normalizer": null', SILENCER))
     pairs = Pairs(("aa", "aa", "a"), ("b", "xxx", "b"), lines=("2", "3", "5"))
-    _, kept, counts = encode_pairs(pairs, BYTE, silent, 2, counts_of(pairs))
-    assert kept.lines == ("5",)
-    assert str(counts) == "3 pairs read, 1 kept; 1 empty (line 3), 1 too long (line 2)"
-    with pytest.raises(DataError, match=r"none of 1: 1 pairs .* 1 empty \(line 1\); use another"):
-        encode_pairs(Pairs(("a",), ("x",)), BYTE, silent, 9, RowCounts("pairs", 1))
+    found = fitting_rows(pairs, encode_pairs(pairs, BYTE, silent), 2, counts_of(pairs))
+    assert found.indices == [2]
+    assert str(found.counts) == "3 pairs read, 1 kept; 1 empty (line 3), 1 too long (line 2)"
 
 
-def test_encoding_refuses_to_be_left_without_pairs():
-    pairs = Pairs(("aaaa", "aaa"), ("b", "bbbbb"))
-    rule = (
-        r"at least one of the pairs must have 1 to max_len=4 tokens, got none of 2: "
-        r"2 pairs read, 0 kept; 2 too long \(lines 1, 2\); raise max_len to at least 5"
+@pytest.mark.parametrize(
+    ("shortest", "remedy"), [(5, "raise max_len to at least 5"), (None, "use another tokenizer")]
+)
+def test_error_that_no_row_is_left_says_why(shortest, remedy):
+    counts = RowCounts("pairs", 2).drop("too_long" if shortest else "empty", ["1", "2"])
+    assert str(no_rows(counts, 4, shortest)) == (
+        f"at least one of the pairs must have 1 to max_len=4 tokens, got none: {counts}; {remedy}"
     )
-    with pytest.raises(DataError, match=rule):
-        encode_pairs(pairs, BYTE, BYTE, 4, counts_of(pairs))
-    assert len(encode_pairs(pairs, BYTE, BYTE, 5, counts_of(pairs))[0]) == 1
 
 
 @pytest.mark.parametrize("tokenizers_", [(WITHOUT_END, BYTE), (BYTE, WITHOUT_END)])
 def test_encoding_needs_an_end_of_text(tokenizers_):
     with pytest.raises(DataError, match="must have an end of text, got one without; name"):
-        encode_pairs(Pairs(("a",), ("a",)), *tokenizers_, 5, RowCounts("pairs", 1))
+        encode_pairs(Pairs(("a",), ("a",)), *tokenizers_)
     with pytest.raises(DataError, match="must have an end of text"):
         encode_source("a", WITHOUT_END, 5)
 
 
 def test_source_is_encoded_as_in_training():
     pairs = Pairs(("né",), ("x",))
-    (example,), _, _ = encode_pairs(pairs, BYTE, BYTE, 4, counts_of(pairs))
+    (example,) = encode_pairs(pairs, BYTE, BYTE)
     ids = encode_source(" né\n", BYTE, 4)
     assert ids.tolist() == example["source_tokens"].tolist() == [110, 195, 169, 256]
     assert ids.dtype == np.int32

@@ -30,8 +30,12 @@ def scan(folder, rows, fraction=0.25, table=text.Pairs, **options):
     return text.scan_rows(table, [write(folder, rows)], validation_fraction=fraction, **options)
 
 
-def encode(rows, counts, max_len=12):
-    return text.encode_pairs(rows, BYTES, BYTES, max_len, counts)
+def encode(rows):
+    return text.encode_pairs(rows, BYTES, BYTES)
+
+
+def prepare(corpus, folder, max_len=12, encode=encode, **options):
+    return text.prepare_rows(corpus, encode, max_len, folder, **options)
 
 
 def of_training(corpus):
@@ -58,8 +62,9 @@ def test_prepared_rows_are_those_of_the_table(tmp_path, shard_size):
     corpus = scan(tmp_path, pairs(60))
     assert 5 < len(corpus.validation) < 30
     train, counts = corpus.table.read(corpus.paths)
-    expected, _, _ = encode(train.take(of_training(corpus)), counts)
-    found = text.prepare_rows(corpus, encode, tmp_path / "cache", shard_size=shard_size)
+    train = train.take(of_training(corpus))
+    expected = text.fitting_rows(train, encode(train), 12, counts).examples
+    found = prepare(corpus, tmp_path / "cache", shard_size=shard_size)
     assert_same(found.examples, expected)
     repeated = 60 - len(expected) - len(corpus.validation)
     assert found.counts.read == 60 and found.counts.repeated == repeated > 0
@@ -69,18 +74,15 @@ def test_rows_that_cannot_be_used_are_counted_with_their_lines(tmp_path):
     rows = [("a", "b"), ("", "c"), ("d", "e", "f"), ("long enough", "g"), ("h", "i")]
     corpus = scan(tmp_path, rows, fraction=0)
     assert corpus.validation is None
-    found = text.prepare_rows(
-        corpus, lambda *rows: encode(*rows, max_len=5), tmp_path / "cache", shard_size=1
-    )
+    found = prepare(corpus, tmp_path / "cache", 5, shard_size=1)
     assert str(found.counts) == (
         "5 pairs read, 2 kept; 1 empty (line 2), 1 misaligned (line 3), 1 too long (line 4)"
     )
     assert [one["source_tokens"].tolist() for one in found.examples] == [[97, 256], [104, 256]]
-    tight = lambda *rows: encode(*rows, max_len=1)  # noqa: E731
-    with pytest.raises(DataError, match="usable for training, got none: 5 pairs .* 3 too long"):
-        text.prepare_rows(corpus, tight, tmp_path / "other", shard_size=1)
-    with pytest.raises(DataError, match="3 too long .*raise max_len to at least 2"):
-        text.prepare_rows(corpus, tight, None)
+    assert found.lines is None and prepare(corpus, None, 5).lines == {"1", "5"}
+    for folder, options in ((tmp_path / "other", {"shard_size": 1}), (None, {})):
+        with pytest.raises(DataError, match="got none: 5 .* 3 too long .*max_len to at least 2"):
+            prepare(corpus, folder, 1, **options)
 
 
 def test_sides_depend_on_the_input_alone(tmp_path):
@@ -101,24 +103,24 @@ def test_fingerprint_of_rows_is_the_one_that_runs_have_recorded(tmp_path):
 def test_rows_go_on_behind_the_last_whole_shard(tmp_path):
     corpus, encoded = scan(tmp_path, pairs(60)), []
 
-    def stopping(rows, counts):
+    def stopping(rows):
         encoded.append(rows)
         if len(encoded) == 4:
             raise KeyboardInterrupt
-        return encode(rows, counts)
+        return encode(rows)
 
     folder = tmp_path / "cache"
     with pytest.raises(KeyboardInterrupt):
-        text.prepare_rows(corpus, stopping, folder, shard_size=200)
+        prepare(corpus, folder, encode=stopping, shard_size=200)
     encoded.clear()
-    found = text.prepare_rows(corpus, stopping, folder, shard_size=10_000)
+    found = prepare(corpus, folder, encode=stopping, shard_size=10_000)
     assert len(encoded) == 1
-    whole = text.prepare_rows(corpus, encode, tmp_path / "whole", shard_size=200)
+    whole = prepare(corpus, tmp_path / "whole", shard_size=200)
     assert_same(found.examples, whole.examples)
     assert found.counts == whole.counts
     shards = [len(list(each.glob("*.json"))) for each in (tmp_path / "whole", folder)]
     assert shards[0] > shards[1] == 4
-    text.prepare_rows(corpus, None, folder)  # which encodes nothing
+    prepare(corpus, folder, encode=None)  # which encodes nothing
 
 
 def test_characters_of_all_rows_are_in_the_sample(tmp_path, monkeypatch):
@@ -177,7 +179,7 @@ def test_sides_that_are_empty_or_too_large_are_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize("num_hosts", [1, 2, 4])
 def test_batches_over_shards_are_those_of_a_list_on_any_number_of_hosts(tmp_path, num_hosts):
     corpus = scan(tmp_path, pairs(200), fraction=0.1)
-    found = text.prepare_rows(corpus, encode, tmp_path / "cache", shard_size=300).examples
+    found = prepare(corpus, tmp_path / "cache", shard_size=300).examples
     assert len(list((tmp_path / "cache").glob("*.json"))) > 3
     options = {"batch_tokens": 128, "seed": 3, "multiple_of": 4, "num_buckets": 3}
     expected = text.BucketedBatches(list(found), **options)
@@ -192,7 +194,7 @@ def test_batches_over_shards_are_those_of_a_list_on_any_number_of_hosts(tmp_path
 
 
 def test_example_arrays_are_the_examples(tmp_path):
-    examples, _, _ = encode(text.Pairs(("ab", "c", "def"), ("x", "yz", "u")), COUNTS)
+    examples = encode(text.Pairs(("ab", "c", "def"), ("x", "yz", "u")))
     arrays = text.ExampleArrays.of(examples)
     assert_same(arrays, examples)
     assert_same([arrays[-1]], [examples[2]])
@@ -243,16 +245,16 @@ def test_how_a_table_of_ones_own_reads_rows_is_not_remembered(tmp_path):
 
 def test_maps_of_more_files_than_a_process_may_open_are_made_or_say_so(tmp_path):
     corpus, folder = scan(tmp_path, pairs(300)), tmp_path / "cache"
-    text.prepare_rows(corpus, encode, folder, shard_size=100)
+    prepare(corpus, folder, shard_size=100)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
-        assert len(text.prepare_rows(corpus, encode, folder, shard_size=100).examples) > 100
+        assert len(prepare(corpus, folder, shard_size=100).examples) > 100
         resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(array_files, "_raise_open_files", lambda: None)
             with pytest.raises(StorageError, match="may not open more files; .* ulimit -n"):
-                text.prepare_rows(corpus, encode, folder, shard_size=100)
+                prepare(corpus, folder, shard_size=100)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
