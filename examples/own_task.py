@@ -2,42 +2,35 @@
 
     python examples/own_task.py
 
-A text model holds the loss of a model and what it can do, a task the data that it is trained on.
-This one is trained (in runs/own_task), evaluated, resumed and opened by the same functions as the
+A text model has the loss of a model and what it can do, a task the data that it is trained on. This
+one is trained (in runs/own_task), evaluated, resumed and opened by the same functions as the
 built-in tasks.
 """
 
+import dataclasses
+
 import numpy as np
-from flax import linen as nn
 
 from jaxformer import config as c
-from jaxformer.functional import cross_entropy
-from jaxformer.models import Encoder
+from jaxformer.models import TokenClassifier
 from jaxformer.runs import Split, TableTask, TextModel, open_run, train_run
 from jaxformer.text import Labelled, RowCounts
+from jaxformer.training import classification_loss
 
 STEPS, TAGS = 100, ["DET", "NOUN", "VERB"]
 D, N, V = "the a every".split(), "dog walk run cat".split(), "sleeps walk run eats".split()
 
 
-class Tagger(nn.Module):
-    config: c.ModelConfig
-
-    @nn.compact
-    def __call__(self, tokens, *, lengths=None, deterministic=True):
-        output = Encoder(self.config)(tokens, lengths=lengths, deterministic=deterministic)
-        return output._replace(logits=nn.Dense(len(TAGS))(output.hidden))
-
-
-class TaggingModel(TextModel):
+class Tagger(TextModel):
     kind, unit = "a tagger, which predicts a tag for every word", "word"
-    module = property(lambda self: Tagger(self.config.model))
+
+    @property
+    def module(self):
+        model = dataclasses.replace(self.config.model, num_classes=len(TAGS), pooling="none")
+        return TokenClassifier(model)
 
     def loss(self, label_smoothing):
-        return lambda params, batch, rng: cross_entropy(
-            self.module.apply({"params": params}, batch["tokens"], lengths=batch["lengths"]).logits,
-            batch["labels"], label_smoothing=label_smoothing,
-        )  # fmt: skip
+        return classification_loss(self.module, label_smoothing=label_smoothing)
 
     def sample(self, params, prompt, rng):
         best = self.module.apply({"params": params}, self.encode(prompt)[None]).logits.argmax(-1)
@@ -45,7 +38,7 @@ class TaggingModel(TextModel):
 
 
 class Tagging(TableTask):
-    table, text_model = Labelled, TaggingModel
+    table, text_model = Labelled, Tagger
 
     @classmethod
     def read(cls, config):

@@ -78,13 +78,13 @@ def classification_loss(model: SequenceClassifier, *, label_smoothing: float = 0
     """Cross-entropy of a classifier's logits, as a function for `fit`.
 
     Args:
-        model: the model.
+        model: the model: a `SequenceClassifier`, or a `TokenClassifier`.
         label_smoothing: fraction of the target distribution spread evenly over the classes.
 
     Returns:
         A function of (params, batch, dropout_rng or None) that returns (loss_sum, weight_sum), in
-        nats and rows. The batch has "tokens" `[B, T]`, "lengths" `[B]` and "labels" `[B]` (-1 = not
-        counted).
+        nats and rows, or tokens. The batch has "tokens" `[B, T]`, "lengths" `[B]` and "labels"
+        `[B]`, or `[B, T]` for a classifier of tokens (-1 = not counted).
     """
 
     def loss(

@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 
 from jaxformer import runs, text
-from jaxformer.errors import DataError
+from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs.data.text_parts import Documents
+from jaxformer.runs.text_models.answering import TemplateModel
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
 
@@ -82,3 +83,30 @@ def test_how_full_sequences_are_is_said_before_the_first_step(tmp_path, architec
         model={"max_len": 90},
     )
     assert "training sequences: 3 of 90 tokens, 83% full" in tiny.said_before_the_first_step(config)
+
+
+def test_text_model_of_ones_own_stays_where_there_is_a_chat_template(tmp_path):
+    class Own(runs.CausalModel):
+        """A user's own model."""
+
+    class OwnTask(runs.LanguageModelTask):
+        text_model = Own
+
+    config, tokenizers = tiny.untrained_language_model(tmp_path).config, (text.byte_tokenizer(),)
+    answers = TemplateModel(config=config, tokenizers=tokenizers)
+    answers.save(tmp_path)
+    (tmp_path / "data.json").write_text('{"shapes": [], "documents": 7}')
+    for task, kind in ((runs.LanguageModelTask, TemplateModel), (OwnTask, Own)):
+        made = task.create_model(config, tokenizers, answers)
+        opened = task.load_model(tmp_path, config)
+        assert type(made) is type(opened) is kind and opened.num_documents == 7
+
+
+def test_kind_of_model_of_ones_own_is_named_where_it_is_needed(tmp_path):
+    class Hummer(runs.CausalModel):
+        kind = "a hummer, which hums"
+
+    run = tiny.untrained_language_model(tmp_path)
+    assert run.require(runs.CausalModel, user="to hum") is run.model
+    with pytest.raises(ConfigError, match="is a language model; to hum needs a hummer; to contin"):
+        run.require(Hummer, user="to hum")

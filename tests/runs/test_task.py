@@ -105,6 +105,27 @@ def test_task_without_all_members_is_refused_when_it_is_made(tmp_path):
     assert_refused(Incomplete, lacks)
 
 
+def test_task_and_text_model_that_do_not_fit_together_are_refused():
+    class Lossy(Colours):
+        unit = "colour"
+
+        def loss(self, label_smoothing):
+            """A member of the text model."""
+
+    with pytest.raises(ConfigError, match="Lossy has loss, unit, which must be members of its tex"):
+        Lossy.require_complete()
+
+    class Filling(Colours):
+        text_model = runs.MaskedModel
+
+    class Flax(runs.TableTask):
+        table, text_model, read, encode_rows = Labelled, Decoder, Colours.read, Colours.encode_rows
+
+    for task, kind in ((Filling, "ClassifierModel"), (Flax, "TextModel")):
+        with pytest.raises(ConfigError, match=f"must be a subclass of {kind}, got <class 'jaxfor"):
+            task.require_complete()
+
+
 def test_model_is_made_in_one_place(tmp_path):
     class Narrow(Decoder):
         """A user's own model."""

@@ -8,7 +8,7 @@ import pytest
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, DataError, ShapeError
-from jaxformer.models import Decoder
+from jaxformer.models import Decoder, TokenClassifier
 from jaxformer.training import (
     PmapRunner,
     SingleRunner,
@@ -211,6 +211,22 @@ def test_z_loss_is_the_weighted_square_of_the_log_normalizer():
 def test_a_function_in_place_of_an_optimizer_is_refused(use):
     with pytest.raises(ConfigError, match="must be an optax transformation.*got adam; for example"):
         use(optax.adam)
+
+
+def test_loss_of_token_classes_counts_each_token_that_has_a_label():
+    config = ModelConfig(
+        architecture="encoder", vocab_size=5, num_classes=3, pooling="none", max_len=4,
+        num_layers=1, d_model=4, num_heads=2,
+    )  # fmt: skip
+    model, tokens, lengths = TokenClassifier(config), np.array([[1, 2, 3], [4, 0, 0]]), [3, 1]
+    labels = np.array([[2, -1, 0], [1, -1, -1]])
+    params = jax.jit(model.init)(jax.random.key(0), tokens)["params"]
+    batch = {"tokens": tokens, "lengths": jnp.array(lengths), "labels": labels}
+    total, count = losses.classification_loss(model)(params, batch, None)
+    output = model.apply({"params": params}, tokens, lengths=batch["lengths"])
+    logits = np.asarray(output.logits, np.float64)[labels >= 0]
+    nats = np.logaddexp.reduce(logits, axis=-1) - logits[np.arange(3), labels[labels >= 0]]
+    assert float(total) == pytest.approx(nats.sum(), rel=1e-5) and int(count) == 3
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from jaxformer.runs.data.text_parts import require_other_files
 from jaxformer.runs.data.values import Split
 from jaxformer.storage import make_folder
 from jaxformer.text.store.ragged import Example
-from jaxformer.text.tables.fitting import no_rows
+from jaxformer.text.tables.fitting import no_rows_error
 
 __all__ = ["EncodedRows", "RowPart", "row_part", "split_files", "split_phrasebook", "table_of"]
 
@@ -69,7 +69,7 @@ class RowPart(Protocol):
     ) -> EncodedRows:
         """Encodes the rows, or finds their arrays in the cache.
 
-        `key` is everything that the arrays depend on; if None, only this process uses them.
+        `key` is everything that `encode` depends on; if None, only this process uses the arrays.
 
         Raises:
             ConfigError: there is no folder for the arrays.
@@ -97,7 +97,7 @@ class TableRows:
         """Encodes the rows."""
         found = text.fitting_rows(self.rows, encode(self.rows), max_len, self.counts)
         if not found.examples:
-            raise no_rows(found.counts, max_len, found.shortest)
+            raise no_rows_error(found.counts, max_len, found.shortest)
         kept = self.rows.take(found.indices)
         return EncodedRows(text.ExampleArrays.of(found.examples), kept, found.counts, kept.columns)
 
@@ -126,8 +126,9 @@ class FileRows:
         self, encode: Encode, max_len: int, key: Sequence[str] | None, config: DataConfig
     ) -> EncodedRows:
         """Prepares the arrays in the cache, or in memory if they are small."""
-        corpus, content = self.corpus, [(self.corpus.fingerprint,)]
-        folder = None if corpus.num_bytes <= _MUCH else _folder(corpus, key, cache_dir(config))
+        corpus, content, folder = self.corpus, [(self.corpus.fingerprint,)], None
+        if corpus.num_bytes > _MUCH:
+            folder = _folder(corpus, max_len, key, cache_dir(config))
         with ByteProgress("tokenizing", corpus.num_bytes) as progress:
             update = progress.update
             found = text.prepare_rows(corpus, encode, max_len, folder, on_progress=update)
@@ -138,7 +139,7 @@ class FileRows:
 
 
 def _folder(
-    corpus: text.RowCorpus, key: Sequence[str] | None, cache: pathlib.Path | None
+    corpus: text.RowCorpus, max_len: int, key: Sequence[str] | None, cache: pathlib.Path | None
 ) -> pathlib.Path:
     """Folder of the arrays of a corpus; a private one, removed at the end, if there is no key."""
     if cache is None:
@@ -148,7 +149,7 @@ def _folder(
         )
     parent = cache / "corpora"
     if key is not None:
-        rule = repr(tuple(corpus.holdout))
+        rule = repr((*corpus.holdout, max_len))
         return parent / fingerprint((_LAYOUT, corpus.fingerprint, rule), key)[:32]
     make_folder(parent)
     for old in parent.glob("own-*"):

@@ -1,4 +1,4 @@
-"""Return types of task methods: data, labels of losses, log-likelihoods."""
+"""Return types of methods of tasks and text models: data, labels of losses, log-likelihoods."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -85,8 +85,8 @@ class ClassificationTask(TableTask):
         return text.encode_labelled(rows, self.tokenizer, self.model.classes)
 
     def encoding_key(self) -> tuple[str, ...]:
-        """Tokenizer, classes and max_len."""
-        return "labelled", str(self.max_len), self.tokenizer.identity, *self.model.classes
+        """Tokenizer and classes."""
+        return "labelled", self.tokenizer.identity, *self.model.classes
 
     def scores(self, validation: EncodedRows) -> Callable[[Any], dict[str, float]]:
         """The accuracy."""

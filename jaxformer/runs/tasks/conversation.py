@@ -79,9 +79,8 @@ class ConversationTask(TableTask):
         return text.encode_conversations(rows, self.model.template)
 
     def encoding_key(self) -> tuple[str, ...]:
-        """Tokenizer, template and max_len."""
-        template = self.config.data.template
-        return "conversations", template, str(self.max_len), self.tokenizer.identity
+        """Tokenizer and template."""
+        return "conversations", self.config.data.template, self.tokenizer.identity
 
     def training_batches(self, runner: Runner) -> BatchSource:
         """Makes batches of packed rows, in a new order in every epoch."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.runs.data.row_texts import CAUSAL_MARKS
+from jaxformer.runs.data.summary import load_summary
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import causal_texts
 from jaxformer.runs.tasks.streams import StreamTask, StreamText
@@ -20,7 +21,7 @@ __all__ = ["LanguageModelTask"]
 
 
 class LanguageModelTask(StreamTask):
-    """Documents, for a decoder. A model with a Hugging Face chat template keeps it."""
+    """Documents, for a decoder. A built-in one with a Hugging Face chat template keeps it."""
 
     model: CausalModel
     text_model = CausalModel
@@ -34,14 +35,17 @@ class LanguageModelTask(StreamTask):
         start: TextModel | None,
     ) -> TextModel:
         """Makes the decoder, which answers if the start has a chat template."""
-        kind = TemplateModel if isinstance(start, TemplateModel) else cls.text_model
+        answers = cls.text_model is CausalModel and isinstance(start, TemplateModel)
+        kind = TemplateModel if answers else cls.text_model
         return kind.create(config, tokenizers, start)
 
     @classmethod
     def load_model(cls, folder: pathlib.Path, config: ExperimentConfig) -> TextModel:
         """Loads the decoder, which answers if the folder has a chat template."""
-        kind = TemplateModel if TemplateModel.is_stored(folder) else cls.text_model
-        return kind.load(folder, config)
+        answers = cls.text_model is CausalModel and TemplateModel.is_stored(folder)
+        model = (TemplateModel if answers else cls.text_model).load(folder, config)
+        documents = load_summary(folder).documents
+        return dataclasses.replace(model, num_documents=documents)
 
     def with_data(self, data: Split) -> Self:
         """Encodes the documents, and tells the model how many there are."""

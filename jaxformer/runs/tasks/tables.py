@@ -54,7 +54,7 @@ class TableTask(Task):
         """
 
     def encoding_key(self) -> tuple[str, ...] | None:
-        """Everything that the arrays depend on besides the rows, as a key of the disk cache.
+        """Everything that `encode_rows` depends on besides the rows, as a key of the disk cache.
 
         None, the default, means unknown: then each training process encodes the rows again.
         """

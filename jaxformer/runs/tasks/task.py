@@ -72,7 +72,7 @@ class Task(ViewedTask):
             ConfigError: the config is impossible with this data, or a class lacks a method.
             DataError: the data cannot be used, or a prompt of the samples does not fit.
         """
-        cls._require_complete()
+        cls.require_complete()
         data = cls.read(config)
         tokenizers = cls.make_tokenizers(config, data) if start is None else start.tokenizers
         model = cls.create_model(config, tokenizers, start)
@@ -89,23 +89,28 @@ class Task(ViewedTask):
     @classmethod
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
         """Loads what `save` has written to a run folder, except the validation data."""
-        cls._require_complete()
+        cls.require_complete()
         return cls(model=cls.load_model(folder, config), summary=load_summary(folder))
 
     @classmethod
-    def _require_complete(cls) -> None:
-        """Raises ConfigError if the class or its model lacks a method that it needs."""
-        model: Any = getattr(cls, "text_model", None)
-        without_model = [] if model else ["text_model"]
-        for kind, what, missing in (
-            (cls, "task", sorted([*cls.__abstractmethods__, *without_model])),
-            (model, "text model", sorted(getattr(model, "__abstractmethods__", ()))),
-        ):
-            if missing:
-                raise ConfigError(
-                    f"the {what} {kind.__name__} must have every member of a {what}, got none for "
-                    f"{', '.join(missing)}; write it"
-                )
+    def require_complete(cls) -> None:
+        """Raises ConfigError if a class lacks a member, or the two do not fit together."""
+        _refuse_missing(cls, "task", [] if hasattr(cls, "text_model") else ["text_model"])
+        model: Any = cls.text_model
+        built_in = [kind for kind in cls.__mro__ if kind.__module__.startswith("jaxformer.")]
+        wanted = getattr(built_in[0], "text_model", TextModel)
+        if not (isinstance(model, type) and issubclass(model, wanted)):
+            raise ConfigError(
+                f"text_model of the task {cls.__name__} must be a subclass of {wanted.__name__}, "
+                f"got {model!r}; derive it from that class"
+            )
+        _refuse_missing(model, "text model", [])
+        moved = {*TextModel.__abstractmethods__, "kind", "unit"} & set(dir(cls))
+        if moved:
+            raise ConfigError(
+                f"the task {cls.__name__} has {', '.join(sorted(moved))}, which must be members of "
+                "its text_model; move them there"
+            )
 
     # A subclass must define these.
 
@@ -227,3 +232,12 @@ class Task(ViewedTask):
         if data.scores is None:
             return result
         return result._replace(scores={**result.scores, **data.scores(params)})
+
+
+def _refuse_missing(kind: Any, what: str, more: Sequence[str]) -> None:
+    """Raises ConfigError if a class lacks abstract members, or `more`."""
+    if missing := sorted([*kind.__abstractmethods__, *more]):
+        raise ConfigError(
+            f"the {what} {kind.__name__} must have every member of a {what}, got none for "
+            f"{', '.join(missing)}; write it"
+        )

@@ -85,9 +85,9 @@ class TranslationTask(TableTask):
         return text.encode_pairs(rows, *self.tokenizers, start=self.model.start_tokens)
 
     def encoding_key(self) -> tuple[str, ...]:
-        """Tokenizers, start tokens and max_len."""
+        """Tokenizers and start tokens."""
         start = str(self.model.start_tokens)
-        return "pairs", str(self.max_len), start, *(one.identity for one in self.tokenizers)
+        return "pairs", start, *(one.identity for one in self.tokenizers)
 
     def data_view(self) -> DataView:
         """Describes the pairs, with sources and targets separately."""

@@ -1,20 +1,18 @@
 """A causal language model: generation, likelihoods, attention."""
 
 import dataclasses
-import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NotRequired, Self, TypedDict, Unpack
+from typing import Any, ClassVar, NotRequired, TypedDict, Unpack
 
 import jax
 import numpy as np
 
 from jaxformer import text
-from jaxformer.config import ExperimentConfig, SamplingConfig
+from jaxformer.config import SamplingConfig
 from jaxformer.errors import DataError
 from jaxformer.inference import check_prompts, generate_stream
 from jaxformer.models import AttentionMap, Decoder
 from jaxformer.runs.data.prepare import encode_each
-from jaxformer.runs.data.summary import load_summary
 from jaxformer.runs.data.values import LogLikelihood
 from jaxformer.runs.text_models.forward import (
     apply_model,
@@ -48,8 +46,9 @@ class CausalModel(TextModel):
     """A decoder, which continues text. `Run` documents its methods.
 
     Args:
-        num_documents: number of documents that it was trained on. If there are several, and windows
-            run from one into the next, an empty prompt starts a new one.
+        num_documents: number of documents that it was trained on; 0 if it was trained on other
+            data. If there are several, and windows run from one into the next, an empty prompt
+            starts a new one.
     """
 
     num_documents: int = 0
@@ -64,12 +63,6 @@ class CausalModel(TextModel):
     def loss(self, label_smoothing: float) -> LossFunction:
         """Cross-entropy of every next token."""
         return language_model_loss(self.module, label_smoothing=label_smoothing)
-
-    @classmethod
-    def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
-        """Reads tokenizer and number of documents."""
-        documents = load_summary(folder).documents
-        return dataclasses.replace(super().load(folder, config), num_documents=documents)
 
     def encode_prompt(self, prompt: str) -> list[int]:
         """Encodes a prompt, after the special tokens that the model reads before every text.

@@ -32,8 +32,9 @@ class TextModel(abc.ABC):
 
     Three members are left to write: `module`, `loss` and `sample`. To change a built-in model, such
     as `CausalModel`, override what differs. Methods that only some models have, such as `generate`,
-    `translate` or `classify`, take the parameters first; the method of the same name of `Run`
-    passes them.
+    `translate` or `classify`, take the parameters first; for the built-in models that have them,
+    and their subclasses, the method of the same name of `Run` passes them. Methods of your own are
+    called as `run.model.method(run.params)`.
 
     Attributes:
         kind: the kind of model, in words, for messages.

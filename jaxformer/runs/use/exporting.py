@@ -37,7 +37,7 @@ def export_run(
         options = {"chat_template": model.chat_template}
     return save_huggingface(
         folder, run.config.model, run.params, _tokenizer(run), model_type=model_type,
-        preferred_type=run.model.decoding.model_type, dtype=dtype,
+        preferred_type=model.decoding.model_type, dtype=dtype,
         special_tokens=_special_tokens(run),
         **options,
     )  # fmt: skip

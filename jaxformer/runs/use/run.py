@@ -68,7 +68,7 @@ class Run(TrainedTask):
                 generation settings; or an option is unknown or out of range.
             DataError: the prompt is empty or too long, or cannot be encoded.
         """
-        model = self._generator(CausalModel, "generate")
+        model = self._require_generating(CausalModel, "generate")
         return model.generate(self.params, prompt, **self._options(seed, max_new_tokens, sampling))
 
     def generate_stream(
@@ -80,7 +80,7 @@ class Run(TrainedTask):
         **sampling: Unpack[SamplingOptions],
     ) -> Iterator[str]:
         """Continues a text like `generate`, yielding pieces as they are generated."""
-        model = self._generator(CausalModel, "generate_stream")
+        model = self._require_generating(CausalModel, "generate_stream")
         return model.generate_stream(
             self.params, prompt, **self._options(seed, max_new_tokens, sampling)
         )
@@ -109,7 +109,7 @@ class Run(TrainedTask):
             ConfigError: the model was not trained on conversations, or as in `generate`.
             DataError: there is no message, a message is malformed, or they are too long.
         """
-        model = self._generator(AnsweringModel, "chat")  # type: ignore[type-abstract]
+        model = self._require_generating(AnsweringModel, "chat")  # type: ignore[type-abstract]
         return model.chat(self.params, messages, **self._options(seed, max_new_tokens, sampling))
 
     def chat_stream(
@@ -121,7 +121,7 @@ class Run(TrainedTask):
         **sampling: Unpack[SamplingOptions],
     ) -> Iterator[str]:
         """Answers a conversation like `chat`, yielding pieces as they are generated."""
-        model = self._generator(AnsweringModel, "chat_stream")  # type: ignore[type-abstract]
+        model = self._require_generating(AnsweringModel, "chat_stream")  # type: ignore[type-abstract]
         return model.chat_stream(
             self.params, messages, **self._options(seed, max_new_tokens, sampling)
         )
@@ -168,7 +168,7 @@ class Run(TrainedTask):
         """
         settings = self._search(search)
         self._warn_of_new_words(sentences)
-        model = self._generator(TranslationModel, "translate")
+        model = self._require_generating(TranslationModel, "translate")
         return self._each(sentences, model.translate, search=settings)
 
     def translate_stream(
@@ -177,7 +177,7 @@ class Run(TrainedTask):
         """Translates a list like `translate`, yielding (index, translations) as they are done."""
         settings = self._search(search)
         self._warn_of_new_words(sentences)
-        model = self._generator(TranslationModel, "translate_stream")
+        model = self._require_generating(TranslationModel, "translate_stream")
         return model.translate_stream(self.params, sentences, search=settings)
 
     def _search(self, options: SearchOptions) -> BeamSearchConfig:
@@ -214,7 +214,7 @@ class Run(TrainedTask):
         """
         rng, settings = seed_key(seed), self._drawing(sampling)
         self._warn_of_new_words(sentences)
-        model = self._generator(TranslationModel, "sample_translations")
+        model = self._require_generating(TranslationModel, "sample_translations")
         return self._each(sentences, model.sample_translations, rng=rng, sampling=settings)
 
     def sample_translations_stream(
@@ -223,7 +223,7 @@ class Run(TrainedTask):
         """Samples translations of a list, yielding (index, translation) as they are done."""
         rng, settings = seed_key(seed), self._drawing(sampling)
         self._warn_of_new_words(sentences)
-        model = self._generator(TranslationModel, "sample_translations_stream")
+        model = self._require_generating(TranslationModel, "sample_translations_stream")
         return model.sample_translations_stream(self.params, sentences, rng=rng, sampling=settings)
 
     def _drawing(self, options: SamplingOptions) -> SamplingConfig:
@@ -238,9 +238,9 @@ class Run(TrainedTask):
 
     def _warn_of_new_words(self, sentences: str | Texts) -> None:
         """Warns of words that are new to the model, on behalf of the calling method."""
-        texts = [sentences] if isinstance(sentences, str) else sentences
         if not isinstance(self.model, TranslationModel):
-            return  # reported by the calling method
+            return  # the calling method raises the error
+        texts = [sentences] if isinstance(sentences, str) else sentences
         if words := self.model.unseen_words(texts):
             more = f" and {len(words) - _SHOWN:,} more" if len(words) > _SHOWN else ""
             shown = ", ".join(map(repr, words[:_SHOWN]))

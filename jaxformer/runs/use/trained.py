@@ -1,4 +1,4 @@
-"""A task with trained parameters: evaluation, encoding, hidden states, attention, likelihoods."""
+"""A trained model: evaluation, encoding, hidden states, attention, likelihoods."""
 
 import dataclasses
 import pathlib
@@ -54,7 +54,7 @@ def uses_of(model: type[TextModel], folder: object) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class TrainedTask:
-    """A task with trained parameters, and the methods that nearly all tasks have.
+    """A task with the trained parameters of its model, and methods that nearly all models have.
 
     Args:
         folder: the run folder.
@@ -88,7 +88,7 @@ class TrainedTask:
         """Returns the model, if it is of one of these kinds.
 
         Args:
-            *kinds: such as `CausalModel`, or `TranslationModel`.
+            *kinds: classes of models, such as `CausalModel`; one is enough.
             user: the method or command that needs it, for the message.
 
         Raises:
@@ -97,14 +97,16 @@ class TrainedTask:
         if isinstance(self.model, kinds):
             return self.model
         models = [task.text_model for task in TASKS.values()]
-        able = [model.kind for model in models if issubclass(model, kinds)]
-        able = able or [kind.kind for kind in kinds]  # of your own
-        kind, *names = (one.partition(",")[0] for one in (self.model.kind, *able))
+        able: dict[str, None] = {}  # in order, each once
+        for kind in kinds:
+            built_in = [model.kind for model in models if issubclass(model, kind)]
+            able |= dict.fromkeys(built_in or [kind.kind])
+        own, *names = (one.partition(",")[0] for one in (self.model.kind, *able))
         uses = uses_of(type(self.model), self.folder)
         needs = f"{user} needs {' or '.join(names)}"
-        raise ConfigError("; ".join([f"{self.folder} is {kind}", needs, *uses]))
+        raise ConfigError("; ".join([f"{self.folder} is {own}", needs, *uses]))
 
-    def _generator(self, kind: type[Model], user: str) -> Model:
+    def _require_generating(self, kind: type[Model], user: str) -> Model:
         """The model, if it is of this kind and its generation settings are supported."""
         model = self.require(kind, user=user)
         require_supported(model.decoding.unsupported)
@@ -214,7 +216,9 @@ class TrainedTask:
                 f"the target is the translation of the text, and {self.folder} holds "
                 f"{model.kind}; leave it out"
             )
-        able: Any = self.require(CausalModel, MaskedModel, ClassifierModel, user="attention")
+        able: Any = self.require(
+            CausalModel, MaskedModel, ClassifierModel, TranslationModel, user="attention"
+        )
         maps: list[AttentionMap] = able.attention(self.params, one)
         return maps
 

@@ -128,6 +128,7 @@ def prepare_run(
 ) -> PreparedRun:
     """`prepare_task`, and the weights that a new run starts from, which are not read yet."""
     kind = task_class(config) if task is None else task
+    kind.require_complete()
     resumed = None if folder is None else RunWeights(folder, None, kind, config)
     before = None if resumed is None else resumed.config
     end = None  # a resumed run keeps the end of its decay, unless the start is moved

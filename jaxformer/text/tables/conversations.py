@@ -136,6 +136,13 @@ def encode_conversations(conversations: Conversations, template: ChatTemplate) -
     - tokens: [T], the conversation up to the end of its last answer;
     - labels: [T], the next token if it belongs to an answer or ends one, else `IGNORE`.
 
+    Args:
+        conversations: conversations to encode.
+        template: chat template.
+
+    Returns:
+        An example for each conversation.
+
     Raises:
         DataError: the tokenizer cannot encode a conversation.
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from jaxformer.errors import DataError
 from jaxformer.text.store.ragged import Example
 from jaxformer.text.tables.row_counts import RowCounts
-from jaxformer.text.tables.table import Table
+from jaxformer.text.tables.table import Table, require_same_length
 
-__all__ = ["FittingRows", "fitting_rows", "no_rows"]
+__all__ = ["FittingRows", "fitting_rows", "no_rows_error"]
 
 
 class FittingRows(NamedTuple):
@@ -40,6 +40,12 @@ def fitting_rows(
         max_len: largest length that is kept.
         counts: counts of the rows so far.
 
+    Returns:
+        The examples that are left, perhaps none, and the rows that they are from.
+
+    Raises:
+        DataError: there are not as many examples as rows.
+
     Example:
         >>> import numpy as np
         >>> from jaxformer.text import Labelled
@@ -51,24 +57,32 @@ def fitting_rows(
         >>> print(found.counts)
         3 texts read, 1 kept; 1 empty (line 2), 1 too long (line 1)
     """
+    require_same_length(rows=rows.lines, examples=examples)
     kept: dict[int, Example] = {}
     empty: list[str] = []
-    too_long: dict[str, int] = {}
+    too_long: list[tuple[str, int]] = []
     for index, (line, example) in enumerate(zip(rows.lines, examples, strict=True)):
         if example is None:
             empty.append(line)
-        elif (size := max(array.size for array in example.values() if array.ndim)) > max_len:
-            too_long[line] = size
+        elif (size := _length(example)) > max_len:
+            too_long.append((line, size))
         else:
             kept[index] = example
-    counts = counts.drop("empty", empty).drop("too_long", list(too_long))
-    shortest = min(too_long.values(), default=None)
+    counts = counts.drop("empty", empty).drop("too_long", [line for line, _ in too_long])
+    shortest = min((size for _, size in too_long), default=None)
     return FittingRows(list(kept.values()), list(kept), counts, shortest)
 
 
-def no_rows(counts: RowCounts, max_len: int, shortest: int | None) -> DataError:
+def _length(example: Example) -> int:
+    """Size of the longest array with one axis; `ExampleArrays` refuses examples with none."""
+    return max((array.size for array in example.values() if array.ndim == 1), default=0)
+
+
+def no_rows_error(counts: RowCounts, max_len: int, shortest: int | None) -> DataError:
     """The error that no row was kept; `shortest` is as in `FittingRows`."""
-    remedy = f"raise max_len to at least {shortest}" if shortest else "use another tokenizer"
+    remedy = "use another tokenizer"
+    if counts.too_long:
+        remedy = f"raise max_len to at least {shortest}" if shortest else "raise max_len"
     return DataError(
         f"at least one of the {counts.unit} must have 1 to max_len={max_len} tokens, got none: "
         f"{counts}; {remedy}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxformer.errors import DataError
+from jaxformer.text.store.ragged import Example
 from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
@@ -57,7 +58,7 @@ def encode_labelled(
     labelled: Labelled,
     tokenizer: Tokenizer,
     classes: Sequence[str],
-) -> list[dict[str, np.ndarray] | None]:
+) -> list[Example | None]:
     """Encodes labelled texts as training examples of a classifier.
 
     Each example is a dict of int32 arrays:

@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.text.sources.files import read_lines
+from jaxformer.text.store.ragged import Example
 from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
@@ -98,7 +99,7 @@ def encode_pairs(
     target_tokenizer: Tokenizer,
     *,
     start: Sequence[int] | None = None,
-) -> list[dict[str, np.ndarray] | None]:
+) -> list[Example | None]:
     """Encodes pairs as training examples of an encoder-decoder.
 
     Each example is a dict of int32 arrays:

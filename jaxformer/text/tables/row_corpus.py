@@ -11,7 +11,7 @@ from jaxformer.text.sources.record_files import content_fingerprint
 from jaxformer.text.sources.scans import FileState, require_unchanged
 from jaxformer.text.store.ragged import Example, ExampleArrays
 from jaxformer.text.store.shards import Arrays, Record, filled_store
-from jaxformer.text.tables.fitting import fitting_rows, no_rows
+from jaxformer.text.tables.fitting import fitting_rows, no_rows_error
 from jaxformer.text.tables.row_counts import RowCounts
 from jaxformer.text.tables.table import Table
 
@@ -165,8 +165,8 @@ def prepare_rows(
         corpus: the rows.
         encode: makes examples from rows, as `encode_pairs` does with its tokenizers.
         max_len: length of the longest examples that are kept.
-        folder: folder of the files, used only for this corpus, encoding and shard_size. None to
-            keep the examples in memory.
+        folder: folder of the files, used only for this corpus, `encode`, max_len and shard_size.
+            None to keep the examples in memory.
         shard_size: bytes of text in a shard. Default: 4 to 8 MiB, depending on the text's size.
         on_progress: called with the number of bytes of text done so far.
 
@@ -202,7 +202,8 @@ def prepare_rows(
                 found = fitting_rows(piece.rows, encode(piece.rows), max_len, counts)
                 counts, shortest = found.counts, found.shortest
                 arrays = ExampleArrays.of(found.examples).arrays if found.examples else {}
-                lines.update(piece.rows.lines[i] for i in found.indices if folder is None)
+                if folder is None:
+                    lines.update(piece.rows.lines[i] for i in found.indices)
             yield arrays, {
                 "counts": dataclasses.asdict(counts), "shortest": shortest,
                 "num_bytes": piece.num_bytes, "end": piece.end,
@@ -216,6 +217,6 @@ def prepare_rows(
         counts = counts.with_drops_of(RowCounts.from_dict(record["counts"]))
     if not store.arrays:
         sizes = [size for record in store.records if (size := record.get("shortest"))]
-        raise no_rows(counts, max_len, min(sizes, default=None))
+        raise no_rows_error(counts, max_len, min(sizes, default=None))
     kept = frozenset(lines) if folder is None else None
     return PreparedRows(ExampleArrays(store.arrays), counts, kept)

@@ -275,7 +275,7 @@ class Table:
         return cls(lines=lines, **dict(zip(names, texts_by_column, strict=True))), counts
 
 
-def require_same_length(**columns: Sequence[str]) -> None:
+def require_same_length(**columns: Sequence[Any]) -> None:
     """Raises DataError if columns differ in length."""
     if len({len(column) for column in columns.values()}) > 1:
         got = ", ".join(f"{len(column)} {name}" for name, column in columns.items())

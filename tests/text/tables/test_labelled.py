@@ -5,6 +5,7 @@ import pytest
 
 from jaxformer.errors import DataError
 from jaxformer.text import (
+    ExampleArrays,
     Labelled,
     RowCounts,
     byte_tokenizer,
@@ -91,6 +92,23 @@ def test_text_without_tokens_has_no_example():
     labelled = Labelled(("", "a"), ("x", "y"))
     none, example = encode_labelled(labelled, BYTE, ["x", "y"])
     assert none is None and example["tokens"].tolist() == [97]
+
+
+def test_dropped_rows_are_counted_even_if_their_lines_are_the_same():
+    rows = Labelled(tuple("abc"), tuple("xyx"), lines=("1", "1", "1"))
+    examples = [{"labels": np.arange(9)}, {"labels": np.arange(7)}, {"labels": np.arange(2)}]
+    found = fitting_rows(rows, examples, 4, RowCounts("texts", 3))
+    assert found.indices == [2] and found.counts.too_long == 2 and found.shortest == 7
+    with pytest.raises(DataError, match="got 3 rows, 2 examples"):
+        fitting_rows(rows, examples[:2], 4, RowCounts("texts", 3))
+
+
+def test_examples_that_are_no_sequences_are_refused_where_they_are_stored():
+    rows = Labelled(("a",), ("x",))
+    for array in (np.int32(3), np.zeros((9, 9), np.int32)):
+        found = fitting_rows(rows, [{"labels": np.asarray(array)}], 4, RowCounts("texts", 1))
+        with pytest.raises(DataError, match="an example must have labels of signed integers"):
+            ExampleArrays.of(found.examples)
 
 
 def test_encoding_names_a_label_that_is_no_class():

@@ -20,7 +20,7 @@ from jaxformer.text import (
     train_character,
     train_word,
 )
-from jaxformer.text.tables.fitting import no_rows
+from jaxformer.text.tables.fitting import no_rows_error
 
 BYTE = byte_tokenizer()
 WITHOUT_END = Tokenizer(tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0})))
@@ -152,11 +152,16 @@ def test_pairs_without_tokens_are_dropped():
 
 
 @pytest.mark.parametrize(
-    ("shortest", "remedy"), [(5, "raise max_len to at least 5"), (None, "use another tokenizer")]
+    ("reason", "shortest", "remedy"),
+    [
+        ("too_long", 5, "raise max_len to at least 5"),
+        ("too_long", None, "raise max_len"),
+        ("empty", None, "use another tokenizer"),
+    ],
 )
-def test_error_that_no_row_is_left_says_why(shortest, remedy):
-    counts = RowCounts("pairs", 2).drop("too_long" if shortest else "empty", ["1", "2"])
-    assert str(no_rows(counts, 4, shortest)) == (
+def test_error_that_no_row_is_left_says_why(reason, shortest, remedy):
+    counts = RowCounts("pairs", 2).drop(reason, ["1", "2"])
+    assert str(no_rows_error(counts, 4, shortest)) == (
         f"at least one of the pairs must have 1 to max_len=4 tokens, got none: {counts}; {remedy}"
     )
 
