@@ -37,15 +37,14 @@ def test_rows_in_memory_and_in_files_are_asked_alike(tmp_path):
     for part in (row_part(rows), row_part(corpus)):
         assert part.rows == rows and not part.is_sampled
         assert set(part.distinct("labels")) == {"a", "b"}
-        encoded = part.encode(_lengths, None, DataConfig(source="labelled", paths=(path,)))
+        encoded = part.encode(_encoded, 5, None, DataConfig(source="labelled", paths=(path,)))
         assert encoded.examples.sizes("tokens").tolist() == [3, 5] and encoded.folder is None
         assert encoded.rows.texts == ("one", "three") and str(encoded.counts).startswith("3 texts")
     assert table_of(corpus) == table_of(rows) == rows
 
 
-def _lengths(rows, counts):
-    """Bytes of the texts, of which "two" is left out."""
-    kept = [i for i, one in enumerate(rows.texts) if one != "two"]
-    ids = [text.byte_tokenizer().encode(rows.texts[i]) for i in kept]
-    counts = counts.drop("too_long", [rows.lines[i] for i in range(len(rows)) if i not in kept])
-    return [{"tokens": one, "labels": one} for one in ids], rows.take(kept), counts
+def _encoded(rows):
+    """The bytes of the texts; "two" counts as one without tokens."""
+    ids = [text.byte_tokenizer().encode(one) for one in rows.texts]
+    both = zip(rows.texts, ids, strict=True)
+    return [None if one == "two" else {"tokens": x, "labels": x} for one, x in both]
