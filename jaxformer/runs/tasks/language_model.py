@@ -28,16 +28,10 @@ class LanguageModelTask(StreamTask):
     marks: ClassVar[str] = CAUSAL_MARKS
 
     @classmethod
-    def create_model(
-        cls,
-        config: ExperimentConfig,
-        tokenizers: tuple[text.Tokenizer, ...],
-        start: TextModel | None,
-    ) -> TextModel:
-        """Makes the decoder, which answers if the start has a chat template."""
+    def model_class(cls, start: TextModel | None) -> type[TextModel]:
+        """The decoder, which answers if the start has a chat template."""
         answers = cls.text_model is CausalModel and isinstance(start, TemplateModel)
-        kind = TemplateModel if answers else cls.text_model
-        return kind.create(config, tokenizers, start)
+        return TemplateModel if answers else cls.text_model
 
     @classmethod
     def load_model(cls, folder: pathlib.Path, config: ExperimentConfig) -> TextModel:

@@ -75,7 +75,8 @@ class Task(ViewedTask):
         cls.require_complete()
         data = cls.read(config)
         tokenizers = cls.make_tokenizers(config, data) if start is None else start.tokenizers
-        model = cls.create_model(config, tokenizers, start)
+        model = cls.model_class(start).create(config, tokenizers)
+        model = model if start is None else model.started_from(start)
         vectors, config = StartVectors.read(model.config, tokenizers[0])
         made = cls(model=dataclasses.replace(model, config=config), vectors=vectors)
         task = made.with_data(data)
@@ -172,14 +173,9 @@ class Task(ViewedTask):
         return self.config.model.max_len
 
     @classmethod
-    def create_model(
-        cls,
-        config: ExperimentConfig,
-        tokenizers: tuple[text.Tokenizer, ...],
-        start: TextModel | None,
-    ) -> TextModel:
-        """Makes the model of a new run; `start` is the one that it resumes or starts from."""
-        return cls.text_model.create(config, tokenizers, start)
+    def model_class(cls, start: TextModel | None) -> type[TextModel]:
+        """The class of the model of a run; `start` is the one that it resumes or starts from."""
+        return cls.text_model
 
     @classmethod
     def load_model(cls, folder: pathlib.Path, config: ExperimentConfig) -> TextModel:

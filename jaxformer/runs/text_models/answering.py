@@ -98,15 +98,9 @@ class TemplateModel(AnsweringModel):
         """Whether a run folder has a template of a Hugging Face folder."""
         return (folder / _TEMPLATE).exists()
 
-    @classmethod
-    def create(
-        cls,
-        config: ExperimentConfig,
-        tokenizers: tuple[text.Tokenizer, ...],
-        start: TextModel | None = None,
-    ) -> Self:
+    def started_from(self, start: TextModel) -> Self:
         """Keeps the chat template of the start."""
-        made = super().create(config, tokenizers, start)
+        made = super().started_from(start)
         if not isinstance(start, TemplateModel):
             return made
         return dataclasses.replace(made, chat_template=start.chat_template)

@@ -76,16 +76,13 @@ class TextModel(abc.ABC):
     # The rest follows from these.
 
     @classmethod
-    def create(
-        cls,
-        config: ExperimentConfig,
-        tokenizers: tuple[text.Tokenizer, ...],
-        start: "TextModel | None" = None,
-    ) -> Self:
-        """Makes the model of a new run; `start` is the one that it resumes or starts from."""
-        decoding = SpecialTokens() if start is None else start.decoding
-        config = cls.with_vocab_sizes(config, tokenizers)
-        return cls(config=config, tokenizers=tokenizers, decoding=decoding)
+    def create(cls, config: ExperimentConfig, tokenizers: tuple[text.Tokenizer, ...]) -> Self:
+        """Makes the model of a new run."""
+        return cls(config=cls.with_vocab_sizes(config, tokenizers), tokenizers=tokenizers)
+
+    def started_from(self, start: "TextModel") -> Self:
+        """The model, with what it keeps of the one that it resumes or starts from."""
+        return dataclasses.replace(self, decoding=start.decoding)
 
     @classmethod
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:

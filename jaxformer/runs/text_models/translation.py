@@ -91,18 +91,15 @@ class TranslationModel(TextModel):
         return dataclasses.replace(config, model=model)
 
     @classmethod
-    def create(
-        cls,
-        config: ExperimentConfig,
-        tokenizers: tuple[text.Tokenizer, ...],
-        start: TextModel | None = None,
-    ) -> Self:
-        """Keeps the words that the start knows; a new model knows none."""
-        words = KnownWords(frozenset()) if start is None else KnownWords()
-        if isinstance(start, TranslationModel):
-            words = start.known_words
-        made = super().create(config, tokenizers, start)
-        return dataclasses.replace(made, known_words=words)
+    def create(cls, config: ExperimentConfig, tokenizers: tuple[text.Tokenizer, ...]) -> Self:
+        """Makes a model that knows no words yet."""
+        made = super().create(config, tokenizers)
+        return dataclasses.replace(made, known_words=KnownWords(frozenset()))
+
+    def started_from(self, start: TextModel) -> Self:
+        """Keeps the words that the start knows."""
+        words = start.known_words if isinstance(start, TranslationModel) else KnownWords()
+        return dataclasses.replace(super().started_from(start), known_words=words)
 
     def save(self, folder: pathlib.Path) -> None:
         """Writes tokenizers and the words of the training sources."""
