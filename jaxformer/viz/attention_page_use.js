@@ -28,9 +28,9 @@ function toHash() {
   return `#map=${state.map}&layer=${state.layer}&head=${head}&token=${state.token}`;
 }
 
-/** Reads a link; missing or invalid parts get the defaults of a new page. */
-function fromHash() {
-  const link = new URLSearchParams(location.hash.slice(1));
+/** Reads the fragment of a link; missing or invalid parts get the defaults of a new page. */
+function fromHash(hash) {
+  const link = new URLSearchParams(hash.slice(1));
   const read = (key, size, otherwise) => {
     const number = Number(link.get(key) || NaN);
     return Number.isInteger(number) && number >= 0 && number < size ? number : otherwise;
@@ -110,13 +110,14 @@ $("theme").addEventListener("click", () => {
   recolour();
 });
 prefersDark.addEventListener("change", recolour);
-addEventListener("hashchange", () => {
-  show(fromHash());
+addEventListener("hashchange", (event) => {
+  // Not location.hash: a pending `linking` may have replaced it since.
+  show(fromHash(new URL(event.newURL).hash));
   revealToken();
 });
 
 $("link-hint").hidden = !linkable;
 buildMapChoice();
-state = fromHash();
+state = fromHash(location.hash);
 render();
 recolour();
