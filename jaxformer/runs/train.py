@@ -90,7 +90,25 @@ def train_run(
     folder = pathlib.Path(config.out)
     require_same("versions, devices and config", _versions() | changed_settings(config))
     with take_folder(folder):
-        return _train(config, folder, task, on_start, base, callbacks)
+        runner = training_runner(config)
+        made, data, init_params, frozen, combine = start_run(
+            config, folder, runner, task=task, base=base
+        )
+        config, training, model = made.config, made.config.training, made.model
+        if on_start is not None:
+            on_start(made)
+        trial = Trial(
+            model.loss(training.label_smoothing),
+            init_params,
+            model_optimizer(model),
+            validation_loss=model.loss(0.0),
+            learning_rate=make_schedule(config.optimizer.learning_rate, config.schedule),
+            frozen=frozen,
+            combine=combine,
+        )
+        return fit(
+            trial, data, folder, training, runner=runner, seed=config.seed, callbacks=callbacks
+        )
 
 
 @contextlib.contextmanager
@@ -140,34 +158,6 @@ class StartedRun(NamedTuple):
     init_params: Any
     frozen: Any = None
     combine: Combine | None = None
-
-
-def _train(
-    config: ExperimentConfig,
-    folder: pathlib.Path,
-    task: type[Task] | None,
-    on_start: Callable[[Task], None] | None,
-    base: str | os.PathLike[str] | None,
-    callbacks: Sequence[Callback],
-) -> FitResult:
-    """`train_run` in a locked folder, which is new or holds a run."""
-    runner = training_runner(config)
-    made, data, init_params, frozen, combine = start_run(
-        config, folder, runner, task=task, base=base
-    )
-    config, training = made.config, made.config.training
-    if on_start is not None:
-        on_start(made)
-    trial = Trial(
-        made.model.loss(training.label_smoothing),
-        init_params,
-        model_optimizer(made.model),
-        validation_loss=made.model.loss(0.0),
-        learning_rate=make_schedule(config.optimizer.learning_rate, config.schedule),
-        frozen=frozen,
-        combine=combine,
-    )
-    return fit(trial, data, folder, training, runner=runner, seed=config.seed, callbacks=callbacks)
 
 
 def start_run(

@@ -249,6 +249,10 @@ def test_chat_template_of_a_folder_comes_along(folders, tmp_path, capsys):
     assert again.chat([message], max_new_tokens=9, temperature=0.0) == answer
     main(["generate", str(tmp_path / "run"), "--prompt", TEXT, "--chat", "--max-new-tokens", "9"])
     assert capsys.readouterr().out == f"{TEXT}\n{answer}\n"
+    main(["inspect", str(tmp_path / "run")])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "a language model, which continues text, and answers;" in shown
+    assert "to have messages answered: jaxformer generate" in shown
     runs.convert(tmp_path / "run", tmp_path / "again")
     values = json.loads((tmp_path / "again" / "tokenizer_config.json").read_text())
     assert values["chat_template"] == template

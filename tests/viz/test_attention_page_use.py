@@ -257,7 +257,9 @@ def test_link_to_a_late_token_scrolls_to_it_and_leaves_the_page_at_its_top(long_
 def test_link_counts_although_the_address_was_replaced_before_it_is_followed(long_view):
     long_view.open("#map=1&token=5")
     long_view.run("location.hash = '#map=1&token=9'; history.replaceState(null, '', '#token=1')")
-    long_view.wait_for("document.querySelector('#queries [aria-selected=true]').textContent === 't9'")
+    long_view.wait_for(
+        "document.querySelector('#queries [aria-selected=true]').textContent === 't9'"
+    )
     long_view.wait_for("location.hash.endsWith('&token=9')")
 
 

@@ -78,13 +78,13 @@ def inspect(words: Sequence[str]) -> None:
 def _show_run(folder: pathlib.Path) -> None:
     """Prints the config, data and progress of a run, and commands to run next."""
     from jaxformer import runs
-    from jaxformer.runs.data.summary import load_summary
     from jaxformer.runs.folder.files import CHECKPOINTS
     from jaxformer.runs.use.trained import uses_of
     from jaxformer.training.checkpoints import CheckpointIndex, checkpoint_steps
 
-    config, data = runs.read_run_config(folder), load_summary(folder)
-    model, checkpoints = runs.task_class(config).text_model, folder / CHECKPOINTS
+    config = runs.read_run_config(folder)
+    task, checkpoints = runs.task_class(config).load(folder, config), folder / CHECKPOINTS
+    model, data = task.model, task.summary
     show_named("run", f"{folder}: {model.kind}; settings other than the defaults:")
     for paragraph in changed_paragraphs(config):
         show(paragraph)
@@ -97,10 +97,10 @@ def _show_run(folder: pathlib.Path) -> None:
     )
     if saved and (best := (found := CheckpointIndex(checkpoints)).best_step) is not None:
         if (loss := found.validation_loss(best)) is not None:
-            unit = model.loss_labels(config).unit
+            unit = model.unit
             show_named("best", f"step {best:,}, validation loss {loss:.4f} nats per {unit}")
     name, more = shlex.quote(str(folder)), "" if step < steps else f" --training.steps {2 * steps}"
-    uses = uses_of(model, folder) if saved else []
+    uses = uses_of(type(model), folder) if saved else []
     uses += [f"to draw the loss: jaxformer plot loss {name}"]
     uses += [f"to train further: jaxformer train {name}/config.toml --out {name}{more}"]
     show_named("next", *uses)
