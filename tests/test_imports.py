@@ -176,7 +176,10 @@ def test_import_rules_catch(path, source):
     [
         ("functional/masks.py", "import jax.numpy as jnp\nimport math, numpy\nimport chex, einops"),
         ("functional/masks.py", "from .shapes import check_axes\nfrom ..errors import ShapeError"),
-        ("modules/block.py", "import flax.linen\nfrom jaxformer.functional.cache import KVCache"),
+        (
+            "modules/block.py",
+            "import flax.linen\nfrom jaxformer.functional.multi_head.cache import KVCache",
+        ),
         ("text/batches.py", "import grain\nfrom jaxformer.errors import DataError"),
         ("viz/figures.py", "from jaxformer import __version__, functional"),
         ("runs.py", "from jaxformer import text\nfrom jaxformer.training import fit"),
@@ -219,7 +222,7 @@ def test_package_lists_submodules_that_exist_and_imports_them_on_use():
 
 
 # A function that maps itself over a mesh that it is given; it lays out no devices.
-MAY_NAME = {"functional/attention/sharded_ring.py": {"shard_map", "Mesh"}}
+MAY_NAME = {"functional/attention/ring/sharded.py": {"shard_map", "Mesh"}}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -11,8 +11,6 @@ from jaxformer.functional.attention import (
     sharded_ring_attention,
     to_ring_order,
 )
-from jaxformer.functional.attention_function import AttentionFunction
-from jaxformer.functional.cache import KVCache, WindowCache
 from jaxformer.functional.chunked_losses import chunked_cross_entropy
 from jaxformer.functional.embedding import embed, unembed
 from jaxformer.functional.feed_forward import (
@@ -30,7 +28,9 @@ from jaxformer.functional.mixture_of_experts import (
     ExpertsParams,
     mixture_of_experts,
 )
-from jaxformer.functional.multi_head import (
+from jaxformer.functional.multi_head.attention_function import AttentionFunction
+from jaxformer.functional.multi_head.cache import KVCache, WindowCache
+from jaxformer.functional.multi_head.layer import (
     MultiHeadOutput,
     MultiHeadParams,
     Rotation,
@@ -39,18 +39,22 @@ from jaxformer.functional.multi_head import (
 )
 from jaxformer.functional.normalization import layer_norm, rms_norm
 from jaxformer.functional.pooling import pool
-from jaxformer.functional.position_biases import (
+from jaxformer.functional.positions.biases import (
     alibi_bias,
     alibi_slopes,
     relative_position_buckets,
 )
-from jaxformer.functional.positions import apply_rotary, rotary_tables, sinusoidal_positions
-from jaxformer.functional.rotary_scaling import (
+from jaxformer.functional.positions.scaling import (
     LinearScaling,
     Llama3Scaling,
     LongropeScaling,
     RotaryScaling,
     YarnScaling,
+)
+from jaxformer.functional.positions.sinusoids import (
+    apply_rotary,
+    rotary_tables,
+    sinusoidal_positions,
 )
 from jaxformer.functional.taps import LayerTaps
 

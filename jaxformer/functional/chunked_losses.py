@@ -8,12 +8,18 @@ import jax.numpy as jnp
 from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional.checks import (
+    Array,
+    as_array,
+    check_axes,
+    check_dtype,
+    is_int,
+    is_symbolic,
+    static_number,
+)
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.embedding import unembed
 from jaxformer.functional.losses import LossTerms, label_losses, read_labels, read_terms
-from jaxformer.functional.options import static_number
-from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
-from jaxformer.functional.sizes import is_int, is_symbolic
 
 __all__ = ["chunked_cross_entropy"]
 

@@ -5,11 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.errors import DataError
+from jaxformer.functional.checks import (
+    Array,
+    as_array,
+    check_axes,
+    check_dtype,
+    known_values,
+    static_number,
+    static_softcap,
+)
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.linear import on_rows
-from jaxformer.functional.options import static_number, static_softcap
-from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
-from jaxformer.functional.sizes import known_values
 
 __all__ = ["check_known_tokens", "embed", "table_rows", "unembed"]
 
@@ -45,20 +51,9 @@ def embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
 def check_known_tokens(
     name: str, tokens: Array, vocab_size: int, lengths: Array | None = None
 ) -> None:
-    """Checks that known tokens are in the vocabulary.
+    """Raises DataError, naming the first, if known tokens `[...]` are not in the vocabulary.
 
-    Args:
-        name: name of the argument, for the message.
-        tokens: integer `[...]`, or `[B, T]` with lengths.
-        vocab_size: V.
-        lengths: int `[B]`, number of real tokens at the start of each row; the others are ignored.
-            None = all are real.
-
-    Raises:
-        DataError: one is not; the message names the first and its index.
-
-    Example:
-        >>> check_known_tokens("tokens", jnp.array([[1, 2], [0, 9]]), 3, jnp.array([2, 1]))
+    With lengths `[B]`, tokens are `[B, T]`, and those at or beyond a row's length are ignored.
     """
     ids = known_values(tokens)
     if ids is None:
@@ -78,18 +73,7 @@ def check_known_tokens(
 
 
 def table_rows(table: jax.Array, tokens: jax.Array) -> jax.Array:
-    """Rows of an embedding table by token; NaN for a token out of range, known or traced.
-
-    Args:
-        table: float `[V, D]`.
-        tokens: integer `[...]`.
-
-    Returns:
-        float `[..., D]`.
-
-    Raises:
-        ShapeError: tokens are not integers.
-    """
+    """Rows `[..., D]` of a table by token; NaN for a token out of range, known or traced."""
     check_dtype("tokens", tokens, "integer")
     # Negative indices count from the end in JAX, so move them to V, where "fill" catches them. At
     # least int32, because V may not fit the tokens' dtype.

@@ -7,10 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
+from jaxformer.functional.checks import check_axes, check_choice, check_dtype, check_fields
 from jaxformer.functional.linear import check_linear, linear
 from jaxformer.functional.low_rank import Kernel
-from jaxformer.functional.options import check_choice
-from jaxformer.functional.shapes import check_axes, check_dtype, check_fields
 from jaxformer.functional.taps import LayerTaps
 
 __all__ = [
@@ -76,18 +75,10 @@ _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def activation_function(name: str) -> Callable[[jax.Array], jax.Array]:
-    """Activation function by name: "relu", "relu2" (its square), "gelu", "gelu_tanh" or "silu".
+    """Activation function by name.
 
-    Raises:
-        ConfigError: the name is unknown.
-
-    References:
-        So et al., "Primer: Searching for Efficient Transformers for Language Modeling", 2021
-        ("relu2").
-
-    Example:
-        >>> activation_function("relu")(-1.0).item()
-        0.0
+    "relu2", the square of "relu", is from So et al., "Primer: Searching for Efficient Transformers
+    for Language Modeling", 2021.
     """
     check_choice("activation", name, _ACTIVATIONS)
     return _ACTIVATIONS[name]

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from einops import pack, unpack
 
 from jaxformer.errors import ShapeError
+from jaxformer.functional.checks import check_axes, check_dtype
 from jaxformer.functional.low_rank import Kernel, checked_base, matmul
-from jaxformer.functional.shapes import check_axes, check_dtype
 from jaxformer.functional.sharding import automatic_axes
 
 __all__ = ["linear"]
@@ -48,22 +48,11 @@ def linear(
 
 
 def on_rows(product: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
-    """Computes a product over the last axis as one 2-D product, if that is faster.
+    """Computes a product `[..., D]` to `[..., F]` over the last axis as one 2-D product, if faster.
 
     XLA's CPU backend is slower with more axes, mostly in the gradients. If jit splits the program
     over a mesh, the axes stay as they are: tokens split by row and by position would have to be
     gathered before they can be one axis.
-
-    Args:
-        product: maps `[..., D]` to `[..., F]`.
-        x: `[..., D]`.
-
-    Returns:
-        `[..., F]`.
-
-    Example:
-        >>> on_rows(lambda rows: rows @ jnp.ones((3, 5)), jnp.ones((7, 2, 3))).shape
-        (7, 2, 5)
     """
     if automatic_axes():
         return product(x)
@@ -75,25 +64,7 @@ def on_rows(product: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Arra
 def check_linear(
     name: str, width: int, kernel: Kernel, bias: jax.Array | None, *, output: int | None = None
 ) -> int:
-    """Checks the parameters of a linear layer.
-
-    Args:
-        name: the caller's name for the kernel, for messages.
-        width: D, of the input.
-        kernel: float `[D, F]`, or a `LowRankKernel` of that shape.
-        bias: float `[F]` or None.
-        output: required F; None = any.
-
-    Returns:
-        F.
-
-    Raises:
-        ShapeError: a width does not match, or an array is not floating.
-
-    Example:
-        >>> check_linear("kernel", 3, jnp.ones((3, 5)), None)
-        5
-    """
+    """Checks kernel `[D, F]` and bias `[F]` of a linear layer; returns F."""
     base = checked_base(name, kernel)
     sizes = check_axes(name, base, "D F", {"D": width}, remedy="D is x's last axis")
     check_dtype(name, base, "floating")

@@ -8,10 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
+from jaxformer.functional.checks import (
+    Array,
+    as_array,
+    check_axes,
+    check_dtype,
+    is_int,
+    static_number,
+    static_softcap,
+)
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.options import static_number, static_softcap
-from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
-from jaxformer.functional.sizes import is_int
 
 __all__ = ["LossTerms", "cross_entropy", "label_losses", "read_labels", "read_terms"]
 

@@ -6,9 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
+from jaxformer.functional.checks import check_axes, check_dtype, static_number
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.options import static_number
-from jaxformer.functional.shapes import check_axes, check_dtype
 
 __all__ = ["Kernel", "LowRankKernel", "checked_base", "matmul"]
 
@@ -84,23 +83,7 @@ Kernel = jax.Array | LowRankKernel
 
 
 def checked_base(name: str, kernel: Kernel) -> jax.Array:
-    """Checks a `LowRankKernel` and returns its base, which has the kernel's shape and dtype.
-
-    Args:
-        name: the caller's name for the kernel, for messages.
-        kernel: with any leading axes; anything but a `LowRankKernel` is returned unchecked.
-
-    Returns:
-        The base of a `LowRankKernel`, or the kernel itself.
-
-    Raises:
-        ShapeError: a shape does not match, or an array is not floating.
-        ConfigError: the scale is not a number.
-
-    Example:
-        >>> checked_base("kernel", LowRankKernel(jnp.eye(3), jnp.eye(3), jnp.eye(3), 1.0)).shape
-        (3, 3)
-    """
+    """The base of a checked `LowRankKernel`; another kernel is returned unchecked."""
     if not isinstance(kernel, LowRankKernel):
         return kernel
     check_axes(name, kernel.base, "... D F")
@@ -121,23 +104,10 @@ def checked_base(name: str, kernel: Kernel) -> jax.Array:
 def matmul(
     x: jax.Array, kernel: Kernel, *, precision: jax.lax.Precision | None = None
 ) -> jax.Array:
-    """Product with a kernel, in the dtype of x.
+    """Product of x `[..., D]` with a kernel `[D, F]`, in the dtype of x.
 
     With a `LowRankKernel`, computes `x @ base + scale * (x @ down) @ up`. This order never builds
     the merged kernel, nor a gradient of its shape.
-
-    Args:
-        x: float `[..., D]`.
-        kernel: float `[D, F]`.
-        precision: precision of the products; the backend's default when not given.
-
-    Returns:
-        float `[..., F]`.
-
-    Example:
-        >>> kernel = LowRankKernel(jnp.eye(3), jnp.ones((3, 1)), jnp.ones((1, 3)), scale=2.0)
-        >>> matmul(jnp.arange(3.0), kernel).tolist()
-        [6.0, 7.0, 8.0]
     """
     if not isinstance(kernel, LowRankKernel):
         return jnp.matmul(x, kernel.astype(x.dtype), precision=precision)

@@ -15,9 +15,16 @@ import numpy as np
 from einops import rearrange
 
 from jaxformer.errors import ShapeError
+from jaxformer.functional.checks import (
+    Array,
+    as_array,
+    check_dtype,
+    check_range,
+    check_size,
+    is_int,
+    is_symbolic,
+)
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.shapes import Array, as_array, check_dtype
-from jaxformer.functional.sizes import check_range, check_size, is_int, is_symbolic
 
 __all__ = ["causal", "combine", "padding", "segments", "window"]
 
@@ -25,23 +32,7 @@ Offset = int | Array
 
 
 def relative_positions(num_queries: int, num_keys: int, query_offset: Offset) -> jax.Array:
-    """Position of each key relative to each query.
-
-    Args:
-        num_queries: T.
-        num_keys: S.
-        query_offset: as in `causal`.
-
-    Returns:
-        int32 `[T, S]`, or `[..., 1, T, S]` for an array offset.
-
-    Raises:
-        ShapeError: a length is negative, or an offset is not an integer.
-
-    Example:
-        >>> relative_positions(2, 3, 0).tolist()
-        [[0, 1, 2], [-1, 0, 1]]
-    """
+    """Position of each key relative to each query: int32 `[T, S]` or `[..., 1, T, S]`."""
     num_queries = check_size("num_queries", num_queries, least=0)
     num_keys = check_size("num_keys", num_keys, least=0)
     query = jnp.arange(num_queries, dtype=jnp.int32)[:, None]
@@ -54,22 +45,9 @@ def relative_positions(num_queries: int, num_keys: int, query_offset: Offset) ->
 
 
 def read_offset(name: str, value: Any, largest: int) -> int | jax.Array:
-    """Checks a query offset, and its range if known.
+    """Checks a query offset; beyond +-`largest`, int32 positions could wrap.
 
-    Args:
-        name: name of the argument, for the message.
-        value: int, integer array, or difference of symbolic sizes.
-        largest: bound on the absolute value, so that int32 positions do not wrap.
-
-    Returns:
-        An int for an int (it lets blocks be skipped), or an int32 array.
-
-    Raises:
-        ShapeError: value is not an integer, or too large.
-
-    Example:
-        >>> read_offset("query_offset", np.int64(3), 100)
-        3
+    Returns an int for an int (it lets blocks be skipped), or an int32 array.
     """
     array = as_array(name, value)
     check_dtype(name, array, "integer")
@@ -129,22 +107,7 @@ def window(
 
 
 def window_sides(name: str, size: object) -> tuple[int | None, int | None]:
-    """Checks a window size: None, an int, or a pair of them, none negative.
-
-    Args:
-        name: name of the argument, for the message.
-        size: the size as the caller passes it.
-
-    Returns:
-        (left, right), None = unbounded on that side.
-
-    Raises:
-        ShapeError: size is anything else.
-
-    Example:
-        >>> window_sides("local_window_size", 4)
-        (4, 4)
-    """
+    """Checks a window size, and returns (left, right), None = unbounded on that side."""
     pair = size if isinstance(size, tuple) else (size, size)
     if len(pair) == 2 and all(side is None or is_int(side, 0, 2**31 - 1) for side in pair):
         left, right = (None if side is None else int(side) for side in pair)
@@ -181,19 +144,7 @@ def padding(lengths: Offset, num_keys: int) -> jax.Array:
 
 
 def first_keys(lengths: Offset, num_keys: int) -> jax.Array:
-    """Padding mask for lengths counted from the start of a block, which may be negative.
-
-    Args:
-        lengths: int, or integer array `[...]`.
-        num_keys: S.
-
-    Returns:
-        bool `[..., 1, 1, S]`.
-
-    Example:
-        >>> first_keys(-1, 2).tolist()
-        [[[False, False]]]
-    """
+    """Padding mask `[..., 1, 1, S]` for lengths from the start of a block, maybe negative."""
     lengths = as_array("lengths", lengths)
     lengths = lengths.astype(at_least(lengths.dtype, jnp.int32))
     slots = jnp.arange(num_keys, dtype=lengths.dtype)

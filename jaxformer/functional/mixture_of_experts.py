@@ -10,13 +10,20 @@ import jax.numpy as jnp
 from einops import pack, rearrange, unpack
 
 from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional.checks import (
+    Array,
+    as_array,
+    check_axes,
+    check_dtype,
+    check_fields,
+    is_int,
+    is_symbolic,
+    static_bool,
+)
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.feed_forward import activation_function
 from jaxformer.functional.linear import linear, on_rows
 from jaxformer.functional.low_rank import Kernel, checked_base, matmul
-from jaxformer.functional.options import static_bool
-from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype, check_fields
-from jaxformer.functional.sizes import is_int, is_symbolic
 
 __all__ = ["ExpertsOutput", "ExpertsParams", "mixture_of_experts"]
 

@@ -4,10 +4,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
+from jaxformer.functional.checks import check_dtype, check_nonnegative, is_int
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.options import check_nonnegative
-from jaxformer.functional.shapes import check_dtype
-from jaxformer.functional.sizes import is_int
 
 __all__ = ["layer_norm", "rms_norm"]
 

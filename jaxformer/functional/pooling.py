@@ -3,9 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from jaxformer.functional.checks import check_axes, check_choice, check_dtype
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.options import check_choice
-from jaxformer.functional.shapes import check_axes, check_dtype
 
 __all__ = ["pool"]
 

@@ -6,21 +6,10 @@ __all__ = ["automatic_axes"]
 
 
 def automatic_axes() -> dict[str, int]:
-    """Axes of the mesh over which jit splits a program automatically, and their sizes.
+    """Axes of the mesh over which jit splits a program automatically, with their sizes.
 
     The mesh comes from `jax.set_mesh`; its axes should be Auto. Inside a mapped function there is
     none, because the program there runs on a single device.
-
-    Returns:
-        The sizes of the axes by name; empty without a mesh.
-
-    Example:
-        >>> mesh = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-        >>> with jax.set_mesh(mesh):
-        ...     automatic_axes()
-        {'data': 1}
-        >>> automatic_axes()
-        {}
     """
     mesh = jax.sharding.get_abstract_mesh()
     manual = () if mesh.empty else mesh.manual_axes

@@ -9,8 +9,7 @@ import numpy as np
 from einops import rearrange, repeat
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
-from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
-from jaxformer.functional.sizes import known_values
+from jaxformer.functional.checks import Array, as_array, check_axes, check_dtype, known_values
 from jaxformer.inference.beams import Beams, SearchState, advance, length_divisors, start_state
 from jaxformer.inference.token_rows import as_ids, require_int
 from jaxformer.inference.token_rules import TokenRules

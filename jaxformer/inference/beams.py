@@ -8,7 +8,7 @@ import numpy as np
 from einops import rearrange
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.options import static_number
+from jaxformer.functional.checks import static_number
 
 __all__ = ["Beams", "SearchState", "advance", "length_divisors", "start_state"]
 

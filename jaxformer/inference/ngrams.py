@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
-from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
+from jaxformer.functional.checks import Array, as_array, check_axes, check_dtype
 from jaxformer.inference.token_rows import require_int
 
 __all__ = ["repeated_ngrams"]

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.options import static_number
-from jaxformer.functional.shapes import check_axes, check_dtype, check_rng
+from jaxformer.functional.checks import check_axes, check_dtype, check_rng, static_number
 from jaxformer.inference.token_rows import require_int
 
 __all__ = ["keep_min_p", "keep_top_k", "keep_top_p", "penalize_repetition", "sample"]

@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.functional.sizes import is_int
+from jaxformer.functional.checks import is_int
 
 __all__ = [
     "as_ids", "check_new_ids", "check_prompts", "check_sources", "pad_rows", "padded_width",

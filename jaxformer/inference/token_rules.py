@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxformer.functional.options import static_bool
+from jaxformer.functional.checks import static_bool
 from jaxformer.inference.ngrams import repeated_ngrams
 from jaxformer.inference.token_rows import require_int
 

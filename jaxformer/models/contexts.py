@@ -12,11 +12,11 @@ from flax import linen as nn
 from jaxformer.config import LayerConfig, ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.attention import dot_product_attention, sharded_ring_attention
-from jaxformer.functional.attention_function import AttentionFunction
-from jaxformer.functional.cache import KVCache, WindowCache
-from jaxformer.functional.multi_head import Rotation
+from jaxformer.functional.checks import is_symbolic
+from jaxformer.functional.multi_head.attention_function import AttentionFunction
+from jaxformer.functional.multi_head.cache import KVCache, WindowCache
+from jaxformer.functional.multi_head.layer import Rotation
 from jaxformer.functional.sharding import automatic_axes
-from jaxformer.functional.sizes import is_symbolic
 from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.positions import Positions, RotaryPositions
 from jaxformer.modules.stack import Cache

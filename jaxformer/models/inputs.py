@@ -7,9 +7,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
-from jaxformer.functional.cache import KVCache, WindowCache
-from jaxformer.functional.shapes import as_array, check_axes, check_broadcast, check_dtype
-from jaxformer.functional.sizes import check_range, is_symbolic, known_values
+from jaxformer.functional.checks import (
+    as_array,
+    check_axes,
+    check_broadcast,
+    check_dtype,
+    check_range,
+    is_symbolic,
+    known_values,
+)
+from jaxformer.functional.multi_head.cache import KVCache, WindowCache
 from jaxformer.functional.taps import Taps
 
 __all__ = [

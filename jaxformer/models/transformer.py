@@ -16,10 +16,15 @@ from flax.core import freeze
 from jaxformer.config import LayerConfig, ModelConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention import dot_product_attention
-from jaxformer.functional.cache import KVCache, WindowCache
+from jaxformer.functional.checks import (
+    as_array,
+    check_axes,
+    check_broadcast,
+    check_dtype,
+    static_bool,
+)
 from jaxformer.functional.embedding import check_known_tokens, table_rows
-from jaxformer.functional.options import static_bool
-from jaxformer.functional.shapes import as_array, check_axes, check_broadcast, check_dtype
+from jaxformer.functional.multi_head.cache import KVCache, WindowCache
 from jaxformer.functional.taps import Taps, check_taps
 from jaxformer.models.contexts import AttentionFunctions, layer_contexts
 from jaxformer.models.inputs import (

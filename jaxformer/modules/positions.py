@@ -24,15 +24,19 @@ from jaxformer.config import (
     SinusoidalConfig,
 )
 from jaxformer.functional.embedding import table_rows
-from jaxformer.functional.multi_head import Rotation
-from jaxformer.functional.position_biases import alibi_bias, relative_position_buckets
-from jaxformer.functional.positions import apply_rotary, rotary_tables, sinusoidal_positions
-from jaxformer.functional.rotary_scaling import (
+from jaxformer.functional.multi_head.layer import Rotation
+from jaxformer.functional.positions.biases import alibi_bias, relative_position_buckets
+from jaxformer.functional.positions.scaling import (
     LinearScaling,
     Llama3Scaling,
     LongropeScaling,
     RotaryScaling,
     YarnScaling,
+)
+from jaxformer.functional.positions.sinusoids import (
+    apply_rotary,
+    rotary_tables,
+    sinusoidal_positions,
 )
 from jaxformer.modules.initializers import normal_init, param_dtype
 

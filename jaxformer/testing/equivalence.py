@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
-from jaxformer.functional.shapes import Array, check_axes
+from jaxformer.functional.checks import Array, check_axes
 from jaxformer.testing.failures import check_close, check_output_shape, compiled, fail, run
 
 __all__ = ["assert_cached_decoding_equals_full", "assert_scanned_equals_looped"]

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxformer.functional.shapes import Array
+from jaxformer.functional.checks import Array
 
 __all__ = [
     "check_close", "check_output_shape", "compiled", "fail", "fetch", "first_index", "named_index",

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.errors import DataError, ShapeError
-from jaxformer.functional.shapes import Array
+from jaxformer.functional.checks import Array
 from jaxformer.testing.failures import check_output_shape, fail, first_index, run
 
 __all__ = ["check_causal_influence", "exchange_influence", "influence", "replacements"]

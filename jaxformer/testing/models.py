@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.functional.shapes import Array
+from jaxformer.functional.checks import Array
 from jaxformer.testing.failures import check_close, check_output_shape, compiled, fetch
 from jaxformer.testing.influence import (
     check_causal_influence,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.errors import DataError, ShapeError
-from jaxformer.functional.shapes import Array
+from jaxformer.functional.checks import Array
 from jaxformer.testing.failures import (
     check_close,
     check_output_shape,

@@ -9,7 +9,7 @@ import numpy as np
 from einops import rearrange
 
 from jaxformer.errors import DataError, ShapeError
-from jaxformer.functional.shapes import check_axes
+from jaxformer.functional.checks import check_axes
 from jaxformer.viz.cells import CELL_HEIGHT, bar_aspect, draw_cells, number_width, wants_numbers
 from jaxformer.viz.style import DPI, Lettering, as_numbers, cells_to_mark, checked
 

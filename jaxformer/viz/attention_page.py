@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxformer.errors import DataError, ShapeError
-from jaxformer.functional.shapes import check_axes
+from jaxformer.functional.checks import check_axes
 from jaxformer.models import AttentionMap
 
 __all__ = ["AttentionPage", "attention_page"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
-from jaxformer.functional.shapes import check_axes
+from jaxformer.functional.checks import check_axes
 from jaxformer.viz.cells import CELL_HEIGHT, bar_aspect, draw_cells, number_width, wants_numbers
 from jaxformer.viz.style import DPI, Lettering, checked, line_style, small_legend
 

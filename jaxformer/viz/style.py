@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jaxformer.errors import DataError, ShapeError
-from jaxformer.functional.shapes import check_axes
+from jaxformer.functional.checks import check_axes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

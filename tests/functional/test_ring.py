@@ -16,8 +16,8 @@ from jaxformer.functional import (
     ring_positions,
     to_ring_order,
 )
-from jaxformer.functional.attention import ring_round
-from jaxformer.functional.attention.ring_order import HIDDEN, block_kinds
+from jaxformer.functional.attention.ring import round as ring_round
+from jaxformer.functional.attention.ring.order import HIDDEN, block_kinds
 from tests.functional import oracle
 from tests.functional.attention_cases import QUICK, assert_close, assert_same_bits, normal
 

@@ -14,7 +14,7 @@ from jaxformer.functional import (
     apply_rotary,
     rotary_tables,
 )
-from jaxformer.functional.rotary_scaling import scale_frequencies
+from jaxformer.functional.positions.scaling import scale_frequencies
 
 
 def unscaled(head_dim, base):

@@ -35,11 +35,11 @@ def numbered(start, count):
 
 
 @pytest.mark.parametrize("sizes", [[(7, 7)], [(1, 1)] * 5, [(4, 2), (1, 1), (0, 3), (5, 0)]])
-def test_append_keeps_the_last_tokens_of_every_row(sizes):
-    append = jax.jit(lambda cache, key, value, num: cache.append(key, value, num))
+def test_window_keeps_the_last_tokens_of_every_row(sizes):
+    extend = jax.jit(lambda cache, key, value, num: cache.extend(key, value, num))
     cache, count = empty(), np.zeros(B, int)
     for size in sizes:
-        key, value, cache = append(cache, *numbered(count, max(size)), np.array(size))
+        (key, value, *_), cache = extend(cache, *numbered(count, max(size)), np.array(size))
         # What the new queries attend to: the tokens before, then the new ones.
         for row in range(B):
             held = np.arange(count[row] - WINDOW, count[row])
@@ -54,7 +54,7 @@ def test_append_keeps_the_last_tokens_of_every_row(sizes):
 
 
 def test_slots_without_a_token_are_masked():
-    _, _, cache = empty().append(*numbered([0, 0], 2), np.array([2, 0]))
+    cache = empty().append(*numbered([0, 0], 2), np.array([2, 0]))
     assert cache.written(1)[:, 0, 0].astype(int).tolist() == [[0, 1, 1, 1], [0, 0, 0, 1]]
 
 
@@ -125,7 +125,7 @@ def test_number_of_tokens_may_be_of_a_narrow_type():
     window = 263  # slots that a uint8 cannot number
     counts = np.array([5, 4], np.uint8)[:B]
     long, wide = (
-        empty(window).append(*numbered(np.zeros(B, int), 5), counts.astype(dtype))[2]
+        empty(window).append(*numbered(np.zeros(B, int), 5), counts.astype(dtype))
         for dtype in (np.uint8, np.int32)
     )
     np.testing.assert_array_equal(long.key, wide.key)

@@ -19,7 +19,7 @@ from jaxformer.config import (
 )
 from jaxformer.errors import ConfigError
 from jaxformer.functional import alibi_bias, rotary_tables, sinusoidal_positions
-from jaxformer.functional.rotary_scaling import LinearScaling, YarnScaling
+from jaxformer.functional.positions.scaling import LinearScaling, YarnScaling
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 
 MODELS = {

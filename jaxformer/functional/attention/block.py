@@ -34,14 +34,7 @@ _OUTPUT, _MAXIMUM, _INVERSE_TOTAL = SAVED = (
 
 
 class StaticOptions(NamedTuple):
-    """Numbers fixed at trace time.
-
-    Args:
-        scale: factor of the scores.
-        softcap: c in c * tanh(scores / c), or None.
-        dropout_rate: fraction of the weights that are dropped.
-        return_residual: whether to also return the log-sum-exp of the scores.
-    """
+    """Numbers known at trace time; the residual is the log-sum-exp of the scores."""
 
     scale: float
     softcap: float | None = None
@@ -50,16 +43,7 @@ class StaticOptions(NamedTuple):
 
 
 def scores(static: StaticOptions, query: jax.Array, key: jax.Array) -> jax.Array:
-    """Scaled dot products of queries and keys.
-
-    Args:
-        static: options; only the scale is used.
-        query: float `[..., g, t, h]`.
-        key: float `[..., s, h]`.
-
-    Returns:
-        float32 (float64 for float64) `[..., g, t, s]`.
-    """
+    """Scaled dot products of `[..., g, t, h]` and `[..., s, h]`: float32 or 64 `[..., g, t, s]`."""
     # Half precision is accumulated and kept in float32: softmax would magnify rounding errors.
     wide = at_least(query.dtype, jnp.float32)
     products = jnp.einsum("...gth,...sh->...gts", query, key, preferred_element_type=wide)
@@ -86,14 +70,8 @@ def masked(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
 def softmax_factors(scores: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Splits a softmax over the last axis, where -inf gets weight 0, into two factors.
 
-    This way the division is done once per output row instead of once per weight.
-
-    Args:
-        scores: float `[..., s]`; a row may be all -inf.
-
-    Returns:
-        (exponentials, inverse total, log-sum-exp), `[..., s]`, `[..., 1]` and `[..., 1]`. The
-        weights are the product of the first two; the third is -inf if all scores are.
+    This way the division is done once per output row instead of once per weight. Returns
+    (exponentials `[..., s]`, inverse total `[..., 1]`, log-sum-exp `[..., 1]`, or -inf).
     """
     # The maximum only prevents overflow of exp; it cancels out and so has no gradient.
     maximum = jax.lax.stop_gradient(scores.max(axis=-1, keepdims=True, initial=-jnp.inf))
@@ -119,18 +97,9 @@ def attend(
 ) -> tuple[jax.Array, jax.Array]:
     """Softmax-weighted average of the values and log-sum-exp, with a custom derivative.
 
-    Args:
-        static: scale, cap and dropout rate.
-        query: float `[..., g, t, h]`.
-        key: float `[..., s, h]`.
-        value: float32 or float64 `[..., s, v]`.
-        bias: float that broadcasts to `[..., g, t, s]`, of its rank, or None.
-        mask: bool that broadcasts to `[..., g, t, s]`; True = attend; None = everywhere.
-        keep: bool `[..., g, t, s]`: the weights that dropout keeps; None = all.
-
-    Returns:
-        The average in the value's dtype, `[..., g, t, v]`, and the log-sum-exp of the scores,
-        `[..., g, t]`; 0 and -inf in rows where the mask is all False.
+    Query `[..., g, t, h]`, key `[..., s, h]`, value float32 or 64 `[..., s, v]`; bias, mask and
+    keep (the weights that dropout keeps) broadcast to `[..., g, t, s]`. Returns `[..., g, t, v]`,
+    in the value's dtype, and `[..., g, t]`: 0 and -inf in rows where the mask is all False.
     """
     exponentials, inverse, residual = softmax_factors(_logits(static, mask, query, key, bias))
     return weighted_values(static, exponentials, value, keep) * inverse, residual[..., 0]

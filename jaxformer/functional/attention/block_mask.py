@@ -14,16 +14,9 @@ Slice = tuple[int | jax.Array, int]
 
 
 def block_mask(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Array | None:
-    """Boolean attention mask of one block: mask, structure and bias > -inf.
+    """Mask of one block, bool, from mask, structure and bias > -inf.
 
-    Args:
-        inputs: inputs of the whole attention.
-        queries: the block's slice of the queries.
-        keys: the block's slice of the keys.
-
-    Returns:
-        bool of the rank of `[..., N, t, s]`, size 1 where it does not vary;
-        None = attend everywhere.
+    It has the rank of `[..., N, t, s]`, with size 1 where it does not vary; None = no mask.
     """
     structure, rank = inputs.structure, inputs.query.ndim
     (first_query, num_queries), (first_key, num_keys) = queries, keys
@@ -55,16 +48,7 @@ def full_mask(inputs: AttentionInputs) -> jax.Array | None:
 
 
 def slice_block(array: jax.Array, queries: Slice, keys: Slice) -> jax.Array:
-    """Slices a block out of a mask or bias.
-
-    Args:
-        array: `[..., T, S]`, 1 where it does not vary.
-        queries: the block's slice of the queries.
-        keys: the block's slice of the keys.
-
-    Returns:
-        `[..., t, s]`, 1 where it does not vary.
-    """
+    """Block `[..., t, s]` of a mask or bias `[..., T, S]`; axes of size 1 stay."""
     for axis, part in ((-2, queries), (-1, keys)):
         if array.shape[axis] != 1:
             array = slice_axis(array, part, axis=axis)
@@ -72,16 +56,7 @@ def slice_block(array: jax.Array, queries: Slice, keys: Slice) -> jax.Array:
 
 
 def slice_axis(array: jax.Array, part: Slice, *, axis: int) -> jax.Array:
-    """Slices along one axis, from a start that may be traced.
-
-    Args:
-        array: any array.
-        part: start and size.
-        axis: axis to slice.
-
-    Returns:
-        The slice.
-    """
+    """Slice along one axis, from a start that may be traced."""
     start, size = part
     if isinstance(start, int) and (start, size) == (0, array.shape[axis]):
         return array
@@ -94,15 +69,8 @@ def slice_axis(array: jax.Array, part: Slice, *, axis: int) -> jax.Array:
 def zero_hidden(inputs: AttentionInputs, visible: jax.Array | None) -> AttentionInputs:
     """Zeroes queries beyond their length, and keys and values that no query attends to.
 
-    Weights of 0 alone would not keep a NaN out of the output, because 0 * NaN is NaN.
-
-    Args:
-        inputs: checked inputs.
-        visible: bool of the rank of `[..., N, S]`, size 1 where it does not vary: whether any query
-            of this head attends to the key; None = all keys are visible.
-
-    Returns:
-        The zeroed inputs.
+    Weights of 0 alone would not keep a NaN out of the output, because 0 * NaN is NaN. `visible`,
+    bool of the rank of `[..., N, S]`, says which keys a query of a head attends to; None = all.
     """
 
     def keep(kept: jax.Array, array: jax.Array) -> jax.Array:

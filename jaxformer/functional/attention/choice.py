@@ -19,23 +19,21 @@ from jaxformer.functional.attention.cudnn import cudnn_attention, why_not_cudnn
 from jaxformer.functional.attention.dense import dense_attention
 from jaxformer.functional.attention.inputs import (
     AttentionInputs,
-    AttentionOptions,
+    Implementation,
+    ScoreKeywords,
+    check_keywords,
     prepare_attention,
 )
-from jaxformer.functional.options import check_choice
-from jaxformer.functional.shapes import Array, as_array, check_dtype
-from jaxformer.functional.sizes import is_symbolic
+from jaxformer.functional.checks import Array, as_array, check_choice, check_dtype, is_symbolic
 
 __all__ = [
     "Choice",
-    "Implementation",
     "attend_by",
     "attention_implementation",
     "check_implementation",
 ]
 
 Name = Literal["dense", "chunked", "cudnn"]
-Implementation = Literal["auto", "dense", "chunked", "cudnn", "xla"] | None
 
 _Attended = tuple[jax.Array, jax.Array | None]
 _FUNCTIONS: dict[Name, Callable[..., _Attended]] = {
@@ -106,9 +104,7 @@ def attention_implementation(
     """
     dropout_rate = options.pop("dropout_rate", 0.0)
     return_residual = options.pop("return_residual", False)
-    for name in options:
-        if name not in AttentionOptions._fields:
-            raise TypeError(f"attention_implementation() has no argument {name!r}")
+    check_keywords("attention_implementation", options, ScoreKeywords)
     default = platforms.default_platform()
     wanted = default if platform is None else platform
     if not isinstance(wanted, str) or wanted != default:
@@ -125,8 +121,8 @@ def attention_implementation(
         query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None
     ) -> None:
         inputs = prepare_attention(
-            query, key, value, bias, mask, AttentionOptions(**options), dropout_rate,
-            return_residual,
+            query, key, value, bias, mask, ScoreKeywords(**options),  # type: ignore[typeddict-item]
+            dropout_rate=dropout_rate, return_residual=return_residual,
         )  # fmt: skip
         choices.append(_choose(inputs, wanted))
 
@@ -138,19 +134,9 @@ def attention_implementation(
 def attend_by(
     wanted: Implementation, inputs: AttentionInputs, dropout_rng: jax.Array | None
 ) -> _Attended:
-    """Attention by the given implementation, or by the one "auto" chooses on each platform.
+    """Attention `[..., T, N, Hv]` and the residual `[..., T, N]` or None, by an implementation.
 
-    Args:
-        wanted: its name; "auto" to choose, None and "xla" for dense.
-        inputs: checked inputs.
-        dropout_rng: PRNG key; None = no dropout.
-
-    Returns:
-        float `[..., T, N, Hv]`, in the query's dtype, and the residual, float32 (float64 for
-        float64) `[..., T, N]`, or None if not requested.
-
-    Raises:
-        ConfigError: the name is unknown, or the implementation does not support the call.
+    Raises ConfigError if the name is unknown, or the implementation does not support the call.
     """
     name = check_implementation(wanted)
     reason, remedy = None, "dense"
@@ -169,17 +155,7 @@ def attend_by(
 
 
 def check_implementation(wanted: Implementation) -> str:
-    """Checks the name of an implementation.
-
-    Args:
-        wanted: the caller's argument.
-
-    Returns:
-        "auto", "dense", "chunked" or "cudnn".
-
-    Raises:
-        ConfigError: the name is unknown.
-    """
+    """Checks the name of an implementation; "xla" and None mean dense."""
     name = "dense" if wanted in ("xla", None) else wanted
     if name != "auto" and (not isinstance(name, str) or name not in _FUNCTIONS):
         raise ConfigError(

@@ -25,19 +25,14 @@ from jaxformer.functional.attention.block_mask import (
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.attention.plan import BlockLoop, plan_loops, visible_key_range
 from jaxformer.functional.attention.platforms import jit_with_numbers
+from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.sizes import is_symbolic
 
 __all__ = ["Blocks", "block_sizes", "chunked_attention", "why_not_chunked"]
 
 
 class Blocks(NamedTuple):
-    """Block sizes of chunked attention.
-
-    Args:
-        queries: queries in a block.
-        heads: key heads whose blocks are computed at once.
-    """
+    """Queries in a block, and key heads whose blocks are computed at once."""
 
     queries: int
     heads: int
@@ -50,15 +45,9 @@ _Attended = tuple[jax.Array, jax.Array | None]
 class _Head(NamedTuple):
     """Inputs of one key head and the `g` query heads that share it, or of all heads: `[k, ...]`.
 
-    Args:
-        number: integer, 0 to k - 1.
-        zero: a zero that depends on the head, so that XLA does not hoist every block's mask out of
-            the head loop, where together they would be as large as the weights.
-        query: float `[..., g, t, h]`.
-        key: float `[..., s, h]`.
-        value: float `[..., s, v]`.
-        bias: float `[..., g, t, s]`, size 1 where it does not vary; None if all heads share one.
-        mask: bool, likewise.
+    `zero` depends on the head, so that XLA does not hoist every block's mask out of the head loop,
+    where together they would be as large as the weights. A bias or mask shared by all heads is
+    None.
     """
 
     number: jax.Array
@@ -81,16 +70,7 @@ def why_not_chunked(inputs: AttentionInputs) -> str | None:
 def chunked_attention(
     inputs: AttentionInputs, dropout_rng: jax.Array | None, blocks: Blocks
 ) -> _Attended:
-    """Computes `dot_product_attention` by blocks of queries. T and S may not be symbolic.
-
-    Args:
-        inputs: checked inputs.
-        dropout_rng: PRNG key; None = no dropout.
-        blocks: queries per block, and key heads at a time.
-
-    Returns:
-        float `[..., T, N, Hv]`, in the query's dtype, and the residual if requested.
-    """
+    """`dot_product_attention` by blocks of queries; T and S may not be symbolic."""
     # Empty blocks cannot be planned.
     if 0 in inputs.query.shape:
         output, residual = _nothing(inputs, inputs.query.shape[:-1])

@@ -8,7 +8,7 @@ from jaxformer.functional import masks
 from jaxformer.functional.attention import platforms
 from jaxformer.functional.attention.block_mask import zero_hidden
 from jaxformer.functional.attention.inputs import AttentionInputs
-from jaxformer.functional.sizes import is_symbolic
+from jaxformer.functional.checks import is_symbolic
 
 __all__ = ["cudnn_attention", "why_not_cudnn"]
 
@@ -17,18 +17,11 @@ _LARGEST_HEAD = 128
 
 
 def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
-    """Reason why cuDNN does not support a call on a platform, or None if it does.
+    """First reason why cuDNN does not support a call on a platform, or None if it does.
 
     cuDNN has its own rules (half precision, head widths, windows). In addition, a query without
     visible keys must give 0, which cuDNN does not guarantee. So every query up to its length must
     be known at trace time to have a visible key.
-
-    Args:
-        inputs: checked inputs.
-        platform: platform that the program is compiled for, such as "cuda" or "cpu".
-
-    Returns:
-        The first reason, or None.
     """
     num_queries, _, width = inputs.query.shape[-3:]
     num_keys, structure = inputs.key.shape[-3], inputs.structure
@@ -89,15 +82,7 @@ def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
 def cudnn_attention(
     inputs: AttentionInputs, dropout_rng: jax.Array | None
 ) -> tuple[jax.Array, None]:
-    """Computes `dot_product_attention` with cuDNN, for calls that `why_not_cudnn` allows.
-
-    Args:
-        inputs: checked inputs.
-        dropout_rng: unused, because dropout is not supported.
-
-    Returns:
-        float `[..., T, N, H]`, in the query's dtype, and None, because there is no residual.
-    """
+    """`dot_product_attention` with cuDNN, for calls that `why_not_cudnn` allows."""
     del dropout_rng  # dropout is not supported
     structure, leading = inputs.structure, inputs.query.shape[:-3]
     num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]

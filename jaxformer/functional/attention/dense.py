@@ -24,15 +24,9 @@ __all__ = ["dense_attention", "dense_weights"]
 def dense_attention(
     inputs: AttentionInputs, dropout_rng: jax.Array | None, given: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array | None]:
-    """Computes `dot_product_attention` with all weights `[..., N, T, S]` in memory.
+    """`dot_product_attention` with all weights in memory.
 
-    Args:
-        inputs: checked inputs.
-        dropout_rng: PRNG key; None = no dropout.
-        given: weights `[..., N, T, S]` to average the values with, instead of those of the scores.
-
-    Returns:
-        float `[..., T, N, Hv]`, in the query's dtype, and the residual if requested.
+    Weights `[..., N, T, S]` that are `given` replace those of the scores.
     """
     mask = full_mask(inputs)
     inputs = zero_hidden(inputs, None if mask is None else mask.any(axis=-2))
@@ -59,15 +53,9 @@ def dense_attention(
 
 
 def dense_weights(inputs: AttentionInputs, stage: str, tap: LayerTaps | None = None) -> jax.Array:
-    """Computes `attention_weights`.
+    """`attention_weights` up to a stage: float32 (float64 for float64) `[..., N, T, S]`.
 
-    Args:
-        inputs: checked inputs.
-        stage: "scores", "capped", "biased", "masked" or "softmax".
-        tap: called at "scores", with the biased scores.
-
-    Returns:
-        float32 (float64 for float64) `[..., N, T, S]`.
+    The tap is called at "scores", with the biased scores.
     """
     mask = None
     if stage in ("masked", "softmax"):

@@ -4,22 +4,24 @@ Axes: `B` batch, `T` query length, `S` key/value length, `N` query heads, `K` ke
 `H` query and key width, `Hv` value width.
 """
 
-from typing import Literal, get_args, overload
+from typing import Literal, Unpack, get_args, overload
 
 import jax
 
 from jaxformer.functional.attention.block_mask import full_mask
-from jaxformer.functional.attention.choice import Implementation, attend_by
+from jaxformer.functional.attention.choice import attend_by
 from jaxformer.functional.attention.dense import dense_weights
 from jaxformer.functional.attention.inputs import (
-    AttentionOptions,
+    Implementation,
     Lengths,
+    MaskKeywords,
+    ScoreKeywords,
     WindowSize,
+    check_keywords,
     prepare_attention,
     used_rng,
 )
-from jaxformer.functional.options import check_choice
-from jaxformer.functional.shapes import Array
+from jaxformer.functional.checks import Array, check_choice
 
 __all__ = ["attention_mask", "attention_weights", "dot_product_attention"]
 
@@ -170,15 +172,16 @@ def dot_product_attention(
         >>> residual.shape
         (2, 5, 4)
     """
-    options = AttentionOptions(
-        scale=scale, is_causal=is_causal, query_offset=query_offset,
-        query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,
-        local_window_size=local_window_size, query_segment_ids=query_segment_ids,
-        key_value_segment_ids=key_value_segment_ids, softcap=softcap,
-    )  # fmt: skip
+    options: ScoreKeywords = {
+        "scale": scale, "is_causal": is_causal, "query_offset": query_offset,
+        "query_seq_lengths": query_seq_lengths, "key_value_seq_lengths": key_value_seq_lengths,
+        "local_window_size": local_window_size, "query_segment_ids": query_segment_ids,
+        "key_value_segment_ids": key_value_segment_ids, "softcap": softcap,
+    }  # fmt: skip
     inputs = prepare_attention(
-        query, key, value, bias, mask, options, dropout_rate, return_residual
-    )
+        query, key, value, bias, mask, options,
+        dropout_rate=dropout_rate, return_residual=return_residual,
+    )  # fmt: skip
     dropout_rng = used_rng(dropout_rate, dropout_rng)
     output, residual = attend_by(implementation, inputs, dropout_rng)
     return output if residual is None else (output, residual)
@@ -190,16 +193,8 @@ def attention_weights(
     bias: Array | None = None,
     mask: Array | None = None,
     *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    query_offset: Lengths | None = None,
-    query_seq_lengths: Lengths | None = None,
-    key_value_seq_lengths: Lengths | None = None,
-    local_window_size: WindowSize | None = None,
-    query_segment_ids: Array | None = None,
-    key_value_segment_ids: Array | None = None,
-    softcap: float | None = None,
     stage: Stage = "softmax",
+    **options: Unpack[ScoreKeywords],
 ) -> jax.Array:
     """Attention weights of `dot_product_attention`, or its scores at an earlier stage.
 
@@ -208,20 +203,14 @@ def attention_weights(
     Args:
         query: float `[..., T, N, H]`.
         key: float `[..., S, K, H]`.
-        bias: as in `dot_product_attention`, like every argument up to softcap.
+        bias: as in `dot_product_attention`.
         mask: True = attend.
-        scale: factor of the scores; 1 / sqrt(H) when not given.
-        is_causal: whether a query attends only to keys at or before it.
-        query_offset: position of the first query.
-        query_seq_lengths: number of real queries; the others have weights 0.
-        key_value_seq_lengths: number of real keys; the others are hidden.
-        local_window_size: (left, right) around the query's position.
-        query_segment_ids: integer `[..., T]`.
-        key_value_segment_ids: integer `[..., S]`.
-        softcap: c in c * tanh(scores / c).
         stage: what to return: the scaled "scores", then "capped", then "biased" (all three before
             masking), "masked" (-inf where the query may not attend), or the weights after
             "softmax", before dropout.
+        **options: scale, is_causal, query_offset, query_seq_lengths, key_value_seq_lengths,
+            local_window_size, query_segment_ids, key_value_segment_ids and softcap, as in
+            `dot_product_attention`. Queries beyond their length have weights 0.
 
     Returns:
         float32 (float64 for float64) `[..., N, T, S]`. After "softmax" each row sums to 1, or is 0
@@ -237,12 +226,7 @@ def attention_weights(
         [[1.0, 0.0], [0.5, 0.5]]
     """
     check_choice("stage", stage, get_args(Stage))
-    options = AttentionOptions(
-        scale=scale, is_causal=is_causal, query_offset=query_offset,
-        query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,
-        local_window_size=local_window_size, query_segment_ids=query_segment_ids,
-        key_value_segment_ids=key_value_segment_ids, softcap=softcap,
-    )  # fmt: skip
+    check_keywords("attention_weights", options, ScoreKeywords)
     # The weights do not depend on the values, so pass the keys in their place.
     return dense_weights(prepare_attention(query, key, key, bias, mask, options), stage)
 
@@ -253,13 +237,7 @@ def attention_mask(
     mask: Array | None = None,
     *,
     bias: Array | None = None,
-    is_causal: bool = False,
-    query_offset: Lengths | None = None,
-    query_seq_lengths: Lengths | None = None,
-    key_value_seq_lengths: Lengths | None = None,
-    local_window_size: WindowSize | None = None,
-    query_segment_ids: Array | None = None,
-    key_value_segment_ids: Array | None = None,
+    **structure: Unpack[MaskKeywords],
 ) -> jax.Array | None:
     """Boolean attention mask that `dot_product_attention` applies for these arguments.
 
@@ -275,13 +253,9 @@ def attention_mask(
         key: float `[..., S, K, H]`, likewise.
         mask: bool, True = attend; broadcasts to `[..., N, T, S]` with that rank, or is `[T, S]`.
         bias: float, shaped like the mask; -inf hides a key.
-        is_causal: as in `dot_product_attention`, like every argument below.
-        query_offset: position of the first query.
-        query_seq_lengths: number of real queries; the others attend to nothing.
-        key_value_seq_lengths: number of real keys; the others are hidden.
-        local_window_size: (left, right) around the query's position.
-        query_segment_ids: integer `[..., T]`.
-        key_value_segment_ids: integer `[..., S]`.
+        **structure: is_causal, query_offset, query_seq_lengths, key_value_seq_lengths,
+            local_window_size, query_segment_ids and key_value_segment_ids, as in
+            `dot_product_attention`. Queries beyond their length attend to nothing.
 
     Returns:
         bool, broadcastable to `[..., N, T, S]` and of that rank; None if every query attends to
@@ -311,9 +285,5 @@ def attention_mask(
         >>> [f"{row:.2f}" for row in output[:, 0, 0]]
         ['0.88', '0.94', '0.96']
     """
-    options = AttentionOptions(
-        is_causal=is_causal, query_offset=query_offset, query_seq_lengths=query_seq_lengths,
-        key_value_seq_lengths=key_value_seq_lengths, local_window_size=local_window_size,
-        query_segment_ids=query_segment_ids, key_value_segment_ids=key_value_segment_ids,
-    )  # fmt: skip
-    return full_mask(prepare_attention(query, key, key, bias, mask, options))
+    check_keywords("attention_mask", structure, MaskKeywords)
+    return full_mask(prepare_attention(query, key, key, bias, mask, ScoreKeywords(**structure)))

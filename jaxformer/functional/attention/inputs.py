@@ -1,7 +1,8 @@
 """Arguments of attention, before and after checks and defaults."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Collection
+from typing import Literal, NamedTuple, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -9,26 +10,32 @@ import numpy as np
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention.block import StaticOptions
-from jaxformer.functional.masks import read_offset, window_sides
-from jaxformer.functional.options import static_bool, static_number, static_softcap
-from jaxformer.functional.shapes import (
+from jaxformer.functional.checks import (
     Array,
     as_array,
     check_axes,
     check_broadcast,
     check_dtype,
     check_leading,
+    check_range,
     check_rng,
     describe,
+    static_bool,
+    static_number,
+    static_softcap,
 )
-from jaxformer.functional.sizes import check_range
+from jaxformer.functional.masks import read_offset, window_sides
 
 __all__ = [
     "AttentionInputs",
-    "AttentionOptions",
+    "AttentionKeywords",
+    "Implementation",
     "Lengths",
+    "MaskKeywords",
+    "ScoreKeywords",
     "Structure",
     "WindowSize",
+    "check_keywords",
     "prepare_attention",
     "read_lengths",
     "used_rng",
@@ -36,23 +43,41 @@ __all__ = [
 
 Lengths = int | Array
 WindowSize = int | tuple[int | None, int | None]
+Implementation = Literal["auto", "dense", "chunked", "cudnn", "xla"] | None
 
 
-class AttentionOptions(NamedTuple):
-    """Keyword arguments that all attention functions share, as the caller passes them.
+class MaskKeywords(TypedDict, total=False):
+    """Keywords of `dot_product_attention`, which documents them, that decide what queries see."""
 
-    `dot_product_attention` documents them; `options._asdict()` passes them on.
-    """
+    is_causal: bool
+    query_offset: Lengths | None
+    query_seq_lengths: Lengths | None
+    key_value_seq_lengths: Lengths | None
+    local_window_size: WindowSize | None
+    query_segment_ids: Array | None
+    key_value_segment_ids: Array | None
 
-    scale: float | None = None
-    is_causal: bool = False
-    query_offset: Lengths | None = None
-    query_seq_lengths: Lengths | None = None
-    key_value_seq_lengths: Lengths | None = None
-    local_window_size: WindowSize | None = None
-    query_segment_ids: Array | None = None
-    key_value_segment_ids: Array | None = None
-    softcap: float | None = None
+
+class ScoreKeywords(MaskKeywords, total=False):
+    """The keywords that decide the weights before dropout."""
+
+    scale: float | None
+    softcap: float | None
+
+
+class AttentionKeywords(ScoreKeywords, total=False):
+    """All keywords but return_residual, which an attention function of one's own need not take."""
+
+    dropout_rate: float
+    dropout_rng: jax.Array | None
+    implementation: Implementation
+
+
+def check_keywords(function: str, given: Collection[str], kind: type) -> None:
+    """Raises TypeError, as Python does, for keywords that are not those of a TypedDict."""
+    for name in given:
+        if name not in kind.__annotations__:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
 
 
 class Structure(NamedTuple):
@@ -107,19 +132,12 @@ def prepare_attention(
     value: Array,
     bias: Array | None,
     mask: Array | None,
-    options: AttentionOptions,
+    options: ScoreKeywords,
+    *,
     dropout_rate: float = 0.0,
     return_residual: bool = False,
 ) -> AttentionInputs:
-    """Checks the arguments of `dot_product_attention`, which documents them.
-
-    Returns:
-        The inputs, with defaults filled in.
-
-    Raises:
-        ShapeError: an argument does not fit.
-        ConfigError: an option is invalid.
-    """
+    """Checks the arguments of `dot_product_attention`, and fills in the defaults."""
     query, key, value = (
         as_array(name, array) for name, array in (("query", query), ("key", key), ("value", value))
     )
@@ -128,20 +146,14 @@ def prepare_attention(
     static = static._replace(return_residual=static_bool("return_residual", return_residual))
     leading = query.shape[:-3]
     weights_shape = (*leading, sizes["N"], sizes["T"], sizes["S"])
-    is_causal = static_bool("is_causal", options.is_causal)
     bias = _align("bias", bias, "floating", weights_shape)
     mask = _align("mask", mask, "bool", weights_shape)
-    structure = _structure(options._replace(is_causal=is_causal), sizes, leading)
+    structure = _structure(options, sizes, leading)
     return AttentionInputs(query, key, value, bias, mask, structure, static)
 
 
 def used_rng(dropout_rate: float, dropout_rng: jax.Array | None) -> jax.Array | None:
-    """Checked PRNG key of dropout; None if nothing is dropped.
-
-    Raises:
-        ShapeError: dropout_rng is not a PRNG key.
-        ConfigError: dropout_rate is above 0 and there is no key.
-    """
+    """Checked PRNG key of dropout; None if nothing is dropped."""
     if dropout_rng is not None:
         check_rng("dropout_rng", dropout_rng)
     if dropout_rate == 0:
@@ -202,13 +214,14 @@ def _align(
     return array
 
 
-def _static_options(options: AttentionOptions, dropout_rate: float, head_dim: int) -> StaticOptions:
+def _static_options(options: ScoreKeywords, dropout_rate: float, head_dim: int) -> StaticOptions:
     """Checks the numbers that must be known when a program is traced."""
-    scale = 1 / math.sqrt(head_dim) if options.scale is None else options.scale
+    given = options.get("scale")
+    scale = 1 / math.sqrt(head_dim) if given is None else given
     remedy = "if it is learned, multiply the query by it"
     static = StaticOptions(
         scale=static_number("scale", scale, remedy=remedy),
-        softcap=static_softcap(options.softcap),
+        softcap=static_softcap(options.get("softcap")),
         dropout_rate=static_number("dropout_rate", dropout_rate),
     )
     if not 0 <= static.dropout_rate < 1:
@@ -216,19 +229,18 @@ def _static_options(options: AttentionOptions, dropout_rate: float, head_dim: in
     return static
 
 
-def _structure(
-    options: AttentionOptions, sizes: dict[str, int], leading: tuple[int, ...]
-) -> Structure:
+def _structure(options: MaskKeywords, sizes: dict[str, int], leading: tuple[int, ...]) -> Structure:
     """Checks causality, window, lengths and segments, and fills in the defaults."""
     num_queries, num_keys = sizes["T"], sizes["S"]
-    left, right = window_sides("local_window_size", options.local_window_size)
+    is_causal = static_bool("is_causal", options.get("is_causal", False))
+    left, right = window_sides("local_window_size", options.get("local_window_size"))
+    given = options.get("query_offset")
     offset: int | jax.Array = 0
-    if options.query_offset is not None:
+    if given is not None:
         # Leaves half of the int32 range for the positions themselves.
-        offset = read_offset("query_offset", options.query_offset, 2**30)
-        offset = _per_row("query_offset", offset, leading)
-    if options.is_causal or (left, right) != (None, None):
-        if options.query_offset is None and num_queries != num_keys:
+        offset = _per_row("query_offset", read_offset("query_offset", given, 2**30), leading)
+    if is_causal or (left, right) != (None, None):
+        if given is None and num_queries != num_keys:
             raise ShapeError(
                 "is_causal and local_window_size need query_offset when T and S differ, got "
                 f"T={num_queries} and S={num_keys}; 0 aligns the first query with the first "
@@ -237,21 +249,21 @@ def _structure(
     else:
         offset = 0  # unused here, but a decoding loop always passes it
     query_lengths = read_lengths(
-        "query_seq_lengths", options.query_seq_lengths, leading, num_queries
+        "query_seq_lengths", options.get("query_seq_lengths"), leading, num_queries
     )
     key_lengths = read_lengths(
-        "key_value_seq_lengths", options.key_value_seq_lengths, leading, num_keys
+        "key_value_seq_lengths", options.get("key_value_seq_lengths"), leading, num_keys
     )
-    query_ids, key_ids = options.query_segment_ids, options.key_value_segment_ids
+    query_ids, key_ids = options.get("query_segment_ids"), options.get("key_value_segment_ids")
     if (query_ids is None) != (key_ids is None):
-        given = "query" if key_ids is None else "key_value"
+        only = "query" if key_ids is None else "key_value"
         raise ShapeError(
             "query_segment_ids and key_value_segment_ids go together, got only "
-            f"{given}_segment_ids; for self-attention pass the same array twice"
+            f"{only}_segment_ids; for self-attention pass the same array twice"
         )
     return Structure(
         # Causal attention is a window that ends at the query itself.
-        window=(left, 0 if options.is_causal else right),
+        window=(left, 0 if is_causal else right),
         offset=offset,
         query_lengths=query_lengths,
         key_lengths=key_lengths,
@@ -275,19 +287,9 @@ def _segment_ids(
 def read_lengths(
     name: str, values: Lengths | None, leading: tuple[int, ...], largest: int
 ) -> int | jax.Array | None:
-    """Checks lengths, and their range if known.
+    """Checks lengths, at most `largest` if known, that broadcast to the leading axes.
 
-    Args:
-        name: name of the argument, for the message.
-        values: lengths as the caller passes them.
-        leading: sizes of the leading axes that they broadcast to.
-        largest: length of the sequence.
-
-    Returns:
-        An int for an int (it lets blocks be skipped), int32 `[...]` for an array, None for None.
-
-    Raises:
-        ShapeError: they are not integers, are out of range, or do not broadcast.
+    Returns an int for an int (it lets blocks be skipped), int32 `[...]` for an array.
     """
     if values is None:
         return None

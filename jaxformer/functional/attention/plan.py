@@ -14,11 +14,8 @@ _MAX_LOOPS = 8
 class BlockLoop(NamedTuple):
     """Blocks of queries of equal size, computed by one compiled loop.
 
-    Args:
-        first_query: first query of the first block.
-        num_queries: queries in each block.
-        first_keys: first key of each block.
-        num_keys: keys of each block; 0 = no key is visible.
+    Block i has `num_queries` queries and `num_keys` keys from `first_keys[i]` on; 0 keys = none is
+    visible.
     """
 
     first_query: int
@@ -30,24 +27,7 @@ class BlockLoop(NamedTuple):
 def plan_loops(
     structure: Structure, num_queries: int, num_keys: int, block: int
 ) -> tuple[BlockLoop, ...]:
-    """Cuts the queries into blocks, finds the keys visible to each, and groups equal blocks.
-
-    Args:
-        structure: which keys a query may attend to.
-        num_queries: T.
-        num_keys: S.
-        block: queries per block; the last block has the rest.
-
-    Returns:
-        Loops over blocks, in order; together they cover all queries.
-
-    Example:
-        >>> from jaxformer.functional.attention.inputs import Structure
-        >>> causal = Structure(window=(None, 0))
-        >>> plan_loops(causal, 5, 5, block=2)[1:]
-        (BlockLoop(first_query=2, num_queries=2, first_keys=(0,), num_keys=4), \
-BlockLoop(first_query=4, num_queries=1, first_keys=(0,), num_keys=5))
-    """
+    """Cuts the queries into blocks with the keys visible to each, and groups equal ones."""
     num_full, rest = divmod(num_queries, block)
     ranges = [
         visible_key_range(structure, num_keys, i * block, (i + 1) * block) for i in range(num_full)
@@ -73,21 +53,9 @@ BlockLoop(first_query=4, num_queries=1, first_keys=(0,), num_keys=5))
 def visible_key_range(
     structure: Structure, num_keys: int, start: int, stop: int
 ) -> tuple[int, int]:
-    """Conservative range of visible keys; ignores traced bounds and segments.
+    """Range of the keys that queries `start` to `stop` may see, first and end; (0, 0) for none.
 
-    Args:
-        structure: which keys a query may attend to.
-        num_keys: S.
-        start: first query.
-        stop: the one after the last query.
-
-    Returns:
-        First key, and the one after the last; (0, 0) for none.
-
-    Example:
-        >>> from jaxformer.functional.attention.inputs import Structure
-        >>> visible_key_range(Structure(window=(2, 0)), 9, 4, 6)
-        (2, 6)
+    Traced bounds and segments are ignored, so some of the keys may be hidden.
     """
     (left, right), offset = structure.window, structure.offset
     first, last = 0, num_keys

@@ -27,16 +27,10 @@ def default_platform() -> str:
 
 
 def jit_with_numbers(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Compiles a function of attention inputs whose Python numbers are static.
+    """Compiles a function of (inputs, dropout key, *hashable options) with static Python numbers.
 
-    The numbers decide which blocks are computed. Layers and calls with equal shapes and numbers
-    share one trace, so an eager call compiles only once.
-
-    Args:
-        function: of inputs, dropout key and hashable options.
-
-    Returns:
-        The compiled function.
+    The numbers in the inputs decide which blocks are computed. Layers and calls with equal shapes
+    and numbers share one trace, so an eager call compiles only once.
     """
 
     @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -57,17 +51,11 @@ def jit_with_numbers(function: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def by_platform(functions: Mapping[str, Callable[[], Result]]) -> Result:
-    """Calls the function for the platform that the program is compiled for.
+    """Calls the function for the platform that the program is compiled for, one of `PLATFORMS`.
 
     A traced program may be compiled for a platform other than the default backend: by `jax.export`,
     or for the devices that hold its arrays. So all functions are traced, and all but one are
     dropped during lowering.
-
-    Args:
-        functions: one function for each of `PLATFORMS`.
-
-    Returns:
-        The result.
     """
     default = functions[OTHERS]
     own = {name: function for name, function in functions.items() if function is not default}

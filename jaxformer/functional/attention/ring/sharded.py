@@ -1,22 +1,26 @@
 """Ring attention of global arrays, the only function here that shards arrays itself."""
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.attention.choice import Implementation
-from jaxformer.functional.attention.inputs import Lengths, WindowSize, read_lengths, used_rng
-from jaxformer.functional.attention.ring import refuse_for_ring, ring_attention
-from jaxformer.functional.attention.ring_order import (
+from jaxformer.functional.attention.inputs import (
+    AttentionKeywords,
+    Lengths,
+    check_keywords,
+    read_lengths,
+    used_rng,
+)
+from jaxformer.functional.attention.ring.local import refuse_for_ring, ring_attention
+from jaxformer.functional.attention.ring.order import (
     exchange_from_ring_order,
     exchange_to_ring_order,
 )
-from jaxformer.functional.options import static_bool
-from jaxformer.functional.shapes import Array, as_array, check_axes
+from jaxformer.functional.checks import Array, as_array, check_axes, static_bool
 
 __all__ = ["sharded_ring_attention"]
 
@@ -44,19 +48,8 @@ def sharded_ring_attention(
     sequence_axis: str = "sequence",
     batch_axes: MeshAxes = (),
     head_axes: MeshAxes = (),
-    scale: float | None = None,
-    is_causal: bool = False,
-    query_offset: Lengths | None = None,
-    query_seq_lengths: Lengths | None = None,
-    key_value_seq_lengths: Lengths | None = None,
-    local_window_size: WindowSize | None = None,
-    query_segment_ids: Array | None = None,
-    key_value_segment_ids: Array | None = None,
-    softcap: float | None = None,
-    dropout_rate: float = 0.0,
-    dropout_rng: jax.Array | None = None,
-    implementation: Implementation = "auto",
     in_ring_order: bool = True,
+    **options: Unpack[AttentionKeywords],
 ) -> jax.Array:
     """`ring_attention` of global arrays, split over the axes of a mesh.
 
@@ -79,20 +72,10 @@ def sharded_ring_attention(
         sequence_axis: mesh axis that T is split over; n devices.
         batch_axes: mesh axes that B is split over, a name or several.
         head_axes: mesh axes that N and K are split over.
-        scale: as in `ring_attention`, like every argument below.
-        is_causal: whether a query attends only to keys at or before it.
-        query_offset: not supported.
-        query_seq_lengths: number of real queries in the whole sequence, int or integers that
-            broadcast to `[B]`; the outputs of the others are 0.
-        key_value_seq_lengths: number of real keys, likewise; the others are hidden.
-        local_window_size: (left, right) around the query's position.
-        query_segment_ids: integer `[B, T]`, in ring order.
-        key_value_segment_ids: integer `[B, T]`.
-        softcap: c in c * tanh(scores / c).
-        dropout_rate: fraction of the weights set to 0; each device draws its own mask.
-        dropout_rng: PRNG key.
-        implementation: attention implementation of each block.
         in_ring_order: whether sequences are in ring order; False = original order.
+        **options: the keywords of `ring_attention`. Lengths are int or integers that broadcast to
+            `[B]`, and segment ids integer `[B, T]`, ordered like the query. Each device draws its
+            own dropout mask.
 
     Returns:
         float `[B, T, N, Hv]`, split and ordered like the query.
@@ -113,7 +96,8 @@ def sharded_ring_attention(
         >>> bool(np.allclose(output, dot_product_attention(x, x, x, is_causal=True), atol=1e-6))
         True
     """
-    refuse_for_ring(bias, mask, query_offset)
+    check_keywords("sharded_ring_attention", options, AttentionKeywords)
+    refuse_for_ring(bias, mask, options)
     in_ring_order = static_bool("in_ring_order", in_ring_order)
     used = jax.sharding.get_abstract_mesh() if mesh is None else mesh
     batch_axes, head_axes = _check_mesh(used, sequence_axis, batch_axes, head_axes)
@@ -129,15 +113,14 @@ def sharded_ring_attention(
     _check_divisible(used, sizes, "K", head_axes, 1)
     rows = PartitionSpec(batch_axes, sequence_axis)
     heads = PartitionSpec(batch_axes, sequence_axis, head_axes)
+    rest: dict[str, Any] = {**options}
     given = {
         "query": query,
         "key": key,
         "value": value,
-        "query_segment_ids": _ids("query_segment_ids", query_segment_ids, sizes),
-        "key_value_segment_ids": _ids("key_value_segment_ids", key_value_segment_ids, sizes),
-        "query_seq_lengths": _lengths("query_seq_lengths", query_seq_lengths, sizes),
-        "key_value_seq_lengths": _lengths("key_value_seq_lengths", key_value_seq_lengths, sizes),
-        "dropout_rng": used_rng(dropout_rate, dropout_rng),
+        **{name: _ids(name, rest.pop(name, None), sizes) for name in _BY_TOKEN},
+        **{name: _lengths(name, rest.pop(name, None), sizes) for name in _BY_ROW},
+        "dropout_rng": used_rng(rest.get("dropout_rate", 0.0), rest.pop("dropout_rng", None)),
     }
     arrays = {name: array for name, array in given.items() if array is not None}
     specs = dict.fromkeys(arrays, heads) | dict.fromkeys(_BY_TOKEN, rows)
@@ -154,11 +137,7 @@ def sharded_ring_attention(
                 for name, array in arrays.items()
                 if name not in _BY_ROW
             }
-        output = ring_attention(
-            **arrays, axis_name=sequence_axis, scale=scale, is_causal=is_causal,
-            local_window_size=local_window_size, softcap=softcap, dropout_rate=dropout_rate,
-            dropout_rng=rng, implementation=implementation,
-        )  # fmt: skip
+        output = ring_attention(**{**rest, **arrays}, axis_name=sequence_axis, dropout_rng=rng)
         if in_ring_order:
             return output
         return exchange_from_ring_order(output, axis_name=sequence_axis, axis=1)

@@ -2,46 +2,20 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any, TypedDict
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.attention import (
-    Implementation,
-    Lengths,
-    WindowSize,
-    dot_product_attention,
-)
+from jaxformer.functional.attention import AttentionKeywords, dot_product_attention
+from jaxformer.functional.checks import Array
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.shapes import Array
 
-__all__ = ["AttentionFunction", "AttentionKeywords", "call_attention", "function_name"]
+__all__ = ["AttentionFunction", "call_attention", "function_name"]
 
 AttentionFunction = Callable[..., jax.Array]
 """A function with the signature of `dot_product_attention`."""
-
-
-class AttentionKeywords(TypedDict, total=False):
-    """The keyword arguments of `dot_product_attention`, which documents them.
-
-    return_residual is left out: only layers with sinks pass it, so other attention functions need
-    not support it.
-    """
-
-    scale: float | None
-    is_causal: bool
-    query_offset: Lengths | None
-    query_seq_lengths: Lengths | None
-    key_value_seq_lengths: Lengths | None
-    local_window_size: WindowSize | None
-    query_segment_ids: Array | None
-    key_value_segment_ids: Array | None
-    softcap: float | None
-    dropout_rate: float
-    dropout_rng: jax.Array | None
-    implementation: Implementation
 
 
 _DEFAULTS = {
@@ -63,38 +37,9 @@ def call_attention(
 ) -> tuple[jax.Array, jax.Array | None]:
     """Calls a user's or the library's attention function, and checks that it fits the call.
 
-    Args:
-        attention_fn: function with the signature of `dot_product_attention`.
-        query: float `[..., T, N, H]`.
-        key: float `[..., S, K, H]`.
-        value: float `[..., S, K, Hv]`.
-        bias: as in `dot_product_attention`.
-        mask: as in `dot_product_attention`.
-        options: its other arguments. They, bias and mask are passed by name, and only if not at
-            their
-            defaults.
-        with_residual: whether to pass return_residual, for the log-sum-exp of the scores.
-
-    Returns:
-        The output, float `[..., T, N, Hv]`, and the log-sum-exp, float32 (float64 for float64)
-        `[..., T, N]`, or None.
-
-    Raises:
-        ConfigError: attention_fn is not a function, or does not accept these arguments.
-        ShapeError: its result has a wrong shape or dtype.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> def mean_of_values(query, key, value):
-        ...     return jnp.broadcast_to(value.mean(axis=-3, keepdims=True), query.shape)
-        >>> x = jnp.ones((2, 3, 4, 5))
-        >>> call_attention(mean_of_values, x, x, x, None, None, {})[0].shape
-        (2, 3, 4, 5)
-        >>> _, residual = call_attention(
-        ...     dot_product_attention, x, x, x, None, None, {}, with_residual=True
-        ... )
-        >>> residual.shape
-        (2, 3, 4)
+    Options, bias and mask are passed by name, and only if not at their defaults. Returns the output
+    `[..., T, N, Hv]` and, with_residual, the log-sum-exp `[..., T, N]`. Raises ConfigError if the
+    function does not accept the arguments, ShapeError if its result has a wrong shape or dtype.
     """
     result: Any
     given: dict[str, Any] = {**options, "return_residual": with_residual}

@@ -8,16 +8,36 @@ import numpy as np
 from einops import rearrange
 
 from jaxformer.errors import ShapeError
-from jaxformer.functional.shapes import (
+from jaxformer.functional.checks import (
     Array,
     as_array,
     check_axes,
     check_dtype,
     check_float_dtype,
+    check_range,
+    check_size,
+    known_values,
 )
-from jaxformer.functional.sizes import check_range, check_size, known_values
 
-__all__ = ["KVCache", "WindowCache"]
+__all__ = ["CachedKeys", "KVCache", "WindowCache"]
+
+
+class CachedKeys(NamedTuple):
+    """What new tokens attend to, from `extend` of a cache.
+
+    Args:
+        key: float `[B, S, K, H]`, cached keys and new ones.
+        value: float `[B, S, K, Hv]`.
+        query_offset: index of the first new token among the keys, int or int32 `[B]`.
+        lengths: int32 `[B]`, number of keys of each row; None = S.
+        mask: bool `[B, 1, 1, S]`, False for slots without a token; None = lengths say it.
+    """
+
+    key: jax.Array
+    value: jax.Array
+    query_offset: int | jax.Array
+    lengths: jax.Array | None
+    mask: jax.Array | None
 
 
 class KVCache(NamedTuple):
@@ -127,6 +147,22 @@ class KVCache(NamedTuple):
 
         return KVCache(write(self.key, key), write(self.value, value), lengths)
 
+    def extend(
+        self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None
+    ) -> tuple[CachedKeys, "KVCache"]:
+        """Appends new tokens, as `append` does, and also returns what they attend to."""
+        cache = self.append(key, value, num_tokens)
+        first = cache.lengths - (key.shape[1] if num_tokens is None else num_tokens)
+        return CachedKeys(*cache.by_position, first, cache.lengths, None), cache
+
+    def places(self, num_tokens: int) -> tuple[int, int | jax.Array]:
+        """Number of keys that new tokens attend to, and index of the first new one among them."""
+        return self.capacity, self.lengths
+
+    def by_slot(self, array: jax.Array, num_tokens: int) -> jax.Array:
+        """The array, because keys are in order of position."""
+        return array
+
     def _raise_if_full(self, num_tokens: jax.Array) -> None:
         counts, lengths = known_values(num_tokens), known_values(self.lengths)
         if counts is None or lengths is None:
@@ -157,9 +193,9 @@ class WindowCache(NamedTuple):
 
     Example:
         >>> cache = WindowCache.init(2, 4, num_kv_heads=1, head_dim=4)
-        >>> key, value, longer = cache.append(jnp.ones((2, 9, 1, 4)), jnp.ones((2, 9, 1, 4)))
-        >>> key.shape, longer.key.shape, longer.lengths.tolist()
-        ((2, 13, 1, 4), (2, 1, 4, 4), [9, 9])
+        >>> cache = cache.append(jnp.ones((2, 9, 1, 4)), jnp.ones((2, 9, 1, 4)))
+        >>> cache.key.shape, cache.lengths.tolist()
+        ((2, 1, 4, 4), [9, 9])
     """
 
     key: jax.Array
@@ -200,7 +236,7 @@ class WindowCache(NamedTuple):
 
     def append(
         self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None
-    ) -> tuple[jax.Array, jax.Array, "WindowCache"]:
+    ) -> "WindowCache":
         """Appends new tokens to every row, and keeps the last W.
 
         Args:
@@ -210,12 +246,21 @@ class WindowCache(NamedTuple):
                 all when not given. A traced number beyond T counts as T.
 
         Returns:
-            (key, value, cache): `[B, W + T, K, H]` and `[B, W + T, K, Hv]`, the held tokens
-            followed by the new ones, for the new queries to attend to; and the updated cache.
+            The updated cache.
 
         Raises:
             ShapeError: the shapes do not fit, or num_tokens is known and not in 0 .. T.
         """
+        return self.extend(key, value, num_tokens)[1]
+
+    def extend(
+        self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None
+    ) -> tuple[CachedKeys, "WindowCache"]:
+        """Appends new tokens, which attend to the held ones followed by the new, `[B, W + T, ...]`.
+
+        Distances between slots are fixed, so the first query is at slot W in every row.
+        """
+        has_unequal_rows = num_tokens is not None
         num_tokens = _checked_new_tokens(self, key, value, num_tokens).clip(0, key.shape[1])
 
         def last(joined: jax.Array) -> jax.Array:
@@ -227,7 +272,15 @@ class WindowCache(NamedTuple):
         keys = jnp.concatenate([self.key, new_keys.astype(self.key.dtype)], axis=2)
         values = jnp.concatenate([self.value, new_values.astype(self.value.dtype)], axis=2)
         longer = WindowCache(last(keys), last(values), self.lengths + num_tokens)
-        return _swap_heads(keys), _swap_heads(values), longer
+        lengths = self.window + num_tokens if has_unequal_rows else None
+        mask = self.written(key.shape[1])
+        return CachedKeys(
+            _swap_heads(keys), _swap_heads(values), self.window, lengths, mask
+        ), longer
+
+    def places(self, num_tokens: int) -> tuple[int, int | jax.Array]:
+        """Number of keys that new tokens attend to, and index of the first new one among them."""
+        return self.window + num_tokens, self.window
 
     def written(self, num_tokens: int) -> jax.Array:
         """Mask of the slots that hold tokens, with T new ones.

@@ -12,30 +12,39 @@ import jax.numpy as jnp
 from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.attention import AttentionOptions, dot_product_attention
+from jaxformer.functional.attention import AttentionKeywords, dot_product_attention
 from jaxformer.functional.attention.block import softmax_factors
 from jaxformer.functional.attention.dense import dense_attention, dense_weights
-from jaxformer.functional.attention.inputs import prepare_attention, used_rng
-from jaxformer.functional.attention_function import (
-    AttentionFunction,
-    AttentionKeywords,
-    call_attention,
-    function_name,
-)
-from jaxformer.functional.cache import KVCache, WindowCache
-from jaxformer.functional.cached_attention import (
-    check_cached,
-    with_cache,
-    with_cross_cache,
-    with_window_cache,
+from jaxformer.functional.attention.inputs import check_keywords, prepare_attention, used_rng
+from jaxformer.functional.checks import (
+    Array,
+    as_array,
+    check_axes,
+    check_choice,
+    check_dtype,
+    check_fields,
+    check_nonnegative,
+    check_range,
+    check_size,
+    known_values,
+    static_bool,
 )
 from jaxformer.functional.linear import linear
 from jaxformer.functional.low_rank import Kernel
+from jaxformer.functional.masks import combine
+from jaxformer.functional.multi_head.attention_function import (
+    AttentionFunction,
+    call_attention,
+    function_name,
+)
+from jaxformer.functional.multi_head.cache import KVCache, WindowCache
+from jaxformer.functional.multi_head.cached import (
+    beside_cache,
+    check_cached,
+    with_cross_cache,
+)
 from jaxformer.functional.normalization import rms_norm
-from jaxformer.functional.options import check_choice, check_nonnegative, static_bool
-from jaxformer.functional.positions import ROTARY_LAYOUTS, apply_rotary
-from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype, check_fields
-from jaxformer.functional.sizes import check_range, check_size, known_values
+from jaxformer.functional.positions.sinusoids import ROTARY_LAYOUTS, apply_rotary
 from jaxformer.functional.taps import LayerTaps
 
 __all__ = [
@@ -176,8 +185,7 @@ def multi_head_attention(
         >>> multi_head_attention(params, jnp.ones((2, 3, 8)), num_heads=2).output.shape
         (2, 3, 8)
     """
-    if unknown := options.keys() - AttentionKeywords.__annotations__.keys():
-        raise TypeError(f"multi_head_attention() has no argument {min(unknown)!r}")
+    check_keywords("multi_head_attention", options, AttentionKeywords)
     crosses = "key_value_inputs" if key_value_inputs is not None else ""
     crosses = "cross_cache" if cross_cache is not None else crosses
     if key_value_inputs is not None and cross_cache is not None:
@@ -212,15 +220,10 @@ def multi_head_attention(
         query, key = _rotate(rotary, rotary_layout, query, key)
     if cache is not None:
         check_axes("query_inputs", query_inputs, "B T D", {"B": cache.lengths.shape[0]})
-        check_cached(options, crosses, mask)
-        if isinstance(cache, WindowCache):
-            options, mask = with_window_cache(options, cache, query.shape[1], num_tokens, mask)
-            key, value, cache = cache.append(key, value, num_tokens)
-        else:
-            cache = cache.append(key, value, num_tokens)
-            options = with_cache(options, cache, query.shape[1], num_tokens)
-            key, value = cache.by_position
-        key, value = key.astype(query.dtype), value.astype(query.dtype)
+        check_cached(options, cache, crosses, mask)
+        keys, cache = cache.extend(key, value, num_tokens)
+        options, mask = beside_cache(options, keys, num_tokens), combine(mask, keys.mask)
+        key, value = keys.key.astype(query.dtype), keys.value.astype(query.dtype)
     weights: jax.Array | None = None
     if return_weights or (tap is not None and tap.asks("scores", "weights")):
         if attention_fn is not dot_product_attention:
@@ -228,9 +231,8 @@ def multi_head_attention(
                 "scores and weights of a custom attention_fn are not known, got "
                 f"{function_name(attention_fn)}; do not request them, or use dot_product_attention"
             )
-        shown = {k: v for k, v in options.items() if k in AttentionOptions._fields}
-        rate, shared = options.get("dropout_rate", 0.0), AttentionOptions(**shown)  # type: ignore[arg-type]
-        inputs = prepare_attention(query, key, value, bias, mask, shared, rate)
+        rate = options.get("dropout_rate", 0.0)
+        inputs = prepare_attention(query, key, value, bias, mask, options, dropout_rate=rate)
         exponentials, inverse, total = softmax_factors(dense_weights(inputs, "masked", tap))
         dense = exponentials * inverse
         if params.sinks is not None:

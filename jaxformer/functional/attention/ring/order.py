@@ -14,8 +14,7 @@ import numpy as np
 from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.shapes import Array, as_array
-from jaxformer.functional.sizes import check_size, is_int
+from jaxformer.functional.checks import Array, as_array, check_size, is_int
 
 __all__ = [
     "DIAGONAL",
@@ -121,25 +120,9 @@ def ring_positions(num_tokens: int, *, axis_name: str) -> jax.Array:
 
 
 def exchange_to_ring_order(x: jax.Array, *, axis_name: str, axis: int) -> jax.Array:
-    """Moves a sequence from original order (slice i on device i) into ring order.
+    """Moves this device's slice of a sequence from original order into ring order.
 
     Every device sends each half of its slice to the device that holds that chunk in ring order.
-
-    Args:
-        x: this device's slice.
-        axis_name: the mapped axis that the sequence is split over.
-        axis: the sequence axis, not negative; its size is even.
-
-    Returns:
-        This device's slice in ring order, of the same shape.
-
-    Example:
-        >>> split = rearrange(jnp.arange(8), "(d t) -> d t", d=2)
-        >>> jax.vmap(
-        ...     lambda x: exchange_to_ring_order(x, axis_name="sequence", axis=0),
-        ...     axis_name="sequence",
-        ... )(split).tolist()
-        [[0, 1, 6, 7], [2, 3, 4, 5]]
     """
     size = mapped_size(axis_name)
     even, odd = jnp.split(x, 2, axis)  # the chunks 2i and 2i + 1
@@ -149,18 +132,7 @@ def exchange_to_ring_order(x: jax.Array, *, axis_name: str, axis: int) -> jax.Ar
 
 
 def exchange_from_ring_order(x: jax.Array, *, axis_name: str, axis: int) -> jax.Array:
-    """Inverse of `exchange_to_ring_order`, with the same arguments.
-
-    Afterwards, device i has slice i of the sequence.
-
-    Example:
-        >>> split = jnp.array([[0, 1, 6, 7], [2, 3, 4, 5]])
-        >>> jax.vmap(
-        ...     lambda x: exchange_from_ring_order(x, axis_name="sequence", axis=0),
-        ...     axis_name="sequence",
-        ... )(split).tolist()
-        [[0, 1, 2, 3], [4, 5, 6, 7]]
-    """
+    """Inverse of `exchange_to_ring_order`: device i gets slice i."""
     size = mapped_size(axis_name)
     first, second = jnp.split(x, 2, axis)
     even, odd = jnp.split(_in_order(first, second, axis_name, axis), 2, axis)
@@ -185,17 +157,7 @@ def _in_order(even: jax.Array, odd: jax.Array, axis_name: str, axis: int) -> jax
 
 
 def mapped_size(axis_name: str) -> int:
-    """Size of a mapped axis.
-
-    Args:
-        axis_name: its name.
-
-    Returns:
-        The number of devices (or vmap rows) on it.
-
-    Raises:
-        ConfigError: no axis of this name is mapped.
-    """
+    """Size of a mapped axis; ConfigError if there is none of this name."""
     try:
         if not isinstance(axis_name, str):
             raise NameError
@@ -208,41 +170,14 @@ def mapped_size(axis_name: str) -> int:
 
 
 def chunk_number(device: jax.Array, half: jax.Array, size: int) -> jax.Array:
-    """Index of the chunk that a device holds as its first or second half.
-
-    Args:
-        device: integers, 0 to n - 1.
-        half: integers, 0 or 1.
-        size: n.
-
-    Returns:
-        Integers, 0 to 2n - 1.
-
-    Example:
-        >>> chunk_number(np.int32(1), np.arange(2), size=4).tolist()
-        [1, 6]
-    """
+    """Index, 0 to 2n - 1, of the chunk that a device holds as its half 0 or 1."""
     return device + half * (2 * size - 1 - 2 * device)
 
 
 def block_kinds(num_chunks: int, length: int, window: tuple[int | None, int | None]) -> np.ndarray:
-    """Visibility of a block of two chunks, by their distance.
+    """Visibility of a block of two chunks by their distance: int `[2 * num_chunks - 1]`.
 
-    It decides which blocks `ring_attention` skips.
-
-    Args:
-        num_chunks: 2n.
-        length: tokens per chunk.
-        window: keys visible before and after a query's position, None = unbounded; causal
-            attention has 0 after.
-
-    Returns:
-        int `[4n - 1]`: HIDDEN, WHOLE, DIAGONAL or PARTIAL at index 2n - 1 + (query chunk - key
-        chunk).
-
-    Example:
-        >>> block_kinds(2, 5, (None, 0)).tolist() == [HIDDEN, DIAGONAL, WHOLE]
-        True
+    HIDDEN, WHOLE, DIAGONAL or PARTIAL at index num_chunks - 1 + (query chunk - key chunk).
     """
     left, right = window
     # Query position minus key position; within a block it spreads around that of the chunks.

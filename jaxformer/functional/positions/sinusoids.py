@@ -11,11 +11,20 @@ import numpy as np
 from einops import rearrange
 
 from jaxformer.errors import ShapeError
+from jaxformer.functional.checks import (
+    Array,
+    as_array,
+    check_axes,
+    check_choice,
+    check_dtype,
+    check_range,
+    check_size,
+    is_int,
+    is_symbolic,
+    static_number,
+)
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.options import check_choice, static_number
-from jaxformer.functional.rotary_scaling import RotaryScaling, scale_frequencies
-from jaxformer.functional.shapes import Array, as_array, check_axes, check_dtype
-from jaxformer.functional.sizes import check_range, check_size, is_int, is_symbolic
+from jaxformer.functional.positions.scaling import RotaryScaling, scale_frequencies
 
 __all__ = ["apply_rotary", "rotary_tables", "sinusoidal_positions"]
 

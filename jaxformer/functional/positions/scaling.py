@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.sizes import is_int
+from jaxformer.functional.checks import is_int
 
 __all__ = [
     "LinearScaling", "Llama3Scaling", "LongropeScaling", "RotaryScaling", "YarnScaling",
@@ -144,22 +144,10 @@ RotaryScaling = LinearScaling | Llama3Scaling | YarnScaling | LongropeScaling
 def scale_frequencies(
     frequencies: np.ndarray, base: float, scaling: RotaryScaling | None
 ) -> tuple[np.ndarray, float]:
-    """Scales rotary frequencies.
+    """Scales rotary frequencies, float64 `[H/2]`, `base ** (-2i/H)`, in radians per position.
 
-    Args:
-        frequencies: float64 `[H/2]`, `base ** (-2i/H)`, in radians per position.
-        base: base of the frequencies.
-        scaling: None = no change.
-
-    Returns:
-        (frequencies, attention factor): float64 `[H/2]`, and the factor of cosine and sine.
-
-    Raises:
-        ConfigError: scaling has a wrong type or an invalid value.
-
-    Example:
-        >>> scale_frequencies(np.array([1.0, 0.5]), 4.0, None)
-        (array([1. , 0.5]), 1.0)
+    Returns the frequencies, and the attention factor of cosine and sine. Raises ConfigError if the
+    scaling has a wrong type or an invalid value.
     """
     if scaling is None:
         return frequencies, 1.0

@@ -9,24 +9,23 @@ block, not only its weights.
 """
 
 import functools
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
 from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.attention.choice import Implementation, check_implementation
+from jaxformer.functional.attention.choice import check_implementation
 from jaxformer.functional.attention.inputs import (
-    AttentionOptions,
-    Lengths,
-    WindowSize,
+    AttentionKeywords,
+    check_keywords,
     prepare_attention,
     read_lengths,
     used_rng,
 )
-from jaxformer.functional.attention.ring_order import mapped_size
-from jaxformer.functional.attention.ring_round import (
+from jaxformer.functional.attention.ring.order import mapped_size
+from jaxformer.functional.attention.ring.round import (
     Chunks,
     Keys,
     Queries,
@@ -38,8 +37,8 @@ from jaxformer.functional.attention.ring_round import (
     varying,
     wide,
 )
+from jaxformer.functional.checks import Array
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.shapes import Array
 
 __all__ = ["refuse_for_ring", "ring_attention"]
 
@@ -52,18 +51,7 @@ def ring_attention(
     mask: Array | None = None,
     *,
     axis_name: str,
-    scale: float | None = None,
-    is_causal: bool = False,
-    query_offset: Lengths | None = None,
-    query_seq_lengths: Lengths | None = None,
-    key_value_seq_lengths: Lengths | None = None,
-    local_window_size: WindowSize | None = None,
-    query_segment_ids: Array | None = None,
-    key_value_segment_ids: Array | None = None,
-    softcap: float | None = None,
-    dropout_rate: float = 0.0,
-    dropout_rng: jax.Array | None = None,
-    implementation: Implementation = "auto",
+    **options: Unpack[AttentionKeywords],
 ) -> jax.Array:
     """Self-attention over a sequence split over the devices of a mapped axis.
 
@@ -86,21 +74,10 @@ def ring_attention(
         bias: not supported, because it would be `[T, T]` over all devices.
         mask: not supported, likewise.
         axis_name: the mapped axis that the sequence is split over, such as a mesh axis.
-        scale: factor of the scores; 1 / sqrt(H) when not given.
-        is_causal: whether a query attends only to keys at or before it in the whole sequence.
-        query_offset: not supported, because queries and keys are the same tokens.
-        query_seq_lengths: number of real queries in the whole sequence, integers that broadcast to
-            the leading axes; the outputs of the others are 0.
-        key_value_seq_lengths: number of real keys, likewise; the others are hidden.
-        local_window_size: (left, right) around the query's position, None = unbounded; an int
-            means both.
-        query_segment_ids: integer `[..., T/n]`; a query attends to the keys of its own segment.
-        key_value_segment_ids: integer `[..., T/n]`.
-        softcap: c in c * tanh(scores / c).
-        dropout_rate: fraction of the weights set to 0 (the rest are scaled up), in [0, 1).
-        dropout_rng: PRNG key, the same on all devices of this axis.
-        implementation: implementation for each T/2n by T/2n block, as in `dot_product_attention`;
-            "cudnn" is not supported.
+        **options: the keywords of `dot_product_attention`, except query_offset. Lengths count
+            tokens of the whole sequence, segment ids are integer `[..., T/n]`, dropout_rng is the
+            same on all devices of this axis, and the implementation, of each T/2n by T/2n block,
+            may not be "cudnn".
 
     Returns:
         float `[..., T/n, N, Hv]`, in the query's dtype and in ring order.
@@ -127,19 +104,18 @@ def ring_attention(
         >>> bool(np.allclose(output, dot_product_attention(x, x, x, is_causal=True), atol=1e-6))
         True
     """
-    refuse_for_ring(bias, mask, query_offset)
-    size = mapped_size(axis_name)
+    check_keywords("ring_attention", options, AttentionKeywords)
+    refuse_for_ring(bias, mask, options)
+    size, implementation = mapped_size(axis_name), options.pop("implementation", "auto")
     if check_implementation(implementation) == "cudnn":
         raise ConfigError(
             "implementation='cudnn' cannot serve ring attention, which merges blocks by a residual "
             "that cuDNN does not return; pass 'auto' or 'chunked'"
         )
-    options = AttentionOptions(
-        scale=scale, is_causal=is_causal, query_offset=0, local_window_size=local_window_size,
-        query_segment_ids=query_segment_ids, key_value_segment_ids=key_value_segment_ids,
-        softcap=softcap,
-    )  # fmt: skip
-    inputs = prepare_attention(query, key, value, None, None, options, dropout_rate)
+    lengths = options.pop("query_seq_lengths", None), options.pop("key_value_seq_lengths", None)
+    dropout_rate, dropout_rng = options.pop("dropout_rate", 0.0), options.pop("dropout_rng", None)
+    options["query_offset"] = 0
+    inputs = prepare_attention(query, key, value, None, None, options, dropout_rate=dropout_rate)
     num_tokens, leading = inputs.query.shape[-3], inputs.query.shape[:-3]
     if inputs.key.shape[-3] != num_tokens or num_tokens == 0 or num_tokens % 2:
         raise ShapeError(
@@ -149,8 +125,8 @@ def ring_attention(
         )
     total = size * num_tokens
     whole = Whole(
-        read_lengths("query_seq_lengths", query_seq_lengths, leading, total),
-        read_lengths("key_value_seq_lengths", key_value_seq_lengths, leading, total),
+        read_lengths("query_seq_lengths", lengths[0], leading, total),
+        read_lengths("key_value_seq_lengths", lengths[1], leading, total),
         used_rng(dropout_rate, dropout_rng),
     )
     structure = inputs.structure
@@ -163,12 +139,8 @@ def ring_attention(
     return output.astype(inputs.query.dtype)
 
 
-def refuse_for_ring(bias: Any, mask: Any, query_offset: Any) -> None:
-    """Refuses arguments of `dot_product_attention` that ring attention does not support.
-
-    Raises:
-        ConfigError: naming the argument and the remedy.
-    """
+def refuse_for_ring(bias: Any, mask: Any, options: AttentionKeywords) -> None:
+    """Raises ConfigError for arguments that ring attention does not support."""
     for name, given in (("bias", bias), ("mask", mask)):
         if given is not None:
             raise ConfigError(
@@ -176,9 +148,9 @@ def refuse_for_ring(bias: Any, mask: Any, query_offset: Any) -> None:
                 "of a ring; use is_causal, local_window_size, lengths and segment ids (with rotary "
                 "or absolute positions), or dot_product_attention"
             )
-    if query_offset is not None:
+    if (offset := options.get("query_offset")) is not None:
         raise ConfigError(
-            f"ring attention takes no query_offset, got {query_offset!r}: queries and keys are the "
+            f"ring attention takes no query_offset, got {offset!r}: queries and keys are the "
             "same tokens; leave it out"
         )
 

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.functional.attention.block import StaticOptions
-from jaxformer.functional.attention.choice import Implementation
 from jaxformer.functional.attention.dot_product import dot_product_attention
-from jaxformer.functional.attention.ring_order import (
+from jaxformer.functional.attention.inputs import Implementation
+from jaxformer.functional.attention.ring.order import (
     DIAGONAL,
     HIDDEN,
     WHOLE,
@@ -34,15 +34,7 @@ __all__ = [
 
 
 class Ring(NamedTuple):
-    """Options known at trace time.
-
-    Args:
-        axis_name: the mapped axis.
-        size: devices on it, n.
-        window: keys visible before and after a query's position; causal attention has 0 after.
-        static: scale, cap and dropout rate.
-        implementation: attention implementation of one block.
-    """
+    """Options known at trace time; `size` is the number of devices on the axis, n."""
 
     axis_name: str
     size: int
@@ -52,11 +44,9 @@ class Ring(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """Arrays that stay on a device; the leading axis of 2 is its chunks i and 2n - 1 - i.
+    """Queries of a device, `[2, ..., t, N, H]`, and their segments, `[2, ..., t]`.
 
-    Args:
-        query: float `[2, ..., t, N, H]`.
-        ids: integer `[2, ..., t]`, segments, or None.
+    The leading axis of 2 is its chunks i and 2n - 1 - i.
     """
 
     query: jax.Array
@@ -64,13 +54,7 @@ class Queries(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """Arrays that go round the ring, with the same leading axis.
-
-    Args:
-        key: float `[2, ..., t, K, H]`.
-        value: float `[2, ..., t, K, Hv]`.
-        ids: integer `[2, ..., t]`, segments, or None.
-    """
+    """Keys `[2, ..., t, K, H]`, values `[2, ..., t, K, Hv]` and segments, which go round."""
 
     key: jax.Array
     value: jax.Array
@@ -80,10 +64,7 @@ class Keys(NamedTuple):
 class Whole(NamedTuple):
     """Arrays that are the same on all devices of the ring.
 
-    Args:
-        query_lengths: int, or int32 `[...]`, in tokens of the whole sequence; None = all are real.
-        key_lengths: likewise.
-        rng: PRNG key of dropout, or None.
+    Lengths are int, or int32 `[...]`, in tokens of the whole sequence; None = all are real.
     """
 
     query_lengths: int | jax.Array | None
@@ -101,20 +82,11 @@ def go_round(
 ) -> tuple[Any, Any]:  # fmt: skip
     """Visits all blocks of this device's queries while the keys go round the ring once.
 
-    Args:
-        ring: options.
-        whole: arrays that are the same on all devices.
-        queries: this device's queries.
-        keys: this device's keys, at the start.
-        fixed: tree of arrays that blocks read, leading axis 2 like queries.
-        own: tree of arrays that blocks update, leading axis 2 like queries.
-        travelling: tree of arrays that go round with the keys and are updated, leading axis 2.
-        compute: called with a block kind, the indices of its chunks, and one half each of queries,
-            keys, fixed, own and travelling; returns the updated halves of own and travelling. It
-            must not communicate, because other devices compute something else.
-
-    Returns:
-        own and travelling, back on its device.
+    `fixed` (which blocks read) and `own` (which they update) are trees of arrays with the leading
+    axis of queries; `travelling` is one that goes round with the keys and is updated. `compute`
+    gets a block kind, the indices of its chunks, and one half each of queries, keys, fixed, own and
+    travelling, and returns the updated halves of own and travelling. It must not communicate,
+    because other devices compute something else. Returns own and travelling, back on its device.
     """
     device, length = jax.lax.axis_index(ring.axis_name), keys.key.shape[-3]
     table = block_kinds(2 * ring.size, length, ring.window)

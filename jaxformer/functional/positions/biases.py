@@ -8,9 +8,8 @@ import numpy as np
 from einops import rearrange
 
 from jaxformer.errors import ConfigError
+from jaxformer.functional.checks import is_int, static_bool
 from jaxformer.functional.masks import Offset, relative_positions
-from jaxformer.functional.options import static_bool
-from jaxformer.functional.sizes import is_int
 
 __all__ = ["alibi_bias", "alibi_slopes", "relative_position_buckets"]
 

@@ -1,0 +1,303 @@
+"""Checks at public entry of arrays, sizes and options; messages name the argument."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeGuard
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export
+
+from jaxformer.errors import ConfigError, ShapeError
+
+__all__ = [
+    "Array",
+    "as_array",
+    "check_axes",
+    "check_broadcast",
+    "check_choice",
+    "check_dtype",
+    "check_fields",
+    "check_float_dtype",
+    "check_leading",
+    "check_nonnegative",
+    "check_range",
+    "check_rng",
+    "check_size",
+    "describe",
+    "is_int",
+    "is_symbolic",
+    "known_values",
+    "static_bool",
+    "static_number",
+    "static_softcap",
+]
+
+Array = jax.Array | np.ndarray
+
+_LARGEST = 2**31 - 1  # positions are int32
+_FEW = 16  # most values that a message prints
+_DTYPE_KINDS: dict[str, Any] = {
+    "floating": jnp.floating,
+    "integer": jnp.integer,
+    "bool": jnp.bool_,
+}
+
+
+def describe(axes: str, sizes: Mapping[str, int]) -> str:
+    """Formats axes with their known sizes, such as `[..., S, K, H=64]`."""
+    words = [f"{axis}={sizes[axis]}" if axis in sizes else axis for axis in axes.split()]
+    return f"[{', '.join(words)}]"
+
+
+def check_axes(
+    argument: str, array: Array, axes: str, sizes: Mapping[str, int] | None = None,
+    *, remedy: str = "",
+) -> dict[str, int]:  # fmt: skip
+    """Checks an array's rank and known sizes, and returns all sizes known afterwards, by letter.
+
+    `axes` are letters separated by spaces; a first "..." stands for any leading axes. Raises
+    ShapeError with argument, axes, shape and remedy.
+    """
+    import chex  # lazy: chex would take most of this package's import time
+
+    known = dict(sizes or {})
+    _refuse_masked(argument, array)
+    if not hasattr(array, "shape"):
+        raise ShapeError(
+            f"{argument} must be an array {describe(axes, known)}, got {type(array).__name__}; "
+            "make it one with jnp.asarray"
+        )
+    letters = axes.split()
+    try:
+        chex.assert_shape(array, tuple(... if a == "..." else known.get(a) for a in letters))
+    except AssertionError:
+        message = f"{argument} must be {describe(axes, known)}, got shape {array.shape}"
+        raise ShapeError(f"{message}; {remedy}" if remedy else message) from None
+    named = [letter for letter in letters if letter != "..."]
+    return known | dict(zip(reversed(named), reversed(array.shape), strict=False))
+
+
+def check_leading(argument: str, array: Array, trailing: int, leading: tuple[int, ...]) -> None:
+    """Checks that the axes before the last `trailing` ones are exactly `leading`."""
+    got = array.shape[: array.ndim - trailing]
+    if got != leading:
+        raise ShapeError(
+            f"{argument} must have the query's leading axes {leading}, got {got} of shape "
+            f"{array.shape}; broadcast it with jnp.broadcast_to"
+        )
+
+
+def check_broadcast(
+    argument: str, array: Array, target: tuple[int, ...], axes: str, *, remedy: str = ""
+) -> None:
+    """Checks that an array has the rank of `target`, with `axes`, and broadcasts to it."""
+    fits = array.ndim == len(target) and all(
+        got in (1, want) for got, want in zip(array.shape, target, strict=True)
+    )
+    if not fits:
+        message = f"{argument} must broadcast to [{', '.join(axes.split())}] = {target}, " + (
+            f"each axis that size or 1, got shape {array.shape}"
+        )
+        raise ShapeError(f"{message}; {remedy}" if remedy else message)
+
+
+def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> None:
+    """Checks that an array is "floating", "integer" or "bool", and not a NumPy masked array.
+
+    Floats of 8 bits or less are refused, because JAX does not promote them implicitly.
+    """
+    _refuse_masked(argument, array)
+    dtype = getattr(array, "dtype", None)
+    if dtype is None:
+        raise ShapeError(
+            f"{argument} must be an array, {kind}, got {type(array).__name__}; make it one with "
+            "jnp.asarray"
+        )
+    if not jnp.issubdtype(dtype, _DTYPE_KINDS[kind]) or (kind == "floating" and dtype.itemsize < 2):
+        narrow = kind == "floating" and jnp.issubdtype(dtype, jnp.floating)
+        wanted = f"{kind}, of 16 bits or more" if narrow else kind
+        message = f"{argument} must be {wanted}, got dtype {dtype}"
+        raise ShapeError(f"{message}; {remedy}" if remedy else message)
+
+
+def check_float_dtype(argument: str, dtype: Any) -> jnp.dtype:
+    """Checks the dtype of an array to create, such as a cache.
+
+    8-bit floats are allowed here, because such an array only stores numbers.
+    """
+    try:
+        known = jnp.dtype(dtype)
+    except (TypeError, ValueError):
+        known = jnp.dtype(bool)
+    if dtype is None or not jnp.issubdtype(known, jnp.floating):
+        raise ShapeError(f"{argument} must be a floating dtype, such as jnp.float32, got {dtype!r}")
+    return known
+
+
+def check_fields(argument: str, value: Any, kind: type) -> None:
+    """Checks that a value is a named tuple of a class, such as the parameters of a layer.
+
+    The parts of a plain tuple have no names.
+    """
+    if not isinstance(value, kind):
+        fields = ", ".join(getattr(kind, "_fields", ()))
+        raise ShapeError(
+            f"{argument} must be a {kind.__name__}, got {type(value).__name__}; make one with "
+            f"{kind.__name__}({fields})"
+        )
+
+
+def as_array(argument: str, value: Any) -> jax.Array:
+    """Converts an array, nested list, number or symbolic size to a JAX array without loss.
+
+    Raises ShapeError for what is not numbers, is masked, or holds integers too large for JAX.
+    """
+    if isinstance(value, jax.Array):
+        return value
+    if is_symbolic(value):
+        return jnp.asarray(value)
+    _refuse_masked(argument, value)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):
+        array = np.asarray(None)
+    if array.dtype.kind in "OUSM":
+        raise ShapeError(f"{argument} must be an array of numbers, got {value!r}")
+    result = jnp.asarray(array)
+    if array.dtype.kind in "iu" and array.size:
+        low, high = int(array.min()), int(array.max())
+        limits = jnp.iinfo(result.dtype)
+        if low < limits.min or high > limits.max:
+            raise ShapeError(
+                f"{argument} must fit in {result.dtype}, got {low} .. {high}; jax_enable_x64 "
+                "gives 64-bit integers"
+            )
+    return result
+
+
+def _refuse_masked(argument: str, value: Any) -> None:
+    if isinstance(value, np.ma.MaskedArray):
+        raise ShapeError(
+            f"{argument} must be a plain array, got a NumPy masked array, whose mask JAX would "
+            "ignore; pass .filled(...), and the mask separately"
+        )
+
+
+def check_rng(argument: str, rng: Any) -> None:
+    """Raises ShapeError unless a value is one PRNG key, new-style or raw."""
+    dtype, shape = getattr(rng, "dtype", None), getattr(rng, "shape", None)
+    is_key = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    if not (is_key and shape == ()) and not (dtype == jnp.uint32 and shape in ((2,), (4,))):
+        raise ShapeError(
+            f"{argument} must be one PRNG key, such as jax.random.key(0), got "
+            + (repr(rng) if dtype is None else f"dtype {dtype} and shape {shape}")
+        )
+
+
+def is_symbolic(*sizes: Any) -> bool:
+    """Whether any of some sizes is symbolic, as shapes under `jax.export` can be.
+
+    Python cannot compare a symbolic size with a number, so test for one before comparing.
+    """
+    return any(export.is_symbolic_dim(size) for size in sizes)
+
+
+def is_int(value: Any, least: int | None = None, most: int | None = None) -> TypeGuard[int]:
+    """Whether a value is a Python or NumPy int, not a bool, within an inclusive range."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        return False
+    return (least is None or bool(value >= least)) and (most is None or bool(value <= most))
+
+
+def check_size(argument: str, value: Any, *, least: int = 1) -> int:
+    """Checks a count or the size of an axis, at least 0 or 1; a symbolic size is returned as it is.
+
+    Even whole floats are refused: einops treats 2.0 as 2, caches the result, and then breaks later
+    calls.
+    """
+    if is_symbolic(value):
+        return value
+    if not is_int(value, least):
+        rule = "a positive int" if least else "an int of zero or more"
+        raise ShapeError(f"{argument} must be {rule}, got {value!r}")
+    if value > _LARGEST:
+        raise ShapeError(f"{argument} must be at most 2**31 - 1, got {value!r}")
+    return int(value)
+
+
+def check_range(argument: str, value: Any, *, least: int, most: int, bound: str = "") -> None:
+    """Checks the inclusive range of integers known at trace time, such as lengths or an offset.
+
+    JAX arrays are not checked, because reading one waits for the device. If that does not matter,
+    pass the result of `known_values`. Symbolic sizes are not checked either. `bound` names `most`
+    in the message, such as the letter of an axis.
+    """
+    if isinstance(value, jax.Array) or is_symbolic(value):
+        return
+    known = np.asarray(value)
+    if known.size == 0:
+        return
+    highest = _LARGEST if is_symbolic(most) else most
+    low, high = known.min(), known.max()
+    if not least <= low <= high <= highest:
+        limit = f"{bound}={most}" if bound else most
+        got = value if known.size <= _FEW else f"{low} .. {high}"
+        raise ShapeError(f"{argument} must be in {least} .. {limit}, got {got}")
+
+
+def known_values(array: Any) -> np.ndarray | None:
+    """Values of an array; None if it is traced or lies partly on other hosts."""
+    if isinstance(array, jax.core.Tracer):
+        return None
+    if isinstance(array, jax.Array) and not array.is_fully_addressable:
+        return None
+    return np.asarray(array)
+
+
+def check_choice(argument: str, value: Any, choices: Iterable[str]) -> None:
+    """Raises ConfigError unless a value is one of the allowed strings."""
+    choices = tuple(choices)
+    if not isinstance(value, str) or value not in choices:
+        names = ", ".join(map(repr, choices[:-1]))
+        raise ConfigError(f"{argument} must be {names} or {choices[-1]!r}, got {value!r}")
+
+
+def static_number(argument: str, value: Any, *, positive: bool = False, remedy: str = "") -> float:
+    """Checks a number that must be known at trace time; ConfigError for others."""
+    is_number = isinstance(value, int | float | np.integer | np.floating)
+    largest = float(np.finfo(np.float32).max)
+    # Compares value, not float(value): an int may be too large for a float.
+    fits = is_number and not isinstance(value, bool) and -largest <= value <= largest
+    if not fits or (positive and value <= 0):
+        rule = "a Python number, finite in float32"
+        if positive:
+            rule = "positive and finite in float32, known when traced"
+        message = f"{argument} must be {rule}, got {value!r}"
+        raise ConfigError(f"{message}; {remedy}" if remedy else message)
+    return float(value)
+
+
+def static_softcap(value: Any) -> float | None:
+    """Checks c in c * tanh(scores / c), known at trace time; None = no cap."""
+    if value is None:
+        return None
+    return static_number("softcap", value, positive=True, remedy="None = no cap")
+
+
+def check_nonnegative(argument: str, value: Any) -> None:
+    """Raises ConfigError unless a value is a number >= 0, or a float array `[]`."""
+    if isinstance(value, jax.Array):
+        if value.shape or not jnp.issubdtype(value.dtype, jnp.floating):
+            raise ConfigError(
+                f"{argument} must be one float, got dtype {value.dtype} and shape {value.shape}"
+            )
+    elif static_number(argument, value) < 0:
+        raise ConfigError(f"{argument} must be at least 0, got {value}")
+
+
+def static_bool(argument: str, value: Any) -> bool:
+    """Checks a bool that must be known at trace time; ConfigError for others."""
+    if not isinstance(value, bool | np.bool_):
+        raise ConfigError(f"{argument} must be True or False, known when traced, got {value!r}")
+    return bool(value)

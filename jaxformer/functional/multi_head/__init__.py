@@ -1,0 +1,1 @@
+"""The multi-head attention layer, its key/value caches, and attention functions of one's own."""

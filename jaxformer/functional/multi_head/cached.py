@@ -1,0 +1,60 @@
+"""Attention arguments that a cache sets: offset and lengths."""
+
+import jax
+
+from jaxformer.errors import ShapeError
+from jaxformer.functional.attention import AttentionKeywords
+from jaxformer.functional.checks import Array
+from jaxformer.functional.masks import window_sides
+from jaxformer.functional.multi_head.cache import CachedKeys, KVCache, WindowCache
+
+__all__ = ["beside_cache", "check_cached", "with_cross_cache"]
+
+
+def with_cross_cache(options: AttentionKeywords, cross_cache: KVCache) -> AttentionKeywords:
+    """Adds the lengths of a cross-attention cache."""
+    if options.get("key_value_seq_lengths") is not None:
+        raise ShapeError(
+            "key_value_seq_lengths must be left out with a cross_cache, which has its own, got both"
+        )
+    return {**options, "key_value_seq_lengths": cross_cache.lengths}
+
+
+def check_cached(
+    options: AttentionKeywords, cache: KVCache | WindowCache, crosses: str, mask: Array | None
+) -> None:
+    """Checks that a call is self-attention that fits the cache, without own offset or lengths."""
+    is_causal = options.get("is_causal", False)
+    if crosses or (not is_causal and mask is None):
+        raise ShapeError(
+            f"a cache is for causal self-attention, got is_causal={is_causal}"
+            + (f" and {crosses}" if crosses else "")
+            + "; set is_causal=True (or pass the mask of another structure) and pass query_inputs "
+            "only"
+        )
+    for name in ("query_offset", "query_seq_lengths", "key_value_seq_lengths"):
+        if options.get(name) is not None:
+            raise ShapeError(
+                f"{name} must be left out with a cache, which has its own, got both; "
+                "pass num_tokens for rows of unequal length"
+            )
+    left, _ = window_sides("local_window_size", options.get("local_window_size"))
+    if isinstance(cache, WindowCache) and left != cache.window:
+        raise ShapeError(
+            "a WindowCache needs local_window_size with its own left side, got "
+            f"{options.get('local_window_size')} and a cache of {cache.window} tokens"
+        )
+
+
+def beside_cache(
+    options: AttentionKeywords, keys: CachedKeys, num_tokens: jax.Array | None
+) -> AttentionKeywords:
+    """Adds the query offset and lengths for queries that attend to the keys of a cache."""
+    options = {
+        **options,
+        "query_seq_lengths": num_tokens,
+        "key_value_seq_lengths": keys.lengths,
+    }
+    if options.get("is_causal") or options.get("local_window_size") is not None:
+        options["query_offset"] = keys.query_offset
+    return options

@@ -1,0 +1,1 @@
+"""Position schemes: sinusoidal, rotary and its scaling, and biases."""
