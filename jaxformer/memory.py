@@ -17,10 +17,6 @@ def host_memory() -> int:
     """Maximum bytes of memory of this process: the least of machine, cgroup and ulimit -v.
 
     Swap does not count, because arrays in use must be in memory.
-
-    Example:
-        >>> host_memory() > 2**20
-        True
     """
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_cgroup_limits()]
     try:
@@ -57,29 +53,13 @@ def _cgroup_limits() -> list[int]:
 
 
 def device_memory(device: Any) -> int:
-    """Bytes of memory of a JAX device; the host's for a CPU or if the device does not report it.
-
-    Args:
-        device: a `jax.Device`.
-    """
+    """Bytes of memory of a JAX device; the host's for a CPU or if the device does not report it."""
     limit = (device.memory_stats() or {}).get("bytes_limit") if device.platform != "cpu" else None
     return int(limit) if limit else host_memory()
 
 
 def require_memory(needs: Mapping[str, int], available: int, *, what: str, remedy: str) -> None:
-    """Raises ConfigError if more memory is needed than available.
-
-    Args:
-        needs: lower bounds in bytes, by purpose; all are needed at the same time.
-        available: bytes.
-        what: subject of the message, such as "training".
-        remedy: end of the message.
-
-    Example:
-        >>> require_memory({"a": 3 * 2**30}, 2**30, what="b", remedy="")  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        jaxformer.errors.ConfigError: b needs at least 3 GiB of memory (a 3 GiB), got 1 GiB...
-    """
+    """Raises ConfigError if the sum of the needs, lower bounds in bytes, is not available."""
     total = sum(needs.values())
     if total > available:
         parts = ", ".join(f"{name} {readable_bytes(size)}" for name, size in needs.items())
@@ -90,11 +70,6 @@ def require_memory(needs: Mapping[str, int], available: int, *, what: str, remed
 
 
 def readable_bytes(size: int) -> str:
-    """Formats a number of bytes in the largest unit of which it is at least one.
-
-    Example:
-        >>> readable_bytes(3 * 2**29)
-        '1.5 GiB'
-    """
+    """Formats a number of bytes in the largest unit of which it is at least one."""
     unit = min(max(0, size.bit_length() - 1) // 10, len(_UNITS) - 1)
     return f"{size / 2 ** (10 * unit):.4g} {_UNITS[unit]}"

@@ -67,12 +67,9 @@ def is_run(folder: pathlib.Path) -> bool:
 
 
 def require_free(folder: pathlib.Path, name: str = "out") -> None:
-    """Checks that a run can be made at a path: it does not exist, or is an empty folder.
+    """Raises CheckpointError unless a path is free for a run: absent, or an empty folder.
 
     Files of an interrupted start do not count.
-
-    Raises:
-        CheckpointError: the path is not free, or its parent folder cannot be made.
     """
     try:
         if folder.is_symlink() or folder.exists():
@@ -98,14 +95,7 @@ def start_folder(
 ) -> None:
     """Makes a run folder, completely or not at all; the config, written last, makes it one.
 
-    Args:
-        folder: the folder; free, as `require_free` checks, and locked.
-        config: config of the run.
-        summary: summary of the training data.
-        write: writes the rest into the folder: tokenizers and validation data.
-
-    Raises:
-        StorageError: a file cannot be written.
+    The folder must be free and locked. `write` writes tokenizers and validation data into it.
     """
     with drafted(folder, last=_CONFIG) as draft:
         write(draft)
@@ -115,21 +105,12 @@ def start_folder(
 
 
 def tidy(folder: pathlib.Path) -> None:
-    """Removes the files of a killed start from a run folder, or a folder that should become one.
-
-    Args:
-        folder: the folder, locked.
-    """
+    """Removes the files of a killed start from a locked folder that is or becomes a run folder."""
     discard_draft(folder, last=_CONFIG)
 
 
 def update_config(folder: pathlib.Path, config: ExperimentConfig) -> None:
-    """Replaces the config of a resumed run atomically.
-
-    Raises:
-        CheckpointError: the manifest is missing or damaged.
-        StorageError: a file cannot be written.
-    """
+    """Replaces the config of a resumed run atomically."""
     text, manifest = _config_text(config), _read_manifest(folder)
     new = sha256(text)
     before = [digest for digest in manifest.files[_CONFIG] if digest != new]
@@ -225,10 +206,6 @@ def write_folder_manifest(folder: pathlib.Path) -> None:
     """Writes the manifest of a run folder that is otherwise complete.
 
     Does not sync the files to disk: `drafted` does that for a whole new folder.
-
-    Raises:
-        StorageError: it cannot be written.
-        OSError: a file cannot be read.
     """
     about = {"layout": LAYOUT, "jaxformer": __version__}
     manifest = Manifest.of(folder, about, ignore=(_MANIFEST, *_GROWING))
@@ -257,11 +234,7 @@ def _read_manifest(folder: pathlib.Path) -> Manifest:
 def check_same_run(
     folder: pathlib.Path, config: ExperimentConfig, summary: DataSummary, trained: int
 ) -> None:
-    """Refuses to resume a run, at the step `trained`, with another config or data.
-
-    Raises:
-        CheckpointError: they differ; the message says how.
-    """
+    """Raises CheckpointError for a run, at the step `trained`, with another config or data."""
     elsewhere = (
         "train in another folder, --out NEW: from scratch, or from its weights with --init-from "
         f"{folder}"

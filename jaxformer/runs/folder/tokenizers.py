@@ -27,11 +27,7 @@ _STORED = {"start": "decoder_start", "stop": "eos"} | {
 def save_tokenizers(
     folder: pathlib.Path, tokenizers: tuple[Tokenizer, ...], special: SpecialTokens
 ) -> None:
-    """Writes the tokenizers of a run, and its special tokens if they differ from jaxformer's own.
-
-    Raises:
-        StorageError: a file cannot be written.
-    """
+    """Writes the tokenizers of a run, and special tokens that differ from jaxformer's own."""
     source, target = tokenizers[0], tokenizers[-1]
     target.save(folder / _TOKENIZER)
     if source is not target:

@@ -28,13 +28,7 @@ __all__ = ["CausalModel", "DecodingOptions"]
 
 
 class DecodingOptions(TypedDict):
-    """Options for sampling tokens.
-
-    Args:
-        rng: PRNG key.
-        sampling: temperature and the like.
-        max_new_tokens: longest continuation, in tokens; default: what fits in the context.
-    """
+    """PRNG key, settings, and longest continuation in tokens (None = what fits) of a sampling."""
 
     rng: jax.Array
     sampling: SamplingConfig

@@ -40,18 +40,11 @@ def apply_model(
 def padded_batches(
     rows: Sequence[Mapping[str, np.ndarray]], max_len: int
 ) -> Iterator[tuple[list[int], dict[str, np.ndarray]]]:
-    """Batches and pads rows of similar length together.
+    """Batches and pads rows of similar length together; yields their indices and the batch.
 
-    Lengths are rounded up to powers of two, and all batches have the same number of rows. So there
-    are few shapes to compile, whatever the texts.
-
-    Args:
-        rows: arrays by name, with the same names in each row, with one axis or none.
-        max_len: largest number of tokens that the model reads; the limit of padding.
-
-    Yields:
-        The indices of the rows in a batch, and the batch: arrays `[32, length]`, padded with
-        `text.IGNORE` in "labels" and 0 in others, or `[32]`. Its last rows may be padding.
+    Lengths are rounded up to powers of two, and all batches have 32 rows, of which the last may be
+    padding. So there are few shapes to compile, whatever the texts. "labels" are padded with
+    `text.IGNORE`, other arrays with 0.
     """
     sizes = [max(array.size for array in row.values() if array.ndim) for row in rows]
     order = sorted(range(len(rows)), key=sizes.__getitem__)

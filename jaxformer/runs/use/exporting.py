@@ -21,14 +21,7 @@ __all__ = ["export_run"]
 def export_run(
     run: Run, folder: pathlib.Path, *, model_type: str | None = None, dtype: str | None = None
 ) -> str:
-    """Saves a run as a folder that transformers can load; returns the model_type.
-
-    The options are those of `save_huggingface`.
-
-    Raises:
-        ConfigError: no family computes what the model does.
-        StorageError: a file cannot be written.
-    """
+    """Saves a run as `save_huggingface` does, with its tokenizer; returns the model_type."""
     model = run.model
     options: dict[str, Any] = {}
     if isinstance(model, ClassifierModel):

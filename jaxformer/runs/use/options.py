@@ -18,19 +18,10 @@ Settings = TypeVar("Settings", SamplingConfig, BeamSearchConfig)
 def with_options(
     kind: type[Settings], own: Settings, options: Mapping[str, Any], *others: str
 ) -> Settings:
-    """The run's own decoding settings, with those of a call in place.
+    """Decoding settings of a call, which default to the run's own; other options raise ConfigError.
 
     `own` may be of a subclass, whose other fields are dropped. `others` are further arguments of
     the call, for the message.
-
-    Raises:
-        ConfigError: an option is not a field of the class, or its value is out of range.
-
-    Example:
-        >>> own = SamplingConfig(temperature=0.8, top_k=40)
-        >>> sampling = with_options(SamplingConfig, own, {"top_k": None})
-        >>> sampling.temperature, sampling.top_k
-        (0.8, None)
     """
     names: list[str] = [field.name for field in dataclasses.fields(kind)]
     for name in options:
@@ -41,11 +32,7 @@ def with_options(
 
 
 def seed_key(seed: int) -> jax.Array:
-    """PRNG key of a seed.
-
-    Raises:
-        ConfigError: the seed is not an integer or is out of range.
-    """
+    """PRNG key of a seed; ConfigError unless it is an integer in 0 .. 2**31 - 1."""
     if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**31:
         raise ConfigError(f"seed must be an integer in 0 .. 2**31 - 1, got {seed!r}")
     return jax.random.key(seed)

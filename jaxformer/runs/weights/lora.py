@@ -26,11 +26,7 @@ class Adapted(NamedTuple):
 
 
 def adapt(model: TextModel, start: Start) -> Adapted:
-    """Initializes the matrices of a run with LoRA next to the parameters of its base.
-
-    Raises:
-        ConfigError: a target matches no kernel, or the rank is too large for one.
-    """
+    """Initializes the matrices of a run with LoRA next to the parameters of its base."""
     lora, frozen = model.config.lora, start.stored
     assert lora is not None
     shapes = jax.eval_shape(lambda: frozen)

@@ -27,8 +27,7 @@ __all__ = [
 def param_shapes(model: TextModel) -> Any:
     """Shapes and dtypes of a model's parameters, by tracing its module; computes nothing.
 
-    Args:
-        model: model of any size; the layers are traced as a scan, so their number does not matter.
+    The layers are traced as a scan, so their number does not matter.
     """
     config = dataclasses.replace(model.config.model, layer_execution="scan")  # has the same ones
     scanned = dataclasses.replace(model, config=dataclasses.replace(model.config, model=config))
@@ -40,9 +39,7 @@ def model_optimizer(
 ) -> optax.GradientTransformation:
     """Optimizer of a model; with μP, each kernel has its own factor of the learning rate.
 
-    Args:
-        model: the model.
-        optimizer: the optimizer's config, if not the model's; its numbers may be traced.
+    Another config may be given; its numbers may be traced.
     """
     config, factors = model.config, None
     if config.model.mup is not None:
@@ -53,17 +50,9 @@ def model_optimizer(
 
 
 def split_shapes(model: TextModel, new: Sequence[str] = ()) -> tuple[Any, Any]:
-    """Shapes and dtypes of the trained parameters, and of the frozen ones.
+    """Shapes and dtypes of the trained parameters, and of the frozen ones, None without LoRA.
 
-    Args:
-        model: model of any size.
-        new: with LoRA, names of parameters that the base does not have, which are fully trained.
-
-    Returns:
-        Both; None for the frozen ones if the config has no LoRA.
-
-    Raises:
-        ConfigError: a target of LoRA matches no kernel, or its rank is too large for one.
+    With LoRA, the parameters named in `new`, which the base does not have, are fully trained.
     """
     shapes, lora = param_shapes(model), model.config.lora
     if lora is None:
@@ -75,11 +64,7 @@ def split_shapes(model: TextModel, new: Sequence[str] = ()) -> tuple[Any, Any]:
 
 
 def state_shapes(model: TextModel) -> TrainState:
-    """Shapes and dtypes of a model's training state; computes nothing.
-
-    Args:
-        model: model of any size.
-    """
+    """Shapes and dtypes of a model's training state; computes nothing."""
     optimizer = model_optimizer(model)
     trained, _ = split_shapes(model)
     averages = model.config.training.average_decay is not None
