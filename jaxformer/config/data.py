@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from jaxformer.config.checks import require, require_paths, require_positive, require_types
+from jaxformer.config.checks import require, require_positive, require_types
 from jaxformer.config.mixture import MixtureSourceConfig
 from jaxformer.errors import ConfigError
 
@@ -33,8 +33,6 @@ class Source(NamedTuple):
     mixes: bool = False
     has_text: bool = True
 
-
-_MAX_SYMBOLS = 10**8  # of synthetic tasks; some gigabytes of memory
 
 _FILES = ("paths", "validation_paths")
 
@@ -88,11 +86,6 @@ class SyntheticConfig:
         require(
             self.min_len <= self.max_len, "min_len must be at most max_len", min_len=self.min_len,
             max_len=self.max_len,
-        )  # fmt: skip
-        require(
-            (self.num_pairs + self.num_validation) * self.max_len <= _MAX_SYMBOLS,
-            f"(num_pairs + num_validation) * max_len must be at most {_MAX_SYMBOLS:,} symbols",
-            num_pairs=self.num_pairs, num_validation=self.num_validation, max_len=self.max_len,
         )  # fmt: skip
 
 
@@ -167,7 +160,6 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         require_types(self)
-        require_paths(self, "paths", "validation_paths", "cache")
         source = SOURCES[self.source]
         for name in ("paths", "validation_paths"):
             value = getattr(self, name)

@@ -10,11 +10,10 @@ from jaxformer.config.checks import (
 )
 from jaxformer.errors import ConfigError
 
-__all__ = ["ExpertsConfig"]
+__all__ = ["MAX_WIDTH", "ExpertsConfig"]
 
-# Far more than any layer has, and small enough to compute shapes with.
-_MAX_EXPERTS = 2**20
-_MAX_WIDTH = 2**24
+MAX_WIDTH = 2**24
+"""Largest width of a part of a model: far more than any has, and small enough for shapes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,8 +52,7 @@ class ExpertsConfig:
     def __post_init__(self) -> None:
         require_types(self)
         require_positive(self, "num_experts", "num_experts_per_token", "d_ff")
-        require_at_most(self, _MAX_EXPERTS, "num_experts")
-        require_at_most(self, _MAX_WIDTH, "d_ff")
+        require_at_most(self, MAX_WIDTH, "d_ff")
         require_at_least_zero(self, "load_balancing_weight", "router_z_weight")
         if self.num_experts_per_token > self.num_experts:
             raise ConfigError(

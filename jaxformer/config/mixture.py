@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from jaxformer.config.checks import require, require_paths, require_types
+from jaxformer.config.checks import require, require_types
 from jaxformer.errors import ConfigError
 
 __all__ = ["MixtureSourceConfig"]
@@ -44,7 +44,6 @@ class MixtureSourceConfig:
             name=self.name,
         )
         where = f"source {self.name!r} of data.mixture"
-        require_paths(self, "paths")
         if not isinstance(self.paths, tuple) or not self.paths:
             raise ConfigError(
                 f"{where} must have paths, files or patterns, got paths={self.paths!r}; name one, "

@@ -12,7 +12,7 @@ from jaxformer.config.checks import (
     require_shares,
     require_types,
 )
-from jaxformer.config.experts import ExpertsConfig
+from jaxformer.config.experts import MAX_WIDTH, ExpertsConfig
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.layers import LayerConfig
 from jaxformer.config.model_checks import check_model
@@ -24,10 +24,6 @@ __all__ = ["ModelConfig"]
 
 Float = Literal["float32", "bfloat16"]
 BiasedPart = Literal["qkv", "attention_output", "feed_forward", "norm"]
-
-# Far more than any model has, and small enough to compute shapes with.
-_MAX_LAYERS = 10_000
-_MAX_WIDTH = 2**24
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -231,9 +227,8 @@ class ModelConfig:
             "num_classes", "embedding_dim", "num_token_types", "attention_scale", "logit_scale",
             "residual_scale", "embedding_scale",
         )  # fmt: skip
-        require_at_most(self, _MAX_LAYERS, "num_layers", "num_encoder_layers")
         require_at_most(
-            self, _MAX_WIDTH, "d_model", "num_heads", "num_kv_heads", "head_dim", "value_head_dim",
+            self, MAX_WIDTH, "d_model", "num_heads", "num_kv_heads", "head_dim", "value_head_dim",
             "d_ff", "embedding_dim", "num_token_types",
         )  # fmt: skip
         require_at_least_zero(self, "local_window_size")

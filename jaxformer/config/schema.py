@@ -6,7 +6,6 @@ from typing import Literal
 from jaxformer.config.checks import (
     require,
     require_at_most,
-    require_paths,
     require_positive,
     require_shares,
     require_types,
@@ -147,7 +146,6 @@ class ExperimentConfig:
     def __post_init__(self) -> None:
         require_types(self)
         resolve_kinds(self)
-        require_paths(self, "out", "init_from")
         require(0 <= self.seed < 2**31, "seed must be in 0 .. 2**31 - 1", seed=self.seed)
         if self.lora is not None and self.init_from is None:
             raise ConfigError(

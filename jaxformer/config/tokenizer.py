@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from jaxformer.config.checks import require_paths, require_positive, require_types
+from jaxformer.config.checks import require_positive, require_types
 from jaxformer.errors import ConfigError
 
 __all__ = ["TokenizerConfig"]
@@ -40,7 +40,6 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         require_types(self)
-        require_paths(self, "path", "word_vectors")
         require_positive(self, "vocab_size")
         if self.kind == "bpe" and self.vocab_size is not None and self.vocab_size < 257:
             raise ConfigError(
