@@ -5,20 +5,16 @@ import itertools
 from typing import Any, Literal
 
 from jaxformer.config.checks import (
-    require,
     require_at_least_zero,
     require_at_most,
     require_positive,
     require_shares,
     require_types,
 )
-from jaxformer.config.experts import MAX_WIDTH, ExpertsConfig
 from jaxformer.config.kinds import resolve_kinds
-from jaxformer.config.layers import LayerConfig
 from jaxformer.config.model_checks import check_model
-from jaxformer.config.mup import MupConfig
+from jaxformer.config.model_parts import MAX_WIDTH, ExpertsConfig, LayerConfig, MupConfig
 from jaxformer.config.positions import PositionsConfig, RotaryConfig
-from jaxformer.errors import ConfigError
 
 __all__ = ["ModelConfig"]
 
@@ -233,16 +229,6 @@ class ModelConfig:
         )  # fmt: skip
         require_at_least_zero(self, "local_window_size")
         require_shares(self, "dropout_rate")
-        if self.head_dim is None and self.d_model % self.num_heads:
-            raise ConfigError(
-                "d_model must be a multiple of num_heads, got "
-                f"d_model={self.d_model} and num_heads={self.num_heads}; "
-                "change one of them, or set head_dim"
-            )
-        require(
-            self.num_heads % self.kv_heads == 0, "num_heads must be a multiple of num_kv_heads",
-            num_heads=self.num_heads, num_kv_heads=self.kv_heads,
-        )  # fmt: skip
         check_model(self)
 
     @property
