@@ -169,8 +169,3 @@ def test_beams_must_fit_the_memory(monkeypatch):
         translate(
             model, params, [[1]], start_token=0, end_token=0, search=search, max_new_tokens=2**20
         )
-
-
-def test_more_beams_than_can_be_meant_are_refused():
-    with pytest.raises(ConfigError, match="beam_size must be at most 10,000, got beam_size=1000"):
-        BeamSearchConfig(beam_size=1_000_000)

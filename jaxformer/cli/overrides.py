@@ -15,8 +15,8 @@ from jaxformer.config.checks import field_types, union_members
 from jaxformer.config.data import SOURCES
 from jaxformer.config.files import toml_value
 from jaxformer.config.kinds import Kinds, kinds_of, required_keys
+from jaxformer.config.reading import suggested_keys
 from jaxformer.config.schema import source_of_paths
-from jaxformer.config.suggestions import suggested_keys
 from jaxformer.errors import ConfigError
 
 __all__ = [

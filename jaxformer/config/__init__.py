@@ -1,6 +1,11 @@
 """Configs of experiments: frozen dataclasses that check themselves, and their TOML files."""
 
-from jaxformer.config.data import DataConfig, SyntheticConfig
+from jaxformer.config.data import (
+    DataConfig,
+    MixtureSourceConfig,
+    SyntheticConfig,
+    TokenizerConfig,
+)
 from jaxformer.config.decoding import (
     BeamSearchConfig,
     SamplesConfig,
@@ -9,15 +14,15 @@ from jaxformer.config.decoding import (
     SearchOptions,
     TranslationConfig,
 )
-from jaxformer.config.experts import ExpertsConfig
-from jaxformer.config.files import changed_settings, config_differences, config_to_toml, load_config
-from jaxformer.config.layers import LayerConfig
-from jaxformer.config.loop import LoopConfig
-from jaxformer.config.lora import LoraConfig
-from jaxformer.config.mesh import MESH_AXES, MeshConfig, MeshRule
-from jaxformer.config.mixture import MixtureSourceConfig
+from jaxformer.config.files import (
+    changed_settings,
+    config_differences,
+    config_to_toml,
+    load_config,
+    ready_configs,
+)
 from jaxformer.config.model import ModelConfig
-from jaxformer.config.mup import MupConfig
+from jaxformer.config.model_parts import ExpertsConfig, LayerConfig, MupConfig
 from jaxformer.config.optimizers import (
     AdafactorConfig,
     AdamWConfig,
@@ -30,23 +35,27 @@ from jaxformer.config.optimizers import (
 from jaxformer.config.positions import (
     AlibiConfig,
     LearnedConfig,
+    LinearScalingConfig,
+    Llama3ScalingConfig,
+    LongropeScalingConfig,
     NoPositionsConfig,
     PositionsConfig,
     RelativeConfig,
     RotaryConfig,
-    SinusoidalConfig,
-)
-from jaxformer.config.reading import config_from_dict
-from jaxformer.config.ready import ready_configs
-from jaxformer.config.rotary_scaling import (
-    LinearScalingConfig,
-    Llama3ScalingConfig,
-    LongropeScalingConfig,
     RotaryScalingConfig,
+    SinusoidalConfig,
     YarnScalingConfig,
 )
-from jaxformer.config.schema import ExperimentConfig, TrainingConfig
-from jaxformer.config.tokenizer import TokenizerConfig
+from jaxformer.config.reading import config_from_dict
+from jaxformer.config.schema import ExperimentConfig
+from jaxformer.config.training import (
+    MESH_AXES,
+    LoopConfig,
+    LoraConfig,
+    MeshConfig,
+    MeshRule,
+    TrainingConfig,
+)
 
 __all__ = [
     "MESH_AXES",

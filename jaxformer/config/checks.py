@@ -15,8 +15,8 @@ from jaxformer.errors import ConfigError
 
 __all__ = [
     "TYPE_NAMES", "field_types", "own_mistakes", "require", "require_at_least_zero",
-    "require_at_most", "require_paths", "require_types", "require_positive", "require_shares",
-    "suggestion", "union_members",
+    "require_at_most", "require_types", "require_positive", "require_shares", "suggestion",
+    "union_members",
 ]  # fmt: skip
 
 
@@ -69,15 +69,6 @@ def require_at_least_zero(config: object, *names: str) -> None:
 def require_at_most(config: object, most: int, *names: str) -> None:
     """Checks that the named fields, if set, are at most a limit."""
     _require_each(config, names, lambda value: value <= most, f"be at most {most:,}")
-
-
-def require_paths(config: object, *names: str) -> None:
-    """Checks that the named paths, or tuples of paths, if set, have no NUL characters."""
-    for name in names:
-        value = getattr(config, name)
-        for path in value if isinstance(value, tuple) else (value,):
-            if isinstance(path, str) and "\0" in path:
-                _refuse(name, f"have no NUL characters, got {name}={path!r}")
 
 
 def require_shares(config: object, *names: str) -> None:

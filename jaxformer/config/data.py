@@ -1,14 +1,16 @@
-"""Configs of the data source, and of synthetic data."""
+"""Configs of the data: its source, mixtures, synthetic tasks, and the tokenizer."""
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from jaxformer.config.checks import require, require_paths, require_positive, require_types
-from jaxformer.config.mixture import MixtureSourceConfig
+from jaxformer.config.checks import require, require_positive, require_types
 from jaxformer.errors import ConfigError
 
-__all__ = ["SOURCES", "DataConfig", "SyntheticConfig"]
+__all__ = [
+    "SOURCES", "DataConfig", "MixtureSourceConfig", "SyntheticConfig", "TokenizerConfig", "Yields",
+]  # fmt: skip
 
 Yields = Literal["stream", "conversations", "pairs", "labelled"]
 
@@ -34,7 +36,7 @@ class Source(NamedTuple):
     has_text: bool = True
 
 
-_MAX_SYMBOLS = 10**8  # of synthetic tasks; some gigabytes of memory
+_MAX_NAME = 60  # characters, in tables and names of metrics
 
 _FILES = ("paths", "validation_paths")
 
@@ -89,11 +91,51 @@ class SyntheticConfig:
             self.min_len <= self.max_len, "min_len must be at most max_len", min_len=self.min_len,
             max_len=self.max_len,
         )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MixtureSourceConfig:
+    """One source of a mixture: its files and their weight.
+
+    Args:
+        name: name of the source in reports and metrics, 1 to 60 printable characters.
+        paths: files or glob patterns of the source, in the formats of data.paths for "files".
+        weight: weight of the source; its share of the training sequences is its weight divided by
+            the sum of all weights.
+        field: name of the JSON key, or the Parquet or Arrow column, that holds the text.
+
+    Raises:
+        ConfigError: the name is empty, too long or not printable, there is no path, or the weight
+            is not positive and finite.
+
+    Example:
+        >>> MixtureSourceConfig(name="code", paths=("code/**/*.py",), weight=1).field
+        'text'
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    weight: float
+    field: str = "text"
+
+    def __post_init__(self) -> None:
+        require_types(self)
         require(
-            (self.num_pairs + self.num_validation) * self.max_len <= _MAX_SYMBOLS,
-            f"(num_pairs + num_validation) * max_len must be at most {_MAX_SYMBOLS:,} symbols",
-            num_pairs=self.num_pairs, num_validation=self.num_validation, max_len=self.max_len,
-        )  # fmt: skip
+            0 < len(self.name) <= _MAX_NAME and self.name.isprintable() and bool(self.name.strip()),
+            f"name of a source of data.mixture must be 1 to {_MAX_NAME} printable characters",
+            name=self.name,
+        )
+        where = f"source {self.name!r} of data.mixture"
+        if not isinstance(self.paths, tuple) or not self.paths:
+            raise ConfigError(
+                f"{where} must have paths, files or patterns, got paths={self.paths!r}; name one, "
+                "or leave the source out"
+            )
+        if not 0 < self.weight < math.inf:
+            raise ConfigError(
+                f"{where} must have a weight that is positive and finite, got weight="
+                f"{self.weight!r}; to leave the source out, remove its table"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,7 +209,6 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         require_types(self)
-        require_paths(self, "paths", "validation_paths", "cache")
         source = SOURCES[self.source]
         for name in ("paths", "validation_paths"):
             value = getattr(self, name)
@@ -252,3 +293,72 @@ class DataConfig:
     def is_stream(self) -> bool:
         """Whether the data is one stream of text, cut into windows of one length."""
         return "stream" in SOURCES[self.source].yields
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """Tokenizer: how text becomes token ids.
+
+    Args:
+        kind: kind of tokenizer: "byte", one id per byte; "character", "word" or byte-level "bpe",
+            made from the training text; "file", an existing file; or "pretrained", the tokenizer of
+            init_from.
+        path: path, for "file", of a tokenizer.json in the format of the Hugging Face `tokenizers`
+            library.
+        end_of_text: end-of-text token, for "file", such as "</s>"; `<|endoftext|>`, as in GPT-2, if
+            not set.
+        vocab_size: largest number of token ids, including special tokens, for "bpe" (at least 257)
+            and "word", which keeps the most frequent words; if not set, 2,048 for "bpe" and no
+            limit for "word".
+        joint: whether source and target of a translation share one vocabulary; if false, each has
+            its own, of at most vocab_size ids.
+        word_vectors: for "word": text file of pretrained vectors, in the format of word2vec or
+            GloVe. They initialize the embeddings of their words; with joint = false, only the
+            source embeddings.
+    """
+
+    kind: Literal["character", "byte", "word", "bpe", "file", "pretrained"] = "bpe"
+    path: str | None = None
+    end_of_text: str | None = None
+    vocab_size: int | None = None
+    joint: bool = True
+    word_vectors: str | None = None
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        require_positive(self, "vocab_size")
+        if self.kind == "bpe" and self.vocab_size is not None and self.vocab_size < 257:
+            raise ConfigError(
+                "vocab_size of a byte-level BPE must be at least 257 (256 bytes and the end of "
+                f"text), got vocab_size={self.vocab_size}"
+            )
+        if self.kind in ("byte", "character", "file", "pretrained") and self.vocab_size is not None:
+            raise ConfigError(
+                f"vocab_size is for word and bpe tokenizers, got kind={self.kind!r} and "
+                f"vocab_size={self.vocab_size}; remove it"
+            )
+        if self.kind == "file" and self.path is None:
+            raise ConfigError(
+                "tokenizer.kind 'file' needs tokenizer.path, for example 'gpt2/tokenizer.json'"
+            )
+        for name in ("path", "end_of_text"):
+            if self.kind != "file" and getattr(self, name) is not None:
+                raise ConfigError(
+                    f"{name} is for the tokenizer kind 'file', got kind={self.kind!r} and "
+                    f'{name}={getattr(self, name)!r}; remove {name}, or set kind = "file"'
+                )
+        if self.kind == "file" and not self.joint:
+            raise ConfigError(
+                "a tokenizer of kind 'file' is shared by source and target, got joint=False; "
+                "remove joint"
+            )
+        if self.word_vectors is not None and self.kind != "word":
+            raise ConfigError(
+                f"word_vectors are for the tokenizer kind 'word', got kind={self.kind!r} and "
+                f"word_vectors={self.word_vectors!r}; change one of them"
+            )
+
+    @property
+    def most_tokens(self) -> int | None:
+        """Largest number of ids of a tokenizer that is trained, with the default filled in."""
+        return 2048 if self.kind == "bpe" and self.vocab_size is None else self.vocab_size

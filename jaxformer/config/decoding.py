@@ -6,7 +6,6 @@ from typing import Literal, TypedDict
 from jaxformer.config.checks import (
     require,
     require_at_least_zero,
-    require_at_most,
     require_positive,
     require_types,
 )
@@ -15,8 +14,6 @@ __all__ = [
     "BeamSearchConfig", "SamplesConfig", "SamplingConfig", "SamplingOptions", "SearchOptions",
     "TranslationConfig",
 ]  # fmt: skip
-
-_MAX_BEAMS = 10_000  # with more than a hundred, translations hardly change
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -143,7 +140,6 @@ class BeamSearchConfig:
         require_types(self)
         require_positive(self, "beam_size", "num_best")
         require_at_least_zero(self, "no_repeat_ngram_size", "min_new_tokens")
-        require_at_most(self, _MAX_BEAMS, "beam_size")
         require(
             -10 <= self.length_penalty <= 10,
             "length_penalty must be in -10 .. 10",

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import pathlib
-import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeGuard
@@ -11,17 +10,19 @@ from typing import Any, TypeGuard
 from jaxformer.config.checks import field_types, suggestion
 from jaxformer.config.kinds import kinds_of
 from jaxformer.config.reading import config_from_dict, default_kind, with_source_of_paths
-from jaxformer.config.ready import ready_configs, ready_hint
 from jaxformer.config.schema import ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.storage import read_regular
 
-_MAX_BYTES = 2**22
-_MAX_PARTS = 100
-_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
-_LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:\.[ \t]*+{_PART}){{{_MAX_PARTS}}}")
+__all__ = [
+    "changed_settings", "config_differences", "config_to_toml", "load_config", "ready_configs",
+    "ready_hint", "toml_value",
+]  # fmt: skip
 
-__all__ = ["changed_settings", "config_differences", "config_to_toml", "load_config", "toml_value"]
+_MAX_BYTES = 2**22
+
+# In a checkout configs/ lies beside the package; a wheel has it inside.
+_FOLDERS = tuple(folder / "configs" for folder in pathlib.Path(__file__).parents[1:3])
 
 
 def load_config(
@@ -52,7 +53,7 @@ def load_config(
     """
     path = _found(pathlib.Path(path))
     try:
-        values = _parsed(read_regular(path, limit=_MAX_BYTES).decode())
+        values = tomllib.loads(read_regular(path, limit=_MAX_BYTES).decode())
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such config file{_nearby(path)}") from None
     except OSError as error:
@@ -70,13 +71,6 @@ def load_config(
     return config if config.out else dataclasses.replace(config, out=f"runs/{path.stem}")
 
 
-def _parsed(text: str) -> dict[str, Any]:
-    """Values of a TOML text. tomllib takes time quadratic in the parts of a key."""
-    if found := _LONG_KEY.search(text):
-        raise ValueError(f"a key has at most {_MAX_PARTS} parts, got more in {found[0][:40]}...")
-    return tomllib.loads(text)
-
-
 def _found(path: pathlib.Path) -> pathlib.Path:
     """The path if it exists, or else the built-in config of that name."""
     return path if path.exists() else ready_configs().get(str(path), path)
@@ -89,6 +83,23 @@ def _nearby(path: pathlib.Path) -> str:
     beside = sorted(p.name for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
     near = suggestion(path.stem, ready_configs())
     return (f"; {path.parent} has {', '.join(beside)}" if beside else "") + near
+
+
+def ready_configs() -> dict[str, pathlib.Path]:
+    """Files of the configs that come with the package, by the names that `load_config` takes.
+
+    Example:
+        >>> list(ready_configs())[:3]
+        ['gpt2_124m', 'masked_python', 'multi30k']
+    """
+    files = next((files for folder in _FOLDERS if (files := sorted(folder.glob("*.toml")))), [])
+    return {file.stem: file for file in files}
+
+
+def ready_hint(name: str) -> str:
+    """End of a message on an unknown name: the built-in configs, and the most similar one."""
+    ready = ready_configs()
+    return f"; the built-in ones are {', '.join(ready)}{suggestion(name, ready)}"
 
 
 def config_to_toml(config: Any) -> str:

@@ -5,29 +5,21 @@ import itertools
 from typing import Any, Literal
 
 from jaxformer.config.checks import (
-    require,
     require_at_least_zero,
     require_at_most,
     require_positive,
     require_shares,
     require_types,
 )
-from jaxformer.config.experts import ExpertsConfig
 from jaxformer.config.kinds import resolve_kinds
-from jaxformer.config.layers import LayerConfig
 from jaxformer.config.model_checks import check_model
-from jaxformer.config.mup import MupConfig
+from jaxformer.config.model_parts import MAX_WIDTH, ExpertsConfig, LayerConfig, MupConfig
 from jaxformer.config.positions import PositionsConfig, RotaryConfig
-from jaxformer.errors import ConfigError
 
 __all__ = ["ModelConfig"]
 
 Float = Literal["float32", "bfloat16"]
 BiasedPart = Literal["qkv", "attention_output", "feed_forward", "norm"]
-
-# Far more than any model has, and small enough to compute shapes with.
-_MAX_LAYERS = 10_000
-_MAX_WIDTH = 2**24
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -231,23 +223,12 @@ class ModelConfig:
             "num_classes", "embedding_dim", "num_token_types", "attention_scale", "logit_scale",
             "residual_scale", "embedding_scale",
         )  # fmt: skip
-        require_at_most(self, _MAX_LAYERS, "num_layers", "num_encoder_layers")
         require_at_most(
-            self, _MAX_WIDTH, "d_model", "num_heads", "num_kv_heads", "head_dim", "value_head_dim",
+            self, MAX_WIDTH, "d_model", "num_heads", "num_kv_heads", "head_dim", "value_head_dim",
             "d_ff", "embedding_dim", "num_token_types",
         )  # fmt: skip
         require_at_least_zero(self, "local_window_size")
         require_shares(self, "dropout_rate")
-        if self.head_dim is None and self.d_model % self.num_heads:
-            raise ConfigError(
-                "d_model must be a multiple of num_heads, got "
-                f"d_model={self.d_model} and num_heads={self.num_heads}; "
-                "change one of them, or set head_dim"
-            )
-        require(
-            self.num_heads % self.kv_heads == 0, "num_heads must be a multiple of num_kv_heads",
-            num_heads=self.num_heads, num_kv_heads=self.kv_heads,
-        )  # fmt: skip
         check_model(self)
 
     @property

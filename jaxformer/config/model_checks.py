@@ -1,11 +1,15 @@
-"""Checks of a model's config that concern more than one key."""
+"""Checks of a model's config that concern more than one key; `ModelConfig` bounds each key."""
 
 from typing import TYPE_CHECKING
 
 from jaxformer.config.checks import require
-from jaxformer.config.layers import check_layers
-from jaxformer.config.positions import PositionsConfig, RelativeConfig, RotaryConfig
-from jaxformer.config.rotary_scaling import LongropeScalingConfig
+from jaxformer.config.model_parts import LayerConfig
+from jaxformer.config.positions import (
+    LongropeScalingConfig,
+    PositionsConfig,
+    RelativeConfig,
+    RotaryConfig,
+)
 from jaxformer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,11 +32,8 @@ _ONLY_FOR = {
 
 
 def check_model(model: "ModelConfig") -> None:
-    """Checks that the keys of a model's config agree.
-
-    Raises:
-        ConfigError: two of them contradict each other.
-    """
+    """Checks that the keys of a model's config agree."""
+    _check_heads(model)
     _check_architecture(model)
     _check_embeddings(model)
     _check_norms(model)
@@ -42,6 +43,19 @@ def check_model(model: "ModelConfig") -> None:
         _check_positions(model, each)
     _check_implementation(model, positions)
     _check_mup(model)
+
+
+def _check_heads(model: "ModelConfig") -> None:
+    if model.head_dim is None and model.d_model % model.num_heads:
+        raise ConfigError(
+            "d_model must be a multiple of num_heads, got "
+            f"d_model={model.d_model} and num_heads={model.num_heads}; "
+            "change one of them, or set head_dim"
+        )
+    require(
+        model.num_heads % model.kv_heads == 0, "num_heads must be a multiple of num_kv_heads",
+        num_heads=model.num_heads, num_kv_heads=model.kv_heads,
+    )  # fmt: skip
 
 
 def _check_architecture(model: "ModelConfig") -> None:
@@ -114,20 +128,32 @@ def _check_norms(model: "ModelConfig") -> None:
 
 
 def _check_layers(model: "ModelConfig") -> None:
+    """Checks the types and numbers of the layers that have overrides."""
+    first, pattern = model.first_layers, model.layers
+    for name, entries in (("first_layers", first), ("layers", pattern)):
+        if not isinstance(entries, tuple) or any(type(e) is not LayerConfig for e in entries):
+            raise ConfigError(
+                f"{name} must be a tuple of LayerConfig, got {entries!r}; write "
+                "(LayerConfig(...), ...)"
+            )
     depths = {"num_layers": model.num_layers}
     if model.architecture == "encoder_decoder" and model.num_encoder_layers is not None:
         depths["num_encoder_layers"] = model.num_encoder_layers
-    check_layers(model.first_layers, model.layers, depths, model.norm_position)
-    if model.residual == "parallel_one_norm":
-        without = [entry for entry in model.first_layers if entry.attention_norm is False]
-        require(
-            not without,
-            "attention_norm = false is not for residual 'parallel_one_norm', whose feed-forward "
-            "layer has no other norm",
-            first_layers=model.first_layers,
-        )
+    for name, depth in depths.items():
+        if len(first) > depth:
+            raise ConfigError(
+                f"first_layers must be at most as many as {name}, got {len(first)} of them and "
+                f"{name}={depth}; remove some, or raise {name}"
+            )
+        if len(pattern) > depth - len(first):
+            raise ConfigError(
+                f"the pattern in layers must be at most as long as the {name} after first_layers, "
+                f"got {len(pattern)} in layers, {len(first)} in first_layers and {name}={depth}; "
+                f"shorten the pattern, or raise {name}"
+            )
+    _check_attention_norms(model)
     if model.positions.acts_on == "embeddings":
-        for entry in (*model.first_layers, *model.layers):
+        for entry in (*first, *pattern):
             if entry.positions is not None:
                 raise ConfigError(
                     f"{model.positions.kind} positions are added to the embeddings, which all "
@@ -135,6 +161,35 @@ def _check_layers(model: "ModelConfig") -> None:
                     f"positions={entry.positions.kind!r}; give every layer its own "
                     "positions and set model.positions = 'none', or remove those of the layer"
                 )
+
+
+def _check_attention_norms(model: "ModelConfig") -> None:
+    """Checks where layers leave out the norm before attention."""
+    for entry in model.layers:
+        if entry.attention_norm is not None:
+            raise ConfigError(
+                "attention_norm is for first_layers, since layers of a pattern have the same "
+                f"parameters, got attention_norm={entry.attention_norm} in layers; move that "
+                "layer to first_layers"
+            )
+    given = [entry.attention_norm for entry in model.first_layers]
+    if any(norm is not None for norm in given) and model.norm_position != "pre":
+        raise ConfigError(
+            "attention_norm in first_layers is for norm_position 'pre', got norm_position="
+            f"{model.norm_position!r}; remove attention_norm"
+        )
+    if len({norm is not False for norm in given}) > 1:
+        raise ConfigError(
+            "all first_layers must agree on attention_norm, since they have the same parameters, "
+            f"got {given}; set it in each of them, or make only those first_layers that differ"
+        )
+    if model.residual == "parallel_one_norm":
+        require(
+            False not in given,
+            "attention_norm = false is not for residual 'parallel_one_norm', whose feed-forward "
+            "layer has no other norm",
+            first_layers=model.first_layers,
+        )
 
 
 def _all_positions(model: "ModelConfig") -> tuple[PositionsConfig, ...]:

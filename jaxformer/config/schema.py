@@ -1,30 +1,17 @@
 """The experiment config, and the checks across its parts."""
 
 import dataclasses
-from typing import Literal
 
-from jaxformer.config.checks import (
-    require,
-    require_at_most,
-    require_paths,
-    require_positive,
-    require_shares,
-    require_types,
-)
-from jaxformer.config.data import SOURCES, DataConfig, Yields
+from jaxformer.config.checks import require, require_types
+from jaxformer.config.data import SOURCES, DataConfig, TokenizerConfig, Yields
 from jaxformer.config.decoding import SamplesConfig, TranslationConfig
 from jaxformer.config.kinds import resolve_kinds
-from jaxformer.config.loop import LoopConfig
-from jaxformer.config.lora import LoraConfig
-from jaxformer.config.mesh import MeshConfig
 from jaxformer.config.model import ModelConfig
 from jaxformer.config.optimizers import AdamWConfig, OptimizerConfig, ScheduleConfig
-from jaxformer.config.tokenizer import TokenizerConfig
+from jaxformer.config.training import LoraConfig, MeshConfig, TrainingConfig
 from jaxformer.errors import ConfigError
 
-__all__ = ["ExperimentConfig", "TrainingConfig", "source_of_paths"]
-
-_MAX_CPU_DEVICES = 1024  # each has threads of its own
+__all__ = ["ExperimentConfig", "source_of_paths"]
 
 # What a data source must yield to train each architecture.
 _TRAINED_ON: dict[str, set[Yields]] = {
@@ -52,58 +39,6 @@ def source_of_paths(architecture: str, *, in_rows: bool) -> str:
     ]
     alike = [name for name in fitting if ("stream" in SOURCES[name].yields) != in_rows]
     return next(iter(alike or fitting), DataConfig.source)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingConfig(LoopConfig):
-    """Length of training, intervals, batches, label smoothing and devices.
-
-    Args:
-        batch_size: number of sequences per optimizer step on all devices and hosts, for text and
-            conversations; divisible by accumulate_steps * (devices that split the rows).
-        batch_tokens: largest number of tokens per optimizer step on all devices and hosts, padding
-            included, for pairs and labeled texts. A batch of length L, which for pairs is that of
-            the longer side, has at most batch_tokens // L rows.
-        label_smoothing: fraction of the target probability that is spread evenly over the
-            vocabulary, or the classes; at least 0 and less than 1. Not used in validation.
-        runner: how training uses the devices: "pmap" splits only the rows of a batch, so every
-            device holds all parameters; "mesh" splits parameters, rows and tokens as `[mesh]` says;
-            "single" uses one device. "auto" is "mesh" if a key of `[mesh]` differs from its default
-            or there are several hosts, and "pmap" otherwise.
-        devices: number of this host's devices to use; all if not set.
-        cpu_devices: number of virtual devices that this machine's CPU is split into, to try
-            parallel training without accelerators; at most 1,024; not split if not set.
-    """
-
-    batch_size: int | None = dataclasses.field(default=None, metadata={"unless": "batch_tokens"})
-    batch_tokens: int | None = None
-    label_smoothing: float = 0.0
-    runner: Literal["auto", "pmap", "mesh", "single"] = "auto"
-    devices: int | None = None
-    cpu_devices: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive(self, "batch_size", "batch_tokens", "devices", "cpu_devices")
-        require_at_most(self, _MAX_CPU_DEVICES, "cpu_devices")
-        if self.runner == "single" and self.devices is not None:
-            raise ConfigError(
-                f"training.devices is not for the runner 'single', which uses one, got "
-                f"devices={self.devices}; remove devices"
-            )
-        require_shares(self, "label_smoothing")
-        if (self.batch_size is None) == (self.batch_tokens is None):
-            raise ConfigError(
-                "training needs one of batch_size (sequences of one length) and batch_tokens "
-                f"(pairs and labeled texts), got batch_size={self.batch_size} and "
-                f"batch_tokens={self.batch_tokens}"
-            )
-        if self.batch_size is not None:
-            require(
-                self.batch_size % self.accumulate_steps == 0,
-                "batch_size must be a multiple of accumulate_steps", batch_size=self.batch_size,
-                accumulate_steps=self.accumulate_steps,
-            )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,7 +82,6 @@ class ExperimentConfig:
     def __post_init__(self) -> None:
         require_types(self)
         resolve_kinds(self)
-        require_paths(self, "out", "init_from")
         require(0 <= self.seed < 2**31, "seed must be in 0 .. 2**31 - 1", seed=self.seed)
         if self.lora is not None and self.init_from is None:
             raise ConfigError(

@@ -18,7 +18,7 @@ from jaxformer.functional.multi_head.cache import KVCache, WindowCache
 from jaxformer.functional.multi_head.layer import Rotation
 from jaxformer.functional.sharding import automatic_axes
 from jaxformer.modules.attention import AttentionContext
-from jaxformer.modules.positions import Positions, RotaryPositions
+from jaxformer.modules.positions import Positions
 from jaxformer.modules.stack import Cache
 
 __all__ = ["AttentionFunctions", "layer_contexts"]
@@ -72,10 +72,7 @@ def layer_contexts(
         if key not in contexts:
             scheme = scheme_of(layer)
             if id(scheme) not in rotations:
-                if isinstance(scheme, RotaryPositions) and scheme.depends_on_room:
-                    rotations[id(scheme)] = scheme.rotation(positions, room)
-                else:
-                    rotations[id(scheme)] = scheme.rotation(positions)
+                rotations[id(scheme)] = scheme.rotation_for(positions, room)
             size = layer.local_window_size
             size = config.local_window_size if size is None else size
             context = dataclasses.replace(

@@ -52,7 +52,7 @@ __all__ = [
 
 
 class Positions(nn.Module):
-    """Base class of position schemes; a subclass overrides some of its three methods.
+    """Base class of position schemes; a subclass overrides some of its methods.
 
     The base class itself means no positions. Pass your own scheme to a model as `position_scheme`.
 
@@ -90,6 +90,20 @@ class Positions(nn.Module):
             A function that maps query `[B, T, N, H]` and key `[B, T, K, H]` to both, or None.
         """
         return None
+
+    def rotation_for(self, positions: jax.Array, room: int) -> Rotation | None:
+        """Rotation in rows with room for a number of tokens; this is what a model calls.
+
+        Override it instead of `rotation` if the rotation depends on the room, as longrope does.
+
+        Args:
+            positions: as in `rotation`.
+            room: maximum number of tokens in a row: the capacity of its cache, or T without one.
+
+        Returns:
+            As `rotation`.
+        """
+        return self.rotation(positions)
 
     def bias(
         self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0
@@ -195,6 +209,10 @@ class RotaryPositions(_ConfiguredPositions):
             return turn(query), turn(key)
 
         return rotate
+
+    def rotation_for(self, positions: jax.Array, room: int) -> Rotation:
+        """Rotation with the factors for rows of this room."""
+        return self.rotation(positions, room) if self.depends_on_room else self.rotation(positions)
 
 
 class AlibiPositions(_ConfiguredPositions):

@@ -397,7 +397,7 @@ def split_layers(params: Any) -> Any:
 
 
 def _split_stacks(
-    params: Any, split: Callable[[jax.Array], tuple[jax.Array, ...]], in_stack: bool = True
+    params: Any, split: Callable[[jax.Array], tuple[jax.Array, ...]], in_stack: bool = False
 ) -> Any:
     if not isinstance(params, dict):
         return params

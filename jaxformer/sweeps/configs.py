@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxformer.config import AdamWConfig, ExperimentConfig, LionConfig, MuonConfig
-from jaxformer.config.suggestions import suggested_keys
+from jaxformer.config.reading import suggested_keys
 from jaxformer.errors import ConfigError
 from jaxformer.training.sweep import combine_values, name_runs
 

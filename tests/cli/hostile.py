@@ -39,7 +39,6 @@ VALUES = {
 SIZES = [
     ("model.d_model", "1000000000"), ("model.d_model", "16777216"), ("model.d_model", "100000"),
     ("model.max_len", "1000000000000"), ("model.max_len", "2147483647"),
-    ("model.num_layers", "1000000000"), ("model.num_layers", "10001"),
     ("model.vocab_size", "1000000000"), ("model.vocab_size", "2147483647"),
     ("model.num_heads", "1000000000"), ("model.head_dim", "2000000000"),
     ("model.d_ff", "2147483647"), ("training.batch_size", "100000000000000000000"),
@@ -59,16 +58,10 @@ TOML = {
     "nested arrays": "a = " + "[" * 50_000,
     "closed nested arrays": "a = " + "[" * 50_000 + "]" * 50_000,
     "nested tables": "a = " + "{a = " * 50_000,
-    "key of 50,000 parts": ".".join("a" * 50_000) + " = 1",
-    "quoted key of 50,000 parts": ".".join(['"a"'] * 50_000) + " = 1",
-    "table of 50,000 parts": "[" + " . ".join("a" * 50_000) + "]",
-    "inline key of 50,000 parts": "a = {" + ".".join("a" * 50_000) + " = 1}",
     "5000 digits": "seed = " + "9" * 5000,
     "float of 400 digits": CONFIG.replace("3e-2", "1" + "0" * 400),
     "10,000 layers": CONFIG + "[[model.layers]]\n" * 10_000,
     "10,000 first layers": CONFIG + "[[model.first_layers]]\n" * 10_000,
-    "NUL in a path": CONFIG.replace("{text}", "a\\u0000b"),
-    "NUL in out": CONFIG.replace("{out}", "a\\u0000b"),
     "escapes in out": CONFIG.replace('"{out}"', '"{text}/\\u001b[31m\\u202e"'),
     "all files of the machine": CONFIG.replace("{text}", "/**"),
     "circles of links": CONFIG.replace("{text}", "circles/**/*.txt"),
@@ -93,9 +86,6 @@ TOML = {
 
 # What is said of those that something else could refuse as well, only later.
 SAID = {
-    "quoted key of 50,000 parts": "at most 100 parts",
-    "inline key of 50,000 parts": "at most 100 parts",
-    "NUL in out": "must have no NUL",
     "all files of the machine": "at most 20,000 folders",
     "FIFO as text": "it is a FIFO",
     "gzip bomb as text": "must have a line break or a space",

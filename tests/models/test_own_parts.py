@@ -244,6 +244,24 @@ def test_every_part_of_a_position_scheme_counts(part):
     assert np.abs(both[0] - both[1]).max() > 1e-3
 
 
+def test_position_scheme_gets_the_room_of_the_rows():
+    rooms = []
+
+    class Listening(Positions):
+        def rotation_for(self, positions, room):
+            rooms.append(room)
+            return None
+
+    model = Decoder(dataclasses.replace(CONFIG, positions="none"), position_scheme=Listening())
+    params = jax.eval_shape(model.init_params, jax.random.key(0))
+    rooms.clear()
+    for cache in (None, init_cache(CONFIG, B, CAPACITY)):
+        jax.eval_shape(
+            lambda params, c=cache: model.apply({"params": params}, TOKENS, cache=c), params
+        )
+    assert rooms == [T, CAPACITY]
+
+
 def test_both_halves_of_an_encoder_decoder_have_their_own_copy_of_a_position_scheme():
     model = EncoderDecoder(
         dataclasses.replace(BOTH, positions="none"), position_scheme=Angles(width=12)

@@ -102,16 +102,16 @@ def test_parameters_do_not_depend_on_how_layers_run(params):
 
 def test_loop_takes_parameters_that_are_split_already(params):
     run = jax.jit(lambda params: Stack(LOOPED).apply({"params": params}, X)[0])
-    split = split_layers(params)
+    split = split_layers({"stack": params})["stack"]
     assert [leaf.shape for leaf in split["layers"]["attention"]["query_bias"]] == [(12,)] * 3
     np.testing.assert_array_equal(run(split), run(params))
-    copies = jax.jit(split_layers)(params)  # as on other devices
+    copies = jax.jit(split_layers)({"stack": params})["stack"]  # as on other devices
     jax.tree.map(np.testing.assert_array_equal, split, copies)
 
 
 def test_split_layers_share_the_memory_of_their_stack_on_a_cpu():
     stack = jnp.arange(2.0 * 16).reshape(2, 16)  # a layer of 64 bytes, to which XLA aligns
-    split = split_layers({"layers": {"scale": stack}})["layers"]["scale"]
+    split = split_layers({"stack": {"layers": {"scale": stack}}})["stack"]["layers"]["scale"]
     addresses = [layer.unsafe_buffer_pointer() for layer in split]
     assert addresses == [stack.unsafe_buffer_pointer() + offset for offset in (0, 64)]
     # An array that is given away keeps what others still read.
@@ -156,9 +156,10 @@ def test_cache_must_have_one_entry_per_layer(params, execution):
 def test_layers_that_are_no_stack_are_not_split():
     own = {"positions": {"layers": {"kernel": jnp.ones((2, 3))}}}
     stacked = {"stack": {"layers": {"scale": jnp.ones((2, 3))}}}
-    split = split_layers({"encoder": own | stacked})["encoder"]
-    assert split["positions"]["layers"]["kernel"].shape == (2, 3)
-    assert len(split["stack"]["layers"]["scale"]) == 2
+    split = split_layers({"encoder": own | stacked, **own["positions"]})
+    assert split["layers"]["kernel"].shape == (2, 3)
+    assert split["encoder"]["positions"]["layers"]["kernel"].shape == (2, 3)
+    assert len(split["encoder"]["stack"]["layers"]["scale"]) == 2
 
 
 class PerturbedBlock(Block):

@@ -131,7 +131,6 @@ def test_what_cannot_be_prepared_is_one_line(tmp_path, data, error, message):
         ),
         ({"source": "python", "paths": (), "errors": "skip"}, "data.errors is for data.source"),
         ({"errors": "ignore"}, "errors"),
-        ({"cache": "a\0b"}, "cache must have no NUL"),
     ],
 )
 def test_settings_that_nothing_reads_are_refused(tmp_path, data, message):

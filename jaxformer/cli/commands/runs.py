@@ -14,7 +14,7 @@ from jaxformer.cli.inputs import ModelSource, Opening, RunFolder, open_for
 from jaxformer.cli.parsing import by_default
 from jaxformer.cli.terminal import show, width
 from jaxformer.config import ready_configs
-from jaxformer.config.ready import ready_hint
+from jaxformer.config.files import ready_hint
 from jaxformer.errors import ConfigError
 
 if TYPE_CHECKING:

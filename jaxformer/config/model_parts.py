@@ -1,0 +1,152 @@
+"""Configs of the parts of a model: overrides of layers, mixtures of experts, and μP."""
+
+import dataclasses
+import typing
+
+from jaxformer.config.checks import (
+    require_at_least_zero,
+    require_at_most,
+    require_positive,
+    require_types,
+)
+from jaxformer.config.kinds import resolve_kinds
+from jaxformer.config.positions import PositionsConfig
+from jaxformer.errors import ConfigError
+
+__all__ = ["MAX_WIDTH", "ExpertsConfig", "LayerConfig", "MupConfig"]
+
+MAX_WIDTH = 2**24
+"""Largest width of a part of a model: far more than any has, and small enough for shapes."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerConfig:
+    """Overrides for one layer; keys that are not set take the model's value.
+
+    Args:
+        positions: position scheme of this layer's attention: "none", "rotary", "alibi" or
+            "relative". In Python, a string such as "alibi" stands for that kind with its defaults.
+        local_window_size: attention window of this layer: number of earlier tokens, and in an
+            encoder also of later ones, that a token attends to besides itself. A layer cannot
+            remove the model's window; if only some layers have one, set it for these and not for
+            the model.
+        attention: name of an attention function that is passed to the model in Python; if not set,
+            or "dot_product", `dot_product_attention` of jaxformer.
+        attention_norm: whether the layer has a norm before attention; false in the first layer of
+            ModernBERT (Warner et al., 2024). Only in first_layers with norm_position "pre".
+
+    Example:
+        >>> LayerConfig(positions="alibi").positions
+        AlibiConfig(kind='alibi')
+    """
+
+    positions: PositionsConfig | None = None
+    local_window_size: int | None = None
+    attention: str | None = None
+    attention_norm: bool | None = None
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        resolve_kinds(self)
+        require_at_least_zero(self, "local_window_size")
+        if self.positions is not None and self.positions.acts_on == "embeddings":
+            configs = typing.get_args(PositionsConfig)
+            *others, last = [each.kind for each in configs if each.acts_on != "embeddings"]
+            raise ConfigError(
+                f"{self.positions.kind} positions are added to the embeddings once, so they cannot "
+                f"differ by layer, got positions of kind {self.positions.kind!r}; set "
+                f"model.positions instead, or use {', '.join(others)} or {last}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExpertsConfig:
+    """Mixture of experts: feed-forward layers whose router chooses a few networks per token.
+
+    Args:
+        num_experts: number of experts, the networks of a layer.
+        num_experts_per_token: number of experts that a token is sent to, at most num_experts.
+        d_ff: hidden width of each expert; the model's d_ff if not set.
+        normalize_weights: whether the weights of a token's experts are scaled to sum to 1, as in
+            Mixtral (Jiang et al., 2024); if false, they are the router's probabilities. With one
+            expert per token, set it to false, as in Switch Transformers: the scaled weight is
+            always 1, and the router learns nothing from it.
+        load_balancing_weight: weight of the loss that spreads tokens evenly over the experts, added
+            to the training loss for every layer (Fedus et al., "Switch Transformers", 2021); 0 =
+            none.
+        router_z_weight: weight of the loss that keeps the router's logits small, added to the
+            training loss for every layer (Zoph et al., "ST-MoE", 2022); 0 = none.
+        router_bias: whether the router has a bias, as in gpt-oss (OpenAI, 2025).
+
+    Example:
+        >>> mixtral = ExpertsConfig(num_experts=8, num_experts_per_token=2)
+        >>> mixtral.load_balancing_weight
+        0.01
+    """
+
+    num_experts: int
+    num_experts_per_token: int
+    d_ff: int | None = None
+    normalize_weights: bool = True
+    load_balancing_weight: float = 0.01
+    router_z_weight: float = 0.0
+    router_bias: bool = False
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        require_positive(self, "num_experts", "num_experts_per_token", "d_ff")
+        require_at_most(self, MAX_WIDTH, "d_ff")
+        require_at_least_zero(self, "load_balancing_weight", "router_z_weight")
+        if self.num_experts_per_token > self.num_experts:
+            raise ConfigError(
+                "num_experts_per_token must be at most num_experts, got "
+                f"num_experts_per_token={self.num_experts_per_token} and "
+                f"num_experts={self.num_experts}; lower the one, or raise the other"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MupConfig:
+    """Maximal update parametrization (μP): widths of the base model, whose hyperparameters hold.
+
+    The learning rate, init_std and scales that are best for the base model stay nearly the best for
+    wider models, so you can tune a narrow one. The base model is this model with the widths below
+    in place of its own. A model as wide as its base is the same as without μP.
+
+    If the input of a kernel is r times as wide as in the base, μP divides the kernel's learning
+    rate by r, and its initial standard deviation by sqrt(r), or by r if the output is not wider.
+    Attention scores are divided by head_dim instead of sqrt(head_dim), and logits by r. Weight
+    decay does not change. Needs the optimizer "adamw" or "lion".
+
+    Args:
+        d_model: width of the residual stream.
+        num_heads: number of query heads; that of the model if not set.
+        num_kv_heads: number of key/value heads; you must set this and each of the following keys
+            that the model sets.
+        head_dim: width of each query and key head.
+        value_head_dim: width of each value head.
+        d_ff: hidden width of the feed-forward layers.
+        embedding_dim: width of the embedding table.
+
+    References:
+        Yang et al., "Tensor Programs V: Tuning Large Neural Networks via Zero-Shot Hyperparameter
+        Transfer", 2022, table 8.
+
+    Example:
+        >>> from jaxformer.config import ModelConfig
+        >>> model = ModelConfig(max_len=8, d_model=256, num_heads=4, mup=MupConfig(d_model=64))
+        >>> model.attention_factor == 16**0.5 / 64  # 1 / sqrt(16) in the base
+        True
+    """
+
+    d_model: int
+    num_heads: int | None = None
+    num_kv_heads: int | None = None
+    head_dim: int | None = None
+    value_head_dim: int | None = None
+    d_ff: int | None = None
+    embedding_dim: int | None = None
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        require_positive(self, *(field.name for field in dataclasses.fields(self)))

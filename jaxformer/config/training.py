@@ -1,0 +1,257 @@
+"""Configs of training: its length, batches and devices, the mesh, and low-rank adaptation."""
+
+import dataclasses
+from typing import Literal
+
+from jaxformer.config.checks import (
+    require,
+    require_at_most,
+    require_positive,
+    require_shares,
+    require_types,
+)
+from jaxformer.errors import ConfigError
+
+__all__ = ["MESH_AXES", "LoopConfig", "LoraConfig", "MeshConfig", "MeshRule", "TrainingConfig"]
+
+MESH_AXES = ("data", "fsdp", "sequence", "tensor")
+"""Axes of a mesh, in the order of communication between their devices, least first."""
+
+_MAX_CPU_DEVICES = 1024  # each has threads of its own
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoopConfig:
+    """Number of training steps, and intervals of metrics, validation and checkpoints.
+
+    Args:
+        steps: total number of optimizer steps, including those before a resume.
+        accumulate_steps: number of micro-batches that each optimizer step is split into, to save
+            memory. With batch_size, this does not change the result. With batch_tokens, it also
+            affects how many rows a batch has.
+        log_every: number of steps between records of metrics. The last step is always recorded, and
+            so is the first if there are fewer than log_every steps.
+        eval_every: number of steps between validations; the last step always has one.
+        checkpoint_every: number of steps between checkpoints; the last step is always saved.
+        keep_checkpoints: number of newest checkpoints to keep, in addition to the best.
+        skip_bad_steps: number of steps with an infinite or NaN loss or gradient that a run
+            tolerates, including those before a resume. Such a step still counts toward `steps`, but
+            its batch changes nothing. The first one beyond this number ends the run.
+        average_decay: decay per step of an exponential moving average of the parameters, usually
+            0.999. Validation, samples and the opened run then use the average. For the first
+            1 / (1 - average_decay) steps it is the plain mean. Default: no average.
+
+    Raises:
+        ConfigError: a number is not a positive integer, skip_bad_steps a negative one, or
+            average_decay not in [0, 1).
+
+    Example:
+        >>> LoopConfig(steps=1000).checkpoint_every
+        200
+    """
+
+    steps: int
+    accumulate_steps: int = 1
+    log_every: int = 10
+    eval_every: int = 200
+    checkpoint_every: int = 200
+    keep_checkpoints: int = 2
+    skip_bad_steps: int = 0
+    average_decay: float | None = None
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        require_positive(
+            self, "steps", "accumulate_steps", "log_every", "eval_every", "checkpoint_every",
+            "keep_checkpoints",
+        )  # fmt: skip
+        require(
+            0 <= self.skip_bad_steps < 2**31,
+            "skip_bad_steps must be zero or more, and less than 2**31",
+            skip_bad_steps=self.skip_bad_steps,
+        )
+        require_shares(self, "average_decay")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingConfig(LoopConfig):
+    """Length of training, intervals, batches, label smoothing and devices.
+
+    Args:
+        batch_size: number of sequences per optimizer step on all devices and hosts, for text and
+            conversations; divisible by accumulate_steps * (devices that split the rows).
+        batch_tokens: largest number of tokens per optimizer step on all devices and hosts, padding
+            included, for pairs and labeled texts. A batch of length L, which for pairs is that of
+            the longer side, has at most batch_tokens // L rows.
+        label_smoothing: fraction of the target probability that is spread evenly over the
+            vocabulary, or the classes; at least 0 and less than 1. Not used in validation.
+        runner: how training uses the devices: "pmap" splits only the rows of a batch, so every
+            device holds all parameters; "mesh" splits parameters, rows and tokens as `[mesh]` says;
+            "single" uses one device. "auto" is "mesh" if a key of `[mesh]` differs from its default
+            or there are several hosts, and "pmap" otherwise.
+        devices: number of this host's devices to use; all if not set.
+        cpu_devices: number of virtual devices that this machine's CPU is split into, to try
+            parallel training without accelerators; at most 1,024; not split if not set.
+    """
+
+    batch_size: int | None = dataclasses.field(default=None, metadata={"unless": "batch_tokens"})
+    batch_tokens: int | None = None
+    label_smoothing: float = 0.0
+    runner: Literal["auto", "pmap", "mesh", "single"] = "auto"
+    devices: int | None = None
+    cpu_devices: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "batch_size", "batch_tokens", "devices", "cpu_devices")
+        require_at_most(self, _MAX_CPU_DEVICES, "cpu_devices")
+        if self.runner == "single" and self.devices is not None:
+            raise ConfigError(
+                f"training.devices is not for the runner 'single', which uses one, got "
+                f"devices={self.devices}; remove devices"
+            )
+        require_shares(self, "label_smoothing")
+        if (self.batch_size is None) == (self.batch_tokens is None):
+            raise ConfigError(
+                "training needs one of batch_size (sequences of one length) and batch_tokens "
+                f"(pairs and labeled texts), got batch_size={self.batch_size} and "
+                f"batch_tokens={self.batch_tokens}"
+            )
+        if self.batch_size is not None:
+            require(
+                self.batch_size % self.accumulate_steps == 0,
+                "batch_size must be a multiple of accumulate_steps", batch_size=self.batch_size,
+                accumulate_steps=self.accumulate_steps,
+            )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeshRule:
+    """How parameters whose paths match a pattern are split over the axes of a mesh.
+
+    Args:
+        path: pattern for the paths of parameters, such as `*/query_kernel`: `*` matches anything,
+            `?` one character. A path is the names of the enclosing modules and the parameter's own
+            name, separated by slashes, as in `stack/layers/attention/query_kernel`.
+        axes: one entry for each of the last dimensions of the parameter, in order: the mesh axis
+            that it is split over ("data", "fsdp", "sequence" or "tensor"), or "" for none. Earlier
+            dimensions, such as that of the layers, are not split. If the size of the axis does not
+            divide the dimension, that is an error; with a question mark, as in "tensor?", the
+            dimension is not split instead.
+
+    Raises:
+        ConfigError: path is empty, or axes has an unknown axis, or an axis twice.
+
+    Example:
+        >>> MeshRule(path="*/query_kernel", axes=("fsdp", "tensor")).axes
+        ('fsdp', 'tensor')
+    """
+
+    path: str
+    axes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        require(bool(self.path), "path must be a pattern, such as '*/query_kernel'", path=self.path)
+        names = [axis.removesuffix("?") for axis in self.axes if axis]
+        for name in names:
+            if name not in MESH_AXES:
+                raise ConfigError(
+                    f"axes of the mesh rule for {self.path!r} must be in {', '.join(MESH_AXES)}, "
+                    f"or '' for a dimension that is not split, got {name!r}"
+                )
+        if len(set(names)) < len(names):
+            raise ConfigError(
+                f"axes of the mesh rule for {self.path!r} must name an axis once, got "
+                f"{list(self.axes)}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeshConfig:
+    """Mesh of devices: number of devices along each axis, and what each axis splits.
+
+    Args:
+        data: number of devices along the axis that splits only the rows of a batch; if not set, all
+            devices that the other axes leave.
+        fsdp: number of devices along the axis that splits the rows of a batch, the parameters and
+            the optimizer state (fully sharded data parallelism).
+        tensor: number of devices along the axis that splits attention heads, the hidden width of
+            feed-forward layers and the vocabulary (tensor parallelism).
+        sequence: number of devices along the axis that splits the tokens of a sequence.
+        optimizer_state: where the optimizer state is kept between updates: on the "device", or in
+            the memory of its "host", from which each step copies it to the device and back.
+        rules: rules for splitting parameters, before the built-in ones; the first rule that matches
+            a parameter applies.
+
+    Raises:
+        ConfigError: a number is not positive.
+
+    References:
+        Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
+        2020 (fsdp). Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models
+        Using Model Parallelism", 2019 (tensor).
+
+    Example:
+        >>> MeshConfig(fsdp=4, tensor=2).sequence
+        1
+    """
+
+    data: int | None = None
+    fsdp: int = 1
+    tensor: int = 1
+    sequence: int = 1
+    optimizer_state: Literal["device", "host"] = "device"
+    rules: tuple[MeshRule, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        require_positive(self, *MESH_AXES)
+        if any(type(rule) is not MeshRule for rule in self.rules):
+            raise ConfigError(f"rules of a mesh must be MeshRules, got {self.rules!r}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoraConfig:
+    """Low-rank adaptation (LoRA): trains pairs of narrow matrices, and freezes the weights.
+
+    Args:
+        rank: R, width of the matrices: a kernel `[D, F]` gets a pair `[D, R]` and `[R, F]`, whose
+            product is added to it.
+        alpha: scale of the update: the product of each pair of matrices is multiplied by
+            alpha / rank.
+        targets: patterns for the paths of the kernels that get matrices, such as `*query_kernel`:
+            `*` matches anything, `?` one character. A path is the names of the enclosing modules
+            and the kernel's own name, separated by slashes, as in
+            `stack/layers/attention/query_kernel`.
+
+    Raises:
+        ConfigError: a number is not positive, or there is no target, or an empty one.
+
+    References:
+        Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021. The default targets
+        are those that it trains in GPT-3.
+
+    Example:
+        >>> LoraConfig(rank=4).targets
+        ('*query_kernel', '*value_kernel')
+    """
+
+    rank: int = 8
+    alpha: float = 16.0
+    targets: tuple[str, ...] = ("*query_kernel", "*value_kernel")
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        require_positive(self, "rank", "alpha")
+        rule = "targets must be patterns of paths of kernels, such as '*query_kernel'"
+        fits = isinstance(self.targets, tuple) and self.targets != ()
+        require(
+            fits and all(isinstance(one, str) and one for one in self.targets), rule,
+            targets=self.targets,
+        )  # fmt: skip
+
+    @property
+    def scale(self) -> float:
+        """Scale of the products, alpha / R."""
+        return self.alpha / self.rank
