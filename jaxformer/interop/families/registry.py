@@ -11,15 +11,13 @@ from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.families.bart import BART_FAMILIES
 from jaxformer.interop.families.bert import BERT_FAMILIES
-from jaxformer.interop.families.falcon import FALCON_FAMILIES
 from jaxformer.interop.families.gemma import GEMMA_FAMILIES
 from jaxformer.interop.families.gpt import GPT_FAMILIES
-from jaxformer.interop.families.gptj import GPTJ_FAMILIES
 from jaxformer.interop.families.llama import LLAMA_FAMILIES
 from jaxformer.interop.families.llama_variants import VARIANT_FAMILIES
 from jaxformer.interop.families.mixtures import MIXTURE_FAMILIES
 from jaxformer.interop.families.modernbert import MODERNBERT_FAMILIES
-from jaxformer.interop.families.qwen import QWEN_FAMILIES
+from jaxformer.interop.families.parallel import PARALLEL_FAMILIES
 from jaxformer.interop.families.t5 import T5_FAMILIES
 from jaxformer.models import (
     Decoder,
@@ -36,9 +34,8 @@ __all__ = ["FAMILIES", "family_of", "kind_of_tensors", "model_class"]
 FAMILIES: Mapping[str, Family] = MappingProxyType({
     family.model_type: family
     for families in (
-        GPT_FAMILIES, LLAMA_FAMILIES, QWEN_FAMILIES, VARIANT_FAMILIES, GEMMA_FAMILIES,
-        FALCON_FAMILIES, GPTJ_FAMILIES, MIXTURE_FAMILIES, BERT_FAMILIES, MODERNBERT_FAMILIES,
-        BART_FAMILIES, T5_FAMILIES,
+        GPT_FAMILIES, LLAMA_FAMILIES, VARIANT_FAMILIES, GEMMA_FAMILIES, PARALLEL_FAMILIES,
+        MIXTURE_FAMILIES, BERT_FAMILIES, MODERNBERT_FAMILIES, BART_FAMILIES, T5_FAMILIES,
     )
     for family in families
 })  # fmt: skip
