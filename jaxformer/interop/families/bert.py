@@ -173,7 +173,7 @@ def _roberta_family(model_type: str, name: str) -> Family:
         model_type, name,
         fields={
             **_BERT_FIELDS,
-            "pad_token_id": only(1, written=True),  # positions start after it
+            "pad_token_id": only(1, write=lambda _: 1),  # positions start after it
             "max_position_embeddings": Field(
                 lambda fields, name, _: {"max_len": fields.take(name, int, 512) - 2},
                 lambda model: model.max_len + 2,
