@@ -199,3 +199,18 @@ def test_field_of_rotary_positions_can_be_ignored_and_older_scaling_wins(tmp_pat
     write_changed(tmp_path / "both", "llama", {"rope_parameters": rope} | older)
     positions = load_huggingface(tmp_path / "both").config.positions
     assert positions == RotaryConfig(base=500.0, scaling=LinearScalingConfig(factor=3.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "local_factor"), [("gemma3_text", None), ("olmo3", None), ("modernbert", 3.0)]
+)
+def test_older_scaling_wins_in_the_layers_that_it_is_for(tmp_path, name, local_factor):
+    write_changed(tmp_path, name, {"rope_scaling": {"rope_type": "linear", "factor": 3.0}})
+    config = open_huggingface(tmp_path).config
+    factors = {
+        layer.local_window_size is None: getattr(
+            (layer.positions or config.positions).scaling, "factor", None
+        )
+        for layer in config.layer_overrides
+    }
+    assert factors == {True: 3.0, False: local_factor}

@@ -150,19 +150,20 @@ def window(default: int | None = None) -> Field:
     return Field(read, write)
 
 
-def only(*allowed: Any, written: bool = False) -> Field:
-    """A field that may only have these values, the first of which is the default."""
+def only(*allowed: Any, write: Callable[[ModelConfig], Any] | None = None) -> Field:
+    """A field that may only have these values, the first of which is the default.
 
-    def read(fields: ConfigFields, field: str, _: Values) -> Values:
-        fields.require(field, *allowed)
+    Functions compute a value from the values read so far.
+    """
+
+    def read(fields: ConfigFields, field: str, values: Values) -> Values:
+        fields.require(field, *(each(values) if callable(each) else each for each in allowed))
         return {}
 
-    return Field(read, (lambda model: allowed[0]) if written else None)
+    return Field(read, write)
 
 
-TIED: FieldTable = {
-    "tie_word_embeddings": only(True)._replace(write=lambda model: model.tied_embeddings)
-}
+TIED: FieldTable = {"tie_word_embeddings": only(True, write=lambda model: model.tied_embeddings)}
 """The field of a family whose output projection is always the embedding table."""
 
 

@@ -51,6 +51,11 @@ _FIELDS: FieldTable = {
     "decoder_layers": "num_layers",
     "encoder_attention_heads": "num_heads",
     "encoder_ffn_dim": "d_ff",
+    # Both halves must have the same numbers, as in all published models.
+    "decoder_attention_heads": only(
+        lambda values: values["num_heads"], write=lambda model: model.num_heads
+    ),
+    "decoder_ffn_dim": only(lambda values: values["d_ff"], write=lambda model: model.ff_dim),
     "d_model": "d_model",
     "scale_embedding": ("scale_embeddings", False),
     "tie_word_embeddings": ("tied_embeddings", True),
@@ -58,24 +63,13 @@ _FIELDS: FieldTable = {
 }
 
 
-def _read_halves(fields: ConfigFields, values: Values) -> Values:
-    """Both halves must have the same numbers, as in all published models."""
-    fields.require("decoder_attention_heads", values["num_heads"])
-    fields.require("decoder_ffn_dim", values["d_ff"])
-    # A constant 0 in most models; files of the base model lack it.
+def _read_bias(fields: ConfigFields, *_: Any) -> Values:
+    """A constant 0 in most models; files of the base model lack it."""
     return {"output_bias": fields.has_tensor("final_logits_bias")}
 
 
-def _write_halves(model: ModelConfig) -> dict[str, Any]:
-    return {"decoder_attention_heads": model.num_heads, "decoder_ffn_dim": model.ff_dim}
-
-
-def _read_bart(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
-    return _read_halves(fields, values)
-
-
 def _read_marian(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
-    found = _read_halves(fields, values)
+    found = _read_bias(fields)
     target = fields.take("decoder_vocab_size", int, values["vocab_size"])
     shared = fields.take("share_encoder_decoder_embeddings", bool, True)
     if shared:
@@ -89,7 +83,7 @@ def _read_marian(fields: ConfigFields, kind: ModelKind, values: Values) -> Value
 
 def _write_marian(model: ModelConfig) -> dict[str, Any]:
     own = model.source_vocab_size
-    return _write_halves(model) | {
+    return {
         "vocab_size": model.vocab_size if own is None else own,
         "decoder_vocab_size": model.vocab_size,
         "share_encoder_decoder_embeddings": own is None,
@@ -100,20 +94,19 @@ def _read_m2m100(fields: ConfigFields, kind: ModelKind, values: Values) -> Value
     """Wavelengths span half - 1 steps instead of half, and positions start after the padding id."""
     half = values["d_model"] // 2
     positions = SinusoidalConfig(layout="half", base=10_000.0 ** (half / (half - 1)), offset=2)
-    return _read_halves(fields, values) | {"positions": positions, "output_bias": False}
+    return {"positions": positions, "output_bias": False}
 
 
 def _read_pegasus(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
     """Marian's positions, read from the file if it has them."""
     stored = fields.has_tensor("model.encoder.embed_positions.weight")
     positions = "learned" if stored else SinusoidalConfig(layout="half")
-    return _read_halves(fields, values) | {"positions": positions}
+    return _read_bias(fields) | {"positions": positions}
 
 
 def _family(
     model_type: str, *names: str, fixed: Values | None = None, fields: FieldTable = TIED,
-    special_read: Any = _read_bart, special_write: Any = _write_halves, tensors: Any = _TENSORS,
-    **others: Any,
+    special_read: Any = _read_bias, tensors: Any = _TENSORS, **others: Any,
 ) -> Family:  # fmt: skip
     return Family(
         model_type=model_type, classes=dict.fromkeys(names, "encoder_decoder"),
@@ -131,9 +124,8 @@ def _family(
             "static_position_embeddings", "extra_pos_embeddings", "is_decoder", "save_step",
         ),
         written={"is_encoder_decoder": True},
-        special_read=special_read, special_write=special_write,
-        tensors=tensors, prefix="model.", copies=_COPIES, auto_class="AutoModelForSeq2SeqLM",
-        **others,
+        special_read=special_read, tensors=tensors, prefix="model.", copies=_COPIES,
+        auto_class="AutoModelForSeq2SeqLM", **others,
     )  # fmt: skip
 
 
@@ -164,7 +156,7 @@ BART_FAMILIES = (
     _family("mbart", "MBartForConditionalGeneration", fixed=_LEARNED, ignored=_VERSIONS),
     _family(
         "m2m_100", "M2M100ForConditionalGeneration",
-        fields={**TIED, "pad_token_id": only(1, written=True)},
+        fields={**TIED, "pad_token_id": only(1, write=lambda _: 1)},
         defaults={"activation_function": "relu", "scale_embedding": True},
         special_read=_read_m2m100, ignored=(*_STATIC, *_VERSIONS),
     ),

@@ -129,11 +129,6 @@ def _rename_rotary(fields: ConfigFields, kind: ModelKind) -> None:
     )
 
 
-def _check_head_dim(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
-    fields.require("head_dim", None, values["d_model"] // values["num_heads"])
-    return {}
-
-
 _GPT_NEOX_FAMILY = decoder_family(
     "gpt_neox", "GPTNeoX",
     fields={
@@ -142,6 +137,7 @@ _GPT_NEOX_FAMILY = decoder_family(
         "intermediate_size": "d_ff",
         "layer_norm_eps": ("norm_eps", 1e-5),
         "tie_word_embeddings": ("tied_embeddings", False),
+        "head_dim": only(None, lambda values: values["d_model"] // values["num_heads"]),
         "is_decoder": only(False, True),
         "use_parallel_residual": switch("residual", "parallel", "sequential"),
         "hidden_act": activation("gelu"),
@@ -150,7 +146,6 @@ _GPT_NEOX_FAMILY = decoder_family(
     },
     skipped=("attention_dropout", "hidden_dropout", "classifier_dropout"),
     before=_rename_rotary,
-    special_read=_check_head_dim,
     tensors=_GPT_NEOX, prefix="gpt_neox.",
     ignored=(
         _N + "attention.bias", _N + "attention.masked_bias", _N + "attention.rotary_emb.inv_freq",

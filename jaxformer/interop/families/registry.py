@@ -4,22 +4,18 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from flax import linen as nn
-
 from jaxformer.config.checks import suggestion
 from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.families.bart import BART_FAMILIES
 from jaxformer.interop.families.bert import BERT_FAMILIES
-from jaxformer.interop.families.falcon import FALCON_FAMILIES
 from jaxformer.interop.families.gemma import GEMMA_FAMILIES
 from jaxformer.interop.families.gpt import GPT_FAMILIES
-from jaxformer.interop.families.gptj import GPTJ_FAMILIES
 from jaxformer.interop.families.llama import LLAMA_FAMILIES
 from jaxformer.interop.families.llama_variants import VARIANT_FAMILIES
 from jaxformer.interop.families.mixtures import MIXTURE_FAMILIES
 from jaxformer.interop.families.modernbert import MODERNBERT_FAMILIES
-from jaxformer.interop.families.qwen import QWEN_FAMILIES
+from jaxformer.interop.families.parallel import PARALLEL_FAMILIES
 from jaxformer.interop.families.t5 import T5_FAMILIES
 from jaxformer.models import (
     Decoder,
@@ -31,20 +27,19 @@ from jaxformer.models import (
     TokenClassifier,
 )
 
-__all__ = ["FAMILIES", "family_of", "kind_of_tensors", "model_class"]
+__all__ = ["FAMILIES", "MODEL_CLASSES", "family_of", "kind_of_tensors"]
 
 FAMILIES: Mapping[str, Family] = MappingProxyType({
     family.model_type: family
     for families in (
-        GPT_FAMILIES, LLAMA_FAMILIES, QWEN_FAMILIES, VARIANT_FAMILIES, GEMMA_FAMILIES,
-        FALCON_FAMILIES, GPTJ_FAMILIES, MIXTURE_FAMILIES, BERT_FAMILIES, MODERNBERT_FAMILIES,
-        BART_FAMILIES, T5_FAMILIES,
+        GPT_FAMILIES, LLAMA_FAMILIES, VARIANT_FAMILIES, GEMMA_FAMILIES, PARALLEL_FAMILIES,
+        MIXTURE_FAMILIES, BERT_FAMILIES, MODERNBERT_FAMILIES, BART_FAMILIES, T5_FAMILIES,
     )
     for family in families
 })  # fmt: skip
 """Families by model_type."""
 
-_CLASSES: dict[ModelKind, type[nn.Module]] = {
+MODEL_CLASSES: Mapping[ModelKind, Any] = MappingProxyType({
     "decoder": Decoder,
     "encoder_decoder": EncoderDecoder,
     "masked": MaskedLanguageModel,
@@ -52,12 +47,8 @@ _CLASSES: dict[ModelKind, type[nn.Module]] = {
     "decoder_classifier": DecoderClassifier,
     "token_classifier": TokenClassifier,
     "pooled": PooledEncoder,
-}
-
-
-def model_class(kind: ModelKind) -> Any:
-    """Module class of a kind of model."""
-    return _CLASSES[kind]
+})  # fmt: skip
+"""Module classes by kind of model."""
 
 
 def family_of(values: Mapping[str, Any], where: str) -> tuple[Family, ModelKind | None]:
