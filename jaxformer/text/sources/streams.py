@@ -12,7 +12,7 @@ import numpy as np
 from jaxformer.errors import DataError
 from jaxformer.text.sources.checked_tokens import document_starts, require_token_ids, scan_tokens
 from jaxformer.text.store.arrays import JoinedArray
-from jaxformer.text.store.ragged import TokenStream
+from jaxformer.text.store.ragged import TokenStream, item_starts
 from jaxformer.text.store.shards import remembered
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
@@ -169,8 +169,7 @@ def build_stream(
     else:
         dtype = token_dtype(tokenizer)
     tokens = np.concatenate([np.zeros(0, dtype), *encoded], dtype=dtype, casting="unsafe")
-    offsets = np.cumsum([0, *(ids.size for ids in encoded)], dtype=np.int64)[:-1]
-    return TokenStream(tokens, offsets)
+    return TokenStream(tokens, item_starts(ids.size for ids in encoded))
 
 
 def _encoded(
