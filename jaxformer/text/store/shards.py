@@ -6,7 +6,7 @@ import json
 import os
 import pathlib
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -77,7 +77,10 @@ def filled_store(
         StorageError: a file cannot be written.
     """
     if folder is None:
-        return _in_memory(make([]))
+        made = list(make([]))
+        return Store(
+            _by_name([arrays for arrays, _ in made], _concatenated), [record for _, record in made]
+        )
     records = list(_records(folder))
     if not records or records[-1]["end"] is not None:
         make_folder(folder)
@@ -86,22 +89,16 @@ def filled_store(
             begins = {name: _size(records, name) for name in arrays}
             stem = folder / f"{len(records):05}"
             records.append(_write(stem, arrays, {**record, "folder": folder.name}, begins))
-    parts: dict[str, list[RaggedArray]] = {}
-    for index, record in enumerate(records):
-        for name, array in _mapped(folder / f"{index:05}", record).items():
-            parts.setdefault(name, []).append(array)
-    return Store({name: _joined(found) for name, found in parts.items()}, records)
+    shards = [_mapped(folder / f"{index:05}", record) for index, record in enumerate(records)]
+    return Store(_by_name(shards, _joined), records)
 
 
-def _in_memory(shards: Iterable[tuple[Arrays, Record]]) -> Store:
-    """The shards as one, copied."""
-    parts: dict[str, list[RaggedArray]] = {}
-    records = []
-    for arrays, record in shards:
-        records.append(record)
-        for name, array in arrays.items():
-            parts.setdefault(name, []).append(array)
-    return Store({name: _concatenated(found) for name, found in parts.items()}, records)
+def _by_name(
+    shards: Sequence[Arrays], join: Callable[[Sequence[RaggedArray]], RaggedArray]
+) -> dict[str, RaggedArray]:
+    """Joins the arrays of a name in all shards; a shard need not have them all."""
+    names = dict.fromkeys(name for arrays in shards for name in arrays)
+    return {name: join([arrays[name] for arrays in shards if name in arrays]) for name in names}
 
 
 def _concatenated(parts: Sequence[RaggedArray]) -> RaggedArray:
