@@ -14,6 +14,7 @@ from jaxformer.text.sources.checked_tokens import document_starts, require_token
 from jaxformer.text.store.arrays import JoinedArray
 from jaxformer.text.store.ragged import TokenStream, item_starts
 from jaxformer.text.store.shards import remembered
+from jaxformer.text.tokenizers.pieces import groups_of_size
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
 __all__ = [
@@ -177,27 +178,21 @@ def _encoded(
 ) -> Iterator[np.ndarray]:
     """Yields the token ids of each document; texts are encoded in groups."""
     vocab_size = None if tokenizer is None else tokenizer.vocab_size
-    texts: list[str] = []
-    size = 0
-    for index, document in enumerate(read_documents_of(source, field)):
-        if isinstance(document, str):
+    documents: Iterator[tuple[int, Any]] = enumerate(read_documents_of(source, field))
+    for are_texts, run in itertools.groupby(documents, lambda one: isinstance(one[1], str)):
+        if not are_texts:
+            for index, ids in run:
+                require_token_ids(ids, vocab_size, f"element {index}")
+                yield ids
+            continue
+        for group in groups_of_size(run, lambda one: len(one[1]), _GROUP):
             if tokenizer is None:
+                index, text = group[0]
                 raise DataError(
-                    f"texts need a tokenizer, got none for element {index}, {document[:20]!r}; "
+                    f"texts need a tokenizer, got none for element {index}, {text[:20]!r}; "
                     "pass tokenizer="
                 )
-            texts.append(document)
-            size += len(document)
-            if size < _GROUP:
-                continue
-        if texts and tokenizer is not None:
-            yield from tokenizer.encode_documents(texts)
-            texts, size = [], 0
-        if not isinstance(document, str):
-            require_token_ids(document, vocab_size, f"element {index}")
-            yield document
-    if texts and tokenizer is not None:
-        yield from tokenizer.encode_documents(texts)
+            yield from tokenizer.encode_documents([text for _, text in group])
 
 
 def token_dtype(tokenizer: Tokenizer) -> np.dtype:
