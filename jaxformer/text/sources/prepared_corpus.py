@@ -15,15 +15,14 @@ from jaxformer.text.sources.document_files import Piece
 from jaxformer.text.sources.holdout import Holdout, text_draws
 from jaxformer.text.sources.streams import token_dtype
 from jaxformer.text.store.ragged import RaggedArray, TokenStream, item_starts
-from jaxformer.text.store.shards import Arrays, Record, filled_store
+from jaxformer.text.store.shards import Arrays, Record, filled_store, text_per_shard
 from jaxformer.text.tokenizers.pieces import groups_of_size
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
 __all__ = ["PartCounts", "PreparedCorpus", "prepare_corpus"]
 
 _LAYOUT = 4  # version of the folder's layout; part of its name
-_SHARDS = 256  # number of shards, unless a shard would be smaller or larger than this:
-_SMALLEST, _LARGEST = 2**22, 2**25  # bytes of text: seconds of work, and 300 MB of memory
+_LARGEST = 2**25  # bytes of text in a shard; encoding it takes 300 MB of memory
 _GROUP = 2**21  # characters that one call encodes
 _AHEAD = 2  # groups encoded while others are read and written
 
@@ -100,7 +99,7 @@ def prepare_corpus(
         ([115, 111, 109, 101], 9)
     """
     if shard_size is None:
-        shard_size = min(max(corpus.num_bytes // _SHARDS, _SMALLEST), _LARGEST)
+        shard_size = text_per_shard(corpus.num_bytes, largest=_LARGEST)
     key = _key(corpus, tokenizer, shard_size)
     folder = None if cache_dir is None else cache_dir / "corpora" / key
 

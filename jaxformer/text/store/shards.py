@@ -16,13 +16,18 @@ from jaxformer.storage import make_folder, remove_drafts, write_whole
 from jaxformer.text.store.arrays import joined, map_array, write_array
 from jaxformer.text.store.ragged import RaggedArray
 
-__all__ = ["Arrays", "Record", "Store", "default_cache_dir", "filled_store", "remembered"]
+__all__ = [
+    "Arrays", "Record", "Store", "default_cache_dir", "filled_store", "remembered",
+    "text_per_shard",
+]  # fmt: skip
 
 Arrays = Mapping[str, RaggedArray]
 Record = dict[str, Any]
 """Values of JSON, written with the arrays of a shard."""
 
 _T = TypeVar("_T")
+_SHARDS = 256  # number of shards of much text
+_SMALLEST = 2**22  # bytes of text in a shard; it takes seconds to encode
 _ABANDONED = 3600.0  # seconds; a younger draft may belong to another process
 _AGAIN = "remove that folder, and the data is prepared again"
 
@@ -54,6 +59,11 @@ def default_cache_dir() -> pathlib.Path | None:
     except RuntimeError:  # neither HOME nor an entry in the user database
         return None
     return pathlib.Path(home) / "jaxformer"
+
+
+def text_per_shard(num_bytes: int, *, largest: int) -> int:
+    """Bytes of text in each shard of a text, from 4 MiB to `largest`: 256 shards, if possible."""
+    return min(max(num_bytes // _SHARDS, _SMALLEST), largest)
 
 
 def filled_store(
