@@ -23,6 +23,7 @@ __all__ = [
     "cached_stream",
     "is_token_array",
     "token_dtype",
+    "warn_of_no_cache",
 ]
 
 _GROUP = 2**21  # characters of the texts that one call encodes
@@ -234,7 +235,7 @@ def cached_stream(
         [97, 98]
     """
     if cache_dir is None:
-        _warn_of_no_cache("there is no home folder")
+        warn_of_no_cache("there is no home folder")
     if cache_dir is None or is_token_array(source):
         return build_stream(source, tokenizer, field=field)
     built: list[TokenStream] = []
@@ -255,12 +256,12 @@ def cached_stream(
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or a StorageError
         if not built:  # an error of the text
             raise
-        _warn_of_no_cache(f"{cache_dir}: {getattr(error, 'strerror', None) or error}")
+        warn_of_no_cache(f"{cache_dir}: {getattr(error, 'strerror', None) or error}")
         return built[0]
 
 
-def _warn_of_no_cache(reason: str) -> None:
-    """Warns the caller of `cached_stream`."""
+def warn_of_no_cache(reason: object) -> None:
+    """Warns the caller of the caller that tokens cannot be cached."""
     warnings.warn(
         "tokens are kept in memory and made again at the next start, since they cannot be cached "
         f"({reason}); set XDG_CACHE_HOME to a writable folder",
