@@ -23,8 +23,9 @@ from jaxformer.config import ExperimentConfig, config_to_toml
 from jaxformer.runs import train
 from jaxformer.runs.data import row_data, text_parts
 from jaxformer.text import Host
-from jaxformer.text.sources import corpus, prepared_corpus
-from jaxformer.text.tables import row_corpus, row_scans
+from jaxformer.text.sources import corpus
+from jaxformer.text.store import shards
+from jaxformer.text.tables import row_scans
 from jaxformer.training import SingleRunner
 
 GOLDEN = pathlib.Path(__file__).with_name("golden.json")
@@ -43,8 +44,7 @@ def small_memory() -> Iterator[None]:
             stack.enter_context(mock.patch.object(module, "_MUCH", 0))
         for module in (corpus, row_scans):
             stack.enter_context(mock.patch.object(module, "_RECORDED", 0))
-        for module in (prepared_corpus, row_corpus):
-            stack.enter_context(mock.patch.object(module, "_SMALLEST", 400))
+        stack.enter_context(mock.patch.object(shards, "_SMALLEST", 400))
         yield
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import pathlib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -13,6 +12,7 @@ from jaxformer.errors import ConfigError, DataError, StorageError
 from jaxformer.runs.data.byte_progress import ByteProgress
 from jaxformer.runs.data.prepare import cache_dir
 from jaxformer.runs.data.values import Split
+from jaxformer.text.sources.streams import warn_of_no_cache
 
 __all__ = [
     "CorpusPart",
@@ -145,11 +145,7 @@ class CorpusPart:
                 "there is no home folder; set data.cache"
             )
         if not self.is_validation:  # which its other side has warned of
-            warnings.warn(
-                "tokens are kept in memory and made again at the next start, since they cannot be "
-                f"cached ({reason}); set XDG_CACHE_HOME to a writable folder",
-                stacklevel=3,
-            )
+            warn_of_no_cache(reason)
         return text.prepare_corpus(self.corpus, tokenizer, None, on_progress=on_progress)
 
 

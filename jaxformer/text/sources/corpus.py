@@ -189,7 +189,7 @@ def _scan(
         states.append(read_state(file, before, digest))
         done += before[0]
         on_progress(done)
-    found = scanner.finish(_parts, cuts=True)
+    found = scanner.finish(Holdout.parts, cuts=True)
     if found.is_sampled and seen:
         found.training.append("".join(sorted(seen)))
     return Corpus(
@@ -198,10 +198,6 @@ def _scan(
         skipped=bad.count, skipped_shown=tuple(bad.shown), sample=tuple(found.training),
         validation_sample=tuple(found.validation), is_sampled=found.is_sampled,
     )  # fmt: skip
-
-
-def _parts(text: str, side: float, holdout: Holdout) -> Iterator[tuple[str, bool]]:
-    return holdout.parts(text, side)
 
 
 def split_documents(
@@ -232,7 +228,7 @@ def split_documents(
     for document in documents:
         data = document.encode(errors="surrogatepass")  # encoding reports what is not valid
         scanner.add(document, data, len(data), len(data))
-    found = scanner.finish(_parts, cuts=True)
+    found = scanner.finish(Holdout.parts, cuts=True)
     for side, texts in (("training", found.training), ("validation", found.validation)):
         if not "".join(texts).strip():
             raise DataError(

@@ -52,22 +52,15 @@ def read_pieces(
     if file.is_dir():
         raise DataError(f"a path must be a file, got the folder '{file}'; try '{file}/**/*.txt'")
     is_empty = not start
-    for piece in _pieces(file, bad, field, start, digest):
+    if has_records(file):
+        pieces = _records(file, bad, field, start, digest)
+    else:
+        pieces = _blocks(file, bad, start, digest)
+    for piece in pieces:
         is_empty = False
         yield piece
     if is_empty:
         raise DataError(f"a text file must have text, got the empty '{file}'; leave it out")
-
-
-def _pieces(
-    file: pathlib.Path, bad: BadRecords, field: str, start: int, digest: "hashlib._Hash | None"
-) -> Iterator[Piece]:
-    if has_records(file):
-        yield from _records(file, bad, field, start, digest)
-        return
-    with opened(file, digest) as stream:
-        skip_bytes(stream, start)
-        yield from _blocks(stream, file, bad, start)
 
 
 def _records(
@@ -90,20 +83,22 @@ def _records(
 
 
 def _blocks(
-    stream: BinaryIO | io.BufferedReader, file: pathlib.Path, bad: BadRecords, start: int
+    file: pathlib.Path, bad: BadRecords, start: int, digest: "hashlib._Hash | None"
 ) -> Iterator[Piece]:
     """Pieces of a text file, which is one document; a piece depends only on its start."""
     offset, left, blank, began = start, b"", "", start > 0
-    while data := _to_last_cut(stream, left, file, offset):
-        piece, left = data
-        text = _decoded(piece, file, offset, bad)
-        text = text if offset else text.removeprefix(BYTE_ORDER_MARK)
-        offset += len(piece)
-        text = blank + unix_lines(text)
-        if began or text.strip():
-            yield Piece(text, not began, offset)
-            began, text = True, ""
-        blank = text
+    with opened(file, digest) as stream:
+        skip_bytes(stream, start)
+        while data := _to_last_cut(stream, left, file, offset):
+            piece, left = data
+            text = _decoded(piece, file, offset, bad)
+            text = text if offset else text.removeprefix(BYTE_ORDER_MARK)
+            offset += len(piece)
+            text = blank + unix_lines(text)
+            if began or text.strip():
+                yield Piece(text, not began, offset)
+                began, text = True, ""
+            blank = text
 
 
 def _to_last_cut(

@@ -14,22 +14,17 @@ from jaxformer.text.sources.corpus import Corpus, Place
 from jaxformer.text.sources.document_files import Piece
 from jaxformer.text.sources.holdout import Holdout, text_draws
 from jaxformer.text.sources.streams import token_dtype
-from jaxformer.text.store.ragged import RaggedArray, TokenStream
-from jaxformer.text.store.shards import Arrays, Record, filled_store
+from jaxformer.text.store.ragged import RaggedArray, TokenStream, item_starts
+from jaxformer.text.store.shards import Arrays, Record, filled_store, text_per_shard
 from jaxformer.text.tokenizers.pieces import groups_of_size
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
 __all__ = ["PartCounts", "PreparedCorpus", "prepare_corpus"]
 
 _LAYOUT = 4  # version of the folder's layout; part of its name
-_SHARDS = 256  # number of shards, unless a shard would be smaller or larger than this:
-_SMALLEST, _LARGEST = 2**22, 2**25  # bytes of text: seconds of work, and 300 MB of memory
+_LARGEST = 2**25  # bytes of text in a shard; encoding it takes 300 MB of memory
 _GROUP = 2**21  # characters that one call encodes
 _AHEAD = 2  # groups encoded while others are read and written
-
-
-_Pieces = Iterator[tuple[Piece, Place]]  # of `Corpus.pieces`
-_Part = tuple[str, bool, bool]  # text; is it for validation; does a document of its side begin?
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +99,7 @@ def prepare_corpus(
         ([115, 111, 109, 101], 9)
     """
     if shard_size is None:
-        shard_size = min(max(corpus.num_bytes // _SHARDS, _SMALLEST), _LARGEST)
+        shard_size = text_per_shard(corpus.num_bytes, largest=_LARGEST)
     key = _key(corpus, tokenizer, shard_size)
     folder = None if cache_dir is None else cache_dir / "corpora" / key
 
@@ -114,14 +109,12 @@ def prepare_corpus(
         pieces = corpus.pieces(place)  # read once, for all shards
         done = _num_bytes(records)
         while place is not None:
-            parts = _Parts(pieces, corpus.holdout, shard_size)
-            sides = _shard(parts, tokenizer, done, on_progress)
-            end = parts.end
+            parts = _parts(pieces, corpus.holdout, shard_size)
+            arrays, record = _shard(parts, tokenizer, done, on_progress)
+            end = record["end"]
             corpus.require_unchanged(place, end)
-            sizes = {name: side.num_bytes for name, side in sides.items()}
-            arrays = {name: side.finished() for name, side in sides.items()}
-            yield arrays, {"bytes": sizes, "end": end}
-            place, done = end, done + sum(sizes.values())
+            yield arrays, record
+            place, done = end, done + sum(record["bytes"].values())
 
     store = filled_store(folder, shards)
     on_progress(_num_bytes(store.records))
@@ -150,86 +143,71 @@ def _num_bytes(records: Sequence[Record], *names: str) -> int:
     return sum(record["bytes"][name] for record in records for name in names or record["bytes"])
 
 
-def _shard(
-    parts: "_Parts", tokenizer: Tokenizer, done: int, on_progress: Callable[[int], None]
-) -> "dict[str, _Side]":
-    """Encodes the parts of a shard, by side; `done` counts the bytes of earlier shards."""
-    sides = {"train": _Side(tokenizer), "validation": _Side(tokenizer)}
-    for (text, is_validation, begins), tokens in _encoded(parts, tokenizer):
-        num_bytes = len(text.encode())
-        sides["validation" if is_validation else "train"].add(tokens, begins, num_bytes)
-        done += num_bytes
-        on_progress(done)
-    return sides
+class _Part(NamedTuple):
+    """A part of a document, all of which is on one side."""
+
+    text: str
+    is_validation: bool
+    is_start: bool  # whether a document of its side begins with it
+    end: Place | None  # where the next shard begins, if this one ends with this piece
 
 
-class _Side:
-    """Accumulates a side of a shard; its documents end where others begin, and with the shard."""
+def _parts(pieces: Iterable[tuple[Piece, Place]], holdout: Holdout, size: int) -> Iterator[_Part]:
+    """The parts of a shard: those of the next pieces, of about `size` bytes.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._dtype = token_dtype(tokenizer)
-        end = tokenizer.end_of_text
-        self._end = np.array([] if end is None else [end], self._dtype)
-        self._tokens = [np.zeros(0, self._dtype)]
-        self._starts: list[int] = []
-        self._size = self.num_bytes = 0
-
-    def add(self, tokens: np.ndarray, begins: bool, num_bytes: int) -> None:
-        """Adds a part of a document."""
-        if begins:
-            self._end_document()
-            self._starts.append(self._size)
-        self._tokens.append(tokens.astype(self._dtype))
-        self._size += tokens.size
-        self.num_bytes += num_bytes
-
-    def finished(self) -> RaggedArray:
-        """The documents, after the last one has ended."""
-        self._end_document()
-        return RaggedArray(np.concatenate(self._tokens), np.array(self._starts, np.int64))
-
-    def _end_document(self) -> None:
-        if self._starts:
-            self._tokens.append(self._end)
-            self._size += self._end.size
-
-
-class _Parts:
-    """The next pieces, of about `size` bytes, by side.
-
-    A document begins anew where it continues on the other side, and in another shard. After all
-    parts, `end` is the place behind them, or None at the end of the text.
+    A document begins anew where it continues on the other side, and in another shard.
     """
+    last = None
+    for piece, place in pieces:
+        data, is_start = piece.text.encode(), piece.is_start
+        size -= len(data)
+        end = place if size <= 0 else None
+        for text, is_validation in holdout.parts(piece.text, text_draws(data)[0]):
+            yield _Part(text, is_validation, is_start or is_validation != last, end)
+            last, is_start = is_validation, False
+        if end is not None:
+            return
 
-    def __init__(self, pieces: _Pieces, holdout: Holdout, size: int) -> None:
-        self._pieces, self._holdout, self._size = pieces, holdout, size
-        self.end: Place | None = None
 
-    def __iter__(self) -> Iterator[_Part]:
-        last = None
-        for piece, place in self._pieces:
-            data = piece.text.encode()
-            is_start = piece.is_start
-            for text, is_validation in self._holdout.parts(piece.text, text_draws(data)[0]):
-                yield text, is_validation, is_start or is_validation != last
-                last, is_start = is_validation, False
-            self._size -= len(data)
-            if self._size <= 0:
-                self.end = place
-                break
+def _shard(
+    parts: Iterable[_Part], tokenizer: Tokenizer, done: int, on_progress: Callable[[int], None]
+) -> tuple[Arrays, Record]:
+    """Encodes the parts of a shard; `done` counts the bytes of earlier shards."""
+    dtype = token_dtype(tokenizer)
+    documents: dict[str, list[list[np.ndarray]]] = {"train": [], "validation": []}
+    sizes, end = dict.fromkeys(documents, 0), None
+    for part, tokens in _encoded(parts, tokenizer):
+        side = "validation" if part.is_validation else "train"
+        if part.is_start:
+            documents[side].append([])
+        documents[side][-1].append(tokens.astype(dtype))
+        num_bytes = len(part.text.encode())
+        sizes[side] += num_bytes
+        done += num_bytes
+        end = part.end
+        on_progress(done)
+    last = np.array([] if tokenizer.end_of_text is None else [tokenizer.end_of_text], dtype)
+    arrays = {side: _joined(found, last) for side, found in documents.items()}
+    return arrays, {"bytes": sizes, "end": end}
+
+
+def _joined(documents: Sequence[Sequence[np.ndarray]], last: np.ndarray) -> RaggedArray:
+    """Joins documents, each in parts; `last` ends every document."""
+    tokens = np.concatenate([last[:0], *(one for parts in documents for one in (*parts, last))])
+    return RaggedArray(tokens, item_starts(sum(map(len, parts)) + last.size for parts in documents))
 
 
 def _encoded(parts: Iterable[_Part], tokenizer: Tokenizer) -> Iterator[tuple[_Part, np.ndarray]]:
     """Encodes parts in order, some groups ahead of the consumer."""
 
     def encode(group: list[_Part]) -> list[tuple[_Part, np.ndarray]]:
-        tokens = tokenizer.encode_documents([text for text, *_ in group])
+        tokens = tokenizer.encode_documents([part.text for part in group])
         return list(zip(group, tokens, strict=True))
 
     waiting: collections.deque[concurrent.futures.Future[list[tuple[_Part, np.ndarray]]]]
     waiting = collections.deque()
     with concurrent.futures.ThreadPoolExecutor(_AHEAD) as pool:
-        for group in groups_of_size(parts, lambda part: len(part[0]), _GROUP):
+        for group in groups_of_size(parts, lambda part: len(part.text), _GROUP):
             waiting.append(pool.submit(encode, group))
             if len(waiting) > _AHEAD:
                 yield from waiting.popleft().result()

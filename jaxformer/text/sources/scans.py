@@ -169,24 +169,24 @@ class Scanner(Generic[_T]):
             self._smallest.add((record, side), size, side)
 
     def finish(
-        self, parts: Callable[[_T, float, Holdout], Iterable[tuple[_T, bool]]], *, cuts: bool
+        self, parts: Callable[[Holdout, _T, float], Iterable[tuple[_T, bool]]], *, cuts: bool
     ) -> Scanned[_T]:
         """The records by side, after the last one was added.
 
         Args:
-            parts: parts of a record with its number, and whether each is for validation.
+            parts: parts of a record by its number, and whether each is for validation.
             cuts: whether `parts` may cut a record.
         """
         holdout = self._counter.holdout(cuts=cuts)
         sides: tuple[list[_T], list[_T]] = [], []
         for record, side in self._sample.values:
-            for part, is_validation in parts(record, side, holdout):
+            for part, is_validation in parts(holdout, record, side):
                 sides[is_validation].append(part)
         training, validation = sides
         is_sampled, is_cut = not self._sample.is_complete, False
         if is_sampled:
             kept = self._smallest.values
-            found = (part for one in kept for part in parts(*one, holdout))
+            found = (part for one in kept for part in parts(holdout, *one))
             validation = [part for part, is_validation in found if is_validation]
             is_cut = not self._smallest.is_complete and holdout.has(max(side for _, side in kept))
         return Scanned(holdout, training, validation, is_sampled, is_cut)

@@ -12,8 +12,9 @@ import numpy as np
 from jaxformer.errors import DataError
 from jaxformer.text.sources.checked_tokens import document_starts, require_token_ids, scan_tokens
 from jaxformer.text.store.arrays import JoinedArray
-from jaxformer.text.store.ragged import TokenStream
+from jaxformer.text.store.ragged import TokenStream, item_starts
 from jaxformer.text.store.shards import remembered
+from jaxformer.text.tokenizers.pieces import groups_of_size
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "cached_stream",
     "is_token_array",
     "token_dtype",
+    "warn_of_no_cache",
 ]
 
 _GROUP = 2**21  # characters of the texts that one call encodes
@@ -169,8 +171,7 @@ def build_stream(
     else:
         dtype = token_dtype(tokenizer)
     tokens = np.concatenate([np.zeros(0, dtype), *encoded], dtype=dtype, casting="unsafe")
-    offsets = np.cumsum([0, *(ids.size for ids in encoded)], dtype=np.int64)[:-1]
-    return TokenStream(tokens, offsets)
+    return TokenStream(tokens, item_starts(ids.size for ids in encoded))
 
 
 def _encoded(
@@ -178,27 +179,21 @@ def _encoded(
 ) -> Iterator[np.ndarray]:
     """Yields the token ids of each document; texts are encoded in groups."""
     vocab_size = None if tokenizer is None else tokenizer.vocab_size
-    texts: list[str] = []
-    size = 0
-    for index, document in enumerate(read_documents_of(source, field)):
-        if isinstance(document, str):
+    documents: Iterator[tuple[int, Any]] = enumerate(read_documents_of(source, field))
+    for are_texts, run in itertools.groupby(documents, lambda one: isinstance(one[1], str)):
+        if not are_texts:
+            for index, ids in run:
+                require_token_ids(ids, vocab_size, f"element {index}")
+                yield ids
+            continue
+        for group in groups_of_size(run, lambda one: len(one[1]), _GROUP):
             if tokenizer is None:
+                index, text = group[0]
                 raise DataError(
-                    f"texts need a tokenizer, got none for element {index}, {document[:20]!r}; "
+                    f"texts need a tokenizer, got none for element {index}, {text[:20]!r}; "
                     "pass tokenizer="
                 )
-            texts.append(document)
-            size += len(document)
-            if size < _GROUP:
-                continue
-        if texts and tokenizer is not None:
-            yield from tokenizer.encode_documents(texts)
-            texts, size = [], 0
-        if not isinstance(document, str):
-            require_token_ids(document, vocab_size, f"element {index}")
-            yield document
-    if texts and tokenizer is not None:
-        yield from tokenizer.encode_documents(texts)
+            yield from tokenizer.encode_documents([text for _, text in group])
 
 
 def token_dtype(tokenizer: Tokenizer) -> np.dtype:
@@ -240,7 +235,7 @@ def cached_stream(
         [97, 98]
     """
     if cache_dir is None:
-        _warn_of_no_cache("there is no home folder")
+        warn_of_no_cache("there is no home folder")
     if cache_dir is None or is_token_array(source):
         return build_stream(source, tokenizer, field=field)
     built: list[TokenStream] = []
@@ -261,12 +256,12 @@ def cached_stream(
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or a StorageError
         if not built:  # an error of the text
             raise
-        _warn_of_no_cache(f"{cache_dir}: {getattr(error, 'strerror', None) or error}")
+        warn_of_no_cache(f"{cache_dir}: {getattr(error, 'strerror', None) or error}")
         return built[0]
 
 
-def _warn_of_no_cache(reason: str) -> None:
-    """Warns the caller of `cached_stream`."""
+def warn_of_no_cache(reason: object) -> None:
+    """Warns the caller of the caller that tokens cannot be cached."""
     warnings.warn(
         "tokens are kept in memory and made again at the next start, since they cannot be cached "
         f"({reason}); set XDG_CACHE_HOME to a writable folder",

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Self, overload
 
 import numpy as np
@@ -18,6 +18,7 @@ __all__ = [
     "TokenStream",
     "example_lengths",
     "gather_spans",
+    "item_starts",
 ]
 
 IGNORE = -1
@@ -44,8 +45,7 @@ class RaggedArray:
         """Copies arrays of one dtype, with one axis or none."""
         if not items[0].ndim:
             return cls(np.array(items))
-        offsets = np.cumsum([0, *(item.size for item in items)], dtype=np.int64)[:-1]
-        return cls(np.concatenate(items), offsets)
+        return cls(np.concatenate(items), item_starts(item.size for item in items))
 
     def __len__(self) -> int:
         return self.values.size if self.offsets is None else self.offsets.size
@@ -70,6 +70,11 @@ class RaggedArray:
         if self.offsets is None:
             return np.ones(self.values.size, np.int64)
         return np.diff(np.asarray(self.offsets), append=self.values.size)
+
+
+def item_starts(sizes: Iterable[int]) -> np.ndarray:
+    """Starts of concatenated items: int64 [items]."""
+    return np.cumsum([0, *sizes], dtype=np.int64)[:-1]
 
 
 class TokenStream(RaggedArray):

@@ -6,7 +6,7 @@ import json
 import os
 import pathlib
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -16,13 +16,18 @@ from jaxformer.storage import make_folder, remove_drafts, write_whole
 from jaxformer.text.store.arrays import joined, map_array, write_array
 from jaxformer.text.store.ragged import RaggedArray
 
-__all__ = ["Arrays", "Record", "Store", "default_cache_dir", "filled_store", "remembered"]
+__all__ = [
+    "Arrays", "Record", "Store", "default_cache_dir", "filled_store", "remembered",
+    "text_per_shard",
+]  # fmt: skip
 
 Arrays = Mapping[str, RaggedArray]
 Record = dict[str, Any]
 """Values of JSON, written with the arrays of a shard."""
 
 _T = TypeVar("_T")
+_SHARDS = 256  # number of shards of much text
+_SMALLEST = 2**22  # bytes of text in a shard; it takes seconds to encode
 _ABANDONED = 3600.0  # seconds; a younger draft may belong to another process
 _AGAIN = "remove that folder, and the data is prepared again"
 
@@ -56,6 +61,11 @@ def default_cache_dir() -> pathlib.Path | None:
     return pathlib.Path(home) / "jaxformer"
 
 
+def text_per_shard(num_bytes: int, *, largest: int) -> int:
+    """Bytes of text in each shard of a text, from 4 MiB to `largest`: 256 shards, if possible."""
+    return min(max(num_bytes // _SHARDS, _SMALLEST), largest)
+
+
 def filled_store(
     folder: pathlib.Path | None,
     make: Callable[[Sequence[Record]], Iterator[tuple[Arrays, Record]]],
@@ -77,7 +87,10 @@ def filled_store(
         StorageError: a file cannot be written.
     """
     if folder is None:
-        return _in_memory(make([]))
+        made = list(make([]))
+        return Store(
+            _by_name([arrays for arrays, _ in made], _concatenated), [record for _, record in made]
+        )
     records = list(_records(folder))
     if not records or records[-1]["end"] is not None:
         make_folder(folder)
@@ -86,22 +99,16 @@ def filled_store(
             begins = {name: _size(records, name) for name in arrays}
             stem = folder / f"{len(records):05}"
             records.append(_write(stem, arrays, {**record, "folder": folder.name}, begins))
-    parts: dict[str, list[RaggedArray]] = {}
-    for index, record in enumerate(records):
-        for name, array in _mapped(folder / f"{index:05}", record).items():
-            parts.setdefault(name, []).append(array)
-    return Store({name: _joined(found) for name, found in parts.items()}, records)
+    shards = [_mapped(folder / f"{index:05}", record) for index, record in enumerate(records)]
+    return Store(_by_name(shards, _joined), records)
 
 
-def _in_memory(shards: Iterable[tuple[Arrays, Record]]) -> Store:
-    """The shards as one, copied."""
-    parts: dict[str, list[RaggedArray]] = {}
-    records = []
-    for arrays, record in shards:
-        records.append(record)
-        for name, array in arrays.items():
-            parts.setdefault(name, []).append(array)
-    return Store({name: _concatenated(found) for name, found in parts.items()}, records)
+def _by_name(
+    shards: Sequence[Arrays], join: Callable[[Sequence[RaggedArray]], RaggedArray]
+) -> dict[str, RaggedArray]:
+    """Joins the arrays of a name in all shards; a shard need not have them all."""
+    names = dict.fromkeys(name for arrays in shards for name in arrays)
+    return {name: join([arrays[name] for arrays in shards if name in arrays]) for name in names}
 
 
 def _concatenated(parts: Sequence[RaggedArray]) -> RaggedArray:

@@ -10,15 +10,14 @@ from jaxformer.text.sources.holdout import Holdout
 from jaxformer.text.sources.record_files import content_fingerprint
 from jaxformer.text.sources.scans import FileState, require_unchanged
 from jaxformer.text.store.ragged import Example, ExampleArrays
-from jaxformer.text.store.shards import Arrays, Record, filled_store
+from jaxformer.text.store.shards import Arrays, Record, filled_store, text_per_shard
 from jaxformer.text.tables.fitting import fitting_rows, no_rows_error
 from jaxformer.text.tables.row_counts import RowCounts
 from jaxformer.text.tables.table import Table
 
 __all__ = ["PreparedRows", "RowCorpus", "RowPiece", "prepare_rows", "row_size", "take_rows"]
 
-_SHARDS = 256  # number of shards, unless a shard would be smaller or larger than this:
-_SMALLEST, _LARGEST = 2**22, 2**23  # bytes of text; a shard's examples take ten times that
+_LARGEST = 2**23  # bytes of text in a shard; its examples take ten times that
 
 Encode = Callable[[Any], Sequence[Example | None]]
 """Rows to the example of each; None for a row without tokens."""
@@ -189,8 +188,7 @@ def prepare_rows(
         ([116, 119, 111, 256], '2 pairs read, 2 kept')
     """
     if shard_size is None:
-        shard_size = min(max(corpus.num_bytes // _SHARDS, _SMALLEST), _LARGEST)
-
+        shard_size = text_per_shard(corpus.num_bytes, largest=_LARGEST)
     lines: set[str] = set()
 
     def shards(records: Sequence[Record]) -> Iterator[tuple[Arrays, Record]]:

@@ -94,7 +94,7 @@ def _scan(
     """`scan_rows` without a record."""
     stamps = {path: file_stamp(path) for path in paths}
     scanner = Scanner[_Row](validation_fraction, sample=_SAMPLE, held_out=_VALIDATION)
-    distinct = {name: _Distinct() for name in table.categories}
+    distinct: dict[str, set[str]] = {name: set() for name in table.categories}
     counts, num_bytes, seen = RowCounts(table.unit, 0), 0, set[str]()
     rows = iter(table.rows(paths, **options))
     while taken := take_rows(rows, _CHUNK):
@@ -105,12 +105,13 @@ def _scan(
             for row, key in zip(_to_tuples(usable), usable.keys(), strict=True):
                 scanner.add(row, key, sum(len(column.encode()) for column in row), 1)
             for name, known in distinct.items():
-                known.add(getattr(usable, name))
+                if len(known) <= _DISTINCT:
+                    known.update(getattr(usable, name))
             if characters:
                 seen.update(*usable.all_texts())
         num_bytes += sum(map(row_size, taken))
         on_progress(num_bytes)
-    found = scanner.finish(lambda row, side, holdout: [(row, holdout.has(side))], cuts=False)
+    found = scanner.finish(lambda holdout, row, side: [(row, holdout.has(side))], cuts=False)
     if found.is_cut:
         raise DataError(
             f"{table.unit} for validation must be at most {_VALIDATION:,} bytes, got more with "
@@ -135,7 +136,10 @@ def _scan(
         num_bytes=num_bytes,
         sample=_from_tuples(table, sample),
         validation=validation,
-        distinct={name: known.texts for name, known in distinct.items()},
+        distinct={
+            name: tuple(sorted(known)) if len(known) <= _DISTINCT else None
+            for name, known in distinct.items()
+        },
         is_sampled=found.is_sampled,
     )
 
@@ -149,22 +153,6 @@ def _without_known(
     rows = _from_tuples(table, found.training)
     kept, _ = rows.for_training(found.holdout, validation.input_texts())
     return [found.training[i] for i in kept]
-
-
-class _Distinct:
-    """The distinct texts of a column, unless they are too many."""
-
-    def __init__(self) -> None:
-        self._known: set[str] | None = set()
-
-    def add(self, texts: Sequence[str]) -> None:
-        if self._known is not None:
-            self._known.update(texts)
-            self._known = self._known if len(self._known) <= _DISTINCT else None
-
-    @property
-    def texts(self) -> tuple[str, ...] | None:
-        return None if self._known is None else tuple(sorted(self._known))
 
 
 def _from_tuples(table: type[Table], rows: Sequence[Sequence[str]]) -> Table:
