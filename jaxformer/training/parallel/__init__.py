@@ -1,19 +1,17 @@
 """Runners compile and run steps on devices; only this package knows pmap, meshes and processes."""
 
 from jaxformer.training.parallel.devices import num_hosts
-from jaxformer.training.parallel.hosts import (
-    HostWatch,
-    Launch,
-    StopAgreement,
+from jaxformer.training.parallel.hosts.agreement import StopAgreement, stop_agreement
+from jaxformer.training.parallel.hosts.launch import Launch, start_hosts
+from jaxformer.training.parallel.hosts.messages import (
     gather_texts,
     in_first_process,
     is_first_process,
     num_processes,
     require_same,
-    start_hosts,
-    stop_agreement,
     this_process,
 )
+from jaxformer.training.parallel.hosts.watch import HostWatch
 from jaxformer.training.parallel.layout import ROW_AXES, axis_sizes
 from jaxformer.training.parallel.mesh import MeshRunner
 from jaxformer.training.parallel.placement import RULES, bytes_per_device
