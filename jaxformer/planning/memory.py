@@ -14,7 +14,7 @@ from jaxformer.planning.settings import batch_rows, batch_shapes, planned_model
 from jaxformer.runs.weights.lora import combine_of
 from jaxformer.runs.weights.memory import split_shapes, state_shapes
 from jaxformer.training.parallel import ROW_AXES, bytes_per_device
-from jaxformer.training.step import with_frozen
+from jaxformer.training.step import checked_loss
 
 __all__ = ["MemoryNeeds", "memory_needs", "state_needs"]
 
@@ -143,7 +143,7 @@ def _kept_by_layer(config: ExperimentConfig, rows: int) -> int:
 def _kept(config: ExperimentConfig, rows: int) -> int:
     """Bytes kept between the passes of a micro-batch, without the parameters."""
     model = planned_model(config)
-    loss = with_frozen(model.loss(config.training.label_smoothing), combine_of(config.lora))
+    loss = checked_loss(model.loss(config.training.label_smoothing), combine_of(config.lora))
     batch = batch_shapes(config, rows)
 
     def residuals(params: Any, frozen: Any, batch: Any, rng: jax.Array) -> list[jax.Array]:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.training.parallel import Runner, gather_texts
-from jaxformer.training.step import dropout_rng, two_sums, with_frozen
+from jaxformer.training.step import checked_loss, dropout_rng
 from jaxformer.training.trial import Trial
 
 __all__ = ["Diagnosis"]
@@ -90,7 +90,7 @@ class Diagnosis:
 
     def _row_gradient(self, step: int) -> Callable[..., tuple[Any, jax.Array, jax.Array]]:
         """Compiled function that adds a row's loss and gradient to sums, and checks them."""
-        loss = with_frozen(two_sums(self.trial.loss), self.trial.combine)
+        loss = checked_loss(self.trial.loss, self.trial.combine)
         gradient = jax.value_and_grad(loss, has_aux=True)
 
         # The sums are donated, so that this needs no more memory than a step.
