@@ -70,7 +70,7 @@ class Checkpoints(CheckpointIndex):
             _clear_the_way(folder)
         super().__init__(folder)
         self._plain = PlainPath(folder)
-        orbax_log.hold_back()
+        orbax_log.num_open += 1
         if read_only:
             return
         # The first process has verified all, and renamed the damaged ones.
@@ -104,7 +104,7 @@ class Checkpoints(CheckpointIndex):
             with contextlib.suppress(Exception):  # a failed save, already raised by `wait`
                 self._checkpointer.close()
         if not self._failed:  # threads of a failed save may log even now
-            orbax_log.let_through()
+            orbax_log.num_open -= 1
         self._plain.close()
 
     def unlogged(self, step: int) -> Unlogged:

@@ -154,21 +154,13 @@ class OrbaxLog(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._num_open = 0  # open folders of checkpoints
+        self.num_open = 0  # open folders of checkpoints; failures are logged if there is none
         logging.getLogger("absl").addFilter(self)
-
-    def hold_back(self) -> None:
-        """Counts a folder as open: failures are not logged until all are closed."""
-        self._num_open += 1
-
-    def let_through(self) -> None:
-        """Counts a folder as closed."""
-        self._num_open -= 1
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a record is logged."""
         of_failure = record.levelno >= logging.WARNING and "orbax" in record.pathname
-        return not (of_failure and self._num_open)
+        return not (of_failure and self.num_open)
 
 
 orbax_log = OrbaxLog()
