@@ -6,10 +6,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxformer.errors import TrainingError
 from jaxformer.memory import device_memory
 
-__all__ = ["checksum_range", "drifted", "least_memory", "num_hosts", "one_at_a_time"]
+__all__ = ["checksum_range", "least_memory", "num_hosts", "one_at_a_time"]
 
 
 def num_hosts(devices: Sequence[jax.Device]) -> int:
@@ -57,11 +56,3 @@ def checksum_range(leaf: jax.Array, axis_names: Any) -> jax.Array:
     """Largest minus smallest checksum over mapped axes of devices; 0 if all hold the same."""
     own = _checksum(leaf)
     return jax.lax.pmax(own, axis_names) - jax.lax.pmin(own, axis_names)
-
-
-def drifted() -> TrainingError:
-    """Error raised when copies on several devices differ."""
-    return TrainingError(
-        "the devices' copies of the parameters have drifted apart; either a value that differs "
-        "between devices was not reduced, or a device computes wrongly"
-    )
