@@ -69,11 +69,6 @@ class Launch:
                 f"different in each process, got {self.process_id}"
             )
 
-    @property
-    def is_explicit(self) -> bool:
-        """Whether a coordinator is given; otherwise a cluster manager is asked, if any."""
-        return self.coordinator is not None
-
 
 def start_hosts(launch: Launch) -> bool:
     """Connects this process with the others of its job, if any; call it before JAX starts.
@@ -81,7 +76,7 @@ def start_hosts(launch: Launch) -> bool:
     Without a coordinator, the job is a SLURM step, an indexed Kubernetes job (with the package
     `kubernetes`), a TPU pod, or another cluster that `jax.distributed.initialize` detects.
     """
-    if launch.is_explicit:
+    if launch.coordinator is not None:
         if launch.num_processes == 1:
             return False
         _require_reachable(launch)
@@ -152,7 +147,8 @@ def _initialize(launch: Launch, options: dict[str, Any]) -> None:
     began = time.monotonic()
 
     def say_late() -> NoReturn:
-        shown = f"--coordinator {launch.coordinator}" if launch.is_explicit else "this cluster"
+        at = launch.coordinator
+        shown = "this cluster" if at is None else f"--coordinator {at}"
         ending.write_line(
             f"jaxformer: error: the processes of {shown} have not all connected within "
             f"{time.monotonic() - began:.0f} s; check that each is started exactly once, with its "
