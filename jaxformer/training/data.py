@@ -10,17 +10,12 @@ from jaxformer.errors import DataError
 
 __all__ = [
     "BatchSource",
-    "HostBatch",
     "TrainingData",
     "ValidationBatches",
     "batch_at",
     "check_data",
     "joined_validation",
 ]
-
-HostBatch = dict[str, Any]
-"""Arrays by name, or any other pytree of arrays that the loss takes."""
-
 
 ValidationBatches = Iterable[Any] | Mapping[str, Iterable[Any]]
 """Validation batches, or a dict of the batches of each part of the data."""
