@@ -16,15 +16,13 @@ from jaxformer.training.parallel.layout import ROW_AXES, axis_sizes
 from jaxformer.training.parallel.mesh import MeshRunner
 from jaxformer.training.parallel.placement import RULES, bytes_per_device
 from jaxformer.training.parallel.pmap import PmapRunner
-from jaxformer.training.parallel.program import Program
-from jaxformer.training.parallel.runner import Runner
+from jaxformer.training.parallel.runner import Program, Runner, SingleRunner
 from jaxformer.training.parallel.runners import (
     make_inference_runner,
     make_runner,
     runner_kind,
     split_cpu,
 )
-from jaxformer.training.parallel.single import SingleRunner
 from jaxformer.training.parallel.together import TogetherRunner
 
 __all__ = [

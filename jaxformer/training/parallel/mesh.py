@@ -22,8 +22,7 @@ from jaxformer.training.parallel.layout import (
     share_of_host,
 )
 from jaxformer.training.parallel.placement import bytes_per_device, check_rules, partition_specs
-from jaxformer.training.parallel.program import Program
-from jaxformer.training.parallel.runner import Runner
+from jaxformer.training.parallel.runner import Program, Runner
 from jaxformer.training.state import TrainState
 
 __all__ = ["MeshRunner"]

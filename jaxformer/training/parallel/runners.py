@@ -10,8 +10,7 @@ from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError
 from jaxformer.training.parallel.mesh import MeshRunner
 from jaxformer.training.parallel.pmap import PmapRunner
-from jaxformer.training.parallel.runner import Runner
-from jaxformer.training.parallel.single import SingleRunner
+from jaxformer.training.parallel.runner import Runner, SingleRunner
 
 __all__ = ["make_inference_runner", "make_runner", "runner_kind", "split_cpu"]
 
