@@ -1,6 +1,5 @@
 """Runners compile and run steps on devices; only this package knows pmap, meshes and processes."""
 
-from jaxformer.training.parallel.devices import num_hosts
 from jaxformer.training.parallel.hosts.agreement import StopAgreement, stop_agreement
 from jaxformer.training.parallel.hosts.launch import Launch, start_hosts
 from jaxformer.training.parallel.hosts.messages import (
@@ -16,7 +15,7 @@ from jaxformer.training.parallel.layout import ROW_AXES, axis_sizes
 from jaxformer.training.parallel.mesh import MeshRunner
 from jaxformer.training.parallel.placement import RULES, bytes_per_device
 from jaxformer.training.parallel.pmap import PmapRunner
-from jaxformer.training.parallel.runner import Program, Runner, SingleRunner
+from jaxformer.training.parallel.runner import Program, Runner, SingleRunner, num_hosts
 from jaxformer.training.parallel.runners import (
     make_inference_runner,
     make_runner,

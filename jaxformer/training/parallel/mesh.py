@@ -13,7 +13,6 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.training.parallel.devices import checksum_range, num_hosts, one_at_a_time
 from jaxformer.training.parallel.layout import (
     BATCH_SPEC,
     ROW_AXES,
@@ -22,7 +21,7 @@ from jaxformer.training.parallel.layout import (
     share_of_host,
 )
 from jaxformer.training.parallel.placement import bytes_per_device, check_rules, partition_specs
-from jaxformer.training.parallel.runner import Program, Runner
+from jaxformer.training.parallel.runner import Program, Runner, checksum_range
 from jaxformer.training.state import TrainState
 
 __all__ = ["MeshRunner"]
@@ -68,13 +67,9 @@ class MeshRunner(Runner):
             axis_types=(AxisType.Auto,) * len(MESH_AXES),
         )  # fmt: skip
         super().__init__(devices, NamedSharding(self._mesh, PartitionSpec()))
-        self._local = [d for d in devices if d.process_index == jax.process_index()]
-        self.num_local_devices = len(self._local)
-        self._finish = one_at_a_time(self._local)
         self._context = functools.partial(jax.set_mesh, self._mesh)
         self.num_shards = math.prod(self.sizes[axis] for axis in ROW_AXES)
         self.num_sequence_parts = self.sizes["sequence"]
-        self.num_hosts = num_hosts(self._devices)
         self.has_all_params = self.sizes["fsdp"] == self.sizes["tensor"] == 1
         self.host, self._own_shards = share_of_host(
             self._mesh.devices.reshape(self.num_shards, -1), jax.process_index()

@@ -11,8 +11,7 @@ from einops import rearrange
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxformer.errors import ConfigError
-from jaxformer.training.parallel.devices import checksum_range, num_hosts
-from jaxformer.training.parallel.runner import Runner
+from jaxformer.training.parallel.runner import Runner, checksum_range, num_hosts
 
 __all__ = ["PmapRunner"]
 

@@ -12,10 +12,10 @@ import numpy as np
 from jax.sharding import Sharding, SingleDeviceSharding
 
 from jaxformer.errors import TrainingError
+from jaxformer.memory import device_memory
 from jaxformer.text import Host
-from jaxformer.training.parallel.devices import least_memory, one_at_a_time
 
-__all__ = ["Program", "Runner", "SingleRunner", "num_bytes"]
+__all__ = ["Program", "Runner", "SingleRunner", "checksum_range", "num_bytes", "num_hosts"]
 
 
 class Program:
@@ -34,13 +34,9 @@ class Program:
     """
 
     def __init__(
-        self,
-        function: Any,
-        put: Callable[[Any], Any],
-        finish: Callable[[Any], Any] = lambda x: x,
-        context: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
-        frozen: Any = None,
-    ) -> None:
+        self, function: Any, put: Callable[[Any], Any], finish: Callable[[Any], Any], *,
+        context: Callable[[], AbstractContextManager[Any]], frozen: Any,
+    ) -> None:  # fmt: skip
         self._function, self._put, self._finish, self._context = function, put, finish, context
         self._others = () if frozen is None else (frozen,)
         self._compiled: set[Any] = set()
@@ -88,21 +84,23 @@ class Runner:
     num_shards: int = 1
     num_local_shards: int = 1
     num_sequence_parts: int = 1
-    num_hosts: int = 1
     has_all_params: bool = True
     host: Host = Host()
 
     def __init__(self, devices: Sequence[jax.Device], whole: Sharding) -> None:
-        self._devices = self._local = list(devices)
+        self._devices = list(devices)
+        self._local = [d for d in self._devices if d.process_index == jax.process_index()]
         self._whole = whole  # sharding of what every device holds
-        self.num_devices = self.num_local_devices = len(self._devices)
-        self._finish = one_at_a_time(self._devices)
+        self.num_devices, self.num_local_devices = len(self._devices), len(self._local)
+        self.num_hosts = num_hosts(self._devices)
+        self._finish = _one_at_a_time(self._local)
         self._context: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
 
     @property
     def memory(self) -> int:
-        """Bytes of memory per device."""
-        return least_memory(self._local)
+        """Bytes of memory per device; virtual CPU devices share the memory of their host."""
+        shared = len(self._local) if self._local[0].platform == "cpu" else 1
+        return min(map(device_memory, self._local)) // shared
 
     def num_bytes(self, shapes: Any, *others: Any) -> int:
         """Bytes of a pytree of parameters or state on each device, during its update.
@@ -211,3 +209,44 @@ class SingleRunner(Runner):
 def num_bytes(shapes: Any) -> int:
     """Bytes of a pytree of arrays or shapes; as Python integers, which do not overflow."""
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+
+
+def num_hosts(devices: Sequence[jax.Device]) -> int:
+    """Number of hosts that the devices are on."""
+    return len({device.process_index for device in devices})
+
+
+def _one_at_a_time(devices: Sequence[jax.Device]) -> Callable[[Any], Any]:
+    """Function to call on each program's result; it blocks if programs could deadlock.
+
+    Virtual CPU devices share one thread pool, where a device at a collective waits for the others.
+    Two programs in flight, such as two evaluation batches, can fill the pool with waiting devices:
+    a deadlock. So with several such devices, each program must finish before the next.
+    """
+    if len(devices) > 1 and devices[0].platform == "cpu":
+        return jax.block_until_ready
+    return lambda result: result
+
+
+def _checksum(leaf: jax.Array) -> jax.Array:
+    """Sum of hashes of an array's bits and positions; so NaNs can be equal, and 0 differs from -0.
+
+    In a plain sum of the bits, flipped signs, doublings and exchanged rows could cancel. The hash
+    is the finalizer of MurmurHash3 (Appleby, 2011), in which every bit depends on every bit.
+    """
+    if jnp.iscomplexobj(leaf):
+        leaf = jnp.stack([leaf.real, leaf.imag])
+    if leaf.dtype == bool:
+        leaf = leaf.astype(jnp.uint8)
+    words = {1: jnp.uint8, 2: jnp.uint16}.get(leaf.dtype.itemsize, jnp.uint32)  # two for 8 bytes
+    bits = jax.lax.bitcast_convert_type(leaf, words).astype(jnp.uint32).ravel()
+    bits ^= jnp.arange(bits.size, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        bits = (bits ^ (bits >> shift)) * jnp.uint32(factor)
+    return (bits ^ (bits >> 16)).sum(dtype=jnp.uint32)
+
+
+def checksum_range(leaf: jax.Array, axis_names: Any) -> jax.Array:
+    """Largest minus smallest checksum over mapped axes of devices; 0 if all hold the same."""
+    own = _checksum(leaf)
+    return jax.lax.pmax(own, axis_names) - jax.lax.pmin(own, axis_names)
