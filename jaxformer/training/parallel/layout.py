@@ -14,8 +14,7 @@ from jaxformer.functional.sharding import automatic_axes
 from jaxformer.text import Host
 
 __all__ = [
-    "BATCH_SPEC", "ROW_AXES", "axis_sizes", "inference_mesh", "num_parts", "share_of_host",
-    "sum_over_parts",
+    "BATCH_SPEC", "ROW_AXES", "axis_sizes", "num_parts", "share_of_host", "sum_over_parts",
 ]  # fmt: skip
 
 ROW_AXES = ("data", "fsdp")
@@ -38,17 +37,6 @@ def axis_sizes(config: MeshConfig, num_devices: int) -> dict[str, int]:
             "training.devices"
         )
     return {"data": data, **others}
-
-
-def inference_mesh(trained_on: MeshConfig, num_devices: int) -> MeshConfig:
-    """Mesh that splits parameters over the devices of one host for inference.
-
-    It is the mesh of training or, if there are too few devices, the axis "fsdp" over all.
-    """
-    fsdp, tensor = trained_on.fsdp, trained_on.tensor
-    if not 1 < fsdp * tensor <= num_devices:
-        fsdp, tensor = num_devices, 1
-    return MeshConfig(data=1, fsdp=fsdp, tensor=tensor, rules=trained_on.rules)
 
 
 def share_of_host(shards: np.ndarray, process: int) -> tuple[Host, tuple[int, ...]]:

@@ -17,7 +17,6 @@ from jaxformer.training.parallel.layout import (
     BATCH_SPEC,
     ROW_AXES,
     axis_sizes,
-    inference_mesh,
     share_of_host,
 )
 from jaxformer.training.parallel.placement import bytes_per_device, check_rules, partition_specs
@@ -78,9 +77,15 @@ class MeshRunner(Runner):
 
     @classmethod
     def for_inference(cls, trained_on: MeshConfig, devices: Sequence[jax.Device]) -> "MeshRunner":
-        """Creates a runner that splits parameters over devices of one host."""
-        config = inference_mesh(trained_on, len(devices))
-        return cls(config, devices[: config.fsdp * config.tensor])
+        """Creates a runner that splits parameters over devices of one host.
+
+        They are split as in training or, if there are too few devices, by "fsdp" over all.
+        """
+        fsdp, tensor = trained_on.fsdp, trained_on.tensor
+        if not 1 < fsdp * tensor <= len(devices):
+            fsdp, tensor = len(devices), 1
+        config = MeshConfig(data=1, fsdp=fsdp, tensor=tensor, rules=trained_on.rules)
+        return cls(config, devices[: fsdp * tensor])
 
     def num_bytes(self, shapes: Any, *others: Any) -> int:
         """Bytes of a pytree of parameters or state on each device, during its update."""
