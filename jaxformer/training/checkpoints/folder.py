@@ -22,7 +22,7 @@ from jaxformer.training.checkpoints.orbax import PlainPath, load_arrays, orbax_l
 from jaxformer.training.parallel import in_first_process, is_first_process
 from jaxformer.training.state import TrainState, average_dtype
 
-__all__ = ["Checkpoints", "NoCheckpoints"]
+__all__ = ["Checkpoints", "NoCheckpoints", "step_to_resume"]
 
 _DRAFT = ".orbax-checkpoint-tmp"  # Orbax's suffix of an incomplete checkpoint
 _SLACK = 2**18  # bytes of a checkpoint besides its arrays, at most
@@ -274,6 +274,14 @@ class NoCheckpoints(Checkpoints):
 
     def save(self, *_: Any, **others: Any) -> None:
         """Does nothing."""
+
+
+def step_to_resume(folder: pathlib.Path, steps: int) -> int:
+    """As `Checkpoints.step_to_resume`, of a folder that need not exist and is not changed."""
+    if not folder.is_dir():
+        return 0
+    with Checkpoints(folder, read_only=True) as checkpoints:
+        return checkpoints.step_to_resume(steps)
 
 
 def _items(state: TrainState) -> dict[str, Any]:

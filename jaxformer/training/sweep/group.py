@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxformer import stopping
 from jaxformer.errors import ConfigError
-from jaxformer.training.checkpoints import Checkpoints
+from jaxformer.training.checkpoints import step_to_resume
 from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_data
 from jaxformer.training.fit import ANSWER, FitResult
 from jaxformer.training.loop import TrainingLoop
@@ -41,7 +41,10 @@ def train_specs(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> list
     groups: dict[Any, list[SweepSpec]] = {}
     for spec in specs:
         if spec.name not in failures:
-            key = id(spec.make), spec.loop, spec.num_devices, _start(spec, folder)
+            start = 0
+            if folder is not None:
+                start = step_to_resume(folder / spec.name / "checkpoints", spec.loop.steps)
+            key = id(spec.make), spec.loop, spec.num_devices, start
             groups.setdefault(key, []).append(spec)
     results: dict[str, FitResult] = {}
     stopped: signal.Signals | None = None
@@ -57,15 +60,6 @@ def train_specs(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> list
         SweepRun(spec.name, spec.values, results.get(spec.name, nothing), failures.get(spec.name))
         for spec in specs
     ]
-
-
-def _start(spec: SweepSpec, folder: pathlib.Path | None) -> int:
-    """Step that a run starts from."""
-    path = None if folder is None else folder / spec.name / "checkpoints"
-    if path is None or not path.is_dir():
-        return 0
-    with Checkpoints(path, read_only=True) as checkpoints:
-        return checkpoints.step_to_resume(spec.loop.steps)
 
 
 def _train_group(
