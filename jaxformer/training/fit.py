@@ -12,18 +12,11 @@ from jaxformer import stopping
 from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError
 from jaxformer.training.callbacks import Callback
-from jaxformer.training.data import TrainingData, batch_at, check_data
+from jaxformer.training.data import TrainingData, check_data
 from jaxformer.training.evaluation import Evaluation
 from jaxformer.training.loop import TrainingLoop
 from jaxformer.training.parallel import Runner, is_first_process, make_runner, stop_agreement
-from jaxformer.training.records import (
-    Diagnosis,
-    LossSpikes,
-    MetricsWriter,
-    Recorder,
-    TrainingProgress,
-    open_checkpoints,
-)
+from jaxformer.training.records import MetricsWriter, Recorder, TrainingProgress, open_checkpoints
 from jaxformer.training.trial import Trial, check_trial, first_state, steps_of
 
 __all__ = ["FitResult", "fit"]
@@ -142,16 +135,10 @@ def fit(
         ):
             if start:
                 progress.print(f"resuming at step {start} of {loop.steps}")
-            parts = runner.num_local_shards * loop.accumulate_steps
-            own_batch = functools.partial(batch_at, data.batches, parts=parts)
             recorder = Recorder(
-                config=loop, data=data, checkpoints=checkpoints, metrics=metrics, last_saved=start,
-                spikes=LossSpikes(path, own_batch, progress.print, runner.host),
-                print_line=progress.print, learning_rate=trial.learning_rate, callbacks=callbacks,
-                explain=Diagnosis(
-                    trial=trial, seed=seed, runner=runner, accumulate_steps=loop.accumulate_steps,
-                    batch_at=own_batch, print_line=progress.print,
-                ),
+                config=loop, trial=trial, seed=seed, data=data, runner=runner, folder=path,
+                checkpoints=checkpoints, metrics=metrics, print_line=progress.print,
+                last_saved=start, callbacks=callbacks,
             )  # fmt: skip
             run = TrainingLoop(
                 config=loop, runs=[recorder], data=data, runner=runner, state=state, step=start,

@@ -13,17 +13,11 @@ import numpy as np
 from jaxformer import stopping
 from jaxformer.errors import ConfigError
 from jaxformer.training.checkpoints import step_to_resume
-from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_data
+from jaxformer.training.data import TrainingData, ValidationBatches, check_data
 from jaxformer.training.fit import ANSWER, FitResult
 from jaxformer.training.loop import TrainingLoop
 from jaxformer.training.parallel import TogetherRunner, stop_agreement
-from jaxformer.training.records import (
-    LossSpikes,
-    MetricsWriter,
-    Recorder,
-    TrainingProgress,
-    open_checkpoints,
-)
+from jaxformer.training.records import MetricsWriter, Recorder, TrainingProgress, open_checkpoints
 from jaxformer.training.state import TrainState
 from jaxformer.training.sweep.runs import SweepRun, SweepSpec, start_folder, write_sweep
 from jaxformer.training.trial import first_state, steps_of
@@ -111,14 +105,14 @@ def _train_group(
             progress.print(f"resuming {len(specs)} runs at step {step} of {loop.steps}")
         runs = []
         for index, (spec, path, checkpoints) in enumerate(zip(specs, folders, saved, strict=True)):
-            print_line = functools.partial(progress.print_of, spec.name)
-            own_batch = functools.partial(batch_at, spec.data.batches, parts=loop.accumulate_steps)
+            # Without initial parameters, which every run would hold until the end.
+            trial = make(**_rest(spec.numbers))._replace(init_params=None)
             runs.append(
                 Recorder(
-                    config=loop, data=spec.data, checkpoints=checkpoints, last_saved=step,
+                    config=loop, trial=trial, seed=int(spec.numbers["seed"]), data=spec.data,
+                    runner=runner, folder=path, checkpoints=checkpoints, last_saved=step,
                     metrics=stack.enter_context(MetricsWriter(path, step)),
-                    spikes=LossSpikes(path, own_batch, print_line), print_line=print_line,
-                    learning_rate=make(**_rest(spec.numbers)).learning_rate,
+                    print_line=functools.partial(progress.print_of, spec.name),
                     callbacks=spec.callbacks, name=spec.name, index=index,
                 )
             )  # fmt: skip
