@@ -68,14 +68,13 @@ def state_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNee
     """
     model = planned_model(config)
     state, (_, frozen), rules = state_shapes(model), split_shapes(model), config.mesh.rules
-    others = () if frozen is None else (frozen,)  # which rules may match, too
-    trained = bytes_per_device(state.params, rules, sizes, *others)
-    kept = 0 if frozen is None else bytes_per_device(frozen, rules, sizes, state.params)
-    average = bytes_per_device(state.average, rules, sizes, state.params, *others)
+    trained = bytes_per_device(state.params, rules, sizes, frozen)
+    kept = bytes_per_device(frozen, rules, sizes, state.params)
+    average = bytes_per_device(state.average, rules, sizes, state.params, frozen)
     return MemoryNeeds(
         parameters=trained + kept,
         gradients=trained * min(config.training.accumulate_steps, 2),
-        optimizer=bytes_per_device(state, rules, sizes, *others) - trained - average,
+        optimizer=bytes_per_device(state, rules, sizes, frozen) - trained - average,
         activations=0,
         optimizer_on_host=config.mesh.optimizer_state == "host",
         frozen=kept,

@@ -15,11 +15,12 @@ from jaxformer.training.parallel.layout import ROW_AXES, axis_sizes
 from jaxformer.training.parallel.mesh import MeshRunner
 from jaxformer.training.parallel.placement import RULES, bytes_per_device
 from jaxformer.training.parallel.pmap import PmapRunner
-from jaxformer.training.parallel.runner import Program, Runner, SingleRunner, num_hosts
+from jaxformer.training.parallel.runner import Program, Runner, SingleRunner
 from jaxformer.training.parallel.runners import (
     make_inference_runner,
     make_runner,
     runner_kind,
+    runner_on,
     split_cpu,
 )
 from jaxformer.training.parallel.together import TogetherRunner
@@ -28,6 +29,6 @@ __all__ = [
     "ROW_AXES", "RULES", "HostWatch", "Launch", "MeshRunner", "PmapRunner", "Program", "Runner",
     "SingleRunner", "StopAgreement", "TogetherRunner", "axis_sizes", "bytes_per_device",
     "gather_texts", "in_first_process", "is_first_process", "make_inference_runner",
-    "make_runner", "num_hosts", "num_processes", "require_same", "runner_kind", "split_cpu",
+    "make_runner", "num_processes", "require_same", "runner_kind", "runner_on", "split_cpu",
     "start_hosts", "stop_agreement", "this_process",
 ]  # fmt: skip
