@@ -15,6 +15,7 @@ from jaxformer.storage.files import (
 )
 from jaxformer.storage.json_files import (
     MAX_FILE,
+    first_line,
     parse_object,
     read_download,
     read_json,
@@ -34,6 +35,7 @@ __all__ = [
     "append",
     "discard_draft",
     "drafted",
+    "first_line",
     "make_folder",
     "moved_names",
     "open_regular",

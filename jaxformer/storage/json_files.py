@@ -13,6 +13,7 @@ from jaxformer.storage.files import read_regular, read_whole, write_whole
 
 __all__ = [
     "MAX_FILE",
+    "first_line",
     "parse_object",
     "read_download",
     "read_json",
@@ -154,6 +155,11 @@ def some(names: Collection[str], most: int = 3) -> str:
     # Names with line breaks or control characters are quoted for the terminal.
     first = [name if name.isprintable() else shown(name) for name in list(names)[:most]]
     return ", ".join(first) + (f" and {more:,} more" if more > 0 else "")
+
+
+def first_line(reason: object) -> str:
+    """First line of an error's text, or the name of its class, for the message of another error."""
+    return (str(reason).strip().splitlines() or [type(reason).__name__])[0]
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

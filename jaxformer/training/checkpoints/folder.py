@@ -10,7 +10,7 @@ import jax
 from orbax.checkpoint import v1 as ocp
 
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
-from jaxformer.storage import make_folder
+from jaxformer.storage import first_line, make_folder
 from jaxformer.training.checkpoints.index import CheckpointIndex
 from jaxformer.training.checkpoints.manifest import (
     Unlogged,
@@ -204,11 +204,11 @@ class Checkpoints(CheckpointIndex):
         self._response, self._failed = None, True
         shutil.rmtree(self._folder / f"{step}{_DRAFT}", ignore_errors=True)
         self._forget(step)
-        first_line = (str(reason).splitlines() or [type(reason).__name__])[0]
-        if len(first_line) > 300:  # the reason is at the end, after a path
-            first_line = f"{first_line[:100]} ... {first_line[-200:]}"
+        said = first_line(reason)
+        if len(said) > 300:  # the reason is at the end, after a path
+            said = f"{said[:100]} ... {said[-200:]}"
         return StorageError(
-            f"{self._folder / str(step)}: the checkpoint cannot be saved ({first_line}); free "
+            f"{self._folder / str(step)}: the checkpoint cannot be saved ({said}); free "
             "space or fix the cause, then run the same command again to resume"
         )
 

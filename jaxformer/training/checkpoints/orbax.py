@@ -13,6 +13,7 @@ import jax
 from orbax.checkpoint import v1 as ocp
 
 from jaxformer.errors import CheckpointError, StorageError
+from jaxformer.storage import first_line
 from jaxformer.training.parallel import num_processes, this_process
 
 __all__ = ["PlainPath", "load_arrays", "orbax_log"]
@@ -66,10 +67,9 @@ def _context(templates: Any) -> AbstractContextManager[Any]:
 
 
 def _unreadable(where: pathlib.Path, reason: object) -> CheckpointError:
-    first_line = (str(reason).splitlines() or [type(reason).__name__])[0][:200]
     return CheckpointError(
-        f"{where} cannot be read ({first_line}), although it is undamaged; another version of "
-        "Orbax or another program may have written it"
+        f"{where} cannot be read ({first_line(reason)[:200]}), although it is undamaged; another "
+        "version of Orbax or another program may have written it"
     )
 
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxformer.storage import first_line
 from jaxformer.training.parallel import Runner, gather_texts
 from jaxformer.training.step import checked_loss, dropout_rng
 from jaxformer.training.trial import Trial
@@ -41,8 +42,7 @@ class Diagnosis:
         try:
             text = self.of_rows(step, params)
         except Exception as error:  # say, the loss needs several rows; the error must still be told
-            reason = str(error).splitlines() or [type(error).__name__]
-            text = f"its rows could not be computed one by one ({reason[0][:200]})"
+            text = f"its rows could not be computed one by one ({first_line(error)[:200]})"
         if self.runner.host.count > 1:  # each knows only its own rows
             text = "; ".join(dict.fromkeys(gather_texts("diagnosis", text)))
         return text

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxformer.storage import write_whole
+from jaxformer.storage import first_line, write_whole
 from jaxformer.text import Host
 
 __all__ = ["LossSpikes"]
@@ -83,8 +83,7 @@ class LossSpikes:
             self._folder.mkdir(exist_ok=True)
             write_whole(self._folder / name, file.getvalue())
         except Exception as error:  # keeping a batch must never end a run
-            reason = str(error).splitlines() or [type(error).__name__]
-            return f"could not be kept: {reason[0]}"
+            return f"could not be kept: {first_line(error)}"
         return f"is in spikes/{name}"
 
 

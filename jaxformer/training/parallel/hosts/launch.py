@@ -15,6 +15,7 @@ from jax._src.clusters import ClusterEnv  # detects what `initialize` would, wit
 
 from jaxformer.errors import ConfigError
 from jaxformer.stopping import ending
+from jaxformer.storage import first_line
 from jaxformer.training.parallel.hosts.watch import on_abort
 
 __all__ = ["Launch", "start_hosts"]
@@ -107,8 +108,8 @@ def _cluster_size() -> int:
         except Exception as error:  # of variables, metadata servers or Kubernetes
             raise ConfigError(
                 f"this seems to be a job of several hosts ({cluster.__name__}), but their number "
-                f"cannot be found: {_first_line(error)}; pass --coordinator, --num-processes and "
-                "--process-id: for a single host, localhost:1234, 1 and 0"
+                f"cannot be found: {first_line(error)[:300]}; pass --coordinator, --num-processes "
+                "and --process-id: for a single host, localhost:1234, 1 and 0"
             ) from None
     return 1
 
@@ -166,8 +167,8 @@ def _initialize(launch: Launch, options: dict[str, Any]) -> None:
             )
         except Exception as error:  # of JAX, or of the cluster manager
             raise ConfigError(
-                f"the processes of this job cannot be connected: {_first_line(error)}; check how "
-                "they are launched, or pass --coordinator, --num-processes and --process-id"
+                f"the processes of this job cannot be connected: {first_line(error)[:300]}; check "
+                "how they are launched, or pass --coordinator, --num-processes and --process-id"
             ) from None
 
 
@@ -186,7 +187,3 @@ def _quiet_standard_error() -> Iterator[None]:
             os.dup2(kept, 2)
             ending.standard_error = 2
             os.close(kept)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
