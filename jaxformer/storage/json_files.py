@@ -12,16 +12,9 @@ from jaxformer.errors import CheckpointError
 from jaxformer.storage.files import read_regular, read_whole, write_whole
 
 __all__ = [
-    "MAX_FILE",
-    "first_line",
-    "parse_object",
-    "read_download",
-    "read_json",
-    "read_object",
-    "shown",
-    "some",
-    "write_json",
-]
+    "MAX_FILE", "first_line", "parse_object", "read_download", "read_json", "read_object",
+    "shown", "some", "write_json",
+]  # fmt: skip
 
 T = TypeVar("T")
 

@@ -18,14 +18,9 @@ from jaxformer.storage import (
 )
 
 __all__ = [
-    "add_checkpoint_loss",
-    "checkpoint_damage",
-    "checkpoint_fingerprint",
-    "checkpoint_loss",
-    "checkpoint_steps",
-    "checkpoint_unlogged",
-    "write_checkpoint_manifest",
-]
+    "add_checkpoint_loss", "checkpoint_damage", "checkpoint_fingerprint", "checkpoint_loss",
+    "checkpoint_steps", "checkpoint_unlogged", "write_checkpoint_manifest",
+]  # fmt: skip
 
 LAYOUT = 1
 """Version of the checkpoint layout; other versions cannot be read."""
