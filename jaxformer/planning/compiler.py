@@ -67,11 +67,7 @@ class CompiledStep(NamedTuple):
 
 
 def topology_devices(accelerator: Accelerator, topology: str) -> Sequence[jax.Device]:
-    """Devices of a TPU slice, such as "4x4" chips, for the compiler; they need not be present.
-
-    Raises:
-        ConfigError: the compiler is not installed, or there is no such slice.
-    """
+    """Devices of a TPU slice, such as "4x4" chips, for the compiler; they need not be present."""
     if importlib.util.find_spec("libtpu") is None:
         raise ConfigError(
             f"a plan for the TPU {accelerator.name} needs its compiler, which is not installed; "
@@ -95,11 +91,7 @@ def topology_devices(accelerator: Accelerator, topology: str) -> Sequence[jax.De
 
 
 def compile_step(model: TextModel, devices: Sequence[jax.Device]) -> CompiledStep:
-    """Compiles the training step of a model for devices that need not be present.
-
-    Raises:
-        ConfigError: the batch or the mesh does not divide over the devices.
-    """
+    """Compiles the training step of a model for devices that need not be present."""
     config = model.config
     runner = runner_on(devices, config.training.runner, config.mesh)
     rows = batch_rows(config, runner.num_shards)

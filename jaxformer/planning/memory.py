@@ -60,12 +60,7 @@ class MemoryNeeds(NamedTuple):
 
 
 def state_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNeeds:
-    """Bytes of parameters, gradients and optimizer on each device of a mesh, without activations.
-
-    Args:
-        config: the experiment.
-        sizes: number of devices along each axis of the mesh.
-    """
+    """Bytes of parameters, gradients and optimizer on each device, without activations."""
     model = planned_model(config)
     state, (_, frozen), rules = state_shapes(model), split_shapes(model), config.mesh.rules
     trained = bytes_per_device(state.params, rules, sizes, frozen)

@@ -70,10 +70,7 @@ def _replaced(config: Any, settings: Sequence[tuple[Sequence[str], Any]], prefix
 
 
 def numbers_of(config: ExperimentConfig) -> dict[str, float]:
-    """The settings of a config that are arguments of a sweep's program, by key.
-
-    The others, such as a dropout rate, are compiled into it.
-    """
+    """The settings that are arguments of a sweep's program, by key; the others are compiled in."""
     keys = ["seed", "optimizer.learning_rate"]
     if type(config.optimizer) in _DECAYING:
         keys.append("optimizer.weight_decay")

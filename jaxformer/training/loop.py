@@ -29,11 +29,7 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(kw_only=True)
 class TrainingLoop:
-    """The training of one run, or of the runs of a sweep at once: the work at each interval.
-
-    `runs` are the records of each, `data` the batches of all, `state` that of all, and `folder` is
-    named after a stop.
-    """
+    """The training of one run, or of the runs of a sweep at once: the work at each interval."""
 
     config: LoopConfig
     runs: Sequence[Recorder]
@@ -47,6 +43,7 @@ class TrainingLoop:
     state: TrainState
     step: int
     folder: pathlib.Path | None
+    """Folder to name after a stop."""
     scored: Callable[[Any], Any] = lambda params: params
     """Function of a run's parameters to those that scores take."""
     stop_signal: signal.Signals | None = None
@@ -194,15 +191,12 @@ class TrainingLoop:
         return self.step % self.config.eval_every == 0 or self.step == self.config.steps
 
     def may_be_cut_short(self, function: Callable[..., T], *args: Any) -> T:
-        """Calls a function that does not change the state and that a signal may cut short.
-
-        Unsaved steps are checked first, so that they can be saved while the function still occupies
-        the devices: a second program could deadlock with it. On several hosts nothing is cut short,
-        because no host may stop alone.
-        """
+        """Calls a function that does not change the state and that a signal may cut short."""
+        # Unsaved steps are checked first, so that they can be saved while the function still
+        # occupies the devices: a second program could deadlock with it.
         if self.step > self._last_saved:
             self.check()
-        if self.runner.num_hosts > 1:
+        if self.runner.num_hosts > 1:  # no host may stop alone
             return function(*args)
         save = functools.partial(contextvars.copy_context().run, self.save_checked)
         return self.signals.cut_short(function, *args, save=save)

@@ -39,11 +39,7 @@ class Train:
 
 
 def train(words: Sequence[str]) -> None:
-    """Trains or resumes the run of a config with its overrides, and reports the result.
-
-    On several hosts, all call this, and the first one reports. Training continues even if standard
-    output is closed.
-    """
+    """Trains or resumes the run of a config with its overrides; the first host reports."""
     with lasting_output():
         path, overrides = config_path(Train, words)
         launch, overrides = pop_flags(overrides, {**LAUNCH_FLAGS, "--base": pathlib.Path})

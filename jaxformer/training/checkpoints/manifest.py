@@ -118,10 +118,7 @@ def _read(folder: pathlib.Path) -> Manifest:
 
 
 def _check_orbax(folder: pathlib.Path) -> None:
-    """Checks Orbax's own metadata of a checkpoint: the kind of each item, and the times.
-
-    There is no digest of it, because Orbax may write it in another thread after the manifest.
-    """
+    """Checks Orbax's own metadata, which has no digest: Orbax may write it after the manifest."""
     try:
         values: Any = json.loads(read_whole(folder / _ORBAX, limit=_MAX_HEADER))
         times = [values.pop(name) for name in _TIMES]

@@ -37,11 +37,8 @@ RULES = (
 
 
 def partition_specs(tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, int]) -> Any:
-    """PartitionSpec of every leaf of a pytree of parameters, or of a `TrainState`.
-
-    Optimizer state with the shape of its parameter is split like the parameter; other optimizer
-    state is replicated. The user's rules precede the library's.
-    """
+    """PartitionSpec of every leaf of a pytree of parameters, or of a `TrainState`."""
+    # Optimizer state with the shape of its parameter is split like it; the rest is replicated.
     leaves = _params_by_path(tree)
     specs = {keys: _spec("/".join(keys), leaf.shape, rules, sizes) for keys, leaf in leaves.items()}
 

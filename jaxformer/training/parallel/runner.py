@@ -217,23 +217,18 @@ def num_hosts(devices: Sequence[jax.Device]) -> int:
 
 
 def _one_at_a_time(devices: Sequence[jax.Device]) -> Callable[[Any], Any]:
-    """Function to call on each program's result; it blocks if programs could deadlock.
-
-    Virtual CPU devices share one thread pool, where a device at a collective waits for the others.
-    Two programs in flight, such as two evaluation batches, can fill the pool with waiting devices:
-    a deadlock. So with several such devices, each program must finish before the next.
-    """
+    """Function to call on each program's result; it blocks if programs could deadlock."""
+    # Virtual CPU devices share one thread pool, where a device at a collective waits for the
+    # others. Two programs in flight, such as two evaluation batches, can fill it with waiting ones.
     if len(devices) > 1 and devices[0].platform == "cpu":
         return jax.block_until_ready
     return lambda result: result
 
 
 def _checksum(leaf: jax.Array) -> jax.Array:
-    """Sum of hashes of an array's bits and positions; so NaNs can be equal, and 0 differs from -0.
-
-    In a plain sum of the bits, flipped signs, doublings and exchanged rows could cancel. The hash
-    is the finalizer of MurmurHash3 (Appleby, 2011), in which every bit depends on every bit.
-    """
+    """Sum of hashes of bits and their positions: NaNs can be equal, and 0 differs from -0."""
+    # In a plain sum of the bits, flipped signs, doublings and exchanged rows could cancel. The hash
+    # is the finalizer of MurmurHash3 (Appleby, 2011), in which every bit depends on every bit.
     if jnp.iscomplexobj(leaf):
         leaf = jnp.stack([leaf.real, leaf.imag])
     if leaf.dtype == bool:

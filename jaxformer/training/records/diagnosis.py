@@ -21,17 +21,13 @@ _MOST_ROWS = 8  # that a message names
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """Finds the origin of numbers that are not finite, by computing a step again, row by row.
+    """Finds the origin of numbers that are not finite, by computing a step again, row by row."""
 
-    The frozen parameters of the trial are as the runner placed them; `batch_at` returns this host's
-    batch of a step, counted from 0.
-    """
-
-    trial: Trial
+    trial: Trial  # its frozen parameters as the runner placed them
     seed: int
     runner: Runner
     accumulate_steps: int
-    batch_at: Callable[[int], Any]
+    batch_at: Callable[[int], Any]  # this host's batch of a step, counted from 0
     print_line: Callable[[str], None]
 
     def __call__(self, step: int, params: Any) -> str:
@@ -48,11 +44,9 @@ class Diagnosis:
         return text
 
     def of_rows(self, step: int, params: Any) -> str:
-        """Rows of this host that alone give numbers that are not finite, and the first parameter.
-
-        Compiles one program, the gradient of one row. Each row gets the dropout key of its
-        micro-batch and device. Its dropout still differs from the step's, because its shape does.
-        """
+        """This host's rows that alone give numbers that are not finite, and the first parameter."""
+        # One program, the gradient of one row. A row gets the dropout key of its micro-batch and
+        # device; its dropout still differs from the step's, because its shape does.
         params, frozen = map(self.runner.on_one_host, (params, self.trial.frozen))
         names = _leaf_names(params)
         batch = jax.tree.map(np.asarray, self.batch_at(step))
