@@ -144,8 +144,7 @@ def fit(
                 config=loop, runs=[recorder], data=data, runner=runner, state=state, step=start,
                 train_step=runner.compile_train(train_step, trial.frozen),
                 eval_step=runner.compile_eval(eval_step, trial.frozen),
-                scored=functools.partial(_scored, trial, runner), folder=path, progress=progress,
-                signals=signals, agreement=agreement,
+                folder=path, progress=progress, signals=signals, agreement=agreement,
             )  # fmt: skip
             run.train()
             params = run.state.evaluated
@@ -153,11 +152,3 @@ def fit(
                 params = runner.on_one_host(params)
     stop_signal = run.stop_signal or signals.received
     return FitResult(run.step, params, recorder.evaluation, stop_signal, metrics.records)
-
-
-def _scored(trial: Trial, runner: Runner, params: Any) -> Any:
-    """Parameters of the whole model, on one host, for scores."""
-    params = runner.on_one_host(params)
-    if trial.combine is None:
-        return params
-    return trial.combine(params, runner.on_one_host(trial.frozen))

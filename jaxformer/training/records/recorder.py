@@ -65,6 +65,22 @@ class Recorder:
         self._batch_at = functools.partial(batch_at, self.data.batches, parts=parts)
         self._spikes = LossSpikes(self.folder, self._batch_at, self.print_line, self.runner.host)
 
+    def part(self, tree: Any) -> Any:
+        """This run's part of state or parameters on the devices."""
+        return tree if self.index is None else self.runner.take(tree, self.index)
+
+    def leave(self, state: TrainState) -> None:
+        """Ends this run of a sweep, whose parameters later steps of the others do not change."""
+        self.has_left, self.step = True, int(self.part(state.step))
+        self.params = self.part(state.evaluated)
+
+    def whole_params(self, params: Any) -> Any:
+        """Parameters of the whole model, on one host, for scores."""
+        params, combine = self.runner.on_one_host(params), self.trial.combine
+        if combine is None:
+            return params
+        return combine(params, self.runner.on_one_host(self.trial.frozen))
+
     def own(self, metrics: Mapping[str, Any]) -> Mapping[str, Any]:
         """This run's metrics of a step, from those of all runs, on the host."""
         if self.index is None:

@@ -125,7 +125,7 @@ def _train_group(
         )  # fmt: skip
         together.train()
         for run in together.training:
-            together.leave(run)
+            run.leave(together.state)
     together.stop_signal = together.stop_signal or signals.received
     return together, {
         run.name: FitResult(
