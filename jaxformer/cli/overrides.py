@@ -19,7 +19,7 @@ from jaxformer.config.schema import source_of_paths
 from jaxformer.config.suggestions import suggested_keys
 from jaxformer.errors import ConfigError
 
-__all__ = ["Flag", "flag_values", "implied_settings", "override_config", "pop_flags", "split_flags"]
+__all__ = ["flag_values", "implied_settings", "override_config", "pop_flags", "split_flags"]
 
 # Keys that only make sense for the data of the config itself.
 _OF_OWN_DATA = ("data.source", "data.mixture", "data.validation_paths", "samples.prompts")

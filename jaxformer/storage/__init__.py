@@ -10,7 +10,6 @@ from jaxformer.storage.files import (
     read_whole,
     remove_drafts,
     storage_error,
-    sync_path,
     write_whole,
 )
 from jaxformer.storage.json_files import (
@@ -31,6 +30,6 @@ __all__ = [
     "DRAFT", "LOCK", "MAX_FILE", "Manifest", "append", "discard_draft", "drafted", "first_line",
     "make_folder", "moved_names", "open_regular", "open_to_append", "parse_object",
     "read_download", "read_json", "read_manifest", "read_object", "read_regular", "read_whole",
-    "remove_drafts", "run_lock", "sha256", "shown", "some", "storage_error", "sync_path",
-    "write_json", "write_manifest", "write_whole",
+    "remove_drafts", "run_lock", "sha256", "shown", "some", "storage_error", "write_json",
+    "write_manifest", "write_whole",
 ]  # fmt: skip
