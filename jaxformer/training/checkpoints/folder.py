@@ -79,15 +79,14 @@ class Checkpoints(CheckpointIndex):
         # The first process calls this after all other files are written, before the folder gets its
         # final name; an error prevents that. A function, because Orbax copies the options, and
         # would copy the object of a method.
-        context.asynchronous.post_finalization_callback = lambda: self._write_manifest()
+        context.asynchronous.post_finalization_callback = lambda: write_checkpoint_manifest(
+            folder / f"{self._saving[0]}{_DRAFT}", *self._saving
+        )
         self._checkpointer = ocp.training.Checkpointer(
             self._plain.path,
             context=context,
             preservation_policy=ocp.training.preservation_policies.PreserveAll(),
         )
-
-    def _write_manifest(self) -> None:
-        write_checkpoint_manifest(self._folder / f"{self._saving[0]}{_DRAFT}", *self._saving)
 
     def __enter__(self) -> "Checkpoints":
         return self

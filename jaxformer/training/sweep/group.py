@@ -89,7 +89,7 @@ def _train_group(
             stack.enter_context(open_checkpoints(path, loop.keep_checkpoints)) for path in folders
         ]
         state = runner.create_each(create, numbers, None if draws else first.init_params)
-        step = (saved[0].latest_step or 0) if folder else 0
+        step = saved[0].latest_step or 0
         if step:
             state = runner.join(
                 [each.restore(runner.take(state, index)) for index, each in enumerate(saved)]
