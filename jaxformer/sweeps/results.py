@@ -161,10 +161,7 @@ def sweep_table(folder: pathlib.Path) -> SweepTable:
         keys=tuple(keys),
         metrics=tuple(metrics),
         rows=tuple(
-            (
-                values,
-                tuple(tuple(one[name] for one in found if name in one) for name in metrics),
-            )
+            (values, tuple(tuple(one[name] for one in found if name in one) for name in metrics))
             for values, found in rows.items()
         ),
         failures=failures,

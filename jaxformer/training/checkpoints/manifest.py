@@ -10,12 +10,7 @@ from typing import Any
 
 from jaxformer import __version__
 from jaxformer.errors import CheckpointError
-from jaxformer.storage import (
-    Manifest,
-    read_manifest,
-    read_whole,
-    write_manifest,
-)
+from jaxformer.storage import Manifest, read_manifest, read_whole, write_manifest
 
 __all__ = [
     "add_checkpoint_loss", "checkpoint_damage", "checkpoint_fingerprint", "checkpoint_loss",

@@ -13,12 +13,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.training.parallel.layout import (
-    BATCH_SPEC,
-    ROW_AXES,
-    axis_sizes,
-    share_of_host,
-)
+from jaxformer.training.parallel.layout import BATCH_SPEC, ROW_AXES, axis_sizes, share_of_host
 from jaxformer.training.parallel.placement import bytes_per_device, check_rules, partition_specs
 from jaxformer.training.parallel.runner import Program, Runner, checksum_range
 from jaxformer.training.state import TrainState
