@@ -137,16 +137,16 @@ def shown(value: object) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
 
 
-def some(names: Collection[str], most: int = 3) -> str:
-    """The first names, and how many more there are, for an error message.
+def some(names: Collection[str]) -> str:
+    """The first three names, and how many more there are, for an error message.
 
     Example:
         >>> some(["a", "b", "c", "d", "e"])
         'a, b, c and 2 more'
     """
-    more = len(names) - most
+    more = len(names) - 3
     # Names with line breaks or control characters are quoted for the terminal.
-    first = [name if name.isprintable() else shown(name) for name in list(names)[:most]]
+    first = [name if name.isprintable() else shown(name) for name in list(names)[:3]]
     return ", ".join(first) + (f" and {more:,} more" if more > 0 else "")
 
 

@@ -76,7 +76,7 @@ class LossSums(NamedTuple):
             return self
         return LossSums(self.losses[:, index], self.weights[:, index], self.parts)
 
-    def evaluation(self, num_bytes: int | None = None, unit: str = "token") -> Evaluation:
+    def evaluation(self, num_bytes: int | None, unit: str) -> Evaluation:
         """Mean loss, as `evaluate` returns it, which has the arguments and errors, too."""
         losses, weights = self.losses, self.weights
         if weights.sum() == 0:

@@ -43,12 +43,9 @@ class LossSpikes:
     """
 
     def __init__(
-        self,
-        folder: pathlib.Path | None,
-        batch_at: Callable[[int], Any],
-        print_line: Callable[[str], None],
-        host: Host = Host(),
-    ) -> None:
+        self, folder: pathlib.Path | None, batch_at: Callable[[int], Any],
+        print_line: Callable[[str], None], host: Host,
+    ) -> None:  # fmt: skip
         self._folder = None if folder is None else folder / "spikes"
         self._batch_at = batch_at
         self._print, self._host = print_line, host
