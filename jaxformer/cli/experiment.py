@@ -17,12 +17,10 @@ ConfigPath = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG"
 
 
 def config_path(kind: type, words: Sequence[str]) -> tuple[str, list[str]]:
-    """Splits the words of a command without flags of its own into config and flags.
-
-    If a flag such as `--help` comes first, the words are parsed as the command `kind`.
-    """
+    """Splits the words of a command without flags of its own into config and flags."""
     if not words[0].startswith("-"):
         return words[0], list(words[1:])
+    # A flag such as --help.
     return parse(kind, args=list(words), prog=f"jaxformer {kind.__name__.lower()}").config, []
 
 

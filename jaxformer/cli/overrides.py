@@ -19,9 +19,7 @@ from jaxformer.config.reading import suggested_keys
 from jaxformer.config.schema import source_of_paths
 from jaxformer.errors import ConfigError
 
-__all__ = [
-    "Flag", "flag_values", "implied_settings", "override_config", "pop_flags", "split_flags",
-]  # fmt: skip
+__all__ = ["flag_values", "implied_settings", "override_config", "pop_flags", "split_flags"]
 
 # Keys that only make sense for the data of the config itself.
 _OF_OWN_DATA = ("data.source", "data.mixture", "data.validation_paths", "samples.prompts")
@@ -208,10 +206,7 @@ def _kind_flags(config: Any) -> Iterator[str]:
 
 
 def _with_chosen_kinds(config: Any, prefix: str, flags: list[Flag]) -> Any:
-    """Copies a config with the selected kinds, and removes their flags.
-
-    tyro takes its defaults from the copy, which is not checked: keys may be missing.
-    """
+    """Unchecked copy of a config with the selected kinds, whose flags it removes; for tyro."""
     copied = copy.copy(config)
     for name, hint in field_types(type(config)).items():
         key, value, kinds = prefix + name, getattr(config, name), kinds_of(hint)

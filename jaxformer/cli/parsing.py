@@ -92,10 +92,8 @@ def by_default(what: str, metavar: str | None = None) -> Any:
 
 
 def for_help(config: Any, *, with_base: bool) -> Any:
-    """Unchecked copy of a config; its help in tyro begins with the most used options.
-
-    These options are in tables without a name, which tyro puts into its first group.
-    """
+    """Unchecked copy of a config; its help in tyro begins with the most used options."""
+    # These are in tables without a name, which tyro puts into its first group.
     arg, parts = tyro.conf.arg, {}
     hints: dict[str, Any] = {
         "out": Annotated[str | None, arg(metavar="OUT")],

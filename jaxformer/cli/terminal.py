@@ -101,10 +101,8 @@ def width() -> int:
 
 
 def open_missing_streams() -> None:
-    """Opens /dev/null in place of closed standard streams.
-
-    Otherwise the next file to be opened gets their number, and libraries write into it.
-    """
+    """Opens /dev/null in place of closed standard streams."""
+    # Otherwise the next file to be opened gets their number, and libraries write into it.
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
@@ -118,10 +116,8 @@ def open_missing_streams() -> None:
 
 
 def drop_output(stream: TextIO) -> None:
-    """Sends the buffered and future output of a standard stream to /dev/null.
-
-    Otherwise Python would fail to write it at exit, with an exit status of its own.
-    """
+    """Sends the buffered and future output of a standard stream to /dev/null."""
+    # Otherwise Python would fail to write it at exit, with an exit status of its own.
     with contextlib.suppress(OSError, AttributeError, io.UnsupportedOperation):
         opened = os.open(os.devnull, os.O_WRONLY)
         os.dup2(opened, stream.fileno())
@@ -161,13 +157,10 @@ class _Lasting:
 
 @contextlib.contextmanager
 def lasting_output() -> Iterator[None]:
-    """Lets a long command continue if its standard output is closed; StorageError at the end.
-
-    Characters that the encoding of standard output lacks are printed as their codes.
-    """
+    """Lets a long command continue if its standard output is closed; StorageError at the end."""
     stream = sys.stdout
     if isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(errors="backslashreplace")
+        stream.reconfigure(errors="backslashreplace")  # for characters that its encoding lacks
     lasting = _Lasting(stream)
     sys.stdout = lasting
     try:
@@ -183,10 +176,7 @@ def lasting_output() -> Iterator[None]:
 
 @contextlib.contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Prints each warning as one line on standard error, without its source location.
-
-    Warnings of this package are always printed; Python's filters apply to the others.
-    """
+    """Prints each warning as one line on standard error; this package's whatever the filters."""
 
     def line(message: Warning | str, *_: Any, **__: Any) -> None:
         show(f"jaxformer: {' '.join(str(message).split())}", error=True)

@@ -8,17 +8,7 @@ from jaxformer.planning.memory import MemoryNeeds, memory_needs
 from jaxformer.planning.plan import Plan, make_plan, nearest_that_fits
 
 __all__ = [
-    "ACCELERATORS",
-    "Accelerator",
-    "Collective",
-    "CompiledStep",
-    "Flops",
-    "MemoryNeeds",
-    "Plan",
-    "find_accelerator",
-    "forward_flops",
-    "make_plan",
-    "memory_needs",
-    "nearest_that_fits",
+    "ACCELERATORS", "Accelerator", "Collective", "CompiledStep", "Flops", "MemoryNeeds", "Plan",
+    "find_accelerator", "forward_flops", "make_plan", "memory_needs", "nearest_that_fits",
     "step_flops",
-]
+]  # fmt: skip

@@ -50,12 +50,10 @@ def _gpu(
     name: str, *, bfloat16: float, tf32: float, memory: int, bandwidth: float, nvlink: float,
     network: float,
 ) -> Accelerator:  # fmt: skip
-    """An NVIDIA GPU on a board of eight; `nvlink` is the sum of both directions, as published.
-
-    `memory` is in MiB, from nvidia-smi: what is sold as 80 GB is nearly 80 GiB.
-    """
+    """An NVIDIA GPU on a board of eight; `nvlink` is the sum of both directions, as published."""
     return Accelerator(
         name=name, platform="cuda", bfloat16=bfloat16 * _TFLOPS, float32=tf32 * _TFLOPS,
+        # From nvidia-smi: what is sold as 80 GB is nearly 80 GiB.
         memory=memory * _MIB, memory_bandwidth=bandwidth * _TB, interconnect=nvlink * _GB / 2,
         network=network * _GB, devices_per_host=8,
     )  # fmt: skip

@@ -51,18 +51,7 @@ class Collective(NamedTuple):
 
 
 def read_collectives(hlo: str, num_devices: int) -> list[Collective]:
-    """Collectives of a compiled program; a collective in a loop counts once per iteration.
-
-    A collective that is fused in several pieces appears in each, with the same channel, and counts
-    once. A reduce-scatter is an all-reduce in a fusion of that name.
-
-    Args:
-        hlo: text of the optimized program.
-        num_devices: number of devices of the program, one group unless it names groups.
-
-    Returns:
-        One for each kind and group size, most bytes first.
-    """
+    """Collectives of an optimized program, by kind and group size; in a loop once per iteration."""
     bodies = _computations(hlo)
     entry = next(name for name, lines in bodies.items() if lines[0].startswith("ENTRY"))
     seen: set[str] = set()
@@ -111,7 +100,8 @@ def _collectives_of(
                 loop["body"], bodies, num_devices, times=times * trips, seen=seen
             )
         elif found := _COLLECTIVE.search(line):
-            # Outside fusions, channels are no identity: shard_map gives all collectives channel 1.
+            # A collective that is fused in several pieces has the same channel in each. Outside
+            # fusions, channels are no identity: shard_map gives all collectives channel 1.
             channel = _CHANNEL.search(line) if fused else None
             if channel is None or channel[1] not in seen:
                 seen.update([channel[1]] if channel else [])

@@ -16,15 +16,9 @@ from jaxformer.planning.settings import batch_rows, batch_shapes
 from jaxformer.runs import TextModel
 from jaxformer.runs.weights.lora import combine_of
 from jaxformer.runs.weights.memory import model_optimizer, split_shapes, state_shapes
-from jaxformer.training import make_train_step
-from jaxformer.training.parallel import (
-    MeshRunner,
-    PmapRunner,
-    Runner,
-    SingleRunner,
-    num_hosts,
-    runner_kind,
-)
+from jaxformer.training import Trial
+from jaxformer.training.parallel import runner_on
+from jaxformer.training.trial import steps_of
 
 __all__ = ["CompiledStep", "compile_step", "topology_devices"]
 
@@ -73,11 +67,7 @@ class CompiledStep(NamedTuple):
 
 
 def topology_devices(accelerator: Accelerator, topology: str) -> Sequence[jax.Device]:
-    """Devices of a TPU slice, such as "4x4" chips, for the compiler; they need not be present.
-
-    Raises:
-        ConfigError: the compiler is not installed, or there is no such slice.
-    """
+    """Devices of a TPU slice, such as "4x4" chips, for the compiler; they need not be present."""
     if importlib.util.find_spec("libtpu") is None:
         raise ConfigError(
             f"a plan for the TPU {accelerator.name} needs its compiler, which is not installed; "
@@ -101,24 +91,15 @@ def topology_devices(accelerator: Accelerator, topology: str) -> Sequence[jax.De
 
 
 def compile_step(model: TextModel, devices: Sequence[jax.Device]) -> CompiledStep:
-    """Compiles the training step of a model for devices that need not be present.
-
-    Raises:
-        ConfigError: the batch or the mesh does not divide over the devices.
-    """
+    """Compiles the training step of a model for devices that need not be present."""
     config = model.config
-    runner = _runner(model, devices)
+    runner = runner_on(devices, config.training.runner, config.mesh)
     rows = batch_rows(config, runner.num_shards)
-    step = make_train_step(
-        model.loss(config.training.label_smoothing),
-        model_optimizer(model),
-        seed=config.seed, accumulate_steps=config.training.accumulate_steps,
-        skip_bad_steps=config.training.skip_bad_steps,
-        average_decay=config.training.average_decay, axis_name=runner.axis_name,
-        combine=combine_of(config.lora),
-    )  # fmt: skip
+    loss, combine = model.loss(config.training.label_smoothing), combine_of(config.lora)
+    trial = Trial(loss, init_params=None, optimizer=model_optimizer(model), combine=combine)
+    step, _ = steps_of(trial, config.training, config.seed, runner.axis_name)
     _, frozen = split_shapes(model)
-    lowered = runner.compile_train(step, None if frozen is None else runner.template(frozen)).lower(
+    lowered = runner.compile_train(step, runner.template(frozen)).lower(
         runner.template(state_shapes(model)), runner.batch_template(batch_shapes(config, rows))
     )
     start = time.monotonic()
@@ -138,15 +119,6 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device]) -> CompiledSte
         host=memory.host_argument_size_in_bytes + memory.host_temp_size_in_bytes,
         collectives=tuple(read_collectives(compiled.as_text(), len(devices))),
     )
-
-
-def _runner(model: TextModel, devices: Sequence[jax.Device]) -> Runner:
-    """The runner that training would use on the devices."""
-    config = model.config
-    kind = runner_kind(config.training.runner, config.mesh, num_hosts(devices))
-    if kind == "single":
-        return SingleRunner(devices[0])
-    return MeshRunner(config.mesh, devices) if kind == "mesh" else PmapRunner(devices)
 
 
 def _account(message: str) -> str:

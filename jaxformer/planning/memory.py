@@ -14,7 +14,7 @@ from jaxformer.planning.settings import batch_rows, batch_shapes, planned_model
 from jaxformer.runs.weights.lora import combine_of
 from jaxformer.runs.weights.memory import split_shapes, state_shapes
 from jaxformer.training.parallel import ROW_AXES, bytes_per_device
-from jaxformer.training.step import with_frozen
+from jaxformer.training.step import checked_loss
 
 __all__ = ["MemoryNeeds", "memory_needs", "state_needs"]
 
@@ -60,22 +60,16 @@ class MemoryNeeds(NamedTuple):
 
 
 def state_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNeeds:
-    """Bytes of parameters, gradients and optimizer on each device of a mesh, without activations.
-
-    Args:
-        config: the experiment.
-        sizes: number of devices along each axis of the mesh.
-    """
+    """Bytes of parameters, gradients and optimizer on each device, without activations."""
     model = planned_model(config)
     state, (_, frozen), rules = state_shapes(model), split_shapes(model), config.mesh.rules
-    others = () if frozen is None else (frozen,)  # which rules may match, too
-    trained = bytes_per_device(state.params, rules, sizes, *others)
-    kept = 0 if frozen is None else bytes_per_device(frozen, rules, sizes, state.params)
-    average = bytes_per_device(state.average, rules, sizes, state.params, *others)
+    trained = bytes_per_device(state.params, rules, sizes, frozen)
+    kept = bytes_per_device(frozen, rules, sizes, state.params)
+    average = bytes_per_device(state.average, rules, sizes, state.params, frozen)
     return MemoryNeeds(
         parameters=trained + kept,
         gradients=trained * min(config.training.accumulate_steps, 2),
-        optimizer=bytes_per_device(state, rules, sizes, *others) - trained - average,
+        optimizer=bytes_per_device(state, rules, sizes, frozen) - trained - average,
         activations=0,
         optimizer_on_host=config.mesh.optimizer_state == "host",
         frozen=kept,
@@ -143,7 +137,7 @@ def _kept_by_layer(config: ExperimentConfig, rows: int) -> int:
 def _kept(config: ExperimentConfig, rows: int) -> int:
     """Bytes kept between the passes of a micro-batch, without the parameters."""
     model = planned_model(config)
-    loss = with_frozen(model.loss(config.training.label_smoothing), combine_of(config.lora))
+    loss = checked_loss(model.loss(config.training.label_smoothing), combine_of(config.lora))
     batch = batch_shapes(config, rows)
 
     def residuals(params: Any, frozen: Any, batch: Any, rng: jax.Array) -> list[jax.Array]:

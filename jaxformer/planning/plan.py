@@ -28,17 +28,11 @@ _MOST_COMPILED = 4  # settings; compiling each takes about a minute
 
 
 class Place(NamedTuple):
-    """Devices that a step is planned for.
-
-    Args:
-        accelerator: kind of device.
-        num_devices: number of devices.
-        devices: the TPU compiler's devices; None for GPUs.
-    """
+    """Devices that a step is planned for."""
 
     accelerator: Accelerator
     num_devices: int
-    devices: Sequence[jax.Device] | None
+    devices: Sequence[jax.Device] | None  # those of the TPU compiler; None for GPUs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

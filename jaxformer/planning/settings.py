@@ -15,14 +15,7 @@ __all__ = ["batch_rows", "batch_shapes", "planned_model"]
 
 
 def planned_model(config: ExperimentConfig) -> TextModel:
-    """Model of a config, without data.
-
-    The vocabulary is the config's, or the largest that the tokenizer can have. Chunked attention
-    stands in for the GPU kernel, which keeps as little memory, but needs a GPU to be traced.
-
-    Raises:
-        ConfigError: a size of the model depends on the data.
-    """
+    """Model of a config, without data; its vocabulary is the largest that is possible."""
     model = config.model
     sizes: dict[str, Any] = {"vocab_size": _known(config, "vocab_size")}
     if model.architecture == "encoder_decoder" and not config.tokenizer.joint:
@@ -33,8 +26,8 @@ def planned_model(config: ExperimentConfig) -> TextModel:
         raise _only_data_says("the width of the word vectors", "--model.embedding-dim 300")
     if model.layer_execution == "auto":
         model = dataclasses.replace(model, layer_execution="scan")  # as on any accelerator
-    if model.attention_implementation == "cudnn":
-        model = dataclasses.replace(model, attention_implementation="chunked")
+    if model.attention_implementation == "cudnn":  # it needs a GPU to be traced
+        model = dataclasses.replace(model, attention_implementation="chunked")  # as little memory
     model, schedule = dataclasses.replace(model, **sizes), config.schedule
     schedule = schedule.ending_at(config.training.steps)
     config = dataclasses.replace(config, model=model, schedule=schedule)
@@ -61,11 +54,7 @@ def _only_data_says(what: str, flag: str) -> ConfigError:
 
 
 def batch_rows(config: ExperimentConfig, num_shards: int) -> int:
-    """Rows of a batch over all devices; for rows of unequal length, of a batch of the longest.
-
-    Raises:
-        ConfigError: the rows cannot be divided into parts and micro-batches, or are too few.
-    """
+    """Rows of a batch over all devices; for rows of unequal length, of a batch of the longest."""
     training, length = config.training, config.model.max_len
     parts = num_shards * training.accumulate_steps
     if training.batch_size is not None:

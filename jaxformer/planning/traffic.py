@@ -16,11 +16,8 @@ __all__ = ["expected_collectives", "memory_traffic", "seconds_of"]
 
 
 def memory_traffic(needs: MemoryNeeds, accumulate_steps: int) -> int:
-    """Least number of bytes that a device reads and writes.
-
-    Parameters are read in both passes of each micro-batch, and activations are written and read;
-    gradients are written and read, and so are trained parameters and the optimizer state.
-    """
+    """Least number of bytes that a device reads and writes in a step."""
+    # Parameters are read in both passes; all else is written and read.
     of_micro_batch = 2 * needs.parameters + 2 * needs.activations
     of_state = needs.trained + needs.optimizer + needs.average
     return accumulate_steps * of_micro_batch + 2 * needs.gradients + 2 * of_state
@@ -30,22 +27,12 @@ def expected_collectives(
     config: ExperimentConfig, needs: MemoryNeeds, sizes: Mapping[str, int], rows: int, *,
     devices_per_host: int,
 ) -> list[Collective]:  # fmt: skip
-    """Collectives that a step on a mesh needs: what a GPU program should have.
-
-    Gradients are summed over "data" and "sequence". Over "fsdp", parameters are gathered in both
-    passes, and gradients reduce-scattered. Over "tensor", the outputs of attention and feed-forward
-    layers are summed, and their gradients. Over "sequence", keys and values circulate as in ring
-    attention, in both passes, and their float32 gradients in the backward pass; those of
-    cross-attention are gathered. This happens in every micro-batch, in the dtype of the
-    computation; with pmap, once per step, in that of the parameters.
-
-    Args:
-        config: config of a planned task.
-        needs: bytes on each device.
-        sizes: number of devices along each axis of the mesh, in its order.
-        rows: number of rows of a batch.
-        devices_per_host: number of devices that share a host.
-    """
+    """Collectives that a step of a planned config needs: what a GPU program should have."""
+    # In every micro-batch, in the dtype of the computation; with pmap, once per step, in that of
+    # the parameters. Over "tensor", the outputs of attention and feed-forward layers are summed,
+    # and their gradients. Over "sequence", keys and values circulate as in ring attention, in both
+    # passes, and their float32 gradients in the backward pass; those of cross-attention are
+    # gathered.
     model, steps = config.model, config.training.accumulate_steps
     hosts = -(-math.prod(sizes.values()) // devices_per_host)
     splits = runner_kind(config.training.runner, config.mesh, hosts) == "mesh"
@@ -89,15 +76,11 @@ def _on_a_host(sizes: Mapping[str, int], axes: tuple[str, ...], devices_per_host
 
 
 def seconds_of(collectives: Iterable[Collective], accelerator: Accelerator) -> float:
-    """Seconds of collectives that do not overlap with computation, and use all links.
-
-    A group on several hosts is as fast as the network adapters of its devices on one host together,
-    and at most as fast as the links within a host.
-    """
+    """Seconds of collectives that do not overlap with computation, and use all links."""
     seconds = []
     for one in collectives:
         speed, mates = accelerator.interconnect, one.on_a_host or one.group
-        if mates < one.group:
+        if mates < one.group:  # of several hosts: all adapters of its devices on one host
             speed = min(speed, accelerator.network * mates)
         seconds.append(one.traffic / speed)
     return math.fsum(seconds)

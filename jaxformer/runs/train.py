@@ -22,7 +22,6 @@ from jaxformer.runs.weights.memory import model_optimizer, require_training_memo
 from jaxformer.storage import LOCK, run_lock
 from jaxformer.text import BucketedBatches
 from jaxformer.training import (
-    Checkpoints,
     FitResult,
     TrainingData,
     Trial,
@@ -31,6 +30,7 @@ from jaxformer.training import (
     make_schedule,
 )
 from jaxformer.training.callbacks import Callback
+from jaxformer.training.checkpoints import step_to_resume
 from jaxformer.training.losses import Combine
 from jaxformer.training.parallel import (
     Runner,
@@ -179,7 +179,7 @@ def start_run(
         )
     if resumes:
         files.read_run_config(folder)  # verified before anything depends on it
-        trained = _step_to_resume(folder, config.training.steps)
+        trained = step_to_resume(folder / files.CHECKPOINTS, config.training.steps)
     made, source = prepared or prepare_run(config, task, folder if resumes else None)
     made = dataclasses.replace(made, split=None)  # frees the texts
     require_training_memory(made.model, runner)
@@ -262,12 +262,3 @@ def _lock_text(folder: pathlib.Path) -> str:
     with contextlib.suppress(OSError):
         return (folder / LOCK).read_text(errors="replace")
     return ""
-
-
-def _step_to_resume(folder: pathlib.Path, steps: int) -> int:
-    """Step at which a run resumes; 0 without a checkpoint."""
-    path = folder / files.CHECKPOINTS
-    if not path.is_dir():
-        return 0
-    with Checkpoints(path, read_only=True) as checkpoints:
-        return checkpoints.step_to_resume(steps)

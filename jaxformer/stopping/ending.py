@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import NoReturn
 
-__all__ = ["end_process", "exit_now", "flush", "write_line"]
+__all__ = ["exit_now", "flush", "write_line"]
 
 
 standard_error = 2
@@ -18,11 +18,6 @@ def write_line(line: str) -> None:
     start = "\n" if os.isatty(standard_error) else ""  # ends the line of a progress bar or ^C
     with contextlib.suppress(OSError):
         os.write(standard_error, f"{start}{line}\n".encode(errors="backslashreplace"))
-
-
-def end_process(number: int) -> None:
-    """Ends the process at once, with the exit status of this signal; see `exit_now`."""
-    exit_now(128 + number)
 
 
 def exit_now(status: int) -> NoReturn:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
-from jaxformer.stopping.ending import end_process, exit_now, flush, write_line
+from jaxformer.stopping.ending import exit_now, flush, write_line
 
 __all__ = ["StopSignals", "Stopped"]
 
@@ -163,14 +163,14 @@ class StopSignals:
             if now - self._received_at < _TWICE:
                 return
             if self.owns_process:
-                end_process(number)
+                exit_now(128 + number)
             self.restore()
             signal.raise_signal(number)
             return
         self._received_at = now
         self.received = signal.Signals(number)
         if self._leaving:
-            end_process(number)
+            exit_now(128 + number)
         if self._raises and _is_importing(frame):
             # An exception while a C++ module is initialized may crash the process.
             if self._save is None:
@@ -196,7 +196,7 @@ class StopSignals:
                         if self.answer:
                             write_line(f"jaxformer: {signal.Signals(number).name}: {self.answer}")
                     elif time.monotonic() - came > _TWICE and self.owns_process:
-                        end_process(number)
+                        exit_now(128 + number)
             if first and self.owns_process and not self._taken_over:
                 self._end_if_stuck(first, came)
 
@@ -205,7 +205,7 @@ class StopSignals:
         waited = time.monotonic() - max(came, self._since)
         if self._leaving:
             if waited > _LEAVING_GRACE:
-                end_process(number)
+                exit_now(128 + number)
             return
         if waited < _GRACE:
             return
@@ -223,7 +223,7 @@ class StopSignals:
         except Exception as error:  # any error: the process ends here in any case
             self.note = f"{self.note}; later steps cannot be saved: {error}"
         self.say(number)
-        end_process(number)
+        exit_now(128 + number)
 
 
 def _is_importing(frame: FrameType | None) -> bool:

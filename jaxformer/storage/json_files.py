@@ -12,15 +12,9 @@ from jaxformer.errors import CheckpointError
 from jaxformer.storage.files import read_regular, read_whole, write_whole
 
 __all__ = [
-    "MAX_FILE",
-    "parse_object",
-    "read_download",
-    "read_json",
-    "read_object",
-    "shown",
-    "some",
-    "write_json",
-]
+    "MAX_FILE", "first_line", "parse_object", "read_download", "read_json", "read_object",
+    "shown", "some", "write_json",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -143,17 +137,22 @@ def shown(value: object) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
 
 
-def some(names: Collection[str], most: int = 3) -> str:
-    """The first names, and how many more there are, for an error message.
+def some(names: Collection[str]) -> str:
+    """The first three names, and how many more there are, for an error message.
 
     Example:
         >>> some(["a", "b", "c", "d", "e"])
         'a, b, c and 2 more'
     """
-    more = len(names) - most
+    more = len(names) - 3
     # Names with line breaks or control characters are quoted for the terminal.
-    first = [name if name.isprintable() else shown(name) for name in list(names)[:most]]
+    first = [name if name.isprintable() else shown(name) for name in list(names)[:3]]
     return ", ".join(first) + (f" and {more:,} more" if more > 0 else "")
+
+
+def first_line(reason: object) -> str:
+    """First line of an error's text, or the name of its class, for the message of another error."""
+    return (str(reason).strip().splitlines() or [type(reason).__name__])[0]
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

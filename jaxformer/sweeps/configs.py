@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -70,21 +71,11 @@ def _replaced(config: Any, settings: Sequence[tuple[Sequence[str], Any]], prefix
 
 
 def numbers_of(config: ExperimentConfig) -> dict[str, float]:
-    """The settings of a config that are arguments of a sweep's program, by key.
-
-    The others, such as a dropout rate, are compiled into it.
-    """
+    """The settings that are arguments of a sweep's program, by key; the others are compiled in."""
     keys = ["seed", "optimizer.learning_rate"]
     if type(config.optimizer) in _DECAYING:
         keys.append("optimizer.weight_decay")
-    return {key: _value(config, key) for key in keys}
-
-
-def _value(config: ExperimentConfig, key: str) -> float:
-    value: Any = config
-    for name in key.split("."):
-        value = getattr(value, name)
-    return value
+    return {key: operator.attrgetter(key)(config) for key in keys}
 
 
 def with_numbers(config: ExperimentConfig, numbers: Mapping[str, Any]) -> ExperimentConfig:

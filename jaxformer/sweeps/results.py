@@ -108,7 +108,8 @@ class SweepTable:
         """The table as an HTML element; the best of each column is bold."""
         best = [self.best(metric) for metric in range(len(self.metrics))]
         header, *body = self.cells
-        lines = ["<table>", _html_row("th", header)]
+        names = "".join(f"<th>{html.escape(name)}</th>" for name in header)
+        lines = ["<table>", f"<tr>{names}</tr>"]
         for row, cells in enumerate(body):
             shown = [html.escape(cell) for cell in cells]
             for metric, chosen in enumerate(best):
@@ -120,10 +121,6 @@ class SweepTable:
             f"<p>{html.escape(name)}: {html.escape(why)}</p>" for name, why in self.failures.items()
         ]
         return "\n".join([*lines, "</table>", *failed, ""])
-
-
-def _html_row(tag: str, cells: Sequence[str]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
 def _text(value: Any) -> str:
@@ -164,10 +161,7 @@ def sweep_table(folder: pathlib.Path) -> SweepTable:
         keys=tuple(keys),
         metrics=tuple(metrics),
         rows=tuple(
-            (
-                values,
-                tuple(tuple(one[name] for one in found if name in one) for name in metrics),
-            )
+            (values, tuple(tuple(one[name] for one in found if name in one) for name in metrics))
             for values, found in rows.items()
         ),
         failures=failures,

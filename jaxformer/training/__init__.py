@@ -15,13 +15,7 @@ from jaxformer.training.optimizers import (
     mup_factors,
     scale_by_factors,
 )
-from jaxformer.training.parallel import (
-    MeshRunner,
-    PmapRunner,
-    SingleRunner,
-    make_runner,
-    split_cpu,
-)
+from jaxformer.training.parallel import MeshRunner, PmapRunner, SingleRunner, make_runner, split_cpu
 from jaxformer.training.records import MetricsWriter, read_metrics
 from jaxformer.training.state import TrainState
 from jaxformer.training.step import make_eval_step, make_train_step

@@ -9,18 +9,9 @@ import numpy as np
 from jaxformer.errors import DataError
 
 __all__ = [
-    "BatchSource",
-    "HostBatch",
-    "TrainingData",
-    "ValidationBatches",
-    "batch_at",
-    "check_data",
+    "BatchSource", "TrainingData", "ValidationBatches", "batch_at", "check_data",
     "joined_validation",
-]
-
-HostBatch = dict[str, Any]
-"""Arrays by name, or any other pytree of arrays that the loss takes."""
-
+]  # fmt: skip
 
 ValidationBatches = Iterable[Any] | Mapping[str, Iterable[Any]]
 """Validation batches, or a dict of the batches of each part of the data."""

@@ -64,15 +64,11 @@ class Evaluation(NamedTuple):
 
 
 class LossSums(NamedTuple):
-    """Losses of validation batches, summed over the rows of each.
-
-    Losses (nats) and weights are `[batches]`; of a sweep `[batches, runs]`. Parts of the data have
-    a first batch, and the one after the last.
-    """
+    """Losses (nats) and weights of validation batches, `[batches]`, or `[batches, runs]`."""
 
     losses: npt.NDArray[np.float64]
     weights: npt.NDArray[np.float64]
-    parts: Mapping[str, tuple[int, int]]
+    parts: Mapping[str, tuple[int, int]]  # first batch of each part, and the one after its last
 
     def of_run(self, index: int | None) -> "LossSums":
         """The sums of one run of a sweep; these themselves for None."""
@@ -80,7 +76,7 @@ class LossSums(NamedTuple):
             return self
         return LossSums(self.losses[:, index], self.weights[:, index], self.parts)
 
-    def evaluation(self, num_bytes: int | None = None, unit: str = "token") -> Evaluation:
+    def evaluation(self, num_bytes: int | None, unit: str) -> Evaluation:
         """Mean loss, as `evaluate` returns it, which has the arguments and errors, too."""
         losses, weights = self.losses, self.weights
         if weights.sum() == 0:

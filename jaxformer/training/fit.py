@@ -12,18 +12,11 @@ from jaxformer import stopping
 from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError
 from jaxformer.training.callbacks import Callback
-from jaxformer.training.data import TrainingData, batch_at, check_data
+from jaxformer.training.data import TrainingData, check_data
 from jaxformer.training.evaluation import Evaluation
 from jaxformer.training.loop import TrainingLoop
 from jaxformer.training.parallel import Runner, is_first_process, make_runner, stop_agreement
-from jaxformer.training.records import (
-    Diagnosis,
-    LossSpikes,
-    MetricsWriter,
-    Recorder,
-    TrainingProgress,
-    open_checkpoints,
-)
+from jaxformer.training.records import MetricsWriter, Recorder, TrainingProgress, open_checkpoints
 from jaxformer.training.trial import Trial, check_trial, first_state, steps_of
 
 __all__ = ["FitResult", "fit"]
@@ -142,23 +135,16 @@ def fit(
         ):
             if start:
                 progress.print(f"resuming at step {start} of {loop.steps}")
-            parts = runner.num_local_shards * loop.accumulate_steps
-            own_batch = functools.partial(batch_at, data.batches, parts=parts)
             recorder = Recorder(
-                config=loop, data=data, checkpoints=checkpoints, metrics=metrics, last_saved=start,
-                spikes=LossSpikes(path, own_batch, progress.print, runner.host),
-                print_line=progress.print, learning_rate=trial.learning_rate, callbacks=callbacks,
-                explain=Diagnosis(
-                    trial=trial, seed=seed, runner=runner, accumulate_steps=loop.accumulate_steps,
-                    batch_at=own_batch, print_line=progress.print,
-                ),
+                config=loop, trial=trial, seed=seed, data=data, runner=runner, folder=path,
+                checkpoints=checkpoints, metrics=metrics, print_line=progress.print,
+                last_saved=start, callbacks=callbacks,
             )  # fmt: skip
             run = TrainingLoop(
                 config=loop, runs=[recorder], data=data, runner=runner, state=state, step=start,
                 train_step=runner.compile_train(train_step, trial.frozen),
                 eval_step=runner.compile_eval(eval_step, trial.frozen),
-                scored=functools.partial(_scored, trial, runner), folder=path, progress=progress,
-                signals=signals, agreement=agreement,
+                folder=path, progress=progress, signals=signals, agreement=agreement,
             )  # fmt: skip
             run.train()
             params = run.state.evaluated
@@ -166,11 +152,3 @@ def fit(
                 params = runner.on_one_host(params)
     stop_signal = run.stop_signal or signals.received
     return FitResult(run.step, params, recorder.evaluation, stop_signal, metrics.records)
-
-
-def _scored(trial: Trial, runner: Runner, params: Any) -> Any:
-    """Parameters of the whole model, on one host, for scores."""
-    params = runner.on_one_host(params)
-    if trial.combine is None:
-        return params
-    return trial.combine(params, runner.on_one_host(trial.frozen))

@@ -29,11 +29,7 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(kw_only=True)
 class TrainingLoop:
-    """The training of one run, or of the runs of a sweep at once: the work at each interval.
-
-    `runs` are the records of each, `data` the batches of all, `state` that of all, and `folder` is
-    named after a stop.
-    """
+    """The training of one run, or of the runs of a sweep at once: the work at each interval."""
 
     config: LoopConfig
     runs: Sequence[Recorder]
@@ -47,8 +43,7 @@ class TrainingLoop:
     state: TrainState
     step: int
     folder: pathlib.Path | None
-    scored: Callable[[Any], Any] = lambda params: params
-    """Function of a run's parameters to those that scores take."""
+    """Folder to name after a stop."""
     stop_signal: signal.Signals | None = None
     """Signal that stopped the training, on all hosts."""
 
@@ -141,12 +136,8 @@ class TrainingLoop:
             if lacking := [run for run in self.runs if run.validation_loss is None]:
                 self.evaluate(lacking)
                 for run in lacking:
-                    run.checkpoints.save(self.part(run, self.state), run.validation_loss)
+                    run.checkpoints.save(run.part(self.state), run.validation_loss)
         self._part_from_stopped()
-
-    def part(self, run: Recorder, tree: Any) -> Any:
-        """A run's part of state or parameters on the devices."""
-        return tree if run.index is None else self.runner.take(tree, run.index)
 
     def each(self, runs: Sequence[Recorder], act: Callable[[Recorder], T]) -> dict[str, T]:
         """Results of a function of each run, by name; a run of a sweep that diverges leaves."""
@@ -158,7 +149,7 @@ class TrainingLoop:
                 if run.index is None:
                     raise
                 run.failure = str(error)
-                self.leave(run)
+                run.leave(self.state)
                 self.progress.leave(run.name, run.failure)
         return results
 
@@ -175,13 +166,8 @@ class TrainingLoop:
                 continue
             if self.step > run.last_saved:
                 self._save([run])
-            self.leave(run)
+            run.leave(self.state)
             self.progress.leave(run.name, reason)
-
-    def leave(self, run: Recorder) -> None:
-        """Ends a run of a sweep, whose parameters later steps of the others do not change."""
-        run.has_left, run.step = True, int(self.part(run, self.state.step))
-        run.params = self.part(run, self.state.evaluated)
 
     def must_stop(self) -> bool:
         """Whether to stop here; all hosts ask at the same places and get the same answer."""
@@ -194,15 +180,12 @@ class TrainingLoop:
         return self.step % self.config.eval_every == 0 or self.step == self.config.steps
 
     def may_be_cut_short(self, function: Callable[..., T], *args: Any) -> T:
-        """Calls a function that does not change the state and that a signal may cut short.
-
-        Unsaved steps are checked first, so that they can be saved while the function still occupies
-        the devices: a second program could deadlock with it. On several hosts nothing is cut short,
-        because no host may stop alone.
-        """
+        """Calls a function that does not change the state and that a signal may cut short."""
+        # Unsaved steps are checked first, so that they can be saved while the function still
+        # occupies the devices: a second program could deadlock with it.
         if self.step > self._last_saved:
             self.check()
-        if self.runner.num_hosts > 1:
+        if self.runner.num_hosts > 1:  # no host may stop alone
             return function(*args)
         save = functools.partial(contextvars.copy_context().run, self.save_checked)
         return self.signals.cut_short(function, *args, save=save)
@@ -219,7 +202,7 @@ class TrainingLoop:
         seconds = now - self._unlogged_since
 
         def log(run: Recorder) -> tuple[float, float]:
-            return run.log(steps, lambda: self.part(run, self.state.params), self.step, seconds)
+            return run.log(steps, lambda: run.part(self.state.params), self.step, seconds)
 
         logged = self.each(self.training, log)
         self._unlogged_since, self._unlogged = now, []
@@ -243,7 +226,7 @@ class TrainingLoop:
             where = f"the first bad validation batch is number {result.bad_batch}, counted from 0"
             raise run.diverged("validation loss", self.step, where)
         if data.scores is not None:
-            scores = self.may_be_cut_short(data.scores, self.scored(self.part(run, params)))
+            scores = self.may_be_cut_short(data.scores, run.whole_params(run.part(params)))
             result = result._replace(scores={**result.scores, **scores})
         run.evaluated(self.step, result)
         where = f"{run.name}, " if run.name else ""
@@ -273,13 +256,13 @@ class TrainingLoop:
     def _save(self, runs: Sequence[Recorder]) -> None:
         steps, seconds = jax.device_get(self._unlogged), time.monotonic() - self._unlogged_since
         for run in runs:
-            run.save(self.part(run, self.state), steps, seconds)
+            run.save(run.part(self.state), steps, seconds)
 
     def check(self) -> None:
         """Raises TrainingError if the state is not finite, or differs between devices."""
         metrics = jax.device_get(self._last_metrics)
         params = self.state.params
-        self.each(self.training, lambda run: run.check(metrics, lambda: self.part(run, params)))
+        self.each(self.training, lambda run: run.check(metrics, lambda: run.part(params)))
         for tree in (params, self.state.average):
             if tree is not None:
                 self.runner.check_replicas(tree)

@@ -2,7 +2,6 @@
 
 import functools
 import re
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -25,13 +24,9 @@ from jaxformer.errors import ConfigError
 from jaxformer.modules.embedding import FROZEN_EMBEDDING
 
 __all__ = [
-    "decay_mask",
-    "layers_above",
-    "make_optimizer",
-    "make_schedule",
-    "mup_factors",
+    "decay_mask", "layers_above", "make_optimizer", "make_schedule", "mup_factors",
     "scale_by_factors",
-]
+]  # fmt: skip
 
 _STACKED = re.compile(r"(.*)stack/(first_layers|layers)/")
 _OF_INPUT = re.compile(r"(embedding|positions)[^/]*/(?!output_)|token_type_embedding")
@@ -225,55 +220,47 @@ def make_optimizer(
             "factors of the learning rate, as for model.mup, need the optimizer 'adamw' or "
             f"'lion', got {config.name!r}; choose one of these"
         )
-    options = () if factors is None else (factors,)
-    optimizer = _OPTIMIZERS[type(config)](config, rate, *options)
+    optimizer = _unclipped(config, rate, factors)
     if config.clip_norm == 0:
         return optimizer
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
 
 
-def _adamw(config: AdamWConfig, rate: Schedule, factors: Any = None) -> GradientTransformation:
-    scaled = optax.scale_by_adam(b1=config.beta1, b2=config.beta2, eps=config.eps)
-    return _with_decay(scaled, config, rate, factors)
-
-
-def _lion(config: LionConfig, rate: Schedule, factors: Any = None) -> GradientTransformation:
-    scaled = optax.scale_by_lion(b1=config.beta1, b2=config.beta2)
-    return _with_decay(scaled, config, rate, factors)
+def _unclipped(config: OptimizerConfig, rate: Schedule, factors: Any) -> GradientTransformation:
+    """Optimizer of a config, without clipping."""
+    match config:
+        case AdamWConfig():
+            scaled = optax.scale_by_adam(b1=config.beta1, b2=config.beta2, eps=config.eps)
+            return _with_decay(scaled, config, rate, factors)
+        case LionConfig():
+            scaled = optax.scale_by_lion(b1=config.beta1, b2=config.beta2)
+            return _with_decay(scaled, config, rate, factors)
+        case SgdConfig():
+            # None instead of 0: without momentum, the state keeps no copy of the gradients.
+            return optax.sgd(rate, momentum=config.momentum or None, nesterov=config.nesterov)
+        case AdafactorConfig():
+            return optax.adafactor(
+                rate, multiply_by_parameter_scale=config.relative_steps,
+                decay_rate=config.decay_rate, momentum=config.momentum or None,
+                clipping_threshold=config.clip_threshold,
+                weight_decay_rate=config.weight_decay or None, weight_decay_mask=decay_mask,
+            )  # fmt: skip
+        case MuonConfig():
+            return optax.contrib.muon(
+                rate, beta=config.beta, nesterov=config.nesterov,
+                consistent_rms=config.update_rms or None, weight_decay=config.weight_decay,
+                adam_b1=config.adam_beta1, adam_b2=config.adam_beta2,
+                muon_weight_dimension_numbers=_matrices,
+            )  # fmt: skip
 
 
 def _with_decay(
-    scaled: GradientTransformation,
-    config: AdamWConfig | LionConfig,
-    rate: Schedule,
-    factors: Any,
+    scaled: GradientTransformation, config: AdamWConfig | LionConfig, rate: Schedule, factors: Any
 ) -> GradientTransformation:
     """Adds decoupled weight decay, and multiplies by the learning rate."""
     steps = [scaled] if factors is None else [scaled, scale_by_factors(factors)]
     decay = optax.add_decayed_weights(config.weight_decay, decay_mask)
     return optax.chain(*steps, decay, optax.scale_by_learning_rate(rate))
-
-
-def _sgd(config: SgdConfig, rate: Schedule) -> GradientTransformation:
-    # None instead of 0: without momentum, the state keeps no copy of the gradients.
-    return optax.sgd(rate, momentum=config.momentum or None, nesterov=config.nesterov)
-
-
-def _adafactor(config: AdafactorConfig, rate: Schedule) -> GradientTransformation:
-    return optax.adafactor(
-        rate, multiply_by_parameter_scale=config.relative_steps, decay_rate=config.decay_rate,
-        momentum=config.momentum or None, clipping_threshold=config.clip_threshold,
-        weight_decay_rate=config.weight_decay or None, weight_decay_mask=decay_mask,
-    )  # fmt: skip
-
-
-def _muon(config: MuonConfig, rate: Schedule) -> GradientTransformation:
-    return optax.contrib.muon(
-        rate, beta=config.beta, nesterov=config.nesterov,
-        consistent_rms=config.update_rms or None, weight_decay=config.weight_decay,
-        adam_b1=config.adam_beta1, adam_b2=config.adam_beta2,
-        muon_weight_dimension_numbers=_matrices,
-    )  # fmt: skip
 
 
 def _matrices(params: Any) -> Any:
@@ -285,12 +272,3 @@ def _matrices(params: Any) -> Any:
         return optax.contrib.MuonDimensionNumbers(leaf.ndim - 2, leaf.ndim - 1)
 
     return jax.tree_util.tree_map_with_path(axes, params)
-
-
-_OPTIMIZERS: dict[type, Callable[..., GradientTransformation]] = {
-    AdamWConfig: _adamw,
-    SgdConfig: _sgd,
-    LionConfig: _lion,
-    AdafactorConfig: _adafactor,
-    MuonConfig: _muon,
-}

@@ -12,7 +12,7 @@ from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.training.losses import Batch, Combine, LossFunction
 from jaxformer.training.state import TrainState, check_optimizer
 
-__all__ = ["dropout_rng", "make_eval_step", "make_train_step", "two_sums", "with_frozen"]
+__all__ = ["checked_loss", "dropout_rng", "make_eval_step", "make_train_step"]
 
 
 def make_train_step(
@@ -66,7 +66,7 @@ def make_train_step(
         (5.0, 0.4)
     """
     check_optimizer(optimizer)
-    gradient = jax.value_and_grad(with_frozen(two_sums(loss_function), combine), has_aux=True)
+    gradient = jax.value_and_grad(checked_loss(loss_function, combine), has_aux=True)
 
     def sums_of(
         params: Any, batch: Batch, rng: jax.Array, frozen: Any
@@ -171,7 +171,7 @@ def make_eval_step(
         A function of (params, batch), or with combine (params, batch, frozen), that returns
         (loss_sum, weight_sum) over all devices.
     """
-    loss = with_frozen(two_sums(loss_function), combine)
+    loss = checked_loss(loss_function, combine)
 
     def eval_step(params: Any, batch: Batch, frozen: Any = None) -> tuple[jax.Array, jax.Array]:
         sums = loss(params, batch, None, frozen)
@@ -180,33 +180,16 @@ def make_eval_step(
     return eval_step
 
 
-def with_frozen(
-    loss: LossFunction, combine: Combine | None
+def checked_loss(
+    loss_function: LossFunction, combine: Combine | None
 ) -> Callable[..., tuple[jax.Array, jax.Array]]:
-    """The loss as a function of (params, batch, dropout_rng, frozen)."""
+    """The loss as a function of (params, batch, dropout_rng, frozen); tracing checks its result."""
 
-    def combined(
+    def checked(
         params: Any, batch: Batch, dropout_rng: jax.Array | None, frozen: Any
     ) -> tuple[jax.Array, jax.Array]:
         whole = params if combine is None else combine(params, frozen)
-        return loss(whole, batch, dropout_rng)
-
-    return combined
-
-
-def dropout_rng(seed: int | jax.Array, step: jax.Array | int, device: jax.Array | int) -> jax.Array:
-    """Dropout key of a step (counted from 0) and device; micro-batches fold in their index."""
-    rng = jax.random.fold_in(jax.random.key(seed), step)
-    return jax.random.fold_in(rng, device)
-
-
-def two_sums(loss_function: LossFunction) -> LossFunction:
-    """Checks what a loss returns, while it is traced: steps are no slower."""
-
-    def checked(
-        params: Any, batch: Batch, dropout_rng: jax.Array | None
-    ) -> tuple[jax.Array, jax.Array]:
-        sums = loss_function(params, batch, dropout_rng)
+        sums = loss_function(whole, batch, dropout_rng)
         if isinstance(sums, tuple) and len(sums) == 2 and [jnp.shape(x) for x in sums] == [(), ()]:
             loss, weight = map(jnp.asarray, sums)
             if jnp.issubdtype(loss.dtype, jnp.floating):
@@ -218,3 +201,9 @@ def two_sums(loss_function: LossFunction) -> LossFunction:
         )
 
     return checked
+
+
+def dropout_rng(seed: int | jax.Array, step: jax.Array | int, device: jax.Array | int) -> jax.Array:
+    """Dropout key of a step (counted from 0) and device; micro-batches fold in their index."""
+    rng = jax.random.fold_in(jax.random.key(seed), step)
+    return jax.random.fold_in(rng, device)

@@ -220,7 +220,7 @@ def run_command(request):
         if not request["report"]:
             from jaxformer.cli.commands import train
 
-            sys.modules[train.__module__]._report = lambda *_: None
+            train._report = lambda *_: None
         from jaxformer.__main__ import main
 
         main()

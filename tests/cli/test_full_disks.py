@@ -1,12 +1,11 @@
 """A disk that fills at each of seven places of a training: nothing is lost, and it goes on."""
 
-import importlib
-
 import jax
 import numpy as np
 import pytest
 
 from jaxformer.cli import main
+from jaxformer.cli.commands import train
 from jaxformer.runs import open_run
 from jaxformer.runs.folder import files as run_folder
 from jaxformer.text.store import shards
@@ -15,7 +14,6 @@ from tests.cli.commands import write_config
 from tests.cli.test_surroundings import shell
 from tests.training.test_paths_and_disks import disk, fill
 
-TRAIN = importlib.import_module("jaxformer.cli.commands.train")  # that name is its function
 SIZE = 2**24  # bytes of a disk
 
 # The function before which a disk fills, the call of it that does, the disk, the exit status, and
@@ -26,8 +24,8 @@ PLACES = {
     "first save": (Checkpoints, "save", 1, "runs", 1, "saved up to step 0"),
     "second save": (Checkpoints, "save", 2, "runs", 1, "saved up to step 10"),
     "log": (MetricsWriter, "write", 4, "runs", 1, "saved up to step 10"),
-    "figure": (TRAIN, "_draw_loss_curve", 1, "runs", 1, "loss curve: not drawn: "),
-    "samples": (TRAIN, "write_whole", 1, "runs", 1, "samples.txt cannot be written"),
+    "figure": (train, "_draw_loss_curve", 1, "runs", 1, "loss curve: not drawn: "),
+    "samples": (train, "write_whole", 1, "runs", 1, "samples.txt cannot be written"),
 }
 
 

@@ -1,7 +1,6 @@
 """jaxformer translate and predict, and evaluate of their runs, on the smallest trained runs."""
 
 import gzip
-import importlib
 import io
 import re
 import shlex
@@ -15,11 +14,10 @@ import jax
 import pytest
 
 from jaxformer import runs
+from jaxformer.cli.commands import train
 from jaxformer.config import SamplingConfig
 from tests.cli.commands import one_line, output
 from tests.runs import tiny
-
-TRAIN = importlib.import_module("jaxformer.cli.commands.train")  # that name is its function
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +72,7 @@ def test_evaluate_prints_loss_scores_and_how_they_were_computed(translation_run,
     # Where the last step is the best, its loss is printed already.
     scores = re.search("bleu.*exact [^,]*", printed)[0]
     last = types.SimpleNamespace(evaluation=True, step=int(found[1].split()[1]))
-    TRAIN._report(shutil.copytree(run, tmp_path / "run"), last, None)
+    train._report(shutil.copytree(run, tmp_path / "run"), last, None)
     said = capsys.readouterr().out
     assert f"translations at {found[1]}: {scores}\n{printed.partition(chr(10))[2]}" in said
 

@@ -1,7 +1,6 @@
 """The command as a process in odd surroundings: it goes on, or says in one line what is wrong."""
 
 import errno
-import importlib
 import os
 import pathlib
 import subprocess
@@ -10,13 +9,13 @@ import sys
 import pytest
 
 from jaxformer.cli import main
+from jaxformer.cli.commands import train
 from jaxformer.errors import StorageError
 from jaxformer.runs import open_run
 from tests.cli.commands import one_line, output, write_config
 
 # -P, because the installed command does not have the working folder on its path, either.
 PROGRAM = f"{sys.executable} -P -c 'from jaxformer.cli import main; main()'"
-TRAIN = importlib.import_module("jaxformer.cli.commands.train")  # that name is its function
 REPOSITORY = pathlib.Path(__file__).parents[2]
 
 
@@ -109,7 +108,7 @@ def broken_figure(monkeypatch):
 
 
 def test_figure_that_cannot_be_drawn_is_said_in_a_line(trained, broken_figure):
-    said = TRAIN._draw_loss_curve(open_run(trained[0] / "run"))
+    said = train._draw_loss_curve(open_run(trained[0] / "run"))
     assert said.startswith("not drawn, because matplotlib does not work: no such backend; check")
     assert "\n" not in said
 
@@ -119,7 +118,7 @@ def test_figure_on_a_full_disk_is_said_in_a_line(trained, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    said = TRAIN._draw_loss_curve(open_run(trained[0] / "run"))
+    said = train._draw_loss_curve(open_run(trained[0] / "run"))
     assert said.startswith("not drawn: ")
     assert "loss.png cannot be written: No space left on device; free space" in said
 
@@ -130,7 +129,7 @@ def test_neither_figure_nor_samples_cost_a_run(trained, capsys, monkeypatch, bro
     def full(path, content):
         raise StorageError(f"{path} cannot be written: No space left on device; free space")
 
-    monkeypatch.setattr(TRAIN, "write_whole", full)
+    monkeypatch.setattr(train, "write_whole", full)
     capsys.readouterr()
     with pytest.raises(SystemExit) as stopped:
         main(["train", str(trained[0] / "tiny.toml")])

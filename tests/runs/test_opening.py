@@ -82,7 +82,7 @@ SIZE = 64 * 96 * 4
 def test_parameters_are_split_where_one_device_has_no_room_for_them_twice(
     monkeypatch, trained_on, memory, sizes
 ):
-    monkeypatch.setattr("jaxformer.training.parallel.devices.device_memory", lambda _: memory)
+    monkeypatch.setattr("jaxformer.training.parallel.runner.device_memory", lambda _: memory)
     runner = make_inference_runner(SHAPES, trained_on)
     if sizes is None:
         assert isinstance(runner, SingleRunner)
@@ -107,6 +107,6 @@ def test_meshes_that_cannot_hold_the_parameters_are_refused(mesh, message):
 
 
 def test_run_that_no_device_has_room_for_is_refused(masked_run, monkeypatch):
-    monkeypatch.setattr("jaxformer.training.parallel.runner.least_memory", lambda _: 2**10)
+    monkeypatch.setattr("jaxformer.training.parallel.runner.device_memory", lambda _: 2**13)
     with pytest.raises(ConfigError, match=r"opening .* needs at least .* \(parameters .*\), got 1"):
         runs.open_run(masked_run[0])

@@ -8,7 +8,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxformer.errors import ConfigError, TrainingError
 from jaxformer.training import PmapRunner, SingleRunner, make_eval_step, make_runner, split_cpu
-from jaxformer.training.parallel.devices import _checksum
+from jaxformer.training.parallel.runner import _checksum
 
 
 def test_default_runner_takes_every_device():

@@ -13,7 +13,7 @@ from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.text import Host
 from jaxformer.training import MeshRunner, PmapRunner, make_runner
 from jaxformer.training.parallel import bytes_per_device, runner_kind
-from jaxformer.training.parallel.layout import axis_sizes, inference_mesh, share_of_host
+from jaxformer.training.parallel.layout import axis_sizes, share_of_host
 from jaxformer.training.parallel.placement import partition_specs
 
 
@@ -180,5 +180,5 @@ def test_axes_without_a_size_take_the_devices_that_are_left():
     ],
 )
 def test_mesh_for_inference_is_that_of_training_where_it_fits(trained_on, split):
-    mesh = inference_mesh(trained_on, 4)
-    assert (mesh.data, mesh.fsdp, mesh.tensor) == (1, *split)
+    sizes = MeshRunner.for_inference(trained_on, jax.devices()[:4]).sizes
+    assert (sizes["data"], sizes["fsdp"], sizes["tensor"]) == (1, *split)

@@ -5,40 +5,34 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from jaxformer.cli.commands.inference import (
-    Generate,
-    Predict,
-    Translate,
-    generate,
-    predict,
-    translate,
-)
-from jaxformer.cli.commands.inspection import Inspect, inspect
-from jaxformer.cli.commands.plan import Plan, plan
-from jaxformer.cli.commands.plot import Plot, plot
-from jaxformer.cli.commands.runs import (
-    Configs,
-    Convert,
-    Evaluate,
-    Verify,
-    configs,
-    convert,
-    evaluate,
-    verify,
-)
-from jaxformer.cli.commands.sweep import Sweep, sweep
-from jaxformer.cli.commands.train import Prepare, Train, prepare, train
+from jaxformer.cli.commands import inference, inspection, plan, plot, runs, sweep, train
 
 __all__ = ["COMMANDS", "TAKE_WORDS", "all_commands"]
 
 COMMANDS: dict[type, Callable[[Any], None]] = {
-    Configs: configs, Train: train, Sweep: sweep, Prepare: prepare, Plan: plan, Inspect: inspect,
-    Generate: generate, Translate: translate, Predict: predict, Evaluate: evaluate,
-    Convert: convert, Verify: verify, Plot: plot,
-}  # fmt: skip
+    runs.Configs: runs.configs,
+    train.Train: train.train,
+    sweep.Sweep: sweep.sweep,
+    train.Prepare: train.prepare,
+    plan.Plan: plan.plan,
+    inspection.Inspect: inspection.inspect,
+    inference.Generate: inference.generate,
+    inference.Translate: inference.translate,
+    inference.Predict: inference.predict,
+    runs.Evaluate: runs.evaluate,
+    runs.Convert: runs.convert,
+    runs.Verify: runs.verify,
+    plot.Plot: plot.plot,
+}
 """Function of each command, in the order of the help."""
 
-TAKE_WORDS = {"train": train, "sweep": sweep, "prepare": prepare, "plan": plan, "inspect": inspect}
+TAKE_WORDS = {
+    "train": train.train,
+    "sweep": sweep.sweep,
+    "prepare": train.prepare,
+    "plan": plan.plan,
+    "inspect": inspection.inspect,
+}
 """Functions of words, by name: the keys of a config are flags of these commands, too."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jaxformer.errors import DataError, StorageError
-from jaxformer.storage import write_whole
+from jaxformer.storage import first_line, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,8 +37,7 @@ def draw(make: "Callable[[], Figure]", path: pathlib.Path) -> str:
 
 def cannot_draw(error: Exception) -> str:
     """End of a message: the error from matplotlib, which can be of any class, and a remedy."""
-    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return (
-        f"because matplotlib does not work: {said}; check MPLBACKEND and MPLCONFIGDIR if they are "
-        'set, or reinstall it: pip install "jaxformer[viz]"'
+        f"because matplotlib does not work: {first_line(error)}; check MPLBACKEND and MPLCONFIGDIR "
+        'if they are set, or reinstall it: pip install "jaxformer[viz]"'
     )

@@ -192,10 +192,7 @@ def _plot_loss(command: PlotLoss) -> None:
     if any(key.startswith(("data.", "tokenizer.")) for key in changed - {"data.cache"}):
         title += "\nnot comparable: data or tokenizers differ"
     figure = viz.loss_curves(
-        records,
-        unit=unit,
-        training_label=labels[0].training if alike else "training",
-        title=title,
+        records, unit=unit, training_label=labels[0].training if alike else "training", title=title
     )
     _write(figure, command.output)
 

@@ -7,7 +7,7 @@ import itertools
 import pathlib
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxformer.cli.commands.figures import draw
@@ -58,7 +58,25 @@ def sweep(words: Sequence[str]) -> None:
     with lasting_output():
         chosen, configs, folder = read_sweep(words)
         split_cpu_for(configs[0])
-        _train(chosen, configs, folder)
+        from jaxformer.sweeps import train_configs
+        from jaxformer.training.sweep import name_runs
+
+        values = [
+            {flag[2:].replace("-", "_"): _number(word) for flag, word in one.items()}
+            for one in chosen
+        ]
+        named = dict(zip(name_runs(values), zip(values, configs, strict=True), strict=True))
+        show(f"{len(named)} runs, in {for_terminal(str(folder))}")
+        runs = train_configs(named, folder, on_start=print_start)
+        stopped = next((run.result.stop_signal for run in runs if run.result.stop_signal), None)
+        if stopped is not None:
+            flush()  # so that this line is the last one
+            step = min(
+                (run.result.step for run in runs if run.result.params is not None), default=0
+            )
+            say_stopped(stopped, for_terminal(saved_note(step, folder)))
+            sys.exit(128 + stopped)
+        _report(folder)
 
 
 def read_sweep(
@@ -105,27 +123,6 @@ def _split(
             "example --seed 0,1,2, or use jaxformer train"
         )
     return fixed, axes
-
-
-def _train(
-    chosen: Sequence[Mapping[str, str]], configs: Sequence[ExperimentConfig], folder: pathlib.Path
-) -> None:  # fmt: skip
-    from jaxformer.sweeps import train_configs
-    from jaxformer.training.sweep import name_runs
-
-    values = [
-        {flag[2:].replace("-", "_"): _number(word) for flag, word in one.items()} for one in chosen
-    ]
-    named = dict(zip(name_runs(values), zip(values, configs, strict=True), strict=True))
-    show(f"{len(named)} runs, in {for_terminal(str(folder))}")
-    runs = train_configs(named, folder, on_start=print_start)
-    stopped = next((run.result.stop_signal for run in runs if run.result.stop_signal), None)
-    if stopped is not None:
-        flush()  # so that this line is the last one
-        step = min((run.result.step for run in runs if run.result.params is not None), default=0)
-        say_stopped(stopped, for_terminal(saved_note(step, folder)))
-        sys.exit(128 + stopped)
-    _report(folder)
 
 
 def _number(word: str) -> float | str:

@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jaxformer.cli.commands.figures import draw
 from jaxformer.cli.commands.runs import print_evaluation
@@ -39,42 +39,29 @@ class Train:
 
 
 def train(words: Sequence[str]) -> None:
-    """Trains or resumes the run of a config with its overrides, and reports the result.
-
-    On several hosts, all call this, and the first one reports. Training continues even if standard
-    output is closed.
-    """
+    """Trains or resumes the run of a config with its overrides; the first host reports."""
     with lasting_output():
         path, overrides = config_path(Train, words)
         launch, overrides = pop_flags(overrides, {**LAUNCH_FLAGS, "--base": pathlib.Path})
         base = launch.pop("base", None)
         config, implied = read_config(path, overrides, launches=True)
-        _train(config, launch, implied, base)
+        split_cpu_for(config)
+        assert config.out is not None  # load_config fills it in
+        folder = pathlib.Path(config.out)
+        with several_hosts(launch, folder) as is_first:
+            for line in implied if is_first else ():
+                show(line)
+            from jaxformer import runs
 
-
-def _train(
-    config: ExperimentConfig,
-    launch: dict[str, Any],
-    implied: Sequence[str],
-    base: pathlib.Path | None,
-) -> None:
-    split_cpu_for(config)
-    assert config.out is not None  # load_config fills it in
-    folder = pathlib.Path(config.out)
-    with several_hosts(launch, folder) as is_first:
-        for line in implied if is_first else ():
-            show(line)
-        from jaxformer import runs
-
-        on_start = print_start if is_first else None
-        result = runs.train_run(config, on_start=on_start, base=base)
-        if result.stop_signal is not None:
-            flush()  # so that this line is the last one
-            say_stopped(result.stop_signal, for_terminal(saved_note(result.step, folder)))
-            sys.exit(128 + result.stop_signal)
-        result = result._replace(params=None)  # makes room for those of the best step
-        if is_first:
-            _report(folder, result, base)
+            on_start = print_start if is_first else None
+            result = runs.train_run(config, on_start=on_start, base=base)
+            if result.stop_signal is not None:
+                flush()  # so that this line is the last one
+                say_stopped(result.stop_signal, for_terminal(saved_note(result.step, folder)))
+                sys.exit(128 + result.stop_signal)
+            result = result._replace(params=None)  # makes room for those of the best step
+            if is_first:
+                _report(folder, result, base)
 
 
 def print_start(task: "Task") -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jaxformer.errors import ConfigError, DataError
+from jaxformer.storage import first_line
 
 __all__ = ["COLUMN_SUFFIXES", "dataset_files", "read_column"]
 
@@ -44,8 +45,7 @@ def read_column(file: pathlib.Path, field: str, setting: str = "") -> Iterator[A
             for batch in batches:
                 yield from _values(batch.column(field))
     except (OSError, pyarrow.ArrowException) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"'{file}' cannot be read as {kind}: {reason}") from None
+        raise DataError(f"'{file}' cannot be read as {kind}: {first_line(error)}") from None
 
 
 def _values(column: Any) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxformer.errors import DataError, StorageError
-from jaxformer.storage import write_whole
+from jaxformer.storage import first_line, write_whole
 
 __all__ = ["JoinedArray", "joined", "map_array", "require_whole", "write_array"]
 
@@ -122,7 +122,7 @@ def map_array(path: pathlib.Path, *, remedy: str) -> np.ndarray:
         _raise_open_files()
         return _map(path)
     except Exception as error:  # NumPy raises half a dozen types, depending on the fault
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         if isinstance(error, OSError) and error.errno == errno.EMFILE:
             raise StorageError(
                 f"'{path}' cannot be mapped ({reason}): this process may not open more files; "

@@ -1,6 +1,6 @@
 """Checkpoints of a run: saved with Orbax, each with a manifest that is compared before loading."""
 
-from jaxformer.training.checkpoints.folder import Checkpoints, NoCheckpoints
+from jaxformer.training.checkpoints.folder import Checkpoints, NoCheckpoints, step_to_resume
 from jaxformer.training.checkpoints.index import CheckpointIndex
 from jaxformer.training.checkpoints.manifest import (
     checkpoint_damage,
@@ -11,5 +11,5 @@ from jaxformer.training.checkpoints.manifest import (
 
 __all__ = [
     "CheckpointIndex", "Checkpoints", "NoCheckpoints", "checkpoint_damage",
-    "checkpoint_fingerprint", "checkpoint_loss", "checkpoint_steps",
+    "checkpoint_fingerprint", "checkpoint_loss", "checkpoint_steps", "step_to_resume",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ import jax
 from orbax.checkpoint import v1 as ocp
 
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
-from jaxformer.storage import make_folder
+from jaxformer.storage import first_line, make_folder
 from jaxformer.training.checkpoints.index import CheckpointIndex
 from jaxformer.training.checkpoints.manifest import (
     Unlogged,
@@ -22,7 +22,7 @@ from jaxformer.training.checkpoints.orbax import PlainPath, load_arrays, orbax_l
 from jaxformer.training.parallel import in_first_process, is_first_process
 from jaxformer.training.state import TrainState, average_dtype
 
-__all__ = ["Checkpoints", "NoCheckpoints"]
+__all__ = ["Checkpoints", "NoCheckpoints", "step_to_resume"]
 
 _DRAFT = ".orbax-checkpoint-tmp"  # Orbax's suffix of an incomplete checkpoint
 _SLACK = 2**18  # bytes of a checkpoint besides its arrays, at most
@@ -70,7 +70,7 @@ class Checkpoints(CheckpointIndex):
             _clear_the_way(folder)
         super().__init__(folder)
         self._plain = PlainPath(folder)
-        orbax_log.hold_back()
+        orbax_log.num_open += 1
         if read_only:
             return
         # The first process has verified all, and renamed the damaged ones.
@@ -79,15 +79,14 @@ class Checkpoints(CheckpointIndex):
         # The first process calls this after all other files are written, before the folder gets its
         # final name; an error prevents that. A function, because Orbax copies the options, and
         # would copy the object of a method.
-        context.asynchronous.post_finalization_callback = lambda: self._write_manifest()
+        context.asynchronous.post_finalization_callback = lambda: write_checkpoint_manifest(
+            folder / f"{self._saving[0]}{_DRAFT}", *self._saving
+        )
         self._checkpointer = ocp.training.Checkpointer(
             self._plain.path,
             context=context,
             preservation_policy=ocp.training.preservation_policies.PreserveAll(),
         )
-
-    def _write_manifest(self) -> None:
-        write_checkpoint_manifest(self._folder / f"{self._saving[0]}{_DRAFT}", *self._saving)
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -104,7 +103,7 @@ class Checkpoints(CheckpointIndex):
             with contextlib.suppress(Exception):  # a failed save, already raised by `wait`
                 self._checkpointer.close()
         if not self._failed:  # threads of a failed save may log even now
-            orbax_log.let_through()
+            orbax_log.num_open -= 1
         self._plain.close()
 
     def unlogged(self, step: int) -> Unlogged:
@@ -204,11 +203,11 @@ class Checkpoints(CheckpointIndex):
         self._response, self._failed = None, True
         shutil.rmtree(self._folder / f"{step}{_DRAFT}", ignore_errors=True)
         self._forget(step)
-        first_line = (str(reason).splitlines() or [type(reason).__name__])[0]
-        if len(first_line) > 300:  # the reason is at the end, after a path
-            first_line = f"{first_line[:100]} ... {first_line[-200:]}"
+        said = first_line(reason)
+        if len(said) > 300:  # the reason is at the end, after a path
+            said = f"{said[:100]} ... {said[-200:]}"
         return StorageError(
-            f"{self._folder / str(step)}: the checkpoint cannot be saved ({first_line}); free "
+            f"{self._folder / str(step)}: the checkpoint cannot be saved ({said}); free "
             "space or fix the cause, then run the same command again to resume"
         )
 
@@ -274,6 +273,14 @@ class NoCheckpoints(Checkpoints):
 
     def save(self, *_: Any, **others: Any) -> None:
         """Does nothing."""
+
+
+def step_to_resume(folder: pathlib.Path, steps: int) -> int:
+    """As `Checkpoints.step_to_resume`, of a folder that need not exist and is not changed."""
+    if not folder.is_dir():
+        return 0
+    with Checkpoints(folder, read_only=True) as checkpoints:
+        return checkpoints.step_to_resume(steps)
 
 
 def _items(state: TrainState) -> dict[str, Any]:

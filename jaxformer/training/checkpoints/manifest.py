@@ -10,22 +10,12 @@ from typing import Any
 
 from jaxformer import __version__
 from jaxformer.errors import CheckpointError
-from jaxformer.storage import (
-    Manifest,
-    read_manifest,
-    read_whole,
-    write_manifest,
-)
+from jaxformer.storage import Manifest, read_manifest, read_whole, write_manifest
 
 __all__ = [
-    "add_checkpoint_loss",
-    "checkpoint_damage",
-    "checkpoint_fingerprint",
-    "checkpoint_loss",
-    "checkpoint_steps",
-    "checkpoint_unlogged",
-    "write_checkpoint_manifest",
-]
+    "add_checkpoint_loss", "checkpoint_damage", "checkpoint_fingerprint", "checkpoint_loss",
+    "checkpoint_steps", "checkpoint_unlogged", "write_checkpoint_manifest",
+]  # fmt: skip
 
 LAYOUT = 1
 """Version of the checkpoint layout; other versions cannot be read."""
@@ -123,10 +113,7 @@ def _read(folder: pathlib.Path) -> Manifest:
 
 
 def _check_orbax(folder: pathlib.Path) -> None:
-    """Checks Orbax's own metadata of a checkpoint: the kind of each item, and the times.
-
-    There is no digest of it, because Orbax may write it in another thread after the manifest.
-    """
+    """Checks Orbax's own metadata, which has no digest: Orbax may write it after the manifest."""
     try:
         values: Any = json.loads(read_whole(folder / _ORBAX, limit=_MAX_HEADER))
         times = [values.pop(name) for name in _TIMES]

@@ -13,6 +13,7 @@ import jax
 from orbax.checkpoint import v1 as ocp
 
 from jaxformer.errors import CheckpointError, StorageError
+from jaxformer.storage import first_line
 from jaxformer.training.parallel import num_processes, this_process
 
 __all__ = ["PlainPath", "load_arrays", "orbax_log"]
@@ -66,10 +67,9 @@ def _context(templates: Any) -> AbstractContextManager[Any]:
 
 
 def _unreadable(where: pathlib.Path, reason: object) -> CheckpointError:
-    first_line = (str(reason).splitlines() or [type(reason).__name__])[0][:200]
     return CheckpointError(
-        f"{where} cannot be read ({first_line}), although it is undamaged; another version of "
-        "Orbax or another program may have written it"
+        f"{where} cannot be read ({first_line(reason)[:200]}), although it is undamaged; another "
+        "version of Orbax or another program may have written it"
     )
 
 
@@ -154,21 +154,13 @@ class OrbaxLog(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._num_open = 0  # open folders of checkpoints
+        self.num_open = 0  # open folders of checkpoints; failures are logged if there is none
         logging.getLogger("absl").addFilter(self)
-
-    def hold_back(self) -> None:
-        """Counts a folder as open: failures are not logged until all are closed."""
-        self._num_open += 1
-
-    def let_through(self) -> None:
-        """Counts a folder as closed."""
-        self._num_open -= 1
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a record is logged."""
         of_failure = record.levelno >= logging.WARNING and "orbax" in record.pathname
-        return not (of_failure and self._num_open)
+        return not (of_failure and self.num_open)
 
 
 orbax_log = OrbaxLog()

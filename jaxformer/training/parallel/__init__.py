@@ -1,38 +1,34 @@
 """Runners compile and run steps on devices; only this package knows pmap, meshes and processes."""
 
-from jaxformer.training.parallel.devices import num_hosts
-from jaxformer.training.parallel.hosts import (
-    HostWatch,
-    Launch,
-    StopAgreement,
+from jaxformer.training.parallel.hosts.agreement import StopAgreement, stop_agreement
+from jaxformer.training.parallel.hosts.launch import Launch, start_hosts
+from jaxformer.training.parallel.hosts.messages import (
     gather_texts,
     in_first_process,
     is_first_process,
     num_processes,
     require_same,
-    start_hosts,
-    stop_agreement,
     this_process,
 )
+from jaxformer.training.parallel.hosts.watch import HostWatch
 from jaxformer.training.parallel.layout import ROW_AXES, axis_sizes
 from jaxformer.training.parallel.mesh import MeshRunner
-from jaxformer.training.parallel.placement import RULES, bytes_per_device
+from jaxformer.training.parallel.placement import bytes_per_device
 from jaxformer.training.parallel.pmap import PmapRunner
-from jaxformer.training.parallel.program import Program
-from jaxformer.training.parallel.runner import Runner
+from jaxformer.training.parallel.runner import Program, Runner, SingleRunner
 from jaxformer.training.parallel.runners import (
     make_inference_runner,
     make_runner,
     runner_kind,
+    runner_on,
     split_cpu,
 )
-from jaxformer.training.parallel.single import SingleRunner
 from jaxformer.training.parallel.together import TogetherRunner
 
 __all__ = [
-    "ROW_AXES", "RULES", "HostWatch", "Launch", "MeshRunner", "PmapRunner", "Program", "Runner",
+    "ROW_AXES", "HostWatch", "Launch", "MeshRunner", "PmapRunner", "Program", "Runner",
     "SingleRunner", "StopAgreement", "TogetherRunner", "axis_sizes", "bytes_per_device",
     "gather_texts", "in_first_process", "is_first_process", "make_inference_runner",
-    "make_runner", "num_hosts", "num_processes", "require_same", "runner_kind", "split_cpu",
+    "make_runner", "num_processes", "require_same", "runner_kind", "runner_on", "split_cpu",
     "start_hosts", "stop_agreement", "this_process",
 ]  # fmt: skip

@@ -13,10 +13,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional.sharding import automatic_axes
 from jaxformer.text import Host
 
-__all__ = [
-    "BATCH_SPEC", "ROW_AXES", "axis_sizes", "inference_mesh", "num_parts", "share_of_host",
-    "sum_over_parts",
-]  # fmt: skip
+__all__ = ["BATCH_SPEC", "ROW_AXES", "axis_sizes", "num_parts", "share_of_host", "sum_over_parts"]
 
 ROW_AXES = ("data", "fsdp")
 """Mesh axes that split the rows of a batch."""
@@ -40,24 +37,11 @@ def axis_sizes(config: MeshConfig, num_devices: int) -> dict[str, int]:
     return {"data": data, **others}
 
 
-def inference_mesh(trained_on: MeshConfig, num_devices: int) -> MeshConfig:
-    """Mesh that splits parameters over the devices of one host for inference.
-
-    It is the mesh of training or, if there are too few devices, the axis "fsdp" over all.
-    """
-    fsdp, tensor = trained_on.fsdp, trained_on.tensor
-    if not 1 < fsdp * tensor <= num_devices:
-        fsdp, tensor = num_devices, 1
-    return MeshConfig(data=1, fsdp=fsdp, tensor=tensor, rules=trained_on.rules)
-
-
 def share_of_host(shards: np.ndarray, process: int) -> tuple[Host, tuple[int, ...]]:
-    """Rows of a batch that belong to a host, and the parts `[parts, devices]` on its devices.
-
-    A host's parts need not be adjacent, because a mesh places devices by their links. Its rows
-    still are: they go to its parts in order, since the order of rows does not affect a sum over
-    all. Hosts with the same parts have the same rows.
-    """
+    """Rows of a batch that belong to a host, and which of the parts `[parts, devices]` it has."""
+    # A host's parts need not be adjacent, because a mesh places devices by their links. Its rows
+    # still are: they go to its parts in order, since a sum over all rows has no order. Hosts with
+    # the same parts have the same rows.
     own: dict[int, set[int]] = {}
     for part, devices in enumerate(shards):
         for device in devices:
@@ -82,12 +66,9 @@ def sum_over_parts(
     function: Callable[..., Any], hidden: jax.Array, table: jax.Array, labels: jax.Array,
     *others: jax.Array,
 ) -> Any:  # fmt: skip
-    """Calls a function on each device's tokens, and sums the results over devices.
-
-    Left to itself, XLA would sum the gradient of the table over devices after every chunk of
-    tokens, and gather the tokens to split them into chunks. hidden is `[B, T, D]`, the table
-    `[V, D]`, labels `[B, T]`; others are replicated.
-    """
+    """Sum over devices of a function of hidden `[B, T, D]`, table `[V, D]` and labels `[B, T]`."""
+    # Left to itself, XLA would sum the gradient of the table over devices after every chunk of
+    # tokens, and gather the tokens to split them into chunks.
     axes = {*ROW_AXES, "sequence"} & automatic_axes().keys()
     if not axes:
         return function(hidden, table, labels, *others)

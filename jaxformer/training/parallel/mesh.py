@@ -13,17 +13,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.training.parallel.devices import checksum_range, drifted, num_hosts, one_at_a_time
-from jaxformer.training.parallel.layout import (
-    BATCH_SPEC,
-    ROW_AXES,
-    axis_sizes,
-    inference_mesh,
-    share_of_host,
-)
+from jaxformer.training.parallel.layout import BATCH_SPEC, ROW_AXES, axis_sizes, share_of_host
 from jaxformer.training.parallel.placement import bytes_per_device, check_rules, partition_specs
-from jaxformer.training.parallel.program import Program
-from jaxformer.training.parallel.runner import Runner
+from jaxformer.training.parallel.runner import Program, Runner, checksum_range
 from jaxformer.training.state import TrainState
 
 __all__ = ["MeshRunner"]
@@ -69,13 +61,9 @@ class MeshRunner(Runner):
             axis_types=(AxisType.Auto,) * len(MESH_AXES),
         )  # fmt: skip
         super().__init__(devices, NamedSharding(self._mesh, PartitionSpec()))
-        self._local = [d for d in devices if d.process_index == jax.process_index()]
-        self.num_local_devices = len(self._local)
-        self._finish = one_at_a_time(self._local)
         self._context = functools.partial(jax.set_mesh, self._mesh)
         self.num_shards = math.prod(self.sizes[axis] for axis in ROW_AXES)
         self.num_sequence_parts = self.sizes["sequence"]
-        self.num_hosts = num_hosts(self._devices)
         self.has_all_params = self.sizes["fsdp"] == self.sizes["tensor"] == 1
         self.host, self._own_shards = share_of_host(
             self._mesh.devices.reshape(self.num_shards, -1), jax.process_index()
@@ -84,9 +72,15 @@ class MeshRunner(Runner):
 
     @classmethod
     def for_inference(cls, trained_on: MeshConfig, devices: Sequence[jax.Device]) -> "MeshRunner":
-        """Creates a runner that splits parameters over devices of one host."""
-        config = inference_mesh(trained_on, len(devices))
-        return cls(config, devices[: config.fsdp * config.tensor])
+        """Creates a runner that splits parameters over devices of one host.
+
+        They are split as in training or, if there are too few devices, by "fsdp" over all.
+        """
+        fsdp, tensor = trained_on.fsdp, trained_on.tensor
+        if not 1 < fsdp * tensor <= len(devices):
+            fsdp, tensor = len(devices), 1
+        config = MeshConfig(data=1, fsdp=fsdp, tensor=tensor, rules=trained_on.rules)
+        return cls(config, devices[: fsdp * tensor])
 
     def num_bytes(self, shapes: Any, *others: Any) -> int:
         """Bytes of a pytree of parameters or state on each device, during its update."""
@@ -190,12 +184,10 @@ class MeshRunner(Runner):
             shapes,
         )
 
-    def check_replicas(self, tree: Any) -> None:
-        """Raises TrainingError if replicated parts of a pytree differ in any bit."""
+    def _checksum_ranges(self, tree: Any) -> Any:
         leaves = jax.tree.leaves(tree)
         specs = tuple(leaf.sharding.spec for leaf in leaves)
-        if np.asarray(_checksum_ranges(self._mesh, specs)(leaves)).any():
-            raise drifted()
+        return _checksum_ranges(self._mesh, specs)(leaves)
 
     def on_one_host(self, params: Any) -> Any:
         """Returns parameters on one device or, if the mesh splits them, on this host's devices.

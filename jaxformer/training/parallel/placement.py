@@ -7,7 +7,7 @@ Parameters that no rule matches, such as norms, are replicated.
 
 import fnmatch
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -37,18 +37,17 @@ RULES = (
 
 
 def partition_specs(tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, int]) -> Any:
-    """PartitionSpec of every leaf of a pytree of parameters, or of a `TrainState`.
-
-    Optimizer state with the shape of its parameter is split like the parameter; other optimizer
-    state is replicated. The user's rules precede the library's.
-    """
+    """PartitionSpec of every leaf of a pytree of parameters, or of a `TrainState`."""
+    # Optimizer state with the shape of its parameter is split like it; the rest is replicated.
     leaves = _params_by_path(tree)
     specs = {keys: _spec("/".join(keys), leaf.shape, rules, sizes) for keys, leaf in leaves.items()}
 
     def spec_of(path: tuple[Any, ...], leaf: Any) -> PartitionSpec:
-        for keys in _endings(_keys(path)):
-            if keys in leaves and leaves[keys].shape == leaf.shape:
-                return specs[keys]
+        keys = _keys(path)
+        for start in range(len(keys) + 1):  # the longest suffix first
+            suffix = keys[start:]
+            if suffix in leaves and leaves[suffix].shape == leaf.shape:
+                return specs[suffix]
         return PartitionSpec()
 
     return jax.tree_util.tree_map_with_path(spec_of, tree)
@@ -72,7 +71,7 @@ def check_rules(trees: Iterable[Any], rules: Iterable[MeshRule]) -> None:
     """Raises ConfigError if a user's rule matches no parameter of the pytrees of a model."""
     paths = ["/".join(keys) for tree in trees for keys in _params_by_path(tree)]
     for rule in rules:
-        if not any(_matches(rule, path) for path in paths):
+        if not any(fnmatch.fnmatchcase(path, rule.path) for path in paths):
             raise ConfigError(
                 f"mesh.rules has {rule.path!r}, which matches no parameter; the paths are "
                 f"{', '.join(paths[:8])}{' and more' if len(paths) > 8 else ''}"
@@ -88,20 +87,12 @@ def _keys(path: tuple[Any, ...]) -> tuple[str, ...]:
     return tuple(jax.tree_util.keystr((key,), simple=True) for key in path)
 
 
-def _endings(keys: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Suffixes of a path, longest first."""
-    return (keys[start:] for start in range(len(keys) + 1))
-
-
-def _matches(rule: MeshRule, path: str) -> bool:
-    return fnmatch.fnmatchcase(path, rule.path)
-
-
 def _spec(
     path: str, shape: tuple[int, ...], rules: tuple[MeshRule, ...], sizes: Mapping[str, int]
 ) -> PartitionSpec:
     """PartitionSpec of one parameter, from the first rule that matches its path."""
-    rule = next((rule for rule in (*rules, *RULES) if _matches(rule, path)), None)
+    matching = (rule for rule in (*rules, *RULES) if fnmatch.fnmatchcase(path, rule.path))
+    rule = next(matching, None)
     if rule is None:
         return PartitionSpec()
     if len(rule.axes) > len(shape):

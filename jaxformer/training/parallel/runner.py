@@ -1,4 +1,4 @@
-"""Base of the runners, which compile and run steps on devices."""
+"""Programs and runners: steps compiled and run on devices, here on one of them."""
 
 import contextlib
 import math
@@ -8,13 +8,64 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Sharding
+import numpy as np
+from jax.sharding import Sharding, SingleDeviceSharding
 
+from jaxformer.errors import TrainingError
+from jaxformer.memory import device_memory
 from jaxformer.text import Host
-from jaxformer.training.parallel.devices import least_memory, one_at_a_time
-from jaxformer.training.parallel.program import Program
 
-__all__ = ["Runner", "num_bytes"]
+__all__ = ["Program", "Runner", "SingleRunner", "checksum_range", "num_bytes", "num_hosts"]
+
+
+class Program:
+    """A step on devices, as a function of (tree, batch), compiled once per batch shape.
+
+    `compile` is separate, so that a caller can be interrupted before the step takes the state away.
+    A call compiles, too, if necessary. Frozen parameters are an argument of the compiled function,
+    never constants.
+
+    Args:
+        function: result of `jax.jit` or `jax.pmap`.
+        put: function that places a batch on the devices.
+        finish: function applied to the result.
+        context: returns a context manager in which to trace and call the function.
+        frozen: third argument of the function, on the devices; None if it takes two.
+    """
+
+    def __init__(
+        self, function: Any, put: Callable[[Any], Any], finish: Callable[[Any], Any], *,
+        context: Callable[[], AbstractContextManager[Any]], frozen: Any,
+    ) -> None:  # fmt: skip
+        self._function, self._put, self._finish, self._context = function, put, finish, context
+        self._others = () if frozen is None else (frozen,)
+        self._compiled: set[Any] = set()
+
+    def is_compiled(self, batch: Any) -> bool:
+        """Whether `compile` was called for a batch of this shape."""
+        return _shapes(batch) in self._compiled
+
+    def compile(self, tree: Any, batch: Any) -> None:
+        """Compiles for the shapes of a batch; JAX caches the result for later calls."""
+        with self._context():
+            self._function.lower(tree, self._put(batch), *self._others).compile()
+        self._compiled.add(_shapes(batch))
+
+    def lower(self, tree: Any, batch: Any) -> Any:
+        """Lowers the step for shapes of the runner's templates, even of devices not here."""
+        with self._context():
+            return self._function.lower(tree, batch, *self._others)
+
+    def __call__(self, tree: Any, batch: Any) -> Any:
+        """Runs the step."""
+        with self._context():
+            return self._finish(self._function(tree, self._put(batch), *self._others))
+
+
+def _shapes(batch: Any) -> Any:
+    """Structure, shapes and dtypes of a batch, which determine the compiled program."""
+    leaves, structure = jax.tree.flatten(batch)
+    return structure, tuple((np.shape(leaf), leaf.dtype) for leaf in leaves)
 
 
 class Runner:
@@ -33,21 +84,23 @@ class Runner:
     num_shards: int = 1
     num_local_shards: int = 1
     num_sequence_parts: int = 1
-    num_hosts: int = 1
     has_all_params: bool = True
     host: Host = Host()
 
     def __init__(self, devices: Sequence[jax.Device], whole: Sharding) -> None:
-        self._devices = self._local = list(devices)
+        self._devices = list(devices)
+        self._local = [d for d in self._devices if d.process_index == jax.process_index()]
         self._whole = whole  # sharding of what every device holds
-        self.num_devices = self.num_local_devices = len(self._devices)
-        self._finish = one_at_a_time(self._devices)
+        self.num_devices, self.num_local_devices = len(self._devices), len(self._local)
+        self.num_hosts = num_hosts(self._devices)
+        self._finish = _one_at_a_time(self._local)
         self._context: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
 
     @property
     def memory(self) -> int:
-        """Bytes of memory per device."""
-        return least_memory(self._local)
+        """Bytes of memory per device; virtual CPU devices share the memory of their host."""
+        shared = len(self._local) if self._local[0].platform == "cpu" else 1
+        return min(map(device_memory, self._local)) // shared
 
     def num_bytes(self, shapes: Any, *others: Any) -> int:
         """Bytes of a pytree of parameters or state on each device, during its update.
@@ -110,6 +163,15 @@ class Runner:
 
     def check_replicas(self, tree: Any) -> None:
         """Raises TrainingError if copies on several devices differ in any bit."""
+        if np.asarray(self._checksum_ranges(tree)).any():
+            raise TrainingError(
+                "the devices' copies of the parameters have drifted apart; either a value that "
+                "differs between devices was not reduced, or a device computes wrongly"
+            )
+
+    def _checksum_ranges(self, tree: Any) -> Any:
+        """Ranges of the checksums of arrays over their copies; 0 where all agree."""
+        return 0
 
     def take(self, tree: Any, index: int) -> Any:
         """One run's part of a pytree of all runs; only `TogetherRunner` has several."""
@@ -120,6 +182,66 @@ class Runner:
         return jax.tree.map(lambda leaf: leaf.addressable_data(0), params)
 
 
+class SingleRunner(Runner):
+    """Runs steps on one device, without any collective.
+
+    Args:
+        device: the device; JAX's default when not given.
+
+    Example:
+        >>> runner = SingleRunner()
+        >>> runner.axis_name, runner.num_devices
+        (None, 1)
+    """
+
+    def __init__(self, device: jax.Device | None = None) -> None:
+        device = device or jax.local_devices()[0]
+        super().__init__([device], SingleDeviceSharding(device))
+
+    def _put(self, batch: Any) -> Any:
+        return jax.device_put(batch, self._devices[0])  # microseconds faster than with a sharding
+
+    def on_one_host(self, params: Any) -> Any:
+        """Returns the parameters unchanged."""
+        return params
+
+
 def num_bytes(shapes: Any) -> int:
     """Bytes of a pytree of arrays or shapes; as Python integers, which do not overflow."""
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+
+
+def num_hosts(devices: Sequence[jax.Device]) -> int:
+    """Number of hosts that the devices are on."""
+    return len({device.process_index for device in devices})
+
+
+def _one_at_a_time(devices: Sequence[jax.Device]) -> Callable[[Any], Any]:
+    """Function to call on each program's result; it blocks if programs could deadlock."""
+    # Virtual CPU devices share one thread pool, where a device at a collective waits for the
+    # others. Two programs in flight, such as two evaluation batches, can fill it with waiting ones.
+    if len(devices) > 1 and devices[0].platform == "cpu":
+        return jax.block_until_ready
+    return lambda result: result
+
+
+def _checksum(leaf: jax.Array) -> jax.Array:
+    """Sum of hashes of bits and their positions: NaNs can be equal, and 0 differs from -0."""
+    # In a plain sum of the bits, flipped signs, doublings and exchanged rows could cancel. The hash
+    # is the finalizer of MurmurHash3 (Appleby, 2011), in which every bit depends on every bit.
+    if jnp.iscomplexobj(leaf):
+        leaf = jnp.stack([leaf.real, leaf.imag])
+    if leaf.dtype == bool:
+        leaf = leaf.astype(jnp.uint8)
+    words = {1: jnp.uint8, 2: jnp.uint16}.get(leaf.dtype.itemsize, jnp.uint32)  # two for 8 bytes
+    bits = jax.lax.bitcast_convert_type(leaf, words).astype(jnp.uint32).ravel()
+    bits ^= jnp.arange(bits.size, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        bits = (bits ^ (bits >> shift)) * jnp.uint32(factor)
+    return (bits ^ (bits >> 16)).sum(dtype=jnp.uint32)
+
+
+def checksum_range(leaf: jax.Array, axis_names: Any) -> jax.Array:
+    """Largest minus smallest checksum over mapped axes of devices; 0 if all hold the same."""
+    own = _checksum(leaf)
+    return jax.lax.pmax(own, axis_names) - jax.lax.pmin(own, axis_names)

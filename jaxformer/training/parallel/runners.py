@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,10 +11,9 @@ from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError
 from jaxformer.training.parallel.mesh import MeshRunner
 from jaxformer.training.parallel.pmap import PmapRunner
-from jaxformer.training.parallel.runner import Runner
-from jaxformer.training.parallel.single import SingleRunner
+from jaxformer.training.parallel.runner import Runner, SingleRunner, num_hosts
 
-__all__ = ["make_inference_runner", "make_runner", "runner_kind", "split_cpu"]
+__all__ = ["make_inference_runner", "make_runner", "runner_kind", "runner_on", "split_cpu"]
 
 
 def make_runner(
@@ -53,22 +53,24 @@ def make_runner(
             f"training.runner={kind!r} is for one host, got {hosts} processes; choose 'mesh', "
             "or remove the key"
         )
-    kind = runner_kind(kind, mesh, hosts)
-    if kind == "single":
-        return SingleRunner()
-    used = None if devices is None else jax.local_devices()[:devices]
-    if kind == "mesh":
-        runner: Runner = MeshRunner(mesh, used)
-    else:
-        runner = PmapRunner(used)
+    used = jax.devices() if devices is None else jax.local_devices()[:devices]
+    runner = runner_on(used, kind, mesh)
     if batch_size is not None and batch_size % (runner.num_shards * accumulate_steps):
-        parts = "devices" if isinstance(runner, PmapRunner) else "mesh.data * mesh.fsdp"
+        parts = "mesh.data * mesh.fsdp" if isinstance(runner, MeshRunner) else "devices"
         raise ConfigError(
             f"training.batch_size must be a multiple of {parts} * accumulate_steps = "
             f"{runner.num_shards} * {accumulate_steps}, got {batch_size}; change one of them, or "
             "set training.devices"
         )
     return runner
+
+
+def runner_on(devices: Sequence[jax.Device], kind: str, mesh: MeshConfig | None) -> Runner:
+    """Runner of a kind, as in `make_runner`, on devices that need not be present."""
+    kind = runner_kind(kind, mesh, num_hosts(devices))
+    if kind == "single":
+        return SingleRunner(devices[0])
+    return MeshRunner(mesh, devices) if kind == "mesh" else PmapRunner(devices)
 
 
 def make_inference_runner(

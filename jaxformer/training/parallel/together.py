@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxformer.training.parallel.runner import num_bytes
-from jaxformer.training.parallel.single import SingleRunner
+from jaxformer.training.parallel.runner import SingleRunner, num_bytes
 
 __all__ = ["TogetherRunner"]
 

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxformer.storage import first_line
 from jaxformer.training.parallel import Runner, gather_texts
-from jaxformer.training.step import dropout_rng, two_sums, with_frozen
+from jaxformer.training.step import checked_loss, dropout_rng
 from jaxformer.training.trial import Trial
 
 __all__ = ["Diagnosis"]
@@ -20,17 +21,13 @@ _MOST_ROWS = 8  # that a message names
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """Finds the origin of numbers that are not finite, by computing a step again, row by row.
+    """Finds the origin of numbers that are not finite, by computing a step again, row by row."""
 
-    The frozen parameters of the trial are as the runner placed them; `batch_at` returns this host's
-    batch of a step, counted from 0.
-    """
-
-    trial: Trial
+    trial: Trial  # its frozen parameters as the runner placed them
     seed: int
     runner: Runner
     accumulate_steps: int
-    batch_at: Callable[[int], Any]
+    batch_at: Callable[[int], Any]  # this host's batch of a step, counted from 0
     print_line: Callable[[str], None]
 
     def __call__(self, step: int, params: Any) -> str:
@@ -41,18 +38,15 @@ class Diagnosis:
         try:
             text = self.of_rows(step, params)
         except Exception as error:  # say, the loss needs several rows; the error must still be told
-            reason = str(error).splitlines() or [type(error).__name__]
-            text = f"its rows could not be computed one by one ({reason[0][:200]})"
+            text = f"its rows could not be computed one by one ({first_line(error)[:200]})"
         if self.runner.host.count > 1:  # each knows only its own rows
             text = "; ".join(dict.fromkeys(gather_texts("diagnosis", text)))
         return text
 
     def of_rows(self, step: int, params: Any) -> str:
-        """Rows of this host that alone give numbers that are not finite, and the first parameter.
-
-        Compiles one program, the gradient of one row. Each row gets the dropout key of its
-        micro-batch and device. Its dropout still differs from the step's, because its shape does.
-        """
+        """This host's rows that alone give numbers that are not finite, and the first parameter."""
+        # One program, the gradient of one row. A row gets the dropout key of its micro-batch and
+        # device; its dropout still differs from the step's, because its shape does.
         params, frozen = map(self.runner.on_one_host, (params, self.trial.frozen))
         names = _leaf_names(params)
         batch = jax.tree.map(np.asarray, self.batch_at(step))
@@ -90,7 +84,7 @@ class Diagnosis:
 
     def _row_gradient(self, step: int) -> Callable[..., tuple[Any, jax.Array, jax.Array]]:
         """Compiled function that adds a row's loss and gradient to sums, and checks them."""
-        loss = with_frozen(two_sums(self.trial.loss), self.trial.combine)
+        loss = checked_loss(self.trial.loss, self.trial.combine)
         gradient = jax.value_and_grad(loss, has_aux=True)
 
         # The sums are donated, so that this needs no more memory than a step.

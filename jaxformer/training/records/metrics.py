@@ -61,10 +61,13 @@ class MetricsWriter:
         # Replaced atomically, so that a crash loses no record.
         self.records = [record for record in records if record["step"] <= start_step]
         write_whole(folder / _FILE, _lines(self.records))
-        self._tensorboard = _TensorBoard(
-            folder / "tensorboard", purge_step=start_step + 1 if start_step else None
-        )
-        self._open.callback(self._tensorboard.close)
+        make_folder(folder / "tensorboard")
+        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
+        self._events = self._open.enter_context(open_to_append(folder / "tensorboard" / name))
+        self._write_event(Event(file_version="brain.Event:2"))
+        if start_step:  # from here on, TensorBoard drops the scalars of earlier files
+            start = SessionLog(status=SessionLog.START)
+            self._write_event(Event(step=start_step + 1, session_log=start))
         self._file = self._open.enter_context(open_to_append(folder / _FILE))
 
     def __enter__(self) -> "MetricsWriter":
@@ -87,7 +90,16 @@ class MetricsWriter:
         if self._file is None:
             return
         append(self._file, _lines(self.records[-1:]))
-        self._tensorboard.add(step, values)
+        for name, value in values.items():
+            self._write_event(Event(step=step, summary=scalar(name, value)))
+
+    def _write_event(self, event: Event) -> None:
+        """Writes to TensorBoard's file; in the caller's thread, so that a full disk is an error."""
+        event.wall_time = time.time()
+        data = event.SerializeToString()
+        length = struct.pack("<Q", len(data))
+        sums = [struct.pack("<I", masked_crc32c(part)) for part in (length, data)]
+        append(self._events, length + sums[0] + data + sums[1])
 
 
 def _lines(records: list[dict[str, Any]]) -> bytes:
@@ -123,35 +135,3 @@ def _record(line: bytes, where: str) -> dict[str, Any]:
     if not isinstance(record, dict) or type(record.get("step")) is not int:
         raise DataError(f"{where} is damaged: it must be a JSON object with a step; remove it")
     return record
-
-
-class _TensorBoard:
-    """Event file in a folder, written in the caller's thread, so that a full disk is an error.
-
-    TensorBoard drops the scalars of earlier files from `purge_step` on.
-    """
-
-    def __init__(self, folder: pathlib.Path, purge_step: int | None = None) -> None:
-        make_folder(folder)
-        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
-        self._file = open_to_append(folder / name)
-        self._write(Event(file_version="brain.Event:2"))
-        if purge_step is not None:
-            start = SessionLog(status=SessionLog.START)
-            self._write(Event(step=purge_step, session_log=start))
-
-    def add(self, step: int, values: dict[str, float]) -> None:
-        """Writes the scalars of a step, by name; raises StorageError if it cannot."""
-        for name, value in values.items():
-            self._write(Event(step=step, summary=scalar(name, value)))
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
-
-    def _write(self, event: Event) -> None:
-        event.wall_time = time.time()
-        data = event.SerializeToString()
-        length = struct.pack("<Q", len(data))
-        sums = [struct.pack("<I", masked_crc32c(part)) for part in (length, data)]
-        append(self._file, length + sums[0] + data + sums[1])

@@ -2,25 +2,27 @@
 
 import contextlib
 import dataclasses
+import functools
 import math
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import optax
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import TrainingError
 from jaxformer.storage import run_lock
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints import Checkpoints, NoCheckpoints
-from jaxformer.training.data import TrainingData
+from jaxformer.training.data import TrainingData, batch_at
 from jaxformer.training.evaluation import Evaluation
-from jaxformer.training.parallel import is_first_process
+from jaxformer.training.parallel import Runner, is_first_process
+from jaxformer.training.records.diagnosis import Diagnosis
 from jaxformer.training.records.metrics import MetricsWriter
 from jaxformer.training.records.spikes import LossSpikes
 from jaxformer.training.state import TrainState
+from jaxformer.training.trial import Trial
 
 __all__ = ["Recorder", "open_checkpoints"]
 
@@ -30,16 +32,16 @@ class Recorder:
     """Records one run of a training loop; raises TrainingError if its numbers are not finite."""
 
     config: LoopConfig
+    trial: Trial
+    seed: int
     data: TrainingData
+    runner: Runner
+    folder: pathlib.Path | None
     checkpoints: Checkpoints
     metrics: MetricsWriter
-    spikes: LossSpikes
     print_line: Callable[[str], None]
     last_saved: int
     """Step of the newest checkpoint."""
-    explain: Callable[[int, Any], str] | None = None
-    """Origin of the bad numbers of a step, counted from 0, with the parameters; None in a sweep."""
-    learning_rate: optax.Schedule | None = None
     callbacks: Sequence[Callback] = ()
     name: str = ""
     index: int | None = None
@@ -58,6 +60,27 @@ class Recorder:
     params: Any = None
     """Its parameters then."""
 
+    def __post_init__(self) -> None:
+        parts = self.runner.num_local_shards * self.config.accumulate_steps
+        self._batch_at = functools.partial(batch_at, self.data.batches, parts=parts)
+        self._spikes = LossSpikes(self.folder, self._batch_at, self.print_line, self.runner.host)
+
+    def part(self, tree: Any) -> Any:
+        """This run's part of state or parameters on the devices."""
+        return tree if self.index is None else self.runner.take(tree, self.index)
+
+    def leave(self, state: TrainState) -> None:
+        """Ends this run of a sweep, whose parameters later steps of the others do not change."""
+        self.has_left, self.step = True, int(self.part(state.step))
+        self.params = self.part(state.evaluated)
+
+    def whole_params(self, params: Any) -> Any:
+        """Parameters of the whole model, on one host, for scores."""
+        params, combine = self.runner.on_one_host(params), self.trial.combine
+        if combine is None:
+            return params
+        return combine(params, self.runner.on_one_host(self.trial.frozen))
+
     def own(self, metrics: Mapping[str, Any]) -> Mapping[str, Any]:
         """This run's metrics of a step, from those of all runs, on the host."""
         if self.index is None:
@@ -69,16 +92,23 @@ class Recorder:
         own = self.own(metrics)
         bad, skipped = int(own["bad_step"]), int(own["skipped_steps"])
         if bad >= 0:
-            where = self.explain(bad, params()) if self.explain else ""
+            where = ""
+            if self.index is None:
+                explain = Diagnosis(
+                    trial=self.trial, seed=self.seed, runner=self.runner,
+                    accumulate_steps=self.config.accumulate_steps, batch_at=self._batch_at,
+                    print_line=self.print_line,
+                )  # fmt: skip
+                where = explain(bad, params())
             if skipped:
                 where += f"; {skipped} such steps before it were skipped"
             raise self.diverged("loss or gradient", bad + 1, where)
 
     def diverged(self, what: str, step: int, where: str) -> TrainingError:
         """Error of a run that stops because `what`, such as a loss, is not finite at a step."""
-        if self.explain is None:
+        if self.index is not None:
             return TrainingError(f"{what} is not finite at step {step}")
-        schedule = self.learning_rate
+        schedule = self.trial.learning_rate
         rate = "" if schedule is None else f", {float(schedule(step - 1)):.4g} at this step"
         return TrainingError(
             f"{what} is not finite at step {step}; the run is saved up to step {self.last_saved}; "
@@ -104,7 +134,7 @@ class Recorder:
         healthy = np.isfinite(losses) & np.isfinite(norms)  # the same test as in the train step
         for number, one, is_healthy in zip(range(step - len(own), step), own, healthy, strict=True):
             if is_healthy:
-                self.spikes.compare(number, float(one["loss"]))
+                self._spikes.compare(number, float(one["loss"]))
             else:
                 self.print_line(
                     f"step {number + 1}: loss or gradient is not finite; skipped its batch, "
@@ -114,9 +144,9 @@ class Recorder:
         if healthy.any():
             mean = float((losses * weights)[healthy].sum() / weights[healthy].sum())
             values = {"loss": mean, "grad_norm": float(norms[healthy][-1])}
-        if self.learning_rate is not None:
+        if (schedule := self.trial.learning_rate) is not None:
             # The optimizer does not count skipped steps.
-            values["learning_rate"] = float(self.learning_rate(max(step - skipped - 1, 0)))
+            values["learning_rate"] = float(schedule(max(step - skipped - 1, 0)))
         if self.config.skip_bad_steps:
             values["skipped_steps"] = skipped
         per_second = float(weights[np.isfinite(weights)].sum()) / seconds

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxformer.storage import write_whole
+from jaxformer.storage import first_line, write_whole
 from jaxformer.text import Host
 
 __all__ = ["LossSpikes"]
@@ -43,12 +43,9 @@ class LossSpikes:
     """
 
     def __init__(
-        self,
-        folder: pathlib.Path | None,
-        batch_at: Callable[[int], Any],
-        print_line: Callable[[str], None],
-        host: Host = Host(),
-    ) -> None:
+        self, folder: pathlib.Path | None, batch_at: Callable[[int], Any],
+        print_line: Callable[[str], None], host: Host,
+    ) -> None:  # fmt: skip
         self._folder = None if folder is None else folder / "spikes"
         self._batch_at = batch_at
         self._print, self._host = print_line, host
@@ -83,8 +80,7 @@ class LossSpikes:
             self._folder.mkdir(exist_ok=True)
             write_whole(self._folder / name, file.getvalue())
         except Exception as error:  # keeping a batch must never end a run
-            reason = str(error).splitlines() or [type(error).__name__]
-            return f"could not be kept: {reason[0]}"
+            return f"could not be kept: {first_line(error)}"
         return f"is in spikes/{name}"
 
 

@@ -12,18 +12,12 @@ import numpy as np
 
 from jaxformer import stopping
 from jaxformer.errors import ConfigError
-from jaxformer.training.checkpoints import Checkpoints
-from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_data
+from jaxformer.training.checkpoints import step_to_resume
+from jaxformer.training.data import TrainingData, ValidationBatches, check_data
 from jaxformer.training.fit import ANSWER, FitResult
 from jaxformer.training.loop import TrainingLoop
 from jaxformer.training.parallel import TogetherRunner, stop_agreement
-from jaxformer.training.records import (
-    LossSpikes,
-    MetricsWriter,
-    Recorder,
-    TrainingProgress,
-    open_checkpoints,
-)
+from jaxformer.training.records import MetricsWriter, Recorder, TrainingProgress, open_checkpoints
 from jaxformer.training.state import TrainState
 from jaxformer.training.sweep.runs import SweepRun, SweepSpec, start_folder, write_sweep
 from jaxformer.training.trial import first_state, steps_of
@@ -41,7 +35,10 @@ def train_specs(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> list
     groups: dict[Any, list[SweepSpec]] = {}
     for spec in specs:
         if spec.name not in failures:
-            key = id(spec.make), spec.loop, spec.num_devices, _start(spec, folder)
+            start = 0
+            if folder is not None:
+                start = step_to_resume(folder / spec.name / "checkpoints", spec.loop.steps)
+            key = id(spec.make), spec.loop, spec.num_devices, start
             groups.setdefault(key, []).append(spec)
     results: dict[str, FitResult] = {}
     stopped: signal.Signals | None = None
@@ -57,15 +54,6 @@ def train_specs(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> list
         SweepRun(spec.name, spec.values, results.get(spec.name, nothing), failures.get(spec.name))
         for spec in specs
     ]
-
-
-def _start(spec: SweepSpec, folder: pathlib.Path | None) -> int:
-    """Step that a run starts from."""
-    path = None if folder is None else folder / spec.name / "checkpoints"
-    if path is None or not path.is_dir():
-        return 0
-    with Checkpoints(path, read_only=True) as checkpoints:
-        return checkpoints.step_to_resume(spec.loop.steps)
 
 
 def _train_group(
@@ -101,7 +89,7 @@ def _train_group(
             stack.enter_context(open_checkpoints(path, loop.keep_checkpoints)) for path in folders
         ]
         state = runner.create_each(create, numbers, None if draws else first.init_params)
-        step = (saved[0].latest_step or 0) if folder else 0
+        step = saved[0].latest_step or 0
         if step:
             state = runner.join(
                 [each.restore(runner.take(state, index)) for index, each in enumerate(saved)]
@@ -117,14 +105,14 @@ def _train_group(
             progress.print(f"resuming {len(specs)} runs at step {step} of {loop.steps}")
         runs = []
         for index, (spec, path, checkpoints) in enumerate(zip(specs, folders, saved, strict=True)):
-            print_line = functools.partial(progress.print_of, spec.name)
-            own_batch = functools.partial(batch_at, spec.data.batches, parts=loop.accumulate_steps)
+            # Without initial parameters, which every run would hold until the end.
+            trial = make(**_rest(spec.numbers))._replace(init_params=None)
             runs.append(
                 Recorder(
-                    config=loop, data=spec.data, checkpoints=checkpoints, last_saved=step,
+                    config=loop, trial=trial, seed=int(spec.numbers["seed"]), data=spec.data,
+                    runner=runner, folder=path, checkpoints=checkpoints, last_saved=step,
                     metrics=stack.enter_context(MetricsWriter(path, step)),
-                    spikes=LossSpikes(path, own_batch, print_line), print_line=print_line,
-                    learning_rate=make(**_rest(spec.numbers)).learning_rate,
+                    print_line=functools.partial(progress.print_of, spec.name),
                     callbacks=spec.callbacks, name=spec.name, index=index,
                 )
             )  # fmt: skip
@@ -137,7 +125,7 @@ def _train_group(
         )  # fmt: skip
         together.train()
         for run in together.training:
-            together.leave(run)
+            run.leave(together.state)
     together.stop_signal = together.stop_signal or signals.received
     return together, {
         run.name: FitResult(

@@ -15,6 +15,7 @@ from jax._src.clusters import ClusterEnv  # detects what `initialize` would, wit
 
 from jaxformer.errors import ConfigError
 from jaxformer.stopping import ending
+from jaxformer.storage import first_line
 from jaxformer.training.parallel.hosts.watch import on_abort
 
 __all__ = ["Launch", "start_hosts"]
@@ -69,11 +70,6 @@ class Launch:
                 f"different in each process, got {self.process_id}"
             )
 
-    @property
-    def is_explicit(self) -> bool:
-        """Whether a coordinator is given; otherwise a cluster manager is asked, if any."""
-        return self.coordinator is not None
-
 
 def start_hosts(launch: Launch) -> bool:
     """Connects this process with the others of its job, if any; call it before JAX starts.
@@ -81,7 +77,7 @@ def start_hosts(launch: Launch) -> bool:
     Without a coordinator, the job is a SLURM step, an indexed Kubernetes job (with the package
     `kubernetes`), a TPU pod, or another cluster that `jax.distributed.initialize` detects.
     """
-    if launch.is_explicit:
+    if launch.coordinator is not None:
         if launch.num_processes == 1:
             return False
         _require_reachable(launch)
@@ -112,8 +108,8 @@ def _cluster_size() -> int:
         except Exception as error:  # of variables, metadata servers or Kubernetes
             raise ConfigError(
                 f"this seems to be a job of several hosts ({cluster.__name__}), but their number "
-                f"cannot be found: {_first_line(error)}; pass --coordinator, --num-processes and "
-                "--process-id: for a single host, localhost:1234, 1 and 0"
+                f"cannot be found: {first_line(error)[:300]}; pass --coordinator, --num-processes "
+                "and --process-id: for a single host, localhost:1234, 1 and 0"
             ) from None
     return 1
 
@@ -152,7 +148,8 @@ def _initialize(launch: Launch, options: dict[str, Any]) -> None:
     began = time.monotonic()
 
     def say_late() -> NoReturn:
-        shown = f"--coordinator {launch.coordinator}" if launch.is_explicit else "this cluster"
+        at = launch.coordinator
+        shown = "this cluster" if at is None else f"--coordinator {at}"
         ending.write_line(
             f"jaxformer: error: the processes of {shown} have not all connected within "
             f"{time.monotonic() - began:.0f} s; check that each is started exactly once, with its "
@@ -170,8 +167,8 @@ def _initialize(launch: Launch, options: dict[str, Any]) -> None:
             )
         except Exception as error:  # of JAX, or of the cluster manager
             raise ConfigError(
-                f"the processes of this job cannot be connected: {_first_line(error)}; check how "
-                "they are launched, or pass --coordinator, --num-processes and --process-id"
+                f"the processes of this job cannot be connected: {first_line(error)[:300]}; check "
+                "how they are launched, or pass --coordinator, --num-processes and --process-id"
             ) from None
 
 
@@ -190,7 +187,3 @@ def _quiet_standard_error() -> Iterator[None]:
             os.dup2(kept, 2)
             ending.standard_error = 2
             os.close(kept)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]

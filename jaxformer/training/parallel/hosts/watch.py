@@ -157,12 +157,10 @@ class HostWatch:
 
 @contextlib.contextmanager
 def on_abort(end: Callable[[], object]) -> Iterator[None]:
-    """Calls `end`, which should end the process, in the thread that aborts, before a core dump.
-
-    Python's own signal handlers would come too late: they run in the main thread, which may be in
-    C++ code, and an abort does not wait for it. This one runs at once: an abort is an ordinary call
-    and interrupts nothing. If `end` returns, the abort continues.
-    """
+    """Calls `end`, which should end the process, in the thread that aborts, before a core dump."""
+    # Python's own signal handlers would come too late: they run in the main thread, which may be
+    # in C++ code, and an abort does not wait for it. This one runs at once: an abort is an ordinary
+    # call and interrupts nothing. If `end` returns, the abort continues.
     libc = ctypes.CDLL(None)
     libc.signal.argtypes, libc.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
     handler = _HANDLER(lambda _: end() and None)
