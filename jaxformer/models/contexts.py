@@ -174,11 +174,7 @@ def _placement(
 
     Biases and masks that depend on distances are built from these three.
     """
-    if isinstance(cache, WindowCache):
-        return num_queries, cache.window + num_queries, cache.window
-    if cache is not None:
-        return num_queries, cache.capacity, cache.lengths
-    return num_queries, num_queries, 0
+    return num_queries, *((num_queries, 0) if cache is None else cache.places(num_queries))
 
 
 def _with_bias(
@@ -187,7 +183,7 @@ def _with_bias(
 ) -> AttentionContext:  # fmt: skip
     """Adds the bias of a position scheme, and reorders bias and mask by the slots of a cache."""
     bias = scheme.bias(*_placement(num_queries, cache))
-    if isinstance(cache, WindowCache):
+    if cache is not None:
         context = dataclasses.replace(
             context,
             bias=None if context.bias is None else cache.by_slot(context.bias, num_queries),
