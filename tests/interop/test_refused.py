@@ -80,7 +80,7 @@ REFUSED = [
     ("llama", dict(num_attention_heads=0, head_dim=...),
      "config.json has a value that no model can have (integer division or modulo by zero)"),
     ("gemma3_text", dict(rope_parameters=dict(full_attention=3)),
-     "config.json has a value that no model can have ("),
+     "config.json: full_attention must be dict, got 3"),
     ("smollm3", dict(no_rope_layers=[1, 0]), "no_rope_layers must be 0 or 1 for each of"),
     ("smollm3", dict(no_rope_layers=["a"] * 4), "no_rope_layers must be 0 or 1 for each of 4"),
     ("gpt_neox", dict(rope_parameters=dict(rope_theta=1e4, partial_rotary_factor=0.07)),
@@ -199,3 +199,18 @@ def test_field_of_rotary_positions_can_be_ignored_and_older_scaling_wins(tmp_pat
     write_changed(tmp_path / "both", "llama", {"rope_parameters": rope} | older)
     positions = load_huggingface(tmp_path / "both").config.positions
     assert positions == RotaryConfig(base=500.0, scaling=LinearScalingConfig(factor=3.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "local_factor"), [("gemma3_text", None), ("olmo3", None), ("modernbert", 3.0)]
+)
+def test_older_scaling_wins_in_the_layers_that_it_is_for(tmp_path, name, local_factor):
+    write_changed(tmp_path, name, {"rope_scaling": {"rope_type": "linear", "factor": 3.0}})
+    config = open_huggingface(tmp_path).config
+    factors = {
+        layer.local_window_size is None: getattr(
+            (layer.positions or config.positions).scaling, "factor", None
+        )
+        for layer in config.layer_overrides
+    }
+    assert factors == {True: 3.0, False: local_factor}

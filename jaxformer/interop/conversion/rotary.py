@@ -1,7 +1,7 @@
 """Rotary positions, which pair feature i with i + H/2."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from jaxformer.config import (
@@ -17,9 +17,17 @@ from jaxformer.config import (
 from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.fields import Field, Values
-from jaxformer.interop.conversion.layers import FULL, SLIDING, layer_windows, positions_of_layers
+from jaxformer.interop.conversion.layers import (
+    FULL,
+    SLIDING,
+    layer_windows,
+    positions_of_layers,
+    write_layer_types,
+)
 
-__all__ = ["read_rotary", "rotary", "rotary_config", "write_rotary", "write_rotary_by_type"]
+__all__ = [
+    "read_rotary_by_type", "rotary", "write_by_type", "write_rotary", "write_rotary_by_type",
+]  # fmt: skip
 
 
 def rotary(share: float | None = None) -> Field:
@@ -30,12 +38,12 @@ def rotary(share: float | None = None) -> Field:
     # In transformers, a missing factor is the family's default.
     default = {} if share is None or share == 1 else {"partial_rotary_factor": 1.0}
     return Field(
-        lambda fields, _, values: {"positions": read_rotary(fields, values, share)},
+        lambda fields, _, values: {"positions": _read_rotary(fields, values, share)},
         lambda model: default | write_rotary(model),
     )
 
 
-def read_rotary(fields: ConfigFields, values: Values, share: float | None = None) -> RotaryConfig:
+def _read_rotary(fields: ConfigFields, values: Values, share: float | None) -> RotaryConfig:
     """Rotary positions: `rope_parameters`, or the older rope_theta and rope_scaling."""
     newer, older = (fields.take(name, dict, {}) for name in ("rope_parameters", "rope_scaling"))
     given = {
@@ -49,10 +57,34 @@ def read_rotary(fields: ConfigFields, values: Values, share: float | None = None
         given["original_max_position_embeddings"] = original
     if share is None:
         fields.inner(given, "rope_parameters").require("partial_rotary_factor", 1.0, 1)
-    return rotary_config(fields, given, values)
+    return _rotary_config(fields, given, values)
 
 
-def rotary_config(fields: ConfigFields, given: Mapping[str, Any], values: Values) -> RotaryConfig:
+def read_rotary_by_type(
+    fields: ConfigFields, values: Values, bases: Mapping[str, float],
+    scaled: Collection[str] = (FULL,),
+) -> tuple[RotaryConfig, RotaryConfig]:  # fmt: skip
+    """Rotary positions of layers without and with a window.
+
+    `bases` has the default of `rope_theta` by the layers' type. `rope_scaling`, of older files, is
+    for the types in `scaled`.
+    """
+    given = fields.inner(fields.take("rope_parameters", dict, {}), "rope_parameters")
+    scaling = fields.take("rope_scaling", dict, {})
+    wide, local = (
+        _rotary_config(
+            fields,
+            {"rope_theta": bases[name], **given.take(name, dict, {})}
+            | (scaling if name in scaled else {}),
+            values,
+        )
+        for name in (FULL, SLIDING)
+    )
+    given.finish()
+    return wide, local
+
+
+def _rotary_config(fields: ConfigFields, given: Mapping[str, Any], values: Values) -> RotaryConfig:
     """Rotary positions of one `rope_parameters`, for a model with the arguments read so far."""
     inner = fields.inner(given, "rope_parameters")
     inner.skip("type", "rope_type")
@@ -129,6 +161,11 @@ def write_rotary_by_type(model: ModelConfig) -> dict[str, Any]:
     }
     default = next(iter(by_type.values()))  # for a type that no layer has
     return {FULL: default, SLIDING: default} | by_type
+
+
+def write_by_type(model: ModelConfig) -> dict[str, Any]:
+    """Fields of windows and of rotary positions, of families that always make both masks."""
+    return write_layer_types(model, 4096) | {"rope_parameters": write_rotary_by_type(model)}
 
 
 def _rotary_values(positions: PositionsConfig, head_dim: int) -> dict[str, Any]:

@@ -1,14 +1,11 @@
 """Gemma 1 to 3: scaled embeddings, norms that store scale - 1; windows in 2 and 3."""
 
-from typing import Any
-
-from jaxformer.config import ModelConfig
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import ModelKind
 from jaxformer.interop.conversion.fields import GATED, Field, Values, activation, key, only, whole
 from jaxformer.interop.conversion.layers import FULL, SLIDING, read_windows, write_layer_types
 from jaxformer.interop.conversion.layouts import norm
-from jaxformer.interop.conversion.rotary import rotary_config, write_rotary_by_type
+from jaxformer.interop.conversion.rotary import read_rotary_by_type, write_by_type
 from jaxformer.interop.families.llama import ATTENTION, ENDS, FEED_FORWARD, LAYER, llama_family
 
 __all__ = ["GEMMA_FAMILIES"]
@@ -48,26 +45,16 @@ def _read_gemma2(fields: ConfigFields, kind: ModelKind, values: Values) -> Value
 def _read_gemma3(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
     """Five of six layers have a window and their own rotary positions."""
     every = fields.take("sliding_window_pattern", int, 6)
-    given = fields.take("rope_parameters", dict, {})
-    # In older files, rope_scaling applies only to layers without a window.
-    scaling = fields.take("rope_scaling", dict, {})
-    far = {"rope_theta": fields.take("rope_theta", float, 1e6)} | scaling | given.get(FULL, {})
-    base = fields.take("rope_local_base_freq", float, 10_000.0)
-    near = {"rope_theta": base} | given.get(SLIDING, {})
-    wide, local = (rotary_config(fields, each, values) for each in (far, near))
+    bases = {
+        FULL: fields.take("rope_theta", float, 1e6),
+        SLIDING: fields.take("rope_local_base_freq", float, 10_000.0),
+    }
+    wide, local = read_rotary_by_type(fields, values, bases)
     size = fields.optional("sliding_window", int, 4096)
     return read_windows(
         fields, values | {"positions": wide}, lambda layer: (layer + 1) % every != 0, size,
         local=local,
     )  # fmt: skip
-
-
-def _write_gemma2(model: ModelConfig) -> dict[str, Any]:
-    return write_layer_types(model, 4096)
-
-
-def _write_gemma3(model: ModelConfig) -> dict[str, Any]:
-    return write_layer_types(model, 4096) | {"rope_parameters": write_rotary_by_type(model)}
 
 
 GEMMA_FAMILIES = (
@@ -88,7 +75,7 @@ GEMMA_FAMILIES = (
         },
         # The first is an older name, which transformers does not read.
         skipped=("hidden_act", "cache_implementation"),
-        special_read=_read_gemma2, special_write=_write_gemma2,
+        special_read=_read_gemma2, special_write=lambda model: write_layer_types(model, 4096),
     ),
     llama_family(
         "gemma3_text", "Gemma3", classified="Gemma3Text", tensors=_TENSORS,
@@ -102,6 +89,6 @@ GEMMA_FAMILIES = (
             "hidden_act", "cache_implementation", "attn_logit_softcapping",
             "_sliding_window_pattern",
         ),
-        special_read=_read_gemma3, special_write=_write_gemma3,
+        special_read=_read_gemma3, special_write=write_by_type,
     ),
 )  # fmt: skip

@@ -14,13 +14,13 @@ from jaxformer.interop.conversion.fields import (
     whole,
     window,
 )
-from jaxformer.interop.conversion.layers import FULL, SLIDING, read_windows, write_layer_types
+from jaxformer.interop.conversion.layers import FULL, SLIDING, read_windows
 from jaxformer.interop.conversion.layouts import QKV, dense, norm
 from jaxformer.interop.conversion.rotary import (
+    read_rotary_by_type,
     rotary,
-    rotary_config,
+    write_by_type,
     write_rotary,
-    write_rotary_by_type,
 )
 from jaxformer.interop.families.llama import (
     ATTENTION,
@@ -84,23 +84,11 @@ def _read_olmo3(fields: ConfigFields, kind: ModelKind, values: Values) -> Values
     """Three of four layers have a window; only the fourth has scaled rotary positions."""
     # transformers applies rope_theta of older files only to layers without a window.
     fields.require("rope_theta", 500_000.0, 500_000)
-    given = fields.inner(fields.take("rope_parameters", dict, {}), "rope_parameters")
-    scaling = {FULL: fields.take("rope_scaling", dict, {}), SLIDING: {}}
-    wide, local = (
-        rotary_config(
-            fields, {"rope_theta": 500_000.0} | given.take(name, dict, {}) | scaling[name], values
-        )
-        for name in (FULL, SLIDING)
-    )
-    given.finish()
+    wide, local = read_rotary_by_type(fields, values, {FULL: 500_000.0, SLIDING: 500_000.0})
     size = fields.optional("sliding_window", int, 4096)
     return read_windows(
         fields, values | {"positions": wide}, lambda layer: (layer + 1) % 4 != 0, size, local=local
     )
-
-
-def _write_olmo3(model: ModelConfig) -> dict[str, Any]:
-    return write_layer_types(model, 4096) | {"rope_parameters": write_rotary_by_type(model)}
 
 
 def _use_bias(fields: ConfigFields, name: str, values: Values) -> Values:
@@ -135,7 +123,7 @@ VARIANT_FAMILIES = (
     llama_family(
         "olmo3", "Olmo3", tensors=_OLMO2, without=("rope_parameters",),
         unwritten=("mlp_bias", "head_dim"), fixed=_OLMO2_FIXED, defaults={"rms_norm_eps": 1e-5},
-        special_read=_read_olmo3, special_write=_write_olmo3,
+        special_read=_read_olmo3, special_write=write_by_type,
     ),
     llama_family(
         "starcoder2", "Starcoder2", tensors=_STARCODER2,

@@ -8,7 +8,7 @@ from jaxformer.interop.conversion.family import ModelKind
 from jaxformer.interop.conversion.fields import COMMON, GATED, TIED, Values, activation, biases
 from jaxformer.interop.conversion.layers import FULL, SLIDING, read_windows, write_layer_types
 from jaxformer.interop.conversion.layouts import Layout, dense, linear, norm, same
-from jaxformer.interop.conversion.rotary import rotary_config, write_rotary_by_type
+from jaxformer.interop.conversion.rotary import read_rotary_by_type, write_rotary_by_type
 from jaxformer.interop.families.bert import encoder_family
 
 __all__ = ["MODERNBERT_FAMILIES"]
@@ -45,15 +45,11 @@ def _require_gelu(fields: ConfigFields, kind: ModelKind) -> None:
 def _read(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
     """Every third layer attends to all tokens; a window of W has W // 2 on each side."""
     every = fields.take("global_attn_every_n_layers", int, 3)
-    given = fields.take("rope_parameters", dict, {})
     bases = {
         FULL: fields.take("global_rope_theta", float, 160_000.0),
         SLIDING: fields.take("local_rope_theta", float, 10_000.0),
     }
-    wide, local = (
-        rotary_config(fields, {"rope_theta": base, **given.get(name, {})}, values)
-        for name, base in bases.items()
-    )
+    wide, local = read_rotary_by_type(fields, values, bases, scaled=bases)
     both_sides = fields.take("local_attention", int, 128)
     size = fields.take("sliding_window", int, both_sides // 2)
     return _read_head(fields, kind) | read_windows(
