@@ -145,10 +145,6 @@ def _read_electra(fields: ConfigFields, kind: ModelKind, values: Values) -> Valu
     return _head(fields, kind, "gelu" if kind == "classifier" else None)
 
 
-def _read_distilbert(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
-    return _head(fields, kind, "relu" if kind == "classifier" else None)
-
-
 _BERT_FIELDS: FieldTable = {
     **TIED,
     "is_decoder": only(False),
@@ -245,7 +241,10 @@ BERT_FAMILIES = (
             # Only says how the position table was initialized; the file has the table.
             "sinusoidal_pos_embds", "tie_weights_", "output_past",
         ),
-        before=_require_gelu("activation"), special_read=_read_distilbert,
+        before=_require_gelu("activation"),
+        special_read=lambda fields, kind, _: _head(
+            fields, kind, "relu" if kind == "classifier" else None
+        ),
         tensors=_DISTILBERT, prefix="distilbert.",
         ignored=("distilbert.embeddings.position_ids",),
         copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},

@@ -3,7 +3,6 @@
 Files have one tensor per expert, although transformers joins them in memory.
 """
 
-import dataclasses
 from typing import Any
 
 from jaxformer.config import ExpertsConfig, ModelConfig
@@ -38,27 +37,18 @@ def _experts(fields: ConfigFields, num_experts: int, chosen: int, **options: Any
     )
 
 
-def _written(model: ModelConfig) -> ExpertsConfig:
-    """The experts, each with its width; one in a model without a mixture."""
-    experts = model.experts or ExpertsConfig(num_experts=1, num_experts_per_token=1)
-    return experts if experts.d_ff else dataclasses.replace(experts, d_ff=model.ff_dim)
+_ONE = ExpertsConfig(num_experts=1, num_experts_per_token=1)  # written for other models
 
 
-def _write_experts(experts: ExpertsConfig) -> dict[str, Any]:
+def _write_experts(model: ModelConfig, width: str) -> dict[str, Any]:
+    """Fields of the experts; `width` is the name of the one with their width."""
+    experts = model.experts or _ONE
     return {
         "num_local_experts": experts.num_experts,
         "num_experts_per_tok": experts.num_experts_per_token,
         "router_aux_loss_coef": experts.load_balancing_weight,
+        width: experts.d_ff or model.ff_dim,
     }
-
-
-def _read_mixtral(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
-    return {"experts": _experts(fields, 8, 2)}
-
-
-def _write_mixtral(model: ModelConfig) -> dict[str, Any]:
-    experts = _written(model)
-    return _write_experts(experts) | {"intermediate_size": experts.d_ff}
 
 
 def _read_qwen3_moe(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
@@ -71,10 +61,8 @@ def _read_qwen3_moe(fields: ConfigFields, kind: ModelKind, values: Values) -> Va
 
 
 def _write_qwen3_moe(model: ModelConfig) -> dict[str, Any]:
-    experts = _written(model)
-    return _write_experts(experts) | {
-        "moe_intermediate_size": experts.d_ff,
-        "norm_topk_prob": experts.normalize_weights,
+    return _write_experts(model, "moe_intermediate_size") | {
+        "norm_topk_prob": (model.experts or _ONE).normalize_weights,
         "use_sliding_window": model.local_window_size is not None,
     }
 
@@ -89,7 +77,8 @@ MIXTURE_FAMILIES = (
             "rope_theta": 1e6, "max_position_embeddings": 131_072, "rms_norm_eps": 1e-5,
             "num_key_value_heads": 8,
         },
-        special_read=_read_mixtral, special_write=_write_mixtral,
+        special_read=lambda fields, *_: {"experts": _experts(fields, 8, 2)},
+        special_write=lambda model: _write_experts(model, "intermediate_size"),
     ),
     llama_family(
         "qwen3_moe", "Qwen3Moe", tensors=_tensors("mlp", "gate_proj", "up_proj", "down_proj"),
