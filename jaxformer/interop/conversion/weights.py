@@ -4,7 +4,7 @@ import concurrent.futures
 import dataclasses
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -46,7 +46,7 @@ def read_params(
     leaves: dict[str, Any] = traverse_util.flatten_dict(shapes, sep="/")
     places = {} if shardings is None else traverse_util.flatten_dict(shardings, sep="/")
     groups = _groups(family, config, leaves)
-    names = _Names(family, tensors)
+    names = _names_in_file(family, tensors)
     _check(family, [slot for group in groups for slot in group], tensors, names)
     params: dict[str, jax.Array] = {}
     for group in groups:
@@ -154,30 +154,28 @@ def _are_there(name: str, layout: Layout, leaves: Mapping[str, Any]) -> bool:
     return not missing
 
 
-class _Names:
-    """Names in a checkpoint, by the names in the tables."""
+def _names_in_file(family: Family, found: Collection[str]) -> Callable[[str], str]:
+    """Function from the names in the tables to those in a checkpoint."""
+    # Files of a base model may lack the prefix.
+    prefix = "" if any(name.startswith(family.prefix) for name in found) else family.prefix
+    # A tied table that is stored once may have the name of a copy.
+    copies = {
+        name: copy
+        for copy, name in family.copies.items()
+        if copy in found and name not in found and copy not in family.tensors
+    }
 
-    def __init__(self, family: Family, found: Collection[str]) -> None:
-        self._found = frozenset(found)
-        # Files of a base model may lack the prefix.
-        whole = any(name.startswith(family.prefix) for name in self._found)
-        self._prefix = "" if whole else family.prefix
-        # A tied table that is stored once may have the name of a copy.
-        self._copies = {
-            name: copy
-            for copy, name in family.copies.items()
-            if copy in self._found and name not in self._found and copy not in family.tensors
-        }
-
-    def __call__(self, name: str) -> str:
-        name = self._copies.get(name, name).removeprefix(self._prefix)
+    def name_in_file(name: str) -> str:
+        name = copies.get(name, name).removeprefix(prefix)
         older = name.replace("LayerNorm.weight", "LayerNorm.gamma")
         older = older.replace("LayerNorm.bias", "LayerNorm.beta")
-        return older if name not in self._found and older in self._found else name
+        return older if name not in found and older in found else name
+
+    return name_in_file
 
 
 def _check(
-    family: Family, slots: list[_Slot], tensors: Mapping[str, Tensor], names: _Names
+    family: Family, slots: list[_Slot], tensors: Mapping[str, Tensor], names: Callable[[str], str]
 ) -> None:
     """Checks names, shapes and dtypes of all tensors, and that copies are equal."""
     expected = {names(slot.name): slot.shape for slot in slots}
