@@ -19,7 +19,7 @@ from jaxformer.interop.conversion.canonical import differences
 from jaxformer.interop.conversion.config_fields import ConfigFields, ProblemType
 from jaxformer.interop.conversion.family import Family, ModelKind, label_fields
 from jaxformer.interop.conversion.weights import tensors_of_params
-from jaxformer.interop.families.registry import FAMILIES, model_class
+from jaxformer.interop.families.registry import FAMILIES, MODEL_CLASSES
 from jaxformer.interop.generation_settings import generation_values, one_or_list
 from jaxformer.interop.model_folders import CONFIG, Float, open_huggingface
 from jaxformer.interop.safetensors import require_no_weights, write_tensors
@@ -67,7 +67,7 @@ class HuggingFaceModel(NamedTuple):
     @property
     def model(self) -> nn.Module:
         """The module of these parameters, such as a `models.Decoder`."""
-        return model_class(_kind_of(self.config, self.params))(self.config)
+        return MODEL_CLASSES[_kind_of(self.config, self.params)](self.config)
 
 
 def load_huggingface(

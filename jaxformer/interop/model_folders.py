@@ -15,7 +15,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.config_fields import ConfigFields, ProblemType
 from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.conversion.weights import read_params
-from jaxformer.interop.families.registry import family_of, kind_of_tensors, model_class
+from jaxformer.interop.families.registry import MODEL_CLASSES, family_of, kind_of_tensors
 from jaxformer.interop.generation_settings import read_special_tokens
 from jaxformer.interop.safetensors import Tensor, open_tensors
 from jaxformer.interop.special_tokens import SpecialTokens
@@ -60,7 +60,7 @@ class HuggingFaceFolder:
         inputs = (tokens, tokens) if self.kind == "encoder_decoder" else (tokens,)
         # A scan has the same parameters as a loop, and traces all layers once.
         config = dataclasses.replace(self.config, layer_execution="scan")
-        return init_shapes(model_class(self.kind)(config), *inputs)
+        return init_shapes(MODEL_CLASSES[self.kind](config), *inputs)
 
     @property
     def class_names(self) -> tuple[str, ...]:

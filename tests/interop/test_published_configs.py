@@ -20,7 +20,7 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.interop import FAMILIES, load_huggingface
 from jaxformer.interop.conversion.config_fields import ConfigFields
-from jaxformer.interop.families.registry import family_of, model_class
+from jaxformer.interop.families.registry import MODEL_CLASSES, family_of
 from jaxformer.interop.safetensors import write_tensors
 from jaxformer.models.init_shapes import init_shapes
 from tests.interop.crafted import lazy
@@ -153,7 +153,7 @@ def test_published_model_has_the_number_of_parameters_of_its_card(name):
     config = dataclasses.replace(config, layer_execution="scan", output_bias=biased)
     tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
     inputs = (tokens, tokens) if kind == "encoder_decoder" else (tokens,)
-    shapes = init_shapes(model_class(kind)(config), *inputs)
+    shapes = init_shapes(MODEL_CLASSES[kind](config), *inputs)
     count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
     count += TABLES_WITHOUT_TWO_ROWS.get(family, 0) * 2 * config.d_model
     if family == "marian":  # tables of sines, which are computed here

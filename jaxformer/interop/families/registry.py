@@ -4,8 +4,6 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from flax import linen as nn
-
 from jaxformer.config.checks import suggestion
 from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.family import Family, ModelKind
@@ -29,7 +27,7 @@ from jaxformer.models import (
     TokenClassifier,
 )
 
-__all__ = ["FAMILIES", "family_of", "kind_of_tensors", "model_class"]
+__all__ = ["FAMILIES", "MODEL_CLASSES", "family_of", "kind_of_tensors"]
 
 FAMILIES: Mapping[str, Family] = MappingProxyType({
     family.model_type: family
@@ -41,7 +39,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType({
 })  # fmt: skip
 """Families by model_type."""
 
-_CLASSES: dict[ModelKind, type[nn.Module]] = {
+MODEL_CLASSES: Mapping[ModelKind, Any] = MappingProxyType({
     "decoder": Decoder,
     "encoder_decoder": EncoderDecoder,
     "masked": MaskedLanguageModel,
@@ -49,12 +47,8 @@ _CLASSES: dict[ModelKind, type[nn.Module]] = {
     "decoder_classifier": DecoderClassifier,
     "token_classifier": TokenClassifier,
     "pooled": PooledEncoder,
-}
-
-
-def model_class(kind: ModelKind) -> Any:
-    """Module class of a kind of model."""
-    return _CLASSES[kind]
+})  # fmt: skip
+"""Module classes by kind of model."""
 
 
 def family_of(values: Mapping[str, Any], where: str) -> tuple[Family, ModelKind | None]:
