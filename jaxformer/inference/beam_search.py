@@ -200,13 +200,7 @@ def _repeat_for_beams(cache: Any, batch: int, beam_size: int) -> Any:
 
 
 def _check_step(step_fn: _StepFunction, last: jax.Array, cache: Any) -> int:
-    """Checks the output of a step function by tracing it; returns its vocabulary size.
-
-    Args:
-        step_fn: as in `beam_search`.
-        last: int32 `[B, W]`, its input tokens.
-        cache: its input cache, with leading axis B*W.
-    """
+    """Checks the output of a step on tokens `[B, W]` by tracing it; returns its vocabulary size."""
     tokens = rearrange(last, "b w -> (b w)")
     returned = jax.eval_shape(step_fn, tokens, cache)
     if not isinstance(returned, tuple) or len(returned) != 2:

@@ -45,11 +45,7 @@ class SearchState(NamedTuple):
 
 
 def length_divisors(max_new_tokens: int, length_penalty: float) -> np.ndarray:
-    """Divisors length ** length_penalty of log-probabilities, at lengths 1 .. L, float32 `[L]`.
-
-    Raises:
-        ConfigError: they do not fit float32, or length_penalty is not a number.
-    """
+    """Divisors length ** length_penalty of log-probabilities, at lengths 1 .. L, float32 `[L]`."""
     exponent = static_number("length_penalty", length_penalty)
     if abs(exponent) * np.log(max_new_tokens) > np.log(_LARGEST_DIVISOR):
         raise ConfigError(
@@ -60,14 +56,7 @@ def length_divisors(max_new_tokens: int, length_penalty: float) -> np.ndarray:
 
 
 def start_state(cache: Any, last: jax.Array, max_new_tokens: int, end_token: int) -> SearchState:
-    """State of the search before its first step.
-
-    Args:
-        cache: pytree of arrays with leading axis B*W.
-        last: int32 `[B, W]`, the start token of every row.
-        max_new_tokens: L.
-        end_token: padding of hypotheses.
-    """
+    """State before the first step; `last` int32 `[B, W]` has the start token of every row."""
     shape = last.shape
     tokens = jnp.full((*shape, max_new_tokens), end_token, jnp.int32)
     impossible = jnp.full(shape, -jnp.inf, jnp.float32)
@@ -84,21 +73,13 @@ def start_state(cache: Any, last: jax.Array, max_new_tokens: int, end_token: int
 
 
 def advance(
-    state: SearchState,
-    new: jax.Array,
-    divisors: jax.Array,
+    state: SearchState,  # its cache already has the newest tokens
+    new: jax.Array,  # float32 [B*W, V], log-probabilities of the next token
+    divisors: jax.Array,  # float32 [L], from `length_divisors`
     end_token: int,
     early_stopping: bool | Literal["never"],
 ) -> SearchState:
-    """State of the search after one more token.
-
-    Args:
-        state: current state, except that its cache already has the newest tokens.
-        new: float32 `[B*W, V]`, log-probabilities of the next token.
-        divisors: float32 `[L]`, from `length_divisors`.
-        end_token: as in `beam_search`.
-        early_stopping: as in `beam_search`.
-    """
+    """State of the search after one more token."""
     totals = _continuation_log_probs(new, state.log_probs)
     batch, beam_size, vocab_size = totals.shape
     # Among equal values, top_k takes the lower index: lower beam, then lower token.

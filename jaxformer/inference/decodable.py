@@ -21,22 +21,7 @@ _METHODS = {"decoder": ("hidden_states", "logits"), "encoder_decoder": ("encode"
 
 
 def check_model(model: Any, task: str, *architectures: str) -> None:
-    """Checks that a model supports decoding.
-
-    Args:
-        model: the caller's argument model.
-        task: purpose, such as "translation".
-        *architectures: accepted architectures, "decoder" or "encoder_decoder".
-
-    Raises:
-        ConfigError: it is not a module of such an architecture, lacks a method, or cannot be a
-            static argument of jit.
-
-    Example:
-        >>> from jaxformer.models import Decoder
-        >>> config = ModelConfig(vocab_size=5, max_len=8, num_layers=1, d_model=4, num_heads=2)
-        >>> check_model(Decoder(config), "generation", "decoder")
-    """
+    """Raises ConfigError unless a model has one of the architectures and supports decoding."""
     config = getattr(model, "config", None) if isinstance(model, nn.Module) else None
     name = type(model).__name__
     if not isinstance(config, ModelConfig) or config.architecture not in architectures:
@@ -86,14 +71,9 @@ def _check_takes_cache(hidden_states: Any, got: str) -> None:
 
 
 def with_automatic_attention(model: nn.Module) -> nn.Module:
-    """The model with attention_implementation "auto" in its config.
-
-    Attention over a cache is always "auto". This covers the rest: the encoder and the first
-    cross-attention, which may run on another platform than training did.
-
-    Raises:
-        ConfigError: the config has another implementation and is not a field of the model.
-    """
+    """The model with attention_implementation "auto"; ConfigError if its config is no field."""
+    # Attention over a cache is always "auto". This covers the rest: the encoder and the first
+    # cross-attention, which may run on another platform than training did.
     config = dataclasses.replace(model.config, attention_implementation="auto")
     if config == model.config:
         return model
@@ -108,16 +88,7 @@ def with_automatic_attention(model: nn.Module) -> nn.Module:
 def decoder_states(
     model: nn.Module, tokens: jax.Array, inputs: TransformerInputs
 ) -> TransformerOutput:
-    """Hidden states of a bound model's decoder; checks that it extended the cache.
-
-    Args:
-        model: a decoder, or an encoder-decoder, whose attribute `decoder` is one.
-        tokens: int32 `[B, T]`, the new tokens.
-        inputs: other arguments of `Transformer.hidden_states`, including a cache.
-
-    Raises:
-        ConfigError: there is no decoder, or it returns something else.
-    """
+    """Hidden states of new tokens `[B, T]`; ConfigError unless the decoder extends the cache."""
     name = type(model).__name__
     decoder = model
     if model.config.architecture == "encoder_decoder":

@@ -48,33 +48,19 @@ class DecodingState(NamedTuple):
 
 @functools.partial(jax.jit, static_argnames=("model", "capacity", "track_seen", "track_history"))
 def prefill(
-    model: nn.Module,
-    params: Any,
-    tokens: jax.Array,
-    lengths: jax.Array,
-    rngs: jax.Array,
-    encoder_inputs: tuple[jax.Array, jax.Array] | None,
-    least: jax.Array | None,
+    model: nn.Module,  # with attention_implementation "auto"
+    params: Any,  # split into layers
+    tokens: jax.Array,  # int [B, T], prompts, padded on the right
+    lengths: jax.Array,  # int [B]
+    rngs: jax.Array,  # [B]
+    encoder_inputs: tuple[jax.Array, jax.Array] | None,  # padded sources [B, S], lengths [B]
+    least: jax.Array | None,  # int [B], minimum number of new tokens before a stop token
     *,
-    capacity: int,
-    track_seen: bool,
-    track_history: bool,
+    capacity: int,  # tokens per row, including the prompt
+    track_seen: bool,  # whether the loop needs the set of tokens in each row
+    track_history: bool,  # whether it needs them in order
 ) -> DecodingState:
-    """Prefill: caches the prompts, and computes the logits of each row's next token.
-
-    Args:
-        model: as in `generate_stream`, with attention_implementation "auto".
-        params: its parameters, split into layers.
-        tokens: int `[B, T]`, the prompts, padded on the right.
-        lengths: int `[B]`, lengths of the prompts.
-        rngs: PRNG keys `[B]`.
-        encoder_inputs: sources int `[B, S]`, padded on the right, and their lengths int `[B]`; None
-            for a decoder.
-        least: int `[B]`, minimum number of new tokens before a stop token; None = no minimum.
-        capacity: maximum number of tokens in a row, including the prompt.
-        track_seen: whether the loop needs the set of tokens in each row.
-        track_history: whether it needs them in order.
-    """
+    """Prefill: caches the prompts, and computes the logits of each row's next token."""
     batch, config = tokens.shape[0], model.config
 
     def forward(model: nn.Module) -> tuple[Any, jax.Array]:
@@ -118,21 +104,16 @@ def prefill(
 @functools.partial(
     jax.jit,
     static_argnames=(
-        "model",
-        "chunk_size",
-        "sampling",
-        "stop_tokens",
-        "vocab_size",
-        "forbidden_tokens",
-    ),  # fmt: skip
+        "model", "chunk_size", "sampling", "stop_tokens", "vocab_size", "forbidden_tokens",
+    ),
     donate_argnames="state",  # updates the cache in place
     compiler_options=_LOOP_OPTIONS,
-)
+)  # fmt: skip
 def decode(
     model: nn.Module,
     params: Any,
-    state: DecodingState,
-    limit: jax.Array,
+    state: DecodingState,  # its buffers are donated
+    limit: jax.Array,  # maximum number of tokens per row, at most chunk_size
     *,
     chunk_size: int,
     sampling: SamplingConfig,
@@ -140,22 +121,10 @@ def decode(
     vocab_size: int | None,
     forbidden_tokens: tuple[int, ...],
 ) -> tuple[DecodingState, jax.Array]:
-    """Decodes some tokens of every row that is not done.
+    """Decodes some tokens of every row that is not done: the new state, int32 `[B, chunk_size]`.
 
-    Args:
-        model: as in `prefill`.
-        params: as in `prefill`.
-        state: result of `prefill` or the last call; its buffers are donated.
-        limit: maximum number of tokens per row, at most chunk_size.
-        chunk_size: width of the result.
-        sampling: as in `generate_stream`.
-        stop_tokens: as in `generate_stream`.
-        vocab_size: as in `generate_stream`.
-        forbidden_tokens: as in `generate_stream`.
-
-    Returns:
-        The new state, and the tokens, int32 `[B, chunk_size]`. Row i's new tokens are the first
-        `new.generated[i] - old.generated[i]`. A -1 means no token could be drawn; it ends the row.
+    Row i's new tokens are the first `new.generated[i] - old.generated[i]`. A -1 means no token
+    could be drawn; it ends the row.
     """
     batch = state.logits.shape[0]
 

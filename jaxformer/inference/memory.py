@@ -15,15 +15,7 @@ __all__ = ["require_cache_memory"]
 def require_cache_memory(
     config: ModelConfig, rows: int, capacity: int, dtype: jnp.dtype, *, remedy: str
 ) -> None:
-    """Raises ConfigError if the key/value cache of decoding does not fit in memory.
-
-    Args:
-        config: config of the decoder.
-        rows: rows decoded at a time, times the beams of each.
-        capacity: tokens per row.
-        dtype: dtype of keys and values.
-        remedy: end of the message.
-    """
+    """Raises ConfigError if the key/value cache of all rows and beams does not fit in memory."""
     cache = jax.eval_shape(lambda: init_cache(config, rows, capacity, dtype=dtype))
     size = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
     needs = {

@@ -31,24 +31,21 @@ def check_prompts(
     Raises:
         DataError: a prompt is empty, has an unknown token, or is too long for the context.
     """
-    _require_rows("prompts", prompts)
-    if len(prompts) == 0:
+    need = "a continuation needs at least one token"
+    lengths = _row_lengths("prompt", prompts, config.vocab_size, need)
+    if not lengths:
         raise DataError("prompts must have at least one prompt, got none")
     if not is_int(max_new_tokens, 1):
         raise DataError(f"max_new_tokens must be a positive int, got {max_new_tokens!r}")
-    for row, prompt in enumerate(prompts):
-        ids = _token_ids(f"prompt {row}", prompt)
-        if ids.size == 0:
-            raise DataError(f"prompt {row} is empty; a continuation needs at least one token")
-        _check_known(f"prompt {row}", ids, config.vocab_size)
-        if ids.size + max_new_tokens > config.max_len:
-            room = config.max_len - ids.size
+    for row, length in enumerate(lengths):
+        if length + max_new_tokens > config.max_len:
+            room = config.max_len - length
             remedy = f"ask for at most {room} new tokens" if room > 0 else "shorten the prompt"
             raise DataError(
-                f"prompt {row} has {ids.size} tokens and max_new_tokens={max_new_tokens}, together "
+                f"prompt {row} has {length} tokens and max_new_tokens={max_new_tokens}, together "
                 f"more than the model's context of {config.max_len}; {remedy}"
             )
-    return [len(prompt) for prompt in prompts]
+    return lengths
 
 
 def check_sources(config: ModelConfig, sources: Sequence[Sequence[int]]) -> list[int]:
@@ -64,37 +61,21 @@ def check_sources(config: ModelConfig, sources: Sequence[Sequence[int]]) -> list
     Raises:
         DataError: a source is empty, has an unknown token, or is longer than max_len.
     """
-    _require_rows("sources", sources)
-    for row, source in enumerate(sources):
-        ids = _token_ids(f"source {row}", source)
-        if ids.size == 0:
-            raise DataError(f"source {row} is empty; an encoder needs at least one token to read")
-        _check_known(f"source {row}", ids, config.encoder.vocab_size)
-        if ids.size > config.max_len:
+    need = "an encoder needs at least one token to read"
+    lengths = _row_lengths("source", sources, config.encoder.vocab_size, need)
+    for row, length in enumerate(lengths):
+        if length > config.max_len:
             raise DataError(
-                f"a source must have at most max_len={config.max_len} tokens, got {ids.size} in "
+                f"a source must have at most max_len={config.max_len} tokens, got {length} in "
                 f"source {row}; cut it into shorter ones"
             )
-    return [len(source) for source in sources]
+    return lengths
 
 
 def check_new_ids(
     config: ModelConfig, tokens: Iterable[int], vocab_size: int | None, *, name: str = "stop"
 ) -> tuple[int, ...]:
-    """Checks the number of ids that a decoder may generate, and its stop or forbidden tokens.
-
-    Args:
-        config: the decoder.
-        tokens: ids that end a row, or are never generated.
-        vocab_size: ids at or above it are never generated; None = all may be.
-        name: kind of the tokens, for messages.
-
-    Returns:
-        The tokens, sorted, without duplicates.
-
-    Raises:
-        ConfigError: vocab_size, or a token, is not an int within the vocabulary.
-    """
+    """Checks vocab_size and stop or forbidden tokens (`name`); returns these sorted, each once."""
     if vocab_size is not None:
         require_int("vocab_size", vocab_size, 1, config.vocab_size)
     limit = config.vocab_size if vocab_size is None else vocab_size
@@ -119,19 +100,7 @@ def require_int(name: str, value: Any, least: int, most: int | None = None) -> N
 
 
 def pad_rows(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
-    """Pads rows of unequal length to one array.
-
-    Args:
-        rows: token ids.
-        width: T, at least the length of the longest row.
-
-    Returns:
-        int32 `[B, T]`, zeros after the tokens of each row.
-
-    Example:
-        >>> pad_rows([[1], [2, 3]], width=3).tolist()
-        [[1, 0, 0], [2, 3, 0]]
-    """
+    """Token ids of all rows, int32 `[B, width]`, with zeros after the shorter ones."""
     padded = np.zeros((len(rows), width), np.int32)
     for index, row in enumerate(rows):
         padded[index, : len(row)] = row
@@ -153,27 +122,25 @@ def round_up(length: int, step: int) -> int:
     return -(-length // step) * step
 
 
-def _require_rows(name: str, rows: Any) -> None:
+def _row_lengths(kind: str, rows: Any, vocab_size: int | None, need: str) -> list[int]:
+    """Length of every row; DataError unless all are non-empty lists of tokens of the vocabulary."""
     if isinstance(rows, str | bytes) or not hasattr(rows, "__len__"):
-        raise DataError(f"{name} must be a list of lists of token ids, got {rows!r}")
-
-
-def _token_ids(name: str, tokens: Sequence[int]) -> np.ndarray:
-    ids = np.asarray(tokens)
-    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-        raise DataError(
-            f"{name} must be a list of token ids, got {tokens!r}; pass one such list per row, "
-            "as Tokenizer.encode returns it"
-        )
-    return ids
-
-
-def _check_known(name: str, ids: np.ndarray, vocab_size: int | None) -> None:
-    if vocab_size is None:
-        return
-    unknown = np.flatnonzero((ids < 0) | (ids >= vocab_size))
-    if unknown.size:
-        raise DataError(
-            f"tokens must be in 0 .. {vocab_size - 1}, got {ids[unknown[0]]} at index {unknown[0]} "
-            f"of {name}; encode it with the tokenizer of the model"
-        )
+        raise DataError(f"{kind}s must be a list of lists of token ids, got {rows!r}")
+    lengths = []
+    for row, tokens in enumerate(rows):
+        ids = np.asarray(tokens)
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise DataError(
+                f"{kind} {row} must be a list of token ids, got {tokens!r}; pass one such list per "
+                "row, as Tokenizer.encode returns it"
+            )
+        if ids.size == 0:
+            raise DataError(f"{kind} {row} is empty; {need}")
+        if vocab_size is not None and ((ids < 0) | (ids >= vocab_size)).any():
+            index = np.argmax((ids < 0) | (ids >= vocab_size))
+            raise DataError(
+                f"tokens must be in 0 .. {vocab_size - 1}, got {ids[index]} at index {index} of "
+                f"{kind} {row}; encode it with the tokenizer of the model"
+            )
+        lengths.append(ids.size)
+    return lengths

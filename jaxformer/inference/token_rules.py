@@ -16,25 +16,10 @@ __all__ = ["TokenRules"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenRules:
-    """Rules for the next token, on top of the model's probabilities; `beam_search` documents them.
+    """Rules for the next token, which `beam_search` documents."""
 
-    Args:
-        vocab_size: V, number of ids that are tokens.
-        max_new_tokens: L, maximum length of a hypothesis.
-        end_token: as in `beam_search`, like all below.
-        no_repeat_ngram_size: 0 allows all repeats.
-        min_new_tokens: 0 allows an immediate end.
-        forbidden_tokens: ids.
-        renormalize: whether the remaining probabilities are scaled to sum to 1.
-        forced_first_token: an id, or None.
-        forced_last_token: an id, or None.
-
-    Raises:
-        ConfigError: an id is not in the vocabulary, or renormalize is not a bool.
-    """
-
-    vocab_size: int
-    max_new_tokens: int
+    vocab_size: int  # V
+    max_new_tokens: int  # L
     end_token: int
     no_repeat_ngram_size: int
     min_new_tokens: int
@@ -55,16 +40,10 @@ class TokenRules:
             require_int(name, token, 0, self.vocab_size - 1)
 
     def log_probs(self, logits: jax.Array, step: jax.Array, hypotheses: jax.Array) -> jax.Array:
-        """Log-probabilities of the next token, -inf if it is ruled out.
+        """Log-probabilities of the next token, float32 `[N, V]`, in nats; -inf if it is ruled out.
 
-        Args:
-            logits: float `[N, V or more]`.
-            step: int `[]`, number of tokens in every hypothesis.
-            hypotheses: int32 `[N, 1 + L]`, each after its start token; the rest of each row is
-                ignored.
-
-        Returns:
-            float32 `[N, V]`, in nats.
+        `logits` are `[N, V or more]`. `hypotheses` int32 `[N, 1 + L]` have `step` tokens each,
+        after their start tokens.
         """
         logits = logits[:, : self.vocab_size].astype(jnp.float32)
         ruled_out = self._ruled_out(step, hypotheses)

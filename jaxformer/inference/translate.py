@@ -1,5 +1,6 @@
 """Translation: batched beam search over an encoder-decoder."""
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
@@ -168,6 +169,9 @@ def translate_stream(
             f"search must be a BeamSearchConfig, got {search!r}; leave it out for the default"
         )
     forbidden_tokens = as_ids("forbidden_tokens", forbidden_tokens)
+    options = _TokenOptions(
+        end_token, vocab_size, forbidden_tokens, renormalize, forced_first_token, forced_last_token
+    )
     lengths = _check(model, sources, start_token, max_new_tokens, rows)
     model, params = with_automatic_attention(model), split_layers(params)
     config = model.config
@@ -192,12 +196,7 @@ def translate_stream(
             np.full(size, start_token, np.int32),
             search=search,
             max_new_tokens=limit,
-            end_token=end_token,
-            vocab_size=vocab_size,
-            forbidden_tokens=forbidden_tokens,
-            renormalize=renormalize,
-            forced_first_token=forced_first_token,
-            forced_last_token=forced_last_token,
+            options=options,
         )
         beams = jax.tree.map(np.asarray, beams)
         damaged = np.isnan(beams.scores[: len(indices)]).any(axis=1)
@@ -251,20 +250,18 @@ def _batches(lengths: list[int], max_len: int, size: int) -> Iterator[tuple[int,
             yield shared, indices[start : start + size]
 
 
-@functools.partial(
-    jax.jit,
-    static_argnames=(
-        "model",
-        "search",
-        "max_new_tokens",
-        "end_token",
-        "vocab_size",
-        "forbidden_tokens",
-        "renormalize",
-        "forced_first_token",
-        "forced_last_token",
-    ),
-)
+class _TokenOptions(NamedTuple):
+    """Arguments of `beam_search` about single tokens."""
+
+    end_token: int
+    vocab_size: int | None
+    forbidden_tokens: tuple[int, ...]
+    renormalize: bool
+    forced_first_token: int | None
+    forced_last_token: int | None
+
+
+@functools.partial(jax.jit, static_argnames=("model", "search", "max_new_tokens", "options"))
 def _search(
     model: nn.Module,
     params: Any,
@@ -273,12 +270,7 @@ def _search(
     *,
     search: BeamSearchConfig,
     max_new_tokens: int,
-    end_token: int,
-    vocab_size: int | None,
-    forbidden_tokens: tuple[int, ...],
-    renormalize: bool,
-    forced_first_token: int | None,
-    forced_last_token: int | None,
+    options: _TokenOptions,
 ) -> Beams:
     """Beam search for sources `[B, S]`, padded on the right, and their lengths `[B]`."""
     config, variables = model.config, {"params": params}
@@ -316,19 +308,9 @@ def _search(
         step,
         empty_cache(max_new_tokens),
         start_tokens,
-        beam_size=search.beam_size,
         max_new_tokens=max_new_tokens,
-        end_token=end_token,
-        length_penalty=search.length_penalty,
-        early_stopping=search.early_stopping,
-        no_repeat_ngram_size=search.no_repeat_ngram_size,
-        min_new_tokens=search.min_new_tokens,
-        num_best=search.num_best,
-        vocab_size=vocab_size,
-        forbidden_tokens=forbidden_tokens,
-        renormalize=renormalize,
-        forced_first_token=forced_first_token,
-        forced_last_token=forced_last_token,
+        **dataclasses.asdict(search),
+        **options._asdict(),
     )
 
 

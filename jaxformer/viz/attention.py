@@ -11,7 +11,7 @@ from einops import rearrange
 from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional.checks import check_axes
 from jaxformer.viz.cells import CELL_HEIGHT, bar_aspect, draw_cells, number_width, wants_numbers
-from jaxformer.viz.style import DPI, Lettering, as_numbers, cells_to_mark, checked
+from jaxformer.viz.style import Lettering, as_numbers, cells_to_mark, checked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -115,12 +115,8 @@ def attention_heatmaps(
         for axis, room in (("T", tall), ("S", wide))
     )
     figure = Figure(
-        figsize=(
-            columns * (wide + 0.15) + _label_length(query_labels) + 1.5,
-            rows * (tall + (0.3 if ndim > 2 else 0.1)) + _label_length(key_labels) + 0.9,
-        ),
-        dpi=DPI,
-        layout="constrained",
+        columns * (wide + 0.15) + _label_length(query_labels) + 1.5,
+        rows * (tall + (0.3 if ndim > 2 else 0.1)) + _label_length(key_labels) + 0.9,
     )
     grid = GridSpec(rows, columns, figure=figure)
     panels = []
@@ -144,9 +140,7 @@ def attention_heatmaps(
     lines = textwrap.fill(label, max(24, int(rows * tall / _BAR_LETTER_LENGTH)))
     caption = lettering.title(lines) + ("\n(hatched: masked)" if np.isneginf(array).any() else "")
     figure.colorbar(image, ax=panels, label=caption, aspect=bar_aspect(rows * tall), pad=0.02)
-    if title:
-        figure.suptitle(lettering.title(title))
-    lettering.apply(figure)
+    lettering.apply(figure, title)
     return figure
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.viz.style import DPI, Lettering, as_numbers, checked, line_style
+from jaxformer.viz.style import Lettering, as_numbers, checked, line_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,8 +52,10 @@ def distributions(
         numbers[name] = checked(argument, flat, "N").astype(np.float64)
     lettering = Lettering.of([title, xlabel, *values])
     edges = np.histogram_bin_edges(np.concatenate(list(numbers.values())), bins)
-    figure = Figure(figsize=(6, 4), dpi=DPI, layout="constrained")
-    axes = figure.add_subplot()
+    figure = Figure(6, 4)
+    axes = figure.add_subplot(
+        xlabel=lettering.token(xlabel), ylabel="density", title=lettering.title(title)
+    )
     labels, shapes = [], []
     for index, (name, array) in enumerate(numbers.items()):
         style = line_style(index)
@@ -65,9 +67,6 @@ def distributions(
             )
         )
         labels.append(f"{lettering.token(name)}: mean {array.mean():.3g}, std {array.std():.3g}")
-    axes.set_xlabel(lettering.token(xlabel))
-    axes.set_ylabel("density")
-    axes.set_title(lettering.title(title))
     axes.grid(alpha=0.3)
     axes.set_ylim(0, None)
     # Below the axes, so that it hides no histogram.

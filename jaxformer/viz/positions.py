@@ -9,7 +9,7 @@ import numpy as np
 from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.functional.checks import check_axes
 from jaxformer.viz.cells import CELL_HEIGHT, bar_aspect, draw_cells, number_width, wants_numbers
-from jaxformer.viz.style import DPI, Lettering, checked, line_style, small_legend
+from jaxformer.viz.style import Lettering, checked, line_style, small_legend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -153,7 +153,7 @@ def _heatmaps(
     else:
         wide, tall = min(max(2.5, 0.1 * width), 8 / count), min(max(2.0, 0.1 * height), 7)
     lettering = Lettering.of([title])
-    figure = Figure(figsize=(count * (wide + 0.2) + 1.4, tall + 0.9), dpi=DPI, layout="constrained")
+    figure = Figure(count * (wide + 0.2) + 1.4, tall + 0.9)
     panels = figure.subplots(1, count, squeeze=False, sharey=True)[0]
     for panel, (name, table) in zip(panels, tables.items(), strict=True):
         image = draw_cells(panel, table, low=low, high=high, colours=colours, numbers=numbers)
@@ -168,9 +168,7 @@ def _heatmaps(
         image, ax=panels, label=labels[2], aspect=bar_aspect(tall), pad=0.02,
         extend="both" if clipped else "neither",
     )  # fmt: skip
-    if title:
-        figure.suptitle(lettering.title(title))
-    lettering.apply(figure)
+    lettering.apply(figure, title)
     return figure
 
 
@@ -207,7 +205,7 @@ def position_curves(table: Any, positions: Sequence[int], *, title: str = "") ->
     if not rows:
         raise DataError(f"positions must be rows of the table, 0 .. {length - 1}, got none")
     lettering = Lettering.of([title])
-    figure = Figure(figsize=(7, 6.5), dpi=DPI, layout="constrained")
+    figure = Figure(7, 6.5)
     dimensions = {
         "even dimensions": np.arange(0, width, 2),
         "odd dimensions": np.arange(1, width, 2),
@@ -224,9 +222,7 @@ def position_curves(table: Any, positions: Sequence[int], *, title: str = "") ->
     panels[-1].set_xlabel("dimension")
     panels[-1].xaxis.set_major_locator(MaxNLocator(16, integer=True))
     figure.legend(handles=panels[0].lines, loc="outside right upper", **small_legend(len(rows)))
-    if title:
-        figure.suptitle(lettering.title(title))
-    lettering.apply(figure)
+    lettering.apply(figure, title)
     return figure
 
 
@@ -276,17 +272,17 @@ def position_bias_curves(
         "distances", steps, "K", {"K": biases.shape[1]}, remedy="pass one for each bias of a head"
     )
     lettering = Lettering.of([title])
-    figure = Figure(figsize=(6.5, 4), dpi=DPI, layout="constrained")
-    axes = figure.add_subplot()
+    figure = Figure(6.5, 4)
+    axes = figure.add_subplot(
+        xlabel="key position - query position (tokens)", ylabel="added to the attention score",
+        title=lettering.title(title),
+    )  # fmt: skip
     spacing = -(-steps.size // 12)  # between markers, so that they do not hide the lines
     for head, bias in enumerate(biases):
         axes.plot(
             steps, bias, label=f"head {head}", linewidth=1.2, markersize=3.5,
             markevery=(head % spacing, spacing), **line_style(head),
         )  # fmt: skip
-    axes.set_xlabel("key position - query position (tokens)")
-    axes.set_ylabel("added to the attention score")
-    axes.set_title(lettering.title(title))
     axes.grid(alpha=0.3)
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
     figure.legend(handles=axes.lines, loc="outside right upper", **small_legend(len(biases)))

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "DPI",
     "Lettering",
     "as_numbers",
     "cells_to_mark",
@@ -24,8 +23,6 @@ __all__ = [
     "line_style",
     "small_legend",
 ]
-
-DPI = 150
 
 # The palette of Okabe and Ito ("Color Universal Design", 2008), without its yellow, which is hard
 # to see on white paper.
@@ -159,10 +156,12 @@ class Lettering(NamedTuple):
         """Drawable text, as from `token`, but with line breaks."""
         return "\n".join(self.token(line) if line.strip() else "" for line in text.split("\n"))
 
-    def apply(self, figure: "Figure") -> None:
-        """Sets the fonts of all texts of a figure, and turns off formulas between dollar signs."""
+    def apply(self, figure: "Figure", title: str = "") -> None:
+        """Sets a title, and the fonts of all texts; turns off formulas between dollar signs."""
         from matplotlib.text import Text
 
+        if title:
+            figure.suptitle(self.title(title))
         for text in figure.findobj(Text):
             text.set_parse_math(False)
             if len(self.families) > 1:

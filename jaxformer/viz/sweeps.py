@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from jaxformer.errors import DataError
-from jaxformer.viz.style import DPI, Lettering, line_style, small_legend
+from jaxformer.viz.style import Lettering, line_style, small_legend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,8 +46,11 @@ def sweep_curves(
     if not xs:
         raise DataError("a figure of a sweep needs at least one point, got none")
     lettering = Lettering.of([x_label, y_label, title, *curves])
-    figure = Figure(figsize=(6, 4), dpi=DPI, layout="constrained")
-    axes = figure.add_subplot()
+    figure = Figure(6, 4)
+    axes = figure.add_subplot(
+        xlabel=lettering.token(x_label), ylabel=lettering.token(y_label),
+        title=lettering.title(title),
+    )  # fmt: skip
     for index, (name, points) in enumerate(curves.items()):
         x, mean, deviation = zip(*points, strict=True)
         style = line_style(index)
@@ -55,9 +58,6 @@ def sweep_curves(
     numbers = [x for x in xs if not isinstance(x, str)]
     if len(numbers) == len(xs) and min(numbers) > 0 and max(numbers) >= 10 * min(numbers):
         axes.set_xscale("log")
-    axes.set_xlabel(lettering.token(x_label))
-    axes.set_ylabel(lettering.token(y_label))
-    axes.set_title(lettering.title(title))
     axes.grid(alpha=0.3)
     if len(curves) > 1:
         axes.legend(**small_legend(len(curves)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.viz.style import DPI, Lettering, line_style, small_legend
+from jaxformer.viz.style import Lettering, line_style, small_legend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,8 +58,11 @@ def loss_curves(
     if not runs:
         raise DataError("loss curves need at least one run, got none")
     lettering = Lettering.of([title, unit, training_label, *runs])
-    figure = Figure(figsize=(6, 4), dpi=DPI, layout="constrained")
-    axes = figure.add_subplot()
+    figure = Figure(6, 4)
+    axes = figure.add_subplot(
+        xlabel="optimizer step", ylabel=f"loss (nats per {lettering.token(unit)})",
+        title=lettering.title(title),
+    )  # fmt: skip
     curves, labels = [], []
     kinds = (("loss", lettering.token(training_label)), ("validation_loss", "validation"))
     for index, (name, records) in enumerate(runs.items()):
@@ -82,9 +85,6 @@ def loss_curves(
                 if len(steps) == 1 and not style["marker"]:  # a line of one point is invisible
                     style = {**style, "marker": "o", "markersize": 3.0}
                 curves += axes.plot(steps, losses, label=labels[-1], **style)
-    axes.set_xlabel("optimizer step")
-    axes.set_ylabel(f"loss (nats per {lettering.token(unit)})")
-    axes.set_title(lettering.title(title))
     axes.grid(alpha=0.3)
     if len(curves) <= 8:
         axes.legend(curves, labels, **small_legend(len(curves)))

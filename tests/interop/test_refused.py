@@ -80,7 +80,7 @@ REFUSED = [
     ("llama", dict(num_attention_heads=0, head_dim=...),
      "config.json has a value that no model can have (integer division or modulo by zero)"),
     ("gemma3_text", dict(rope_parameters=dict(full_attention=3)),
-     "config.json has a value that no model can have ("),
+     "config.json: full_attention must be dict, got 3"),
     ("smollm3", dict(no_rope_layers=[1, 0]), "no_rope_layers must be 0 or 1 for each of"),
     ("smollm3", dict(no_rope_layers=["a"] * 4), "no_rope_layers must be 0 or 1 for each of 4"),
     ("gpt_neox", dict(rope_parameters=dict(rope_theta=1e4, partial_rotary_factor=0.07)),
