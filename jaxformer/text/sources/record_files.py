@@ -11,12 +11,12 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.text.sources.files import (
     BYTE_ORDER_MARK,
     CONVERT,
+    FileState,
     line_at,
     not_utf8,
     opened,
     skip_bytes,
 )
-from jaxformer.text.sources.scans import FileState
 
 __all__ = [
     "MAX_RECORD",
