@@ -4,8 +4,8 @@ import pytest
 
 from jaxformer import text
 from jaxformer.errors import CheckpointError
-from jaxformer.runs.data import known_words
-from jaxformer.runs.data.known_words import KnownWords
+from jaxformer.runs.data import words
+from jaxformer.runs.data.words import KnownWords
 
 BYTES = text.byte_tokenizer()
 
@@ -35,7 +35,7 @@ def test_word_without_a_token_is_new_to_a_word_tokenizer():
 
 
 def test_too_many_words_are_not_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(known_words, "_MOST", 3)
+    monkeypatch.setattr(words, "_MOST", 3)
     assert KnownWords.collect(["a b", "a c"], BYTES).find_new(["d"], BYTES) == ["d"]
     known = KnownWords.collect(["a b", "c d"], BYTES)
     known.save(tmp_path)

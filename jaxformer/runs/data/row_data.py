@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from jaxformer import text
 from jaxformer.config import DataConfig
@@ -50,34 +50,6 @@ class EncodedRows(NamedTuple):
     folder: pathlib.Path | None = None
 
 
-class RowPart(Protocol):
-    """Rows for training or for validation, before they are encoded."""
-
-    @property
-    def rows(self) -> Any:
-        """The rows, or a sample of them."""
-
-    @property
-    def is_sampled(self) -> bool:
-        """Whether `rows` is only a sample."""
-
-    def distinct(self, column: str) -> Sequence[str] | None:
-        """All texts of a column of `Table.categories`, some repeated; None if they are too many."""
-
-    def encode(
-        self, encode: Encode, max_len: int, key: Sequence[str] | None, config: DataConfig
-    ) -> EncodedRows:
-        """Encodes the rows, or finds their arrays in the cache.
-
-        `key` is everything that `encode` depends on; if None, only this process uses the arrays.
-
-        Raises:
-            ConfigError: there is no folder for the arrays.
-            DataError: the rows cannot be encoded, or none is left.
-            StorageError: the arrays cannot be written.
-        """
-
-
 @dataclasses.dataclass(frozen=True)
 class TableRows:
     """Rows in memory."""
@@ -87,7 +59,7 @@ class TableRows:
     is_sampled: bool = False
 
     def distinct(self, column: str) -> Sequence[str]:
-        """A column."""
+        """The texts of a column, some of them repeated."""
         texts: Sequence[str] = getattr(self.rows, column)
         return texts
 
@@ -119,13 +91,21 @@ class FileRows:
         return self.corpus.is_sampled
 
     def distinct(self, column: str) -> Sequence[str] | None:
-        """The distinct texts of a column."""
+        """The distinct texts of a column of `Table.categories`; None if they are too many."""
         return self.corpus.distinct[column]
 
     def encode(
         self, encode: Encode, max_len: int, key: Sequence[str] | None, config: DataConfig
     ) -> EncodedRows:
-        """Prepares the arrays in the cache, or in memory if they are small."""
+        """Prepares the arrays in the cache, or in memory if they are small.
+
+        `key` is everything that `encode` depends on; if None, only this process uses the arrays.
+
+        Raises:
+            ConfigError: there is no folder for the arrays.
+            DataError: the rows cannot be encoded, or none is left.
+            StorageError: the arrays cannot be written.
+        """
         corpus, content, folder = self.corpus, [(self.corpus.fingerprint,)], None
         if corpus.num_bytes > _MUCH:
             folder = _folder(corpus, max_len, key, cache_dir(config))
@@ -136,6 +116,10 @@ class FileRows:
         if found.lines is not None and not corpus.is_sampled:
             rows = rows.take(i for i, line in enumerate(rows.lines) if line in found.lines)
         return EncodedRows(found.examples, rows, found.counts, content, corpus.is_sampled, folder)
+
+
+RowPart = TableRows | FileRows
+"""Rows for training or for validation, before they are encoded."""
 
 
 def _folder(

@@ -10,9 +10,8 @@ from jaxformer.errors import ConfigError
 from jaxformer.runs.data.one_length import evaluation_batches, training_batches
 from jaxformer.runs.data.prepare import cache_dir, evenly_chosen, train_tokenizer
 from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook, table_of
-from jaxformer.runs.data.row_texts import CAUSAL_MARKS
 from jaxformer.runs.data.values import Split
-from jaxformer.runs.data.view import DataView, TextColumn, causal_texts
+from jaxformer.runs.data.view import CAUSAL_MARKS, DataView, TextColumn, causal_texts
 from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.text_models.answering import ConversationModel
 from jaxformer.text.store.ragged import Example

@@ -6,10 +6,9 @@ from typing import Any, ClassVar, Self
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
-from jaxformer.runs.data.row_texts import CAUSAL_MARKS
 from jaxformer.runs.data.summary import load_summary
 from jaxformer.runs.data.values import Split
-from jaxformer.runs.data.view import causal_texts
+from jaxformer.runs.data.view import CAUSAL_MARKS, causal_texts
 from jaxformer.runs.tasks.streams import StreamTask, StreamText
 from jaxformer.runs.text_models.answering import TemplateModel
 from jaxformer.runs.text_models.causal import CausalModel

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jaxformer import text
-from jaxformer.runs.data.row_texts import MASKED_MARKS, masked_text
-from jaxformer.runs.data.view import real_tokens
+from jaxformer.runs.data.view import MASKED_MARKS, masked_text, real_tokens
 from jaxformer.runs.tasks.streams import StreamTask, StreamText
 from jaxformer.runs.text_models.masked import MASK_IN_TEXT, MaskedModel
 from jaxformer.training import TrainingData

@@ -15,7 +15,7 @@ from jaxformer.runs.data.prepare import cache_dir, train_tokenizer
 from jaxformer.runs.data.summary import DataSummary, load_summary
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import ViewedTask
-from jaxformer.runs.data.word_vectors import StartVectors
+from jaxformer.runs.data.words import StartVectors
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.training import Evaluation, SingleRunner, TrainingData, evaluate, make_eval_step
 from jaxformer.training.data import BatchSource

@@ -10,12 +10,11 @@ from jaxformer import text
 from jaxformer.config import BeamSearchConfig, ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.inference.beams import length_divisors
-from jaxformer.runs.data.known_words import KnownWords
 from jaxformer.runs.data.prepare import cache_dir, train_tokenizer
 from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook, table_of
-from jaxformer.runs.data.row_texts import plain_text
 from jaxformer.runs.data.values import Split
-from jaxformer.runs.data.view import DataView, TextColumn, real_tokens
+from jaxformer.runs.data.view import DataView, TextColumn, plain_text, real_tokens
+from jaxformer.runs.data.words import KnownWords
 from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.text_models.translation import TranslationModel
 from jaxformer.text.store.ragged import Example

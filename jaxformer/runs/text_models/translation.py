@@ -14,9 +14,9 @@ from jaxformer.config import BeamSearchConfig, ExperimentConfig, SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import Hypothesis, generate, translate_stream
 from jaxformer.models import AttentionMap, EncoderDecoder
-from jaxformer.runs.data.known_words import KnownWords
 from jaxformer.runs.data.prepare import encode_each, fill_vocab_size
 from jaxformer.runs.data.values import LogLikelihood
+from jaxformer.runs.data.words import KnownWords
 from jaxformer.runs.text_models.forward import (
     apply_model,
     label_log_likelihoods,

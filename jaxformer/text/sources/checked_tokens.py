@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.sources.scans import scan_stem
+from jaxformer.text.sources.files import scan_stem
 from jaxformer.text.sources.token_files import TokenFiles
 from jaxformer.text.store.arrays import JoinedArray, require_whole
 from jaxformer.text.store.ragged import RaggedArray, TokenStream

@@ -9,20 +9,19 @@ from typing import Any, NamedTuple
 
 from jaxformer.errors import DataError
 from jaxformer.text.sources.document_files import Piece, read_pieces
-from jaxformer.text.sources.holdout import Holdout, require_fraction
+from jaxformer.text.sources.files import (
+    FileState,
+    file_stamp,
+    read_state,
+    require_unchanged,
+    scan_stem,
+)
+from jaxformer.text.sources.holdout import Holdout, Scanner, require_fraction
 from jaxformer.text.sources.record_files import (
     BadRecords,
     Errors,
     content_fingerprint,
     has_columns,
-)
-from jaxformer.text.sources.scans import (
-    FileState,
-    Scanner,
-    file_stamp,
-    read_state,
-    require_unchanged,
-    scan_stem,
 )
 from jaxformer.text.store.shards import remembered
 

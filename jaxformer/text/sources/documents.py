@@ -2,6 +2,7 @@
 
 import glob
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -9,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 
 from jaxformer.errors import DataError
 from jaxformer.memory import host_memory
-from jaxformer.text.sources.column_files import dataset_files
 from jaxformer.text.sources.document_files import read_pieces
 from jaxformer.text.sources.files import start_of_paths
 from jaxformer.text.sources.record_files import BadRecords
@@ -129,7 +129,7 @@ def _place(file: pathlib.Path) -> str:
 
 def _matches(path: str) -> list[pathlib.Path]:
     """Lists the files of a path or pattern."""
-    if pathlib.Path(path).is_dir() and (files := dataset_files(pathlib.Path(path))):
+    if pathlib.Path(path).is_dir() and (files := _dataset_files(pathlib.Path(path))):
         return files
     if pathlib.Path(path).exists() or not glob.has_magic(path):
         return [pathlib.Path(path)]
@@ -140,6 +140,30 @@ def _matches(path: str) -> list[pathlib.Path]:
         f"a pattern must match at least one file, got {path!r}, which matches none; check its "
         f"spelling{start_of_paths()}"
     )
+
+
+def _dataset_files(folder: pathlib.Path) -> list[pathlib.Path] | None:
+    """Files of a Hugging Face dataset saved by `save_to_disk`, in order; None for other folders."""
+    if (folder / "dataset_dict.json").is_file():
+        names = sorted(path.parent.name for path in folder.glob("*/state.json"))
+        raise DataError(
+            f"'{folder}' is a dataset with the splits {', '.join(names)}; name one, such as "
+            f"'{folder / (names or ['train'])[0]}'"
+        )
+    state = folder / "state.json"
+    if not state.is_file():
+        return None
+    try:
+        values = json.loads(state.read_bytes())
+        files = [folder / pathlib.PurePath(one["filename"]).name for one in values["_data_files"]]
+        indices = values.get("_indices_files")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"'{state}' is not valid: {error!r}; save the dataset again") from None
+    if indices:
+        raise DataError(
+            f"'{folder}' is a selection of another dataset; save it after flatten_indices()"
+        )
+    return files
 
 
 def _expanded(pattern: str) -> Iterator[str]:

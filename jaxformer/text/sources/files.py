@@ -1,4 +1,4 @@
-"""Reading text files, compressed or not, with clear errors."""
+"""Files: reading them, compressed or not, with clear errors; and whether they have changed."""
 
 import contextlib
 import gzip
@@ -7,22 +7,27 @@ import io
 import os
 import pathlib
 import zlib
-from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.memory import host_memory
 from jaxformer.storage import open_regular
-from jaxformer.text.sources.scans import file_stamp
 
 __all__ = [
     "BYTE_ORDER_MARK",
     "CONVERT",
+    "FileState",
+    "file_stamp",
     "line_at",
     "not_utf8",
     "opened",
     "read_lines",
+    "read_state",
     "require_fits_memory",
+    "require_stamp",
+    "require_unchanged",
+    "scan_stem",
     "skip_bytes",
     "start_of_paths",
     "unix_lines",
@@ -36,6 +41,7 @@ _MAX_LINE = 2**24  # bytes; rows of tables and word vectors have a few thousand 
 # files are exempt, since one word repeated is text, too.
 _MAX_UNPACKED = 200  # times the size of the file
 _ALWAYS_UNPACKED = 2**26  # bytes
+_SCAN_LAYOUT = 5  # version of what scans remember; part of its key
 _FED = 4096  # bytes of a .zst file decompressed at a time, to at most 140 MB
 
 
@@ -227,3 +233,69 @@ def skip_bytes(stream: BinaryIO | io.BufferedReader, count: int) -> None:
 def unix_lines(text: str) -> str:
     r"""Replaces `\r\n` and `\r` by `\n`."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+class FileState(NamedTuple):
+    """State of a file when it was scanned."""
+
+    path: str  # without links
+    size: int  # in bytes
+    modified: int  # in nanoseconds
+    content: str  # SHA-256
+
+
+def file_stamp(file: str | pathlib.Path) -> tuple[int, int]:
+    """Size in bytes and modification time in nanoseconds; -1 for both if reading will fail."""
+    try:
+        found = os.stat(file)
+    except (OSError, ValueError):
+        return -1, -1
+    return found.st_size, found.st_mtime_ns
+
+
+def read_state(
+    file: pathlib.Path, before: tuple[int, int], digest: "hashlib._Hash | None" = None
+) -> FileState:
+    """State of a file that was just read; DataError if it has changed since the stamp `before`.
+
+    Without the digest of its bytes, they are read again.
+    """
+    if digest is None:
+        digest = hashlib.sha256()
+        with open_regular(file) as stream:
+            while data := stream.read(2**20):
+                digest.update(data)
+    require_stamp(file, before)
+    return FileState(os.path.realpath(file), *before, digest.hexdigest())
+
+
+def require_unchanged(state: FileState) -> None:
+    """Raises DataError if size or modification time of a file have changed."""
+    require_stamp(state.path, (state.size, state.modified))
+
+
+def require_stamp(file: str | pathlib.Path, stamp: tuple[int, int]) -> None:
+    """Raises DataError if a file has another `file_stamp`."""
+    if file_stamp(file) != stamp:
+        raise DataError(
+            f"'{file}' has changed while it was read; wait until it is complete, and try again"
+        )
+
+
+def scan_stem(
+    cache_dir: pathlib.Path | None,
+    name: str,
+    files: Iterable[pathlib.Path],
+    options: Sequence[Any],
+) -> pathlib.Path | None:
+    """Path without suffix, in a folder of the cache, for what a scan finds; None without a cache.
+
+    Its name is a hash of paths, sizes and times of the files, and of the `repr`s of the options.
+    """
+    if cache_dir is None:
+        return None
+    digest = hashlib.sha256(repr((_SCAN_LAYOUT, *options)).encode(errors="surrogateescape"))
+    for file in files:
+        stamp = os.path.realpath(file), file_stamp(file)
+        digest.update(repr(stamp).encode(errors="surrogateescape"))
+    return cache_dir / name / digest.hexdigest()[:32]

@@ -7,17 +7,17 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
-from jaxformer.errors import DataError
-from jaxformer.text.sources.column_files import COLUMN_SUFFIXES, read_column
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.storage import first_line
 from jaxformer.text.sources.files import (
     BYTE_ORDER_MARK,
     CONVERT,
+    FileState,
     line_at,
     not_utf8,
     opened,
     skip_bytes,
 )
-from jaxformer.text.sources.scans import FileState
 
 __all__ = [
     "MAX_RECORD",
@@ -25,7 +25,6 @@ __all__ = [
     "Errors",
     "Record",
     "content_fingerprint",
-    "file_kind",
     "has_columns",
     "has_records",
     "read_records",
@@ -35,6 +34,8 @@ MAX_RECORD = 2**26  # bytes of a line of JSON
 
 Errors = Literal["strict", "skip"]
 
+_COLUMN_SUFFIXES = (".parquet", ".arrow")
+_ROWS = 256  # rows of a Parquet file read at a time
 _SHOWN = 5  # unreadable records that are named
 
 
@@ -71,19 +72,19 @@ class Record(NamedTuple):
 
 def has_records(file: pathlib.Path) -> bool:
     """Whether a file has records: `.jsonl` or `.ndjson`, also compressed, `.parquet`, `.arrow`."""
-    return _plain_name(file).endswith((".jsonl", ".ndjson", *COLUMN_SUFFIXES))
+    return _plain_name(file).endswith((".jsonl", ".ndjson", *_COLUMN_SUFFIXES))
 
 
 def has_columns(file: pathlib.Path) -> bool:
     """Whether a file has columns: `.parquet` or `.arrow`."""
-    return _plain_name(file).endswith(COLUMN_SUFFIXES)
+    return _plain_name(file).endswith(_COLUMN_SUFFIXES)
 
 
-def file_kind(file: pathlib.Path) -> str:
+def _file_kind(file: pathlib.Path) -> str:
     """File format by name: the suffixes, or "text" and the suffix of the compression.
 
     Example:
-        >>> file_kind(pathlib.Path("a.JSONL.gz")), file_kind(pathlib.Path("b.txt"))
+        >>> _file_kind(pathlib.Path("a.JSONL.gz")), _file_kind(pathlib.Path("b.txt"))
         ('.jsonl.gz', 'text')
     """
     name, plain = file.name.lower(), _plain_name(file)
@@ -96,7 +97,7 @@ def content_fingerprint(files: Iterable[FileState], options: str) -> str:
     digest = hashlib.sha256(options.encode())
     for file in files:
         digest.update(bytes.fromhex(file.content))
-        digest.update(file_kind(pathlib.Path(file.path)).encode())
+        digest.update(_file_kind(pathlib.Path(file.path)).encode())
     return digest.hexdigest()
 
 
@@ -119,7 +120,7 @@ def read_records(
     """
     records: Iterator[Record]
     if has_columns(file):
-        values = enumerate(read_column(file, field, setting), 1)
+        values = enumerate(_column(file, field, setting), 1)
         records = (
             Record(value, functools.partial(_row_of, file, row), row)
             for row, value in values
@@ -179,3 +180,57 @@ def _line_of(file: pathlib.Path, byte: int) -> str:
 
 def _row_of(file: pathlib.Path, row: int) -> str:
     return f"'{file}', row {row:,}"
+
+
+def _column(file: pathlib.Path, field: str, setting: str = "") -> Iterator[Any]:
+    """Reads a column of a Parquet or Arrow file row by row; a text that is not UTF-8 is bytes.
+
+    An Arrow file is in the stream or the file format. `setting` names the config key in messages.
+    """
+    try:
+        import pyarrow
+        from pyarrow import ipc, parquet
+    except ImportError:
+        raise ConfigError(
+            f"'{file}' needs pyarrow, which is missing; pip install \"jaxformer[data]\""
+        ) from None
+    library: Any = ipc
+    kind = "Arrow" if file.name.lower().endswith(".arrow") else "Parquet"
+    try:
+        if kind == "Parquet":
+            table: Any = parquet.ParquetFile(file)
+            _require_column(file, field, setting, table.schema_arrow.names)
+            for batch in table.iter_batches(batch_size=_ROWS, columns=[field]):
+                yield from _values(batch.column(0))
+            return
+        with pyarrow.OSFile(str(file)) as source:
+            is_file = source.read(6) == b"ARROW1"
+            source.seek(0)
+            reader = library.open_file(source) if is_file else library.open_stream(source)
+            _require_column(file, field, setting, reader.schema.names)
+            batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
+            for batch in batches:
+                yield from _values(batch.column(field))
+    except (OSError, pyarrow.ArrowException) as error:
+        raise DataError(f"'{file}' cannot be read as {kind}: {first_line(error)}") from None
+
+
+def _values(column: Any) -> Iterator[Any]:
+    """Values of a column of a batch."""
+    try:
+        yield from column.to_pylist()
+        return
+    except UnicodeDecodeError:
+        pass
+    for value in column:
+        try:
+            yield value.as_py()
+        except UnicodeDecodeError as error:
+            yield error.object
+
+
+def _require_column(file: pathlib.Path, field: str, setting: str, names: list[str]) -> None:
+    if field not in names:
+        raise DataError(
+            f"'{file}' must have the column {field!r}{setting}, got {', '.join(names[:8])}"
+        )

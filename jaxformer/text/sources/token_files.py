@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.sources.files import opened
-from jaxformer.text.sources.scans import require_stamp
+from jaxformer.text.sources.files import opened, require_stamp
 from jaxformer.text.store.arrays import JoinedArray, joined, map_array
 
 __all__ = ["TokenFiles", "TokenRange", "map_token_files"]

@@ -6,9 +6,9 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from jaxformer.text.sources.files import FileState, require_unchanged
 from jaxformer.text.sources.holdout import Holdout
 from jaxformer.text.sources.record_files import content_fingerprint
-from jaxformer.text.sources.scans import FileState, require_unchanged
 from jaxformer.text.store.ragged import Example, ExampleArrays
 from jaxformer.text.store.shards import Arrays, Record, filled_store, text_per_shard
 from jaxformer.text.tables.fitting import fitting_rows, no_rows_error

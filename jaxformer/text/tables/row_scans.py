@@ -7,15 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxformer.errors import DataError
-from jaxformer.text.sources.holdout import Holdout
-from jaxformer.text.sources.scans import (
-    FileState,
-    Scanned,
-    Scanner,
-    file_stamp,
-    read_state,
-    scan_stem,
-)
+from jaxformer.text.sources.files import FileState, file_stamp, read_state, scan_stem
+from jaxformer.text.sources.holdout import Holdout, Scanned, Scanner
 from jaxformer.text.store.shards import remembered
 from jaxformer.text.tables.row_corpus import RowCorpus, row_size, take_rows
 from jaxformer.text.tables.row_counts import RowCounts

@@ -15,7 +15,7 @@ import zstandard
 from jaxformer import text
 from jaxformer.errors import DataError
 from jaxformer.text.sources import corpus as corpora
-from jaxformer.text.sources import document_files, files, prepared_corpus, record_files, scans
+from jaxformer.text.sources import document_files, files, prepared_corpus, record_files
 from jaxformer.text.sources.document_files import read_pieces
 from jaxformer.text.sources.holdout import text_draws
 from jaxformer.text.sources.record_files import BadRecords
@@ -101,8 +101,7 @@ def test_a_file_is_looked_through_and_hashed_in_one_reading(tmp_path, monkeypatc
         readers.append(path)
         return plain(path)
 
-    for module in (files, scans):
-        monkeypatch.setattr(module, "open_regular", counted)
+    monkeypatch.setattr(files, "open_regular", counted)
     corpus = text.scan_corpus([file], validation_fraction=0.3)
     assert readers == [file]
     assert corpus.files[0].content == hashlib.sha256(file.read_bytes()).hexdigest()
