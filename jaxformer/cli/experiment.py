@@ -20,7 +20,7 @@ def config_path(kind: type, words: Sequence[str]) -> tuple[str, list[str]]:
     """Splits the words of a command without flags of its own into config and flags."""
     if not words[0].startswith("-"):
         return words[0], list(words[1:])
-    # A flag such as --help.
+    # A flag such as --help comes first.
     return parse(kind, args=list(words), prog=f"jaxformer {kind.__name__.lower()}").config, []
 
 

@@ -82,13 +82,7 @@ def pop_flags(
 def override_config(
     config: ExperimentConfig, words: Sequence[str], *, prog: str, launches: bool = False
 ) -> ExperimentConfig:
-    """Overrides a config with flags such as `--model.d-model 64` and `--model.positions alibi`.
-
-    A flag that names another kind (`--model.positions alibi`, `--optimizer.name lion`) selects that
-    kind with its defaults; keys without a default, such as learning_rate, keep their value. Flags
-    for keys of the new kind may come before or after it. `--data.paths` resets the keys that
-    describe the config's own data.
-    """
+    """Overrides a config with flags; one that names another kind selects it with its defaults."""
     flags = split_flags(words)
     named = [flag for flag in flags if flag.name]
     for flag in named:

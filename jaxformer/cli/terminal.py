@@ -40,15 +40,12 @@ def show(
     text: str = "", *, end: str = "\n", error: bool = False, at_once: bool = False,
     styled: bool = False,
 ) -> None:  # fmt: skip
-    """Prints untrusted text; a terminal gets its control characters as codes, a file as they are.
-
-    Errors have them as codes in files, too, because logs are shown on terminals. They go to
-    standard error; if that is closed, the text is lost. `at_once` flushes, so that part of a line
-    is shown. The control characters of `styled` text are this program's own, such as colors.
-    """
+    """Prints untrusted text; a terminal gets its control characters as codes, a file as is."""
     stream = sys.stderr if error else sys.stdout
     if stream is None:
         return
+    # Errors have codes in files, too, because logs are shown on terminals. The control characters
+    # of styled text are this program's own, such as colors.
     shown = for_terminal(text) if (error or stream.isatty()) and not styled else text
     if not error:
         with _as_storage_error():

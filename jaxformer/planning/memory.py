@@ -13,7 +13,7 @@ from jaxformer.config import ExperimentConfig, MeshConfig, ModelConfig
 from jaxformer.planning.settings import batch_rows, batch_shapes, planned_model
 from jaxformer.runs.weights.lora import combine_of
 from jaxformer.runs.weights.memory import split_shapes, state_shapes
-from jaxformer.training.parallel import ROW_AXES, bytes_per_device
+from jaxformer.training.parallel import bytes_per_device
 from jaxformer.training.step import checked_loss
 
 __all__ = ["MemoryNeeds", "memory_needs", "state_needs"]
@@ -90,7 +90,7 @@ def memory_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNe
         sizes: number of devices along each axis of the mesh.
     """
     config = planned_model(config).config
-    shards = sizes[ROW_AXES[0]] * sizes[ROW_AXES[1]]
+    shards = sizes["data"] * sizes["fsdp"]
     rows = batch_rows(config, shards) // shards // config.training.accumulate_steps
     own = dataclasses.replace(
         config, mesh=MeshConfig(), model=_part_of_model(config.model, sizes["tensor"])

@@ -19,7 +19,7 @@ from jaxformer.planning.settings import batch_rows, planned_model
 from jaxformer.planning.traffic import expected_collectives, memory_traffic, seconds_of
 from jaxformer.runs import TextModel
 from jaxformer.runs.weights.memory import param_shapes
-from jaxformer.training.parallel import ROW_AXES, axis_sizes
+from jaxformer.training.parallel import axis_sizes
 
 __all__ = ["Place", "Plan", "make_plan", "nearest_that_fits"]
 
@@ -150,7 +150,7 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
             f"training.runner 'single' uses one device, got {count}; remove it, or plan for one"
         )
     sizes = axis_sizes(config.mesh, count)
-    rows = batch_rows(config, sizes[ROW_AXES[0]] * sizes[ROW_AXES[1]])
+    rows = batch_rows(config, sizes["data"] * sizes["fsdp"])
     needs = memory_needs(config, sizes)
     step = None if devices is None else compile_step(model, devices)
     if step is not None and step.failure is None:

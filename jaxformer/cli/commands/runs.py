@@ -4,7 +4,6 @@ import dataclasses
 import pathlib
 import re
 import sys
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,7 +11,7 @@ import tyro
 
 from jaxformer.cli.inputs import ModelSource, Opening, RunFolder, open_for
 from jaxformer.cli.parsing import by_default
-from jaxformer.cli.terminal import show, width
+from jaxformer.cli.terminal import show, width, wrapped
 from jaxformer.config import ready_configs
 from jaxformer.config.files import ready_hint
 from jaxformer.errors import ConfigError
@@ -47,7 +46,7 @@ def configs(command: Configs) -> None:
     indent = max(map(len, texts)) + 2
     for name, text in texts.items():
         line = f"{name:<{indent}}{_purpose(text)}"
-        show(textwrap.fill(line, width(), subsequent_indent=" " * min(indent, width() // 2)))
+        show(wrapped(line, rest=" " * min(indent, width() // 2)))
 
 
 def _purpose(text: str) -> str:

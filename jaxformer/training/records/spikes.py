@@ -16,7 +16,7 @@ from jaxformer.text import Host
 __all__ = ["LossSpikes"]
 
 _WINDOW = 100  # steps that a loss is compared with
-_LEAST_SEEN = 20
+_LEAST_SEEN = 20  # steps before the first that can be a spike
 _DEVIATIONS = 6.0  # robust standard deviations
 _JUMP = 0.2  # fraction of the median
 _TAIL = 0.05  # fraction of the losses above the 95th percentile
@@ -24,23 +24,9 @@ _MOST_FILES = 10
 
 
 class LossSpikes:
-    """Finds loss spikes, and writes the batches of their steps to `spikes/` in a run folder.
+    """Finds loss spikes, and writes the batches of their steps to `spikes/` in a run folder."""
 
-    A loss is a spike if it exceeds the median of the previous 100 steps by more than each of
-
-    - 6 robust standard deviations, each 1.4826 times the median absolute deviation: spikes would
-      shift the mean and inflate the plain standard deviation;
-    - a fifth of the median: if the noise is small, 6 deviations are too little to matter;
-    - twice the distance from the median to the 95th percentile: the losses of a nearly solved task
-      have a long tail, and by deviations alone 6 of its 280 steps would be spikes.
-
-    The first 20 steps are never spikes. Of consecutive spikes only the first is reported, so a loss
-    that jumps and stays high is one spike. On the losses of the three small runs for which the rule
-    was chosen, it finds 1 spike in 1,740 steps: 40 times the median, in a nearly solved task.
-
-    Checkpoints do not contain the previous losses: a resumed run starts without any. Spikes never
-    stop a run: if a batch cannot be written, a line says so.
-    """
+    # Checkpoints do not contain the previous losses: a resumed run starts without any.
 
     def __init__(
         self, folder: pathlib.Path | None, batch_at: Callable[[int], Any],
@@ -56,6 +42,7 @@ class LossSpikes:
         """Compares the finite mean loss of a step, counted from 0, with those of earlier steps."""
         median = spike_over(self._losses, loss)
         self._losses.append(loss)
+        # A loss that jumps and stays high is one spike.
         starts, self._in_spike = median is not None and not self._in_spike, median is not None
         if median is not None and starts:
             became = self._keep(step, loss, median)
@@ -85,14 +72,20 @@ class LossSpikes:
 
 
 def spike_over(before: collections.deque[float], loss: float) -> float | None:
-    """Median of the losses before if the next loss is a spike by `LossSpikes`'s rule, else None."""
+    """Median of the losses before if the next loss is a spike, else None."""
+    # On the losses of the three small runs for which this rule was chosen, it finds 1 spike in
+    # 1,740 steps: 40 times the median, in a nearly solved task.
     if len(before) < _LEAST_SEEN:
         return None
     median = statistics.median(before)
     rise = loss - median
+    # If the noise is small, 6 deviations are too little to matter.
     if rise <= _JUMP * abs(median):
         return None  # true of most steps, which thus cost one median
+    # Spikes would inflate the plain standard deviation.
     deviation = 1.4826 * statistics.median(abs(x - median) for x in before)
+    # The losses of a nearly solved task have a long tail: by deviations alone, 6 of its 280 steps
+    # would be spikes.
     tail = sorted(before)[-max(1, int(_TAIL * len(before)))] - median
     return median if rise > max(_DEVIATIONS * deviation, 2 * tail) else None
 
