@@ -17,7 +17,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxformer.config import MeshConfig, ModelConfig, RotaryConfig, SamplingConfig
 from jaxformer.inference.decodable import with_automatic_attention
-from jaxformer.inference.decoding_loop import decode, prefill
+from jaxformer.inference.decoding_loop import Prompts, decode, prefill
+from jaxformer.inference.token_rules import TokenRules
 from jaxformer.models import Decoder
 from jaxformer.modules.stack import split_layers
 from jaxformer.training import MeshRunner
@@ -45,8 +46,7 @@ def main():
         state = prefilled(model, params, everywhere)
         program = decode.lower(
             model, params, state, jax.ShapeDtypeStruct((), jnp.int32, sharding=everywhere),
-            chunk_size=8, sampling=SamplingConfig(), stop_tokens=(), vocab_size=None,
-            forbidden_tokens=(),
+            chunk_size=8, sampling=SamplingConfig(), rules=TokenRules(end_tokens=()),
         ).compile()  # fmt: skip
         cache = sum(bytes_per_device(leaf) for leaf in jax.tree.leaves(state.cache))
         memory = program.memory_analysis()
@@ -85,7 +85,7 @@ def prefilled(model, params, everywhere):
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), ROWS))
     keys = jax.ShapeDtypeStruct(keys.shape, keys.dtype, sharding=everywhere)
     lowered = prefill.lower(
-        model, params, shape(ROWS, PROMPT), shape(ROWS), keys, None, None,
+        model, params, Prompts(shape(ROWS, PROMPT), shape(ROWS), keys, None, None),
         capacity=MODEL.max_len, track_seen=False, track_history=False,
     )  # fmt: skip
     return jax.tree.map(

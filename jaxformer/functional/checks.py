@@ -1,6 +1,6 @@
 """Checks at public entry of arrays, sizes and options; messages name the argument."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeGuard
 
 import jax
@@ -19,6 +19,7 @@ __all__ = [
     "check_dtype",
     "check_fields",
     "check_float_dtype",
+    "check_keywords",
     "check_leading",
     "check_nonnegative",
     "check_range",
@@ -301,3 +302,10 @@ def static_bool(argument: str, value: Any) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise ConfigError(f"{argument} must be True or False, known when traced, got {value!r}")
     return bool(value)
+
+
+def check_keywords(function: str, given: Collection[str], kind: type) -> None:
+    """Raises TypeError, as Python does, for keywords that are not those of a TypedDict."""
+    for name in given:
+        if name not in kind.__annotations__:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")

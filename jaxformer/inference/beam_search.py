@@ -1,18 +1,26 @@
 """Beam search over any step function."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from einops import rearrange, repeat
 
+from jaxformer.config import BeamSearchConfig, SearchOptions
 from jaxformer.errors import ConfigError, DataError, ShapeError
-from jaxformer.functional.checks import Array, as_array, check_axes, check_dtype, known_values
+from jaxformer.functional.checks import (
+    Array,
+    as_array,
+    check_axes,
+    check_dtype,
+    check_keywords,
+    known_values,
+)
 from jaxformer.inference.beams import Beams, SearchState, advance, length_divisors, start_state
 from jaxformer.inference.token_rows import as_ids, require_int
-from jaxformer.inference.token_rules import TokenRules
+from jaxformer.inference.token_rules import HypothesisRules
 
 __all__ = ["beam_search"]
 
@@ -26,19 +34,14 @@ def beam_search(
     cache: Any,
     start_tokens: Array,
     *,
-    beam_size: int,
     max_new_tokens: int,
     end_token: int,
-    length_penalty: float = 1.0,
-    early_stopping: bool | Literal["never"] = False,
-    no_repeat_ngram_size: int = 0,
-    min_new_tokens: int = 0,
-    num_best: int = 1,
     vocab_size: int | None = None,
     forbidden_tokens: Sequence[int] = (),
     renormalize: bool = False,
     forced_first_token: int | None = None,
     forced_last_token: int | None = None,
+    **search: Unpack[SearchOptions],
 ) -> Beams:
     r"""Beam search: keeps the `beam_size` most probable hypotheses per row at each step.
 
@@ -79,15 +82,8 @@ def beam_search(
         cache: pytree of arrays with leading axis B, without the start tokens. Every leaf is
             repeated to B*W, beams of a row adjacent, and gathered on that axis as beams are chosen.
         start_tokens: int `[B]`, the last token of each prompt, or a decoder's start token.
-        beam_size: W, number of running hypotheses per row.
         max_new_tokens: L, maximum length of a hypothesis.
         end_token: id that ends a hypothesis.
-        length_penalty: exponent of the length: positive, negative or 0.
-        early_stopping: when a row is done, as above.
-        no_repeat_ngram_size: no n-gram of this size may occur twice in a hypothesis, including its
-            start token (the last token of a prompt); 0 allows all repeats.
-        min_new_tokens: minimum number of tokens before `end_token`.
-        num_best: n, number of hypotheses to return, at most W.
         vocab_size: logits of ids at or above it (vocabulary padding) are cut off before the
             softmax.
         forbidden_tokens: ids that no hypothesis may contain, such as padding. Excluding tokens, by
@@ -97,6 +93,9 @@ def beam_search(
         forced_first_token: id that starts every hypothesis, such as the target language. Its
             log-probability counts as 0.
         forced_last_token: id that ends a hypothesis of max_new_tokens, likewise; usually end_token.
+        **search: beam_size (W), num_best (n), length_penalty, early_stopping, no_repeat_ngram_size
+            (the start token, such as the last token of a prompt, counts) and min_new_tokens, with
+            the meanings and defaults of `BeamSearchConfig`.
 
     Returns:
         The n best finished hypotheses of every row.
@@ -121,19 +120,10 @@ def beam_search(
         >>> [round(probability, 2) for probability in jnp.exp(beams.log_probs[0]).tolist()]
         [0.54, 0.4]
     """
-    for name, count in {
-        "beam_size": beam_size, "max_new_tokens": max_new_tokens, "num_best": num_best,
-    }.items():  # fmt: skip
-        require_int(name, count, 1)
-    require_int("no_repeat_ngram_size", no_repeat_ngram_size, 0, _MOST_TOKENS)
-    require_int("min_new_tokens", min_new_tokens, 0, _MOST_TOKENS)
-    if num_best > beam_size:
-        raise ConfigError(
-            f"num_best must be at most beam_size, got num_best={num_best} and "
-            f"beam_size={beam_size}; search with more beams"
-        )
-    if not isinstance(early_stopping, bool) and early_stopping != "never":
-        raise ConfigError(f'early_stopping must be True, False or "never", got {early_stopping!r}')
+    check_keywords("beam_search", search, SearchOptions)
+    settings = BeamSearchConfig(**search)
+    beam_size = settings.beam_size
+    require_int("max_new_tokens", max_new_tokens, 1)
     if not callable(step_fn):
         raise ConfigError(f"step_fn must be a function, got {step_fn!r}")
     if beam_size * max_new_tokens > _MOST_TOKENS:
@@ -141,7 +131,7 @@ def beam_search(
             f"beam_size * max_new_tokens must be at most 2**31 - 1, got {beam_size} * "
             f"{max_new_tokens}"
         )
-    divisors = length_divisors(max_new_tokens, length_penalty)
+    divisors = length_divisors(max_new_tokens, settings.length_penalty)
 
     start = as_array("start_tokens", start_tokens)
     check_axes("start_tokens", start, "B")
@@ -154,9 +144,9 @@ def beam_search(
     if vocab_size is None:
         vocab_size = num_logits
     require_int("vocab_size", vocab_size, 1, num_logits)
-    rules = TokenRules(
-        vocab_size=vocab_size, max_new_tokens=max_new_tokens, end_token=end_token,
-        no_repeat_ngram_size=no_repeat_ngram_size, min_new_tokens=min_new_tokens,
+    rules = HypothesisRules(
+        end_tokens=(end_token,), vocab_size=vocab_size, max_new_tokens=max_new_tokens,
+        no_repeat_ngram_size=settings.no_repeat_ngram_size, min_new_tokens=settings.min_new_tokens,
         forbidden_tokens=as_ids("forbidden_tokens", forbidden_tokens), renormalize=renormalize,
         forced_first_token=forced_first_token, forced_last_token=forced_last_token,
     )  # fmt: skip
@@ -169,9 +159,8 @@ def beam_search(
         logits, cache = step_fn(rearrange(state.last, "b w -> (b w)"), state.cache)
         hypotheses = rearrange(jnp.concatenate([starts, state.tokens], axis=-1), "b w l -> (b w) l")
         new = rules.log_probs(logits, state.step, hypotheses)
-        return advance(
-            state._replace(cache=cache), new, jnp.asarray(divisors), end_token, early_stopping
-        )
+        state = state._replace(cache=cache)
+        return advance(state, new, jnp.asarray(divisors), end_token, settings.early_stopping)
 
     finished = jax.lax.while_loop(unfinished, step, state).finished
     scores = known_values(finished.scores)
@@ -181,7 +170,7 @@ def beam_search(
             f"the logits of step_fn are NaN or +inf in row {row}; the model has diverged, or its "
             "parameters are damaged"
         )
-    return jax.tree.map(lambda leaf: leaf[:, :num_best], finished)
+    return jax.tree.map(lambda leaf: leaf[:, : settings.num_best], finished)
 
 
 def _repeat_for_beams(cache: Any, batch: int, beam_size: int) -> Any:

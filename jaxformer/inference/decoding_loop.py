@@ -10,14 +10,14 @@ from flax import linen as nn
 from jaxformer.config import SamplingConfig
 from jaxformer.functional.multi_head.cache import KVCache
 from jaxformer.inference.decodable import decoder_states
-from jaxformer.inference.ngrams import repeated_ngrams
 from jaxformer.inference.sampling import sample
+from jaxformer.inference.token_rules import TokenRules
 from jaxformer.models import init_cache
 from jaxformer.models.decoder import computation_dtype
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.modules.stack import Cache
 
-__all__ = ["DecodingState", "decode", "prefill"]
+__all__ = ["DecodingState", "Prompts", "decode", "prefill"]
 
 # XLA's CPU compiler turns each loop that it considers small into one function, which runs on one
 # core. In jax 0.12 that is every loop without library calls, such as the loop of one row; it also
@@ -46,30 +46,37 @@ class DecodingState(NamedTuple):
     cross_cache: tuple[KVCache, ...] | None  # of the encoder's output, in an encoder-decoder
 
 
+class Prompts(NamedTuple):
+    """Prompts to continue, padded on the right."""
+
+    tokens: jax.Array  # int [B, T]
+    lengths: jax.Array  # int [B]
+    rngs: jax.Array  # [B]
+    sources: tuple[jax.Array, jax.Array] | None  # of an encoder: int [B, S], lengths [B]
+    least: jax.Array | None  # int [B], minimum number of new tokens before a stop token
+
+
 @functools.partial(jax.jit, static_argnames=("model", "capacity", "track_seen", "track_history"))
 def prefill(
     model: nn.Module,  # with attention_implementation "auto"
     params: Any,  # split into layers
-    tokens: jax.Array,  # int [B, T], prompts, padded on the right
-    lengths: jax.Array,  # int [B]
-    rngs: jax.Array,  # [B]
-    encoder_inputs: tuple[jax.Array, jax.Array] | None,  # padded sources [B, S], lengths [B]
-    least: jax.Array | None,  # int [B], minimum number of new tokens before a stop token
+    prompts: Prompts,
     *,
     capacity: int,  # tokens per row, including the prompt
     track_seen: bool,  # whether the loop needs the set of tokens in each row
     track_history: bool,  # whether it needs them in order
 ) -> DecodingState:
     """Prefill: caches the prompts, and computes the logits of each row's next token."""
-    batch, config = tokens.shape[0], model.config
+    config, tokens, lengths = model.config, prompts.tokens, prompts.lengths
+    batch = tokens.shape[0]
 
     def forward(model: nn.Module) -> tuple[Any, jax.Array]:
         inputs: TransformerInputs = {
             "lengths": lengths,
             "cache": init_cache(config, batch, capacity, dtype=computation_dtype(config, params)),
         }
-        if encoder_inputs is not None:
-            sources, source_lengths = encoder_inputs
+        if prompts.sources is not None:
+            sources, source_lengths = prompts.sources
             inputs["encoded"] = model.encode(sources, lengths=source_lengths).hidden
             inputs["encoded_lengths"] = source_lengths
         output = decoder_states(model, tokens, inputs)
@@ -91,21 +98,19 @@ def prefill(
     return DecodingState(
         cache=output.cache,
         logits=logits,
-        rngs=rngs,
+        rngs=prompts.rngs,
         generated=jnp.zeros(batch, jnp.int32),
         done=jnp.zeros(batch, bool),
         seen=seen,
         history=history,
-        least=least,
+        least=prompts.least,
         cross_cache=output.cross_cache,
     )
 
 
 @functools.partial(
     jax.jit,
-    static_argnames=(
-        "model", "chunk_size", "sampling", "stop_tokens", "vocab_size", "forbidden_tokens",
-    ),
+    static_argnames=("model", "chunk_size", "sampling", "rules"),
     donate_argnames="state",  # updates the cache in place
     compiler_options=_LOOP_OPTIONS,
 )  # fmt: skip
@@ -117,9 +122,7 @@ def decode(
     *,
     chunk_size: int,
     sampling: SamplingConfig,
-    stop_tokens: tuple[int, ...],
-    vocab_size: int | None,
-    forbidden_tokens: tuple[int, ...],
+    rules: TokenRules,
 ) -> tuple[DecodingState, jax.Array]:
     """Decodes some tokens of every row that is not done: the new state, int32 `[B, chunk_size]`.
 
@@ -139,23 +142,14 @@ def decode(
         # Folds in the row's own count, so that draws do not depend on chunks or other rows.
         rngs = jax.vmap(jax.random.fold_in)(state.rngs, state.generated)
         logits = state.logits
-        if vocab_size is not None:
-            known = jnp.arange(logits.shape[1])[None] < vocab_size
-            logits = jnp.where(known, logits, -jnp.inf)
-        if forbidden_tokens:
-            logits = logits.at[:, jnp.asarray(forbidden_tokens)].set(-jnp.inf)
-        if state.history is not None:
-            repeats = repeated_ngrams(
-                *state.history, sampling.no_repeat_ngram_size, logits.shape[1]
-            )  # fmt: skip
-            logits = jnp.where(repeats, -jnp.inf, logits)
-        if state.least is not None:
-            is_stop = jnp.isin(jnp.arange(logits.shape[1]), jnp.asarray(stop_tokens))
-            too_short = state.generated < state.least
-            logits = jnp.where(too_short[:, None] & is_stop[None], -jnp.inf, logits)
+        tokens, lengths = (None, None) if state.history is None else state.history
+        is_short = None if state.least is None else state.generated < state.least
+        ruled_out = rules.ruled_out(logits.shape[1], tokens, lengths, is_short)
+        if ruled_out is not None:
+            logits = jnp.where(ruled_out, -jnp.inf, logits)
         token = sample(logits, rngs, sampling, state.seen)
         # A row without a token, -1, stops too; the caller reports it.
-        stopped = jnp.isin(token, jnp.asarray((-1, *stop_tokens), jnp.int32))
+        stopped = jnp.isin(token, jnp.asarray((-1, *rules.end_tokens), jnp.int32))
         # Rows that are done have length 0: they write nothing to the cache and count nothing.
         active = (~state.done).astype(jnp.int32)
 

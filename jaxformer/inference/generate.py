@@ -15,7 +15,7 @@ from jaxformer.inference.decodable import (
     check_params,
     with_automatic_attention,
 )
-from jaxformer.inference.decoding_loop import decode, prefill
+from jaxformer.inference.decoding_loop import Prompts, decode, prefill
 from jaxformer.inference.memory import require_cache_memory
 from jaxformer.inference.token_rows import (
     check_new_ids,
@@ -26,6 +26,7 @@ from jaxformer.inference.token_rows import (
     require_int,
     round_up,
 )
+from jaxformer.inference.token_rules import TokenRules
 from jaxformer.models.decoder import computation_dtype
 from jaxformer.modules.stack import split_layers
 
@@ -161,12 +162,18 @@ def generate_stream(
     keys = rng
     if rng.ndim == 0:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(len(prompts)))
-    tokens = pad_rows(prompts, padded_width(max(lengths), model.config.max_len))
+    given = Prompts(
+        jnp.asarray(pad_rows(prompts, padded_width(max(lengths), model.config.max_len))),
+        jnp.asarray(lengths, jnp.int32), keys, encoder_inputs,
+        _least(sampling, lengths) if stops else None,
+    )  # fmt: skip
     state = prefill(
-        model, params, tokens, np.asarray(lengths, np.int32), keys, encoder_inputs,
-        _least(sampling, lengths) if stops else None, capacity=capacity,
-        track_seen=sampling.repetition_penalty != 1,
+        model, params, given, capacity=capacity, track_seen=sampling.repetition_penalty != 1,
         track_history=sampling.no_repeat_ngram_size > 0,
+    )  # fmt: skip
+    rules = TokenRules(
+        end_tokens=stops, vocab_size=vocab_size, forbidden_tokens=forbidden,
+        no_repeat_ngram_size=sampling.no_repeat_ngram_size,
     )  # fmt: skip
 
     produced = 0
@@ -175,9 +182,8 @@ def generate_stream(
         limit = min(chunk_size, max_new_tokens - produced)
         before = np.asarray(state.generated)
         state, chunk = decode(
-            model, params, state, limit, chunk_size=chunk_size, sampling=sampling,
-            stop_tokens=stops, vocab_size=vocab_size, forbidden_tokens=forbidden,
-        )  # fmt: skip
+            model, params, state, limit, chunk_size=chunk_size, sampling=sampling, rules=rules
+        )
         taken = np.asarray(state.generated) - before
         rows = [row[:count] for row, count in zip(np.asarray(chunk), taken, strict=True)]
         _check_drawn(rows, before, sampling)
@@ -187,12 +193,12 @@ def generate_stream(
             return
 
 
-def _least(sampling: SamplingConfig, lengths: list[int]) -> np.ndarray | None:
+def _least(sampling: SamplingConfig, lengths: list[int]) -> jax.Array | None:
     """Minimum number of new tokens before a stop token, per row; None = no minimum."""
     if sampling.min_new_tokens:
-        return np.full(len(lengths), sampling.min_new_tokens, np.int32)
+        return jnp.full(len(lengths), sampling.min_new_tokens, jnp.int32)
     if sampling.min_length:
-        return sampling.min_length - np.asarray(lengths, np.int32)
+        return sampling.min_length - jnp.asarray(lengths, jnp.int32)
     return None
 
 
@@ -211,7 +217,7 @@ def _check_drawn(rows: list[np.ndarray], before: np.ndarray, sampling: SamplingC
 
 def _encoder_inputs(
     model: nn.Module, sources: Sequence[Sequence[int]] | None, count: int
-) -> tuple[np.ndarray, np.ndarray] | None:
+) -> tuple[jax.Array, jax.Array] | None:
     """Checks and pads sources: `[B, S]` and their lengths `[B]`; None for a decoder."""
     if (model.config.architecture == "encoder_decoder") != (sources is not None):
         got = "none" if sources is None else len(sources) if isinstance(sources, Sequence) else "1"
@@ -227,4 +233,4 @@ def _encoder_inputs(
             f"there must be one source per prompt, got {len(sources)} sources and {count} prompts"
         )
     width = padded_width(max(lengths), model.config.max_len)
-    return pad_rows(sources, width), np.asarray(lengths, np.int32)
+    return jnp.asarray(pad_rows(sources, width)), jnp.asarray(lengths, jnp.int32)

@@ -1,4 +1,4 @@
-"""Rules for the next token of a beam search hypothesis."""
+"""Rules for the next token of a row, in sampling and in beam search."""
 
 import dataclasses
 import functools
@@ -11,19 +11,53 @@ from jaxformer.functional.checks import static_bool
 from jaxformer.inference.ngrams import repeated_ngrams
 from jaxformer.inference.token_rows import require_int
 
-__all__ = ["TokenRules"]
+__all__ = ["HypothesisRules", "TokenRules"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenRules:
-    """Rules for the next token, which `beam_search` documents."""
+    """Tokens that may not come next; `generate_stream` documents them.
 
-    vocab_size: int  # V
-    max_new_tokens: int  # L
-    end_token: int
-    no_repeat_ngram_size: int
+    Hashable, so that jit takes the rules as static.
+    """
+
+    end_tokens: tuple[int, ...]
+    vocab_size: int | None = None
+    forbidden_tokens: tuple[int, ...] = ()
+    no_repeat_ngram_size: int = 0
+
+    def ruled_out(
+        self, num_logits: int, tokens: jax.Array | None, lengths: jax.Array | None,
+        is_short: jax.Array | None,
+    ) -> jax.Array | None:  # fmt: skip
+        """Tokens that cannot come next, bool `[1 or B, num_logits]`; None without such rules.
+
+        Rows have the tokens `[B, T]` of their lengths `[B]`; `is_short`, `[B]`, says which may not
+        end yet.
+        """
+        ids = np.arange(num_logits)[None]
+        rules = []
+        if self.vocab_size is not None and self.vocab_size < num_logits:
+            rules.append(jnp.asarray(ids >= self.vocab_size))
+        if self.forbidden_tokens:
+            rules.append(jnp.asarray(np.isin(ids, self.forbidden_tokens)))
+        if tokens is not None and lengths is not None and self.no_repeat_ngram_size > 0:
+            rules.append(repeated_ngrams(tokens, lengths, self.no_repeat_ngram_size, num_logits))
+        if is_short is not None:
+            rules.append(jnp.asarray(np.isin(ids, self.end_tokens)) & is_short[:, None])
+        return functools.reduce(jnp.logical_or, rules) if rules else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HypothesisRules(TokenRules):
+    """Rules for the hypotheses of a beam search, which also force tokens; it documents them.
+
+    Raises:
+        ConfigError: an id is not in the vocabulary, or renormalize is not a bool.
+    """
+
+    max_new_tokens: int
     min_new_tokens: int
-    forbidden_tokens: tuple[int, ...]
     renormalize: bool
     forced_first_token: int | None
     forced_last_token: int | None
@@ -31,22 +65,25 @@ class TokenRules:
     def __post_init__(self) -> None:
         """Checks ids and renormalize; `beam_search` has checked sizes and lengths."""
         static_bool("renormalize", self.renormalize)
-        ids = {"end_token": self.end_token}
+        ids = {"end_token": self.end_tokens[0]}
         for name in ("forced_first_token", "forced_last_token"):
             if getattr(self, name) is not None:
                 ids[name] = getattr(self, name)
         ids |= {f"forbidden_tokens[{i}]": token for i, token in enumerate(self.forbidden_tokens)}
+        assert self.vocab_size is not None
         for name, token in ids.items():
             require_int(name, token, 0, self.vocab_size - 1)
 
     def log_probs(self, logits: jax.Array, step: jax.Array, hypotheses: jax.Array) -> jax.Array:
-        """Log-probabilities of the next token, float32 `[N, V]`, in nats; -inf if it is ruled out.
+        """Log-probabilities of the next token, float32 `[B, V]` in nats; -inf if ruled out.
 
-        `logits` are `[N, V or more]`. `hypotheses` int32 `[N, 1 + L]` have `step` tokens each,
-        after their start tokens.
+        Logits are `[B, V or more]`. Hypotheses, `[B, 1 + L]`, have a start token and `step` tokens;
+        the rest of each row is ignored.
         """
         logits = logits[:, : self.vocab_size].astype(jnp.float32)
-        ruled_out = self._ruled_out(step, hypotheses)
+        rows = len(hypotheses)
+        is_short = (step < self.min_new_tokens)[None] if self.min_new_tokens else None
+        ruled_out = self.ruled_out(logits.shape[1], hypotheses, jnp.full(rows, step + 1), is_short)
         if ruled_out is not None and self.renormalize:
             logits = jnp.where(ruled_out, -jnp.inf, logits)
         # If all logits are -inf, log_softmax is NaN, but these tokens are impossible, not damaged.
@@ -60,21 +97,6 @@ class TokenRules:
             if token is not None:
                 new = jnp.where(step == place, _forced(new, token), new)
         return new
-
-    def _ruled_out(self, step: jax.Array, hypotheses: jax.Array) -> jax.Array | None:
-        """Tokens that cannot come next, bool `[1 or N, V]`; None without such rules."""
-        ids = np.arange(self.vocab_size)[None]
-        rules = []
-        if self.forbidden_tokens:
-            rules.append(jnp.asarray(np.isin(ids, self.forbidden_tokens)))
-        if self.no_repeat_ngram_size > 0:
-            lengths = jnp.full(len(hypotheses), step + 1)
-            rules.append(
-                repeated_ngrams(hypotheses, lengths, self.no_repeat_ngram_size, self.vocab_size)
-            )
-        if self.min_new_tokens > 0:
-            rules.append((ids == self.end_token) & (step < self.min_new_tokens))
-        return functools.reduce(jnp.logical_or, rules) if rules else None
 
 
 def _forced(log_probs: jax.Array, token: int) -> jax.Array:

@@ -10,6 +10,7 @@ from jaxformer.config import ModelConfig, SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import decoding_loop, generate, generate_stream
 from jaxformer.inference.token_rows import padded_width
+from jaxformer.inference.token_rules import TokenRules
 from jaxformer.models import Decoder
 from jaxformer.modules.stack import split_layers
 from tests import option_sets
@@ -197,11 +198,12 @@ def test_loop_of_one_row_is_not_compiled_for_one_core(params):
     prefill = functools.partial(
         decoding_loop.prefill, model, capacity=8, track_seen=False, track_history=False
     )
-    state = jax.eval_shape(prefill, params, row, jnp.array([4]), RNG[None], None, None)
-    options = {"chunk_size": 2, "sampling": GREEDY, "stop_tokens": (), "vocab_size": None}
+    prompts = decoding_loop.Prompts(row, jnp.array([4]), RNG[None], None, None)
+    state = jax.eval_shape(prefill, params, prompts)
     lowered = decoding_loop.decode.lower(
-        model, split_layers(params), state, 2, forbidden_tokens=(), **options
-    )
+        model, split_layers(params), state, 2, chunk_size=2, sampling=GREEDY,
+        rules=TokenRules(end_tokens=()),
+    )  # fmt: skip
     compiled = lowered.compile().as_text()
     assert " while(" in compiled and "small_call" not in compiled
 

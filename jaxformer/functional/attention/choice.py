@@ -21,10 +21,16 @@ from jaxformer.functional.attention.inputs import (
     AttentionInputs,
     Implementation,
     ScoreKeywords,
-    check_keywords,
     prepare_attention,
 )
-from jaxformer.functional.checks import Array, as_array, check_choice, check_dtype, is_symbolic
+from jaxformer.functional.checks import (
+    Array,
+    as_array,
+    check_choice,
+    check_dtype,
+    check_keywords,
+    is_symbolic,
+)
 
 __all__ = [
     "Choice",

@@ -17,11 +17,10 @@ from jaxformer.functional.attention.inputs import (
     MaskKeywords,
     ScoreKeywords,
     WindowSize,
-    check_keywords,
     prepare_attention,
     used_rng,
 )
-from jaxformer.functional.checks import Array, check_choice
+from jaxformer.functional.checks import Array, check_choice, check_keywords
 
 __all__ = ["attention_mask", "attention_weights", "dot_product_attention"]
 

@@ -1,7 +1,6 @@
 """Arguments of attention, before and after checks and defaults."""
 
 import math
-from collections.abc import Collection
 from typing import Literal, NamedTuple, TypedDict
 
 import jax
@@ -35,7 +34,6 @@ __all__ = [
     "ScoreKeywords",
     "Structure",
     "WindowSize",
-    "check_keywords",
     "prepare_attention",
     "read_lengths",
     "used_rng",
@@ -71,13 +69,6 @@ class AttentionKeywords(ScoreKeywords, total=False):
     dropout_rate: float
     dropout_rng: jax.Array | None
     implementation: Implementation
-
-
-def check_keywords(function: str, given: Collection[str], kind: type) -> None:
-    """Raises TypeError, as Python does, for keywords that are not those of a TypedDict."""
-    for name in given:
-        if name not in kind.__annotations__:
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
 
 
 class Structure(NamedTuple):

@@ -15,7 +15,7 @@ from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention import AttentionKeywords, dot_product_attention
 from jaxformer.functional.attention.block import softmax_factors
 from jaxformer.functional.attention.dense import dense_attention, dense_weights
-from jaxformer.functional.attention.inputs import check_keywords, prepare_attention, used_rng
+from jaxformer.functional.attention.inputs import prepare_attention, used_rng
 from jaxformer.functional.checks import (
     Array,
     as_array,
@@ -23,6 +23,7 @@ from jaxformer.functional.checks import (
     check_choice,
     check_dtype,
     check_fields,
+    check_keywords,
     check_nonnegative,
     check_range,
     check_size,

@@ -19,7 +19,6 @@ from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention.choice import check_implementation
 from jaxformer.functional.attention.inputs import (
     AttentionKeywords,
-    check_keywords,
     prepare_attention,
     read_lengths,
     used_rng,
@@ -37,7 +36,7 @@ from jaxformer.functional.attention.ring.round import (
     varying,
     wide,
 )
-from jaxformer.functional.checks import Array
+from jaxformer.functional.checks import Array, check_keywords
 from jaxformer.functional.dtypes import at_least
 
 __all__ = ["refuse_for_ring", "ring_attention"]

@@ -11,7 +11,6 @@ from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention.inputs import (
     AttentionKeywords,
     Lengths,
-    check_keywords,
     read_lengths,
     used_rng,
 )
@@ -20,7 +19,7 @@ from jaxformer.functional.attention.ring.order import (
     exchange_from_ring_order,
     exchange_to_ring_order,
 )
-from jaxformer.functional.checks import Array, as_array, check_axes, static_bool
+from jaxformer.functional.checks import Array, as_array, check_axes, check_keywords, static_bool
 
 __all__ = ["sharded_ring_attention"]
 
