@@ -9,12 +9,13 @@ import tokenizers
 from tokenizers import AddedToken, processors
 
 from jaxformer.errors import CheckpointError
-from jaxformer.storage import read_object
+from jaxformer.storage import read_download, read_object
 
 __all__ = [
     "TokenizerSettings",
     "add_tokens",
     "read_settings",
+    "read_text",
     "surround",
     "surround_as_set",
     "token_name",
@@ -109,6 +110,16 @@ def read_settings(folder: pathlib.Path) -> TokenizerSettings:
     return TokenizerSettings(
         values, {role: name for role, name in names.items() if name is not None}, added, extra
     )
+
+
+def read_text(path: pathlib.Path) -> str:
+    """Text of a UTF-8 file, with Unix line breaks; CheckpointError if it is damaged."""
+    try:
+        return read_download(path).decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(
+            f"{path} is damaged: it is not UTF-8 ({error.reason}); download it again"
+        ) from None
 
 
 def token_name(value: Any) -> str | None:
