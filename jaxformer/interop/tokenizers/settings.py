@@ -28,19 +28,12 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerSettings:
-    """Settings of a tokenizer, merged from all files that have some.
+    """Settings of a tokenizer, merged from all files that have some."""
 
-    Args:
-        values: content of `tokenizer_config.json`.
-        names: names of the special tokens by role, such as "eos".
-        added: added tokens by id; they extend the vocabulary, or set flags of tokens in it.
-        extra: names of other special tokens.
-    """
-
-    values: dict[str, Any]
-    names: dict[str, str]
-    added: dict[int, AddedToken]
-    extra: tuple[str, ...]
+    values: dict[str, Any]  # content of tokenizer_config.json
+    names: dict[str, str]  # special tokens by role, such as "eos"
+    added: dict[int, AddedToken]  # by id; they extend the vocabulary, or set flags of its tokens
+    extra: tuple[str, ...]  # other special tokens
 
     def flag(self, name: str, default: bool) -> bool:
         """A boolean setting, or the default if missing or null; CheckpointError otherwise."""
