@@ -25,9 +25,6 @@ _MASKED = {"facecolor": "#F4F4F4", "edgecolor": "#9A9A9A", "hatch": "//////", "l
 def wants_numbers(values: np.ndarray, annotate: bool | None) -> bool:
     """Whether the cells `[..., rows, columns]` of a figure get numbers; None decides by size.
 
-    Raises:
-        ShapeError: there are too many rows or columns for numbers.
-
     Example:
         >>> wants_numbers(np.zeros((20, 20)), None), wants_numbers(np.zeros((20, 21)), None)
         (True, False)
@@ -54,18 +51,9 @@ def number_width(values: np.ndarray) -> float:
 def draw_cells(
     axes: "Axes", values: np.ndarray, *, low: float, high: float, colours: str, numbers: bool
 ) -> Any:
-    """Draws a table as cells, row 0 at the top; masked cells are hatched in gray.
+    """Draws a table `[rows, columns]` as cells, row 0 at the top; the result is for a color bar.
 
-    Args:
-        axes: axes to draw on.
-        values: float `[rows, columns]`; -inf is masked.
-        low: value of the first color.
-        high: value of the last color.
-        colours: name of the color map.
-        numbers: whether to write the values in the cells.
-
-    Returns:
-        The image, for a color bar.
+    Cells of -inf are masked: hatched in gray. The color map `colours` ranges from `low` to `high`.
 
     Example:
         >>> from matplotlib.figure import Figure

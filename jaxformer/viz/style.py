@@ -56,10 +56,7 @@ def small_legend(count: int) -> dict[str, Any]:
 
 
 def as_numbers(argument: str, value: Any) -> np.ndarray:
-    """Converts an array, number or nested lists to float32; inf and NaN may occur.
-
-    Raises:
-        ShapeError: it is not an array of numbers, such as lists of unequal length.
+    """Converts an array, number or nested lists to float32; ShapeError if they are not numbers.
 
     Example:
         >>> as_numbers("table", [[1, 2, 3]]).shape
@@ -78,18 +75,10 @@ def as_numbers(argument: str, value: Any) -> np.ndarray:
 def checked(
     argument: str, value: Any, axes: str, *, masked: bool = False, remedy: str = ""
 ) -> np.ndarray:
-    """Converts an argument to float32 and checks that it can be drawn.
+    """Converts an argument to float32; ShapeError or DataError unless it can be drawn.
 
-    Args:
-        argument: name in the public signature.
-        value: NumPy or JAX array, or nested lists.
-        axes: letters of the axes, such as "T D"; no axis may be empty.
-        masked: whether -inf is allowed.
-        remedy: end of the message about wrong axes.
-
-    Raises:
-        ShapeError: it is not an array of numbers with these axes.
-        DataError: a number is not finite.
+    All numbers must be finite, or -inf if `masked`. No axis may be empty; `remedy` is the end of
+    the message about wrong axes.
 
     Example:
         >>> checked("table", [[1, 2, 3]], "T D").shape
@@ -115,18 +104,14 @@ class Lettering(NamedTuple):
     If matplotlib's default font lacks a character, another installed font draws it. A character
     that no font has is written as its code, such as \u0c95, with a warning.
 
-    Args:
-        families: font families, the default first.
-        missing: characters that no installed font has.
-
     Example:
         >>> lettering = Lettering.of(["Käse\n", " "])
         >>> lettering.token("Käse\n"), lettering.token(" "), lettering.missing
         ('Käse\\n', "' '", frozenset())
     """
 
-    families: tuple[str, ...]
-    missing: frozenset[str]
+    families: tuple[str, ...]  # the default first
+    missing: frozenset[str]  # characters that no installed font has
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Lettering":
@@ -224,12 +209,9 @@ def _characters(path: str) -> frozenset[str]:
 
 
 def cells_to_mark(count: int, room: float, needed: float) -> Sequence[int]:
-    """Indices of the cells of an axis that get a label: all, or every second, third, ... cell.
+    """Cells of an axis that get a label: all, or every second, third, ... cell.
 
-    Args:
-        count: number of cells.
-        room: length of the axis, in inches.
-        needed: length of one label, in inches.
+    `room` is the length of the axis, `needed` that of one label, both in inches.
 
     Example:
         >>> list(cells_to_mark(5, 1.0, 0.4))

@@ -12,8 +12,7 @@ import numpy as np
 
 from jaxformer.errors import CheckpointError, DataError
 from jaxformer.interop.chat.rendering import render
-from jaxformer.interop.tokenizers.settings import read_settings
-from jaxformer.storage import read_download
+from jaxformer.interop.tokenizers.settings import read_settings, read_text
 from jaxformer.text import Tokenizer
 
 __all__ = ["HuggingFaceChatTemplate", "load_chat_template"]
@@ -129,10 +128,7 @@ def load_chat_template(folder: pathlib.Path) -> HuggingFaceChatTemplate | None:
     settings = read_settings(folder)
     template = settings.values.get("chat_template")
     if (folder / _FILE).exists():
-        try:
-            template = read_download(folder / _FILE).decode()
-        except UnicodeDecodeError:
-            raise CheckpointError(f"{folder / _FILE} is damaged: it is not UTF-8") from None
+        template = read_text(folder / _FILE)
     if isinstance(template, list) and all(isinstance(one, dict) for one in template):
         named = {one.get("name"): one.get("template") for one in template}
         if "default" not in named:
@@ -182,18 +178,18 @@ def _mark_special_tokens(messages: list[dict[str, Any]], names: list[str]) -> tu
         raise DataError("messages must leave one private-use character unused, got all of them")
     # Names may overlap, so the patterns match between letters: after the first letter of a name, or
     # before a name of one letter.
-    spelled = [
-        (re.compile(rf"(?<={re.escape(name[0])})(?={re.escape(name[1:])})"), mark)
+    patterns = [
+        re.compile(rf"(?<={re.escape(name[0])})(?={re.escape(name[1:])})")
         if len(name) > 1
-        else (re.compile(f"(?={re.escape(name)})"), mark)
+        else re.compile(f"(?={re.escape(name)})")
         for name in sorted(names, key=len, reverse=True)
         if name in there or json.dumps(name, ensure_ascii=False)[1:-1] in there
     ]
 
     def walk(value: Any) -> Any:
         if isinstance(value, str):
-            for pattern, replacement in spelled:
-                value = pattern.sub(replacement, value)
+            for pattern in patterns:
+                value = pattern.sub(mark, value)
             return value
         if isinstance(value, list):
             return [walk(one) for one in value]

@@ -58,18 +58,15 @@ class ConfigFields:
     checks this. Other fields cannot change what the model computes, so `finish` only names them in
     a warning. But if a newer transformers wrote the file, its code may read them; then they are
     refused.
-
-    Args:
-        values: content of the file.
-        where: path of the file, for messages.
-        ignore: names of fields that the user knows to be irrelevant.
-        tensors: names of the tensors of the checkpoint.
     """
 
     def __init__(
-        self, values: Mapping[str, Any], where: str, ignore: Collection[str] = (),
-        tensors: Collection[str] = (),
-    ) -> None:  # fmt: skip
+        self,
+        values: Mapping[str, Any],
+        where: str,  # path of the file, for messages
+        ignore: Collection[str] = (),  # fields that the user knows to be irrelevant
+        tensors: Collection[str] = (),  # names in the checkpoint
+    ) -> None:
         self._values = dict(values)
         self._version = values.get("transformers_version")
         self._filled: dict[str, Any] = {}

@@ -60,9 +60,7 @@ def _read_gemma3(fields: ConfigFields, kind: ModelKind, values: Values) -> Value
 GEMMA_FAMILIES = (
     llama_family(
         "gemma", "Gemma", unwritten=("mlp_bias",), fixed=_FIXED,
-        fields=_BIDIRECTIONAL | {
-            "hidden_act": _ACTIVATION
-        },
+        fields=_BIDIRECTIONAL | {"hidden_act": _ACTIVATION},
         defaults=_DEFAULTS | {"num_key_value_heads": 16},
         skipped=("hidden_activation",),  # a name that transformers does not read
     ),

@@ -177,19 +177,11 @@ T5_FAMILIES = (
     # T5WithLMHeadModel is the name of the first class in older files.
     _family("t5", "T5", "T5WithLMHeadModel", special_read=_read_t5, special_write=_write_t5),
     _family(
-        "mt5",
-        "MT5",
-        skipped=("tie_word_embeddings",),
-        defaults=_GATED,
-        special_read=_read_mt5,
-        special_write=_write,
+        "mt5", "MT5", skipped=("tie_word_embeddings",), defaults=_GATED,
+        special_read=_read_mt5, special_write=_write,
     ),
     _family(
-        "umt5",
-        "UMT5",
-        skipped=("scalable_attention",),
-        defaults=_GATED,
-        special_read=_read_umt5,
-        special_write=_write_t5,
+        "umt5", "UMT5", skipped=("scalable_attention",), defaults=_GATED,
+        special_read=_read_umt5, special_write=_write_t5,
     ),
-)
+)  # fmt: skip

@@ -44,32 +44,18 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class SentencePieceModel:
-    """Content of a SentencePiece file, as far as it affects encoding and decoding.
+    """Content of a SentencePiece file, as far as it affects encoding and decoding."""
 
-    Args:
-        pieces: vocabulary, in order of the ids.
-        model_type: "unigram", "bpe", "word" or "char".
-        unk_id: id of the unknown piece.
-        byte_fallback: whether unknown characters become byte pieces.
-        whitespace_as_suffix: whether U+2581 ends a word instead of starting it.
-        charsmap: compiled normalization rules; empty for none.
-        add_dummy_prefix: whether a space is added before the text.
-        remove_extra_whitespaces: whether spaces around the text are removed, and repeated spaces
-            merged.
-        escape_whitespaces: whether spaces become U+2581.
-        has_denormalizer: whether rules rewrite the decoded text.
-    """
-
-    pieces: tuple[Piece, ...]
-    model_type: str
-    unk_id: int
-    byte_fallback: bool = False
-    whitespace_as_suffix: bool = False
-    charsmap: bytes = b""
-    add_dummy_prefix: bool = True
-    remove_extra_whitespaces: bool = True
-    escape_whitespaces: bool = True
-    has_denormalizer: bool = False
+    pieces: tuple[Piece, ...]  # in order of the ids
+    model_type: str  # "unigram", "bpe", "word" or "char"
+    unk_id: int  # of the unknown piece
+    byte_fallback: bool = False  # unknown characters become byte pieces
+    whitespace_as_suffix: bool = False  # U+2581 ends a word instead of starting it
+    charsmap: bytes = b""  # compiled normalization rules; empty for none
+    add_dummy_prefix: bool = True  # a space is added before the text
+    remove_extra_whitespaces: bool = True  # spaces around the text, and repeated ones
+    escape_whitespaces: bool = True  # spaces become U+2581
+    has_denormalizer: bool = False  # rules rewrite the decoded text
 
 
 def read_sentencepiece(path: pathlib.Path) -> SentencePieceModel:

@@ -47,6 +47,7 @@ _FAIRSEQ: dict[str, tuple[list[str], str, bool]] = {
     "MBartTokenizer": (language_codes.MBART, "en_XX", False),
     "MBart50Tokenizer": (language_codes.MBART_50, "en_XX", True),
     "NllbTokenizer": (language_codes.NLLB, "eng_Latn", True),
+    "M2M100Tokenizer": (language_codes.M2M_100, "en", True),
     "XLMRobertaTokenizer": ([], "", False),
 }
 
@@ -178,22 +179,19 @@ def set_language_token(
     eos = settings.name("eos", "</s>")
     source = settings.text("src_lang")
     chosen = (settings.text("tgt_lang") or source) if side == "tgt" else source
-    if kind == "M2M100Tokenizer":
-        name, is_before = language_name(kind, chosen or "en"), True
-    elif has_languages(kind):
-        _, first, is_before = _FAIRSEQ[kind]
-        name = chosen or first
-        if kind == "NllbTokenizer" and settings.flag("legacy_behaviour", False):
-            is_before = False
-    else:
+    if not has_languages(kind):
         return None
+    _, first, is_before = _FAIRSEQ[kind]
+    name = language_name(kind, chosen or first)
+    if kind == "NllbTokenizer" and settings.flag("legacy_behaviour", False):
+        is_before = False
     surround(tokenizer, [name] if is_before else [], [eos] if is_before else [eos, name])
     return name
 
 
 def has_languages(kind: str) -> bool:
     """Whether tokenizers of a class put a language token around texts."""
-    return kind == "M2M100Tokenizer" or (kind in _FAIRSEQ and bool(_FAIRSEQ[kind][0]))
+    return kind in _FAIRSEQ and bool(_FAIRSEQ[kind][0])
 
 
 def language_name(kind: str, language: str) -> str:

@@ -9,12 +9,13 @@ import tokenizers
 from tokenizers import AddedToken, processors
 
 from jaxformer.errors import CheckpointError
-from jaxformer.storage import read_object
+from jaxformer.storage import read_download, read_object
 
 __all__ = [
     "TokenizerSettings",
     "add_tokens",
     "read_settings",
+    "read_text",
     "surround",
     "surround_as_set",
     "token_name",
@@ -27,19 +28,12 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerSettings:
-    """Settings of a tokenizer, merged from all files that have some.
+    """Settings of a tokenizer, merged from all files that have some."""
 
-    Args:
-        values: content of `tokenizer_config.json`.
-        names: names of the special tokens by role, such as "eos".
-        added: added tokens by id; they extend the vocabulary, or set flags of tokens in it.
-        extra: names of other special tokens.
-    """
-
-    values: dict[str, Any]
-    names: dict[str, str]
-    added: dict[int, AddedToken]
-    extra: tuple[str, ...]
+    values: dict[str, Any]  # content of tokenizer_config.json
+    names: dict[str, str]  # special tokens by role, such as "eos"
+    added: dict[int, AddedToken]  # by id; they extend the vocabulary, or set flags of its tokens
+    extra: tuple[str, ...]  # other special tokens
 
     def flag(self, name: str, default: bool) -> bool:
         """A boolean setting, or the default if missing or null; CheckpointError otherwise."""
@@ -109,6 +103,16 @@ def read_settings(folder: pathlib.Path) -> TokenizerSettings:
     return TokenizerSettings(
         values, {role: name for role, name in names.items() if name is not None}, added, extra
     )
+
+
+def read_text(path: pathlib.Path) -> str:
+    """Text of a UTF-8 file, with Unix line breaks; CheckpointError if it is damaged."""
+    try:
+        return read_download(path).decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(
+            f"{path} is damaged: it is not UTF-8 ({error.reason}); download it again"
+        ) from None
 
 
 def token_name(value: Any) -> str | None:

@@ -10,10 +10,11 @@ from jaxformer.errors import CheckpointError
 from jaxformer.interop.tokenizers.settings import (
     TokenizerSettings,
     add_tokens,
+    read_text,
     surround,
     surround_as_set,
 )
-from jaxformer.storage import read_download, read_object
+from jaxformer.storage import read_object
 
 __all__ = ["load_byte_pairs", "load_word_pieces", "read_ids"]
 
@@ -69,7 +70,7 @@ def load_byte_pairs(
 def load_word_pieces(folder: pathlib.Path, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     """Loads a WordPiece tokenizer from `vocab.txt`; CheckpointError if the file is damaged."""
     path = folder / "vocab.txt"
-    lines = _text(path).removesuffix("\n").split("\n")
+    lines = read_text(path).removesuffix("\n").split("\n")
     vocab = {line: index for index, line in enumerate(lines)}
     names = {
         role: settings.name(role, f"[{role.upper()}]")
@@ -109,7 +110,7 @@ def read_ids(path: pathlib.Path) -> dict[str, int]:
 
 
 def _read_merges(path: pathlib.Path, vocab: dict[str, int]) -> list[tuple[str, str]]:
-    lines = _text(path).split("\n")
+    lines = read_text(path).split("\n")
     merges = []
     for number, line in enumerate(lines, start=1):
         if line.startswith("#version") or not line.strip():
@@ -122,12 +123,3 @@ def _read_merges(path: pathlib.Path, vocab: dict[str, int]) -> list[tuple[str, s
             )
         merges.append((pair[0], pair[1]))
     return merges
-
-
-def _text(path: pathlib.Path) -> str:
-    try:
-        return read_download(path).decode().replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise CheckpointError(
-            f"{path} is damaged: it is not UTF-8 ({error.reason}); download it again"
-        ) from None
