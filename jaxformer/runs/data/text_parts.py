@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from jaxformer import text
 from jaxformer.config import DataConfig
 from jaxformer.errors import ConfigError, DataError, StorageError
-from jaxformer.runs.data.byte_progress import ByteProgress
+from jaxformer.runs.data.byte_progress import ByteProgress, total_size
 from jaxformer.runs.data.prepare import cache_dir
 from jaxformer.runs.data.values import Split
 from jaxformer.text.sources.streams import warn_of_no_cache
@@ -192,8 +192,7 @@ def read_files(
         characters: whether a sample must contain every character.
     """
     files = text.text_files(paths)
-    sizes = [file.stat().st_size for file in files if file.is_file()]
-    with ByteProgress("reading", sum(sizes)) as progress:
+    with ByteProgress("reading", total_size(files)) as progress:
         return text.scan_corpus(
             files, validation_fraction=fraction, field=config.field, errors=config.errors,
             characters=characters, cache_dir=cache_dir(config), on_progress=progress.update,
