@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import tokenizers
@@ -10,6 +9,7 @@ from tokenizers import models
 
 from jaxformer.errors import DataError
 from jaxformer.text.tokenizers.charsmaps import Charsmap
+from jaxformer.text.tokenizers.spelling import steps_of
 
 __all__ = ["LONGEST_MATCH", "WITHOUT_ID", "reading_copy", "require_bounded"]
 
@@ -36,7 +36,7 @@ def require_bounded(tokenizer: tokenizers.Tokenizer) -> None:
     """
     for part in (tokenizer.normalizer, tokenizer.decoder):
         growth = 1
-        for step in _steps(json.loads(part.__getstate__())) if part is not None else ():
+        for step in steps_of(part):
             growth *= max(1, len(step.get("prepend") or step.get("content") or ""))
         if growth > _MOST_GROWTH:
             raise DataError(
@@ -44,13 +44,6 @@ def require_bounded(tokenizer: tokenizers.Tokenizer) -> None:
                 f"{_MOST_GROWTH:,} times as long, got {growth:,} times; its file is damaged or "
                 "untrusted"
             )
-
-
-def _steps(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A step and the steps inside it."""
-    yield state
-    for inner in (*state.get("normalizers", ()), *state.get("decoders", ())):
-        yield from _steps(inner)
 
 
 def reading_copy(
@@ -78,8 +71,7 @@ def reading_copy(
     special = {t.content for t in tokenizer.get_added_tokens_decoder().values() if t.special}
     if not unigram and tokenizer.normalizer is None:
         return tokenizer, None
-    normalizer = None if tokenizer.normalizer is None else _state(tokenizer.normalizer)
-    steps = normalizer.get("normalizers", []) if normalizer else []
+    steps = steps_of(tokenizer.normalizer)
     is_exact = steps[:1] == [LONGEST_MATCH] and steps[1:2] and "precompiled_charsmap" in steps[1]
     rules = steps[1] if is_exact else None
     if rules is None and not unigram:
@@ -99,8 +91,3 @@ def reading_copy(
     copy = tokenizers.Tokenizer.from_str(json.dumps(state))
     copy.encode_special_tokens = True
     return copy, charsmap
-
-
-def _state(part: Any) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads(part.__getstate__())
-    return state
