@@ -1,7 +1,9 @@
-"""Workarounds for what the `tokenizers` library cannot do when it reads texts."""
+"""Workarounds for what the `tokenizers` library cannot do when it reads texts and files."""
 
 import base64
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import tokenizers
@@ -11,7 +13,13 @@ from jaxformer.errors import DataError
 from jaxformer.text.tokenizers.charsmaps import Charsmap
 from jaxformer.text.tokenizers.spelling import steps_of
 
-__all__ = ["LONGEST_MATCH", "WITHOUT_ID", "reading_copy", "require_bounded"]
+__all__ = [
+    "LONGEST_MATCH",
+    "WITHOUT_ID",
+    "panics_as_errors",
+    "reading_copy",
+    "require_bounded",
+]
 
 _MOST_GROWTH = 10_000  # times; published files have 1 to 13
 
@@ -91,3 +99,14 @@ def reading_copy(
     copy = tokenizers.Tokenizer.from_str(json.dumps(state))
     copy.encode_special_tokens = True
     return copy, charsmap
+
+
+@contextlib.contextmanager
+def panics_as_errors(what: str) -> Iterator[None]:
+    """Turns a panic of the library (such as a regex that takes too long) into a DataError."""
+    try:
+        yield
+    except BaseException as error:  # A panic is not an Exception; its class cannot be imported.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise DataError(f"{what}: {error}; is its file damaged or untrusted?") from None
