@@ -16,6 +16,7 @@ __all__ = [
     "ExampleArrays",
     "RaggedArray",
     "TokenStream",
+    "example_length",
     "example_lengths",
     "gather_spans",
     "item_starts",
@@ -246,13 +247,18 @@ def example_lengths(examples: Sequence[Example]) -> np.ndarray:
                     f"every example must have the arrays of the first, {layout}, got "
                     f"{_layout(example)} in example {i}; use the same names, axes and dtypes"
                 )
-            lengths[i] = max(array.size for array in example.values() if array.ndim)
+            lengths[i] = example_length(example)
     if not lengths.all():
         raise DataError(
             "every example must have at least one token, got none in example "
             f"{int(np.argmin(lengths))}; leave it out"
         )
     return lengths
+
+
+def example_length(example: Example) -> int:
+    """Size of the longest array with one axis; 0 if there is none."""
+    return max((array.size for array in example.values() if array.ndim == 1), default=0)
 
 
 def _layout(example: Example) -> dict[str, tuple[np.dtype, int]]:
