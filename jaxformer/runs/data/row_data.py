@@ -100,11 +100,6 @@ class FileRows:
         """Prepares the arrays in the cache, or in memory if they are small.
 
         `key` is everything that `encode` depends on; if None, only this process uses the arrays.
-
-        Raises:
-            ConfigError: there is no folder for the arrays.
-            DataError: the rows cannot be encoded, or none is left.
-            StorageError: the arrays cannot be written.
         """
         corpus, content, folder = self.corpus, [(self.corpus.fingerprint,)], None
         if corpus.num_bytes > _MUCH:

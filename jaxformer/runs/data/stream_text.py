@@ -47,11 +47,7 @@ def _with_end(stem: pathlib.Path, end: str) -> pathlib.Path:
 
 
 def load_text(folder: pathlib.Path, tokenizer: text.Tokenizer) -> dict[str, StreamText]:
-    """Reads the files of `save_text`; documents, which earlier versions wrote, are encoded.
-
-    Raises:
-        CheckpointError: a file is missing or damaged.
-    """
+    """Reads the files of `save_text`; documents, which earlier versions wrote, are encoded."""
     found = _read_record(folder / _VALIDATION)
     if not isinstance(found, tuple):
         return {"": _load_stream(folder / _VALIDATION, found, tokenizer)}

@@ -31,14 +31,10 @@ Example = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RaggedArray:
-    """Arrays of unequal lengths, concatenated; may be memory-mapped, from several files.
+    """Arrays of unequal lengths, concatenated; may be memory-mapped, from several files."""
 
-    Args:
-        values: values of all items, [values].
-        offsets: int64 [items], start of each item; None if an item is a number without an axis.
-    """
-
-    values: np.ndarray | JoinedArray
+    values: np.ndarray | JoinedArray  # [values] of all items
+    # Start of each item, int64 [items]; None if an item is a number without an axis.
     offsets: np.ndarray | JoinedArray | None = None
 
     @classmethod
@@ -216,12 +212,6 @@ class ExampleArrays(Sequence[Example]):
 
 def example_lengths(examples: Sequence[Example]) -> np.ndarray:
     """Checks that examples can be batched together, and returns their lengths: int64 [examples].
-
-    The length of an example is the size of its longest array.
-
-    Raises:
-        DataError: there are no examples, an example has no tokens, no labels or different arrays
-            than the first, or the labels cannot hold `IGNORE`.
 
     Example:
         >>> example_lengths([{"labels": np.array([7, 8])}, {"labels": np.array([9])}])

@@ -37,11 +37,7 @@ the Transformer's vocabulary lacks. They have the last ids."""
 
 
 def require_bounded(tokenizer: tokenizers.Tokenizer) -> None:
-    """Checks, before any text is processed, that no text can grow until it fills memory.
-
-    Raises:
-        DataError: the steps that prepend and replace could multiply a letter too often.
-    """
+    """Raises DataError if prepending and replacing could make a text grow until it fills memory."""
     for part in (tokenizer.normalizer, tokenizer.decoder):
         growth = 1
         for step in steps_of(part):
@@ -57,7 +53,9 @@ def require_bounded(tokenizer: tokenizers.Tokenizer) -> None:
 def reading_copy(
     tokenizer: tokenizers.Tokenizer,
 ) -> tuple[tokenizers.Tokenizer, Charsmap | None]:
-    """Copy of a tokenizer for reading texts; the tokenizer itself if it needs no copy.
+    """Copy of a tokenizer for reading texts, and the rules to apply to a text before it.
+
+    The copy is the tokenizer itself if it needs none.
 
     - The library finds special tokens of a Unigram vocabulary in any text that contains their
       spelling. In the copy, a space precedes their names. No text that it reads contains this
@@ -65,15 +63,6 @@ def reading_copy(
     - Pieces that begin with `WITHOUT_ID` are found in text, under ids that the tokenizer lacks.
     - The library's step `Precompiled` does not match the longest rule. After `LONGEST_MATCH`, it is
       removed from the copy and done by `Charsmap`.
-
-    Args:
-        tokenizer: tokenizer of the library.
-
-    Returns:
-        The copy, and the rules to apply to a text before the copy reads it, if any.
-
-    Raises:
-        DataError: the rules are damaged.
     """
     unigram = isinstance(tokenizer.model, models.Unigram)
     special = {t.content for t in tokenizer.get_added_tokens_decoder().values() if t.special}
