@@ -1,7 +1,9 @@
 """Progress over bytes of text: a bar in a terminal, else a line every 30 seconds."""
 
+import pathlib
 import sys
 import time
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -9,10 +11,15 @@ from rich.progress import TransferSpeedColumn as SpeedColumn
 
 from jaxformer.training.parallel import is_first_process
 
-__all__ = ["ByteProgress"]
+__all__ = ["ByteProgress", "total_size"]
 
 _PATIENCE = 2.0  # seconds; shorter work shows nothing
 _LINES = 30.0  # seconds between two lines
+
+
+def total_size(paths: Iterable[str | pathlib.Path]) -> int:
+    """Bytes of files; reading reports those that are missing."""
+    return sum(path.stat().st_size for path in map(pathlib.Path, paths) if path.is_file())
 
 
 class ByteProgress:

@@ -39,14 +39,10 @@ def naming_source(name: str) -> Iterator[None]:
 def read_mixture(
     config: DataConfig, read: Callable[[DataConfig], Split], *, characters: bool
 ) -> Split:
-    """Reads the sources of a mixture.
+    """Reads the sources of a mixture: parts by name of the source.
 
-    Returns:
-        The parts by name of the source. In the texts for the tokenizer, each source has its
-        weight's share of 32 MiB, or all of its text if that is less.
-
-    Raises:
-        DataError: a source cannot be read or split, or a file is in two of them.
+    In the texts for the tokenizer, each source has its weight's share of 32 MiB, or all of its
+    text if that is less.
     """
     _require_apart(config.mixture)
     splits = {}

@@ -22,14 +22,7 @@ def training_batches(
 def evaluation_batches(
     config: ExperimentConfig, source: text.Source, runner: Runner, unit: str
 ) -> TrainingData:
-    """Makes batches of all rows, in order.
-
-    Args:
-        config: the experiment.
-        source: the rows.
-        runner: runner for the devices.
-        unit: what is predicted.
-    """
+    """Makes batches of all rows, in order; `unit` is what is predicted."""
     training = config.training
     assert training.batch_size is not None
     # As many rows as in a micro-batch, which is known to fit in memory.

@@ -57,11 +57,6 @@ def train_tokenizer(
 
     A character tokenizer also uses the validation text, since no character may be unknown. The
     vocabulary size includes the `added` special tokens.
-
-    Raises:
-        ConfigError: the vocabulary has no room for the added tokens, or the tokenizer must come
-            from a model to start from.
-        DataError: the tokenizer's file cannot be used, or the text has nothing to train on.
     """
     if config.kind == "pretrained":
         raise ConfigError(
@@ -110,15 +105,7 @@ def _cached_tokenizer(
 
 
 def _read_tokenizer(path: str, end_of_text: str | None) -> text.Tokenizer:
-    """Reads the file of a config's tokenizer.
-
-    Args:
-        path: path of the file.
-        end_of_text: token that ends a text; None if it has jaxformer's name, or if there is none.
-
-    Raises:
-        DataError: the file is missing or is not a tokenizer, or it lacks the token.
-    """
+    """Reads a tokenizer's file; `end_of_text` is None if it has jaxformer's name or is absent."""
     try:
         tokenizer = text.Tokenizer.load(path)
         return tokenizer if end_of_text is None else text.with_end_of_text(tokenizer, end_of_text)
@@ -142,11 +129,7 @@ def _train_tokenizer(
 
 
 def fill_vocab_size(key: str, model: ModelConfig, tokenizer: text.Tokenizer) -> int:
-    """Takes the number of tokens from the tokenizer, or checks that the config's is enough.
-
-    Raises:
-        ConfigError: the tokenizer has more tokens.
-    """
+    """Takes the number of tokens from the tokenizer, or checks that the config's is enough."""
     size: int | None = getattr(model, key)
     if size is None:
         return tokenizer.vocab_size

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from jaxformer import text
 from jaxformer.config import DataConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.runs.data.byte_progress import ByteProgress
+from jaxformer.runs.data.byte_progress import ByteProgress, total_size
 from jaxformer.runs.data.prepare import cache_dir, fingerprint
 from jaxformer.runs.data.text_parts import require_other_files
 from jaxformer.runs.data.values import Split
@@ -100,11 +100,6 @@ class FileRows:
         """Prepares the arrays in the cache, or in memory if they are small.
 
         `key` is everything that `encode` depends on; if None, only this process uses the arrays.
-
-        Raises:
-            ConfigError: there is no folder for the arrays.
-            DataError: the rows cannot be encoded, or none is left.
-            StorageError: the arrays cannot be written.
         """
         corpus, content, folder = self.corpus, [(self.corpus.fingerprint,)], None
         if corpus.num_bytes > _MUCH:
@@ -165,8 +160,7 @@ def split_files(
         require_other_files(config.paths, config.validation_paths)
         validation, counts = table.read(config.validation_paths, **options)
     fraction = 0 if config.validation_paths else config.validation_fraction
-    sizes = [path.stat().st_size for path in map(pathlib.Path, config.paths) if path.is_file()]
-    with ByteProgress("reading", sum(sizes)) as progress:
+    with ByteProgress("reading", total_size(config.paths)) as progress:
         corpus = text.scan_rows(
             table, config.paths, validation_fraction=fraction, characters=characters,
             cache_dir=cache_dir(config), on_progress=progress.update, **options,

@@ -47,46 +47,42 @@ def _with_end(stem: pathlib.Path, end: str) -> pathlib.Path:
 
 
 def load_text(folder: pathlib.Path, tokenizer: text.Tokenizer) -> dict[str, StreamText]:
-    """Reads the files of `save_text`; documents, which earlier versions wrote, are encoded.
-
-    Raises:
-        CheckpointError: a file is missing or damaged.
-    """
-    found = _read_record(folder / _VALIDATION)
-    if not isinstance(found, tuple):
-        return {"": _load_stream(folder / _VALIDATION, found, tokenizer)}
-    stems = [folder / f"{_VALIDATION}_{index}" for index in range(len(found))]
-    return {
-        name: _load_stream(stem, _read_record(stem), tokenizer)
-        for name, stem in zip(found, stems, strict=True)
+    """Reads the files of `save_text`; documents, which earlier versions wrote, are encoded."""
+    record = _read_record(folder / _VALIDATION)
+    if "sources" not in record:
+        return {"": _load_stream(folder / _VALIDATION, record, tokenizer)}
+    stems = {
+        name: folder / f"{_VALIDATION}_{index}" for index, name in enumerate(record["sources"])
     }
+    return {name: _load_stream(stem, _read_record(stem), tokenizer) for name, stem in stems.items()}
 
 
-def _read_record(stem: pathlib.Path) -> list[str] | int | None | tuple[str, ...]:
-    """Reads documents, the number of bytes of a text, or the names of a mixture's sources."""
+def _read_record(stem: pathlib.Path) -> dict[str, Any]:
+    """Documents, the number of bytes of a text, or the names of a mixture's sources, by key."""
 
-    def checked(value: Any) -> list[str] | int | None | tuple[str, ...]:
-        if isinstance(value, dict) and "sources" in value:
-            return tuple(map(str, value["sources"]))
-        if isinstance(value, dict):
-            return None if value["num_bytes"] is None else int(value["num_bytes"])
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise TypeError("it must be a list of texts")
-        return value
+    def checked(value: Any) -> dict[str, Any]:
+        if isinstance(value, list):
+            if not all(isinstance(one, str) for one in value):
+                raise TypeError("documents must be texts")
+            return {"documents": value}
+        if "sources" in value:
+            return {"sources": list(map(str, value["sources"]))}
+        return {"num_bytes": None if value["num_bytes"] is None else int(value["num_bytes"])}
 
     return read_json(_with_end(stem, ".json"), checked)
 
 
-def _load_stream(stem: pathlib.Path, record: Any, tokenizer: text.Tokenizer) -> StreamText:
-    """Encodes documents, or maps stored tokens; the record is their number of bytes."""
-    if isinstance(record, list):
-        stream = text.build_stream(record, tokenizer)
-        num_bytes = sum(len(one.encode()) for one in record)
-        return StreamText(stream, num_bytes)
+def _load_stream(
+    stem: pathlib.Path, record: dict[str, Any], tokenizer: text.Tokenizer
+) -> StreamText:
+    """Encodes documents, or maps stored tokens."""
+    if (documents := record.get("documents")) is not None:
+        stream = text.build_stream(documents, tokenizer)
+        return StreamText(stream, sum(len(one.encode()) for one in documents))
     remedy = "restore the run folder, or train again"
     paths = [_with_end(stem, end) for end in ("_tokens.npy", "_documents.npy")]
     try:
         tokens, starts = (map_array(path, remedy=remedy) for path in paths)
     except DataError as error:
         raise CheckpointError(f"{stem.parent} is damaged: {error}") from None
-    return StreamText(text.TokenStream(tokens, starts), record)
+    return StreamText(text.TokenStream(tokens, starts), record["num_bytes"])

@@ -34,16 +34,12 @@ class DataSummary:
 
 
 def save_summary(folder: pathlib.Path, summary: DataSummary) -> None:
-    """Writes the summary; StorageError if it cannot be written."""
+    """Writes the summary into a run folder."""
     write_json(folder / _DATA, dataclasses.asdict(summary))
 
 
 def load_summary(folder: pathlib.Path) -> DataSummary:
-    """Reads the summary of a run.
-
-    Raises:
-        CheckpointError: the file is missing or damaged.
-    """
+    """Reads the summary of a run; CheckpointError if it is missing or damaged."""
 
     def summary(values: Any) -> DataSummary:
         shapes = tuple(map(tuple, values["shapes"]))

@@ -118,7 +118,8 @@ def length_histogram(name: str, lengths: np.ndarray) -> LengthHistogram:
         starts = [first]
         while (after := max(1, 2 * starts[-1])) <= longest:
             starts.append(after)
-        starts = _joined(starts)
+        if len(starts) > _MOST_BINS:  # the shortest bins become one
+            starts = [first, *starts[1 - _MOST_BINS :]]
         ends = [*starts[1:], max(1, 2 * starts[-1])]
     else:
         width = _round_width((longest - shortest + 1) / _MOST_BINS)
@@ -127,11 +128,6 @@ def length_histogram(name: str, lengths: np.ndarray) -> LengthHistogram:
     counts, _ = np.histogram(lengths, [*starts, ends[-1]])
     bins = tuple((a, b - 1, int(n)) for a, b, n in zip(starts, ends, counts, strict=True))
     return LengthHistogram(name=name, bins=bins, shortest=shortest, median=median, longest=longest)
-
-
-def _joined(starts: list[int]) -> list[int]:
-    """Starts of bins, with the shortest bins joined into one if there are too many."""
-    return starts if len(starts) <= _MOST_BINS else [starts[0], *starts[1 - _MOST_BINS :]]
 
 
 def _round_width(least: float) -> int:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from jaxformer import text
 from jaxformer.config import DataConfig
 from jaxformer.errors import ConfigError, DataError, StorageError
-from jaxformer.runs.data.byte_progress import ByteProgress
+from jaxformer.runs.data.byte_progress import ByteProgress, total_size
 from jaxformer.runs.data.prepare import cache_dir
 from jaxformer.runs.data.values import Split
 from jaxformer.text.sources.streams import warn_of_no_cache
@@ -33,19 +33,12 @@ _MUCH = 2**26  # bytes of text; the tokens of less may stay in memory
 
 
 class StreamText(NamedTuple):
-    """The token stream of a text.
-
-    Args:
-        stream: the tokens.
-        num_bytes: size of the text in bytes of UTF-8; None if only tokens are known.
-        content: texts that identify it, such as the fingerprint of its files.
-        report: a line about it, for the user, if it is large.
-    """
+    """The token stream of a text."""
 
     stream: text.TokenStream
-    num_bytes: int | None
-    content: Sequence[str] = ()
-    report: str = ""
+    num_bytes: int | None  # of the text, in UTF-8; None if only tokens are known
+    content: Sequence[str] = ()  # texts that identify it, such as the fingerprint of its files
+    report: str = ""  # a line about it, for the user, if it is large
 
     @property
     def num_documents(self) -> int:
@@ -183,17 +176,12 @@ def named_parts(found: Any) -> Mapping[str, TextPart]:
 def read_files(
     config: DataConfig, paths: Sequence[str], fraction: float, *, characters: bool = False
 ) -> text.Corpus:
-    """Scans files, or loads the record of an earlier scan.
+    """Scans files, or loads the record of an earlier scan; `fraction` is for validation.
 
-    Args:
-        config: settings for reading.
-        paths: files and patterns.
-        fraction: share of the text for validation.
-        characters: whether a sample must contain every character.
+    If `characters` is True, its sample contains every character.
     """
     files = text.text_files(paths)
-    sizes = [file.stat().st_size for file in files if file.is_file()]
-    with ByteProgress("reading", sum(sizes)) as progress:
+    with ByteProgress("reading", total_size(files)) as progress:
         return text.scan_corpus(
             files, validation_fraction=fraction, field=config.field, errors=config.errors,
             characters=characters, cache_dir=cache_dir(config), on_progress=progress.update,
@@ -250,12 +238,7 @@ def require_other_files(paths: Sequence[str], validation_paths: Sequence[str]) -
 
 
 def read_token_files(config: DataConfig) -> Split:
-    """Maps the token files of a config for training and validation.
-
-    Raises:
-        ConfigError: the config names no files.
-        DataError: a file cannot be used, or is named for both.
-    """
+    """Maps the token files of a config for training and validation."""
     if not config.paths:
         raise ConfigError(
             "data.source 'tokens' needs data.paths: .bin or .npy files of token ids; for example "

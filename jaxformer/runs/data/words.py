@@ -27,28 +27,16 @@ _UNSPACED = re.compile(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StartVectors:
-    """Pretrained vectors of the tokenizer's words.
+    """Pretrained vectors of the tokenizer's words."""
 
-    Args:
-        vectors: the vectors found; None if the config names no file.
-        report: report lines with their number.
-    """
-
-    vectors: text.WordVectors | None
-    report: tuple[str, ...]
+    vectors: text.WordVectors | None  # None if the config names no file
+    report: tuple[str, ...]  # lines with their number
 
     @classmethod
     def read(
         cls, config: ExperimentConfig, tokenizer: text.Tokenizer
     ) -> tuple["StartVectors", ExperimentConfig]:
-        """Reads the file named by the config, and fills the vectors' width into the config.
-
-        A run that starts from other weights already has vectors, and reads none.
-
-        Raises:
-            ConfigError: the config has another width.
-            DataError: the file cannot be used.
-        """
+        """Reads the file named by the config, and fills the vectors' width into the config."""
         path, model = config.tokenizer.word_vectors, config.model
         if path is None or config.init_from is not None:  # the weights have them already
             return cls(None, ()), config
@@ -84,13 +72,9 @@ class StartVectors:
 
 @dataclasses.dataclass(frozen=True)
 class KnownWords:
-    """The distinct words that a translator was trained on.
+    """The distinct words that a translator was trained on."""
 
-    Args:
-        words: all words; None if unknown, so that no word counts as new.
-    """
-
-    words: frozenset[str] | None = None
+    words: frozenset[str] | None = None  # None if unknown, so that no word counts as new
 
     @classmethod
     def collect(cls, sources: Sequence[str], tokenizer: text.Tokenizer) -> Self:
@@ -127,11 +111,7 @@ class KnownWords:
 
     @classmethod
     def load(cls, folder: pathlib.Path) -> Self:
-        """Reads the words of a run folder, if it has them.
-
-        Raises:
-            CheckpointError: the file is damaged.
-        """
+        """Reads the words of a run folder, if it has them."""
         if not (folder / _FILE).exists():
             return cls()
         return cls(read_json(folder / _FILE, lambda words: frozenset(map(str, words))))

@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxformer import text
 from jaxformer.config import DataConfig, ExperimentConfig
+from jaxformer.runs.data.byte_progress import total_size
 from jaxformer.runs.data.summary import load_summary
 from jaxformer.runs.data.text_parts import CorpusPart, Documents, left_out, read_files
 from jaxformer.runs.data.values import Split
@@ -113,9 +114,8 @@ def _nearest(document: str, index: int, *, is_first: bool, is_last: bool) -> int
 def _split_rows(kind: type[TableTask], config: ExperimentConfig, folder: pathlib.Path) -> Split:
     """`TableTask.split_rows` of such a run."""
     data, options = config.data, kind.row_options(config)
-    sizes = [path.stat().st_size for path in map(pathlib.Path, data.paths) if path.is_file()]
     is_packed = any(path.lower().endswith(_PACKED) for path in data.paths)
-    if sum(sizes) * (_UNPACKED if is_packed else 1) > _MUCH:
+    if total_size(data.paths) * (_UNPACKED if is_packed else 1) > _MUCH:
         return _split_corpus(kind.split_rows(config), data, kind.stored_rows(folder))
     rows, counts = kind.table.read(data.paths, **options)
     if data.validation_paths:

@@ -1,13 +1,13 @@
 """Sequences to batches: a pure function of (seed, step), on any number of hosts."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.batches.mixture import MixedRows, Mixture
-from jaxformer.text.batches.source import ShuffledRows, Source, gather_rows
+from jaxformer.text.batches.mixture import Mixture, mixed_rows
+from jaxformer.text.batches.source import Source, gather_rows, shuffled_rows
 from jaxformer.text.store.ragged import IGNORE
 
 __all__ = ["Batches", "Host", "evaluation_batches", "require_seed"]
@@ -80,19 +80,20 @@ class Batches:
     ) -> None:
         _require_rows(batch_size, host)
         require_seed(seed)
-        self._rows: MixedRows | ShuffledRows
+        self._gather: Callable[[range], dict[str, np.ndarray]]
         if isinstance(source, Mixture):
             self.batches_per_epoch = None
-            self._rows = MixedRows(source, seed)
+            self._gather = mixed_rows(source, seed)
         else:
             _require_items(source)
             self.batches_per_epoch = len(source) / batch_size
-            self._rows = ShuffledRows(source, seed)
+            self._gather = shuffled_rows(source, seed)
+        self._source = source
         self._batch_size = batch_size
         self._host = host
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
-        return self._rows.gather(self._rows_of(step))
+        return self._gather(self._rows_of(step))
 
     def source_names(self, step: int) -> list[str] | None:
         """For a mixture: name of the source of each row of a batch.
@@ -103,9 +104,9 @@ class Batches:
         Returns:
             The names; None if there is no mixture.
         """
-        if not isinstance(self._rows, MixedRows):
+        if not isinstance(self._source, Mixture):
             return None
-        return [name for name, _ in self._rows.mixture.places(self._rows_of(step))]
+        return [name for name, _ in self._source.places(self._rows_of(step))]
 
     def _rows_of(self, step: int) -> range:
         if step < 0:

@@ -2,14 +2,14 @@
 
 import fractions
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.batches.source import ShuffledRows, Source, gather_rows
+from jaxformer.text.batches.source import Source, gather_rows, shuffled_rows
 
-__all__ = ["MixedRows", "Mixture"]
+__all__ = ["Mixture", "mixed_rows"]
 
 
 class Mixture:
@@ -104,31 +104,29 @@ class Mixture:
         return counts
 
 
-class MixedRows:
-    """The rows of a mixture over all steps; each source has an order by seed and its own name.
+def mixed_rows(mixture: Mixture, seed: int) -> Callable[[range], dict[str, np.ndarray]]:
+    """Makes a function that stacks consecutive rows of a mixture: arrays `[rows, ...]` by name.
+
+    Each source has an order by seed and its own name.
 
     Example:
         >>> sources = {name: [{"x": np.array(ord(name))}] for name in "ab"}
-        >>> rows = MixedRows(Mixture(sources, {"a": 2, "b": 1}), seed=0)
-        >>> rows.gather(range(3, 8))["x"]
+        >>> gather = mixed_rows(Mixture(sources, {"a": 2, "b": 1}), seed=0)
+        >>> gather(range(3, 8))["x"]
         array([97, 97, 98, 97, 97])
     """
+    rows_of = {
+        name: shuffled_rows(source, _source_seed(seed, name))
+        for name, source in mixture.sources.items()
+    }
 
-    def __init__(self, mixture: Mixture, seed: int) -> None:
-        self.mixture = mixture
-        self._rows = {
-            name: ShuffledRows(source, _source_seed(seed, name))
-            for name, source in mixture.sources.items()
-        }
-
-    def gather(self, rows: range) -> dict[str, np.ndarray]:
-        """Stacks consecutive rows: arrays by name, `[rows, ...]`."""
+    def gather(rows: range) -> dict[str, np.ndarray]:
         places: dict[str, list[int]] = {}
         indices: dict[str, list[int]] = {}
-        for place, (name, index) in enumerate(self.mixture.places(rows)):
+        for place, (name, index) in enumerate(mixture.places(rows)):
             places.setdefault(name, []).append(place)
             indices.setdefault(name, []).append(index)
-        found = [(places[name], self._rows[name].gather(indices[name])) for name in places]
+        found = [(places[name], rows_of[name](indices[name])) for name in places]
         stacked = {
             name: np.empty((len(rows), *array.shape[1:]), array.dtype)
             for name, array in found[0][1].items()
@@ -137,6 +135,8 @@ class MixedRows:
             for name, array in arrays.items():
                 stacked[name][where] = array
         return stacked
+
+    return gather
 
 
 def _source_seed(seed: int, name: str) -> int:

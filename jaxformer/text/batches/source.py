@@ -1,12 +1,12 @@
 """Sources of rows (random-access data for batches), and their shuffled order."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import grain
 import numpy as np
 
-__all__ = ["GatheringSource", "ShuffledRows", "Source", "gather_rows"]
+__all__ = ["GatheringSource", "Source", "gather_rows", "shuffled_rows"]
 
 
 class Source(Protocol):
@@ -57,20 +57,16 @@ def gather_rows(source: Source, indices: Sequence[int]) -> dict[str, np.ndarray]
     return {name: np.stack([item[name] for item in items]) for name in items[0]}
 
 
-class ShuffledRows:
-    """The rows of a source over all epochs; each epoch has every item once, in a new order.
+def shuffled_rows(source: Source, seed: int) -> Callable[[Iterable[int]], dict[str, np.ndarray]]:
+    """Makes a function that stacks rows by number: arrays `[rows, ...]` by name.
+
+    The rows are those of all epochs; each epoch has every item once, in a new order.
 
     Example:
-        >>> rows = ShuffledRows([{"x": np.array(5)}, {"x": np.array(7)}], seed=0)
-        >>> rows.gather(range(6))["x"]
+        >>> gather = shuffled_rows([{"x": np.array(5)}, {"x": np.array(7)}], seed=0)
+        >>> gather(range(6))["x"]
         array([7, 5, 5, 7, 7, 5])
     """
-
-    def __init__(self, source: Source, seed: int) -> None:
-        self._source = source
-        # Shuffles indices, so that one call reads all items of a batch.
-        self._order = grain.MapDataset.range(len(source)).seed(seed).shuffle().repeat()
-
-    def gather(self, rows: Iterable[int]) -> dict[str, np.ndarray]:
-        """Stacks rows of any epochs: arrays by name, `[rows, ...]`."""
-        return gather_rows(self._source, [self._order[row] for row in rows])
+    # Shuffles indices, so that one call reads all items of a batch.
+    order = grain.MapDataset.range(len(source)).seed(seed).shuffle().repeat()
+    return lambda rows: gather_rows(source, [order[row] for row in rows])

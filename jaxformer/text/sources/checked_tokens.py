@@ -110,20 +110,20 @@ def _check(
     begin = done = 0
 
     def update(chunk: np.ndarray) -> None:
-        nonlocal done
+        nonlocal done, counts
         digest.update(np.ascontiguousarray(chunk).data)
+        # int64, since older versions of NumPy cannot count uint64.
+        counts += np.bincount(chunk.astype(np.int64, copy=False), minlength=vocab_size)
         done += chunk.nbytes
         on_progress(done)
 
     for one in files.ranges:
         one.require_unchanged()
-        found, times = scan_tokens(
+        found = scan_tokens(
             one.tokens, vocab_size=vocab_size, end_of_text=tokenizer.end_of_text,
             name=f"'{one.path}'", start=one.start, on_chunk=update,
         )  # fmt: skip
         one.require_unchanged()
-        assert times is not None
-        counts += times
         ends.append(found + begin)
         begin += one.tokens.size
     stream = TokenStream(tokens, document_starts(np.concatenate(ends), begin))
@@ -139,31 +139,25 @@ def scan_tokens(
     name: str,
     start: int = 0,
     on_chunk: Callable[[np.ndarray], None] = lambda chunk: None,
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Checks tokens, counts them, and finds the ends of documents, in constant memory.
+) -> np.ndarray:
+    """Checks tokens in constant memory; indices of those that end a document: int64 [ends].
 
-    Returns the indices of the tokens that end a document, int64 [ends]; and how often each token
-    occurs, int64 [vocab_size]. `name` and `start`, the index of the first token, are for messages.
+    `name` and `start`, the index of the first token, are for messages. `on_chunk` is called with
+    tokens that were checked.
 
     Example:
-        >>> tokens = np.array([5, 0, 7, 0])
-        >>> ends, counts = scan_tokens(tokens, vocab_size=9, end_of_text=0, name="tokens")
-        >>> ends.tolist(), counts.tolist()
-        ([1, 3], [2, 0, 0, 0, 0, 1, 0, 1, 0])
+        >>> scan_tokens(np.array([5, 0, 7, 0]), vocab_size=9, end_of_text=0, name="tokens")
+        array([1, 3])
     """
     ends = [np.zeros(0, np.int64)]
-    counts = None if vocab_size is None else np.zeros(vocab_size, np.int64)
     for begin in range(0, tokens.size, _CHUNK):
         require_whole(tokens)
         chunk = np.asarray(tokens[begin : begin + _CHUNK])
         require_token_ids(chunk, vocab_size, name, start + begin)
-        if counts is not None:
-            # int64, since older versions of NumPy cannot count uint64.
-            counts += np.bincount(chunk.astype(np.int64, copy=False), minlength=counts.size)
         if end_of_text is not None:
             ends.append(np.flatnonzero(chunk == end_of_text) + begin)
         on_chunk(chunk)
-    return np.concatenate(ends), counts
+    return np.concatenate(ends)
 
 
 def require_token_ids(ids: np.ndarray, vocab_size: int | None, name: str, start: int = 0) -> None:

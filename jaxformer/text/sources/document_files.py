@@ -106,8 +106,7 @@ def _to_last_cut(
 ) -> tuple[bytes, bytes] | None:
     """Reads up to the last possible cut in the next 128 KiB, or to the first one after them.
 
-    Returns:
-        The data before the cut, and the data read after it; None at the end of the file.
+    Returns the data before the cut, and the data read after it; None at the end of the file.
     """
     data, size = left, _PIECE
     while True:

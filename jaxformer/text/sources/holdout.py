@@ -71,13 +71,10 @@ class Holdout(NamedTuple):
 
 
 class HoldoutCounter:
-    """Counts texts, and holds out a share of them.
+    """Counts texts, and holds out a share of them, from 0 to less than 1.
 
     It keeps the sizes of 65,536 ranges of numbers, not of each text. So the share is exact for few
     texts, and up to 1/65,536 for many.
-
-    Args:
-        fraction: share of all sizes for validation, from 0 to less than 1.
     """
 
     def __init__(self, fraction: float) -> None:
@@ -116,11 +113,7 @@ def _nearest_break(text: str, index: int) -> int:
 
 
 class _EvenSample(Generic[_T]):
-    """Uniform sample of limited size: keeps the values with the smallest numbers.
-
-    Args:
-        size: limit for all values together, in bytes.
-    """
+    """Uniform sample of at most `size` bytes: keeps the values with the smallest numbers."""
 
     def __init__(self, size: int) -> None:
         self._left = size
@@ -147,30 +140,19 @@ class _EvenSample(Generic[_T]):
 
 
 class Scanned(NamedTuple, Generic[_T]):
-    """Records that a scan keeps.
-
-    Args:
-        holdout: which records are for validation.
-        training: training records: all, or a uniform sample.
-        validation: validation records: all, or those with the smallest hashes.
-        is_sampled: whether `training` is only a sample.
-        is_cut: whether `validation` is not all.
-    """
+    """Records that a scan keeps."""
 
     holdout: Holdout
-    training: list[_T]
-    validation: list[_T]
-    is_sampled: bool
-    is_cut: bool
+    training: list[_T]  # all, or a uniform sample
+    validation: list[_T]  # all, or those with the smallest hashes
+    is_sampled: bool  # whether `training` is only a sample
+    is_cut: bool  # whether `validation` is not all
 
 
 class Scanner(Generic[_T]):
-    """Holds out records that are seen once, and keeps a sample of both sides.
+    """Holds out a fraction of records that are seen once, and keeps a sample of both sides.
 
-    Args:
-        fraction: share for validation, from 0 to less than 1.
-        sample: limit of the sample, in bytes.
-        held_out: limit of the validation records beyond it, in bytes.
+    `sample` and `held_out` limit the sample, and the validation records beyond it, in bytes.
     """
 
     def __init__(self, fraction: float, *, sample: int, held_out: int) -> None:
@@ -194,9 +176,8 @@ class Scanner(Generic[_T]):
     ) -> Scanned[_T]:
         """The records by side, after the last one was added.
 
-        Args:
-            parts: parts of a record by its number, and whether each is for validation.
-            cuts: whether `parts` may cut a record.
+        `parts` gives the parts of a record by its number, and whether each is for validation;
+        `cuts` says whether it may cut a record.
         """
         holdout = self._counter.holdout(cuts=cuts)
         sides: tuple[list[_T], list[_T]] = [], []

@@ -40,11 +40,7 @@ _SHOWN = 5  # unreadable records that are named
 
 
 class BadRecords:
-    """Unreadable records of files: an error, or skipped and counted.
-
-    Args:
-        errors: "strict" raises DataError for the first; "skip" skips and counts them.
-    """
+    """Unreadable records of files: "strict" raises DataError, "skip" skips and counts them."""
 
     def __init__(self, errors: Errors = "strict") -> None:
         self._errors = errors

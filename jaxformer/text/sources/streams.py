@@ -160,7 +160,7 @@ def build_stream(
     end = None if tokenizer is None else tokenizer.end_of_text
     vocab_size = None if tokenizer is None else tokenizer.vocab_size
     if is_token_array(source):
-        ends, _ = scan_tokens(source, vocab_size=vocab_size, end_of_text=end, name="the tokens")
+        ends = scan_tokens(source, vocab_size=vocab_size, end_of_text=end, name="the tokens")
         return TokenStream(source, document_starts(ends, source.size))
     encoded = list(_encoded(source, tokenizer, field))
     if len(encoded) > 1 and end is not None:

@@ -89,22 +89,12 @@ def joined(arrays: Sequence[np.ndarray]) -> np.ndarray | JoinedArray:
 
 
 def write_array(path: pathlib.Path, array: np.ndarray | JoinedArray) -> None:
-    """Writes numbers with one axis to a file, completely or not at all; reads one part at a time.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
+    """Writes numbers with one axis to a file, completely or not at all, one part at a time."""
     write_whole(path, _parts(array))
 
 
 def map_array(path: pathlib.Path, *, remedy: str) -> np.ndarray:
-    """Maps a file into memory: an array of any type and shape, without Python objects.
-
-    `remedy` ends the error message if the file cannot be read.
-
-    Raises:
-        DataError: the file is missing or damaged.
-        StorageError: the process has too many open files; each map counts as one.
+    """Maps a file into memory; `remedy` ends the error message if it is missing or damaged.
 
     Example:
         >>> import tempfile

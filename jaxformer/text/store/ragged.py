@@ -16,6 +16,7 @@ __all__ = [
     "ExampleArrays",
     "RaggedArray",
     "TokenStream",
+    "example_length",
     "example_lengths",
     "gather_spans",
     "item_starts",
@@ -30,14 +31,10 @@ Example = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RaggedArray:
-    """Arrays of unequal lengths, concatenated; may be memory-mapped, from several files.
+    """Arrays of unequal lengths, concatenated; may be memory-mapped, from several files."""
 
-    Args:
-        values: values of all items, [values].
-        offsets: int64 [items], start of each item; None if an item is a number without an axis.
-    """
-
-    values: np.ndarray | JoinedArray
+    values: np.ndarray | JoinedArray  # [values] of all items
+    # Start of each item, int64 [items]; None if an item is a number without an axis.
     offsets: np.ndarray | JoinedArray | None = None
 
     @classmethod
@@ -216,12 +213,6 @@ class ExampleArrays(Sequence[Example]):
 def example_lengths(examples: Sequence[Example]) -> np.ndarray:
     """Checks that examples can be batched together, and returns their lengths: int64 [examples].
 
-    The length of an example is the size of its longest array.
-
-    Raises:
-        DataError: there are no examples, an example has no tokens, no labels or different arrays
-            than the first, or the labels cannot hold `IGNORE`.
-
     Example:
         >>> example_lengths([{"labels": np.array([7, 8])}, {"labels": np.array([9])}])
         array([2, 1])
@@ -246,13 +237,18 @@ def example_lengths(examples: Sequence[Example]) -> np.ndarray:
                     f"every example must have the arrays of the first, {layout}, got "
                     f"{_layout(example)} in example {i}; use the same names, axes and dtypes"
                 )
-            lengths[i] = max(array.size for array in example.values() if array.ndim)
+            lengths[i] = example_length(example)
     if not lengths.all():
         raise DataError(
             "every example must have at least one token, got none in example "
             f"{int(np.argmin(lengths))}; leave it out"
         )
     return lengths
+
+
+def example_length(example: Example) -> int:
+    """Size of the longest array with one axis; 0 if there is none."""
+    return max((array.size for array in example.values() if array.ndim == 1), default=0)
 
 
 def _layout(example: Example) -> dict[str, tuple[np.dtype, int]]:

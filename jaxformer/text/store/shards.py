@@ -33,15 +33,10 @@ _AGAIN = "remove that folder, and the data is prepared again"
 
 
 class Store(NamedTuple):
-    """The shards of a folder, read as one.
+    """The shards of a folder, read as one."""
 
-    Args:
-        arrays: the arrays of all shards, joined; memory-mapped if they are in a folder.
-        records: record of each shard.
-    """
-
-    arrays: dict[str, RaggedArray]
-    records: list[Record]
+    arrays: dict[str, RaggedArray]  # those of all shards, joined; memory-mapped if in a folder
+    records: list[Record]  # one for each shard
 
 
 def default_cache_dir() -> pathlib.Path | None:
@@ -76,15 +71,9 @@ def filled_store(
     starts of its items, `00007.NAME.starts.npy`, counted over all shards. If a process ends early,
     in any way, it loses only the shard in progress.
 
-    Args:
-        folder: folder of the files, named by a hash of all that `make` depends on; None to keep the
-            shards in memory.
-        make: makes the shards after those with the given records. A record has `end`: where the
-            next shard begins, or None in the last one.
-
-    Raises:
-        DataError: a file is missing or damaged, or belongs to another folder.
-        StorageError: a file cannot be written.
+    The folder is named by a hash of all that `make` depends on; None keeps the shards in memory.
+    `make` makes the shards after those with the given records. A record has `end`: where the next
+    shard begins, or None in the last one.
     """
     if folder is None:
         made = list(make([]))
@@ -128,14 +117,9 @@ def remembered(
 ) -> _T:
     """Makes a value once: later calls read it from a shard of its own; damaged ones are made again.
 
-    Args:
-        stem: path of the files, without suffix; None to remember nothing.
-        make: makes the value.
-        pack: its arrays and record; None if it is not worth a shard.
-        unpack: the inverse; may raise anything for a damaged record.
-
-    Raises:
-        StorageError: the files cannot be written; none is left.
+    `stem` is the path of the files, without suffix; None remembers nothing. `pack` returns arrays
+    and record, or None if the value is not worth a shard. `unpack` is the inverse; it may raise
+    anything for a damaged record. If the files cannot be written, none is left.
     """
     if stem is None:
         return make()

@@ -175,11 +175,7 @@ def _rows(path: pathlib.Path, bad: BadRecords) -> Iterator[tuple[str, str]]:
 
 
 def _row(messages: list[Any]) -> tuple[str, str]:
-    """The prompt and the JSON of a conversation.
-
-    Raises:
-        DataError: the messages are not a conversation.
-    """
+    """The prompt and the JSON of a conversation; DataError if the messages are not one."""
     check_messages(messages)
     answers = [i for i, message in enumerate(messages) if message["role"] == ASSISTANT]
     if not answers:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxformer.errors import DataError
-from jaxformer.text.store.ragged import Example
+from jaxformer.text.store.ragged import Example, example_length
 from jaxformer.text.tables.row_counts import RowCounts
 from jaxformer.text.tables.table import Table, require_same_length
 
@@ -64,18 +64,13 @@ def fitting_rows(
     for index, (line, example) in enumerate(zip(rows.lines, examples, strict=True)):
         if example is None:
             empty.append(line)
-        elif (size := _length(example)) > max_len:
+        elif (size := example_length(example)) > max_len:
             too_long.append((line, size))
         else:
             kept[index] = example
     counts = counts.drop("empty", empty).drop("too_long", [line for line, _ in too_long])
     shortest = min((size for _, size in too_long), default=None)
     return FittingRows(list(kept.values()), list(kept), counts, shortest)
-
-
-def _length(example: Example) -> int:
-    """Size of the longest array with one axis; `ExampleArrays` refuses examples with none."""
-    return max((array.size for array in example.values() if array.ndim == 1), default=0)
 
 
 def no_rows_error(counts: RowCounts, max_len: int, shortest: int | None) -> DataError:

@@ -100,18 +100,15 @@ class RowCorpus:
             taken = [following, *take_rows(rows, size - row_size(following))]
             start += len(taken)
             found, _ = self.table.of_rows(taken)
-            kept: list[int] = []
-            repeated: list[int] = []
+            counts = RowCounts(self.table.unit, 0)
             if found is not None:
                 kept, repeated = found.for_training(self.holdout, known)
+                counts = dataclasses.replace(counts, read=len(kept) + len(repeated))
+                counts = counts.drop("repeated", [found.lines[i] for i in repeated])
+                found = found.take(kept) if kept else None
             following = next(rows, None)
-            counts = RowCounts(self.table.unit, len(kept) + len(repeated))
-            yield RowPiece(
-                rows=found.take(kept) if found is not None and kept else None,
-                counts=counts.drop("repeated", [found.lines[i] for i in repeated] if found else []),
-                num_bytes=sum(map(row_size, taken)),
-                end=None if following is None else start,
-            )
+            end = None if following is None else start
+            yield RowPiece(found, counts, sum(map(row_size, taken)), end)
         for state in self.files:
             require_unchanged(state)
 

@@ -54,11 +54,7 @@ class Charsmap:
             self._runs = re.compile(r"[\x00-\x7f]?[^\x00-\x7f]+" + (f"|[{rules}]" if rules else ""))
 
     def apply(self, text: str) -> str:
-        """Rewrites a text.
-
-        Raises:
-            DataError: the rules are damaged.
-        """
+        """Rewrites a text; DataError if the rules are damaged."""
         return self._runs.sub(lambda run: self._rewritten(run[0]), text)
 
     def _rewrite(self, run: str) -> str:

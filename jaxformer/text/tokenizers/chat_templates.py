@@ -31,15 +31,10 @@ class Message(TypedDict):
 
 
 class EncodedConversation(NamedTuple):
-    """The tokens of a conversation.
+    """The tokens of a conversation."""
 
-    Args:
-        tokens: int32 [tokens].
-        is_answer: bool [tokens], True for tokens of an answer and for the token that ends it.
-    """
-
-    tokens: np.ndarray
-    is_answer: np.ndarray
+    tokens: np.ndarray  # int32 [tokens]
+    is_answer: np.ndarray  # bool [tokens], also True for the token that ends an answer
 
 
 class ChatTemplate:

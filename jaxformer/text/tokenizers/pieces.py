@@ -44,11 +44,7 @@ _PROBES = {
 
 
 def find_cut(tokenizer: tokenizers.Tokenizer) -> re.Pattern[str] | None:
-    """Finds cuts of long texts whose pieces give the tokens of the whole; None if there are none.
-
-    Args:
-        tokenizer: tokenizer of the library.
-    """
+    """Finds cuts of long texts whose pieces give the tokens of the whole; None if it has none."""
     if all(len(token) == 1 for token in tokenizer.get_vocab(False)):
         return _CUT
     for cut, texts in _PROBES.items():

@@ -1,6 +1,7 @@
-"""Workarounds for what the `tokenizers` library cannot do when it reads texts."""
+"""Workarounds for what the `tokenizers` library cannot do when it reads texts and files."""
 
 import base64
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -10,8 +11,15 @@ from tokenizers import models
 
 from jaxformer.errors import DataError
 from jaxformer.text.tokenizers.charsmaps import Charsmap
+from jaxformer.text.tokenizers.spelling import steps_of
 
-__all__ = ["LONGEST_MATCH", "WITHOUT_ID", "reading_copy", "require_bounded"]
+__all__ = [
+    "LONGEST_MATCH",
+    "WITHOUT_ID",
+    "panics_as_errors",
+    "reading_copy",
+    "require_bounded",
+]
 
 _MOST_GROWTH = 10_000  # times; published files have 1 to 13
 
@@ -29,14 +37,10 @@ the Transformer's vocabulary lacks. They have the last ids."""
 
 
 def require_bounded(tokenizer: tokenizers.Tokenizer) -> None:
-    """Checks, before any text is processed, that no text can grow until it fills memory.
-
-    Raises:
-        DataError: the steps that prepend and replace could multiply a letter too often.
-    """
+    """Raises DataError if prepending and replacing could make a text grow until it fills memory."""
     for part in (tokenizer.normalizer, tokenizer.decoder):
         growth = 1
-        for step in _steps(json.loads(part.__getstate__())) if part is not None else ():
+        for step in steps_of(part):
             growth *= max(1, len(step.get("prepend") or step.get("content") or ""))
         if growth > _MOST_GROWTH:
             raise DataError(
@@ -46,17 +50,12 @@ def require_bounded(tokenizer: tokenizers.Tokenizer) -> None:
             )
 
 
-def _steps(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A step and the steps inside it."""
-    yield state
-    for inner in (*state.get("normalizers", ()), *state.get("decoders", ())):
-        yield from _steps(inner)
-
-
 def reading_copy(
     tokenizer: tokenizers.Tokenizer,
 ) -> tuple[tokenizers.Tokenizer, Charsmap | None]:
-    """Copy of a tokenizer for reading texts; the tokenizer itself if it needs no copy.
+    """Copy of a tokenizer for reading texts, and the rules to apply to a text before it.
+
+    The copy is the tokenizer itself if it needs none.
 
     - The library finds special tokens of a Unigram vocabulary in any text that contains their
       spelling. In the copy, a space precedes their names. No text that it reads contains this
@@ -64,22 +63,12 @@ def reading_copy(
     - Pieces that begin with `WITHOUT_ID` are found in text, under ids that the tokenizer lacks.
     - The library's step `Precompiled` does not match the longest rule. After `LONGEST_MATCH`, it is
       removed from the copy and done by `Charsmap`.
-
-    Args:
-        tokenizer: tokenizer of the library.
-
-    Returns:
-        The copy, and the rules to apply to a text before the copy reads it, if any.
-
-    Raises:
-        DataError: the rules are damaged.
     """
     unigram = isinstance(tokenizer.model, models.Unigram)
     special = {t.content for t in tokenizer.get_added_tokens_decoder().values() if t.special}
     if not unigram and tokenizer.normalizer is None:
         return tokenizer, None
-    normalizer = None if tokenizer.normalizer is None else _state(tokenizer.normalizer)
-    steps = normalizer.get("normalizers", []) if normalizer else []
+    steps = steps_of(tokenizer.normalizer)
     is_exact = steps[:1] == [LONGEST_MATCH] and steps[1:2] and "precompiled_charsmap" in steps[1]
     rules = steps[1] if is_exact else None
     if rules is None and not unigram:
@@ -101,6 +90,12 @@ def reading_copy(
     return copy, charsmap
 
 
-def _state(part: Any) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads(part.__getstate__())
-    return state
+@contextlib.contextmanager
+def panics_as_errors(what: str) -> Iterator[None]:
+    """Turns a panic of the library (such as a regex that takes too long) into a DataError."""
+    try:
+        yield
+    except BaseException as error:  # A panic is not an Exception; its class cannot be imported.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise DataError(f"{what}: {error}; is its file damaged or untrusted?") from None

@@ -15,6 +15,7 @@ __all__ = [
     "byte_letters",
     "byte_token_text",
     "fallback_byte",
+    "steps_of",
     "token_spelling",
 ]
 
@@ -45,7 +46,7 @@ def token_spelling(tokenizer: tokenizers.Tokenizer) -> Spelling:
         >>> token_spelling(tokenizer)
         'marked spaces'
     """
-    steps = _steps(tokenizer.decoder)
+    steps = steps_of(tokenizer.decoder)
     kinds = {step["type"] for step in steps}
     if "ByteLevel" in kinds:
         return "byte letters"
@@ -66,18 +67,16 @@ def fallback_byte(token: str) -> int | None:
     return int(found[1], 16) if found else None
 
 
-def _steps(decoder: Any) -> list[dict[str, Any]]:
-    """The steps of a decoder; the library exposes them only as JSON."""
-    if decoder is None:
-        return []
-    state = json.loads(decoder.__getstate__())
-    return _flat(state)
+def steps_of(part: Any) -> list[dict[str, Any]]:
+    """The steps of a normalizer or decoder, if any; the library exposes them only as JSON."""
+    return [] if part is None else _flat(json.loads(part.__getstate__()))
 
 
 def _flat(state: dict[str, Any]) -> list[dict[str, Any]]:
     if state["type"] != "Sequence":
         return [state]
-    return [step for inner in state["decoders"] for step in _flat(inner)]
+    inner = (*state.get("normalizers", ()), *state.get("decoders", ()))
+    return [step for one in inner for step in _flat(one)]
 
 
 @functools.cache

@@ -1,12 +1,11 @@
 """Tokenizers: text to token ids and back, saved as JSON."""
 
-import contextlib
 import dataclasses
 import functools
 import json
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,7 @@ from jaxformer.errors import DataError
 from jaxformer.storage import read_regular, write_whole
 from jaxformer.text.tokenizers.charsmaps import Charsmap
 from jaxformer.text.tokenizers.pieces import calls, find_cut, require_known, require_texts
-from jaxformer.text.tokenizers.reading import reading_copy, require_bounded
+from jaxformer.text.tokenizers.reading import panics_as_errors, reading_copy, require_bounded
 from jaxformer.text.tokenizers.stream_decoder import StreamDecoder
 from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens, template_tokens
 from jaxformer.text.tokenizers.vocabulary import TokenRoles, Vocabulary
@@ -168,7 +167,7 @@ class Tokenizer(Vocabulary):
             texts = [charsmap.apply(text) for text in texts]
         ids: list[list[np.ndarray]] = [[] for _ in texts]
         for group in calls(texts, self._cut):
-            with _panics_as_errors("the tokenizer cannot encode the text"):
+            with panics_as_errors("the tokenizer cannot encode the text"):
                 encodings = self._encode_group([piece for _, piece in group])
             for (i, _), encoding in zip(group, encodings, strict=True):
                 ids[i].append(np.array(encoding.ids, np.int32))
@@ -205,7 +204,7 @@ class Tokenizer(Vocabulary):
             >>> byte_tokenizer().decode([104, 105, 256])
             'hi'
         """
-        with _panics_as_errors("the tokenizer cannot decode the tokens"):
+        with panics_as_errors("the tokenizer cannot decode the tokens"):
             text: str = self._tokenizer.decode(self.ordinary_ids(ids))
         return text
 
@@ -247,7 +246,7 @@ class Tokenizer(Vocabulary):
             256
         """
         try:
-            with _panics_as_errors("not a tokenizer in JSON"):
+            with panics_as_errors("not a tokenizer in JSON"):
                 tokenizer = tokenizers.Tokenizer.from_str(text)
             require_bounded(tokenizer)
             return cls(tokenizer)
@@ -296,14 +295,3 @@ class Tokenizer(Vocabulary):
             raise DataError(f"{path}: cannot be read: {error.strerror}") from None
         except ValueError as error:  # UnicodeDecodeError and DataError.
             raise DataError(f"{path}: {error}") from None
-
-
-@contextlib.contextmanager
-def _panics_as_errors(what: str) -> Iterator[None]:
-    """Turns a panic of the library (such as a regex that takes too long) into a DataError."""
-    try:
-        yield
-    except BaseException as error:  # A panic is not an Exception; its class cannot be imported.
-        if type(error).__name__ != "PanicException":
-            raise
-        raise DataError(f"{what}: {error}; is its file damaged or untrusted?") from None
