@@ -19,7 +19,7 @@ from jaxformer.config import MeshConfig, ModelConfig, RotaryConfig, SamplingConf
 from jaxformer.inference.decodable import with_automatic_attention
 from jaxformer.inference.decoding_loop import decode, prefill
 from jaxformer.models import Decoder
-from jaxformer.modules.stack import split_layers
+from jaxformer.modules.layer_variables import split_layers
 from jaxformer.training import MeshRunner
 
 MODEL = ModelConfig(
