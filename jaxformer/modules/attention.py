@@ -88,16 +88,7 @@ _KERNEL_SHAPES: dict[str, Callable[[ModelConfig], tuple[int, ...]]] = {
 
 
 def check_needs_no_context(config: ModelConfig, name: str, *, acts_on: tuple[str, ...]) -> None:
-    """Checks that a module called without a context does not ignore parts of its config.
-
-    Args:
-        config: the model.
-        name: name of the module, for the message.
-        acts_on: values of a position config's `acts_on` that need a context.
-
-    Raises:
-        ConfigError: the config has positions or windows, which only contexts carry.
-    """
+    """Refuses windows, and positions that `acts_on` names, in a module called without a context."""
     for layer in config.layer_overrides:
         kind = layer.positions or config.positions
         size = layer.local_window_size

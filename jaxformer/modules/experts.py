@@ -14,13 +14,7 @@ __all__ = ["ExpertsFeedForward", "make_feed_forward"]
 def make_feed_forward(
     config: ModelConfig, *, sublayers: int = 2, name: str | None = None
 ) -> nn.Module:
-    """Feed-forward layer of a config: a mixture of experts if it has `experts`.
-
-    Example:
-        >>> config = ModelConfig(max_len=8, num_layers=1, d_model=4, num_heads=2)
-        >>> type(make_feed_forward(config)).__name__
-        'FeedForward'
-    """
+    """Feed-forward layer of a config: a mixture of experts if it has `experts`."""
     if config.experts is None:
         return FeedForward(config, sublayers, name=name)
     return ExpertsFeedForward(config, config.experts, sublayers, name=name)

@@ -68,11 +68,5 @@ class FeedForward(nn.Module):
 
 
 def inner_activation(config: ModelConfig) -> str:
-    """Activation function name of the hidden layer, or of its gate if there is one.
-
-    Example:
-        >>> sizes = {"max_len": 8, "num_layers": 1, "d_model": 4, "num_heads": 2}
-        >>> inner_activation(ModelConfig(activation="swiglu", **sizes))
-        'silu'
-    """
+    """Activation function name of the hidden layer, or of its gate if there is one."""
     return _GATE_ACTIVATIONS.get(config.activation, config.activation)

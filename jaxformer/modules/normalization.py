@@ -13,17 +13,10 @@ __all__ = ["Norm", "norm_scale"]
 
 
 def norm_scale(module: nn.Module, name: str, width: int, config: ModelConfig) -> jax.Array:
-    """Declares the scale of a norm in its module, and returns its value.
+    """Declares the scale of a norm, and returns it as float `[width]`.
 
-    Args:
-        module: module that owns the parameter.
-        name: name of the parameter.
-        width: width of the normalized axis.
-        config: whether scales are stored minus 1.
-
-    Returns:
-        float `[width]`; in float32 (float64 for float64) if 1 is added, because adding 1 in
-        bfloat16 would lose the low bits of a small number.
+    If 1 is added to it, it is float32 (float64 for float64), because adding 1 in bfloat16 would
+    lose the low bits of a small number.
     """
     if not config.zero_centered_norm:
         return module.param(name, nn.initializers.ones, (width,), param_dtype(config))

@@ -18,12 +18,7 @@ __tracebackhide__ = True  # a failure in pytest shows the test's own line, not t
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Jits a function of arrays, at full float32 precision on every backend.
-
-    Example:
-        >>> float(compiled(lambda x: x + 1)(2.0))
-        3.0
-    """
+    """Jits a function of arrays, at full float32 precision on every backend."""
     # jit hashes its function; a lambda is hashable, a module with arrays is not.
     jitted = jax.jit(lambda *args: function(*args))
 
@@ -35,12 +30,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fetch(tree: Any) -> Any:
-    """Converts the JAX arrays of a pytree to NumPy, floats to float64.
-
-    Example:
-        >>> fetch(jnp.ones(1, jnp.bfloat16)).dtype
-        dtype('float64')
-    """
+    """Converts the JAX arrays of a pytree to NumPy, floats to float64."""
 
     def leaf(x: jax.Array) -> np.ndarray:
         return np.asarray(x, np.float64 if jnp.issubdtype(x.dtype, jnp.floating) else None)
@@ -49,12 +39,7 @@ def fetch(tree: Any) -> Any:
 
 
 def run(function: Callable[..., Any], *args: Any) -> Any:
-    """Calls a function of arrays once, compiled, and fetches its result.
-
-    Example:
-        >>> float(run(lambda x: x + 1, 2.0))
-        3.0
-    """
+    """Calls a function of arrays once, compiled, and fetches its result."""
     return fetch(compiled(function)(*args))
 
 
@@ -67,12 +52,7 @@ def fail(rule: str, *, where: str, got: object, expected: object, cause: str) ->
 
 
 def named_index(name: str, axes: str, index: tuple[int, ...]) -> str:
-    """Formats an index of a named array with axis letters; numbers axes without a letter.
-
-    Example:
-        >>> named_index("output", "B T", (0, 3, 5))
-        'output[b=0, t=3, axis2=5]'
-    """
+    """Formats an index, as `output[b=0, t=3, axis2=5]`; numbers axes without a letter."""
     letters = axes.lower().split()
     letters += [f"axis{axis}" for axis in range(len(letters), len(index))]
     pairs = [f"{letter}={i}" for letter, i in zip(letters, index, strict=False)]
@@ -80,12 +60,7 @@ def named_index(name: str, axes: str, index: tuple[int, ...]) -> str:
 
 
 def first_index(wrong: np.ndarray) -> tuple[int, ...]:
-    """Index of the first True in a bool array; there must be one.
-
-    Example:
-        >>> first_index(np.array([[False, False], [True, True]]))
-        (1, 0)
-    """
+    """Index of the first True in a bool array; there must be one."""
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
 
 
@@ -96,21 +71,6 @@ def check_close(
     """Checks that two arrays differ by at most `tolerance` times the largest expected magnitude.
 
     If the largest magnitude is less than 1, the tolerance is absolute. NaN equals nothing.
-
-    Args:
-        rule: the claim.
-        got: float array.
-        expected: float array of the same shape.
-        name: name of the array, for the message.
-        axes: letters of its axes.
-        tolerance: relative to the largest magnitude.
-        cause: likely cause of a difference, and the remedy.
-
-    Raises:
-        AssertionError: naming the index of the largest difference.
-
-    Example:
-        >>> check_close("equal", np.ones(2), np.ones(2), name="x", axes="T", tolerance=0, cause="")
     """
     if got.shape != expected.shape:
         shapes = {"got": f"shape {got.shape}", "expected": f"shape {expected.shape}"}
@@ -135,11 +95,7 @@ def check_close(
 
 
 def check_output_shape(rule: str, output: Any, leading: tuple[int, ...], axes: str) -> None:
-    """Checks that an output is one array whose first axes have the sizes `leading`.
-
-    Example:
-        >>> check_output_shape("causal", np.ones((2, 3, 5)), (2, 3), "B T")
-    """
+    """Checks that an output is one array whose first axes have the sizes `leading`."""
     expected = f"one array [{', '.join(axes.split())}, ...] with leading sizes {leading}"
     if not isinstance(output, Array | jax.ShapeDtypeStruct):
         fail(
