@@ -10,8 +10,8 @@ import numpy as np
 from jaxformer.functional.checks import Array
 
 __all__ = [
-    "check_close", "check_output_shape", "compiled", "fail", "fetch", "first_index", "named_index",
-    "run",
+    "check_close", "check_output_shape", "compiled", "differs", "fail", "fetch", "first_index",
+    "named_index", "run",
 ]  # fmt: skip
 
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
@@ -68,20 +68,16 @@ def check_close(
     rule: str, got: np.ndarray, expected: np.ndarray, *, name: str, axes: str, tolerance: float,
     cause: str,
 ) -> None:  # fmt: skip
-    """Checks that two arrays differ by at most `tolerance` times the largest expected magnitude.
-
-    If the largest magnitude is less than 1, the tolerance is absolute. NaN equals nothing.
-    """
+    """Checks that two arrays differ nowhere by more than the tolerance, as in `differs`."""
     if got.shape != expected.shape:
         shapes = {"got": f"shape {got.shape}", "expected": f"shape {expected.shape}"}
         fail(rule, where=name, **shapes, cause=cause)
     if not expected.size:
         return
-    difference = np.abs(got - expected)
-    allowed = tolerance * max(1.0, float(np.nanmax(np.abs(expected), initial=0)))
-    wrong = ~(difference <= allowed)  # NaN compares False
+    wrong = differs(got, expected, tolerance)
     if not wrong.any():
         return
+    difference = np.abs(got - expected)
     difference = np.where(np.isnan(difference), np.inf, difference)
     index = first_index(difference == difference.max())
     fail(
@@ -89,9 +85,21 @@ def check_close(
         where=f"{named_index(name, axes, index)}, the largest of {int(wrong.sum())} differences "
         f"in {wrong.size} elements",
         got=f"{got[index]:.6g}",
-        expected=f"{expected[index]:.6g} within {allowed:.2g}",
+        expected=f"{expected[index]:.6g} within {_allowed(expected, tolerance):.2g}",
         cause=cause,
     )
+
+
+def differs(got: np.ndarray, expected: np.ndarray, tolerance: float) -> np.ndarray:
+    """Where two arrays differ by more than `tolerance` times the largest expected magnitude.
+
+    If the largest magnitude is less than 1, the tolerance is absolute. NaN equals nothing.
+    """
+    return ~(np.abs(got - expected) <= _allowed(expected, tolerance))  # NaN compares False
+
+
+def _allowed(expected: np.ndarray, tolerance: float) -> float:
+    return tolerance * max(1.0, float(np.nanmax(np.abs(expected), initial=0)))
 
 
 def check_output_shape(rule: str, output: Any, leading: tuple[int, ...], axes: str) -> None:
