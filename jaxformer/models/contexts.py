@@ -59,8 +59,7 @@ def layer_contexts(
             scheme = scheme_of(layer)
             if id(scheme) not in rotations:
                 rotations[id(scheme)] = scheme.rotation_for(positions, room)
-            size = layer.local_window_size
-            size = config.local_window_size if size is None else size
+            size = config.window_of(layer)
             context = dataclasses.replace(
                 shared,
                 local_window_size=None if size is None else (size, 0 if shared.is_causal else size),

@@ -91,9 +91,10 @@ def check_needs_no_context(config: ModelConfig, name: str, *, acts_on: tuple[str
     """Refuses windows, and positions that `acts_on` names, in a module called without a context."""
     for layer in config.layer_overrides:
         kind = layer.positions or config.positions
-        size = layer.local_window_size
-        size = config.local_window_size if size is None else size
-        stated = {"positions": kind if kind.acts_on in acts_on else None, "local_window_size": size}
+        stated = {
+            "positions": kind if kind.acts_on in acts_on else None,
+            "local_window_size": config.window_of(layer),
+        }
         for key, value in stated.items():
             if value is not None:
                 raise ConfigError(
