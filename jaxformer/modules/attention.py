@@ -21,7 +21,7 @@ from jaxformer.functional.multi_head.layer import (
     project_memory,
 )
 from jaxformer.functional.taps import LayerTaps
-from jaxformer.modules.initializers import kernel_param, normal_init, param_dtype
+from jaxformer.modules.initializers import bias_param, kernel_param, normal_init, param_dtype
 from jaxformer.modules.normalization import norm_scale
 
 __all__ = [
@@ -265,7 +265,6 @@ def _make_params(
     module: nn.Module, config: ModelConfig, sublayers: int, *, sinks: bool = False
 ) -> MultiHeadParams:
     """Declares the parameters of an attention layer in its module, and returns their values."""
-    dtype = param_dtype(config)
     # Flax numbers the RNG draws of a module, so the initial values depend on this order.
     params = {
         f"{name}_kernel": kernel_param(
@@ -277,14 +276,13 @@ def _make_params(
     for name in _KERNEL_SHAPES:
         if config.has_bias("attention_output" if name == "output" else "qkv"):
             size = params[f"{name}_kernel"].shape[-1]
-            bias = module.param(f"{name}_bias", nn.initializers.zeros, (size,), dtype)
-            params[f"{name}_bias"] = bias
+            params[f"{name}_bias"] = bias_param(module, f"{name}_bias", config, size)
     if config.qk_norm:
         over_all = config.qk_norm_over == "all_heads"
         for name in ("query", "key"):
             size = params[f"{name}_kernel"].shape[-1] if over_all else config.key_dim
             params[f"{name}_norm_scale"] = norm_scale(module, f"{name}_norm_scale", size, config)
     if sinks:
-        init = normal_init(config)
-        params["sinks"] = module.param("sinks", init, (config.num_heads,), dtype)
+        shape = (config.num_heads,)
+        params["sinks"] = module.param("sinks", normal_init(config), shape, param_dtype(config))
     return MultiHeadParams(**params)

@@ -6,7 +6,7 @@ from flax import linen as nn
 from jaxformer.config import ExpertsConfig, ModelConfig
 from jaxformer.functional.mixture_of_experts import ExpertsParams, mixture_of_experts
 from jaxformer.modules.feed_forward import FeedForward, inner_activation
-from jaxformer.modules.initializers import kernel_param, param_dtype
+from jaxformer.modules.initializers import bias_param, kernel_param
 
 __all__ = ["ExpertsFeedForward", "make_feed_forward"]
 
@@ -69,9 +69,7 @@ class ExpertsFeedForward(nn.Module):
             )
 
         def bias(name: str, *shape: int, used: bool = biased) -> jax.Array | None:
-            if not used:
-                return None
-            return self.param(f"{name}_bias", nn.initializers.zeros, shape, param_dtype(config))
+            return bias_param(self, f"{name}_bias", config, *shape) if used else None
 
         params = ExpertsParams(
             router_kernel=kernel_param(self, "router_kernel", config, lambda c: (c.d_model, count)),

@@ -8,7 +8,7 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 
-__all__ = ["kernel_param", "normal_init", "param_dtype"]
+__all__ = ["bias_param", "kernel_param", "normal_init", "param_dtype"]
 
 
 def normal_init(config: ModelConfig) -> jax.nn.initializers.Initializer:
@@ -37,6 +37,11 @@ def kernel_param(
     if sublayers is not None:
         std /= (sublayers * config.num_layers) ** 0.5
     return module.param(name, nn.initializers.normal(std), own, param_dtype(config))
+
+
+def bias_param(module: nn.Module, name: str, config: ModelConfig, *shape: int) -> jax.Array:
+    """Declares a bias in a module, 0 at first, and returns its value."""
+    return module.param(name, nn.initializers.zeros, shape, param_dtype(config))
 
 
 def param_dtype(config: ModelConfig) -> jnp.dtype:

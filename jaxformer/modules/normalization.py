@@ -7,7 +7,7 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.normalization import layer_norm, rms_norm
-from jaxformer.modules.initializers import param_dtype
+from jaxformer.modules.initializers import bias_param, param_dtype
 
 __all__ = ["Norm", "norm_scale"]
 
@@ -48,7 +48,5 @@ class Norm(nn.Module):
         scale = norm_scale(self, "scale", shape[0], config) if config.norm_scale else None
         if config.norm == "rms_norm":
             return rms_norm(x, scale, eps=config.norm_eps)
-        bias = None
-        if config.has_bias("norm"):
-            bias = self.param("bias", nn.initializers.zeros, shape, param_dtype(config))
+        bias = bias_param(self, "bias", config, *shape) if config.has_bias("norm") else None
         return layer_norm(x, scale, bias, eps=config.norm_eps)
