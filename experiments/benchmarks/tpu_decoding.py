@@ -20,7 +20,7 @@ from jaxformer.inference.decodable import with_automatic_attention
 from jaxformer.inference.decoding_loop import Prompts, decode, prefill
 from jaxformer.inference.token_rules import TokenRules
 from jaxformer.models import Decoder
-from jaxformer.modules.stack import split_layers
+from jaxformer.modules.layer_variables import split_layers
 from jaxformer.training import MeshRunner
 
 MODEL = ModelConfig(

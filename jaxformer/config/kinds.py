@@ -15,24 +15,14 @@ __all__ = ["Kinds", "kinds_of", "required_keys", "resolve_kinds"]
 
 
 class Kinds(NamedTuple):
-    """The configs of a tagged union.
-
-    Args:
-        key: name of the discriminator: "kind" or "name".
-        configs: config classes by value of the discriminator.
-        optional: whether the field may be None as well.
-    """
+    """The configs of a tagged union, by the value of its discriminator, the field `key`."""
 
     key: str
     configs: dict[str, type]
     optional: bool
 
     def choose(self, where: str, kind: str, *, otherwise: str = "be left out") -> type:
-        """Config class of a kind; `where` and `otherwise` are words for the message.
-
-        Raises:
-            ConfigError: there is no such kind.
-        """
+        """Config class of a kind; `where` and `otherwise` are words for messages."""
         if kind not in self.configs:
             raise ConfigError(
                 f"{where} must be one of {', '.join(self.configs)}"
@@ -48,14 +38,7 @@ class Kinds(NamedTuple):
 
 @functools.cache
 def kinds_of(hint: Any) -> Kinds | None:
-    """Kinds of a field's type if it is a tagged union; None for every other type.
-
-    Example:
-        >>> from jaxformer.config import ModelConfig
-        >>> positions = kinds_of(field_types(ModelConfig)["positions"])
-        >>> positions.key, sorted(positions.configs)[:3]
-        ('kind', ['alibi', 'learned', 'none'])
-    """
+    """Kinds of a field's type if it is a tagged union; None for every other type."""
     members = union_members(hint)
     if members == (hint,) or not all(dataclasses.is_dataclass(member) for member in members):
         return None
@@ -75,14 +58,7 @@ def _discriminator(config: Any) -> tuple[str, str] | None:
 
 
 def resolve_kinds(config: Any) -> None:
-    """Checks the tagged unions of a config, in its `__post_init__`.
-
-    A string is shorthand for that kind with its defaults, and is replaced by its config.
-
-    Raises:
-        ConfigError: a value is neither a config of the union nor the name of a kind, or a named
-            kind has a key without default.
-    """
+    """Checks the tagged unions of a config at its making; names of kinds become configs."""
     for field, hint in field_types(type(config)).items():
         kinds, value = kinds_of(hint), getattr(config, field)
         if kinds is None or (value is None and kinds.optional):

@@ -261,6 +261,11 @@ class ModelConfig:
         own: bool | None = getattr(self, f"{part}_bias")
         return self.use_bias if own is None else own
 
+    def window_of(self, layer: LayerConfig) -> int | None:
+        """Attention window of a layer, the model's filled in."""
+        own = layer.local_window_size
+        return self.local_window_size if own is None else own
+
     @property
     def table_dim(self) -> int:
         """Width of the embedding table, the default filled in."""

@@ -107,7 +107,7 @@ class ExpertsConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MupConfig:
-    """Maximal update parametrization (μP): widths of the base model, whose hyperparameters hold.
+    """Maximal update parametrization (μP): widths of a base model whose hyperparameters apply.
 
     The learning rate, init_std and scales that are best for the base model stay nearly the best for
     wider models, so you can tune a narrow one. The base model is this model with the widths below

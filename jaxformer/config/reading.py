@@ -145,12 +145,7 @@ def _read(kind: type[T], values: Mapping[str, Any], prefix: str) -> T:
 
 
 def with_source_of_paths(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Adds data.source to the contents of an experiment's file that has data.paths without one.
-
-    Example:
-        >>> with_source_of_paths({"data": {"paths": ["a.txt"]}, "model": {}})["data"]["source"]
-        'files'
-    """
+    """Adds data.source to the contents of an experiment's file with data.paths and no source."""
     data, model, training = (values.get(name) for name in ("data", "model", "training"))
     if not isinstance(data, Mapping) or not data.get("paths") or "source" in data:
         return values
@@ -261,18 +256,10 @@ def _type_name(hint: Any, *, choices: bool = True) -> str:
 
 
 def suggested_keys(wrong: str, values: Mapping[str, Any]) -> Sequence[str]:
-    """Keys of a config that an unknown key may mean, most likely first; empty if none is similar.
+    """Keys of a config that an unknown key may mean, most likely first; at most three.
 
-    A key is found by its name in other programs, its last part, a word in it, or its spelling. Keys
-    that the config sets come first.
-
-    Args:
-        wrong: the unknown key, such as "lr" or "model.num_head".
-        values: the config's values by dotted key.
-
-    Example:
-        >>> suggested_keys("lr", {"seed": 0, "optimizer.learning_rate": 0.1})
-        ['optimizer.learning_rate']
+    It is found by its name in other programs, its last part, a word in it, or its spelling. Keys
+    that the config (values by dotted key) sets come first.
     """
     word = wrong.rpartition(".")[2]
     word = _CALLED_HERE.get(word, word)

@@ -22,16 +22,7 @@ _TRAINED_ON: dict[str, set[Yields]] = {
 
 
 def source_of_paths(architecture: str, *, in_rows: bool) -> str:
-    """Data source that reads files for an architecture: text, pairs, or labeled texts.
-
-    Args:
-        architecture: architecture of the model.
-        in_rows: whether the data is rows, if both kinds can train the architecture.
-
-    Example:
-        >>> source_of_paths("encoder_decoder", in_rows=True)
-        'pairs'
-    """
+    """Data source of files for an architecture; `in_rows` chooses if rows and text can train it."""
     fitting = [
         name
         for name, source in SOURCES.items()

@@ -28,7 +28,7 @@ from jaxformer.inference.token_rows import (
 )
 from jaxformer.inference.token_rules import TokenRules
 from jaxformer.models.decoder import computation_dtype
-from jaxformer.modules.stack import split_layers
+from jaxformer.modules.layer_variables import split_layers
 
 __all__ = ["GenerationOptions", "generate", "generate_stream"]
 

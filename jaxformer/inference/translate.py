@@ -34,7 +34,8 @@ from jaxformer.inference.token_rows import (
 from jaxformer.models import init_cache
 from jaxformer.models.decoder import computation_dtype
 from jaxformer.models.inputs import TransformerInputs
-from jaxformer.modules.stack import Cache, split_layers
+from jaxformer.modules.layer_variables import split_layers
+from jaxformer.modules.stack import Cache
 
 __all__ = ["Hypothesis", "TranslationOptions", "translate", "translate_stream"]
 

@@ -42,22 +42,8 @@ def layer_contexts(
     """Attention context of each layer; layers with the same settings share one.
 
     Sharing avoids tracing the same tables and biases once per layer. A scan relies on it: it runs
-    every repeat of the pattern with the contexts of the first.
-
-    Args:
-        config: the model.
-        shared: context common to all layers; its mask and bias have a key for every token.
-        positions: integer `[B, T]`, positions of the tokens.
-        cache: one cache per layer, or None.
-        attention_fn: self-attention function of all layers, or functions by name.
-        scheme_of: position scheme of a layer, the same module for equal settings.
-        needs_weights: whether scores or weights are tapped, which ring attention cannot do.
-
-    Returns:
-        num_layers contexts.
-
-    Raises:
-        ConfigError: the names in attention_fn and in the layers do not match.
+    every repeat of the pattern with the contexts of the first. `shared` has what all layers have in
+    common, with a key for every token; positions are integer `[B, T]`.
     """
     functions = _functions_by_name(attention_fn, config)
     room = _room(config, positions.shape[1], cache)
@@ -73,8 +59,7 @@ def layer_contexts(
             scheme = scheme_of(layer)
             if id(scheme) not in rotations:
                 rotations[id(scheme)] = scheme.rotation_for(positions, room)
-            size = layer.local_window_size
-            size = config.local_window_size if size is None else size
+            size = config.window_of(layer)
             context = dataclasses.replace(
                 shared,
                 local_window_size=None if size is None else (size, 0 if shared.is_causal else size),
@@ -105,8 +90,7 @@ def _over_a_ring(
 ) -> AttentionContext:
     """Uses ring attention if jit splits the tokens over devices and ring attention supports it.
 
-    Otherwise XLA gathers the keys and values of whole sequences on every device. The logical axis
-    rules of activations set which mesh axes split rows, tokens and heads.
+    Otherwise XLA gathers the keys and values of whole sequences on every device.
     """
     rows, tokens, heads = map(_mesh_axes, ("batch", "sequence", "heads"))
     # cuDNN lacks the residual by which a ring merges blocks, and a ring does not return the

@@ -164,8 +164,7 @@ def init_cache(
         "dtype": jnp.dtype(config.dtype if dtype is None else dtype),
     }
     for layer in config.layer_overrides:
-        window = layer.local_window_size
-        window = config.local_window_size if window is None else window
+        window = config.window_of(layer)
         if window and window < capacity:  # a window of 0 keeps nothing, so it uses a full cache
             caches.append(WindowCache.init(batch_size, window, **shape))
         else:

@@ -9,7 +9,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional.linear import linear
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import Transformer, TransformerOutput, TransformerParts
-from jaxformer.modules.initializers import kernel_param, param_dtype
+from jaxformer.modules.initializers import bias_param, kernel_param
 from jaxformer.modules.normalization import Norm
 from jaxformer.modules.pooling import Pooler
 
@@ -90,10 +90,7 @@ class MaskedLanguageModel(TransformerParts):
             )
         self.encoder = Encoder(config, **self._parts(), has_output=True)
         self.kernel = kernel_param(self, "kernel", config, lambda c: (c.d_model, c.d_model))
-        self.bias = None
-        if config.head_bias:
-            shape, dtype = (config.d_model,), param_dtype(config)
-            self.bias = self.param("bias", nn.initializers.zeros, shape, dtype)
+        self.bias = bias_param(self, "bias", config, config.d_model) if config.head_bias else None
         self.norm = Norm(config)
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
@@ -212,11 +209,11 @@ class SequenceClassifier(TransformerParts):
         self.encoder = Encoder(config, **self._parts(), has_output=False)
         self.pooler = Pooler(config)
         self.dropout = nn.Dropout(config.dropout_rate)
-        classes, dtype = config.num_classes, param_dtype(config)
+        classes = config.num_classes
         self.class_kernel = kernel_param(
             self, "class_kernel", config, lambda c: (c.d_model, classes)
         )
-        self.class_bias = self.param("class_bias", nn.initializers.zeros, (classes,), dtype)
+        self.class_bias = bias_param(self, "class_bias", config, classes)
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
         """Class logits of every row.

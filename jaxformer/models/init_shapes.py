@@ -13,20 +13,8 @@ __all__ = ["init_shapes"]
 def init_shapes(model: nn.Module, *inputs: jax.ShapeDtypeStruct) -> Any:
     """Shapes and dtypes of a model's parameters, by tracing its `init` without computing.
 
-    Tracing can take most of a second, so results are cached by the model's fields.
-
-    Args:
-        model: a model of any size; if its layers run as a scan, depth does not cost time.
-        inputs: shapes and dtypes of the model's inputs.
-
-    Returns:
-        Nested dict of `jax.ShapeDtypeStruct`; the caller may modify it.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> shapes = init_shapes(nn.Dense(3), jax.ShapeDtypeStruct((1, 2), jnp.float32))
-        >>> shapes["kernel"].shape, shapes["bias"].shape
-        ((2, 3), (3,))
+    Tracing can take most of a second, so results are cached by the model's fields. The caller may
+    modify the result.
     """
     # A user's model may have fields that are not hashable; only decoding refuses those.
     trace = _trace if _is_hashable(model) else _trace.__wrapped__

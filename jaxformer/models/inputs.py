@@ -1,11 +1,13 @@
-"""Keyword arguments of the models, and the checks of their arrays."""
+"""Keyword arguments of the models, and the checks of a forward pass."""
 
+import dataclasses
 from types import UnionType
-from typing import TypedDict
+from typing import TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
 
+from jaxformer.config import ModelConfig
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import (
     as_array,
@@ -15,18 +17,15 @@ from jaxformer.functional.checks import (
     check_range,
     is_symbolic,
     known_values,
+    static_bool,
 )
+from jaxformer.functional.embedding import check_known_tokens
 from jaxformer.functional.multi_head.cache import KVCache, WindowCache
-from jaxformer.functional.taps import Taps
+from jaxformer.functional.taps import Taps, check_taps
+from jaxformer.modules.attention import AttentionContext
+from jaxformer.modules.stack import Cache
 
-__all__ = [
-    "TransformerInputs",
-    "check_attention_array",
-    "check_caches",
-    "check_lengths",
-    "check_tokens",
-    "check_vectors",
-]
+__all__ = ["CheckedInputs", "TransformerInputs", "check_inputs"]
 
 
 class TransformerInputs(TypedDict, total=False):
@@ -48,35 +47,99 @@ class TransformerInputs(TypedDict, total=False):
     taps: Taps | None
 
 
-def check_tokens(name: str, tokens: jax.Array, max_len: int) -> dict[str, int]:
-    """Checks that tokens are integer `[B, T]` with T at most max_len; returns B and T.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckedInputs:
+    """Arguments of a forward pass that fit the model and each other, with defaults filled in.
 
-    A symbolic T (`jax.export`) cannot be compared; the caller must bound it.
+    `positions` and `token_types` are integer `[B, T]`; masks and biases in `context` have rank 4.
     """
-    sizes = check_axes(name, tokens, "B T")
-    check_dtype(name, tokens, "integer")
-    return _check_max_len(name, tokens, sizes, max_len)
+
+    are_vectors: bool
+    positions: jax.Array
+    token_types: jax.Array | None
+    context: AttentionContext
+    deterministic: bool
+    return_weights: bool
+    needs_weights: bool
 
 
-def check_vectors(name: str, vectors: jax.Array, width: int, max_len: int) -> dict[str, int]:
-    """Checks that vectors are `[B, T, D]` with D = width and T at most max_len; returns B and T."""
+def check_inputs(
+    config: ModelConfig, tokens: jax.Array, *, is_causal: bool, cross_attention: bool,
+    **given: Unpack[TransformerInputs],
+) -> CheckedInputs:  # fmt: skip
+    """Checks all arguments of `Transformer.hidden_states` before any layer runs."""
+    are_vectors = getattr(tokens, "ndim", 0) == 3 and jnp.issubdtype(tokens.dtype, jnp.floating)
+    sizes = _check_vectors(tokens, config) if are_vectors else _check_tokens(tokens, config)
+    lengths, cache, segment_ids = given["lengths"], given["cache"], given["segment_ids"]
+    _check_lengths("lengths", lengths, sizes["B"], sizes["T"])
+    deterministic = static_bool("deterministic", given["deterministic"])
+    return_weights = static_bool("return_weights", given["return_weights"])
+    tapped = check_taps(given["taps"])
+    _check_caches("cache", cache, KVCache | WindowCache)
+    _check_caches("cross_cache", given["cross_cache"], KVCache)
+    if config.vocab_size is not None and not are_vectors:
+        check_known_tokens("tokens", tokens, config.vocab_size, lengths)
+    _check_encoded(config, sizes["B"], given, cross_attention)
+    for index, layer in enumerate(cache or ()):
+        _check_lengths(f"cache[{index}].lengths", layer.lengths, sizes["B"])
+    if segment_ids is not None and cache is not None:
+        raise ShapeError(
+            "segment_ids are for packed rows without a cache, got both; leave the cache out, "
+            "or decode each segment in its own row"
+        )
+    mask, bias, encoded_mask = _check_masks(config, sizes, given)
+    positions = given["positions"]
+    if positions is None:
+        positions = _default_positions(cache, sizes)
+    _check_per_token("positions", positions, sizes)
+    if segment_ids is not None:
+        _check_per_token("segment_ids", segment_ids, sizes)
+    return CheckedInputs(
+        are_vectors=are_vectors,
+        positions=positions,
+        token_types=_check_token_types(config, sizes, given),
+        context=AttentionContext(
+            is_causal=is_causal,
+            mask=mask,
+            bias=bias,
+            segment_ids=segment_ids,
+            lengths=lengths,
+            encoded=given["encoded"],
+            encoded_lengths=given["encoded_lengths"],
+            encoded_mask=encoded_mask,
+        ),
+        deterministic=deterministic,
+        return_weights=return_weights,
+        needs_weights=return_weights or not tapped.isdisjoint(("scores", "weights")),
+    )
+
+
+def _check_tokens(tokens: jax.Array, config: ModelConfig) -> dict[str, int]:
+    """Checks that tokens are integer `[B, T]` with T at most max_len; returns B and T."""
+    sizes = check_axes("tokens", tokens, "B T")
+    check_dtype("tokens", tokens, "integer")
+    return _check_max_len(tokens, sizes, config.max_len)
+
+
+def _check_vectors(vectors: jax.Array, config: ModelConfig) -> dict[str, int]:
+    """Checks that vectors are `[B, T, D]` with T at most max_len; returns the sizes."""
+    width = config.d_model
     remedy = f"config.d_model={width} is D"
-    sizes = check_axes(name, vectors, "B T D", {"D": width}, remedy=remedy)
-    return _check_max_len(name, vectors, sizes, max_len)
+    sizes = check_axes("tokens", vectors, "B T D", {"D": width}, remedy=remedy)
+    return _check_max_len(vectors, sizes, config.max_len)
 
 
-def _check_max_len(
-    name: str, array: jax.Array, sizes: dict[str, int], max_len: int
-) -> dict[str, int]:
+def _check_max_len(array: jax.Array, sizes: dict[str, int], max_len: int) -> dict[str, int]:
+    # A symbolic T (`jax.export`) cannot be compared; the caller must bound it.
     if not is_symbolic(sizes["T"]) and sizes["T"] > max_len:
         raise ShapeError(
-            f"{name} [B, T] must have T of at most max_len={max_len}, got shape {array.shape}; "
+            f"tokens [B, T] must have T of at most max_len={max_len}, got shape {array.shape}; "
             "cut them into windows"
         )
     return sizes
 
 
-def check_lengths(
+def _check_lengths(
     name: str, lengths: jax.Array | None, batch: int, most: int | None = None
 ) -> None:
     """Checks that lengths, if given, are integer `[B]` and, if known, in 0 .. most."""
@@ -89,7 +152,13 @@ def check_lengths(
         check_range(name, known.tolist(), least=0, most=most)
 
 
-def check_caches(name: str, caches: object, kinds: type | UnionType) -> None:
+def _check_per_token(name: str, array: jax.Array, sizes: dict[str, int]) -> None:
+    """Checks that an array is integer `[B, T]`."""
+    check_axes(name, array, "B T", sizes)
+    check_dtype(name, array, "integer")
+
+
+def _check_caches(name: str, caches: object, kinds: type | UnionType) -> None:
     """Checks that caches, if given, are a tuple with one per layer."""
     if caches is None:
         return
@@ -100,25 +169,66 @@ def check_caches(name: str, caches: object, kinds: type | UnionType) -> None:
         )
 
 
-def check_attention_array(
+def _check_encoded(
+    config: ModelConfig, batch: int, given: TransformerInputs, cross_attention: bool
+) -> None:
+    """Checks that the encoder's output fits and that the model has cross-attention."""
+    encoded, cross_cache = given["encoded"], given["cross_cache"]
+    arguments = {
+        "encoded": encoded, "encoded_lengths": given["encoded_lengths"],
+        "cross_cache": cross_cache, "encoded_mask": given["encoded_mask"],
+    }  # fmt: skip
+    names = [name for name, value in arguments.items() if value is not None]
+    if names and not cross_attention:
+        raise ShapeError(
+            f"{names[0]} is for a model with cross-attention, got it for one without; leave it "
+            "out, or use an EncoderDecoder"
+        )
+    if cross_cache is not None and names[0] != "cross_cache":
+        raise ShapeError(f"cross_cache replaces {names[0]}, got both; leave {names[0]} out")
+    if encoded is not None:
+        check_axes("encoded", encoded, "B S D", {"B": batch, "D": config.d_model})
+    most = None if encoded is None else encoded.shape[1]
+    _check_lengths("encoded_lengths", given["encoded_lengths"], batch, most)
+
+
+def _check_masks(
+    config: ModelConfig, sizes: dict[str, int], given: TransformerInputs
+) -> tuple[jax.Array | None, jax.Array | None, jax.Array | None]:
+    """Mask, bias and encoded_mask with rank 4, checked against the attention weights."""
+    cache, encoded, cross_cache = given["cache"], given["encoded"], given["cross_cache"]
+    mask = None if given["mask"] is None else as_array("mask", given["mask"])
+    bias = None if given["bias"] is None else as_array("bias", given["bias"])
+    num_keys = sizes["T"] if cache is None else _capacity(cache, mask, bias)
+    shape = (sizes["B"], config.num_heads, sizes["T"], num_keys)
+    cached = cache is not None
+    mask = _attention_array("mask", mask, "bool", shape, cached=cached)
+    bias = _attention_array("bias", bias, "floating", shape, cached=cached)
+    if given["encoded_mask"] is None:
+        return mask, bias, None
+    num_encoded = 0 if encoded is None else encoded.shape[1]
+    if cross_cache is not None:
+        num_encoded = cross_cache[0].capacity
+    shape = (*shape[:3], num_encoded)
+    return mask, bias, _attention_array("encoded_mask", given["encoded_mask"], "bool", shape)
+
+
+def _capacity(cache: Cache, mask: jax.Array | None, bias: jax.Array | None) -> int:
+    """Required key axis size of a mask or bias with a cache.
+
+    It is the capacity of the layers that keep all keys. If every layer has a window, there is no
+    capacity, and the mask's own size is used.
+    """
+    whole = [layer.capacity for layer in cache if isinstance(layer, KVCache)]
+    given = [array.shape[-1] for array in (mask, bias) if array is not None and array.ndim]
+    return whole[0] if whole else max(given, default=1)
+
+
+def _attention_array(
     name: str, array: jax.Array | None, kind: str, shape: tuple[int, int, int, int],
     *, cached: bool = False,
 ) -> jax.Array | None:  # fmt: skip
-    """Checks that a mask or bias fits the attention weights before any layer runs.
-
-    Args:
-        name: name of the argument.
-        array: mask or bias of rank 4, or `[T, S]`.
-        kind: "bool" or "floating".
-        shape: (B, N, T, S), the shape of the attention weights.
-        cached: whether S is the capacity of a cache.
-
-    Returns:
-        The array with rank 4, or None.
-
-    Raises:
-        ShapeError: it does not broadcast to the shape, or has a wrong dtype.
-    """
+    """A mask or bias, if given, with rank 4; `shape` is that of the weights, (B, N, T, S)."""
     if array is None:
         return None
     array = as_array(name, array)
@@ -133,3 +243,30 @@ def check_attention_array(
         remedy = "S is the capacity of the cache, so pad the keys up to it"
     check_broadcast(name, array, shape, "B N T S", remedy=remedy)
     return array
+
+
+def _default_positions(cache: Cache | None, sizes: dict[str, int]) -> jax.Array:
+    """Integer `[B, T]`, counted from 0, or from the cached tokens."""
+    positions = jnp.arange(sizes["T"], dtype=jnp.int32)[None]
+    if cache is not None:  # rows may have different numbers of cached tokens
+        positions = positions + cache[0].lengths[:, None]
+    return jnp.broadcast_to(positions, (sizes["B"], sizes["T"]))
+
+
+def _check_token_types(
+    config: ModelConfig, sizes: dict[str, int], given: TransformerInputs
+) -> jax.Array | None:
+    """Token types, all 0 when not given; None for a model without them."""
+    token_types, count = given["token_types"], config.num_token_types
+    if count is None:
+        if token_types is not None:
+            raise ShapeError(
+                "token_types are for a model with num_token_types, got them for one without; "
+                "leave them out, or set num_token_types"
+            )
+        return None
+    if token_types is None:
+        return jnp.zeros((sizes["B"], sizes["T"]), jnp.int32)
+    check_axes("token_types", token_types, "B T", sizes)
+    check_known_tokens("token_types", token_types, count, given["lengths"])
+    return token_types

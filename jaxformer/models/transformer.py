@@ -14,29 +14,15 @@ from flax import linen as nn
 from flax.core import freeze
 
 from jaxformer.config import LayerConfig, ModelConfig
-from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.errors import ConfigError
 from jaxformer.functional.attention import dot_product_attention
-from jaxformer.functional.checks import (
-    as_array,
-    check_axes,
-    check_broadcast,
-    check_dtype,
-    static_bool,
-)
-from jaxformer.functional.embedding import check_known_tokens, table_rows
-from jaxformer.functional.multi_head.cache import KVCache, WindowCache
-from jaxformer.functional.taps import Taps, check_taps
+from jaxformer.functional.checks import check_broadcast
+from jaxformer.functional.embedding import table_rows
+from jaxformer.functional.multi_head.cache import KVCache
+from jaxformer.functional.taps import Taps
 from jaxformer.models.contexts import AttentionFunctions, layer_contexts
-from jaxformer.models.inputs import (
-    TransformerInputs,
-    check_attention_array,
-    check_caches,
-    check_lengths,
-    check_tokens,
-    check_vectors,
-)
+from jaxformer.models.inputs import TransformerInputs, check_inputs
 from jaxformer.models.model import Model
-from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.block import AttentionWeights, Block
 from jaxformer.modules.embedding import Embedding, in_dtype
 from jaxformer.modules.initializers import normal_init, param_dtype
@@ -220,83 +206,37 @@ class Transformer(Model):
                 given to a model without them.
             DataError: a known real token is out of range.
         """
-        are_vectors = getattr(tokens, "ndim", 0) == 3 and jnp.issubdtype(tokens.dtype, jnp.floating)
-        if are_vectors:
-            sizes = check_vectors("tokens", tokens, self.config.d_model, self.config.max_len)
-        else:
-            sizes = check_tokens("tokens", tokens, self.config.max_len)
-        check_lengths("lengths", lengths, sizes["B"], sizes["T"])
-        deterministic = static_bool("deterministic", deterministic)
-        return_weights = static_bool("return_weights", return_weights)
-        asked = check_taps(taps)
-        check_caches("cache", cache, KVCache | WindowCache)
-        check_caches("cross_cache", cross_cache, KVCache)
-        if self.config.vocab_size is not None and not are_vectors:
-            check_known_tokens("tokens", tokens, self.config.vocab_size, lengths)
-        self._check_encoded(sizes["B"], encoded, encoded_lengths, encoded_mask, cross_cache)
-        for index, layer in enumerate(cache or ()):
-            check_lengths(f"cache[{index}].lengths", layer.lengths, sizes["B"])
-        if segment_ids is not None and cache is not None:
-            raise ShapeError(
-                "segment_ids are for packed rows without a cache, got both; leave the cache out, "
-                "or decode each segment in its own row"
-            )
-        mask = None if mask is None else as_array("mask", mask)
-        bias = None if bias is None else as_array("bias", bias)
-        num_keys = sizes["T"] if cache is None else _capacity(cache, mask, bias)
-        shape = (sizes["B"], self.config.num_heads, sizes["T"], num_keys)
-        cached = cache is not None
-        mask = check_attention_array("mask", mask, "bool", shape, cached=cached)
-        bias = check_attention_array("bias", bias, "floating", shape, cached=cached)
-        if encoded_mask is not None:
-            num_encoded = 0 if encoded is None else encoded.shape[1]
-            if cross_cache is not None:
-                num_encoded = cross_cache[0].capacity
-            shape = (*shape[:3], num_encoded)
-            encoded_mask = check_attention_array("encoded_mask", encoded_mask, "bool", shape)
-        if positions is None:
-            positions = jnp.arange(sizes["T"], dtype=jnp.int32)[None]
-            if cache is not None:  # rows may have different numbers of cached tokens
-                positions = positions + cache[0].lengths[:, None]
-            positions = jnp.broadcast_to(positions, tokens.shape[:2])
-        check_axes("positions", positions, "B T", sizes)
-        check_dtype("positions", positions, "integer")
-        if segment_ids is not None:
-            check_axes("segment_ids", segment_ids, "B T", sizes)
-            check_dtype("segment_ids", segment_ids, "integer")
-        x = in_dtype(self.config, tokens) if are_vectors else self._table()(tokens)
-        encoding = self.positions.encoding(positions)
+        config = self.config
+        inputs = check_inputs(
+            config, tokens, is_causal=self.causal, cross_attention=self.cross_attention,
+            lengths=lengths, positions=positions, segment_ids=segment_ids, token_types=token_types,
+            mask=mask, bias=bias, cache=cache, encoded=encoded, encoded_lengths=encoded_lengths,
+            encoded_mask=encoded_mask, cross_cache=cross_cache, deterministic=deterministic,
+            return_weights=return_weights, taps=taps,
+        )  # fmt: skip
+        x = in_dtype(config, tokens) if inputs.are_vectors else self._table()(tokens)
+        encoding = self.positions.encoding(inputs.positions)
         if encoding is not None:
             check_broadcast(
                 "encoding of the position scheme", encoding, x.shape, "B T D",
                 remedy="config.d_model is D",
             )  # fmt: skip
             x = x + encoding.astype(x.dtype)  # float32 would promote all layers of a bfloat16 model
-        x = self._with_token_types(x, token_types, lengths)
-        if self.config.embedding_norm:
+        if inputs.token_types is not None:
+            x = x + table_rows(self.token_type_table, inputs.token_types).astype(x.dtype)
+        if config.embedding_norm:
             x = self.embedding_norm(x)
-        x = self.dropout(x, deterministic=deterministic)
-        shared = AttentionContext(
-            is_causal=self.causal,
-            mask=mask,
-            bias=bias,
-            segment_ids=segment_ids,
-            lengths=lengths,
-            encoded=encoded,
-            encoded_lengths=encoded_lengths,
-            encoded_mask=encoded_mask,
-        )
+        x = self.dropout(x, deterministic=inputs.deterministic)
         contexts = layer_contexts(
-            self.config, shared, positions, cache,
-            attention_fn=self.attention_fn, scheme_of=self._scheme,
-            needs_weights=return_weights or not asked.isdisjoint(("scores", "weights")),
+            config, inputs.context, inputs.positions, cache, attention_fn=self.attention_fn,
+            scheme_of=self._scheme, needs_weights=inputs.needs_weights,
         )  # fmt: skip
         output = self.stack(
-            x, contexts, cache=cache, cross_cache=cross_cache, deterministic=deterministic,
-            return_weights=return_weights, taps=taps,
+            x, contexts, cache=cache, cross_cache=cross_cache, deterministic=inputs.deterministic,
+            return_weights=inputs.return_weights, taps=taps,
         )  # fmt: skip
-        hidden = output.x if self.config.norm_position == "post" else self.final_norm(output.x)
-        if self.config.vocab_size is not None:
+        hidden = output.x if config.norm_position == "post" else self.final_norm(output.x)
+        if config.vocab_size is not None:
             hidden = self._table().narrowed(hidden)
         return TransformerOutput(
             None, output.cache, output.weights, hidden, output.cross_cache, taps=output.taps
@@ -324,55 +264,11 @@ class Transformer(Model):
             return (jnp.zeros((1, 1, self.config.d_model)),)
         return super()._smallest_inputs()
 
-    def _with_token_types(
-        self, x: jax.Array, token_types: jax.Array | None, lengths: jax.Array | None
-    ) -> jax.Array:
-        """Adds the vectors of token types to embeddings `[B, T, D]`."""
-        count = self.config.num_token_types
-        if count is None:
-            if token_types is not None:
-                raise ShapeError(
-                    "token_types are for a model with num_token_types, got them for one without; "
-                    "leave them out, or set num_token_types"
-                )
-            return x
-        if token_types is None:
-            token_types = jnp.zeros(x.shape[:2], jnp.int32)
-        check_axes("token_types", token_types, "B T", dict(zip("BT", x.shape[:2], strict=True)))
-        check_known_tokens("token_types", token_types, count, lengths)
-        return x + table_rows(self.token_type_table, token_types).astype(x.dtype)
-
     def _scheme(self, layer: LayerConfig) -> Positions:
         """Position scheme of a layer."""
         if layer.positions is None:
             return self.positions
         return self.layer_positions[self._index_of_positions[layer.positions]]
-
-    def _check_encoded(
-        self,
-        batch: int,
-        encoded: jax.Array | None,
-        encoded_lengths: jax.Array | None,
-        encoded_mask: jax.Array | None,
-        cross_cache: tuple[KVCache, ...] | None,
-    ) -> None:
-        """Checks that the encoder's output fits and that the model has cross-attention."""
-        arguments = {
-            "encoded": encoded, "encoded_lengths": encoded_lengths, "cross_cache": cross_cache,
-            "encoded_mask": encoded_mask,
-        }  # fmt: skip
-        given = [name for name, value in arguments.items() if value is not None]
-        if given and not self.cross_attention:
-            raise ShapeError(
-                f"{given[0]} is for a model with cross-attention, got it for one without; leave it "
-                "out, or use an EncoderDecoder"
-            )
-        if cross_cache is not None and given[0] != "cross_cache":
-            raise ShapeError(f"cross_cache replaces {given[0]}, got both; leave {given[0]} out")
-        if encoded is not None:
-            check_axes("encoded", encoded, "B S D", {"B": batch, "D": self.config.d_model})
-        most = None if encoded is None else encoded.shape[1]
-        check_lengths("encoded_lengths", encoded_lengths, batch, most)
 
 
 class TransformerParts(Model):
@@ -407,14 +303,3 @@ class TransformerParts(Model):
 
 def _hashable(attention_fn: AttentionFunctions) -> AttentionFunctions:
     return freeze(dict(attention_fn)) if isinstance(attention_fn, Mapping) else attention_fn
-
-
-def _capacity(cache: Cache, mask: jax.Array | None, bias: jax.Array | None) -> int:
-    """Required key axis size of a mask or bias with a cache.
-
-    It is the capacity of the layers that keep all keys. If every layer has a window, there is no
-    capacity, and the mask's own size is used.
-    """
-    whole = [layer.capacity for layer in cache if isinstance(layer, KVCache)]
-    given = [array.shape[-1] for array in (mask, bias) if array is not None and array.ndim]
-    return whole[0] if whole else max(given, default=1)

@@ -21,7 +21,7 @@ from jaxformer.functional.multi_head.layer import (
     project_memory,
 )
 from jaxformer.functional.taps import LayerTaps
-from jaxformer.modules.initializers import kernel_param, normal_init, param_dtype
+from jaxformer.modules.initializers import bias_param, kernel_param, normal_init, param_dtype
 from jaxformer.modules.normalization import norm_scale
 
 __all__ = [
@@ -88,21 +88,13 @@ _KERNEL_SHAPES: dict[str, Callable[[ModelConfig], tuple[int, ...]]] = {
 
 
 def check_needs_no_context(config: ModelConfig, name: str, *, acts_on: tuple[str, ...]) -> None:
-    """Checks that a module called without a context does not ignore parts of its config.
-
-    Args:
-        config: the model.
-        name: name of the module, for the message.
-        acts_on: values of a position config's `acts_on` that need a context.
-
-    Raises:
-        ConfigError: the config has positions or windows, which only contexts carry.
-    """
+    """Refuses windows, and positions that `acts_on` names, in a module called without a context."""
     for layer in config.layer_overrides:
         kind = layer.positions or config.positions
-        size = layer.local_window_size
-        size = config.local_window_size if size is None else size
-        stated = {"positions": kind if kind.acts_on in acts_on else None, "local_window_size": size}
+        stated = {
+            "positions": kind if kind.acts_on in acts_on else None,
+            "local_window_size": config.window_of(layer),
+        }
         for key, value in stated.items():
             if value is not None:
                 raise ConfigError(
@@ -273,7 +265,6 @@ def _make_params(
     module: nn.Module, config: ModelConfig, sublayers: int, *, sinks: bool = False
 ) -> MultiHeadParams:
     """Declares the parameters of an attention layer in its module, and returns their values."""
-    dtype = param_dtype(config)
     # Flax numbers the RNG draws of a module, so the initial values depend on this order.
     params = {
         f"{name}_kernel": kernel_param(
@@ -285,14 +276,13 @@ def _make_params(
     for name in _KERNEL_SHAPES:
         if config.has_bias("attention_output" if name == "output" else "qkv"):
             size = params[f"{name}_kernel"].shape[-1]
-            bias = module.param(f"{name}_bias", nn.initializers.zeros, (size,), dtype)
-            params[f"{name}_bias"] = bias
+            params[f"{name}_bias"] = bias_param(module, f"{name}_bias", config, size)
     if config.qk_norm:
         over_all = config.qk_norm_over == "all_heads"
         for name in ("query", "key"):
             size = params[f"{name}_kernel"].shape[-1] if over_all else config.key_dim
             params[f"{name}_norm_scale"] = norm_scale(module, f"{name}_norm_scale", size, config)
     if sinks:
-        init = normal_init(config)
-        params["sinks"] = module.param("sinks", init, (config.num_heads,), dtype)
+        shape = (config.num_heads,)
+        params["sinks"] = module.param("sinks", normal_init(config), shape, param_dtype(config))
     return MultiHeadParams(**params)

@@ -64,23 +64,7 @@ def check_block_output(
     cross_cached: bool,
     return_weights: bool,
 ) -> BlockOutput:
-    """Checks the output of a user's block before the stack uses it.
-
-    Args:
-        block: the block that was called.
-        output: its output.
-        x: float `[B, T, D]`, its input.
-        cached: whether it was given a cache.
-        cross_cached: whether it has cross-attention and was given a cache.
-        return_weights: whether attention weights were requested.
-
-    Returns:
-        The output.
-
-    Raises:
-        ConfigError: it is not a `BlockOutput`, or lacks a cache or weights.
-        ShapeError: its shape or dtype differs from x.
-    """
+    """Checks the output of a user's block, called on x `[B, T, D]`, before the stack uses it."""
     name = type(block).__name__
     if not isinstance(output, BlockOutput):
         raise ConfigError(

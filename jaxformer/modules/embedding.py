@@ -9,7 +9,7 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.embedding import table_rows, unembed
 from jaxformer.functional.linear import linear
-from jaxformer.modules.initializers import kernel_param, normal_init, param_dtype
+from jaxformer.modules.initializers import bias_param, kernel_param, normal_init, param_dtype
 
 __all__ = ["FROZEN_EMBEDDING", "Embedding", "in_dtype"]
 
@@ -68,8 +68,7 @@ class Embedding(nn.Module):
                 self, "output_projection_kernel", config, lambda c: (c.d_model, c.table_dim)
             )
         if self.has_output and config.output_bias:
-            zeros = nn.initializers.zeros
-            self.bias = self.param("output_bias", zeros, (config.vocab_size,), dtype)
+            self.bias = bias_param(self, "output_bias", config, config.vocab_size)
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """Embeds integer `[...]` as `[..., D]`; unknown ids give NaN.

@@ -6,7 +6,7 @@ from flax import linen as nn
 from jaxformer.config import ExpertsConfig, ModelConfig
 from jaxformer.functional.mixture_of_experts import ExpertsParams, mixture_of_experts
 from jaxformer.modules.feed_forward import FeedForward, inner_activation
-from jaxformer.modules.initializers import kernel_param, param_dtype
+from jaxformer.modules.initializers import bias_param, kernel_param
 
 __all__ = ["ExpertsFeedForward", "make_feed_forward"]
 
@@ -14,13 +14,7 @@ __all__ = ["ExpertsFeedForward", "make_feed_forward"]
 def make_feed_forward(
     config: ModelConfig, *, sublayers: int = 2, name: str | None = None
 ) -> nn.Module:
-    """Feed-forward layer of a config: a mixture of experts if it has `experts`.
-
-    Example:
-        >>> config = ModelConfig(max_len=8, num_layers=1, d_model=4, num_heads=2)
-        >>> type(make_feed_forward(config)).__name__
-        'FeedForward'
-    """
+    """Feed-forward layer of a config: a mixture of experts if it has `experts`."""
     if config.experts is None:
         return FeedForward(config, sublayers, name=name)
     return ExpertsFeedForward(config, config.experts, sublayers, name=name)
@@ -75,9 +69,7 @@ class ExpertsFeedForward(nn.Module):
             )
 
         def bias(name: str, *shape: int, used: bool = biased) -> jax.Array | None:
-            if not used:
-                return None
-            return self.param(f"{name}_bias", nn.initializers.zeros, shape, param_dtype(config))
+            return bias_param(self, f"{name}_bias", config, *shape) if used else None
 
         params = ExpertsParams(
             router_kernel=kernel_param(self, "router_kernel", config, lambda c: (c.d_model, count)),

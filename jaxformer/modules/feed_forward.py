@@ -1,5 +1,7 @@
 """Feed-forward module."""
 
+from collections.abc import Callable
+
 import jax
 from flax import linen as nn
 
@@ -11,7 +13,7 @@ from jaxformer.functional.feed_forward import (
     gated_feed_forward,
 )
 from jaxformer.functional.taps import LayerTaps
-from jaxformer.modules.initializers import kernel_param, param_dtype
+from jaxformer.modules.initializers import bias_param, kernel_param
 
 __all__ = ["FeedForward", "inner_activation"]
 
@@ -41,38 +43,28 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, *, tap: LayerTaps | None = None) -> jax.Array:
         """Maps float `[..., D]` to `[..., D]`; tap as in `functional.feed_forward`."""
-        config, inner = self.config, self.config.ff_dim
-        dtype = param_dtype(config)
+        config, activation = self.config, inner_activation(self.config)
 
-        def input_projection(name: str) -> tuple[jax.Array, jax.Array | None]:
-            kernel = kernel_param(self, f"{name}_kernel", config, lambda c: (c.d_model, c.ff_dim))
+        def projection(
+            name: str, shape: Callable[[ModelConfig], tuple[int, int]], sublayers: int | None = None
+        ) -> tuple[jax.Array, jax.Array | None]:
+            kernel = kernel_param(self, f"{name}_kernel", config, shape, sublayers=sublayers)
             if not config.has_bias("feed_forward"):
                 return kernel, None
-            return kernel, self.param(f"{name}_bias", nn.initializers.zeros, (inner,), dtype)
+            return kernel, bias_param(self, f"{name}_bias", config, kernel.shape[-1])
 
-        up_kernel, up_bias = input_projection("up")
-        down_kernel = kernel_param(
-            self, "down_kernel", config, lambda c: (c.ff_dim, c.d_model), sublayers=self.sublayers
-        )
-        down_bias = None
-        if config.has_bias("feed_forward"):
-            down_bias = self.param("down_bias", nn.initializers.zeros, (config.d_model,), dtype)
+        up_kernel, up_bias = projection("up", lambda c: (c.d_model, c.ff_dim))
+        down_kernel, down_bias = projection("down", lambda c: (c.ff_dim, c.d_model), self.sublayers)
         if not config.is_gated:
             params = FeedForwardParams(up_kernel, down_kernel, up_bias, down_bias)
-            return feed_forward(params, x, activation=inner_activation(config), tap=tap)
-        gate_kernel, gate_bias = input_projection("gate")
+            return feed_forward(params, x, activation=activation, tap=tap)
+        gate_kernel, gate_bias = projection("gate", lambda c: (c.d_model, c.ff_dim))
         gated = GatedFeedForwardParams(
             gate_kernel, up_kernel, down_kernel, gate_bias, up_bias, down_bias
         )
-        return gated_feed_forward(gated, x, activation=inner_activation(config), tap=tap)
+        return gated_feed_forward(gated, x, activation=activation, tap=tap)
 
 
 def inner_activation(config: ModelConfig) -> str:
-    """Activation function name of the hidden layer, or of its gate if there is one.
-
-    Example:
-        >>> sizes = {"max_len": 8, "num_layers": 1, "d_model": 4, "num_heads": 2}
-        >>> inner_activation(ModelConfig(activation="swiglu", **sizes))
-        'silu'
-    """
+    """Activation function name of the hidden layer, or of its gate if there is one."""
     return _GATE_ACTIVATIONS.get(config.activation, config.activation)

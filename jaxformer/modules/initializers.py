@@ -8,7 +8,7 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 
-__all__ = ["kernel_param", "normal_init", "param_dtype"]
+__all__ = ["bias_param", "kernel_param", "normal_init", "param_dtype"]
 
 
 def normal_init(config: ModelConfig) -> jax.nn.initializers.Initializer:
@@ -24,20 +24,12 @@ def kernel_param(
     *,
     sublayers: int | None = None,
 ) -> jax.Array:
-    """Declares a kernel in a module, and returns its value.
+    """Declares a kernel `[..., in, out]`, of shape `shape(config)`; normal with std `init_std`.
 
-    It is normal with standard deviation `init_std`. With μP, that is the standard deviation in the
-    base model: for an input that is r times as wide, it is divided by sqrt(r), or by r if the
-    output does not grow (Yang et al., 2022, tables 3 and 8).
-
-    Args:
-        module: the module.
-        name: name of the parameter.
-        config: the model.
-        shape: shape of the kernel, `[..., in, out]`, in a model with a config.
-        sublayers: for a projection into the residual stream, the number of them per layer: 2, or 3
-            with cross-attention. The standard deviation is divided by sqrt of their number in the
-            model, since each adds its variance (Radford et al., GPT-2, 2019, section 2.3).
+    With μP, that is the std in the base model: for an input that is r times as wide, it is divided
+    by sqrt(r), or by r if the output does not grow (Yang et al., 2022, tables 3 and 8). For a
+    projection into the residual stream, of which each layer has `sublayers`, it is divided by sqrt
+    of their number in the model, since each adds its variance (GPT-2, section 2.3).
     """
     own, base = shape(config), shape(config.base)
     ratio = own[-2] / base[-2]
@@ -45,6 +37,11 @@ def kernel_param(
     if sublayers is not None:
         std /= (sublayers * config.num_layers) ** 0.5
     return module.param(name, nn.initializers.normal(std), own, param_dtype(config))
+
+
+def bias_param(module: nn.Module, name: str, config: ModelConfig, *shape: int) -> jax.Array:
+    """Declares a bias in a module, 0 at first, and returns its value."""
+    return module.param(name, nn.initializers.zeros, shape, param_dtype(config))
 
 
 def param_dtype(config: ModelConfig) -> jnp.dtype:

@@ -7,23 +7,16 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.normalization import layer_norm, rms_norm
-from jaxformer.modules.initializers import param_dtype
+from jaxformer.modules.initializers import bias_param, param_dtype
 
 __all__ = ["Norm", "norm_scale"]
 
 
 def norm_scale(module: nn.Module, name: str, width: int, config: ModelConfig) -> jax.Array:
-    """Declares the scale of a norm in its module, and returns its value.
+    """Declares the scale of a norm, and returns it as float `[width]`.
 
-    Args:
-        module: module that owns the parameter.
-        name: name of the parameter.
-        width: width of the normalized axis.
-        config: whether scales are stored minus 1.
-
-    Returns:
-        float `[width]`; in float32 (float64 for float64) if 1 is added, because adding 1 in
-        bfloat16 would lose the low bits of a small number.
+    If 1 is added to it, it is float32 (float64 for float64), because adding 1 in bfloat16 would
+    lose the low bits of a small number.
     """
     if not config.zero_centered_norm:
         return module.param(name, nn.initializers.ones, (width,), param_dtype(config))
@@ -55,7 +48,5 @@ class Norm(nn.Module):
         scale = norm_scale(self, "scale", shape[0], config) if config.norm_scale else None
         if config.norm == "rms_norm":
             return rms_norm(x, scale, eps=config.norm_eps)
-        bias = None
-        if config.has_bias("norm"):
-            bias = self.param("bias", nn.initializers.zeros, shape, param_dtype(config))
+        bias = bias_param(self, "bias", config, *shape) if config.has_bias("norm") else None
         return layer_norm(x, scale, bias, eps=config.norm_eps)

@@ -11,7 +11,7 @@ from jaxformer.config import ModelConfig
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.linear import linear
 from jaxformer.functional.pooling import pool
-from jaxformer.modules.initializers import kernel_param, param_dtype
+from jaxformer.modules.initializers import bias_param, kernel_param
 from jaxformer.modules.normalization import Norm
 
 __all__ = ["Pooler"]
@@ -50,7 +50,7 @@ class Pooler(nn.Module):
 
         With pooling "none" the result is `[B, T, D]`.
         """
-        config, dtype = self.config, param_dtype(self.config)
+        config = self.config
         if config.pooling == "none":  # one vector per token
             pooled = hidden.astype(at_least(hidden.dtype, jnp.float32))
         else:
@@ -58,9 +58,7 @@ class Pooler(nn.Module):
         if config.pooler is None:
             return pooled
         kernel = kernel_param(self, "kernel", config, lambda c: (c.d_model, c.d_model))
-        bias = None
-        if config.head_bias:
-            bias = self.param("bias", nn.initializers.zeros, (config.d_model,), dtype)
+        bias = bias_param(self, "bias", config, config.d_model) if config.head_bias else None
         projected = linear(pooled, kernel, bias)
         if config.pooler == "gelu_norm":
             return Norm(config, name="norm")(jax.nn.gelu(projected, approximate=False))

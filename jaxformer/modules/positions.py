@@ -122,13 +122,7 @@ class Positions(nn.Module):
 
 
 class _ConfiguredPositions(Positions):
-    """A position scheme with settings from a config.
-
-    Args:
-        model: sizes and dtypes.
-        scheme: settings of the scheme.
-        causal: whether attention is causal.
-    """
+    """A position scheme with settings from a config."""
 
     model: ModelConfig
     scheme: PositionsConfig

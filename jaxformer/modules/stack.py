@@ -7,7 +7,6 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from einops import rearrange
 from flax import linen as nn
 
@@ -17,6 +16,7 @@ from jaxformer.functional.multi_head.cache import KVCache, WindowCache
 from jaxformer.functional.taps import LayerTaps, Taps
 from jaxformer.modules.attention import NO_CONTEXT, AttentionContext, check_needs_no_context
 from jaxformer.modules.block import AttentionWeights, Block, BlockOutput, check_block_output
+from jaxformer.modules.layer_variables import GROUPS, layer_variables
 
 __all__ = [
     "Cache",
@@ -24,7 +24,6 @@ __all__ = [
     "Stack",
     "StackOutput",
     "layer_execution",
-    "split_layers",
 ]
 
 Cache = tuple[KVCache | WindowCache, ...]
@@ -32,8 +31,6 @@ Cache = tuple[KVCache | WindowCache, ...]
 
 # A loop compiles each layer separately, so "auto" scans deeper models, even on a CPU.
 _MAX_LOOPED_LAYERS = 12
-
-_GROUPS = ("first_layers", "layers")  # names of the stacked parameters
 
 # Logical axis names (Flax) of the residual stream [B, T, D]. They shard it when a program is split
 # over a mesh, and otherwise do nothing.
@@ -78,15 +75,7 @@ def layer_execution(config: ModelConfig) -> LayerExecution:
 
 
 class StackOutput(NamedTuple):
-    """Result of a `Stack`.
-
-    Args:
-        x: float `[B, T, D]`.
-        cache: one cache per layer with the new tokens, if caches were given.
-        cross_cache: keys and values of the encoder's output, one per layer; only with a cache.
-        weights: `AttentionWeights` of arrays `[L, B, N, T, S]`, if requested.
-        taps: what was read, by place, `[L, ...]`; None without taps.
-    """
+    """Result of a `Stack`: x `[B, T, D]`, caches per layer, and weights and taps `[L, ...]`."""
 
     x: jax.Array
     cache: Cache | None = None
@@ -174,7 +163,7 @@ class Stack(nn.Module):
         looped = cached or layer_execution(config).name == "loop"
         options = {"deterministic": deterministic, "return_weights": return_weights}
         first, outputs = len(config.first_layers), []
-        for name, group in zip(_GROUPS, (layers[:first], layers[first:]), strict=True):
+        for name, group in zip(GROUPS, (layers[:first], layers[first:]), strict=True):
             if not group:
                 continue
             block = self._make_block(name, x, group)
@@ -227,9 +216,9 @@ class Stack(nn.Module):
     ) -> list[BlockOutput]:  # fmt: skip
         """Runs the layers of a group one by one, from index `start` on."""
         outputs: list[BlockOutput] = []
-        # Split once, outside the layers; see `_split`.
+        # Split once, outside the layers; see `layer_variables`.
         stored = {name: tree for name, tree in block.variables.items() if name not in _SOWN}
-        variables_of_layers = _layer_variables(stored, start, len(group))
+        variables_of_layers = layer_variables(stored, start, len(group))
         for layer, variables in zip(group[start:], variables_of_layers, strict=True):
             select = functools.partial(_replace, new=variables)
             output = self._layer_function(select, layer, options, prevent_cse=True)(block, x)
@@ -351,78 +340,3 @@ def _replace(variables: Any, *, new: Any) -> Any:
 
 def _at(variables: Any, *, index: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[index], variables)
-
-
-def _layer_variables(variables: Any, start: int, stop: int) -> list[Any]:
-    """Variables of each layer from `start` on, stacked or from `split_layers`."""
-    leaves, tree = jax.tree.flatten(variables, is_leaf=_is_split)
-    if not leaves or start == stop:
-        return [variables] * (stop - start)
-    parts = [leaf[start:] if start else leaf for leaf in leaves]
-    parts = [part if _is_split(part) else _split(part) for part in parts]
-    return [jax.tree.unflatten(tree, list(each)) for each in zip(*parts, strict=True)]
-
-
-def _is_split(leaf: Any) -> bool:
-    return isinstance(leaf, tuple)
-
-
-def _split(leaf: jax.Array) -> tuple[jax.Array, ...]:
-    # The gradient of lax.split is one concatenation. The gradient of indexing would be a sum of
-    # arrays as large as the stack, one per layer.
-    parts = jax.lax.split(leaf, (1,) * leaf.shape[0])
-    return tuple(rearrange(part, "1 ... -> ...") for part in parts)
-
-
-def split_layers(params: Any) -> Any:
-    """Splits the stacked parameters of a model by layer, for decoding.
-
-    Decoding reads all parameters for every token. Slicing them out of a stack each time is 2.6
-    times slower (measured), so a decoding loop splits them once before it starts. On a CPU the
-    layers share the stack's memory; elsewhere they are copies.
-
-    Args:
-        params: nested dict of a model's parameters.
-
-    Returns:
-        The same dict, with every stacked array replaced by a tuple of arrays, one per layer. A
-        `Stack` that loops accepts both.
-
-    Example:
-        >>> split_layers({"stack": {"layers": {"scale": jnp.ones((2, 3))}}})["stack"]["layers"]
-        {'scale': (Array([1., 1., 1.], dtype=float32), Array([1., 1., 1.], dtype=float32))}
-    """
-    on_host = all(_is_on_one_cpu(leaf) for leaf in jax.tree.leaves(params))
-    return _split_stacks(params, _views) if on_host else _split_copies(params)
-
-
-def _split_stacks(
-    params: Any, split: Callable[[jax.Array], tuple[jax.Array, ...]], in_stack: bool = False
-) -> Any:
-    if not isinstance(params, dict):
-        return params
-    return {
-        name: jax.tree.map(split, inner)
-        if in_stack and name in _GROUPS
-        # Only under a stack, as models or Flax name it: other "layers" belong to custom modules.
-        else _split_stacks(inner, split, in_stack=name.lower().startswith("stack"))
-        for name, inner in params.items()
-    }
-
-
-@jax.jit
-def _split_copies(params: Any) -> Any:
-    return _split_stacks(params, _split)
-
-
-def _is_on_one_cpu(leaf: Any) -> bool:
-    if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
-        return False
-    devices: set[jax.Device] = leaf.devices()
-    return len(devices) == 1 and next(iter(devices)).platform == "cpu"
-
-
-def _views(leaf: jax.Array) -> tuple[jax.Array, ...]:
-    # On CPU, NumPy views the array without a copy, and so does device_put if it is aligned.
-    device = leaf.sharding if leaf.committed else None
-    return tuple(jax.device_put(part, device) for part in np.asarray(leaf))

@@ -99,8 +99,7 @@ def _layers(model: ModelConfig, length: int) -> Flops:
     flops = _feed_forward(model, length).times(model.num_layers)
     sides = 2 if model.architecture == "encoder" else 1
     for layer in model.layer_overrides:
-        window = layer.local_window_size
-        window = model.local_window_size if window is None else window
+        window = model.window_of(layer)
         seen = length if window is None else min(length, sides * window + 1)
         own = _attention(model, length, length)
         flops = flops.plus(own._replace(attention=own.attention * seen / length))

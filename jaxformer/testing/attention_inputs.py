@@ -101,12 +101,7 @@ DEFAULT_SIZES = AttentionSizes()
 
 
 def draw(sizes: AttentionSizes) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Standard normal query `[B, T, N, H]`, key `[B, S, K, H]` and value `[B, S, K, Hv]`.
-
-    Example:
-        >>> [array.shape for array in draw(AttentionSizes(value_head_dim=2))]
-        [(2, 5, 3, 16), (2, 7, 3, 16), (2, 7, 3, 2)]
-    """
+    """Standard normal query `[B, T, N, H]`, key `[B, S, K, H]` and value `[B, S, K, Hv]`."""
     generator = np.random.default_rng(0)
     query = (sizes.batch_size, sizes.num_queries, sizes.num_heads, sizes.head_dim)
     key = (sizes.batch_size, sizes.num_keys, sizes.kv_heads, sizes.head_dim)
@@ -118,12 +113,7 @@ def draw(sizes: AttentionSizes) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def draw_mask(sizes: AttentionSizes) -> np.ndarray:
-    """Random bool mask `[B, 1, T, S]`, True = attend, with a visible key for every query.
-
-    Example:
-        >>> bool(draw_mask(AttentionSizes()).any(-1).all())
-        True
-    """
+    """Random bool mask `[B, 1, T, S]`, True = attend, with a visible key for every query."""
     generator = np.random.default_rng(1)
     shape = (sizes.batch_size, 1, sizes.num_queries, sizes.num_keys)
     row, _, query, key = np.indices(shape)
@@ -131,21 +121,12 @@ def draw_mask(sizes: AttentionSizes) -> np.ndarray:
 
 
 def tolerance_of(dtype: str) -> float:
-    """Relative tolerance for a dtype: 1e-5, or more for lower precision.
-
-    Example:
-        >>> tolerance_of("float32"), tolerance_of("bfloat16")
-        (1e-05, 0.03125)
-    """
+    """Relative tolerance for a dtype: 1e-5, or more for lower precision."""
     return max(1e-5, 4 * float(jnp.finfo(dtype).eps))
 
 
 def check_takes(attention: Attention, keyword: str) -> None:
-    """Raises ConfigError unless a function accepts the keyword ("mask" or "is_causal").
-
-    Example:
-        >>> check_takes(lambda query, key, value, *, mask=None: query, "mask")
-    """
+    """Raises ConfigError unless a function accepts the keyword ("mask" or "is_causal")."""
     try:
         parameters: Any = inspect.signature(attention).parameters
     except (TypeError, ValueError):  # some built-in callables have no signature
@@ -161,12 +142,7 @@ def check_takes(attention: Attention, keyword: str) -> None:
 
 
 def shaped(attention: Attention) -> Attention:
-    """Wraps attention: raises AssertionError if the output is not one array `[B, T, N, Hv]`.
-
-    Example:
-        >>> shaped(jax.nn.dot_product_attention)(*draw(AttentionSizes())).shape
-        (2, 5, 3, 16)
-    """
+    """Wraps attention: raises AssertionError if the output is not one array `[B, T, N, Hv]`."""
 
     def call(query: jax.Array, key: jax.Array, value: jax.Array, **keywords: Any) -> jax.Array:
         output = attention(query, key, value, **keywords)

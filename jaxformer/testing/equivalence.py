@@ -11,7 +11,14 @@ import numpy as np
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.functional.checks import Array, check_axes
-from jaxformer.testing.failures import check_close, check_output_shape, compiled, fail, run
+from jaxformer.testing.failures import (
+    check_close,
+    check_output_shape,
+    compiled,
+    differs,
+    fail,
+    run,
+)
 
 __all__ = ["assert_cached_decoding_equals_full", "assert_scanned_equals_looped"]
 
@@ -97,8 +104,7 @@ def _cached_cause(
 ) -> str:
     if got.shape != expected.shape:
         return "step and full have vocabularies of different sizes"
-    allowed = tolerance * max(1.0, float(np.abs(expected).max()))
-    wrong = ~(np.abs(got - expected) <= allowed)
+    wrong = differs(got, expected, tolerance)
     first = int(np.argmax(wrong.any(axis=tuple(a for a in range(wrong.ndim) if a != 1))))
     where = f"the first wrong output is at position {first}, which suggests "
     if first >= sizes[0]:

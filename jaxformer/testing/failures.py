@@ -10,20 +10,15 @@ import numpy as np
 from jaxformer.functional.checks import Array
 
 __all__ = [
-    "check_close", "check_output_shape", "compiled", "fail", "fetch", "first_index", "named_index",
-    "run",
+    "check_close", "check_output_shape", "compiled", "differs", "fail", "fetch", "first_index",
+    "named_index", "run",
 ]  # fmt: skip
 
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Jits a function of arrays, at full float32 precision on every backend.
-
-    Example:
-        >>> float(compiled(lambda x: x + 1)(2.0))
-        3.0
-    """
+    """Jits a function of arrays, at full float32 precision on every backend."""
     # jit hashes its function; a lambda is hashable, a module with arrays is not.
     jitted = jax.jit(lambda *args: function(*args))
 
@@ -35,12 +30,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fetch(tree: Any) -> Any:
-    """Converts the JAX arrays of a pytree to NumPy, floats to float64.
-
-    Example:
-        >>> fetch(jnp.ones(1, jnp.bfloat16)).dtype
-        dtype('float64')
-    """
+    """Converts the JAX arrays of a pytree to NumPy, floats to float64."""
 
     def leaf(x: jax.Array) -> np.ndarray:
         return np.asarray(x, np.float64 if jnp.issubdtype(x.dtype, jnp.floating) else None)
@@ -49,12 +39,7 @@ def fetch(tree: Any) -> Any:
 
 
 def run(function: Callable[..., Any], *args: Any) -> Any:
-    """Calls a function of arrays once, compiled, and fetches its result.
-
-    Example:
-        >>> float(run(lambda x: x + 1, 2.0))
-        3.0
-    """
+    """Calls a function of arrays once, compiled, and fetches its result."""
     return fetch(compiled(function)(*args))
 
 
@@ -67,12 +52,7 @@ def fail(rule: str, *, where: str, got: object, expected: object, cause: str) ->
 
 
 def named_index(name: str, axes: str, index: tuple[int, ...]) -> str:
-    """Formats an index of a named array with axis letters; numbers axes without a letter.
-
-    Example:
-        >>> named_index("output", "B T", (0, 3, 5))
-        'output[b=0, t=3, axis2=5]'
-    """
+    """Formats an index, as `output[b=0, t=3, axis2=5]`; numbers axes without a letter."""
     letters = axes.lower().split()
     letters += [f"axis{axis}" for axis in range(len(letters), len(index))]
     pairs = [f"{letter}={i}" for letter, i in zip(letters, index, strict=False)]
@@ -80,12 +60,7 @@ def named_index(name: str, axes: str, index: tuple[int, ...]) -> str:
 
 
 def first_index(wrong: np.ndarray) -> tuple[int, ...]:
-    """Index of the first True in a bool array; there must be one.
-
-    Example:
-        >>> first_index(np.array([[False, False], [True, True]]))
-        (1, 0)
-    """
+    """Index of the first True in a bool array; there must be one."""
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
 
 
@@ -93,35 +68,16 @@ def check_close(
     rule: str, got: np.ndarray, expected: np.ndarray, *, name: str, axes: str, tolerance: float,
     cause: str,
 ) -> None:  # fmt: skip
-    """Checks that two arrays differ by at most `tolerance` times the largest expected magnitude.
-
-    If the largest magnitude is less than 1, the tolerance is absolute. NaN equals nothing.
-
-    Args:
-        rule: the claim.
-        got: float array.
-        expected: float array of the same shape.
-        name: name of the array, for the message.
-        axes: letters of its axes.
-        tolerance: relative to the largest magnitude.
-        cause: likely cause of a difference, and the remedy.
-
-    Raises:
-        AssertionError: naming the index of the largest difference.
-
-    Example:
-        >>> check_close("equal", np.ones(2), np.ones(2), name="x", axes="T", tolerance=0, cause="")
-    """
+    """Checks that two arrays differ nowhere by more than the tolerance, as in `differs`."""
     if got.shape != expected.shape:
         shapes = {"got": f"shape {got.shape}", "expected": f"shape {expected.shape}"}
         fail(rule, where=name, **shapes, cause=cause)
     if not expected.size:
         return
-    difference = np.abs(got - expected)
-    allowed = tolerance * max(1.0, float(np.nanmax(np.abs(expected), initial=0)))
-    wrong = ~(difference <= allowed)  # NaN compares False
+    wrong = differs(got, expected, tolerance)
     if not wrong.any():
         return
+    difference = np.abs(got - expected)
     difference = np.where(np.isnan(difference), np.inf, difference)
     index = first_index(difference == difference.max())
     fail(
@@ -129,17 +85,25 @@ def check_close(
         where=f"{named_index(name, axes, index)}, the largest of {int(wrong.sum())} differences "
         f"in {wrong.size} elements",
         got=f"{got[index]:.6g}",
-        expected=f"{expected[index]:.6g} within {allowed:.2g}",
+        expected=f"{expected[index]:.6g} within {_allowed(expected, tolerance):.2g}",
         cause=cause,
     )
 
 
-def check_output_shape(rule: str, output: Any, leading: tuple[int, ...], axes: str) -> None:
-    """Checks that an output is one array whose first axes have the sizes `leading`.
+def differs(got: np.ndarray, expected: np.ndarray, tolerance: float) -> np.ndarray:
+    """Where two arrays differ by more than `tolerance` times the largest expected magnitude.
 
-    Example:
-        >>> check_output_shape("causal", np.ones((2, 3, 5)), (2, 3), "B T")
+    If the largest magnitude is less than 1, the tolerance is absolute. NaN equals nothing.
     """
+    return ~(np.abs(got - expected) <= _allowed(expected, tolerance))  # NaN compares False
+
+
+def _allowed(expected: np.ndarray, tolerance: float) -> float:
+    return tolerance * max(1.0, float(np.nanmax(np.abs(expected), initial=0)))
+
+
+def check_output_shape(rule: str, output: Any, leading: tuple[int, ...], axes: str) -> None:
+    """Checks that an output is one array whose first axes have the sizes `leading`."""
     expected = f"one array [{', '.join(axes.split())}, ...] with leading sizes {leading}"
     if not isinstance(output, Array | jax.ShapeDtypeStruct):
         fail(

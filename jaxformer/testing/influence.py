@@ -23,25 +23,9 @@ def influence(
 ) -> Any:  # fmt: skip
     """Largest absolute gradient of each output position with respect to each input position.
 
-    Args:
-        function: function from inputs to one float array.
-        inputs: pytree of float arrays.
-        rule: the claim being checked, for the message.
-        output_axes: axes of the output that index positions; the other axes are reduced by a random
-            combination, which is differentiated.
-        input_axes: axes of every input that index positions.
-
-    Returns:
-        A float array per input, of the sizes of output_axes followed by those of input_axes.
-
-    Raises:
-        AssertionError: the function does not return one array.
-
-    Example:
-        >>> axes = {"output_axes": (0,), "input_axes": (0,)}
-        >>> influence(lambda x: x[::-1], jnp.ones(2), rule="", **axes).round(2) > 0
-        array([[False,  True],
-               [ True, False]])
+    Positions are indexed by output_axes and, in every input, by input_axes. Over the other axes of
+    the output, a random combination is differentiated. Results have the sizes of output_axes, then
+    those of input_axes.
     """
     output = jax.eval_shape(function, inputs)
     check_output_shape(rule, output, (), "...")
@@ -73,19 +57,7 @@ def influence(
 
 
 def replacements(inputs: Array) -> jax.Array:
-    """Valid inputs that differ from the given ones everywhere.
-
-    Args:
-        inputs: integer `[B, T]` with at least two different tokens, or float `[B, T, ...]`.
-
-    Raises:
-        ShapeError: inputs are not `[B, T]` or `[B, T, ...]` with T at least 2.
-        DataError: all tokens are equal.
-
-    Example:
-        >>> replacements(np.array([[3, 1, 4]])).tolist()
-        [[1, 4, 1]]
-    """
+    """Valid inputs, integer `[B, T]` or float `[B, T, ...]`, that differ from these everywhere."""
     inputs = jnp.asarray(inputs)
     floating = jnp.issubdtype(inputs.dtype, jnp.floating)
     if inputs.ndim < 2 or inputs.shape[1] < 2 or not (floating or inputs.ndim == 2):
@@ -108,25 +80,7 @@ def replacements(inputs: Array) -> jax.Array:
 def exchange_influence(
     apply: Callable[[jax.Array], jax.Array], inputs: Array, *, rule: str
 ) -> np.ndarray:
-    """Largest change of each output of a row when one of its inputs is replaced.
-
-    Args:
-        apply: `apply(inputs)` returns one float array `[B, T, ...]`.
-        inputs: as in `replacements`.
-        rule: the claim being checked, for the message.
-
-    Returns:
-        float64 `[B, T, T]`: change of output t by input s, relative to the largest output.
-
-    Raises:
-        AssertionError: the function does not return one array `[B, T, ...]`.
-        ShapeError: inputs are not `[B, T]` or `[B, T, ...]` with T at least 2.
-        DataError: all tokens are equal.
-
-    Example:
-        >>> exchange_influence(lambda x: x * 1.0, np.array([[3, 6]]), rule="").tolist()
-        [[[0.5, 0.0], [0.0, 0.5]]]
-    """
+    """Float64 `[B, T, T]`: change of output t, relative to the largest, if input s is replaced."""
     inputs, others = jnp.asarray(inputs), replacements(inputs)
     check_output_shape(rule, jax.eval_shape(apply, inputs), inputs.shape[:2], "B T")
     places = jnp.arange(inputs.shape[1])
@@ -151,19 +105,8 @@ def check_causal_influence(
 ) -> None:  # fmt: skip
     """Checks that outputs depend on no later input, and on each of the last `reach` inputs.
 
-    Args:
-        rule: the claim.
-        found: float `[T, T]`, influence of input s on output t.
-        name: name of the input.
-        reach: number of inputs, up to its own, that an output must depend on; None = all.
-        tolerance: largest influence of a later input to ignore.
-        unit: measure of the influence, for the message.
-
-    Raises:
-        AssertionError: naming the positions.
-
-    Example:
-        >>> check_causal_influence("causal", np.tril(np.ones((3, 3))), name="x", reach=None)
+    `found` is float `[T, T]`, the influence of input s on output t. An influence of later inputs up
+    to the tolerance is ignored; a reach of None means all earlier inputs.
     """
     t, s = np.indices(found.shape)
     leaks = (s > t) & ~(found <= tolerance)  # NaN leaks
@@ -193,12 +136,7 @@ NOT_LOW_ENOUGH = (
 
 
 def faint(hidden: np.ndarray, shown: np.ndarray) -> bool:
-    """Whether hidden inputs have some influence, but far less than those that are shown.
-
-    Example:
-        >>> faint(np.array([0.01, 0.02]), np.array([0.5, 0.9]))
-        True
-    """
+    """Whether hidden inputs have some influence, but far less than those that are shown."""
     return bool(0 < np.median(hidden) < np.median(shown) / 10)
 
 

@@ -14,6 +14,7 @@ from jaxformer.testing.failures import (
     check_close,
     check_output_shape,
     compiled,
+    differs,
     fail,
     fetch,
     first_index,
@@ -176,8 +177,7 @@ def _place_cause(
     got: np.ndarray, alone: np.ndarray, documents: list[_Document], tolerance: float
 ) -> str:
     """Likely cause if outputs depend on no other document but differ from those alone."""
-    allowed = tolerance * max(1.0, float(np.nanmax(np.abs(alone), initial=0)))
-    wrong = ~(np.abs(got - alone) <= allowed)
+    wrong = differs(got, alone, tolerance)
     if not any(wrong[row, start:end].any() for row, start, end in documents if start == 0):
         return (
             "the first document of every row is right, so positions continue through the row: "

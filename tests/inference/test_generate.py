@@ -12,7 +12,7 @@ from jaxformer.inference import decoding_loop, generate, generate_stream
 from jaxformer.inference.token_rows import padded_width
 from jaxformer.inference.token_rules import TokenRules
 from jaxformer.models import Decoder
-from jaxformer.modules.stack import split_layers
+from jaxformer.modules.layer_variables import split_layers
 from tests import option_sets
 from tests.inference.ngrams_by_hand import repeated_by_hand
 

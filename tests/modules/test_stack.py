@@ -11,7 +11,7 @@ from jaxformer.config import LayerConfig, ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional import KVCache
 from jaxformer.modules import Block, Stack, layer_execution
-from jaxformer.modules.stack import split_layers
+from jaxformer.modules.layer_variables import split_layers
 
 SCANNED = ModelConfig(
     max_len=16,
