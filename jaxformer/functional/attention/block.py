@@ -19,8 +19,8 @@ __all__ = [
     "attend",
     "biased",
     "capped",
+    "dot_products",
     "masked",
-    "scores",
     "softmax_factors",
     "weighted_values",
 ]
@@ -42,7 +42,7 @@ class StaticOptions(NamedTuple):
     return_residual: bool = False
 
 
-def scores(static: StaticOptions, query: jax.Array, key: jax.Array) -> jax.Array:
+def dot_products(static: StaticOptions, query: jax.Array, key: jax.Array) -> jax.Array:
     """Scaled dot products of `[..., g, t, h]` and `[..., s, h]`: float32 or 64 `[..., g, t, s]`."""
     # Half precision is accumulated and kept in float32: softmax would magnify rounding errors.
     wide = at_least(query.dtype, jnp.float32)
@@ -101,7 +101,7 @@ def attend(
     keep (the weights that dropout keeps) broadcast to `[..., g, t, s]`. Returns `[..., g, t, v]`,
     in the value's dtype, and `[..., g, t]`: 0 and -inf in rows where the mask is all False.
     """
-    exponentials, inverse, residual = softmax_factors(_logits(static, mask, query, key, bias))
+    exponentials, inverse, residual = softmax_factors(_scores(static, mask, query, key, bias))
     return weighted_values(static, exponentials, value, keep) * inverse, residual[..., 0]
 
 
@@ -116,16 +116,16 @@ def _attend_jvp(
     # the log-sum-exp is rowsum(P * dS), which is computed anyway.
     query, key, value, bias, mask, keep = primals
     query_dot, key_dot, value_dot, bias_dot, _, _ = tangents
-    logits, logits_dot = jax.jvp(
-        functools.partial(_logits, static, mask),
+    scores, scores_dot = jax.jvp(
+        functools.partial(_scores, static, mask),
         (query, key, bias),
         (query_dot, key_dot, bias_dot),
     )
-    exponentials, inverse, residual = softmax_factors(logits)
+    exponentials, inverse, residual = softmax_factors(scores)
     output = checkpoint_name(weighted_values(static, exponentials, value, keep) * inverse, _OUTPUT)
     weights = exponentials * inverse
     # P * dS. dP also subtracts P times its row sum; that is done on the output below.
-    weighted_dot = weights * logits_dot
+    weighted_dot = weights * scores_dot
     output_dot = weighted_values(static, weights, value_dot, keep)
     output_dot += weighted_values(static, weighted_dot, value, keep)
     residual_dot = weighted_dot.sum(axis=-1, keepdims=True)
@@ -133,7 +133,7 @@ def _attend_jvp(
     return (output, residual[..., 0]), (output_dot, residual_dot[..., 0])
 
 
-def _logits(
+def _scores(
     static: StaticOptions,
     mask: jax.Array | None,
     query: jax.Array,
@@ -141,7 +141,7 @@ def _logits(
     bias: jax.Array | None,
 ) -> jax.Array:
     # ONNX order: a cap after the mask would lift -inf to -softcap and unhide keys.
-    return masked(biased(capped(static, scores(static, query, key)), bias), mask)
+    return masked(biased(capped(static, dot_products(static, query, key)), bias), mask)
 
 
 def weighted_values(

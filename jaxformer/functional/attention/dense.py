@@ -8,8 +8,8 @@ from jaxformer.functional.attention.block import (
     attend,
     biased,
     capped,
+    dot_products,
     masked,
-    scores,
     softmax_factors,
     weighted_values,
 )
@@ -62,7 +62,7 @@ def dense_weights(inputs: AttentionInputs, stage: str, tap: LayerTaps | None = N
         mask = full_mask(inputs)
         inputs = zero_hidden(inputs, None if mask is None else mask.any(axis=-2))
     query, key = _heads_first(inputs)
-    weights = scores(inputs.static, query, key)
+    weights = dot_products(inputs.static, query, key)
     if stage != "scores":
         weights = capped(inputs.static, weights)
     bias, mask = (_by_key_head(x, key.shape[-3]) for x in (inputs.bias, mask))

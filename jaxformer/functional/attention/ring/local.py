@@ -29,7 +29,7 @@ from jaxformer.functional.attention.ring.round import (
     Keys,
     Queries,
     Ring,
-    Whole,
+    Shared,
     block_attention,
     go_round,
     share_of,
@@ -123,7 +123,7 @@ def ring_attention(
             f"sequence to a multiple of {2 * size}"
         )
     total = size * num_tokens
-    whole = Whole(
+    shared = Shared(
         read_lengths("query_seq_lengths", lengths[0], leading, total),
         read_lengths("key_value_seq_lengths", lengths[1], leading, total),
         used_rng(dropout_rate, dropout_rng),
@@ -132,8 +132,8 @@ def ring_attention(
     ring = Ring(axis_name, size, structure.window, inputs.static, implementation)
     queries = Queries(_in_halves(inputs.query), _ids_in_halves(structure.query_ids))
     keys = Keys(_in_halves(inputs.key), _in_halves(inputs.value), _ids_in_halves(structure.key_ids))
-    queries, keys, whole = varying(ring, (queries, keys, whole))
-    output = _attend(ring, queries, keys, whole)
+    queries, keys, shared = varying(ring, (queries, keys, shared))
+    output = _attend(ring, queries, keys, shared)
     output = rearrange(output, "half ... t n h -> ... (half t) n h")
     return output.astype(inputs.query.dtype)
 
@@ -163,12 +163,14 @@ def _ids_in_halves(ids: jax.Array | None) -> jax.Array | None:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(ring: Ring, queries: Queries, keys: Keys, whole: Whole) -> jax.Array:
+def _attend(ring: Ring, queries: Queries, keys: Keys, shared: Shared) -> jax.Array:
     """Attention in halves: float32 or float64 `[2, ..., t, N, Hv]`."""
-    return _forward(ring, queries, keys, whole)[0]
+    return _forward(ring, queries, keys, shared)[0]
 
 
-def _forward(ring: Ring, queries: Queries, keys: Keys, whole: Whole) -> tuple[jax.Array, jax.Array]:
+def _forward(
+    ring: Ring, queries: Queries, keys: Keys, shared: Shared
+) -> tuple[jax.Array, jax.Array]:
     """Output and log-sum-exp of all blocks."""
     rows, dtype = queries.query.shape[:-1], at_least(queries.query.dtype, jnp.float32)
     output = jnp.zeros((*rows, keys.value.shape[-1]), dtype)
@@ -180,26 +182,26 @@ def _forward(ring: Ring, queries: Queries, keys: Keys, whole: Whole) -> tuple[ja
         travelling: Any,
     ) -> tuple[Any, Any]:  # fmt: skip
         output, residual = own
-        block = block_attention(ring, kind, chunks, queries, keys, whole)
+        block = block_attention(ring, kind, chunks, queries, keys, shared)
         part, part_residual = block(*wide(queries, keys))
         total = jnp.logaddexp(residual, part_residual)
         output = output * share_of(residual, total) + part * share_of(part_residual, total)
         return (output, total), travelling
 
     own = output, residual
-    (output, residual), _ = go_round(ring, whole, queries, keys, (), own, (), merge)
+    (output, residual), _ = go_round(ring, shared, queries, keys, (), own, (), merge)
     return output, residual
 
 
 def _attend_forward(
-    ring: Ring, queries: Queries, keys: Keys, whole: Whole
+    ring: Ring, queries: Queries, keys: Keys, shared: Shared
 ) -> tuple[jax.Array, tuple]:
-    output, residual = _forward(ring, queries, keys, whole)
-    return output, (queries, keys, whole, output, residual)
+    output, residual = _forward(ring, queries, keys, shared)
+    return output, (queries, keys, shared, output, residual)
 
 
 def _attend_backward(ring: Ring, saved: tuple, cotangent: jax.Array) -> tuple[Queries, Keys, None]:
-    queries, keys, whole, output, residual = saved
+    queries, keys, shared, output, residual = saved
     zeros = [jnp.zeros(x.shape, output.dtype) for x in (queries.query, keys.key, keys.value)]
     own, *travelling, _ = varying(ring, (*zeros, output))
     # The whole output is the sum over blocks b of exp(r_b - r) O_b. With G the cotangent,
@@ -211,7 +213,7 @@ def _attend_backward(ring: Ring, saved: tuple, cotangent: jax.Array) -> tuple[Qu
         travelling: Any,
     ) -> tuple[Any, Any]:  # fmt: skip
         cotangent, weighted, residual = fixed
-        block = block_attention(ring, kind, chunks, queries, keys, whole)
+        block = block_attention(ring, kind, chunks, queries, keys, shared)
         (part, part_residual), pull = jax.vjp(block, *wide(queries, keys))
         share = share_of(part_residual, residual)
         along = (cotangent * part).sum(axis=-1) - weighted
@@ -220,7 +222,7 @@ def _attend_backward(ring: Ring, saved: tuple, cotangent: jax.Array) -> tuple[Qu
 
     fixed = cotangent, weighted, residual
     query, (key, value) = go_round(
-        ring, whole, queries, keys, fixed, own, travelling, add_gradients
+        ring, shared, queries, keys, fixed, own, travelling, add_gradients
     )
     return (
         Queries(query.astype(queries.query.dtype), None),

@@ -24,7 +24,7 @@ __all__ = [
     "Keys",
     "Queries",
     "Ring",
-    "Whole",
+    "Shared",
     "block_attention",
     "go_round",
     "share_of",
@@ -61,7 +61,7 @@ class Keys(NamedTuple):
     ids: jax.Array | None
 
 
-class Whole(NamedTuple):
+class Shared(NamedTuple):
     """Arrays that are the same on all devices of the ring.
 
     Lengths are int, or int32 `[...]`, in tokens of the whole sequence; None = all are real.
@@ -77,7 +77,7 @@ Chunks = tuple[jax.Array, jax.Array]
 
 
 def go_round(
-    ring: Ring, whole: Whole, queries: Queries, keys: Keys, fixed: Any, own: Any, travelling: Any,
+    ring: Ring, shared: Shared, queries: Queries, keys: Keys, fixed: Any, own: Any, travelling: Any,
     compute: Callable[..., tuple[Any, Any]],
 ) -> tuple[Any, Any]:  # fmt: skip
     """Visits all blocks of this device's queries while the keys go round the ring once.
@@ -111,7 +111,7 @@ def go_round(
                 chunk_number(source, theirs, ring.size),
             )
             own_queries, passing_keys = _half(queries, mine), _half(keys, theirs)
-            visible = _any_visible(chunks, length, own_queries.ids, passing_keys.ids, whole)
+            visible = _any_visible(chunks, length, own_queries.ids, passing_keys.ids, shared)
             branch = branch_of[chunks[0] - chunks[1] + 2 * ring.size - 1]
             changed_own, changed_travelling = jax.lax.switch(
                 jnp.where(visible, branch, 0), [skip, *branches],
@@ -135,11 +135,11 @@ def go_round(
 
 def _any_visible(
     chunks: Chunks, length: int, query_ids: jax.Array | None, key_ids: jax.Array | None,
-    whole: Whole,
+    shared: Shared,
 ) -> bool | jax.Array:  # fmt: skip
     """Whether lengths and segments may leave a part of a block visible; never wrongly False."""
     visible: bool | jax.Array = True
-    for chunk, lengths in zip(chunks, (whole.query_lengths, whole.key_lengths), strict=True):
+    for chunk, lengths in zip(chunks, (shared.query_lengths, shared.key_lengths), strict=True):
         if lengths is not None:
             visible &= jnp.any(chunk * length < lengths)
     if query_ids is not None and key_ids is not None:
@@ -149,12 +149,12 @@ def _any_visible(
 
 
 def block_attention(
-    ring: Ring, kind: int, chunks: Chunks, queries: Queries, keys: Keys, whole: Whole
+    ring: Ring, kind: int, chunks: Chunks, queries: Queries, keys: Keys, shared: Shared
 ) -> Callable[..., tuple[jax.Array, jax.Array]]:
     """Attention of one block, with its residual, as a function of query, key and value."""
     query_chunk, key_chunk = chunks
     length, static = keys.key.shape[-3], ring.static
-    rng = whole.rng
+    rng = shared.rng
     if rng is not None:
         rng = jax.random.fold_in(rng, query_chunk * 2 * ring.size + key_chunk)
 
@@ -166,8 +166,8 @@ def block_attention(
         scale=static.scale,
         # The int 0 lets attention skip what lies above the diagonal.
         query_offset=0 if kind == DIAGONAL else (query_chunk - key_chunk) * length,
-        query_seq_lengths=within(whole.query_lengths, query_chunk),
-        key_value_seq_lengths=within(whole.key_lengths, key_chunk),
+        query_seq_lengths=within(shared.query_lengths, query_chunk),
+        key_value_seq_lengths=within(shared.key_lengths, key_chunk),
         local_window_size=None if kind == WHOLE else ring.window,
         query_segment_ids=queries.ids,
         key_value_segment_ids=keys.ids,
