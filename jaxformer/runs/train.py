@@ -91,24 +91,14 @@ def train_run(
     require_same("versions, devices and config", _versions() | changed_settings(config))
     with take_folder(folder):
         runner = training_runner(config)
-        made, data, init_params, frozen, combine = start_run(
-            config, folder, runner, task=task, base=base
-        )
-        config, training, model = made.config, made.config.training, made.model
+        run = start_run(config, folder, runner, task=task, base=base)
         if on_start is not None:
-            on_start(made)
-        trial = Trial(
-            model.loss(training.label_smoothing),
-            init_params,
-            model_optimizer(model),
-            validation_loss=model.loss(0.0),
-            learning_rate=make_schedule(config.optimizer.learning_rate, config.schedule),
-            frozen=frozen,
-            combine=combine,
-        )
+            on_start(run.task)
+        config = run.task.config
         return fit(
-            trial, data, folder, training, runner=runner, seed=config.seed, callbacks=callbacks
-        )
+            run.trial(config), run.data, folder, config.training, runner=runner, seed=config.seed,
+            callbacks=callbacks,
+        )  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -151,13 +141,26 @@ def _versions() -> dict[str, object]:
 
 
 class StartedRun(NamedTuple):
-    """Task, data, and parameters of a run whose folder stands, as arguments of `fit`."""
+    """Task, data, and parameters of a run whose folder stands."""
 
     task: Task
     data: TrainingData
     init_params: Any
     frozen: Any = None
     combine: Combine | None = None
+
+    def trial(self, config: ExperimentConfig) -> Trial:
+        """What `fit` trains; the numbers of the run's config may be others, and traced."""
+        model = self.task.model
+        return Trial(
+            loss=model.loss(config.training.label_smoothing),
+            init_params=self.init_params,
+            optimizer=model_optimizer(model, config.optimizer),
+            validation_loss=model.loss(0.0),
+            learning_rate=make_schedule(config.optimizer.learning_rate, config.schedule),
+            frozen=self.frozen,
+            combine=self.combine,
+        )
 
 
 def start_run(

@@ -12,10 +12,9 @@ from jaxformer.runs.folder.files import is_run
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.train import StartedRun, start_run, take_folder
 from jaxformer.runs.weights import PreparedRun, prepare_run
-from jaxformer.runs.weights.memory import model_optimizer
 from jaxformer.sweeps.configs import NamedConfigs, numbers_of, sweep_configs, with_numbers
 from jaxformer.text import BucketedBatches
-from jaxformer.training import SweepRun, Trial, make_runner, make_schedule
+from jaxformer.training import SweepRun, Trial, make_runner
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.parallel import TogetherRunner, num_processes
 from jaxformer.training.sweep import SweepSpec, train_specs
@@ -172,16 +171,4 @@ def _start_group(
 
 def _maker(run: StartedRun) -> Callable[..., Trial]:
     """Function of a config's numbers to what its run trains."""
-    model = run.task.model
-
-    def make(**numbers: Any) -> Trial:
-        config = with_numbers(model.config, numbers)
-        return Trial(
-            loss=model.loss(config.training.label_smoothing),
-            init_params=run.init_params,
-            optimizer=model_optimizer(model, config.optimizer),
-            validation_loss=model.loss(0.0),
-            learning_rate=make_schedule(config.optimizer.learning_rate, config.schedule),
-        )
-
-    return make
+    return lambda **numbers: run.trial(with_numbers(run.task.config, numbers))
