@@ -37,7 +37,7 @@ class TransformerInputs(TypedDict, total=False):
     token_types: jax.Array | None
     mask: jax.Array | None
     bias: jax.Array | None
-    cache: tuple[KVCache | WindowCache, ...] | None
+    cache: Cache | None
     encoded: jax.Array | None
     encoded_lengths: jax.Array | None
     encoded_mask: jax.Array | None
