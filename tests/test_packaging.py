@@ -5,7 +5,7 @@ import re
 import tomllib
 
 import jaxformer
-from jaxformer.config import ready
+from jaxformer.config import files
 
 PYPROJECT = tomllib.loads(pathlib.Path("pyproject.toml").read_text(encoding="utf-8"))
 
@@ -27,4 +27,4 @@ def test_wheel_has_the_ready_configs_where_they_are_looked_for():
     package = pathlib.Path(jaxformer.__file__).parent
     (source,) = (source for source, to in included.items() if to == f"{package.name}/configs")
     assert list(pathlib.Path(source).glob("*.toml"))
-    assert ready._FOLDERS[0] == package / "configs"
+    assert files._FOLDERS[0] == package / "configs"
