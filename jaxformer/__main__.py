@@ -3,8 +3,6 @@
 import signal
 import sys
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Runs the command line as its own process.

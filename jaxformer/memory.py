@@ -7,8 +7,6 @@ from typing import Any
 
 from jaxformer.errors import ConfigError
 
-__all__ = ["device_memory", "host_memory", "readable_bytes", "require_memory"]
-
 _CGROUPS = pathlib.Path("/sys/fs/cgroup")
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 

@@ -11,8 +11,6 @@ from jaxformer.cli.overrides import implied_settings, override_config, split_fla
 from jaxformer.cli.parsing import parse
 from jaxformer.config import ExperimentConfig, load_config
 
-__all__ = ["ConfigPath", "config_path", "load_with_start", "read_config", "split_cpu_for"]
-
 ConfigPath = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG")]
 
 

@@ -13,8 +13,6 @@ from jaxformer.cli.terminal import message_and_status
 if TYPE_CHECKING:
     from jaxformer.training.parallel import HostWatch
 
-__all__ = ["LAUNCH_FLAGS", "LAUNCH_HELP", "several_hosts"]
-
 # Not keys of the config, because the config is the same in all processes. Names and types are
 # those of `jaxformer.training.parallel.Launch`.
 LAUNCH_FLAGS: dict[str, type] = {

@@ -16,8 +16,6 @@ from jaxformer.config import MeshConfig
 if TYPE_CHECKING:
     from jaxformer.runs import Run
 
-__all__ = ["Lines", "ModelSource", "Opening", "RunFolder", "open_for"]
-
 RunFolder = Annotated[pathlib.Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
 _MAX_SHOWN_MISTAKES = 10  # unusable input lines that are named

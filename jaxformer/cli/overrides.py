@@ -19,8 +19,6 @@ from jaxformer.config.reading import suggested_keys
 from jaxformer.config.schema import source_of_paths
 from jaxformer.errors import ConfigError
 
-__all__ = ["flag_values", "implied_settings", "override_config", "pop_flags", "split_flags"]
-
 # Keys that only make sense for the data of the config itself.
 _OF_OWN_DATA = ("data.source", "data.mixture", "data.validation_paths", "samples.prompts")
 

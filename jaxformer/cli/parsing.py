@@ -17,8 +17,6 @@ from jaxformer import errors
 from jaxformer.cli.terminal import flush, show, width, wrapped
 from jaxformer.config.checks import TYPE_NAMES, field_types, suggestion, union_members
 
-__all__ = ["by_default", "for_help", "parse"]
-
 _STYLE = re.compile(r"\x1b\[[\d;]*m")  # terminal colors
 _BOX = re.compile("[\u2500-\u257f]+")
 # Messages of tyro.

@@ -15,12 +15,6 @@ from typing import Any, NoReturn, TextIO
 
 from jaxformer import errors
 
-__all__ = [
-    "drop_output", "exit_for_mistake", "flush", "for_terminal", "lasting_output",
-    "message_and_status", "open_missing_streams", "show", "show_named", "warnings_as_lines",
-    "width", "wrapped",
-]  # fmt: skip
-
 # Characters that could move the cursor, change colors or the window title, or reverse text: C0
 # except newline and tab, DEL, C1, and the bidi marks, embeddings, overrides and isolates.
 _CONTROLS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")

@@ -13,13 +13,6 @@ from typing import Any, Literal
 
 from jaxformer.errors import ConfigError
 
-__all__ = [
-    "TYPE_NAMES", "field_types", "own_mistakes", "require", "require_at_least_zero",
-    "require_at_most", "require_types", "require_positive", "require_shares", "suggestion",
-    "union_members",
-]  # fmt: skip
-
-
 TYPE_NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
 """What messages call the plain types of fields."""
 

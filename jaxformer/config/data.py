@@ -8,10 +8,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from jaxformer.config.checks import require, require_positive, require_types
 from jaxformer.errors import ConfigError
 
-__all__ = [
-    "SOURCES", "DataConfig", "MixtureSourceConfig", "SyntheticConfig", "TokenizerConfig", "Yields",
-]  # fmt: skip
-
 Yields = Literal["stream", "conversations", "pairs", "labelled"]
 
 

@@ -10,11 +10,6 @@ from jaxformer.config.checks import (
     require_types,
 )
 
-__all__ = [
-    "BeamSearchConfig", "SamplesConfig", "SamplingConfig", "SamplingOptions", "SearchOptions",
-    "TranslationConfig",
-]  # fmt: skip
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingConfig:

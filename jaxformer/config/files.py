@@ -14,11 +14,6 @@ from jaxformer.config.schema import ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.storage import read_regular
 
-__all__ = [
-    "changed_settings", "config_differences", "config_to_toml", "load_config", "ready_configs",
-    "ready_hint", "toml_value",
-]  # fmt: skip
-
 _MAX_BYTES = 2**22
 
 # In a checkout configs/ lies beside the package; a wheel has it inside.

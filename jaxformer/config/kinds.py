@@ -11,8 +11,6 @@ from typing import Any, Literal, NamedTuple
 from jaxformer.config.checks import field_types, suggestion, union_members
 from jaxformer.errors import ConfigError
 
-__all__ = ["Kinds", "kinds_of", "required_keys", "resolve_kinds"]
-
 
 class Kinds(NamedTuple):
     """The configs of a tagged union, by the value of its discriminator, the field `key`."""

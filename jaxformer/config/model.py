@@ -16,8 +16,6 @@ from jaxformer.config.model_checks import check_model
 from jaxformer.config.model_parts import MAX_WIDTH, ExpertsConfig, LayerConfig, MupConfig
 from jaxformer.config.positions import PositionsConfig, RotaryConfig
 
-__all__ = ["ModelConfig"]
-
 Float = Literal["float32", "bfloat16"]
 BiasedPart = Literal["qkv", "attention_output", "feed_forward", "norm"]
 

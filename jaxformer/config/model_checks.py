@@ -15,8 +15,6 @@ from jaxformer.errors import ConfigError
 if TYPE_CHECKING:
     from jaxformer.config.model import ModelConfig
 
-__all__ = ["check_model"]
-
 # Keys of only some architectures: their defaults, and the architectures.
 _ONLY_FOR = {
     "num_encoder_layers": (None, ("encoder_decoder",)),

@@ -13,8 +13,6 @@ from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.positions import PositionsConfig
 from jaxformer.errors import ConfigError
 
-__all__ = ["MAX_WIDTH", "ExpertsConfig", "LayerConfig", "MupConfig"]
-
 MAX_WIDTH = 2**24
 """Largest width of a part of a model: far more than any has, and small enough for shapes."""
 

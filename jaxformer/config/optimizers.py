@@ -13,11 +13,6 @@ from jaxformer.config.checks import (
 )
 from jaxformer.errors import ConfigError
 
-__all__ = [
-    "AdafactorConfig", "AdamWConfig", "LionConfig", "MuonConfig", "OptimizerConfig",
-    "ScheduleConfig", "SgdConfig",
-]  # fmt: skip
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdamWConfig:

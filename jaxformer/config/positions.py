@@ -13,12 +13,6 @@ from jaxformer.config.checks import require, require_at_least_zero, require_posi
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.errors import ConfigError
 
-__all__ = [
-    "AlibiConfig", "LearnedConfig", "LinearScalingConfig", "Llama3ScalingConfig",
-    "LongropeScalingConfig", "NoPositionsConfig", "PositionsConfig", "RelativeConfig",
-    "RotaryConfig", "RotaryScalingConfig", "SinusoidalConfig", "YarnScalingConfig",
-]  # fmt: skip
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoPositionsConfig:

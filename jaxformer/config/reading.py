@@ -15,8 +15,6 @@ from jaxformer.config.model import ModelConfig
 from jaxformer.config.schema import ExperimentConfig, source_of_paths
 from jaxformer.errors import ConfigError
 
-__all__ = ["config_from_dict", "default_kind", "suggested_keys", "with_source_of_paths"]
-
 T = TypeVar("T")
 
 # Names in other programs and papers, and the keys here.

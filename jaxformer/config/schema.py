@@ -11,8 +11,6 @@ from jaxformer.config.optimizers import AdamWConfig, OptimizerConfig, ScheduleCo
 from jaxformer.config.training import LoraConfig, MeshConfig, TrainingConfig
 from jaxformer.errors import ConfigError
 
-__all__ = ["ExperimentConfig", "source_of_paths"]
-
 # What a data source must yield to train each architecture.
 _TRAINED_ON: dict[str, set[Yields]] = {
     "decoder": {"stream", "conversations"},

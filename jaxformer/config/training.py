@@ -12,8 +12,6 @@ from jaxformer.config.checks import (
 )
 from jaxformer.errors import ConfigError
 
-__all__ = ["MESH_AXES", "LoopConfig", "LoraConfig", "MeshConfig", "MeshRule", "TrainingConfig"]
-
 MESH_AXES = ("data", "fsdp", "sequence", "tensor")
 """Axes of a mesh, in the order of communication between their devices, least first."""
 

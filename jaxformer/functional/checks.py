@@ -10,30 +10,6 @@ from jax import export
 
 from jaxformer.errors import ConfigError, ShapeError
 
-__all__ = [
-    "Array",
-    "as_array",
-    "check_axes",
-    "check_broadcast",
-    "check_choice",
-    "check_dtype",
-    "check_fields",
-    "check_float_dtype",
-    "check_keywords",
-    "check_leading",
-    "check_nonnegative",
-    "check_range",
-    "check_rng",
-    "check_size",
-    "describe",
-    "is_int",
-    "is_symbolic",
-    "known_values",
-    "static_bool",
-    "static_number",
-    "static_softcap",
-]
-
 Array = jax.Array | np.ndarray
 
 _LARGEST = 2**31 - 1  # positions are int32

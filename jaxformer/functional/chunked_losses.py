@@ -21,8 +21,6 @@ from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.embedding import unembed
 from jaxformer.functional.losses import LossTerms, label_losses, read_labels, read_terms
 
-__all__ = ["chunked_cross_entropy"]
-
 
 def chunked_cross_entropy(
     hidden: jax.Array, table: jax.Array, labels: Array, bias: jax.Array | None = None,

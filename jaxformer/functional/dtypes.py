@@ -3,8 +3,6 @@
 import jax
 import jax.numpy as jnp
 
-__all__ = ["at_least"]
-
 
 def at_least(dtype: jax.typing.DTypeLike, least: jax.typing.DTypeLike) -> jnp.dtype:
     """Dtype that holds all values of both.

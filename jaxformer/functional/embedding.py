@@ -17,8 +17,6 @@ from jaxformer.functional.checks import (
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.linear import on_rows
 
-__all__ = ["check_known_tokens", "embed", "table_rows", "unembed"]
-
 
 def embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
     """Token embeddings: one row of the table for each token.

@@ -12,14 +12,6 @@ from jaxformer.functional.linear import check_linear, linear
 from jaxformer.functional.low_rank import Kernel
 from jaxformer.functional.taps import LayerTaps
 
-__all__ = [
-    "FeedForwardParams",
-    "GatedFeedForwardParams",
-    "activation_function",
-    "feed_forward",
-    "gated_feed_forward",
-]
-
 
 class FeedForwardParams(NamedTuple):
     """Parameters of `feed_forward`; each kernel may be a `LowRankKernel` of its shape.

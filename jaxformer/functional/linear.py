@@ -11,8 +11,6 @@ from jaxformer.functional.checks import check_axes, check_dtype
 from jaxformer.functional.low_rank import Kernel, checked_base, matmul
 from jaxformer.functional.sharding import automatic_axes
 
-__all__ = ["linear"]
-
 
 def linear(
     x: jax.Array, kernel: Kernel, bias: jax.Array | None = None, *, name: str = "kernel"

@@ -19,8 +19,6 @@ from jaxformer.functional.checks import (
 )
 from jaxformer.functional.dtypes import at_least
 
-__all__ = ["LossTerms", "cross_entropy", "label_losses", "read_labels", "read_terms"]
-
 
 @dataclasses.dataclass(frozen=True)
 class LossTerms:

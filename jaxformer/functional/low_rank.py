@@ -9,8 +9,6 @@ from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import check_axes, check_dtype, static_number
 from jaxformer.functional.dtypes import at_least
 
-__all__ = ["Kernel", "LowRankKernel", "checked_base", "matmul"]
-
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)

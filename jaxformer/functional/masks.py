@@ -26,8 +26,6 @@ from jaxformer.functional.checks import (
 )
 from jaxformer.functional.dtypes import at_least
 
-__all__ = ["causal", "combine", "padding", "segments", "window"]
-
 Offset = int | Array
 
 

@@ -25,8 +25,6 @@ from jaxformer.functional.feed_forward import activation_function
 from jaxformer.functional.linear import linear, on_rows
 from jaxformer.functional.low_rank import Kernel, checked_base, matmul
 
-__all__ = ["ExpertsOutput", "ExpertsParams", "mixture_of_experts"]
-
 
 class ExpertsParams(NamedTuple):
     """Parameters of `mixture_of_experts`; with a gate_kernel, experts are gated, as in SwiGLU.

@@ -7,8 +7,6 @@ from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import check_dtype, check_nonnegative, is_int
 from jaxformer.functional.dtypes import at_least
 
-__all__ = ["layer_norm", "rms_norm"]
-
 Axes = int | tuple[int, ...]
 
 

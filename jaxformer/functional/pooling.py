@@ -6,8 +6,6 @@ import jax.numpy as jnp
 from jaxformer.functional.checks import check_axes, check_choice, check_dtype
 from jaxformer.functional.dtypes import at_least
 
-__all__ = ["pool"]
-
 
 def pool(
     hidden: jax.Array, lengths: jax.Array | None = None, *, pooling: str = "mean"

@@ -2,8 +2,6 @@
 
 import jax
 
-__all__ = ["automatic_axes"]
-
 
 def automatic_axes() -> dict[str, int]:
     """Axes of the mesh over which jit splits a program automatically, with their sizes.

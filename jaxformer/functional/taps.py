@@ -12,8 +12,6 @@ import jax.numpy as jnp
 
 from jaxformer.errors import ConfigError, ShapeError
 
-__all__ = ["LayerTaps", "Taps", "check_taps"]
-
 _Edit = Callable[[jax.Array, jax.Array], jax.Array]
 
 

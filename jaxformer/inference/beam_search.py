@@ -22,8 +22,6 @@ from jaxformer.inference.beams import Beams, SearchState, advance, length_diviso
 from jaxformer.inference.token_rows import as_ids, require_int
 from jaxformer.inference.token_rules import HypothesisRules
 
-__all__ = ["beam_search"]
-
 _StepFunction = Callable[[jax.Array, Any], tuple[jax.Array, Any]]
 
 _MOST_TOKENS = 2**31 - 1  # an int32

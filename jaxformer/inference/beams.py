@@ -10,8 +10,6 @@ from einops import rearrange
 from jaxformer.errors import ConfigError
 from jaxformer.functional.checks import static_number
 
-__all__ = ["Beams", "SearchState", "advance", "length_divisors", "start_state"]
-
 _LARGEST_DIVISOR = 1e30  # scores stay within float32 for divisors up to it and down to its inverse
 
 

@@ -13,8 +13,6 @@ from jaxformer.errors import ConfigError
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import TransformerOutput
 
-__all__ = ["check_model", "check_params", "decoder_states", "with_automatic_attention"]
-
 _KINDS = {"decoder": "a Decoder", "encoder_decoder": "an EncoderDecoder"}
 # Decoding calls these methods, not the model, because it needs a prompt's logits at one token only.
 _METHODS = {"decoder": ("hidden_states", "logits"), "encoder_decoder": ("encode", "logits")}

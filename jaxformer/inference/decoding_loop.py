@@ -17,8 +17,6 @@ from jaxformer.models.decoder import computation_dtype
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.modules.stack import Cache
 
-__all__ = ["DecodingState", "Prompts", "decode", "prefill"]
-
 # XLA's CPU compiler turns each loop that it considers small into one function, which runs on one
 # core. In jax 0.12 that is every loop without library calls, such as the loop of one row; it also
 # takes twice as long to compile. Other platforms have no pass of this name.

@@ -30,8 +30,6 @@ from jaxformer.inference.token_rules import TokenRules
 from jaxformer.models.decoder import computation_dtype
 from jaxformer.modules.layer_variables import split_layers
 
-__all__ = ["GenerationOptions", "generate", "generate_stream"]
-
 _DEFAULT_SAMPLING = SamplingConfig()
 _LENGTH_STEP = 64  # capacities are rounded up to it, so that few shapes compile
 

@@ -9,8 +9,6 @@ from jaxformer.config import ModelConfig
 from jaxformer.memory import device_memory, require_memory
 from jaxformer.models import init_cache
 
-__all__ = ["require_cache_memory"]
-
 
 def require_cache_memory(
     config: ModelConfig, rows: int, capacity: int, dtype: jnp.dtype, *, remedy: str

@@ -7,8 +7,6 @@ from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import Array, as_array, check_axes, check_dtype
 from jaxformer.inference.token_rows import require_int
 
-__all__ = ["repeated_ngrams"]
-
 
 def repeated_ngrams(tokens: Array, lengths: Array, size: int, vocab_size: int) -> jax.Array:
     """Next tokens that would complete an n-gram that a row already has.

@@ -8,8 +8,6 @@ from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.checks import check_axes, check_dtype, check_rng, static_number
 from jaxformer.inference.token_rows import require_int
 
-__all__ = ["keep_min_p", "keep_top_k", "keep_top_p", "penalize_repetition", "sample"]
-
 
 def penalize_repetition(logits: jax.Array, seen: jax.Array, penalty: float) -> jax.Array:
     """Repetition penalty: makes tokens that are already in the row less likely.

@@ -9,11 +9,6 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional.checks import is_int
 
-__all__ = [
-    "as_ids", "check_new_ids", "check_prompts", "check_sources", "pad_rows", "padded_width",
-    "require_int", "round_up",
-]  # fmt: skip
-
 
 def check_prompts(
     config: ModelConfig, prompts: Sequence[Sequence[int]], max_new_tokens: int

@@ -11,8 +11,6 @@ from jaxformer.functional.checks import static_bool
 from jaxformer.inference.ngrams import repeated_ngrams
 from jaxformer.inference.token_rows import require_int
 
-__all__ = ["HypothesisRules", "TokenRules"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenRules:

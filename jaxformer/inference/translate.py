@@ -37,8 +37,6 @@ from jaxformer.models.inputs import TransformerInputs
 from jaxformer.modules.layer_variables import split_layers
 from jaxformer.modules.stack import Cache
 
-__all__ = ["Hypothesis", "TranslationOptions", "translate", "translate_stream"]
-
 _DEFAULT_SEARCH = BeamSearchConfig()
 _LENGTH_STEP = 16  # source lengths are rounded up to it, so that few shapes compile
 

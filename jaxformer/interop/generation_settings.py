@@ -12,14 +12,6 @@ from jaxformer.interop.tokenizers.settings import read_settings
 from jaxformer.storage import read_object, shown
 from jaxformer.text import Tokenizer
 
-__all__ = [
-    "generation_values",
-    "one_or_list",
-    "read_special_tokens",
-    "search_min_new_tokens",
-    "special_token_ids",
-]
-
 _FILE = "generation_config.json"
 _DEFAULT_TOP_K = 50  # transformers' default for sampling
 _DRAWN = ("do_sample", "temperature", "top_k", "top_p", "min_p")

@@ -10,8 +10,6 @@ import huggingface_hub
 
 from jaxformer.errors import CheckpointError
 
-__all__ = ["is_model_id", "local_folder"]
-
 _ID = re.compile(r"[\w.-]+/[\w.-]+")
 # Usual names of folders in a project; nobody who types one means an owner at the Hub.
 _LOCAL = frozenset({"checkpoints", "configs", "data", "downloads", "models", "outputs", "runs"})

@@ -28,8 +28,6 @@ from jaxformer.interop.special_tokens import SpecialTokens, require_supported
 from jaxformer.storage import discard_draft, drafted, make_folder, write_whole
 from jaxformer.text import Tokenizer
 
-__all__ = ["HuggingFaceModel", "load_huggingface", "save_huggingface"]
-
 
 class HuggingFaceModel(NamedTuple):
     """A loaded model.

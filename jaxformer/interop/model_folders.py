@@ -24,8 +24,6 @@ from jaxformer.models.init_shapes import init_shapes
 from jaxformer.storage import open_regular, read_object
 from jaxformer.text import Tokenizer
 
-__all__ = ["CONFIG", "Float", "HuggingFaceFolder", "open_huggingface"]
-
 CONFIG = "config.json"
 _PART = 2**24  # bytes read at a time
 Float = Literal["float32", "bfloat16"]

@@ -10,8 +10,6 @@ from jaxformer.interop.special_tokens import SpecialTokens
 from jaxformer.storage import write_whole
 from jaxformer.text import Tokenizer
 
-__all__ = ["write_tokenizer"]
-
 
 def write_tokenizer(
     folder: pathlib.Path,

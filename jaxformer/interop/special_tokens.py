@@ -8,8 +8,6 @@ from jaxformer.config import BeamSearchConfig, SamplingConfig
 from jaxformer.errors import ConfigError
 from jaxformer.storage import shown
 
-__all__ = ["SpecialTokens", "require_supported"]
-
 # Where these settings are not supported.
 _CONTEXTS = {
     **dict.fromkeys(("do_sample", "temperature", "top_k", "top_p", "min_p"), "in beam search"),

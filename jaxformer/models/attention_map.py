@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 import numpy.typing as npt
 
-__all__ = ["AttentionMap"]
-
 
 class AttentionMap(NamedTuple):
     """Attention weights of one text, with its query tokens and key tokens.

@@ -21,8 +21,6 @@ from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.positions import Positions
 from jaxformer.modules.stack import Cache
 
-__all__ = ["AttentionFunctions", "layer_contexts"]
-
 AttentionFunctions = AttentionFunction | Mapping[str, AttentionFunction]
 """One attention function for all layers, or a dict of functions that layers choose by name."""
 

@@ -15,8 +15,6 @@ from jaxformer.models.transformer import Transformer, TransformerOutput
 from jaxformer.modules.initializers import kernel_param
 from jaxformer.modules.stack import Cache
 
-__all__ = ["Decoder", "DecoderClassifier", "computation_dtype", "init_cache"]
-
 
 class Decoder(Transformer):
     """A causal `Transformer` with logits: every token attends to itself and to earlier tokens.

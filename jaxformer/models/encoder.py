@@ -13,10 +13,6 @@ from jaxformer.modules.initializers import bias_param, kernel_param
 from jaxformer.modules.normalization import Norm
 from jaxformer.modules.pooling import Pooler
 
-__all__ = [
-    "Encoder", "MaskedLanguageModel", "PooledEncoder", "SequenceClassifier", "TokenClassifier",
-]  # fmt: skip
-
 
 class Encoder(Transformer):
     """A bidirectional `Transformer` without logits: every token attends to all tokens of its row.

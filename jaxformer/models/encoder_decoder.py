@@ -12,8 +12,6 @@ from jaxformer.models.transformer import Transformer, TransformerOutput, Transfo
 from jaxformer.modules.block import AttentionWeights
 from jaxformer.modules.embedding import Embedding
 
-__all__ = ["EncoderDecoder", "EncoderDecoderOutput"]
-
 
 class EncoderDecoderOutput(NamedTuple):
     """Result of an `EncoderDecoder`.

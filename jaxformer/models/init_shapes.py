@@ -7,8 +7,6 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-__all__ = ["init_shapes"]
-
 
 def init_shapes(model: nn.Module, *inputs: jax.ShapeDtypeStruct) -> Any:
     """Shapes and dtypes of a model's parameters, by tracing its `init` without computing.

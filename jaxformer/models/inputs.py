@@ -25,8 +25,6 @@ from jaxformer.functional.taps import Taps, check_taps
 from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.stack import Cache
 
-__all__ = ["CheckedInputs", "TransformerInputs", "check_inputs"]
-
 
 class TransformerInputs(TypedDict, total=False):
     """The keyword arguments of `Transformer.hidden_states`, which documents them."""

@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-__all__ = ["Model"]
-
 
 class Model(nn.Module):
     """A Flax module whose `apply` is typed for calls without `mutable`.

@@ -30,8 +30,6 @@ from jaxformer.modules.normalization import Norm
 from jaxformer.modules.positions import Positions, make_positions
 from jaxformer.modules.stack import Cache, Stack
 
-__all__ = ["Transformer", "TransformerOutput", "TransformerParts"]
-
 
 class TransformerOutput(NamedTuple):
     """Result of a model. Under jit, outputs that you do not use are not computed.

@@ -24,14 +24,6 @@ from jaxformer.functional.taps import LayerTaps
 from jaxformer.modules.initializers import bias_param, kernel_param, normal_init, param_dtype
 from jaxformer.modules.normalization import norm_scale
 
-__all__ = [
-    "NO_CONTEXT",
-    "AttentionContext",
-    "CrossAttention",
-    "MultiHeadAttention",
-    "check_needs_no_context",
-]
-
 
 @functools.partial(
     jax.tree_util.register_dataclass,

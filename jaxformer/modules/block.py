@@ -22,8 +22,6 @@ from jaxformer.modules.attention import (
 from jaxformer.modules.experts import make_feed_forward
 from jaxformer.modules.normalization import Norm
 
-__all__ = ["AttentionWeights", "Block", "BlockOutput", "check_block_output"]
-
 
 class AttentionWeights(NamedTuple):
     """Attention weights of a block, or of all layers of a stack with a leading layer axis.

@@ -11,8 +11,6 @@ from jaxformer.functional.embedding import table_rows, unembed
 from jaxformer.functional.linear import linear
 from jaxformer.modules.initializers import bias_param, kernel_param, normal_init, param_dtype
 
-__all__ = ["FROZEN_EMBEDDING", "Embedding", "in_dtype"]
-
 FROZEN_EMBEDDING = "frozen_embedding"
 """Parameter name of an embedding table that is neither trained nor decayed."""
 

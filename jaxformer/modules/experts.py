@@ -8,8 +8,6 @@ from jaxformer.functional.mixture_of_experts import ExpertsParams, mixture_of_ex
 from jaxformer.modules.feed_forward import FeedForward, inner_activation
 from jaxformer.modules.initializers import bias_param, kernel_param
 
-__all__ = ["ExpertsFeedForward", "make_feed_forward"]
-
 
 def make_feed_forward(
     config: ModelConfig, *, sublayers: int = 2, name: str | None = None

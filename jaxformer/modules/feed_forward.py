@@ -15,8 +15,6 @@ from jaxformer.functional.feed_forward import (
 from jaxformer.functional.taps import LayerTaps
 from jaxformer.modules.initializers import bias_param, kernel_param
 
-__all__ = ["FeedForward", "inner_activation"]
-
 _GATE_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh"}
 
 

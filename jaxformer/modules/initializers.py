@@ -8,8 +8,6 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 
-__all__ = ["bias_param", "kernel_param", "normal_init", "param_dtype"]
-
 
 def normal_init(config: ModelConfig) -> jax.nn.initializers.Initializer:
     """Normal with standard deviation `init_std`, for embeddings."""

@@ -7,8 +7,6 @@ import jax
 import numpy as np
 from einops import rearrange
 
-__all__ = ["GROUPS", "layer_variables", "split_layers"]
-
 GROUPS = ("first_layers", "layers")
 """Names of the stacked parameters."""
 

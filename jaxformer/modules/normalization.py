@@ -9,8 +9,6 @@ from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.normalization import layer_norm, rms_norm
 from jaxformer.modules.initializers import bias_param, param_dtype
 
-__all__ = ["Norm", "norm_scale"]
-
 
 def norm_scale(module: nn.Module, name: str, width: int, config: ModelConfig) -> jax.Array:
     """Declares the scale of a norm, and returns it as float `[width]`.

@@ -14,8 +14,6 @@ from jaxformer.functional.pooling import pool
 from jaxformer.modules.initializers import bias_param, kernel_param
 from jaxformer.modules.normalization import Norm
 
-__all__ = ["Pooler"]
-
 _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": jnp.tanh, "relu": jax.nn.relu, "gelu": functools.partial(nn.gelu, approximate=False)
 }  # fmt: skip

@@ -40,16 +40,6 @@ from jaxformer.functional.positions.sinusoids import (
 )
 from jaxformer.modules.initializers import normal_init, param_dtype
 
-__all__ = [
-    "AlibiPositions",
-    "LearnedPositions",
-    "Positions",
-    "RelativePositions",
-    "RotaryPositions",
-    "SinusoidalPositions",
-    "make_positions",
-]
-
 
 class Positions(nn.Module):
     """Base class of position schemes; a subclass overrides some of its methods.

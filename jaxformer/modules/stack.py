@@ -18,14 +18,6 @@ from jaxformer.modules.attention import NO_CONTEXT, AttentionContext, check_need
 from jaxformer.modules.block import AttentionWeights, Block, BlockOutput, check_block_output
 from jaxformer.modules.layer_variables import GROUPS, layer_variables
 
-__all__ = [
-    "Cache",
-    "LayerExecution",
-    "Stack",
-    "StackOutput",
-    "layer_execution",
-]
-
 Cache = tuple[KVCache | WindowCache, ...]
 """Key/value caches, one for each layer."""
 

@@ -6,8 +6,6 @@ from typing import Literal
 from jaxformer.config.checks import suggestion
 from jaxformer.errors import ConfigError
 
-__all__ = ["ACCELERATORS", "Accelerator", "find_accelerator"]
-
 _GB, _TB, _TFLOPS = 10**9, 10**12, 10**12
 _MIB, _GIB = 2**20, 2**30
 

@@ -20,8 +20,6 @@ from jaxformer.training import Trial
 from jaxformer.training.parallel import runner_on
 from jaxformer.training.trial import steps_of
 
-__all__ = ["CompiledStep", "compile_step", "topology_devices"]
-
 # Read by libtpu when it is loaded: no metadata server, the workers, and no logs of what is missing.
 _ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",

@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 from jaxformer.config import ModelConfig
 
-__all__ = ["Flops", "forward_flops", "step_flops"]
-
 
 class Flops(NamedTuple):
     """FLOPs of matrix products, two for each multiplication and addition.

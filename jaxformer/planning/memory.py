@@ -16,8 +16,6 @@ from jaxformer.runs.weights.memory import split_shapes, state_shapes
 from jaxformer.training.parallel import bytes_per_device
 from jaxformer.training.step import checked_loss
 
-__all__ = ["MemoryNeeds", "memory_needs", "state_needs"]
-
 
 class MemoryNeeds(NamedTuple):
     """Bytes on each device.

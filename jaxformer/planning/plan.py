@@ -21,8 +21,6 @@ from jaxformer.runs import TextModel
 from jaxformer.runs.weights.memory import param_shapes
 from jaxformer.training.parallel import axis_sizes
 
-__all__ = ["Place", "Plan", "make_plan", "nearest_that_fits"]
-
 _REMATS = ("none", "dots", "full")
 _MOST_COMPILED = 4  # settings; compiling each takes about a minute
 

@@ -11,8 +11,6 @@ from jaxformer.errors import ConfigError
 from jaxformer.runs import TextModel, task_class
 from jaxformer.runs.data.prepare import train_tokenizer
 
-__all__ = ["batch_rows", "batch_shapes", "planned_model"]
-
 
 def planned_model(config: ExperimentConfig) -> TextModel:
     """Model of a config, without data; its vocabulary is the largest that is possible."""

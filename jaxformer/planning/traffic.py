@@ -12,8 +12,6 @@ from jaxformer.planning.collectives import Collective, total_by_kind
 from jaxformer.planning.memory import MemoryNeeds
 from jaxformer.training.parallel import runner_kind
 
-__all__ = ["expected_collectives", "memory_traffic", "seconds_of"]
-
 
 def memory_traffic(needs: MemoryNeeds, accumulate_steps: int) -> int:
     """Least number of bytes that a device reads and writes in a step."""

@@ -27,8 +27,6 @@ from jaxformer.text import IGNORE
 from jaxformer.training import TrainingData
 from jaxformer.training.data import batch_at
 
-__all__ = ["BatchReport", "DataReport", "inspect_data"]
-
 # Errors of a built-in task's methods in a subclass that overrides its data or batches, but not
 # these methods.
 _NOT_SAID = (AttributeError, KeyError, DataError)

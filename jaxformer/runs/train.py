@@ -40,14 +40,6 @@ from jaxformer.training.parallel import (
     require_same,
 )
 
-__all__ = [
-    "StartedRun",
-    "start_run",
-    "take_folder",
-    "train_run",
-    "training_runner",
-]
-
 _LAG = 30.0  # seconds until a network file system shows the files of another host
 
 

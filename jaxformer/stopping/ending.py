@@ -6,9 +6,6 @@ import sys
 import threading
 from typing import NoReturn
 
-__all__ = ["exit_now", "flush", "write_line"]
-
-
 standard_error = 2
 """Descriptor for lines; a different one while the libraries' output to 2 is held back."""
 

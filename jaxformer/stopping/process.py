@@ -10,8 +10,6 @@ from typing import Any
 
 from jaxformer.stopping.signals import Stopped, StopSignals
 
-__all__ = ["finishing", "install", "is_cut_short", "saved_note", "say_stopped"]
-
 
 def saved_note(step: int | None = None, folder: str | os.PathLike[str] = "") -> str:
     """Message of a stopped training: its saved step, if any, and how to resume it."""

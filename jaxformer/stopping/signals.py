@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 
 from jaxformer.stopping.ending import exit_now, flush, write_line
 
-__all__ = ["StopSignals", "Stopped"]
-
 T = TypeVar("T")
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

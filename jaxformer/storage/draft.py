@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from jaxformer.errors import CheckpointError
 from jaxformer.storage.files import read_whole, storage_error, sync_path, write_whole
 
-__all__ = ["DRAFT", "discard_draft", "drafted", "moved_names"]
-
 DRAFT = f".{'d' * 16}.tmp"
 """Name of the draft; manifests ignore it, as they ignore all drafts."""
 

@@ -13,11 +13,6 @@ from typing import BinaryIO
 
 from jaxformer.errors import CheckpointError, StorageError
 
-__all__ = [
-    "append", "is_draft", "make_folder", "open_regular", "open_to_append", "read_regular",
-    "read_whole", "remove_drafts", "storage_error", "sync_path", "write_whole",
-]  # fmt: skip
-
 _DRAFT = re.compile(r"\.[0-9a-f]{16}\.tmp")
 
 

@@ -11,11 +11,6 @@ from typing import Any, NoReturn, TypeVar
 from jaxformer.errors import CheckpointError
 from jaxformer.storage.files import read_regular, read_whole, write_whole
 
-__all__ = [
-    "MAX_FILE", "first_line", "parse_object", "read_download", "read_json", "read_object",
-    "shown", "some", "write_json",
-]  # fmt: skip
-
 T = TypeVar("T")
 
 MAX_FILE = 2**30  # bytes of a file of our own

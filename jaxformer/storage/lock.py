@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from jaxformer.errors import CheckpointError
 from jaxformer.storage.files import storage_error
 
-__all__ = ["LOCK", "run_lock"]
-
 LOCK = "lock"
 """Name of the lock file in a run folder."""
 

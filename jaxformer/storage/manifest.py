@@ -14,8 +14,6 @@ from jaxformer.errors import CheckpointError
 from jaxformer.storage.files import is_draft, sync_path, write_whole
 from jaxformer.storage.json_files import read_json
 
-__all__ = ["Manifest", "read_manifest", "sha256", "write_manifest"]
-
 _MAX_MANIFEST = 64 * 2**20  # bytes: some 500,000 files
 _HASHING_THREADS = 4  # hashlib releases the GIL
 

@@ -11,8 +11,6 @@ from jaxformer.config.reading import suggested_keys
 from jaxformer.errors import ConfigError
 from jaxformer.training.sweep import combine_values, name_runs
 
-__all__ = ["NamedConfigs", "numbers_of", "sweep_configs", "with_numbers"]
-
 NamedConfigs = Mapping[str, tuple[Mapping[str, Any], ExperimentConfig]]
 """What distinguishes each run of a sweep, and its config, by the run's name."""
 

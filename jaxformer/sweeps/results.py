@@ -14,8 +14,6 @@ from jaxformer.errors import DataError
 from jaxformer.training import read_metrics
 from jaxformer.training.sweep import read_sweep
 
-__all__ = ["SweepTable", "sweep_table"]
-
 _SEED = "seed"
 _LOWER_IS_BETTER = ("loss", "bits", "perplexity")
 _SPEEDS = ("_per_second", "learning_rate", "grad_norm", "skipped_steps")

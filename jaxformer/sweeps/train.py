@@ -19,8 +19,6 @@ from jaxformer.training.callbacks import Callback
 from jaxformer.training.parallel import TogetherRunner, num_processes
 from jaxformer.training.sweep import SweepSpec, train_specs
 
-__all__ = ["train_configs", "train_sweep"]
-
 
 def train_sweep(
     config: ExperimentConfig,

@@ -22,11 +22,6 @@ from jaxformer.testing.attention_inputs import (
 )
 from jaxformer.testing.failures import check_close, fail, run
 
-__all__ = [
-    "assert_attention_shape", "assert_dtype_preserved", "assert_low_precision_accurate",
-    "assert_permutation_equivariant", "assert_scaled_dot_product",
-]  # fmt: skip
-
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
 
 

@@ -13,11 +13,6 @@ import numpy as np
 from jaxformer.errors import ConfigError
 from jaxformer.testing.failures import fail
 
-__all__ = [
-    "DEFAULT_SIZES", "Attention", "AttentionSizes", "check_takes", "draw", "draw_mask",
-    "shaped", "tolerance_of",
-]  # fmt: skip
-
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
 
 Attention = Callable[..., jax.Array]

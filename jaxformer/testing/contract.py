@@ -24,8 +24,6 @@ from jaxformer.testing.masking import (
     assert_padding_ignored,
 )
 
-__all__ = ["ATTENTION_CLAIMS", "assert_attention_contract"]
-
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
 
 

@@ -20,8 +20,6 @@ from jaxformer.testing.failures import (
     run,
 )
 
-__all__ = ["assert_cached_decoding_equals_full", "assert_scanned_equals_looped"]
-
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
 
 

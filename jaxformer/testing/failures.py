@@ -9,11 +9,6 @@ import numpy as np
 
 from jaxformer.functional.checks import Array
 
-__all__ = [
-    "check_close", "check_output_shape", "compiled", "differs", "fail", "fetch", "first_index",
-    "named_index", "run",
-]  # fmt: skip
-
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
 
 

@@ -12,8 +12,6 @@ from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional.checks import Array
 from jaxformer.testing.failures import check_output_shape, fail, first_index, run
 
-__all__ = ["check_causal_influence", "exchange_influence", "influence", "replacements"]
-
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
 
 

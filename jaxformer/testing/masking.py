@@ -30,11 +30,6 @@ from jaxformer.testing.influence import (
     influence,
 )
 
-__all__ = [
-    "assert_causal", "assert_fully_masked_rows_are_zero", "assert_mask_respected",
-    "assert_padding_ignored",
-]  # fmt: skip
-
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
 
 

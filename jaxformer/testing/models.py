@@ -20,8 +20,6 @@ from jaxformer.testing.influence import (
     replacements,
 )
 
-__all__ = ["assert_model_is_causal", "assert_padding_invariant"]
-
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
 
 

@@ -22,8 +22,6 @@ from jaxformer.testing.failures import (
 )
 from jaxformer.testing.influence import exchange_influence, influence
 
-__all__ = ["assert_packing_invariant"]
-
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
 
 

@@ -10,8 +10,6 @@ import jax
 from jaxformer.errors import ConfigError
 from jaxformer.testing.failures import fail
 
-__all__ = ["assert_shapes"]
-
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
 
 Shape = Any  # as in chex.assert_shape: a tuple of sizes, None or ... ; or a ShapeDtypeStruct

@@ -7,8 +7,6 @@ import numpy as np
 from jaxformer.errors import ConfigError
 from jaxformer.text.batches.batches import require_seed
 
-__all__ = ["synthetic_pairs"]
-
 _Symbols = tuple[int, ...]
 _Pairs = tuple[tuple[str, ...], tuple[str, ...]]
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.text.tables.table import require_same_length
 
-__all__ = ["TranslationScores", "exact_matches", "translation_scores"]
-
 
 @dataclasses.dataclass(frozen=True)
 class TranslationScores:

@@ -11,8 +11,6 @@ import numpy as np
 from jaxformer.errors import DataError
 from jaxformer.text.sources.files import read_lines, require_fits_memory
 
-__all__ = ["WordVectors", "read_word_vectors"]
-
 _HEADER = re.compile(r"([0-9]+) ([0-9]+)")
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _LARGEST = float(np.finfo(np.float32).max)

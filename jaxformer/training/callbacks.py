@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 
 from jaxformer.errors import ConfigError
 
-__all__ = ["Callback", "EarlyStopping"]
-
 Callback = Callable[[int, Mapping[str, float]], bool | None]
 """Function of (number of steps taken, metrics); True stops the training."""
 

@@ -8,11 +8,6 @@ import numpy as np
 
 from jaxformer.errors import DataError
 
-__all__ = [
-    "BatchSource", "TrainingData", "ValidationBatches", "batch_at", "check_data",
-    "joined_validation",
-]  # fmt: skip
-
 ValidationBatches = Iterable[Any] | Mapping[str, Iterable[Any]]
 """Validation batches, or a dict of the batches of each part of the data."""
 

@@ -12,8 +12,6 @@ import numpy.typing as npt
 from jaxformer.errors import DataError
 from jaxformer.training.data import ValidationBatches
 
-__all__ = ["Evaluation", "LossSums", "evaluate", "loss_sums"]
-
 
 class Evaluation(NamedTuple):
     """Validation loss and other metrics.

@@ -19,8 +19,6 @@ from jaxformer.training.parallel import Runner, is_first_process, make_runner, s
 from jaxformer.training.records import MetricsWriter, Recorder, TrainingProgress, open_checkpoints
 from jaxformer.training.trial import Trial, check_trial, first_state, steps_of
 
-__all__ = ["FitResult", "fit"]
-
 ANSWER = "stopping after this step; once more ends it now"
 
 

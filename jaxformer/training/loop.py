@@ -22,8 +22,6 @@ from jaxformer.training.parallel import Program, Runner, StopAgreement
 from jaxformer.training.records import Recorder, TrainingProgress
 from jaxformer.training.state import TrainState
 
-__all__ = ["TrainingLoop"]
-
 T = TypeVar("T")
 
 

@@ -13,8 +13,6 @@ from jaxformer.functional.losses import cross_entropy
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.training.parallel.layout import num_parts, sum_over_parts
 
-__all__ = ["Batch", "Combine", "LossFunction", "classification_loss", "language_model_loss"]
-
 Batch = dict[str, jax.Array]
 LossFunction = Callable[[Any, Batch, jax.Array | None], tuple[jax.Array, jax.Array]]
 Combine = Callable[[Any, Any], Any]

@@ -13,8 +13,6 @@ from flax import traverse_util
 from jaxformer.errors import ConfigError
 from jaxformer.functional import LowRankKernel
 
-__all__ = ["combine_low_rank", "low_rank_params", "merge_low_rank"]
-
 _SHOWN = 8  # paths in a message
 
 

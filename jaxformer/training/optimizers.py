@@ -23,11 +23,6 @@ from jaxformer.config import (
 from jaxformer.errors import ConfigError
 from jaxformer.modules.embedding import FROZEN_EMBEDDING
 
-__all__ = [
-    "decay_mask", "layers_above", "make_optimizer", "make_schedule", "mup_factors",
-    "scale_by_factors",
-]  # fmt: skip
-
 _STACKED = re.compile(r"(.*)stack/(first_layers|layers)/")
 _OF_INPUT = re.compile(r"(embedding|positions)[^/]*/(?!output_)|token_type_embedding")
 

@@ -8,8 +8,6 @@ import optax
 
 from jaxformer.errors import ConfigError
 
-__all__ = ["TrainState", "average_dtype", "check_optimizer"]
-
 
 class TrainState(NamedTuple):
     """Training state: step, parameters and optimizer state; a pytree of arrays.

@@ -12,8 +12,6 @@ from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.training.losses import Batch, Combine, LossFunction
 from jaxformer.training.state import TrainState, check_optimizer
 
-__all__ = ["checked_loss", "dropout_rng", "make_eval_step", "make_train_step"]
-
 
 def make_train_step(
     loss_function: LossFunction,

@@ -12,8 +12,6 @@ from jaxformer.training.losses import Combine, LossFunction
 from jaxformer.training.state import TrainState, check_optimizer
 from jaxformer.training.step import make_eval_step, make_train_step
 
-__all__ = ["Trial", "check_trial", "first_state", "steps_of"]
-
 
 class Trial(NamedTuple):
     """Loss, initial parameters and optimizer of `fit`, or of a run of a sweep.

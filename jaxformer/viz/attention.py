@@ -16,8 +16,6 @@ from jaxformer.viz.style import Lettering, as_numbers, cells_to_mark, checked
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["attention_heatmaps"]
-
 _AXES = {2: "T S", 3: "N T S", 4: "L N T S"}
 _RULE = "[T, S], [heads, T, S] or [layers, heads, T, S]"
 _MAX_COLUMNS = 4  # panels of one layer side by side before they wrap

@@ -16,8 +16,6 @@ from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional.checks import check_axes
 from jaxformer.models import AttentionMap
 
-__all__ = ["AttentionPage", "attention_page"]
-
 _MAX_CODE = 2**16 - 1  # weights are stored as 16-bit integers; this one means 1
 _SUM_TOLERANCE = 0.01  # bfloat16 weights sum to 1 only this accurately
 _BYTES = re.compile(r"(⟨[0-9A-F]{2}(?: [0-9A-F]{2})*⟩)")  # how tokenizers show parts of characters

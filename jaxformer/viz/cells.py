@@ -10,8 +10,6 @@ from jaxformer.errors import ShapeError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["CELL_HEIGHT", "bar_aspect", "draw_cells", "number_width", "wants_numbers"]
-
 CELL_HEIGHT = 0.2  # inches, of a cell with a number
 
 _AUTO_NUMBERS_MAX_CELLS = 400  # with up to this many cells, they get numbers by default

@@ -11,8 +11,6 @@ from jaxformer.viz.style import Lettering, as_numbers, checked, line_style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["distributions"]
-
 
 def distributions(
     values: Mapping[str, Any], *, bins: int = 20, xlabel: str = "value", title: str = ""

@@ -4,8 +4,6 @@ import io
 
 import matplotlib.figure
 
-__all__ = ["Figure"]
-
 
 class Figure(matplotlib.figure.Figure):
     """A matplotlib figure that a notebook displays if it is the last line of a cell.

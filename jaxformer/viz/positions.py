@@ -14,14 +14,6 @@ from jaxformer.viz.style import Lettering, checked, line_style, small_legend
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "cosine_distance_heatmap",
-    "position_bias_curves",
-    "position_curves",
-    "position_heatmap",
-    "rotary_heatmaps",
-]
-
 _DIVERGING, _SEQUENTIAL = "RdBu_r", "viridis"
 
 

@@ -15,15 +15,6 @@ from jaxformer.functional.checks import check_axes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "Lettering",
-    "as_numbers",
-    "cells_to_mark",
-    "checked",
-    "line_style",
-    "small_legend",
-]
-
 # The palette of Okabe and Ito ("Color Universal Design", 2008), without its yellow, which is hard
 # to see on white paper.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")

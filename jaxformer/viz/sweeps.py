@@ -9,8 +9,6 @@ from jaxformer.viz.style import Lettering, line_style, small_legend
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["sweep_curves"]
-
 
 def sweep_curves(
     curves: Mapping[str, Sequence[tuple[float | str, float, float]]],

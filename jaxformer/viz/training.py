@@ -12,8 +12,6 @@ from jaxformer.viz.style import Lettering, line_style, small_legend
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["loss_curves"]
-
 
 def loss_curves(
     runs: Mapping[str, Sequence[Mapping[str, Any]]],

@@ -11,8 +11,6 @@ from jaxformer.storage import first_line, write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["cannot_draw", "draw", "write_figure"]
-
 
 def write_figure(figure: "Figure", path: pathlib.Path) -> None:
     """Writes a figure in the format of the file's suffix, completely or not at all."""

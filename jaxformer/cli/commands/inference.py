@@ -15,8 +15,6 @@ from jaxformer.config import BeamSearchConfig, SamplingConfig, SamplingOptions, 
 if TYPE_CHECKING:
     from jaxformer.runs import Run, Translation, TranslationModel
 
-__all__ = ["Generate", "Predict", "Translate", "generate", "predict", "translate"]
-
 _CHUNK = 64  # lines per update of the progress bar
 _EACH_LINE = by_default("each line of --file or of standard input", "[TEXT]")
 _Text = Annotated[str | None, tyro.conf.Positional, _EACH_LINE]

@@ -18,8 +18,6 @@ from jaxformer.errors import ConfigError
 if TYPE_CHECKING:
     from jaxformer.runs import BatchReport, DataReport, LengthHistogram, SharedTexts, TextFigures
 
-__all__ = ["Inspect", "inspect"]
-
 _MARGIN = 2  # columns before bars and rows
 _MOST_LINES = 8  # of the text of a row
 _EXAMPLE = 60  # characters shown of a shared text

@@ -16,8 +16,6 @@ from jaxformer.memory import readable_bytes
 if TYPE_CHECKING:
     from jaxformer import planning
 
-__all__ = ["Plan", "plan"]
-
 # A step starts hundreds of kernels; each start takes the host microseconds.
 _SHORT_STEP = 5e-3  # seconds
 _TOO_SMALL = (

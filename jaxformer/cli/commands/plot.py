@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from jaxformer.runs import Positions
 
-__all__ = ["Plot", "plot"]
-
 _DEFAULT_LENGTH = 64  # most positions drawn without --length
 
 

@@ -19,11 +19,6 @@ from jaxformer.errors import ConfigError
 if TYPE_CHECKING:
     from jaxformer.runs import Run
 
-__all__ = [
-    "Configs", "Convert", "Evaluate", "Verify", "configs", "convert", "evaluate",
-    "print_evaluation", "verify",
-]  # fmt: skip
-
 
 @dataclasses.dataclass(frozen=True)
 class Configs:

@@ -23,8 +23,6 @@ from jaxformer.storage import write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Sweep", "read_sweep", "sweep", "sweep_figure"]
-
 _PAGE = """<!DOCTYPE html>
 <meta charset="utf-8">
 <title>{title}</title>

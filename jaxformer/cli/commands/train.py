@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from jaxformer.runs import Run, Task
     from jaxformer.training import FitResult
 
-__all__ = ["Prepare", "Train", "changed_paragraphs", "prepare", "print_start", "train"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Train:

@@ -13,18 +13,6 @@ from jax.ad_checkpoint import checkpoint_name
 
 from jaxformer.functional.dtypes import at_least
 
-__all__ = [
-    "SAVED",
-    "StaticOptions",
-    "attend",
-    "biased",
-    "capped",
-    "dot_products",
-    "masked",
-    "softmax_factors",
-    "weighted_values",
-]
-
 _OUTPUT, _MAXIMUM, _INVERSE_TOTAL = SAVED = (
     "attention_output",
     "attention_maximum",

@@ -7,8 +7,6 @@ from einops import rearrange
 from jaxformer.functional import masks
 from jaxformer.functional.attention.inputs import AttentionInputs
 
-__all__ = ["Slice", "block_mask", "full_mask", "slice_axis", "slice_block", "zero_hidden"]
-
 Slice = tuple[int | jax.Array, int]
 """Start (may be traced) and size of a slice along one axis."""
 

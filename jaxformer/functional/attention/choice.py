@@ -32,13 +32,6 @@ from jaxformer.functional.checks import (
     is_symbolic,
 )
 
-__all__ = [
-    "Choice",
-    "attend_by",
-    "attention_implementation",
-    "check_implementation",
-]
-
 Name = Literal["dense", "chunked", "cudnn"]
 
 _Attended = tuple[jax.Array, jax.Array | None]

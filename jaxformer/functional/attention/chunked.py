@@ -28,8 +28,6 @@ from jaxformer.functional.attention.platforms import jit_with_numbers
 from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.dtypes import at_least
 
-__all__ = ["Blocks", "block_sizes", "chunked_attention", "why_not_chunked"]
-
 
 class Blocks(NamedTuple):
     """Queries in a block, and key heads whose blocks are computed at once."""

@@ -10,8 +10,6 @@ from jaxformer.functional.attention.block_mask import zero_hidden
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.checks import is_symbolic
 
-__all__ = ["cudnn_attention", "why_not_cudnn"]
-
 _DTYPES = ("bfloat16", "float16")
 _LARGEST_HEAD = 128
 

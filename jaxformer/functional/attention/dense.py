@@ -18,8 +18,6 @@ from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.taps import LayerTaps
 
-__all__ = ["dense_attention", "dense_weights"]
-
 
 def dense_attention(
     inputs: AttentionInputs, dropout_rng: jax.Array | None, given: jax.Array | None = None

@@ -22,8 +22,6 @@ from jaxformer.functional.attention.inputs import (
 )
 from jaxformer.functional.checks import Array, check_choice, check_keywords
 
-__all__ = ["attention_mask", "attention_weights", "dot_product_attention"]
-
 Stage = Literal["scores", "capped", "biased", "masked", "softmax"]
 
 

@@ -25,20 +25,6 @@ from jaxformer.functional.checks import (
 )
 from jaxformer.functional.masks import read_offset, window_sides
 
-__all__ = [
-    "AttentionInputs",
-    "AttentionKeywords",
-    "Implementation",
-    "Lengths",
-    "MaskKeywords",
-    "ScoreKeywords",
-    "Structure",
-    "WindowSize",
-    "prepare_attention",
-    "read_lengths",
-    "used_rng",
-]
-
 Lengths = int | Array
 WindowSize = int | tuple[int | None, int | None]
 Implementation = Literal["auto", "dense", "chunked", "cudnn", "xla"] | None

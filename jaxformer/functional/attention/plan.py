@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 from jaxformer.functional.attention.inputs import Structure
 
-__all__ = ["BlockLoop", "plan_loops", "visible_key_range"]
-
 # Each loop is compiled separately, so this bounds the program size. More loops fit causal attention
 # more closely: 8 compute 9/16 of all weights, of which 1/2 are visible.
 _MAX_LOOPS = 8

@@ -8,8 +8,6 @@ import jax
 
 from jaxformer.functional.attention.inputs import AttentionInputs
 
-__all__ = ["OTHERS", "PLATFORMS", "by_platform", "default_platform", "jit_with_numbers"]
-
 OTHERS = "tpu"
 """Any platform without its own entry in `PLATFORMS`."""
 

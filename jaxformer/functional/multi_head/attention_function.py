@@ -12,8 +12,6 @@ from jaxformer.functional.attention import AttentionKeywords, dot_product_attent
 from jaxformer.functional.checks import Array
 from jaxformer.functional.dtypes import at_least
 
-__all__ = ["AttentionFunction", "call_attention", "function_name"]
-
 AttentionFunction = Callable[..., jax.Array]
 """A function with the signature of `dot_product_attention`."""
 

@@ -19,8 +19,6 @@ from jaxformer.functional.checks import (
     known_values,
 )
 
-__all__ = ["CachedKeys", "KVCache", "WindowCache"]
-
 
 class CachedKeys(NamedTuple):
     """What new tokens attend to, from `extend` of a cache.

@@ -8,8 +8,6 @@ from jaxformer.functional.checks import Array
 from jaxformer.functional.masks import window_sides
 from jaxformer.functional.multi_head.cache import CachedKeys, KVCache, WindowCache
 
-__all__ = ["beside_cache", "check_cached", "with_cross_cache"]
-
 
 def with_cross_cache(options: AttentionKeywords, cross_cache: KVCache) -> AttentionKeywords:
     """Adds the lengths of a cross-attention cache."""

@@ -48,14 +48,6 @@ from jaxformer.functional.normalization import rms_norm
 from jaxformer.functional.positions.sinusoids import ROTARY_LAYOUTS, apply_rotary
 from jaxformer.functional.taps import LayerTaps
 
-__all__ = [
-    "MultiHeadOutput",
-    "MultiHeadParams",
-    "Rotation",
-    "multi_head_attention",
-    "project_memory",
-]
-
 Rotation = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 """A function from query `[..., T, N, H]` and key `[..., T, K, H]` to both, rotated."""
 

@@ -11,8 +11,6 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional.checks import is_int, static_bool
 from jaxformer.functional.masks import Offset, relative_positions
 
-__all__ = ["alibi_bias", "alibi_slopes", "relative_position_buckets"]
-
 _MOST_HEADS = 2**16
 _MOST_BUCKETS = 1024  # finding the borders takes ever larger integers
 

@@ -8,12 +8,6 @@ import numpy as np
 from jaxformer.errors import ConfigError
 from jaxformer.functional.checks import is_int
 
-__all__ = [
-    "LinearScaling", "Llama3Scaling", "LongropeScaling", "RotaryScaling", "YarnScaling",
-    "scale_frequencies",
-]  # fmt: skip
-
-
 _LARGEST = float(np.finfo(np.float32).max)  # also bounds ints, which may not fit a float
 _LEAST = {"factor": 1, "original_max_len": 1}
 

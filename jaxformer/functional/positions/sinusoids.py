@@ -26,8 +26,6 @@ from jaxformer.functional.checks import (
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.positions.scaling import RotaryScaling, scale_frequencies
 
-__all__ = ["apply_rotary", "rotary_tables", "sinusoidal_positions"]
-
 ROTARY_LAYOUTS = ("half", "interleaved")
 _MAX_POSITION = 2**31 - 1
 

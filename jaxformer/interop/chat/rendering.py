@@ -9,8 +9,6 @@ from typing import Any
 
 from jaxformer.errors import ConfigError, DataError
 
-__all__ = ["render"]
-
 _PROGRAM = pathlib.Path(__file__).with_name("process.py")
 # A template is untrusted code. It may loop forever or fill the memory; only a separate process can
 # be stopped then.

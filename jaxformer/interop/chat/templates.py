@@ -15,8 +15,6 @@ from jaxformer.interop.chat.rendering import render
 from jaxformer.interop.tokenizers.settings import read_settings, read_text
 from jaxformer.text import Tokenizer
 
-__all__ = ["HuggingFaceChatTemplate", "load_chat_template"]
-
 _FILE = "chat_template.jinja"
 _PRIVATE = range(0xF0000, 0xFFFFE)  # private-use characters
 

@@ -6,8 +6,6 @@ from typing import Any
 from jaxformer.config import ModelConfig, config_differences
 from jaxformer.interop.conversion.layers import layer_windows, positions_of_layers
 
-__all__ = ["differences"]
-
 _PARTS = ("qkv", "attention_output", "feed_forward", "norm")
 # Keys of training and execution; max_len, because a position table has its own length; and keys
 # that `_meaning` compares by their effect.

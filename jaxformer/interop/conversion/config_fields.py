@@ -8,8 +8,6 @@ from typing import Any, Literal, get_args
 from jaxformer.config.checks import suggestion
 from jaxformer.errors import ConfigError
 
-__all__ = ["PROBLEM_TYPES", "ConfigFields", "ProblemType"]
-
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
 """How to interpret the logits of a classifier: softmax, sigmoid each, or unchanged."""
 PROBLEM_TYPES: tuple[ProblemType, ...] = get_args(ProblemType)

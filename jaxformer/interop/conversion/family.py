@@ -9,8 +9,6 @@ from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.fields import FieldTable, Values, as_field
 from jaxformer.interop.conversion.layouts import Layout, linear, same
 
-__all__ = ["Family", "ModelKind", "decoder_family", "label_fields"]
-
 ModelKind = Literal[
     "decoder", "encoder_decoder", "masked", "classifier", "decoder_classifier", "token_classifier",
     "pooled",

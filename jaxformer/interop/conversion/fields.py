@@ -7,25 +7,6 @@ from jaxformer.config import ModelConfig
 from jaxformer.config.checks import field_types, union_members
 from jaxformer.interop.conversion.config_fields import ConfigFields
 
-__all__ = [
-    "COMMON",
-    "GATED",
-    "OLDER",
-    "PLAIN",
-    "TIED",
-    "Field",
-    "FieldTable",
-    "Values",
-    "activation",
-    "as_field",
-    "biases",
-    "key",
-    "only",
-    "switch",
-    "whole",
-    "window",
-]
-
 Values = dict[str, Any]
 """Arguments of a `ModelConfig`."""
 

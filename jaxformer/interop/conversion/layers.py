@@ -12,17 +12,6 @@ from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.fields import Values
 
-__all__ = [
-    "FULL",
-    "SLIDING",
-    "layer_keys",
-    "layer_windows",
-    "positions_of_layers",
-    "read_layer_types",
-    "read_windows",
-    "write_layer_types",
-]
-
 FULL, SLIDING = "full_attention", "sliding_attention"  # values of layer_types
 
 

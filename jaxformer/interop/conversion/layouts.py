@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from einops import rearrange
 
-__all__ = ["QKV", "Layout", "Shape", "dense", "linear", "norm", "projections", "same"]
-
 Shape = tuple[int, ...]
 QKV = tuple(f"{{stack}}/attention/{part}" for part in ("query", "key", "value"))
 """Paths of an attention's first projections in a decoder."""

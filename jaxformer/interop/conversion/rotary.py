@@ -25,10 +25,6 @@ from jaxformer.interop.conversion.layers import (
     write_layer_types,
 )
 
-__all__ = [
-    "read_rotary_by_type", "rotary", "write_by_type", "write_rotary", "write_rotary_by_type",
-]  # fmt: skip
-
 
 def rotary(share: float | None = None) -> Field:
     """`rope_parameters` of a family whose rotary layers are all the same.

@@ -18,8 +18,6 @@ from jaxformer.interop.conversion.family import Family
 from jaxformer.interop.conversion.layouts import Layout, Shape
 from jaxformer.interop.safetensors import LazyTensor, PlacedArray, Tensor
 
-__all__ = ["read_params", "tensors_of_params"]
-
 _MOST_NAMES = 12  # in a message
 _MAX_THREADS = min(os.cpu_count() or 1, 8)
 

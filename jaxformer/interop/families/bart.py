@@ -8,8 +8,6 @@ from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.conversion.fields import OLDER, TIED, FieldTable, Values, activation, only
 from jaxformer.interop.conversion.layouts import Layout, dense, norm, projections, same
 
-__all__ = ["BART_FAMILIES"]
-
 
 def _half(half: str) -> dict[str, Layout]:
     """Tensors that encoder and decoder both have."""

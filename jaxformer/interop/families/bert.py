@@ -17,8 +17,6 @@ from jaxformer.interop.conversion.fields import (
 )
 from jaxformer.interop.conversion.layouts import Layout, dense, norm, projections, same
 
-__all__ = ["BERT_FAMILIES", "encoder_family"]
-
 _S = "encoder/{stack}/"  # paths of the parameters of a layer
 
 

@@ -8,8 +8,6 @@ from jaxformer.interop.conversion.layouts import norm
 from jaxformer.interop.conversion.rotary import read_rotary_by_type, write_by_type
 from jaxformer.interop.families.llama import ATTENTION, ENDS, FEED_FORWARD, LAYER, llama_family
 
-__all__ = ["GEMMA_FAMILIES"]
-
 _TENSORS = ENDS | ATTENTION | FEED_FORWARD | {
     **norm(LAYER + "input_layernorm", "{stack}/attention_norm"),
     **norm(LAYER + "post_attention_layernorm", "{stack}/attention_output_norm"),

@@ -14,8 +14,6 @@ from jaxformer.interop.conversion.fields import (
 from jaxformer.interop.conversion.layouts import QKV, dense, linear, norm, projections, same
 from jaxformer.interop.conversion.rotary import rotary
 
-__all__ = ["GPT2_ALIASES", "GPT2_FIELDS", "GPT_FAMILIES"]
-
 _H = "transformer.h.{layer}."
 _GPT2 = {
     "transformer.wte.weight": same("embedding/embedding"),

@@ -29,17 +29,6 @@ from jaxformer.interop.conversion.layers import (
 from jaxformer.interop.conversion.layouts import dense, norm, projections, same
 from jaxformer.interop.conversion.rotary import rotary
 
-__all__ = [
-    "ATTENTION",
-    "ENDS",
-    "FEED_FORWARD",
-    "LAYER",
-    "LLAMA_FAMILIES",
-    "LLAMA_TENSORS",
-    "PRE_NORMS",
-    "llama_family",
-]
-
 LAYER = "model.layers.{layer}."
 ENDS = {
     "model.embed_tokens.weight": same("embedding/embedding"),

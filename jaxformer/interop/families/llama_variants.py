@@ -32,8 +32,6 @@ from jaxformer.interop.families.llama import (
     llama_family,
 )
 
-__all__ = ["VARIANT_FAMILIES"]
-
 # Queries, keys and values share one tensor, and so do gate and up.
 _PHI3 = ENDS | PRE_NORMS | {
     **dense(LAYER + "self_attn.qkv_proj", *QKV),

@@ -12,8 +12,6 @@ from jaxformer.interop.conversion.fields import Values, only, window
 from jaxformer.interop.conversion.layouts import Layout, linear
 from jaxformer.interop.families.llama import ATTENTION, ENDS, LAYER, PRE_NORMS, llama_family
 
-__all__ = ["MIXTURE_FAMILIES"]
-
 
 def _tensors(name: str, gate: str, up: str, down: str) -> dict[str, Layout]:
     """Tensors of a decoder with these names of the mixture and of an expert's projections."""

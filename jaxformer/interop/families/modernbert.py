@@ -11,8 +11,6 @@ from jaxformer.interop.conversion.layouts import Layout, dense, linear, norm, sa
 from jaxformer.interop.conversion.rotary import read_rotary_by_type, write_rotary_by_type
 from jaxformer.interop.families.bert import encoder_family
 
-__all__ = ["MODERNBERT_FAMILIES"]
-
 _S = "encoder/{stack}/"  # paths of the parameters of a layer
 _M = "model.layers.{layer}."
 # The first half of Wi is the gate, the second the up projection. `head` is for masked tokens or for

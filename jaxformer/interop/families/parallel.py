@@ -15,8 +15,6 @@ from jaxformer.interop.conversion.layouts import QKV, Layout, dense, norm, proje
 from jaxformer.interop.conversion.rotary import rotary
 from jaxformer.interop.families.gpt import GPT2_ALIASES, GPT2_FIELDS
 
-__all__ = ["PARALLEL_FAMILIES"]
-
 _H = "transformer.h.{layer}."
 
 

@@ -27,8 +27,6 @@ from jaxformer.models import (
     TokenClassifier,
 )
 
-__all__ = ["FAMILIES", "MODEL_CLASSES", "family_of", "kind_of_tensors"]
-
 FAMILIES: Mapping[str, Family] = MappingProxyType({
     family.model_type: family
     for families in (

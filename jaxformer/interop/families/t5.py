@@ -10,8 +10,6 @@ from jaxformer.interop.conversion.fields import Field, Values
 from jaxformer.interop.conversion.layers import positions_of_layers
 from jaxformer.interop.conversion.layouts import Layout, linear, norm, projections, same
 
-__all__ = ["T5_FAMILIES"]
-
 # feed_forward_proj, and the fields that transformers derives from it. Its "gated-gelu" uses tanh.
 _PROJECTIONS = {
     "relu": ("relu", "relu", False),

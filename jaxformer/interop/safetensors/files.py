@@ -22,8 +22,6 @@ import numpy.typing as npt
 from jaxformer.errors import CheckpointError, ShapeError
 from jaxformer.storage import open_regular, parse_object, shown, write_whole
 
-__all__ = ["LazyTensor", "Tensor", "make_header", "read_tensors", "write_tensor_file"]
-
 _MAX_HEADER = 100_000_000  # bytes, as in the reference implementation
 _MAX_AXES = 64  # of a NumPy array
 _METADATA = "__metadata__"

@@ -11,8 +11,6 @@ from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.interop.safetensors.files import LazyTensor, Tensor, read_tensors, write_tensor_file
 from jaxformer.storage import read_object, shown, some, storage_error, write_whole
 
-__all__ = ["no_safetensors", "open_tensors", "require_no_weights", "write_tensors"]
-
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _PLAIN_NAME = re.compile(r"[\w.+=@ -]+\.safetensors")  # no subfolder, no line break

@@ -16,8 +16,6 @@ from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.interop.safetensors.files import LazyTensor, read_tensors, write_tensor_file
 from jaxformer.storage import read_regular, write_whole
 
-__all__ = ["load_params", "save_params"]
-
 _MAX_CONFIG = 2**22  # bytes
 
 

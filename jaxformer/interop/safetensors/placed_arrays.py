@@ -8,8 +8,6 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["PlacedArray"]
-
 _ALIGNMENT = 64  # bytes; JAX copies arrays with less alignment
 _TILE = 64  # rows of the source at a time; they fit in the CPU cache
 

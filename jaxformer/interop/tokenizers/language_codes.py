@@ -1,7 +1,5 @@
 """Languages of multilingual translators, in the order of their tokens."""
 
-__all__ = ["M2M_100", "MBART", "MBART_50", "NLLB", "WMT_21"]
-
 # In fairseq's order; their ids follow the pieces of the vocabulary.
 MBART = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT "

@@ -25,8 +25,6 @@ from jaxformer.interop.tokenizers.word_vocabularies import load_byte_pairs, load
 from jaxformer.storage import some
 from jaxformer.text import Tokenizer, TokenRoles
 
-__all__ = ["Tokenizers", "load_tokenizers"]
-
 _JSON = "tokenizer.json"
 _KINDS = {
     "bart": "BartTokenizer", "bert": "BertTokenizer", "camembert": "CamembertTokenizer",

@@ -10,8 +10,6 @@ from typing import Literal, TypeVar
 from jaxformer.errors import CheckpointError
 from jaxformer.storage import read_regular
 
-__all__ = ["Piece", "SentencePieceModel", "parse_sentencepiece", "read_sentencepiece"]
-
 # The format is the protobuf message ModelProto of sentencepiece_model.proto (Kudo and Richardson,
 # "SentencePiece: A simple and language independent subword tokenizer", 2018). Fields by number:
 _PIECES, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5

@@ -25,19 +25,6 @@ from jaxformer.interop.tokenizers.settings import (
 from jaxformer.interop.tokenizers.word_vocabularies import read_ids
 from jaxformer.text.tokenizers.reading import WITHOUT_ID
 
-__all__ = [
-    "load_fairseq",
-    "load_llama",
-    "load_m2m_100",
-    "load_marian_pair",
-    "load_pegasus",
-    "load_t5",
-    "has_languages",
-    "language_name",
-    "language_names",
-    "set_language_token",
-]
-
 _LANGUAGE = re.compile(r"[a-z]{2,3}(_[A-Za-z]{2,4})?")
 # Score per character of pieces that SentencePiece does not know. It is far below that of any other
 # piece, so that these pieces cover as few characters as possible.

@@ -13,8 +13,6 @@ from jaxformer.text.tokenizers.charsmaps import Charsmap
 from jaxformer.text.tokenizers.reading import LONGEST_MATCH
 from jaxformer.text.tokenizers.spelling import MARKED_SPACE
 
-__all__ = ["convert_sentencepiece", "mergeable_pairs"]
-
 # A word includes the spaces before it. If no piece has a space after another character, words can
 # be encoded one by one.
 _WORDS = rf"{MARKED_SPACE}+[^{MARKED_SPACE}]*|[^{MARKED_SPACE}]+"

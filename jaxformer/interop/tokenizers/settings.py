@@ -11,16 +11,6 @@ from tokenizers import AddedToken, processors
 from jaxformer.errors import CheckpointError
 from jaxformer.storage import read_download, read_object
 
-__all__ = [
-    "TokenizerSettings",
-    "add_tokens",
-    "read_settings",
-    "read_text",
-    "surround",
-    "surround_as_set",
-    "token_name",
-]
-
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _MAX_EXTRA = 10_000  # tokens of T5 and Pegasus that are not pieces
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")

@@ -16,8 +16,6 @@ from jaxformer.interop.tokenizers.settings import (
 )
 from jaxformer.storage import read_object
 
-__all__ = ["load_byte_pairs", "load_word_pieces", "read_ids"]
-
 # Pre-tokens of Qwen: contractions, letters, single digits, symbols, line breaks, other space.
 _QWEN_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"

@@ -11,8 +11,6 @@ from rich.progress import TransferSpeedColumn as SpeedColumn
 
 from jaxformer.training.parallel import is_first_process
 
-__all__ = ["ByteProgress", "total_size"]
-
 _PATIENCE = 2.0  # seconds; shorter work shows nothing
 _LINES = 30.0  # seconds between two lines
 

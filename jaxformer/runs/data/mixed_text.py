@@ -13,14 +13,6 @@ from jaxformer.errors import DataError
 from jaxformer.runs.data.text_parts import TextPart
 from jaxformer.runs.data.values import Split
 
-__all__ = [
-    "all_texts",
-    "mixture_report",
-    "naming_source",
-    "read_mixture",
-    "shared_documents",
-]
-
 _SAMPLE = 2**25  # bytes of training text for training a tokenizer, as for a corpus
 _PIECE = 2**17  # characters of a document that are sampled together
 

@@ -8,8 +8,6 @@ from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
 
-__all__ = ["evaluation_batches", "training_batches"]
-
 
 def training_batches(
     config: ExperimentConfig, source: text.Source | text.Mixture, runner: Runner

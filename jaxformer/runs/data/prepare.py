@@ -14,15 +14,6 @@ from jaxformer.config import DataConfig, ModelConfig, TokenizerConfig
 from jaxformer.errors import ConfigError, DataError, StorageError
 from jaxformer.storage import make_folder, write_whole
 
-__all__ = [
-    "cache_dir",
-    "encode_each",
-    "evenly_chosen",
-    "fill_vocab_size",
-    "fingerprint",
-    "train_tokenizer",
-]
-
 _MUCH_TEXT = 2**24  # characters; training a tokenizer on them takes seconds
 
 

@@ -20,8 +20,6 @@ from jaxformer.storage import make_folder
 from jaxformer.text.store.ragged import Example
 from jaxformer.text.tables.fitting import no_rows_error
 
-__all__ = ["EncodedRows", "RowPart", "row_part", "split_files", "split_phrasebook", "table_of"]
-
 _MUCH = 2**26  # bytes of text; the examples of less stay in memory
 _LAYOUT = "4"  # version of the folder's layout; part of its name
 _ABANDONED = 86400.0  # seconds; private caches older than this are deleted; live mappings survive

@@ -12,8 +12,6 @@ from jaxformer.runs.data.text_parts import StreamText
 from jaxformer.storage import read_json, write_json
 from jaxformer.text.store.arrays import map_array, write_array
 
-__all__ = ["first_documents", "load_text", "save_text"]
-
 _VALIDATION = "validation"  # stem of the files; a mixture's first source has "validation_0"
 _FIRST = 2**12  # tokens from which prompts are taken
 

@@ -6,8 +6,6 @@ from typing import Any
 
 from jaxformer.storage import read_json, write_json
 
-__all__ = ["DataSummary", "load_summary", "save_summary"]
-
 _DATA = "data.json"
 
 

@@ -9,11 +9,6 @@ import numpy as np
 
 from jaxformer.text import Tokenizer
 
-__all__ = [
-    "LengthHistogram", "SharedTexts", "TextFigures", "length_histogram", "shared_texts",
-    "text_figures",
-]  # fmt: skip
-
 _SAMPLE = 4_000_000  # characters; they take a second or two to encode
 _MOST_BINS = 12
 _SKEW = 16  # use doubling bins if the longest text is longer than this many medians

@@ -14,21 +14,6 @@ from jaxformer.runs.data.prepare import cache_dir
 from jaxformer.runs.data.values import Split
 from jaxformer.text.sources.streams import warn_of_no_cache
 
-__all__ = [
-    "CorpusPart",
-    "Documents",
-    "StreamText",
-    "TextPart",
-    "TokenPart",
-    "held_out",
-    "left_out",
-    "named_parts",
-    "read_files",
-    "read_token_files",
-    "require_other_files",
-    "two_corpora",
-]
-
 _MUCH = 2**26  # bytes of text; the tokens of less may stay in memory
 
 

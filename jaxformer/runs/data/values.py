@@ -5,8 +5,6 @@ from typing import Any, NamedTuple
 
 from jaxformer import text
 
-__all__ = ["LogLikelihood", "LossLabels", "Split"]
-
 
 class Split(NamedTuple):
     """Result of `Task.read`: the data before encoding.

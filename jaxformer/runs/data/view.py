@@ -9,18 +9,6 @@ import numpy as np
 
 from jaxformer.text import IGNORE, Tokenizer
 
-__all__ = [
-    "CAUSAL_MARKS",
-    "MASKED_MARKS",
-    "DataView",
-    "TextColumn",
-    "ViewedTask",
-    "causal_texts",
-    "masked_text",
-    "plain_text",
-    "real_tokens",
-]
-
 _END = "‖"
 
 CAUSAL_MARKS = f"‹text› is context only, the rest is predicted; {_END} ends a document"

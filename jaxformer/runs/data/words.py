@@ -14,8 +14,6 @@ from jaxformer.errors import ConfigError
 from jaxformer.modules.embedding import FROZEN_EMBEDDING
 from jaxformer.storage import read_json, write_json
 
-__all__ = ["KnownWords", "StartVectors"]
-
 _FILE = "source_words.json"
 _MOST = 100_000  # distinct words, about 1 MB
 # Scripts without spaces between words: Thai, Lao, Burmese, Khmer, kana and Chinese characters.

@@ -26,20 +26,6 @@ from jaxformer.storage import (
 )
 from jaxformer.storage.lock import LOCK
 
-__all__ = [
-    "CHECKPOINTS",
-    "VALIDATION",
-    "check_same_run",
-    "folder_damage",
-    "is_run",
-    "read_run_config",
-    "require_free",
-    "start_folder",
-    "tidy",
-    "update_config",
-    "write_folder_manifest",
-]
-
 CHECKPOINTS = "checkpoints"
 _CONFIG = "config.toml"
 VALIDATION = "validation.json"

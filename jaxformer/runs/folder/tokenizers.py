@@ -8,8 +8,6 @@ from jaxformer.interop import SpecialTokens
 from jaxformer.storage import read_json, write_json
 from jaxformer.text import Tokenizer, TokenRoles
 
-__all__ = ["load_tokenizers", "save_tokenizers"]
-
 _TOKENIZER = "tokenizer.json"
 _SOURCE_TOKENIZER = "source_tokenizer.json"
 _SPECIAL = "special_tokens.json"

@@ -8,8 +8,6 @@ from jaxformer.errors import CheckpointError
 from jaxformer.runs.folder.files import CHECKPOINTS, folder_damage, is_run
 from jaxformer.training.checkpoints import checkpoint_damage, checkpoint_steps
 
-__all__ = ["Verified", "verify_run"]
-
 
 class Verified(NamedTuple):
     """Result of `verify_run` for one part of a run.

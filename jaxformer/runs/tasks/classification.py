@@ -17,8 +17,6 @@ from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.text_models.classifier import ClassifierModel
 from jaxformer.text.store.ragged import Example
 
-__all__ = ["ClassificationTask"]
-
 _SHOWN = 3  # classes with a single text
 _LISTED = 20  # classes listed in the report
 

@@ -19,8 +19,6 @@ from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
 
-__all__ = ["ConversationTask"]
-
 _PROMPTS, _CANDIDATES = 3, 30
 
 

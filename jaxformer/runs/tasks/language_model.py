@@ -7,16 +7,15 @@ from typing import Any, ClassVar, Self
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.runs.data.summary import load_summary
+from jaxformer.runs.data.text_parts import StreamText
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import CAUSAL_MARKS, causal_texts
-from jaxformer.runs.tasks.streams import StreamTask, StreamText
+from jaxformer.runs.tasks.streams import StreamTask
 from jaxformer.runs.text_models.answering import TemplateModel
 from jaxformer.runs.text_models.causal import CausalModel
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.training import TrainingData
 from jaxformer.training.parallel import Runner
-
-__all__ = ["LanguageModelTask"]
 
 
 class LanguageModelTask(StreamTask):

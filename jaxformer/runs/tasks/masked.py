@@ -7,14 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jaxformer import text
+from jaxformer.runs.data.text_parts import StreamText
 from jaxformer.runs.data.view import MASKED_MARKS, masked_text, real_tokens
-from jaxformer.runs.tasks.streams import StreamTask, StreamText
+from jaxformer.runs.tasks.streams import StreamTask
 from jaxformer.runs.text_models.masked import MASK_IN_TEXT, MaskedModel
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
-
-__all__ = ["MaskedTask"]
 
 
 class MaskedTask(StreamTask):

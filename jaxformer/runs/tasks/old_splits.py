@@ -20,8 +20,6 @@ from jaxformer.text.sources.corpus import Place
 from jaxformer.text.sources.documents import BUILT_IN, paragraphs, without_paragraphs
 from jaxformer.text.sources.holdout import Holdout
 
-__all__ = ["with_its_split"]
-
 _MUCH = 2**26  # bytes; more was split by hashes already
 _PACKED, _UNPACKED = (".gz", ".zst", ".parquet"), 5  # ratio of text to file size
 

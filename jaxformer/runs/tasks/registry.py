@@ -8,8 +8,6 @@ from jaxformer.runs.tasks.masked import MaskedTask
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.tasks.translation import TranslationTask
 
-__all__ = ["TASKS", "task_class"]
-
 TASKS: dict[tuple[str, str], type[Task]] = {
     ("decoder", "stream"): LanguageModelTask,
     ("decoder", "conversations"): ConversationTask,

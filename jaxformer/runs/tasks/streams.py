@@ -50,8 +50,6 @@ from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource, joined_validation
 from jaxformer.training.parallel import Runner
 
-__all__ = ["StreamTask", "StreamText"]
-
 _PROMPTS = 3
 
 

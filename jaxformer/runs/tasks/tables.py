@@ -24,8 +24,6 @@ from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
 
-__all__ = ["EncodedRows", "TableTask"]
-
 _PROMPTS = 3
 
 

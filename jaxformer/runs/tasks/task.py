@@ -21,8 +21,6 @@ from jaxformer.training import Evaluation, SingleRunner, TrainingData, evaluate,
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
 
-__all__ = ["Task"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Task(ViewedTask):

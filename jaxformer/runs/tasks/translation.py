@@ -21,8 +21,6 @@ from jaxformer.text.store.ragged import Example
 from jaxformer.training import Evaluation, TrainingData
 from jaxformer.training.parallel import Runner
 
-__all__ = ["TranslationTask"]
-
 _MOST = 5000  # validation pairs translated in an evaluation
 
 

@@ -14,8 +14,6 @@ from jaxformer.runs.text_models.causal import CausalModel, DecodingOptions
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.storage import read_json, write_json
 
-__all__ = ["AnsweringModel", "ConversationModel", "TemplateModel"]
-
 _TEMPLATE = "chat_template.json"
 
 

@@ -24,8 +24,6 @@ from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.training import language_model_loss
 from jaxformer.training.losses import LossFunction
 
-__all__ = ["CausalModel", "DecodingOptions"]
-
 
 class DecodingOptions(TypedDict):
     """PRNG key, settings, and longest continuation in tokens (None = what fits) of a sampling."""

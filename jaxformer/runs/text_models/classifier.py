@@ -19,8 +19,6 @@ from jaxformer.storage import read_json, write_json
 from jaxformer.training import classification_loss
 from jaxformer.training.losses import LossFunction
 
-__all__ = ["ClassScore", "ClassifierModel"]
-
 _CLASSES = "classes.json"
 _SHOWN = 3
 

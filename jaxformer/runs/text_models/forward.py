@@ -12,16 +12,6 @@ from flax import linen as nn
 from jaxformer import text
 from jaxformer.models import AttentionMap
 
-__all__ = [
-    "apply_model",
-    "encoder_attention",
-    "hidden_states",
-    "label_log_likelihoods",
-    "padded_batches",
-    "self_attention_map",
-    "with_weights",
-]
-
 _ROWS = 32  # texts at a time
 _SHORTEST = 16  # tokens; shorter rows are padded to this
 

@@ -16,8 +16,6 @@ from jaxformer.text.tokenizers.vocabulary import MASK
 from jaxformer.training import language_model_loss
 from jaxformer.training.losses import LossFunction
 
-__all__ = ["MASK_IN_TEXT", "Fill", "MaskedModel"]
-
 MASK_IN_TEXT = "[MASK]"
 """How users write a masked token."""
 

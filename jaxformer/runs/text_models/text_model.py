@@ -23,8 +23,6 @@ from jaxformer.runs.folder.tokenizers import load_tokenizers, save_tokenizers
 from jaxformer.runs.text_models.forward import hidden_states
 from jaxformer.training.losses import LossFunction
 
-__all__ = ["TextModel"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TextModel(abc.ABC):

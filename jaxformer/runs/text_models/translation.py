@@ -27,8 +27,6 @@ from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.training import language_model_loss
 from jaxformer.training.losses import LossFunction
 
-__all__ = ["Translation", "TranslationModel"]
-
 _ROWS = 32  # sentences sampled at a time
 
 

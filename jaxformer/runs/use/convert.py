@@ -17,8 +17,6 @@ from jaxformer.runs.use.opening import open_run
 from jaxformer.runs.weights import HuggingFaceWeights, is_huggingface
 from jaxformer.training import Checkpoints, SingleRunner, TrainState
 
-__all__ = ["convert"]
-
 
 def convert(
     source: str | os.PathLike[str],

@@ -15,8 +15,6 @@ from jaxformer.runs.text_models.classifier import ClassifierModel
 from jaxformer.runs.use.run import Run
 from jaxformer.text import Tokenizer
 
-__all__ = ["export_run"]
-
 
 def export_run(
     run: Run, folder: pathlib.Path, *, model_type: str | None = None, dtype: str | None = None

@@ -19,8 +19,6 @@ from jaxformer.runs.weights import (
 )
 from jaxformer.training.parallel import make_inference_runner
 
-__all__ = ["open_run"]
-
 
 def open_run(
     path: str | pathlib.Path,

@@ -10,8 +10,6 @@ import numpy as np
 from jaxformer.config import BeamSearchConfig, SamplingConfig
 from jaxformer.errors import ConfigError
 
-__all__ = ["seed_key", "with_options"]
-
 Settings = TypeVar("Settings", SamplingConfig, BeamSearchConfig)
 
 

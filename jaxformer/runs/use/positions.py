@@ -12,9 +12,6 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.modules import RotaryPositions, make_positions
 
-__all__ = ["PositionBiases", "PositionRotations", "PositionTable", "Positions", "model_positions"]
-
-
 _MOST = 2**16  # positions; a figure has fewer pixels
 
 

@@ -22,8 +22,6 @@ from jaxformer.runs.use.options import seed_key, with_options
 from jaxformer.runs.use.trained import Texts, TrainedTask
 from jaxformer.text import Message
 
-__all__ = ["Run"]
-
 _SHOWN = 5  # words shown in a warning
 
 

@@ -28,8 +28,6 @@ from jaxformer.runs.text_models.translation import TranslationModel
 from jaxformer.training import Evaluation, SingleRunner
 from jaxformer.training.parallel import Runner
 
-__all__ = ["Texts", "TrainedTask", "uses_of"]
-
 # Methods for several texts also take one. Not Sequence[str], because a type checker takes a str for
 # one.
 Texts = list[str] | tuple[str, ...]

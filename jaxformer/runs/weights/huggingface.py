@@ -38,8 +38,6 @@ from jaxformer.runs.text_models.classifier import ClassifierModel
 from jaxformer.runs.weights.source import WeightSource
 from jaxformer.training.parallel import Runner
 
-__all__ = ["HuggingFaceWeights", "decoding_of", "is_huggingface"]
-
 _SOURCES = {"decoder": "files", "masked": "files", "pooled": "files", "classifier": "labelled",
             "encoder_decoder": "pairs"}  # fmt: skip
 _FOR_PYTHON = {

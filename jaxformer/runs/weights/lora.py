@@ -13,8 +13,6 @@ from jaxformer.runs.weights import Start
 from jaxformer.training import combine_low_rank, low_rank_params, make_optimizer
 from jaxformer.training.losses import Combine
 
-__all__ = ["Adapted", "adapt", "combine_of"]
-
 
 class Adapted(NamedTuple):
     """Arguments of `fit` for a run with LoRA, and a report line on the trained parameters."""

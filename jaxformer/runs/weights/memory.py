@@ -15,14 +15,6 @@ from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.training import TrainState, low_rank_params, make_optimizer, mup_factors
 from jaxformer.training.parallel import Runner
 
-__all__ = [
-    "model_optimizer",
-    "param_shapes",
-    "require_training_memory",
-    "split_shapes",
-    "state_shapes",
-]
-
 
 def param_shapes(model: TextModel) -> Any:
     """Shapes and dtypes of a model's parameters, by tracing its module; computes nothing.

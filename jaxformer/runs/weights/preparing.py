@@ -23,8 +23,6 @@ from jaxformer.runs.text_models.classifier import ClassifierModel
 from jaxformer.runs.weights.run_folder import RunWeights, weight_source
 from jaxformer.runs.weights.source import WeightSource
 
-__all__ = ["PreparedRun", "complete_tables", "prepare_run", "prepare_task"]
-
 # Model settings that may differ from those of the weights: how it is computed, and what the new run
 # decides.
 _MAY_DIFFER = ("dropout_rate", "attention_implementation", "dtype", "remat", "layer_execution",

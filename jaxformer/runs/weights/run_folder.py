@@ -23,8 +23,6 @@ from jaxformer.training import Checkpoints, combine_low_rank, merge_low_rank
 from jaxformer.training.checkpoints import checkpoint_fingerprint
 from jaxformer.training.parallel import Runner
 
-__all__ = ["RunWeights", "load_base", "weight_source", "write_base"]
-
 _BASE = "base.json"
 
 

@@ -17,8 +17,6 @@ from jaxformer.runs.weights.memory import param_shapes
 from jaxformer.training import SingleRunner
 from jaxformer.training.parallel import Runner
 
-__all__ = ["Start", "WeightSource"]
-
 
 class Start(NamedTuple):
     """Parameters that a run starts from.

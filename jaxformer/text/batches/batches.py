@@ -10,8 +10,6 @@ from jaxformer.text.batches.mixture import Mixture, mixed_rows
 from jaxformer.text.batches.source import Source, gather_rows, shuffled_rows
 from jaxformer.text.store.ragged import IGNORE
 
-__all__ = ["Batches", "Host", "evaluation_batches", "require_seed"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Host:

@@ -9,8 +9,6 @@ from jaxformer.errors import ConfigError
 from jaxformer.text.batches.batches import Host, require_seed
 from jaxformer.text.store.ragged import ExampleArrays, example_lengths
 
-__all__ = ["BucketedBatches", "bucketed_evaluation_batches"]
-
 _MAX_BUCKETS = 8
 """A training step is compiled once per bucket, since each has a different shape."""
 

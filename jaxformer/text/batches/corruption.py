@@ -10,8 +10,6 @@ from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.text.batches.batches import Host, require_seed
 from jaxformer.text.store.ragged import IGNORE
 
-__all__ = ["MaskedBatches", "mask_tokens", "masked_evaluation_batches"]
-
 _DRAWS = 3
 """Random numbers per token: whether it is chosen, what happens to it, and its replacement."""
 

@@ -9,8 +9,6 @@ import numpy as np
 from jaxformer.errors import DataError
 from jaxformer.text.batches.source import Source, gather_rows, shuffled_rows
 
-__all__ = ["Mixture", "mixed_rows"]
-
 
 class Mixture:
     """Interleaves the rows of several sources in proportion to weights.

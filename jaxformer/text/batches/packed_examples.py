@@ -7,8 +7,6 @@ import numpy as np
 from jaxformer.errors import DataError
 from jaxformer.text.store.ragged import IGNORE, Example, RaggedArray, example_lengths
 
-__all__ = ["PackedExamples"]
-
 
 class PackedExamples:
     """Packs examples into rows: a random-access source for `Batches`.

@@ -6,8 +6,6 @@ from typing import Protocol
 import grain
 import numpy as np
 
-__all__ = ["GatheringSource", "Source", "gather_rows", "shuffled_rows"]
-
 
 class Source(Protocol):
     """Random-access data to make batches from: dicts of arrays, with the same shapes in each.

@@ -7,8 +7,6 @@ import numpy as np
 from jaxformer.errors import DataError
 from jaxformer.text.store.ragged import IGNORE, TokenStream, gather_spans
 
-__all__ = ["PackedDocuments", "Windows"]
-
 
 class Windows:
     """Cuts a stream into sequences of one length; each token except the first is predicted once.

@@ -15,14 +15,6 @@ from jaxformer.text.store.ragged import RaggedArray, TokenStream
 from jaxformer.text.store.shards import remembered
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
-__all__ = [
-    "CheckedTokens",
-    "check_token_files",
-    "document_starts",
-    "require_token_ids",
-    "scan_tokens",
-]
-
 _CHUNK = 2**22  # tokens read at a time
 _MAX_ID = 2**31 - 1  # tokens on devices are int32
 

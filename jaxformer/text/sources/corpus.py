@@ -25,8 +25,6 @@ from jaxformer.text.sources.record_files import (
 )
 from jaxformer.text.store.shards import remembered
 
-__all__ = ["Corpus", "Place", "scan_corpus", "split_documents"]
-
 _SAMPLE = 2**25  # bytes of text, to train a tokenizer on
 _LINES = 2**18  # bytes of validation text beyond that, for prompts
 _RECORDED = 2**26  # bytes of text; less is scanned again

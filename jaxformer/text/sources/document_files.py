@@ -18,8 +18,6 @@ from jaxformer.text.sources.files import (
 )
 from jaxformer.text.sources.record_files import MAX_RECORD, BadRecords, has_records, read_records
 
-__all__ = ["Piece", "read_pieces"]
-
 _PIECE = 2**17  # bytes of a text file read at a time
 
 

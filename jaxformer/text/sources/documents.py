@@ -14,18 +14,6 @@ from jaxformer.text.sources.document_files import read_pieces
 from jaxformer.text.sources.files import start_of_paths
 from jaxformer.text.sources.record_files import BadRecords
 
-__all__ = [
-    "BUILT_IN",
-    "LONG",
-    "long_lines",
-    "paragraphs",
-    "python_documents",
-    "read_documents",
-    "text_files",
-    "without_paragraphs",
-    "without_repeats",
-]
-
 # Shorter paragraphs and lines, such as headings, often repeat without leaking validation text.
 LONG = 40
 _MAX_FOLDERS = 20_000  # takes some seconds; "/**" would take hours

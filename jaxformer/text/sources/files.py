@@ -14,25 +14,6 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.memory import host_memory
 from jaxformer.storage import open_regular
 
-__all__ = [
-    "BYTE_ORDER_MARK",
-    "CONVERT",
-    "FileState",
-    "file_stamp",
-    "line_at",
-    "not_utf8",
-    "opened",
-    "read_lines",
-    "read_state",
-    "require_fits_memory",
-    "require_stamp",
-    "require_unchanged",
-    "scan_stem",
-    "skip_bytes",
-    "start_of_paths",
-    "unix_lines",
-]
-
 BYTE_ORDER_MARK = "\ufeff"
 CONVERT = "convert it with: iconv -f LATIN1 -t UTF-8"
 _READ = 2**17  # bytes read at a time

@@ -10,15 +10,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from jaxformer.errors import DataError
 
-__all__ = [
-    "Holdout",
-    "HoldoutCounter",
-    "Scanned",
-    "Scanner",
-    "require_fraction",
-    "text_draws",
-]
-
 _HASHES = 2**64
 _BINS = 2**16
 _FEW = 64  # records that are kept as candidates for validation, whatever their numbers

@@ -19,8 +19,6 @@ from jaxformer.text.store.shards import Arrays, Record, filled_store, text_per_s
 from jaxformer.text.tokenizers.pieces import groups_of_size
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
-__all__ = ["PartCounts", "PreparedCorpus", "prepare_corpus"]
-
 _LAYOUT = 4  # version of the folder's layout; part of its name
 _LARGEST = 2**25  # bytes of text in a shard; encoding it takes 300 MB of memory
 _GROUP = 2**21  # characters that one call encodes

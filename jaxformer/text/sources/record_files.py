@@ -19,17 +19,6 @@ from jaxformer.text.sources.files import (
     skip_bytes,
 )
 
-__all__ = [
-    "MAX_RECORD",
-    "BadRecords",
-    "Errors",
-    "Record",
-    "content_fingerprint",
-    "has_columns",
-    "has_records",
-    "read_records",
-]
-
 MAX_RECORD = 2**26  # bytes of a line of JSON
 
 Errors = Literal["strict", "skip"]

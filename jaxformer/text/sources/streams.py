@@ -17,15 +17,6 @@ from jaxformer.text.store.shards import remembered
 from jaxformer.text.tokenizers.pieces import groups_of_size
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
-__all__ = [
-    "DocumentSource",
-    "build_stream",
-    "cached_stream",
-    "is_token_array",
-    "token_dtype",
-    "warn_of_no_cache",
-]
-
 _GROUP = 2**21  # characters of the texts that one call encodes
 
 

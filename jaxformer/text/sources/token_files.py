@@ -12,8 +12,6 @@ from jaxformer.errors import DataError
 from jaxformer.text.sources.files import opened, require_stamp
 from jaxformer.text.store.arrays import JoinedArray, joined, map_array
 
-__all__ = ["TokenFiles", "TokenRange", "map_token_files"]
-
 _HEADER = 256  # int32 numbers at the start of an llm.c file: magic, version, number of tokens
 # By magic: version and token type. The first is also the format of modded-nanogpt.
 _HEADERS = {20240520: (1, "<u2"), 20240801: (7, "<u4")}

@@ -15,8 +15,6 @@ import numpy as np
 from jaxformer.errors import DataError, StorageError
 from jaxformer.storage import first_line, write_whole
 
-__all__ = ["JoinedArray", "joined", "map_array", "require_whole", "write_array"]
-
 _PART = 2**20  # numbers written at a time
 
 

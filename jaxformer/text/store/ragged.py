@@ -10,18 +10,6 @@ import numpy as np
 from jaxformer.errors import DataError
 from jaxformer.text.store.arrays import JoinedArray, require_whole
 
-__all__ = [
-    "IGNORE",
-    "Example",
-    "ExampleArrays",
-    "RaggedArray",
-    "TokenStream",
-    "example_length",
-    "example_lengths",
-    "gather_spans",
-    "item_starts",
-]
-
 IGNORE = -1
 """The label of a position without a target."""
 

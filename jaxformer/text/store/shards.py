@@ -16,11 +16,6 @@ from jaxformer.storage import make_folder, remove_drafts, write_whole
 from jaxformer.text.store.arrays import joined, map_array, write_array
 from jaxformer.text.store.ragged import RaggedArray
 
-__all__ = [
-    "Arrays", "Record", "Store", "default_cache_dir", "filled_store", "remembered",
-    "text_per_shard",
-]  # fmt: skip
-
 Arrays = Mapping[str, RaggedArray]
 Record = dict[str, Any]
 """Values of JSON, written with the arrays of a shard."""

@@ -16,8 +16,6 @@ from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.chat_templates import ASSISTANT, ChatTemplate, Message
 from jaxformer.text.tokenizers.pieces import require_texts
 
-__all__ = ["Conversations", "check_messages", "encode_conversations"]
-
 _FIELD = "messages"
 _KEYS = ("role", "content")
 

@@ -8,8 +8,6 @@ from jaxformer.text.store.ragged import Example, example_length
 from jaxformer.text.tables.row_counts import RowCounts
 from jaxformer.text.tables.table import Table, require_same_length
 
-__all__ = ["FittingRows", "fitting_rows", "no_rows_error"]
-
 
 class FittingRows(NamedTuple):
     """Encoded rows of a table that fit into a model.

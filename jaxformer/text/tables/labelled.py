@@ -10,8 +10,6 @@ from jaxformer.text.store.ragged import Example
 from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
-__all__ = ["Labelled", "encode_labelled"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Labelled(Table):

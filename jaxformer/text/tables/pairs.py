@@ -14,8 +14,6 @@ from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
-__all__ = ["Pairs", "encode_pairs", "encode_source"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Pairs(Table):

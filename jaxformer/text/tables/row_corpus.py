@@ -15,8 +15,6 @@ from jaxformer.text.tables.fitting import fitting_rows, no_rows_error
 from jaxformer.text.tables.row_counts import RowCounts
 from jaxformer.text.tables.table import Table
 
-__all__ = ["PreparedRows", "RowCorpus", "RowPiece", "prepare_rows", "row_size", "take_rows"]
-
 _LARGEST = 2**23  # bytes of text in a shard; its examples take ten times that
 
 Encode = Callable[[Any], Sequence[Example | None]]

@@ -4,8 +4,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["RowCounts"]
-
 # Reasons for dropping a row, by the field of `RowCounts` that counts it.
 _REASONS = {
     "empty": "empty",

@@ -14,8 +14,6 @@ from jaxformer.text.tables.row_corpus import RowCorpus, row_size, take_rows
 from jaxformer.text.tables.row_counts import RowCounts
 from jaxformer.text.tables.table import Table
 
-__all__ = ["scan_rows"]
-
 _CHUNK = 2**22  # bytes of rows scanned at a time
 _SAMPLE = 2**25  # bytes of rows, to train a tokenizer on
 _VALIDATION = 2**26  # bytes of validation rows, which are kept in memory

@@ -16,12 +16,6 @@ from jaxformer.text.sources.holdout import (
 )
 from jaxformer.text.tables.row_counts import RowCounts
 
-__all__ = [
-    "Table",
-    "count_shared",
-    "require_same_length",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class Table:

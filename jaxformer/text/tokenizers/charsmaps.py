@@ -6,8 +6,6 @@ import struct
 
 from jaxformer.errors import DataError
 
-__all__ = ["Charsmap"]
-
 _LABEL = (1 << 31) | 0xFF
 
 

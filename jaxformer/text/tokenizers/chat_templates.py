@@ -8,8 +8,6 @@ import numpy as np
 from jaxformer.errors import DataError
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
-__all__ = ["ASSISTANT", "ChatTemplate", "EncodedConversation", "Message", "TemplateName"]
-
 ASSISTANT = "assistant"
 """The role whose messages are answers."""
 

@@ -9,17 +9,6 @@ from tokenizers import pre_tokenizers
 
 from jaxformer.errors import DataError
 
-__all__ = [
-    "WORDS",
-    "calls",
-    "find_cut",
-    "groups_of_size",
-    "pieces",
-    "require_known",
-    "require_texts",
-    "split_words",
-]
-
 Item = TypeVar("Item")
 
 WORDS = pre_tokenizers.Split(

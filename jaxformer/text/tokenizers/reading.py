@@ -13,14 +13,6 @@ from jaxformer.errors import DataError
 from jaxformer.text.tokenizers.charsmaps import Charsmap
 from jaxformer.text.tokenizers.spelling import steps_of
 
-__all__ = [
-    "LONGEST_MATCH",
-    "WITHOUT_ID",
-    "panics_as_errors",
-    "reading_copy",
-    "require_bounded",
-]
-
 _MOST_GROWTH = 10_000  # times; published files have 1 to 13
 
 LONGEST_MATCH: dict[str, Any] = {

@@ -8,17 +8,6 @@ from typing import Any, Literal
 import tokenizers
 from tokenizers import pre_tokenizers
 
-__all__ = [
-    "MARKED_SPACE",
-    "SPACE",
-    "Spelling",
-    "byte_letters",
-    "byte_token_text",
-    "fallback_byte",
-    "steps_of",
-    "token_spelling",
-]
-
 Spelling = Literal["byte letters", "marked spaces", "characters", "joined"]
 
 SPACE = "\u0120"

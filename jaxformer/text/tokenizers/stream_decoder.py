@@ -7,8 +7,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
-__all__ = ["StreamDecoder"]
-
 # A character has at most 4 bytes, so a decoder that starts this many tokens back is in sync again
 # when it reaches the new ones.
 _CONTEXT = 8

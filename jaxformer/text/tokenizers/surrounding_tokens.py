@@ -9,8 +9,6 @@ import tokenizers
 
 from jaxformer.errors import DataError
 
-__all__ = ["SurroundingTokens", "template_tokens"]
-
 
 @dataclasses.dataclass(frozen=True)
 class SurroundingTokens:

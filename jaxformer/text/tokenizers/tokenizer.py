@@ -21,8 +21,6 @@ from jaxformer.text.tokenizers.stream_decoder import StreamDecoder
 from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens, template_tokens
 from jaxformer.text.tokenizers.vocabulary import TokenRoles, Vocabulary
 
-__all__ = ["Tokenizer"]
-
 _MAX_BYTES = 2**28  # of a file; the largest vocabularies take some 30 MB
 
 _OWN_ROLES = TokenRoles()

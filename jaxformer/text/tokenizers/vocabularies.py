@@ -12,16 +12,6 @@ from jaxformer.text.tokenizers.spelling import byte_letters
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 from jaxformer.text.tokenizers.vocabulary import END_OF_TEXT, MASK, UNKNOWN
 
-__all__ = [
-    "byte_tokenizer",
-    "train_bpe",
-    "train_character",
-    "train_word",
-    "with_end_of_text",
-    "with_mask",
-    "with_special_tokens",
-]
-
 # Byte pairs are merged only inside one match: an English contraction; a word, number or run of
 # signs, each with the space before it; or other whitespace.
 _MERGED = r"'(?:[sdmt]|ll|ve|re)| ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"

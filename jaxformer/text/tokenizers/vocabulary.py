@@ -18,8 +18,6 @@ from jaxformer.text.tokenizers.spelling import (
     token_spelling,
 )
 
-__all__ = ["END_OF_TEXT", "MASK", "UNKNOWN", "TokenRoles", "Vocabulary"]
-
 END_OF_TEXT = "<|endoftext|>"
 UNKNOWN = "<|unknown|>"
 MASK = "<|mask|>"

@@ -22,8 +22,6 @@ from jaxformer.training.checkpoints.orbax import PlainPath, load_arrays, orbax_l
 from jaxformer.training.parallel import in_first_process, is_first_process
 from jaxformer.training.state import TrainState, average_dtype
 
-__all__ = ["Checkpoints", "NoCheckpoints", "step_to_resume"]
-
 _DRAFT = ".orbax-checkpoint-tmp"  # Orbax's suffix of an incomplete checkpoint
 _SLACK = 2**18  # bytes of a checkpoint besides its arrays, at most
 

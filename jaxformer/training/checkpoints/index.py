@@ -12,8 +12,6 @@ from jaxformer.training.checkpoints.manifest import (
     checkpoint_steps,
 )
 
-__all__ = ["CheckpointIndex"]
-
 
 class CheckpointIndex:
     """Steps and validation losses of the checkpoints in a folder, from their manifests.

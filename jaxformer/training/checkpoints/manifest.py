@@ -12,11 +12,6 @@ from jaxformer import __version__
 from jaxformer.errors import CheckpointError
 from jaxformer.storage import Manifest, read_manifest, read_whole, write_manifest
 
-__all__ = [
-    "add_checkpoint_loss", "checkpoint_damage", "checkpoint_fingerprint", "checkpoint_loss",
-    "checkpoint_steps", "checkpoint_unlogged", "write_checkpoint_manifest",
-]  # fmt: skip
-
 LAYOUT = 1
 """Version of the checkpoint layout; other versions cannot be read."""
 

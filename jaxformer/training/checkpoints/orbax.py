@@ -16,8 +16,6 @@ from jaxformer.errors import CheckpointError, StorageError
 from jaxformer.storage import first_line
 from jaxformer.training.parallel import num_processes, this_process
 
-__all__ = ["PlainPath", "load_arrays", "orbax_log"]
-
 # Orbax reads brackets as a glob pattern, and TensorStore requires UTF-8.
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 _LINK = "folder"

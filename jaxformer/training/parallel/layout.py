@@ -13,8 +13,6 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional.sharding import automatic_axes
 from jaxformer.text import Host
 
-__all__ = ["BATCH_SPEC", "ROW_AXES", "axis_sizes", "num_parts", "share_of_host", "sum_over_parts"]
-
 ROW_AXES = ("data", "fsdp")
 """Mesh axes that split the rows of a batch."""
 

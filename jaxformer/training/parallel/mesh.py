@@ -18,8 +18,6 @@ from jaxformer.training.parallel.placement import bytes_per_device, check_rules,
 from jaxformer.training.parallel.runner import Program, Runner, checksum_range
 from jaxformer.training.state import TrainState
 
-__all__ = ["MeshRunner"]
-
 # Mesh axes of activations, by the axis names that modules use.
 _ACTIVATIONS = (("batch", ROW_AXES), ("sequence", "sequence"), ("heads", "tensor"))
 _HOST_MEMORY = "pinned_host"  # JAX's name of host memory that devices access directly

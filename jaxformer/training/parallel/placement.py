@@ -17,8 +17,6 @@ from jaxformer.config import MeshRule
 from jaxformer.errors import ConfigError
 from jaxformer.training.state import TrainState
 
-__all__ = ["RULES", "bytes_per_device", "check_rules", "partition_specs"]
-
 _INTO_HEADS = ("fsdp", "tensor")  # kernels [..., D, N*H] and [..., D, F]
 _OUT_OF_HEADS = ("tensor", "fsdp")  # kernels [..., N*H, D] and [..., F, D]
 

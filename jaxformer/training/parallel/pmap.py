@@ -13,8 +13,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxformer.errors import ConfigError
 from jaxformer.training.parallel.runner import Runner, checksum_range, num_hosts
 
-__all__ = ["PmapRunner"]
-
 
 class PmapRunner(Runner):
     """Runs steps data-parallel with `jax.pmap`: every device holds all parameters.

@@ -15,8 +15,6 @@ from jaxformer.errors import TrainingError
 from jaxformer.memory import device_memory
 from jaxformer.text import Host
 
-__all__ = ["Program", "Runner", "SingleRunner", "checksum_range", "num_bytes", "num_hosts"]
-
 
 class Program:
     """A step on devices, as a function of (tree, batch), compiled once per batch shape.

@@ -13,8 +13,6 @@ from jaxformer.training.parallel.mesh import MeshRunner
 from jaxformer.training.parallel.pmap import PmapRunner
 from jaxformer.training.parallel.runner import Runner, SingleRunner, num_hosts
 
-__all__ = ["make_inference_runner", "make_runner", "runner_kind", "runner_on", "split_cpu"]
-
 
 def make_runner(
     kind: str = "auto",

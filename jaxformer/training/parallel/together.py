@@ -11,8 +11,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxformer.training.parallel.runner import SingleRunner, num_bytes
 
-__all__ = ["TogetherRunner"]
-
 _RUNS = "runs"
 
 

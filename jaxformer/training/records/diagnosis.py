@@ -14,8 +14,6 @@ from jaxformer.training.parallel import Runner, gather_texts
 from jaxformer.training.step import checked_loss, dropout_rng
 from jaxformer.training.trial import Trial
 
-__all__ = ["Diagnosis"]
-
 _MOST_ROWS = 8  # that a message names
 
 

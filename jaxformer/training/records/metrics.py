@@ -16,8 +16,6 @@ from tensorboardX.summary import scalar
 from jaxformer.errors import DataError
 from jaxformer.storage import append, make_folder, open_to_append, read_whole, write_whole
 
-__all__ = ["MetricsWriter", "read_metrics"]
-
 _FILE = "metrics.jsonl"
 _SUPERSEDED = "metrics.superseded.jsonl"
 

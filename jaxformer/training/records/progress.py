@@ -15,8 +15,6 @@ from rich.progress import (
 )
 from rich.table import Column
 
-__all__ = ["TrainingProgress"]
-
 
 class TrainingProgress:
     """Shows steps, loss, labels per second, and time left; a bar for each of the runs `names`."""

@@ -24,8 +24,6 @@ from jaxformer.training.records.spikes import LossSpikes
 from jaxformer.training.state import TrainState
 from jaxformer.training.trial import Trial
 
-__all__ = ["Recorder", "open_checkpoints"]
-
 
 @dataclasses.dataclass(kw_only=True)
 class Recorder:

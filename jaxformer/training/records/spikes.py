@@ -13,8 +13,6 @@ import numpy as np
 from jaxformer.storage import first_line, write_whole
 from jaxformer.text import Host
 
-__all__ = ["LossSpikes"]
-
 _WINDOW = 100  # steps that a loss is compared with
 _LEAST_SEEN = 20  # steps before the first that can be a spike
 _DEVIATIONS = 6.0  # robust standard deviations

@@ -16,8 +16,6 @@ from jaxformer.training.sweep.group import train_specs
 from jaxformer.training.sweep.runs import SweepRun, SweepSpec, combine_values, name_runs
 from jaxformer.training.trial import Trial
 
-__all__ = ["fit_sweep"]
-
 
 def fit_sweep(
     make: Callable[..., Trial],

@@ -22,8 +22,6 @@ from jaxformer.training.state import TrainState
 from jaxformer.training.sweep.runs import SweepRun, SweepSpec, start_folder, write_sweep
 from jaxformer.training.trial import first_state, steps_of
 
-__all__ = ["train_specs"]
-
 
 def train_specs(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> list[SweepRun]:
     """Trains the runs of a sweep; arguments and errors are those of `fit_sweep`.

@@ -17,11 +17,6 @@ from jaxformer.training.data import TrainingData
 from jaxformer.training.fit import FitResult
 from jaxformer.training.trial import Trial
 
-__all__ = [
-    "SweepRun", "SweepSpec", "combine_values", "name_runs", "read_sweep", "start_folder",
-    "write_sweep",
-]  # fmt: skip
-
 _FILE = "sweep.json"
 
 

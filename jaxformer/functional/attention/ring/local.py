@@ -39,8 +39,6 @@ from jaxformer.functional.attention.ring.round import (
 from jaxformer.functional.checks import Array, check_keywords
 from jaxformer.functional.dtypes import at_least
 
-__all__ = ["refuse_for_ring", "ring_attention"]
-
 
 def ring_attention(
     query: Array,

@@ -16,21 +16,6 @@ from einops import rearrange
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.checks import Array, as_array, check_size, is_int
 
-__all__ = [
-    "DIAGONAL",
-    "HIDDEN",
-    "PARTIAL",
-    "WHOLE",
-    "block_kinds",
-    "chunk_number",
-    "exchange_from_ring_order",
-    "exchange_to_ring_order",
-    "from_ring_order",
-    "mapped_size",
-    "ring_positions",
-    "to_ring_order",
-]
-
 HIDDEN, WHOLE, DIAGONAL, PARTIAL = range(4)
 """Visibility of a block by position: nothing, everything, or a part. A block on the diagonal, where
 queries and keys have the same positions, has its own kind, because its offset is known."""

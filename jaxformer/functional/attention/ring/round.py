@@ -19,19 +19,6 @@ from jaxformer.functional.attention.ring.order import (
 )
 from jaxformer.functional.dtypes import at_least
 
-__all__ = [
-    "Chunks",
-    "Keys",
-    "Queries",
-    "Ring",
-    "Shared",
-    "block_attention",
-    "go_round",
-    "share_of",
-    "varying",
-    "wide",
-]
-
 
 class Ring(NamedTuple):
     """Options known at trace time; `size` is the number of devices on the axis, n."""

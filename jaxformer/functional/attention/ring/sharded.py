@@ -21,8 +21,6 @@ from jaxformer.functional.attention.ring.order import (
 )
 from jaxformer.functional.checks import Array, as_array, check_axes, check_keywords, static_bool
 
-__all__ = ["sharded_ring_attention"]
-
 MeshAxes = str | tuple[str, ...]
 _AnyMesh = jax.sharding.Mesh | jax.sharding.AbstractMesh
 

@@ -10,8 +10,6 @@ import jax
 from jaxformer.stopping import StopSignals
 from jaxformer.training.parallel.hosts.messages import store, try_get
 
-__all__ = ["StopAgreement", "stop_agreement"]
-
 _TICK = 0.2  # seconds between checks for signals of any process
 
 _numbers = itertools.count(1)

@@ -18,8 +18,6 @@ from jaxformer.stopping import ending
 from jaxformer.storage import first_line
 from jaxformer.training.parallel.hosts.watch import on_abort
 
-__all__ = ["Launch", "start_hosts"]
-
 # Kubernetes sets this in an indexed job. JAX's own check needs a package and queries the cluster.
 _INDEXED_JOB = "JOB_COMPLETION_INDEX"
 _SLACK = 10  # seconds by which JAX's own heartbeat timeout is longer than ours

@@ -13,11 +13,6 @@ from jax._src import distributed  # JAX has no public API for the job's key-valu
 from jaxformer import errors
 from jaxformer.errors import ConfigError, TrainingError
 
-__all__ = [
-    "gather_texts", "in_first_process", "is_first_process", "num_processes", "require_same",
-    "store", "this_process", "try_get",
-]  # fmt: skip
-
 _PATIENCE = 1800.0  # seconds to wait for slower processes, which may be reading data
 _SLICE = 500  # milliseconds per wait; Python handles signals in between
 _MOST_NAMED = 3  # differences, or processes, that a message names

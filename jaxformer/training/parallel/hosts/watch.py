@@ -15,8 +15,6 @@ import jax
 from jaxformer.stopping.ending import exit_now, write_line
 from jaxformer.training.parallel.hosts.messages import store
 
-__all__ = ["HostWatch", "on_abort"]
-
 _GRACE = 1.0  # seconds for a process to find the same error as another by itself
 _LEAVING = 10.0  # seconds for a process to end after an error
 _KEY = "jaxformer/watch"
