@@ -303,12 +303,16 @@ def _search(
 
         return nn.apply(forward, model)(variables)
 
+    # A subclass, such as the config of translation, has other fields, too.
+    settings: dict[str, Any] = {
+        field.name: getattr(search, field.name) for field in dataclasses.fields(BeamSearchConfig)
+    }
     return beam_search(
         step,
         empty_cache(max_new_tokens),
         start_tokens,
         max_new_tokens=max_new_tokens,
-        **dataclasses.asdict(search),
+        **settings,
         **options._asdict(),
     )
 
