@@ -18,7 +18,7 @@ _Edit = Callable[[jax.Array, jax.Array], jax.Array]
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Taps:
-    """What a call reads and edits inside a model, by place.
+    """Places inside a model that a call reads or edits.
 
     Every layer has these places. Arrays that are read are read after edits.
 

@@ -142,7 +142,7 @@ class StartedRun(NamedTuple):
     combine: Combine | None = None
 
     def trial(self, config: ExperimentConfig) -> Trial:
-        """What `fit` trains; the numbers of the run's config may be others, and traced."""
+        """The run as `fit` trains it; the config may have other numbers, also traced ones."""
         model = self.task.model
         return Trial(
             loss=model.loss(config.training.label_smoothing),

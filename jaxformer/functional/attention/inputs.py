@@ -58,7 +58,7 @@ class AttentionKeywords(ScoreKeywords, total=False):
 
 
 class Structure(NamedTuple):
-    """Which keys a query may attend to by position, length and segment.
+    """Limits on the keys that a query may attend to, by position, length and segment.
 
     Describes a mask that chunked attention never builds as a `[T, S]` array. Blocks hidden by int
     values are skipped.

@@ -21,7 +21,7 @@ from jaxformer.functional.checks import (
 
 
 class CachedKeys(NamedTuple):
-    """What new tokens attend to, from `extend` of a cache.
+    """Keys and values that new tokens attend to, from `extend` of a cache.
 
     Args:
         key: float `[B, S, K, H]`, cached keys and new ones.

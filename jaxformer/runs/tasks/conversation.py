@@ -51,7 +51,7 @@ class ConversationTask(TableTask):
 
     @classmethod
     def row_options(cls, config: ExperimentConfig) -> dict[str, Any]:
-        """What to do with records that cannot be read."""
+        """Options for records that cannot be read."""
         return {"errors": config.data.errors}
 
     @classmethod
