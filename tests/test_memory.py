@@ -169,3 +169,18 @@ def test_beams_must_fit_the_memory(monkeypatch):
         translate(
             model, params, [[1]], start_token=0, end_token=0, search=search, max_new_tokens=2**20
         )
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 bytes"), (1023, "1023 bytes"), (3 * 2**29, "1.5 GiB")]
+)
+def test_bytes_are_written_in_the_largest_unit_that_fits(size, text):
+    assert memory.readable_bytes(size) == text
+
+
+def test_memory_that_is_missing_is_named_by_purpose():
+    memory.require_memory({"a": 2**30, "b": 2**30}, 2**31, what="c", remedy="")
+    with pytest.raises(ConfigError) as error:
+        memory.require_memory({"a": 2**31, "b": 2**30}, 2**30, what="c", remedy="do d")
+    for words in ("c needs at least 3 GiB of memory", "a 2 GiB", "b 1 GiB", "got 1 GiB", "do d"):
+        assert words in str(error.value)

@@ -80,7 +80,10 @@ def pop_flags(
 def override_config(
     config: ExperimentConfig, words: Sequence[str], *, prog: str, launches: bool = False
 ) -> ExperimentConfig:
-    """Overrides a config with flags; one that names another kind selects it with its defaults."""
+    """Overrides a config with flags; one that names another kind selects it with its defaults.
+
+    Keys of the new kind that have no default keep their value. Its flags may come before or after.
+    """
     flags = split_flags(words)
     named = [flag for flag in flags if flag.name]
     for flag in named:
@@ -90,7 +93,7 @@ def override_config(
                     f"{key} is an array of tables, which flags cannot change, got {flag.words[0]}; "
                     f"write [[{key}]] in the config file"
                 )
-    if any(flag.key == "data.paths" for flag in named):
+    if any(flag.key == "data.paths" for flag in named):  # the config describes its own data
         config = _for_other_data(config)
     default = _with_chosen_kinds(config, "", flags)
     # tyro would give each table of an array its own flags.

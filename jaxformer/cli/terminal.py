@@ -34,7 +34,10 @@ def show(
     text: str = "", *, end: str = "\n", error: bool = False, at_once: bool = False,
     styled: bool = False,
 ) -> None:  # fmt: skip
-    """Prints untrusted text; a terminal gets its control characters as codes, a file as is."""
+    """Prints untrusted text; a terminal gets its control characters as codes, a file as is.
+
+    An `error` goes to standard error, and is lost if that is closed; `at_once` flushes.
+    """
     stream = sys.stderr if error else sys.stdout
     if stream is None:
         return
@@ -167,7 +170,7 @@ def lasting_output() -> Iterator[None]:
 
 @contextlib.contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Prints each warning as one line on standard error; this package's whatever the filters."""
+    """Prints warnings as lines on standard error; no filter hides those of this package."""
 
     def line(message: Warning | str, *_: Any, **__: Any) -> None:
         show(f"jaxformer: {' '.join(str(message).split())}", error=True)

@@ -56,7 +56,7 @@ def _discriminator(config: Any) -> tuple[str, str] | None:
 
 
 def resolve_kinds(config: Any) -> None:
-    """Checks the tagged unions of a config at its making; names of kinds become configs."""
+    """Checks the tagged unions of a new config, and replaces names of kinds by their configs."""
     for field, hint in field_types(type(config)).items():
         kinds, value = kinds_of(hint), getattr(config, field)
         if kinds is None or (value is None and kinds.optional):

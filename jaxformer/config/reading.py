@@ -256,7 +256,7 @@ def _type_name(hint: Any, *, choices: bool = True) -> str:
 def suggested_keys(wrong: str, values: Mapping[str, Any]) -> Sequence[str]:
     """Keys of a config that an unknown key may mean, most likely first; at most three.
 
-    It is found by its name in other programs, its last part, a word in it, or its spelling. Keys
+    A key is found by its name in other programs, its last part, a word in it, or its spelling. Keys
     that the config (values by dotted key) sets come first.
     """
     word = wrong.rpartition(".")[2]

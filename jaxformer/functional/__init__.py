@@ -29,7 +29,7 @@ from jaxformer.functional.mixture_of_experts import (
     mixture_of_experts,
 )
 from jaxformer.functional.multi_head.attention_function import AttentionFunction
-from jaxformer.functional.multi_head.cache import KVCache, WindowCache
+from jaxformer.functional.multi_head.cache import CachedKeys, KVCache, WindowCache
 from jaxformer.functional.multi_head.layer import (
     MultiHeadOutput,
     MultiHeadParams,
@@ -60,6 +60,7 @@ from jaxformer.functional.taps import LayerTaps
 
 __all__ = [
     "AttentionFunction",
+    "CachedKeys",
     "ExpertsOutput",
     "ExpertsParams",
     "FeedForwardParams",

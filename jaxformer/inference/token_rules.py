@@ -48,12 +48,13 @@ class TokenRules:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HypothesisRules(TokenRules):
-    """Rules for the hypotheses of a beam search, which also force tokens; it documents them.
+    """Rules for the hypotheses of `beam_search`, which documents them; they also force tokens.
 
     Raises:
         ConfigError: an id is not in the vocabulary, or renormalize is not a bool.
     """
 
+    vocab_size: int
     max_new_tokens: int
     min_new_tokens: int
     renormalize: bool
@@ -68,7 +69,6 @@ class HypothesisRules(TokenRules):
             if getattr(self, name) is not None:
                 ids[name] = getattr(self, name)
         ids |= {f"forbidden_tokens[{i}]": token for i, token in enumerate(self.forbidden_tokens)}
-        assert self.vocab_size is not None
         for name, token in ids.items():
             require_int(name, token, 0, self.vocab_size - 1)
 

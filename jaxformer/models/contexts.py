@@ -90,6 +90,7 @@ def _over_a_ring(
 
     Otherwise XLA gathers the keys and values of whole sequences on every device.
     """
+    # The logical axis rules of activations say which mesh axes split rows, tokens and heads.
     rows, tokens, heads = map(_mesh_axes, ("batch", "sequence", "heads"))
     # cuDNN lacks the residual by which a ring merges blocks, and a ring does not return the
     # residual that sinks need.
@@ -156,7 +157,7 @@ def _placement(
 
     Biases and masks that depend on distances are built from these three.
     """
-    return num_queries, *((num_queries, 0) if cache is None else cache.places(num_queries))
+    return num_queries, *((num_queries, 0) if cache is None else cache.key_layout(num_queries))
 
 
 def _with_bias(

@@ -37,7 +37,8 @@ def split_layers(params: Any) -> Any:
 
     Decoding reads all parameters for every token. Slicing them out of a stack each time is 2.6
     times slower (measured), so a decoding loop splits them once before it starts. On a CPU the
-    layers share the stack's memory; elsewhere they are copies.
+    layers share the stack's memory; elsewhere they are copies. A stack is a dict under a name that
+    starts with "stack", as models name it; others stay as they are.
     """
     on_host = all(_is_on_one_cpu(leaf) for leaf in jax.tree.leaves(params))
     return _split_stacks(params, _views) if on_host else _split_copies(params)
@@ -51,7 +52,6 @@ def _split_stacks(
     return {
         name: jax.tree.map(split, inner)
         if in_stack and name in GROUPS
-        # Only under a stack, as models or Flax name it: other "layers" belong to custom modules.
         else _split_stacks(inner, split, in_stack=name.lower().startswith("stack"))
         for name, inner in params.items()
     }

@@ -13,7 +13,7 @@ from jaxformer.runs.data.prepare import train_tokenizer
 
 
 def planned_model(config: ExperimentConfig) -> TextModel:
-    """Model of a config, without data; its vocabulary is the largest that is possible."""
+    """Model of a config, without data; an unknown vocabulary is as large as it can become."""
     model = config.model
     sizes: dict[str, Any] = {"vocab_size": _known(config, "vocab_size")}
     if model.architecture == "encoder_decoder" and not config.tokenizer.joint:
@@ -24,8 +24,10 @@ def planned_model(config: ExperimentConfig) -> TextModel:
         raise _only_data_says("the width of the word vectors", "--model.embedding-dim 300")
     if model.layer_execution == "auto":
         model = dataclasses.replace(model, layer_execution="scan")  # as on any accelerator
-    if model.attention_implementation == "cudnn":  # it needs a GPU to be traced
-        model = dataclasses.replace(model, attention_implementation="chunked")  # as little memory
+    if model.attention_implementation == "cudnn":  # needs a GPU to be traced; chunked saves as much
+        model = dataclasses.replace(
+            model, attention_implementation="chunked"
+        )  # takes as little memory
     model, schedule = dataclasses.replace(model, **sizes), config.schedule
     schedule = schedule.ending_at(config.training.steps)
     config = dataclasses.replace(config, model=model, schedule=schedule)

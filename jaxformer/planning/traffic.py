@@ -74,11 +74,13 @@ def _on_a_host(sizes: Mapping[str, int], axes: tuple[str, ...], devices_per_host
 
 
 def seconds_of(collectives: Iterable[Collective], accelerator: Accelerator) -> float:
-    """Seconds of collectives that do not overlap with computation, and use all links."""
+    """Seconds of collectives on all links, if they do not overlap with computation."""
     seconds = []
     for one in collectives:
         speed, mates = accelerator.interconnect, one.on_a_host or one.group
-        if mates < one.group:  # of several hosts: all adapters of its devices on one host
+        # A group on several hosts uses the network adapters of its devices on one host together,
+        # and is never faster than the links within a host.
+        if mates < one.group:
             speed = min(speed, accelerator.network * mates)
         seconds.append(one.traffic / speed)
     return math.fsum(seconds)

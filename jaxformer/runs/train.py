@@ -142,7 +142,7 @@ class StartedRun(NamedTuple):
     combine: Combine | None = None
 
     def trial(self, config: ExperimentConfig) -> Trial:
-        """The run as `fit` trains it; the config may have other numbers, also traced ones."""
+        """Trial for `fit`; the numbers of the config may differ from the run's, and be traced."""
         model = self.task.model
         return Trial(
             loss=model.loss(config.training.label_smoothing),

@@ -2,7 +2,7 @@
 
 import functools
 import re
-from typing import Any
+from typing import Any, assert_never
 
 import jax
 import jax.numpy as jnp
@@ -247,6 +247,8 @@ def _unclipped(config: OptimizerConfig, rate: Schedule, factors: Any) -> Gradien
                 adam_b1=config.adam_beta1, adam_b2=config.adam_beta2,
                 muon_weight_dimension_numbers=_matrices,
             )  # fmt: skip
+        case _:
+            assert_never(config)
 
 
 def _with_decay(

@@ -1,3 +1,5 @@
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,9 +10,13 @@ from jaxformer.functional.checks import (
     check_axes,
     check_broadcast,
     check_dtype,
+    check_fields,
+    check_float_dtype,
     check_leading,
     check_range,
     describe,
+    is_symbolic,
+    known_values,
 )
 
 SYMBOL = jax.export.symbolic_shape("s")[0]
@@ -146,3 +152,35 @@ def test_check_range_holds_known_integers_against_int32_where_the_bound_is_symbo
     check_range("lengths", 2**31 - 1, least=0, most=SYMBOL)
     with pytest.raises(ShapeError, match=r"lengths must be in 0 \.\. S=s, got"):
         check_range("lengths", value, least=0, most=SYMBOL, bound="S")
+
+
+def test_sizes_are_symbolic_if_any_is():
+    assert is_symbolic(3, SYMBOL) and is_symbolic(SYMBOL + 1)
+    assert not is_symbolic(3, np.int64(3), None) and not is_symbolic()
+
+
+def test_values_are_known_unless_they_are_traced():
+    assert known_values(jnp.arange(3)).tolist() == known_values([0, 1, 2]).tolist() == [0, 1, 2]
+    seen = []
+    jax.jit(lambda array: seen.append(known_values(array)))(jnp.arange(3))
+    assert seen == [None]
+
+
+def test_fields_have_names():
+    class Pair(NamedTuple):
+        first: int
+
+    check_fields("params", Pair(1), Pair)
+    text = message(check_fields, "params", (1,), Pair)
+    assert text == "params must be a Pair, got tuple; make one with Pair(first)"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", np.float64, jnp.float8_e4m3fn])
+def test_arrays_may_have_any_floating_dtype(dtype):
+    assert check_float_dtype("dtype", dtype) == jnp.dtype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [None, int, "nothing", 7])
+def test_arrays_must_have_a_floating_dtype(dtype):
+    text = message(check_float_dtype, "dtype", dtype)
+    assert text == f"dtype must be a floating dtype, such as jnp.float32, got {dtype!r}"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import ShapeError
-from jaxformer.functional import WindowCache, multi_head_attention
+from jaxformer.functional import KVCache, WindowCache, multi_head_attention
 from tests.functional.multi_head_cases import (
     HEADS,
     B,
@@ -129,3 +129,15 @@ def test_number_of_tokens_may_be_of_a_narrow_type():
         for dtype in (np.uint8, np.int32)
     )
     np.testing.assert_array_equal(long.key, wide.key)
+
+
+@pytest.mark.parametrize("num_tokens", [[2, 1], np.array([2, 1], np.uint8), jnp.array([2, 1])])
+def test_caches_take_numbers_of_tokens_in_any_form(num_tokens):
+    full = KVCache.init(B, 5, num_kv_heads=K, head_dim=H, value_head_dim=V)
+    keys, longer = full.extend(*numbered([0, 0], 2), num_tokens)
+    assert longer.lengths.tolist() == keys.lengths.tolist() == [2, 1]
+    assert keys.query_offset.tolist() == [0, 0] and keys.mask is None
+    np.testing.assert_array_equal(keys.key[0, :2, 0, 0], [0, 1])
+    keys, window = empty().extend(*numbered([0, 0], 2), num_tokens)
+    assert window.lengths.tolist() == [2, 1] and keys.lengths.tolist() == [WINDOW + 2, WINDOW + 1]
+    assert keys.query_offset == WINDOW and not keys.mask[..., :WINDOW].any()

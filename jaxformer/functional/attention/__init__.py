@@ -1,17 +1,12 @@
 """Scaled dot-product attention: one contract, several implementations."""
 
-from jaxformer.functional.attention.choice import Choice, attention_implementation
+from jaxformer.functional.attention.choice import attention_implementation
 from jaxformer.functional.attention.dot_product import (
     attention_mask,
     attention_weights,
     dot_product_attention,
 )
-from jaxformer.functional.attention.inputs import (
-    AttentionKeywords,
-    Implementation,
-    Lengths,
-    WindowSize,
-)
+from jaxformer.functional.attention.inputs import AttentionKeywords
 from jaxformer.functional.attention.ring.local import ring_attention
 from jaxformer.functional.attention.ring.order import (
     from_ring_order,
@@ -22,10 +17,6 @@ from jaxformer.functional.attention.ring.sharded import sharded_ring_attention
 
 __all__ = [
     "AttentionKeywords",
-    "Choice",
-    "Implementation",
-    "Lengths",
-    "WindowSize",
     "attention_implementation",
     "attention_mask",
     "attention_weights",

@@ -104,6 +104,7 @@ def attention_implementation(
     dropout_rate = options.pop("dropout_rate", 0.0)
     return_residual = options.pop("return_residual", False)
     check_keywords("attention_implementation", options, ScoreKeywords)
+    scoring: Any = options
     default = platforms.default_platform()
     wanted = default if platform is None else platform
     if not isinstance(wanted, str) or wanted != default:
@@ -120,7 +121,7 @@ def attention_implementation(
         query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None
     ) -> None:
         inputs = prepare_attention(
-            query, key, value, bias, mask, ScoreKeywords(**options),  # type: ignore[typeddict-item]
+            query, key, value, bias, mask, scoring,
             dropout_rate=dropout_rate, return_residual=return_residual,
         )  # fmt: skip
         choices.append(_choose(inputs, wanted))

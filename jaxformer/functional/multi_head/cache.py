@@ -28,7 +28,7 @@ class CachedKeys(NamedTuple):
         value: float `[B, S, K, Hv]`.
         query_offset: index of the first new token among the keys, int or int32 `[B]`.
         lengths: int32 `[B]`, number of keys of each row; None = S.
-        mask: bool `[B, 1, 1, S]`, False for slots without a token; None = lengths say it.
+        mask: bool `[B, 1, 1, S]`, False for slots without a token; None = the lengths alone decide.
     """
 
     key: jax.Array
@@ -150,10 +150,10 @@ class KVCache(NamedTuple):
     ) -> tuple[CachedKeys, "KVCache"]:
         """Appends new tokens, as `append` does, and also returns what they attend to."""
         cache = self.append(key, value, num_tokens)
-        first = cache.lengths - (key.shape[1] if num_tokens is None else num_tokens)
+        first = cache.lengths - _checked_new_tokens(self, key, value, num_tokens)
         return CachedKeys(*cache.by_position, first, cache.lengths, None), cache
 
-    def places(self, num_tokens: int) -> tuple[int, int | jax.Array]:
+    def key_layout(self, num_tokens: int) -> tuple[int, int | jax.Array]:
         """Number of keys that new tokens attend to, and index of the first new one among them."""
         return self.capacity, self.lengths
 
@@ -276,7 +276,7 @@ class WindowCache(NamedTuple):
             _swap_heads(keys), _swap_heads(values), self.window, lengths, mask
         ), longer
 
-    def places(self, num_tokens: int) -> tuple[int, int | jax.Array]:
+    def key_layout(self, num_tokens: int) -> tuple[int, int | jax.Array]:
         """Number of keys that new tokens attend to, and index of the first new one among them."""
         return self.window + num_tokens, self.window
 

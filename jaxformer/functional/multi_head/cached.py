@@ -1,4 +1,4 @@
-"""Attention arguments that a cache sets: offset and lengths."""
+"""Attention arguments that a cache sets, and checks of a call with one."""
 
 import jax
 
@@ -44,7 +44,7 @@ def check_cached(
         )
 
 
-def beside_cache(
+def with_cached_keys(
     options: AttentionKeywords, keys: CachedKeys, num_tokens: jax.Array | None
 ) -> AttentionKeywords:
     """Adds the query offset and lengths for queries that attend to the keys of a cache."""

@@ -40,8 +40,8 @@ from jaxformer.functional.multi_head.attention_function import (
 )
 from jaxformer.functional.multi_head.cache import KVCache, WindowCache
 from jaxformer.functional.multi_head.cached import (
-    beside_cache,
     check_cached,
+    with_cached_keys,
     with_cross_cache,
 )
 from jaxformer.functional.normalization import rms_norm
@@ -215,7 +215,7 @@ def multi_head_attention(
         check_axes("query_inputs", query_inputs, "B T D", {"B": cache.lengths.shape[0]})
         check_cached(options, cache, crosses, mask)
         keys, cache = cache.extend(key, value, num_tokens)
-        options, mask = beside_cache(options, keys, num_tokens), combine(mask, keys.mask)
+        options, mask = with_cached_keys(options, keys, num_tokens), combine(mask, keys.mask)
         key, value = keys.key.astype(query.dtype), keys.value.astype(query.dtype)
     weights: jax.Array | None = None
     if return_weights or (tap is not None and tap.asks("scores", "weights")):

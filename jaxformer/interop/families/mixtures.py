@@ -39,7 +39,7 @@ _ONE = ExpertsConfig(num_experts=1, num_experts_per_token=1)  # written for othe
 
 
 def _write_experts(model: ModelConfig, width: str) -> dict[str, Any]:
-    """Fields of the experts; `width` is the name of the one with their width."""
+    """Fields of the experts; `width` names the field of their width."""
     experts = model.experts or _ONE
     return {
         "num_local_experts": experts.num_experts,

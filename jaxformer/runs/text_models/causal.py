@@ -26,11 +26,11 @@ from jaxformer.training.losses import LossFunction
 
 
 class DecodingOptions(TypedDict):
-    """PRNG key, settings, and longest continuation in tokens (None = what fits) of a sampling."""
+    """Options for sampling tokens."""
 
     rng: jax.Array
     sampling: SamplingConfig
-    max_new_tokens: NotRequired[int | None]
+    max_new_tokens: NotRequired[int | None]  # None = what fits in the context
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)

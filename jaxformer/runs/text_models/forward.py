@@ -11,6 +11,7 @@ from flax import linen as nn
 
 from jaxformer import text
 from jaxformer.models import AttentionMap
+from jaxformer.text.store.ragged import example_length
 
 _ROWS = 32  # texts at a time
 _SHORTEST = 16  # tokens; shorter rows are padded to this
@@ -36,7 +37,7 @@ def padded_batches(
     padding. So there are few shapes to compile, whatever the texts. "labels" are padded with
     `text.IGNORE`, other arrays with 0.
     """
-    sizes = [max(array.size for array in row.values() if array.ndim) for row in rows]
+    sizes = [example_length(row) for row in rows]
     order = sorted(range(len(rows)), key=sizes.__getitem__)
     for start in range(0, len(order), _ROWS):
         indices = order[start : start + _ROWS]

@@ -167,8 +167,8 @@ class Scanner(Generic[_T]):
     ) -> Scanned[_T]:
         """The records by side, after the last one was added.
 
-        `parts` gives the parts of a record by its number, and whether each is for validation;
-        `cuts` says whether it may cut a record.
+        `parts(holdout, record, number)` yields the parts of a record, and whether each is for
+        validation; `cuts` says whether it may cut a record.
         """
         holdout = self._counter.holdout(cuts=cuts)
         sides: tuple[list[_T], list[_T]] = [], []

@@ -177,13 +177,13 @@ def _encoded(
                 require_token_ids(ids, vocab_size, f"element {index}")
                 yield ids
             continue
+        if tokenizer is None:
+            index, text = next(run)
+            raise DataError(
+                f"texts need a tokenizer, got none for element {index}, {text[:20]!r}; "
+                "pass tokenizer="
+            )
         for group in groups_of_size(run, lambda one: len(one[1]), _GROUP):
-            if tokenizer is None:
-                index, text = group[0]
-                raise DataError(
-                    f"texts need a tokenizer, got none for element {index}, {text[:20]!r}; "
-                    "pass tokenizer="
-                )
             yield from tokenizer.encode_documents([text for _, text in group])
 
 

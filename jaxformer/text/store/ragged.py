@@ -234,7 +234,7 @@ def example_lengths(examples: Sequence[Example]) -> np.ndarray:
     return lengths
 
 
-def example_length(example: Example) -> int:
+def example_length(example: Mapping[str, np.ndarray]) -> int:
     """Size of the longest array with one axis; 0 if there is none."""
     return max((array.size for array in example.values() if array.ndim == 1), default=0)
 

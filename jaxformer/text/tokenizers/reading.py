@@ -45,7 +45,7 @@ def require_bounded(tokenizer: tokenizers.Tokenizer) -> None:
 def reading_copy(
     tokenizer: tokenizers.Tokenizer,
 ) -> tuple[tokenizers.Tokenizer, Charsmap | None]:
-    """Copy of a tokenizer for reading texts, and the rules to apply to a text before it.
+    """Copy of a tokenizer for reading texts, and the rules to apply to a text before.
 
     The copy is the tokenizer itself if it needs none.
 

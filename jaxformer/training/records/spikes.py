@@ -24,8 +24,6 @@ _MOST_FILES = 10
 class LossSpikes:
     """Finds loss spikes, and writes the batches of their steps to `spikes/` in a run folder."""
 
-    # Checkpoints do not contain the previous losses: a resumed run starts without any.
-
     def __init__(
         self, folder: pathlib.Path | None, batch_at: Callable[[int], Any],
         print_line: Callable[[str], None], host: Host,
@@ -33,6 +31,7 @@ class LossSpikes:
         self._folder = None if folder is None else folder / "spikes"
         self._batch_at = batch_at
         self._print, self._host = print_line, host
+        # Checkpoints do not contain them: a resumed run starts without any.
         self._losses: collections.deque[float] = collections.deque(maxlen=_WINDOW)
         self._in_spike = False
 
@@ -70,7 +69,11 @@ class LossSpikes:
 
 
 def spike_over(before: collections.deque[float], loss: float) -> float | None:
-    """Median of the losses before if the next loss is a spike, else None."""
+    """Median of the losses before if the next loss is a spike, else None.
+
+    A spike exceeds the median by more than 6 robust standard deviations, a fifth of the median, and
+    twice the distance from the median to the 95th percentile.
+    """
     # On the losses of the three small runs for which this rule was chosen, it finds 1 spike in
     # 1,740 steps: 40 times the median, in a nearly solved task.
     if len(before) < _LEAST_SEEN:
