@@ -206,6 +206,8 @@ def message_and_status(error: Exception) -> tuple[str, int]:
         return str(error), _MACHINE
     if isinstance(error, tuple(getattr(errors, name) for name in errors.__all__)):
         return str(error), _MISTAKE
+    if isinstance(error, ValueError) and "embedded null" in str(error):
+        return "a path has a NUL character; remove it from the config", _MISTAKE
     if isinstance(error, OSError):
         return _of_system(error), _MACHINE if error.errno in _NO_ROOM else _MISTAKE
     if isinstance(error, MemoryError) or str(error).startswith("RESOURCE_EXHAUSTED"):

@@ -62,6 +62,8 @@ TOML = {
     "float of 400 digits": CONFIG.replace("3e-2", "1" + "0" * 400),
     "10,000 layers": CONFIG + "[[model.layers]]\n" * 10_000,
     "10,000 first layers": CONFIG + "[[model.first_layers]]\n" * 10_000,
+    "NUL in a path": CONFIG.replace("{text}", "a\\u0000b"),
+    "NUL in out": CONFIG.replace("{out}", "a\\u0000b"),
     "escapes in out": CONFIG.replace('"{out}"', '"{text}/\\u001b[31m\\u202e"'),
     "all files of the machine": CONFIG.replace("{text}", "/**"),
     "circles of links": CONFIG.replace("{text}", "circles/**/*.txt"),
@@ -86,6 +88,7 @@ TOML = {
 
 # What is said of those that something else could refuse as well, only later.
 SAID = {
+    "NUL in out": "a path has a NUL character",
     "all files of the machine": "at most 20,000 folders",
     "FIFO as text": "it is a FIFO",
     "gzip bomb as text": "must have a line break or a space",

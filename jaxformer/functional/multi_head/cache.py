@@ -205,7 +205,7 @@ class WindowCache(NamedTuple):
         cls, batch_size: int, window: int, *, num_kv_heads: int, head_dim: int,
         value_head_dim: int | None = None, dtype: jax.typing.DTypeLike = jnp.float32,
     ) -> "WindowCache":  # fmt: skip
-        """Makes an empty cache.
+        """Makes an empty cache, as `KVCache.init` does.
 
         Args:
             batch_size: B.
@@ -214,12 +214,6 @@ class WindowCache(NamedTuple):
             head_dim: H.
             value_head_dim: Hv; H when not given.
             dtype: dtype of keys and values.
-
-        Returns:
-            A cache with all lengths 0.
-
-        Raises:
-            ShapeError: a size is not positive, or the dtype is not floating.
         """
         check_size("window", window)
         return cls(*KVCache.init(
