@@ -205,15 +205,9 @@ class WindowCache(NamedTuple):
         cls, batch_size: int, window: int, *, num_kv_heads: int, head_dim: int,
         value_head_dim: int | None = None, dtype: jax.typing.DTypeLike = jnp.float32,
     ) -> "WindowCache":  # fmt: skip
-        """Makes an empty cache, as `KVCache.init` does.
+        """Makes an empty cache; arguments and errors are those of `KVCache.init`, but for `window`.
 
-        Args:
-            batch_size: B.
-            window: W, how many tokens before itself a query may attend to.
-            num_kv_heads: K.
-            head_dim: H.
-            value_head_dim: Hv; H when not given.
-            dtype: dtype of keys and values.
+        `window` is W, how many tokens before itself a query may attend to.
         """
         check_size("window", window)
         return cls(*KVCache.init(
