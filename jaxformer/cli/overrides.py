@@ -16,7 +16,6 @@ from jaxformer.config.data import SOURCES
 from jaxformer.config.files import toml_value
 from jaxformer.config.kinds import Kinds, kinds_of, required_keys
 from jaxformer.config.reading import suggested_keys
-from jaxformer.config.schema import source_of_paths
 from jaxformer.errors import ConfigError
 
 # Keys that only make sense for the data of the config itself.
@@ -141,7 +140,7 @@ def _for_other_data(config: ExperimentConfig) -> ExperimentConfig:
     data, samples = config.data, config.samples
     source = data.source
     if "paths" not in SOURCES[source].paths:
-        source = source_of_paths(config.model.architecture, in_rows=not data.is_stream)
+        source = config.source_of_paths
         samples = dataclasses.replace(samples, prompts=())
         data = dataclasses.replace(data, source=source, synthetic=SyntheticConfig())
     data = dataclasses.replace(data, paths=(), mixture=(), validation_paths=())

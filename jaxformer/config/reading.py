@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeVar
 
 from jaxformer.config.checks import TYPE_NAMES, field_types, own_mistakes, union_members
 from jaxformer.config.kinds import Kinds, kinds_of, required_keys
-from jaxformer.config.model import ModelConfig
 from jaxformer.config.schema import ExperimentConfig, source_of_paths
 from jaxformer.errors import ConfigError
 
@@ -149,7 +148,7 @@ def with_source_of_paths(values: Mapping[str, Any]) -> Mapping[str, Any]:
         return values
     architecture = model.get("architecture") if isinstance(model, Mapping) else None
     in_rows = isinstance(training, Mapping) and "batch_tokens" in training
-    source = source_of_paths(str(architecture or ModelConfig.architecture), in_rows=in_rows)
+    source = source_of_paths(str(architecture or "") or None, in_rows=in_rows)
     return {**values, "data": {**data, "source": source}}
 
 

@@ -19,12 +19,16 @@ _TRAINED_ON: dict[str, set[Yields]] = {
 }
 
 
-def source_of_paths(architecture: str, *, in_rows: bool) -> str:
-    """Data source of files for an architecture; `in_rows` chooses if rows and text can train it."""
+def source_of_paths(architecture: str | None, *, in_rows: bool) -> str:
+    """Data source of files for an architecture, the default filled in.
+
+    `in_rows` chooses if rows and text can train it.
+    """
+    trained_on = _TRAINED_ON.get(architecture or ModelConfig.architecture, set())
     fitting = [
         name
         for name, source in SOURCES.items()
-        if "paths" in source.paths and _TRAINED_ON.get(architecture, set()) & set(source.yields)
+        if "paths" in source.paths and trained_on & set(source.yields)
     ]
     alike = [name for name in fitting if ("stream" in SOURCES[name].yields) != in_rows]
     return next(iter(alike or fitting), DataConfig.source)
@@ -87,6 +91,11 @@ class ExperimentConfig:
         """Kind of data that the source yields for this architecture."""
         trained_on = _TRAINED_ON[self.model.architecture]
         return next(kind for kind in SOURCES[self.data.source].yields if kind in trained_on)
+
+    @property
+    def source_of_paths(self) -> str:
+        """Data source for files in place of the config's own data."""
+        return source_of_paths(self.model.architecture, in_rows=not self.data.is_stream)
 
     @property
     def has_one_length(self) -> bool:

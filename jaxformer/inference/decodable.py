@@ -18,7 +18,7 @@ _KINDS = {"decoder": "a Decoder", "encoder_decoder": "an EncoderDecoder"}
 _METHODS = {"decoder": ("hidden_states", "logits"), "encoder_decoder": ("encode", "logits")}
 
 
-def check_model(model: Any, task: str, *architectures: str) -> None:
+def check_decodable(model: Any, task: str, *architectures: str) -> None:
     """Raises ConfigError unless a model has one of the architectures and supports decoding."""
     config = getattr(model, "config", None) if isinstance(model, nn.Module) else None
     name = type(model).__name__
@@ -46,6 +46,11 @@ def check_model(model: Any, task: str, *architectures: str) -> None:
             f"model must be hashable, as a static argument of jit, got a {name}: {error}; keep "
             "arrays in its parameters, or as tuples of numbers"
         ) from None
+
+
+def reads_source(model: nn.Module) -> bool:
+    """Whether a model is an encoder-decoder, which needs a source besides the prompt."""
+    return bool(model.config.architecture == "encoder_decoder")
 
 
 def check_params(params: Any) -> None:
@@ -89,7 +94,7 @@ def decoder_states(
     """Hidden states of new tokens `[B, T]`; ConfigError unless the decoder extends the cache."""
     name = type(model).__name__
     decoder = model
-    if model.config.architecture == "encoder_decoder":
+    if reads_source(model):
         decoder = getattr(model, "decoder", None)
     if decoder is None:
         raise ConfigError(f"model must have a decoder, as an EncoderDecoder has, got a {name}")

@@ -11,8 +11,9 @@ from flax import linen as nn
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference.decodable import (
-    check_model,
+    check_decodable,
     check_params,
+    reads_source,
     with_automatic_attention,
 )
 from jaxformer.inference.decoding_loop import Prompts, decode, prefill
@@ -130,7 +131,7 @@ def generate_stream(
             context; their numbers differ; rng is not one key or one per prompt; or the model's
             logits are NaN or infinite.
     """
-    check_model(model, "generation", "decoder", "encoder_decoder")
+    check_decodable(model, "generation", "decoder", "encoder_decoder")
     check_params(params)
     if not isinstance(sampling, SamplingConfig):
         raise ConfigError(f"sampling must be a SamplingConfig, got {sampling!r}")
@@ -217,7 +218,7 @@ def _encoder_inputs(
     model: nn.Module, sources: Sequence[Sequence[int]] | None, count: int
 ) -> tuple[jax.Array, jax.Array] | None:
     """Checks and pads sources: `[B, S]` and their lengths `[B]`; None for a decoder."""
-    if (model.config.architecture == "encoder_decoder") != (sources is not None):
+    if reads_source(model) != (sources is not None):
         got = "none" if sources is None else len(sources) if isinstance(sources, Sequence) else "1"
         raise ConfigError(
             f"sources are for an EncoderDecoder, which needs them, got {got} for "

@@ -18,7 +18,7 @@ from jaxformer.functional.multi_head.cache import KVCache
 from jaxformer.inference.beam_search import beam_search
 from jaxformer.inference.beams import Beams
 from jaxformer.inference.decodable import (
-    check_model,
+    check_decodable,
     check_params,
     decoder_states,
     with_automatic_attention,
@@ -222,7 +222,7 @@ def _check(
     rows: int,
 ) -> list[int]:
     """Checks arguments that the search itself does not; returns the length of every source."""
-    check_model(model, "translation", "encoder_decoder")
+    check_decodable(model, "translation", "encoder_decoder")
     config = model.config
     require_int("rows", rows, 1)
     most = config.max_len

@@ -41,7 +41,7 @@ class Decoder(Transformer):
 
     def setup(self) -> None:
         """Checks the architecture, and creates the submodules."""
-        _check_decoder(self.config)
+        self._require_architecture("decoder", "a Decoder")
         if self.config.num_classes is not None:
             raise ConfigError(
                 "a Decoder predicts tokens, got num_classes="
@@ -93,7 +93,7 @@ class DecoderClassifier(Transformer):
     def setup(self) -> None:
         """Checks the config, and creates the submodules and the kernel of the classifier."""
         config = self.config
-        _check_decoder(config)
+        self._require_architecture("decoder", "a Decoder")
         if config.num_classes is None:
             raise ConfigError("num_classes must be set to build a classifier, got none; set it")
         super().setup()
@@ -115,11 +115,6 @@ class DecoderClassifier(Transformer):
         output = self.hidden_states(tokens, **inputs)
         pooled = pool(output.hidden, inputs.get("lengths"), pooling=self.config.pooling)
         return output._replace(pooled=pooled, logits=linear(pooled, self.class_kernel))
-
-
-def _check_decoder(config: ModelConfig) -> None:
-    if config.architecture != "decoder":
-        raise ConfigError(f"a Decoder needs architecture 'decoder', got {config.architecture!r}")
 
 
 def computation_dtype(config: ModelConfig, params: Any) -> jnp.dtype:

@@ -43,10 +43,7 @@ class Encoder(Transformer):
 
     def setup(self) -> None:
         """Checks the architecture, and creates the submodules."""
-        if self.config.architecture != "encoder":
-            raise ConfigError(
-                f"an Encoder needs architecture 'encoder', got {self.config.architecture!r}"
-            )
+        self._require_architecture("encoder", "an Encoder")
         super().setup()
 
 

@@ -5,7 +5,6 @@ from typing import NamedTuple, TypedDict, Unpack
 import jax
 from flax import linen as nn
 
-from jaxformer.errors import ConfigError
 from jaxformer.functional.taps import Taps, check_taps
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import Transformer, TransformerOutput, TransformerParts
@@ -80,11 +79,7 @@ class EncoderDecoder(TransformerParts):
     def setup(self) -> None:
         """Checks the architecture, and creates encoder, decoder and embeddings."""
         config = self.config
-        if config.architecture != "encoder_decoder":
-            raise ConfigError(
-                "an EncoderDecoder needs architecture 'encoder_decoder', got "
-                f"{config.architecture!r}"
-            )
+        self._require_architecture("encoder_decoder", "an EncoderDecoder")
         self.embedding = Embedding(config.target_embedding)
         source_embedding = self.embedding
         if config.source_vocab_size is not None:

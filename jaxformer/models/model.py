@@ -6,12 +6,17 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from jaxformer.config import ModelConfig
+from jaxformer.errors import ConfigError
+
 
 class Model(nn.Module):
     """A Flax module whose `apply` is typed for calls without `mutable`.
 
     Flax types the result as a union with a tuple, so a type checker rejects its `logits`.
     """
+
+    config: ModelConfig
 
     if TYPE_CHECKING:
 
@@ -39,6 +44,14 @@ class Model(nn.Module):
             (11, 4)
         """
         return self.init(rng, *self._smallest_inputs())["params"]
+
+    @nn.nowrap
+    def _require_architecture(self, architecture: str, kind: str) -> None:
+        """Raises ConfigError unless the config has the architecture of this kind of model."""
+        if self.config.architecture != architecture:
+            raise ConfigError(
+                f"{kind} needs architecture {architecture!r}, got {self.config.architecture!r}"
+            )
 
     @nn.nowrap
     def _smallest_inputs(self) -> tuple[jax.Array, ...]:

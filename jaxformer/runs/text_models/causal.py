@@ -11,6 +11,7 @@ from jaxformer import text
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import DataError
 from jaxformer.inference import check_prompts, generate_stream
+from jaxformer.interop import SpecialTokens
 from jaxformer.models import AttentionMap, Decoder
 from jaxformer.runs.data.prepare import encode_each
 from jaxformer.runs.data.values import LogLikelihood
@@ -20,7 +21,7 @@ from jaxformer.runs.text_models.forward import (
     self_attention_map,
     with_weights,
 )
-from jaxformer.runs.text_models.text_model import TextModel
+from jaxformer.runs.text_models.text_model import TextModel, as_kind
 from jaxformer.training import language_model_loss
 from jaxformer.training.losses import LossFunction
 
@@ -78,6 +79,11 @@ class CausalModel(TextModel):
         """Tokens that end generation."""
         end = self.tokenizer.end_of_text
         return self.decoding.eos or (() if end is None else (end,))
+
+    def decoding_to_export(self) -> SpecialTokens:
+        """Special tokens of the exported model, and the sampling of the config's samples."""
+        sampling = as_kind(SamplingConfig, self.config.samples)
+        return dataclasses.replace(self.decoding, eos=self.stop_tokens, sampling=sampling)
 
     def text_before(self, ids: list[int]) -> list[int]:
         """Tokens of the prompt that the text continues, so that its first space is right."""

@@ -178,6 +178,16 @@ class TextModel(abc.ABC):
             )
         return ids
 
+    def decoding_to_export(self) -> SpecialTokens:
+        """Special tokens of the exported model, and how it decodes."""
+        end = self.tokenizer.end_of_text
+        ends = self.decoding.eos or (() if end is None else (end,))
+        return dataclasses.replace(self.decoding, eos=ends)
+
+    def tokenizer_to_export(self) -> text.Tokenizer:
+        """Tokenizer of what the model reads."""
+        return self.tokenizers[0]
+
     def check_prompt(self, prompt: str) -> None:
         """Raises DataError if `sample` would."""
         self.encode(prompt)
@@ -195,3 +205,8 @@ class TextModel(abc.ABC):
         """
         encoded = encode_each(texts, self.encode)
         return hidden_states(self.module, self.read_hidden, params, encoded, self.max_len)
+
+
+def as_kind(kind: type[Any], settings: Any) -> Any:
+    """Settings without what a subclass adds."""
+    return kind(**{one.name: getattr(settings, one.name) for one in dataclasses.fields(kind)})

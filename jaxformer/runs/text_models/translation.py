@@ -8,11 +8,14 @@ from typing import Any, ClassVar, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+import tokenizers
+from tokenizers import processors
 
 from jaxformer import text
 from jaxformer.config import BeamSearchConfig, ExperimentConfig, SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import Hypothesis, generate, translate_stream
+from jaxformer.interop import SpecialTokens
 from jaxformer.models import AttentionMap, EncoderDecoder
 from jaxformer.runs.data.prepare import encode_each, fill_vocab_size
 from jaxformer.runs.data.values import LogLikelihood
@@ -23,7 +26,7 @@ from jaxformer.runs.text_models.forward import (
     self_attention_map,
     with_weights,
 )
-from jaxformer.runs.text_models.text_model import TextModel
+from jaxformer.runs.text_models.text_model import TextModel, as_kind
 from jaxformer.training import language_model_loss
 from jaxformer.training.losses import LossFunction
 
@@ -124,6 +127,28 @@ class TranslationModel(TextModel):
         end = self.tokenizer.end_of_text
         assert end is not None  # checked by encode_source
         return end
+
+    def decoding_to_export(self) -> SpecialTokens:
+        """Special tokens of the exported model, and the search of the config's translation."""
+        special, end = super().decoding_to_export(), self.tokenizer.end_of_text
+        return dataclasses.replace(
+            special,
+            decoder_start=end if special.decoder_start is None else special.decoder_start,
+            search=as_kind(BeamSearchConfig, self.config.translation),
+            # Which counts the start; the last token is never read.
+            max_length=1 + (special.max_new_tokens or self.max_len),
+        )
+
+    def tokenizer_to_export(self) -> text.Tokenizer:
+        """Tokenizer of the sources, which puts the end of text behind a source by itself."""
+        tokenizer = self.tokenizers[0]
+        if tokenizer.roles.surrounded:
+            return tokenizer
+        made, end = tokenizers.Tokenizer.from_str(tokenizer.to_json()), tokenizer.roles.end_of_text
+        made.post_processor = processors.TemplateProcessing(
+            single=f"$A {end}", special_tokens=[(end, made.token_to_id(end))]
+        )
+        return text.Tokenizer(made, tokenizer.roles)
 
     @property
     def start_tokens(self) -> list[int] | None:

@@ -88,23 +88,25 @@ def model_positions(config: ModelConfig, params: Any, length: int) -> dict[str, 
         )
     if length > _MOST:
         raise ConfigError(f"the length to show must be at most {_MOST:,}, got {length}; lower it")
-    if config.architecture == "decoder":
+    if "encoder" not in params:
         found = _of_part("model", config, params, length)
-    elif config.architecture == "encoder":
-        found = _of_part("model", config, params["encoder"], length)
+    elif "decoder" not in params:
+        found = _of_part("model", config, params["encoder"], length, causal=False)
     elif all(layer.positions is None for layer in config.layer_overrides) and (
         config.positions.kind in ("sinusoidal", "rotary")
     ):  # those of the encoder have no parameters, and equal the decoder's
-        found = _of_part("model", config.encoder, params["encoder"], length)
+        found = _of_part("model", config.encoder, params["encoder"], length, causal=False)
     else:
-        found = _of_part("encoder", config.encoder, params["encoder"], length)
+        found = _of_part("encoder", config.encoder, params["encoder"], length, causal=False)
         found |= _of_part("decoder", config, params["decoder"], length)
     if not found:
         raise ConfigError("the model has no positions to show: its config has positions='none'")
     return found
 
 
-def _of_part(name: str, config: ModelConfig, params: Any, length: int) -> dict[str, Positions]:
+def _of_part(
+    name: str, config: ModelConfig, params: Any, length: int, *, causal: bool = True
+) -> dict[str, Positions]:
     """Positions of one stack: the model's, and those of layers with their own."""
     own = [layer.positions for layer in config.layer_overrides]
     configs, modules = {name: config}, {name: "positions"}
@@ -115,15 +117,15 @@ def _of_part(name: str, config: ModelConfig, params: Any, length: int) -> dict[s
     if None not in own:
         del configs[name]
     return {
-        part: _of_scheme(each, params.get(modules[part], {}), length)
+        part: _of_scheme(each, params.get(modules[part], {}), length, causal)
         for part, each in configs.items()
         if each.positions.kind != "none"
     }
 
 
-def _of_scheme(config: ModelConfig, params: Any, length: int) -> Positions:
+def _of_scheme(config: ModelConfig, params: Any, length: int, causal: bool) -> Positions:
     """Evaluates the model's own position scheme."""
-    scheme = make_positions(config, causal=config.architecture != "encoder")
+    scheme = make_positions(config, causal=causal)
     kind = config.positions.kind
     variables = {"params": jax.tree.map(jnp.asarray, params)}
     positions = jnp.arange(length)[None]
@@ -133,7 +135,7 @@ def _of_scheme(config: ModelConfig, params: Any, length: int) -> Positions:
     encoding = scheme.apply(variables, positions, method=type(scheme).encoding)
     if encoding is not None:
         return PositionTable(kind, np.asarray(encoding[0], np.float32))
-    num_keys = 2 * length - 1 if config.architecture == "encoder" else length
+    num_keys = length if causal else 2 * length - 1
     bias = scheme.apply(variables, 1, num_keys, length - 1, method=type(scheme).bias)
     bias = rearrange(np.asarray(bias, np.float32), "1 n 1 s -> n s")
     return PositionBiases(kind, bias, np.arange(num_keys) - (length - 1))

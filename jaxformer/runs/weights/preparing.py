@@ -19,7 +19,9 @@ from jaxformer.runs.folder.files import is_run, read_run_config
 from jaxformer.runs.tasks.old_splits import with_its_split
 from jaxformer.runs.tasks.registry import task_class
 from jaxformer.runs.tasks.task import Task
+from jaxformer.runs.text_models.causal import CausalModel
 from jaxformer.runs.text_models.classifier import ClassifierModel
+from jaxformer.runs.text_models.masked import MaskedModel
 from jaxformer.runs.weights.run_folder import RunWeights, weight_source
 from jaxformer.runs.weights.source import WeightSource
 
@@ -63,7 +65,7 @@ def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict
     tables = tomllib.loads(config_to_toml(source))
     new = [*_MAY_DIFFER]  # decided by the new run or its data
     training = values.get("training")
-    if source.model.architecture == "encoder" and source.data_kind == "stream":
+    if issubclass(task_class(source).text_model, MaskedModel):
         in_rows = isinstance(training, Mapping) and "batch_tokens" in training
         new += _of_token_logits(source) if in_rows else ()
     for key in new:
@@ -165,21 +167,25 @@ def _with_step(init_from: str, recorded: str | None) -> str:
 
 def _require_same_kind(config: ExperimentConfig, kind: type[Task], source: WeightSource) -> None:
     """Raises ConfigError if a task cannot start from the parameters of a source."""
-    own, other = ((one.model.architecture, one.data_kind) for one in (config, source.config))
     if not source.has_head and not issubclass(kind.text_model, ClassifierModel):
         raise ConfigError(
             f"{source.path} holds an encoder without a head, from which a classifier can start, "
             f"got {kind.text_model.kind}; use the folder of a model with a head"
         )
-    are_decoders = own[0] == other[0] == "decoder"
-    gets_head = own == ("encoder", "labelled") and other == ("encoder", "stream")
-    if own != other and not are_decoders and not gets_head:
-        held = task_class(source.config).text_model
+    own, held = (task_class(one).text_model for one in (config, source.config))
+    are_decoders = issubclass(own, CausalModel) and issubclass(held, CausalModel)
+    if own is not held and not are_decoders and not _gets_head(config, source):
         raise ConfigError(
             f"init_from must be a run of the same kind, or for a classifier a masked language "
             f"model, got {config.init_from}, which holds {held.kind}, for "
             f"{kind.text_model.kind}; choose another run, or leave init_from out"
         )
+
+
+def _gets_head(config: ExperimentConfig, source: WeightSource) -> bool:
+    """Whether a classifier starts from a masked language model."""
+    own, held = (task_class(one).text_model for one in (config, source.config))
+    return issubclass(own, ClassifierModel) and issubclass(held, MaskedModel)
 
 
 def _require_same_model(config: ExperimentConfig, stored: WeightSource) -> None:
@@ -191,7 +197,7 @@ def _require_same_model(config: ExperimentConfig, stored: WeightSource) -> None:
     learned = isinstance(config.model.positions, LearnedConfig)  # a table of max_len rows
     if not learned or config.model.max_len <= source.model.max_len:
         allowed += ("max_len",)
-    if config.model.architecture == "encoder" and config.data_kind != source.data_kind:
+    if _gets_head(config, stored):
         allowed += (*_of_token_logits(source), "pooling", "pooler")
     of_tokenizer = config_differences(source.tokenizer, config.tokenizer, "tokenizer.")
     if config.tokenizer.kind == "pretrained":
