@@ -379,7 +379,7 @@ def part(**changes):
             ),
             ["source_vocab_size is for separate vocabularies, got 9", "joint = false"],
         ),
-        (lambda: small(seed=-1), ["seed must be in 0 .. 2**31 - 1, got seed=-1"]),
+        (lambda: small(seed=-1), ["seed must be zero or more, got seed=-1"]),
         (lambda: small(seed=2**31), ["seed must be at most 2,147,483,647, got seed=2147483648"]),
     ],
 )

@@ -194,7 +194,10 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         (lambda: RotaryConfig(scaling=2.0), ["scaling must be one of Linear", "got 2.0"]),
         (lambda: RotaryConfig(base=1.0, scaling=YARN), ["more than 1 for yarn", "base=1.0"]),
         (lambda: RelativeConfig(num_buckets=1), ["at least 2", "num_buckets=1"]),
-        (lambda: RelativeConfig(num_buckets=-1), ["num_buckets must be positive"]),
+        (
+            lambda: RelativeConfig(num_buckets=-1),
+            ["num_buckets must be at least 2, got num_buckets=-1"],
+        ),
         (lambda: RelativeConfig(max_distance=0), ["max_distance must be positive"]),
         (lambda: RelativeConfig(table=-1), ["table must be zero or more", "table=-1"]),
         (
@@ -202,7 +205,7 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
             ["more than num_buckets // 2", "max_distance=4", "num_buckets=8"],
         ),
         (lambda: dataclasses.replace(LINEAR, factor=0.5), ["factor must be at least 1", "=0.5"]),
-        (lambda: dataclasses.replace(LINEAR, factor=math.nan), ["factor must be positive"]),
+        (lambda: dataclasses.replace(LINEAR, factor=math.nan), ["factor must be at least 1"]),
         (
             lambda: Llama3ScalingConfig(
                 factor=8.0, original_max_len=8, low_freq_factor=4.0, high_freq_factor=4.0

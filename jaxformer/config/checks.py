@@ -9,17 +9,53 @@ import numbers
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from jaxformer.errors import ConfigError
 
 TYPE_NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
 """What messages call the plain types of fields."""
 
-_MAX_INT = 2**31 - 1  # steps and sizes are int32 on the devices
-
 # NumPy's numbers are fine, too.
 _CLASSES = {int: numbers.Integral, float: numbers.Real, str: str, bool: bool}
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """A bound on the value of a field, and the rule of its message, behind "must"."""
+
+    holds: Callable[[Any], bool]
+    rule: str
+
+
+def at_most(most: int) -> Bound:
+    """Bound of numbers that are at most a limit."""
+    return Bound(lambda value: value <= most, f"be at most {most:,}")
+
+
+def at_least(least: int) -> Bound:
+    """Bound of finite numbers that are at least a limit."""
+    return Bound(lambda value: least <= value < math.inf, f"be at least {least}")
+
+
+def within(least: int, most: int) -> Bound:
+    """Bound of numbers from one limit to another, both included."""
+    return Bound(lambda value: least <= value <= most, f"be in {least} .. {most}")
+
+
+_POSITIVE = Bound(lambda value: 0 < value < math.inf, "be positive")
+_NON_NEGATIVE = Bound(lambda value: 0 <= value < math.inf, "be zero or more")
+_INT32 = at_most(2**31 - 1)  # steps and sizes are int32 on the devices
+
+PositiveInt = Annotated[int, _POSITIVE]
+PositiveFloat = Annotated[float, _POSITIVE]
+NonNegativeInt = Annotated[int, _NON_NEGATIVE]
+NonNegativeFloat = Annotated[float, _NON_NEGATIVE]
+Share = Annotated[float, Bound(lambda value: 0 <= value < 1, "be in [0, 1)")]
+Fraction = Annotated[float, Bound(lambda value: 0 <= value <= 1, "be in [0, 1]")]
+# Far more than any model has, and small enough for shapes.
+Width = Annotated[int, _POSITIVE, at_most(2**24)]
+"""Types of fields with bounds, which `check_fields` reads."""
 
 
 own_mistakes: contextvars.ContextVar[dict[str, str] | None]
@@ -33,15 +69,6 @@ def _refuse(name: str, rule: str) -> None:
     noted.setdefault(name, f"{name} must {rule}")
 
 
-def _require_each(
-    config: object, names: Iterable[str], fits: Callable[[Any], bool], rule: str
-) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if value is not None and not fits(value):
-            _refuse(name, f"{rule}, got {name}={value!r}")
-
-
 def require(condition: bool, rule: str, **values: object) -> None:
     """Raises ConfigError with the rule and the values that broke it."""
     if not condition:
@@ -49,32 +76,14 @@ def require(condition: bool, rule: str, **values: object) -> None:
         raise ConfigError(f"{rule}, got {got}")
 
 
-def require_positive(config: object, *names: str) -> None:
-    """Checks that the named fields, if set, are positive and finite."""
-    _require_each(config, names, lambda value: 0 < value < math.inf, "be positive")
-
-
-def require_at_least_zero(config: object, *names: str) -> None:
-    """Checks that the named fields, if set, are zero or more, and finite."""
-    _require_each(config, names, lambda value: 0 <= value < math.inf, "be zero or more")
-
-
-def require_at_most(config: object, most: int, *names: str) -> None:
-    """Checks that the named fields, if set, are at most a limit."""
-    _require_each(config, names, lambda value: value <= most, f"be at most {most:,}")
-
-
-def require_shares(config: object, *names: str) -> None:
-    """Checks that the named fields are in [0, 1)."""
-    _require_each(config, names, lambda value: 0 <= value < 1, "be in [0, 1)")
-
-
-def require_types(config: object) -> None:
-    """Checks the types of fields that are numbers, strings, bools or Literals.
+def check_fields(config: object) -> None:
+    """Checks the types of fields that are numbers, strings, bools or Literals, and their bounds.
 
     NumPy numbers become Python numbers, which TOML can hold. Other fields are checked elsewhere.
     """
-    for name, hint in field_types(type(config)).items():
+    kind: Any = type(config)
+    bounds = _bounds(kind)
+    for name, hint in field_types(kind).items():
         value, members = getattr(config, name), union_members(hint)
         if value is None and type(None) in typing.get_args(hint):
             continue
@@ -86,11 +95,13 @@ def require_types(config: object) -> None:
             fits = fits and isinstance(value, bool) == (members[0] is bool)
             if not fits:
                 _refuse(name, f"be {TYPE_NAMES[members[0]]}, got {name}={value!r}")
-            elif type(value) not in (int, float, bool, str):
+                continue
+            if type(value) not in (int, float, bool, str):
                 plain = int(value) if isinstance(value, numbers.Integral) else float(value)
                 object.__setattr__(config, name, plain)  # a frozen dataclass, at its making
-            if members[0] is int:
-                require_at_most(config, _MAX_INT, name)
+            for bound in bounds[name]:
+                if not bound.holds(value):
+                    _refuse(name, f"{bound.rule}, got {name}={value!r}")
 
 
 def _require_choice(name: str, value: object, choices: list[object]) -> None:
@@ -124,6 +135,19 @@ def _resolved_types(config: Any) -> Mapping[str, Any]:
     hints = typing.get_type_hints(config)
     fields = dataclasses.fields(config)
     return types.MappingProxyType({field.name: hints[field.name] for field in fields})
+
+
+@functools.cache
+def _bounds(config: Any) -> Mapping[str, tuple[Bound, ...]]:
+    """Bounds of the fields of a config's class, by name; every integer has that of int32."""
+    found = {}
+    for name, hint in typing.get_type_hints(config, include_extras=True).items():
+        bounds: tuple[Bound, ...] = ()
+        for member in (hint, *typing.get_args(hint)):
+            bounds += getattr(member, "__metadata__", ())
+        is_int = union_members(field_types(config).get(name))[0] is int
+        found[name] = (*bounds, _INT32) if is_int else bounds
+    return types.MappingProxyType(found)
 
 
 def union_members(hint: Any) -> tuple[Any, ...]:

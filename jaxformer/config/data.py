@@ -3,9 +3,9 @@
 import dataclasses
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from jaxformer.config.checks import require, require_positive, require_types
+from jaxformer.config.checks import Bound, PositiveInt, check_fields, require, within
 from jaxformer.errors import ConfigError
 
 Yields = Literal["stream", "conversations", "pairs", "labelled"]
@@ -56,6 +56,9 @@ else:  # type checkers accept only a Literal that is spelled out
     SourceName = Literal[tuple(SOURCES)]
 
 
+_Part = Annotated[float, Bound(lambda value: 0 < value < 1, "be between 0 and 1")]
+
+
 def _listed(names: Iterable[str]) -> str:
     """Names for a message, such as: 'a', 'b' and 'c'."""
     *others, last = map(repr, names)
@@ -74,15 +77,14 @@ class SyntheticConfig:
         num_validation: number of validation sequences, none of which is in the training data.
     """
 
-    num_symbols: int = 20
-    min_len: int = 2
-    max_len: int = 10
-    num_pairs: int = 20_000
-    num_validation: int = 500
+    num_symbols: PositiveInt = 20
+    min_len: PositiveInt = 2
+    max_len: PositiveInt = 10
+    num_pairs: PositiveInt = 20_000
+    num_validation: PositiveInt = 500
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_positive(self, *(field.name for field in dataclasses.fields(self)))
+        check_fields(self)
         require(
             self.min_len <= self.max_len, "min_len must be at most max_len", min_len=self.min_len,
             max_len=self.max_len,
@@ -115,7 +117,7 @@ class MixtureSourceConfig:
     field: str = "text"
 
     def __post_init__(self) -> None:
-        require_types(self)
+        check_fields(self)
         require(
             0 < len(self.name) <= _MAX_NAME and self.name.isprintable() and bool(self.name.strip()),
             f"name of a source of data.mixture must be 1 to {_MAX_NAME} printable characters",
@@ -193,18 +195,18 @@ class DataConfig:
     paths: tuple[str, ...] = ()
     field: str = "text"
     errors: Literal["strict", "skip"] = "strict"
-    validation_fraction: float = 0.1
+    validation_fraction: _Part = 0.1
     validation_paths: tuple[str, ...] = ()
     cache: str | None = None
     template: Literal["chatml", "plain"] = "chatml"
     packing: Literal["windows", "documents"] = "windows"
-    mask_rate: float = 0.15
-    num_buckets: int = 8
+    mask_rate: _Part = 0.15
+    num_buckets: Annotated[int, within(1, 8)] = 8
     synthetic: SyntheticConfig = SyntheticConfig()
     mixture: tuple[MixtureSourceConfig, ...] = ()
 
     def __post_init__(self) -> None:
-        require_types(self)
+        check_fields(self)
         source = SOURCES[self.source]
         for name in ("paths", "validation_paths"):
             value = getattr(self, name)
@@ -218,20 +220,12 @@ class DataConfig:
                     f"data.{name} are read by data.source {readers} only, got source="
                     f"{self.source!r} and {name}={value!r}; remove {name}, or change source"
                 )
-        for name in ("validation_fraction", "mask_rate"):
-            value = getattr(self, name)
-            require(0 < value < 1, f"{name} must be between 0 and 1", **{name: value})
         if self.validation_fraction != type(self).validation_fraction and not source.splits:
             raise ConfigError(
                 f"data.validation_fraction is not for data.source {self.source!r}, which has "
                 "its own validation data, got validation_fraction="
                 f"{self.validation_fraction}; remove it"
             )
-        require(
-            1 <= self.num_buckets <= 8,
-            "num_buckets must be in 1 .. 8",
-            num_buckets=self.num_buckets,
-        )
         for name, sources in (("field", ["files"]), ("errors", ["files", "conversations"])):
             if getattr(self, name) != getattr(type(self), name) and self.source not in sources:
                 raise ConfigError(
@@ -316,13 +310,12 @@ class TokenizerConfig:
     kind: Literal["character", "byte", "word", "bpe", "file", "pretrained"] = "bpe"
     path: str | None = None
     end_of_text: str | None = None
-    vocab_size: int | None = None
+    vocab_size: PositiveInt | None = None
     joint: bool = True
     word_vectors: str | None = None
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_positive(self, "vocab_size")
+        check_fields(self)
         if self.kind == "bpe" and self.vocab_size is not None and self.vocab_size < 257:
             raise ConfigError(
                 "vocab_size of a byte-level BPE must be at least 257 (256 bytes and the end of "

@@ -1,13 +1,18 @@
 """Configs of sampling, beam search, translation and samples, and their options in a call."""
 
 import dataclasses
-from typing import Literal, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 from jaxformer.config.checks import (
+    Bound,
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    check_fields,
     require,
-    require_at_least_zero,
-    require_positive,
-    require_types,
+    within,
 )
 
 
@@ -32,25 +37,17 @@ class SamplingConfig:
             likely token, from 0 to 1; all tokens if not set.
     """
 
-    repetition_penalty: float = 1.0
-    no_repeat_ngram_size: int = 0
-    min_length: int = 0
-    min_new_tokens: int = 0
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
+    repetition_penalty: PositiveFloat = 1.0
+    no_repeat_ngram_size: NonNegativeInt = 0
+    min_length: NonNegativeInt = 0
+    min_new_tokens: NonNegativeInt = 0
+    temperature: NonNegativeFloat = 1.0
+    top_k: PositiveInt | None = None
+    top_p: Annotated[float, Bound(lambda value: 0 < value <= 1, "be in (0, 1]")] | None = None
+    min_p: Fraction | None = None
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_positive(self, "repetition_penalty", "top_k")
-        require_at_least_zero(
-            self, "temperature", "no_repeat_ngram_size", "min_length", "min_new_tokens"
-        )
-        if self.top_p is not None:
-            require(0 < self.top_p <= 1, "top_p must be in (0, 1]", top_p=self.top_p)
-        if self.min_p is not None:
-            require(0 <= self.min_p <= 1, "min_p must be in [0, 1]", min_p=self.min_p)
+        check_fields(self)
 
 
 class SamplingOptions(TypedDict, total=False):
@@ -95,11 +92,7 @@ class SamplesConfig(SamplingConfig):
     """
 
     prompts: tuple[str, ...] = ()
-    max_new_tokens: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive(self, "max_new_tokens")
+    max_new_tokens: PositiveInt | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,22 +117,15 @@ class BeamSearchConfig:
         al., "A Deep Reinforced Model for Abstractive Summarization", 2018 (n-grams).
     """
 
-    beam_size: int = 4
-    length_penalty: float = 1.0
+    beam_size: PositiveInt = 4
+    length_penalty: Annotated[float, within(-10, 10)] = 1.0
     early_stopping: bool | Literal["never"] = False
-    no_repeat_ngram_size: int = 0
-    min_new_tokens: int = 0
-    num_best: int = 1
+    no_repeat_ngram_size: NonNegativeInt = 0
+    min_new_tokens: NonNegativeInt = 0
+    num_best: PositiveInt = 1
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_positive(self, "beam_size", "num_best")
-        require_at_least_zero(self, "no_repeat_ngram_size", "min_new_tokens")
-        require(
-            -10 <= self.length_penalty <= 10,
-            "length_penalty must be in -10 .. 10",
-            length_penalty=self.length_penalty,
-        )
+        check_fields(self)
         require(
             self.num_best <= self.beam_size, "num_best must be at most beam_size",
             num_best=self.num_best, beam_size=self.beam_size,
@@ -180,8 +166,4 @@ class TranslationConfig(BeamSearchConfig):
             greedily at every validation to measure BLEU and chrF (needs jaxformer[eval]); 0 = none.
     """
 
-    metrics_pairs: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_at_least_zero(self, "metrics_pairs")
+    metrics_pairs: NonNegativeInt = 0

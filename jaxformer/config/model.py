@@ -5,15 +5,16 @@ import itertools
 from typing import Any, Literal
 
 from jaxformer.config.checks import (
-    require_at_least_zero,
-    require_at_most,
-    require_positive,
-    require_shares,
-    require_types,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Share,
+    Width,
+    check_fields,
 )
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.model_checks import check_model
-from jaxformer.config.model_parts import MAX_WIDTH, ExpertsConfig, LayerConfig, MupConfig
+from jaxformer.config.model_parts import ExpertsConfig, LayerConfig, MupConfig
 from jaxformer.config.positions import PositionsConfig, RotaryConfig
 
 Float = Literal["float32", "bfloat16"]
@@ -150,39 +151,39 @@ class ModelConfig:
     """
 
     architecture: Literal["encoder", "decoder", "encoder_decoder"] = "decoder"
-    vocab_size: int | None = None
-    max_len: int
-    num_layers: int = 4
-    num_encoder_layers: int | None = None
-    source_vocab_size: int | None = None
-    num_classes: int | None = None
+    vocab_size: PositiveInt | None = None
+    max_len: PositiveInt
+    num_layers: PositiveInt = 4
+    num_encoder_layers: PositiveInt | None = None
+    source_vocab_size: PositiveInt | None = None
+    num_classes: PositiveInt | None = None
     pooling: Literal["mean", "first", "last", "none"] = "mean"
     pooler: Literal["tanh", "relu", "gelu", "gelu_norm"] | None = None
-    d_model: int = 128
-    num_heads: int = 4
-    num_kv_heads: int | None = None
-    head_dim: int | None = None
-    value_head_dim: int | None = None
-    d_ff: int | None = None
+    d_model: Width = 128
+    num_heads: Width = 4
+    num_kv_heads: Width | None = None
+    head_dim: Width | None = None
+    value_head_dim: Width | None = None
+    d_ff: Width | None = None
     positions: PositionsConfig = RotaryConfig()
     layers: tuple[LayerConfig, ...] = ()
     first_layers: tuple[LayerConfig, ...] = ()
-    local_window_size: int | None = None
-    attention_scale: float | None = None
-    attention_softcap: float | None = None
+    local_window_size: NonNegativeInt | None = None
+    attention_scale: PositiveFloat | None = None
+    attention_softcap: PositiveFloat | None = None
     attention_sinks: bool = False
-    logit_scale: float | None = None
-    logit_softcap: float | None = None
+    logit_scale: PositiveFloat | None = None
+    logit_softcap: PositiveFloat | None = None
     qk_norm: bool = False
     qk_norm_over: Literal["head", "all_heads"] = "head"
     attention_implementation: Literal["auto", "dense", "chunked", "cudnn"] = "auto"
     norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
     norm_position: Literal["pre", "post", "sandwich", "output"] = "pre"
-    norm_eps: float = 1e-5
+    norm_eps: PositiveFloat = 1e-5
     norm_scale: bool = True
     zero_centered_norm: bool = False
     residual: Literal["sequential", "parallel", "parallel_one_norm"] = "sequential"
-    residual_scale: float = 1.0
+    residual_scale: PositiveFloat = 1.0
     activation: Literal[
         "relu", "relu2", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh"
     ] = "gelu"
@@ -194,16 +195,16 @@ class ModelConfig:
     norm_bias: bool | None = None
     output_bias: bool = False
     head_bias: bool = False
-    embedding_dim: int | None = None
+    embedding_dim: Width | None = None
     frozen_embeddings: bool = False
     tied_embeddings: bool = True
     scale_embeddings: bool = False
-    embedding_scale: float | None = None
+    embedding_scale: PositiveFloat | None = None
     embedding_norm: bool = False
-    num_token_types: int | None = None
-    init_std: float = 0.02
+    num_token_types: Width | None = None
+    init_std: PositiveFloat = 0.02
     mup: MupConfig | None = None
-    dropout_rate: float = 0.0
+    dropout_rate: Share = 0.0
     dtype: Float = "float32"
     param_dtype: Float = "float32"
     remat: Literal["none", "dots", "full"] = "none"
@@ -212,21 +213,8 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name in ("dtype", "param_dtype"):
             object.__setattr__(self, name, _dtype_name(getattr(self, name)))
-        require_types(self)
+        check_fields(self)
         resolve_kinds(self)
-        require_positive(
-            self, "vocab_size", "max_len", "num_layers", "d_model", "num_heads", "num_kv_heads",
-            "head_dim", "value_head_dim", "d_ff", "attention_softcap",
-            "logit_softcap", "norm_eps", "init_std", "num_encoder_layers", "source_vocab_size",
-            "num_classes", "embedding_dim", "num_token_types", "attention_scale", "logit_scale",
-            "residual_scale", "embedding_scale",
-        )  # fmt: skip
-        require_at_most(
-            self, MAX_WIDTH, "d_model", "num_heads", "num_kv_heads", "head_dim", "value_head_dim",
-            "d_ff", "embedding_dim", "num_token_types",
-        )  # fmt: skip
-        require_at_least_zero(self, "local_window_size")
-        require_shares(self, "dropout_rate")
         check_model(self)
 
     @property

@@ -4,17 +4,15 @@ import dataclasses
 import typing
 
 from jaxformer.config.checks import (
-    require_at_least_zero,
-    require_at_most,
-    require_positive,
-    require_types,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    Width,
+    check_fields,
 )
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.positions import PositionsConfig
 from jaxformer.errors import ConfigError
-
-MAX_WIDTH = 2**24
-"""Largest width of a part of a model: far more than any has, and small enough for shapes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,14 +37,13 @@ class LayerConfig:
     """
 
     positions: PositionsConfig | None = None
-    local_window_size: int | None = None
+    local_window_size: NonNegativeInt | None = None
     attention: str | None = None
     attention_norm: bool | None = None
 
     def __post_init__(self) -> None:
-        require_types(self)
+        check_fields(self)
         resolve_kinds(self)
-        require_at_least_zero(self, "local_window_size")
         if self.positions is not None and self.positions.acts_on == "embeddings":
             configs = typing.get_args(PositionsConfig)
             *others, last = [each.kind for each in configs if each.acts_on != "embeddings"]
@@ -82,19 +79,16 @@ class ExpertsConfig:
         0.01
     """
 
-    num_experts: int
-    num_experts_per_token: int
-    d_ff: int | None = None
+    num_experts: PositiveInt
+    num_experts_per_token: PositiveInt
+    d_ff: Width | None = None
     normalize_weights: bool = True
-    load_balancing_weight: float = 0.01
-    router_z_weight: float = 0.0
+    load_balancing_weight: NonNegativeFloat = 0.01
+    router_z_weight: NonNegativeFloat = 0.0
     router_bias: bool = False
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_positive(self, "num_experts", "num_experts_per_token", "d_ff")
-        require_at_most(self, MAX_WIDTH, "d_ff")
-        require_at_least_zero(self, "load_balancing_weight", "router_z_weight")
+        check_fields(self)
         if self.num_experts_per_token > self.num_experts:
             raise ConfigError(
                 "num_experts_per_token must be at most num_experts, got "
@@ -137,14 +131,13 @@ class MupConfig:
         True
     """
 
-    d_model: int
-    num_heads: int | None = None
-    num_kv_heads: int | None = None
-    head_dim: int | None = None
-    value_head_dim: int | None = None
-    d_ff: int | None = None
-    embedding_dim: int | None = None
+    d_model: PositiveInt
+    num_heads: PositiveInt | None = None
+    num_kv_heads: PositiveInt | None = None
+    head_dim: PositiveInt | None = None
+    value_head_dim: PositiveInt | None = None
+    d_ff: PositiveInt | None = None
+    embedding_dim: PositiveInt | None = None
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_positive(self, *(field.name for field in dataclasses.fields(self)))
+        check_fields(self)

@@ -1,15 +1,17 @@
 """Configs of optimizers, one class for each, and of the learning-rate schedule."""
 
 import dataclasses
-import math
-from typing import Literal
+from typing import Annotated, Literal
 
 from jaxformer.config.checks import (
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    Share,
+    at_least,
+    check_fields,
     require,
-    require_at_least_zero,
-    require_positive,
-    require_shares,
-    require_types,
 )
 from jaxformer.errors import ConfigError
 
@@ -34,18 +36,15 @@ class AdamWConfig:
     """
 
     name: Literal["adamw"] = "adamw"
-    learning_rate: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.95
-    eps: float = 1e-8
-    weight_decay: float = 0.1
-    clip_norm: float = 1.0
+    learning_rate: PositiveFloat = 1e-3
+    beta1: Share = 0.9
+    beta2: Share = 0.95
+    eps: PositiveFloat = 1e-8
+    weight_decay: NonNegativeFloat = 0.1
+    clip_norm: NonNegativeFloat = 1.0
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_positive(self, "learning_rate", "eps")
-        require_at_least_zero(self, "weight_decay", "clip_norm")
-        require_shares(self, "beta1", "beta2")
+        check_fields(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,16 +65,13 @@ class SgdConfig:
     """
 
     name: Literal["sgd"] = "sgd"
-    learning_rate: float
-    momentum: float = 0.9
+    learning_rate: PositiveFloat
+    momentum: Share = 0.9
     nesterov: bool = False
-    clip_norm: float = 1.0
+    clip_norm: NonNegativeFloat = 1.0
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_positive(self, "learning_rate")
-        require_at_least_zero(self, "clip_norm")
-        require_shares(self, "momentum")
+        check_fields(self)
         if self.nesterov and self.momentum == 0:
             raise ConfigError(
                 "nesterov needs momentum, got nesterov=True and momentum=0; set momentum, for "
@@ -106,17 +102,14 @@ class LionConfig:
     """
 
     name: Literal["lion"] = "lion"
-    learning_rate: float
-    beta1: float = 0.9
-    beta2: float = 0.99
-    weight_decay: float = 0.1
-    clip_norm: float = 1.0
+    learning_rate: PositiveFloat
+    beta1: Share = 0.9
+    beta2: Share = 0.99
+    weight_decay: NonNegativeFloat = 0.1
+    clip_norm: NonNegativeFloat = 1.0
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_positive(self, "learning_rate")
-        require_at_least_zero(self, "weight_decay", "clip_norm")
-        require_shares(self, "beta1", "beta2")
+        check_fields(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,24 +139,16 @@ class AdafactorConfig:
     """
 
     name: Literal["adafactor"] = "adafactor"
-    learning_rate: float
+    learning_rate: PositiveFloat
     relative_steps: bool = True
-    decay_rate: float = 0.8
-    momentum: float = 0.0
-    clip_threshold: float = 1.0
-    weight_decay: float = 0.0
-    clip_norm: float = 0.0
+    decay_rate: PositiveFloat = 0.8
+    momentum: Share = 0.0
+    clip_threshold: Annotated[float, at_least(1)] = 1.0
+    weight_decay: NonNegativeFloat = 0.0
+    clip_norm: NonNegativeFloat = 0.0
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_positive(self, "learning_rate", "decay_rate")
-        require_at_least_zero(self, "weight_decay", "clip_norm")
-        require_shares(self, "momentum")
-        require(
-            1 <= self.clip_threshold < math.inf,
-            "clip_threshold must be at least 1",
-            clip_threshold=self.clip_threshold,
-        )
+        check_fields(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -192,20 +177,17 @@ class MuonConfig:
     """
 
     name: Literal["muon"] = "muon"
-    learning_rate: float
-    beta: float = 0.95
+    learning_rate: PositiveFloat
+    beta: Share = 0.95
     nesterov: bool = True
-    update_rms: float = 0.2
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.95
-    weight_decay: float = 0.1
-    clip_norm: float = 1.0
+    update_rms: NonNegativeFloat = 0.2
+    adam_beta1: Share = 0.9
+    adam_beta2: Share = 0.95
+    weight_decay: NonNegativeFloat = 0.1
+    clip_norm: NonNegativeFloat = 1.0
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_positive(self, "learning_rate")
-        require_at_least_zero(self, "update_rms", "weight_decay", "clip_norm")
-        require_shares(self, "beta", "adam_beta1", "adam_beta2")
+        check_fields(self)
 
 
 OptimizerConfig = AdamWConfig | SgdConfig | LionConfig | AdafactorConfig | MuonConfig
@@ -238,19 +220,13 @@ class ScheduleConfig:
     """
 
     name: Literal["cosine", "linear", "constant", "noam", "warmup_stable_decay"] = "cosine"
-    warmup_steps: int = 0
+    warmup_steps: NonNegativeInt = 0
     decay_start: int | None = None
     decay_steps: int | None = None
-    final_scale: float = 0.1
+    final_scale: Fraction = 0.1
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_at_least_zero(self, "warmup_steps")
-        require(
-            0 <= self.final_scale <= 1,
-            "final_scale must be in [0, 1]",
-            final_scale=self.final_scale,
-        )
+        check_fields(self)
         if self.name == "noam" and self.warmup_steps == 0:
             raise ConfigError(
                 "schedule.name 'noam' needs schedule.warmup_steps, got 0; its paper uses 4000"

@@ -7,9 +7,16 @@
 import dataclasses
 import math
 import numbers
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from jaxformer.config.checks import require, require_at_least_zero, require_positive, require_types
+from jaxformer.config.checks import (
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    at_least,
+    check_fields,
+    require,
+)
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.errors import ConfigError
 
@@ -30,7 +37,7 @@ class NoPositionsConfig:
     kind: Literal["none"] = "none"
 
     def __post_init__(self) -> None:
-        require_types(self)
+        check_fields(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,14 +58,12 @@ class SinusoidalConfig:
 
     acts_on: ClassVar[str] = "embeddings"
     kind: Literal["sinusoidal"] = "sinusoidal"
-    base: float = 10_000.0
+    base: PositiveFloat = 10_000.0
     layout: Literal["interleaved", "half"] = "interleaved"
-    offset: int = 0
+    offset: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_positive(self, "base")
-        require_at_least_zero(self, "offset")
+        check_fields(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,7 +81,7 @@ class LearnedConfig:
     kind: Literal["learned"] = "learned"
 
     def __post_init__(self) -> None:
-        require_types(self)
+        check_fields(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,10 +98,10 @@ class LinearScalingConfig:
     """
 
     kind: Literal["linear"] = "linear"
-    factor: float
+    factor: Annotated[float, at_least(1)]
 
     def __post_init__(self) -> None:
-        _check_scaling(self)
+        check_fields(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,14 +122,13 @@ class Llama3ScalingConfig:
     """
 
     kind: Literal["llama3"] = "llama3"
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    original_max_len: int
+    factor: Annotated[float, at_least(1)]
+    low_freq_factor: PositiveFloat
+    high_freq_factor: PositiveFloat
+    original_max_len: PositiveInt
 
     def __post_init__(self) -> None:
-        _check_scaling(self)
-        require_positive(self, "low_freq_factor", "high_freq_factor", "original_max_len")
+        check_fields(self)
         require(
             self.low_freq_factor < self.high_freq_factor,
             "low_freq_factor must be less than high_freq_factor",
@@ -159,21 +163,17 @@ class YarnScalingConfig:
     """
 
     kind: Literal["yarn"] = "yarn"
-    factor: float
-    original_max_len: int
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    attention_factor: float | None = None
+    factor: Annotated[float, at_least(1)]
+    original_max_len: PositiveInt
+    beta_fast: PositiveFloat = 32.0
+    beta_slow: PositiveFloat = 1.0
+    attention_factor: PositiveFloat | None = None
     truncate: bool = True
-    mscale: float | None = None
-    mscale_all_dim: float | None = None
+    mscale: PositiveFloat | None = None
+    mscale_all_dim: PositiveFloat | None = None
 
     def __post_init__(self) -> None:
-        _check_scaling(self)
-        require_positive(
-            self, "original_max_len", "beta_fast", "beta_slow", "attention_factor", "mscale",
-            "mscale_all_dim",
-        )  # fmt: skip
+        check_fields(self)
         require(
             self.beta_slow < self.beta_fast, "beta_slow must be less than beta_fast",
             beta_slow=self.beta_slow, beta_fast=self.beta_fast,
@@ -220,20 +220,14 @@ class LongropeScalingConfig:
     """
 
     kind: Literal["longrope"] = "longrope"
-    factor: float
-    original_max_len: int
+    factor: Annotated[float, at_least(1)]
+    original_max_len: Annotated[int, at_least(2)]
     short_factor: tuple[float, ...]
     long_factor: tuple[float, ...]
-    attention_factor: float | None = None
+    attention_factor: PositiveFloat | None = None
 
     def __post_init__(self) -> None:
-        _check_scaling(self)
-        require_positive(self, "attention_factor")
-        require(
-            self.original_max_len >= 2,
-            "original_max_len must be at least 2",
-            original_max_len=self.original_max_len,
-        )
+        check_fields(self)
         for name in ("short_factor", "long_factor"):
             values = getattr(self, name)
             if not isinstance(values, tuple) or not values or not all(map(_is_divisor, values)):
@@ -251,12 +245,6 @@ class LongropeScalingConfig:
 RotaryScalingConfig = (
     LinearScalingConfig | Llama3ScalingConfig | YarnScalingConfig | LongropeScalingConfig
 )
-
-
-def _check_scaling(scaling: RotaryScalingConfig) -> None:
-    require_types(scaling)
-    require_positive(scaling, "factor")
-    require(scaling.factor >= 1, "factor must be at least 1", factor=scaling.factor)
 
 
 def _is_divisor(value: object) -> bool:
@@ -286,15 +274,14 @@ class RotaryConfig:
 
     acts_on: ClassVar[str] = "heads"
     kind: Literal["rotary"] = "rotary"
-    base: float = 10_000.0
+    base: PositiveFloat = 10_000.0
     layout: Literal["half", "interleaved"] = "half"
-    rotary_dim: int | None = None
+    rotary_dim: PositiveInt | None = None
     scaling: RotaryScalingConfig | None = None
 
     def __post_init__(self) -> None:
-        require_types(self)
+        check_fields(self)
         resolve_kinds(self)
-        require_positive(self, "base", "rotary_dim")
         if self.rotary_dim is not None:
             require(self.rotary_dim % 2 == 0, "rotary_dim must be even", rotary_dim=self.rotary_dim)
         if isinstance(self.scaling, YarnScalingConfig):
@@ -318,7 +305,7 @@ class AlibiConfig:
     kind: Literal["alibi"] = "alibi"
 
     def __post_init__(self) -> None:
-        require_types(self)
+        check_fields(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -340,19 +327,12 @@ class RelativeConfig:
 
     acts_on: ClassVar[str] = "scores"
     kind: Literal["relative"] = "relative"
-    num_buckets: int = 32
-    max_distance: int = 128
-    table: int = 0
+    num_buckets: Annotated[int, at_least(2)] = 32
+    max_distance: PositiveInt = 128
+    table: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_positive(self, "num_buckets", "max_distance")
-        require_at_least_zero(self, "table")
-        require(
-            self.num_buckets >= 2,
-            "num_buckets must be at least 2, for near and far",
-            num_buckets=self.num_buckets,
-        )
+        check_fields(self)
         require(
             self.max_distance > self.num_buckets // 2,
             "max_distance must be more than num_buckets // 2, the distances that each have "

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from jaxformer.config.checks import require, require_types
+from jaxformer.config.checks import NonNegativeInt, check_fields
 from jaxformer.config.data import SOURCES, DataConfig, TokenizerConfig, Yields
 from jaxformer.config.decoding import SamplesConfig, TranslationConfig
 from jaxformer.config.kinds import resolve_kinds
@@ -61,7 +61,7 @@ class ExperimentConfig:
     out: str | None = None
     init_from: str | None = None
     lora: LoraConfig | None = None
-    seed: int = 0
+    seed: NonNegativeInt = 0
     model: ModelConfig
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
@@ -73,9 +73,8 @@ class ExperimentConfig:
     translation: TranslationConfig = TranslationConfig()
 
     def __post_init__(self) -> None:
-        require_types(self)
+        check_fields(self)
         resolve_kinds(self)
-        require(0 <= self.seed < 2**31, "seed must be in 0 .. 2**31 - 1", seed=self.seed)
         if self.lora is not None and self.init_from is None:
             raise ConfigError(
                 "lora adapts the weights of another run or model, got no init_from; set it to the "

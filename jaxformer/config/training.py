@@ -1,14 +1,16 @@
 """Configs of training: its length, batches and devices, the mesh, and low-rank adaptation."""
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 from jaxformer.config.checks import (
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Share,
+    at_most,
+    check_fields,
     require,
-    require_at_most,
-    require_positive,
-    require_shares,
-    require_types,
 )
 from jaxformer.errors import ConfigError
 
@@ -48,27 +50,17 @@ class LoopConfig:
         200
     """
 
-    steps: int
-    accumulate_steps: int = 1
-    log_every: int = 10
-    eval_every: int = 200
-    checkpoint_every: int = 200
-    keep_checkpoints: int = 2
-    skip_bad_steps: int = 0
-    average_decay: float | None = None
+    steps: PositiveInt
+    accumulate_steps: PositiveInt = 1
+    log_every: PositiveInt = 10
+    eval_every: PositiveInt = 200
+    checkpoint_every: PositiveInt = 200
+    keep_checkpoints: PositiveInt = 2
+    skip_bad_steps: NonNegativeInt = 0
+    average_decay: Share | None = None
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_positive(
-            self, "steps", "accumulate_steps", "log_every", "eval_every", "checkpoint_every",
-            "keep_checkpoints",
-        )  # fmt: skip
-        require(
-            0 <= self.skip_bad_steps < 2**31,
-            "skip_bad_steps must be zero or more, and less than 2**31",
-            skip_bad_steps=self.skip_bad_steps,
-        )
-        require_shares(self, "average_decay")
+        check_fields(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,23 +84,22 @@ class TrainingConfig(LoopConfig):
             parallel training without accelerators; at most 1,024; not split if not set.
     """
 
-    batch_size: int | None = dataclasses.field(default=None, metadata={"unless": "batch_tokens"})
-    batch_tokens: int | None = None
-    label_smoothing: float = 0.0
+    batch_size: PositiveInt | None = dataclasses.field(
+        default=None, metadata={"unless": "batch_tokens"}
+    )
+    batch_tokens: PositiveInt | None = None
+    label_smoothing: Share = 0.0
     runner: Literal["auto", "pmap", "mesh", "single"] = "auto"
-    devices: int | None = None
-    cpu_devices: int | None = None
+    devices: PositiveInt | None = None
+    cpu_devices: Annotated[PositiveInt, at_most(_MAX_CPU_DEVICES)] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self, "batch_size", "batch_tokens", "devices", "cpu_devices")
-        require_at_most(self, _MAX_CPU_DEVICES, "cpu_devices")
         if self.runner == "single" and self.devices is not None:
             raise ConfigError(
                 f"training.devices is not for the runner 'single', which uses one, got "
                 f"devices={self.devices}; remove devices"
             )
-        require_shares(self, "label_smoothing")
         if (self.batch_size is None) == (self.batch_tokens is None):
             raise ConfigError(
                 "training needs one of batch_size (sequences of one length) and batch_tokens "
@@ -149,7 +140,7 @@ class MeshRule:
     axes: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        require_types(self)
+        check_fields(self)
         require(bool(self.path), "path must be a pattern, such as '*/query_kernel'", path=self.path)
         names = [axis.removesuffix("?") for axis in self.axes if axis]
         for name in names:
@@ -195,16 +186,15 @@ class MeshConfig:
         1
     """
 
-    data: int | None = None
-    fsdp: int = 1
-    tensor: int = 1
-    sequence: int = 1
+    data: PositiveInt | None = None
+    fsdp: PositiveInt = 1
+    tensor: PositiveInt = 1
+    sequence: PositiveInt = 1
     optimizer_state: Literal["device", "host"] = "device"
     rules: tuple[MeshRule, ...] = ()
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_positive(self, *MESH_AXES)
+        check_fields(self)
         if any(type(rule) is not MeshRule for rule in self.rules):
             raise ConfigError(f"rules of a mesh must be MeshRules, got {self.rules!r}")
 
@@ -235,13 +225,12 @@ class LoraConfig:
         ('*query_kernel', '*value_kernel')
     """
 
-    rank: int = 8
-    alpha: float = 16.0
+    rank: PositiveInt = 8
+    alpha: PositiveFloat = 16.0
     targets: tuple[str, ...] = ("*query_kernel", "*value_kernel")
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_positive(self, "rank", "alpha")
+        check_fields(self)
         rule = "targets must be patterns of paths of kernels, such as '*query_kernel'"
         fits = isinstance(self.targets, tuple) and self.targets != ()
         require(
