@@ -9,7 +9,7 @@ import numbers
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from jaxformer.errors import ConfigError
 
@@ -20,12 +20,15 @@ TYPE_NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true
 _CLASSES = {int: numbers.Integral, float: numbers.Real, str: str, bool: bool}
 
 
-@dataclasses.dataclass(frozen=True)
-class Bound:
+class Bound(NamedTuple):
     """A bound on the value of a field, and the rule of its message, behind "must"."""
 
     holds: Callable[[Any], bool]
     rule: str
+
+    def __repr__(self) -> str:
+        """As the reference shows it."""
+        return self.rule.removeprefix("be ")
 
 
 def at_most(most: int) -> Bound:
