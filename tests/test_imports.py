@@ -25,14 +25,15 @@ MAY_IMPORT = {
     "config": {"errors", "storage"},
     "functional": {"errors"},
     "memory": {"errors"},
+    "programs": {"text"},
     "storage": {"errors"},
     "text": {"errors", "memory", "storage"},
     "modules": _LEAVES | {"functional"},
     "models": _LEAVES | {"functional", "modules"},
     **dict.fromkeys(_USES, _MODELS),
-    "runs": _MODELS | set(_USES),
+    "runs": _MODELS | {"programs"} | set(_USES),
     "planning": _MODELS | {"runs", "training"},
-    "sweeps": _MODELS | {"runs", "training"},
+    "sweeps": _MODELS | {"programs", "runs", "training"},
     "cli": _LEAVES | {"planning", "runs", "sweeps", "text", "training", "viz"},
 }
 # The other packages that a part may import; all, where it is not listed.

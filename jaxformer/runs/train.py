@@ -14,6 +14,7 @@ import jax
 from jaxformer import __version__
 from jaxformer.config import ExperimentConfig, changed_settings
 from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.programs import keep_programs
 from jaxformer.runs.folder import files
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.weights import PreparedRun, load_base, prepare_run, write_base
@@ -80,6 +81,7 @@ def train_run(
     if config.out is None:
         raise ConfigError("out, the run folder, must be set")
     folder = pathlib.Path(config.out)
+    keep_programs()
     require_same("versions, devices and config", _versions() | changed_settings(config))
     with take_folder(folder):
         runner = training_runner(config)

@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxformer.config import ExperimentConfig, MeshConfig
 from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.programs import keep_programs
 from jaxformer.runs.folder.files import is_run
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.train import StartedRun, start_run, take_folder
@@ -76,6 +77,7 @@ def train_configs(
         _require_simple(config)
     if is_run(folder):
         raise CheckpointError(f"{folder} is a run folder; choose another for the sweep, with out")
+    keep_programs()
     with contextlib.ExitStack() as stack:
         for name in named:
             stack.enter_context(take_folder(folder / name))

@@ -27,7 +27,7 @@ PHASES = [
 def start(*words, cache=True):
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     if not cache:
-        environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+        environment["JAX_ENABLE_COMPILATION_CACHE"] = "false"
     return subprocess.Popen(
         [sys.executable, "-m", "jaxformer", *map(str, words)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from jaxformer.config import MeshConfig
 from jaxformer.errors import ConfigError
 from jaxformer.memory import require_memory
+from jaxformer.programs import keep_programs
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.use.run import Run
 from jaxformer.runs.weights import (
@@ -67,6 +68,7 @@ def open_run(
         ConfigError: there are not enough devices, an axis does not divide a parameter, or the
             parameters do not fit in memory; or an option is for another kind of folder.
     """
+    keep_programs()
     source: WeightSource
     if is_huggingface(path):
         _refuse(path, "a Hugging Face folder", "a run", step=step, task=task, base=base)

@@ -1,0 +1,62 @@
+"""Compiled programs, kept in the user's cache folder for later processes."""
+
+import contextlib
+import hashlib
+import pathlib
+import platform
+import time
+
+import jax
+
+from jaxformer import text
+
+# Settings of JAX: its default, and ours.
+_SETTINGS = {
+    "jax_compilation_cache_max_size": (-1, 2**31),  # bytes, beyond which the oldest are deleted
+    "jax_persistent_cache_min_compile_time_secs": (1.0, 0.1),
+}
+_WRITING = 60.0  # seconds that writing one may take
+
+
+def keep_programs() -> None:
+    """Makes JAX keep compiled programs from one process to the next, in the user's cache folder.
+
+    Does nothing if JAX has a folder for them already (`JAX_COMPILATION_CACHE_DIR`), if its cache is
+    off (`JAX_ENABLE_COMPILATION_CACHE=false`), or if the folder cannot be written.
+    """
+    if jax.config.jax_compilation_cache_dir is not None:
+        return
+    if not jax.config.jax_enable_compilation_cache:
+        return
+    home = text.default_cache_dir()
+    if home is None:
+        return
+    folder = home / "programs" / _machine()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_unfinished(folder)
+    except OSError:
+        return
+    for name, (default, own) in _SETTINGS.items():
+        if getattr(jax.config, name) == default:
+            jax.config.update(name, own)
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+
+
+def _machine() -> str:
+    """Name for what a program for the CPU depends on, since machines may share a home folder."""
+    features = platform.processor()
+    with contextlib.suppress(OSError):
+        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        features = next((one for one in lines if one.startswith(("flags", "Features"))), features)
+    return hashlib.sha256(f"{platform.machine()} {features}".encode()).hexdigest()[:16]
+
+
+def _remove_unfinished(folder: pathlib.Path) -> None:
+    """Removes programs that a killed process left half-written; JAX would warn of them for ever."""
+    for path in folder.glob("*-cache"):
+        # JAX writes the time of access last.
+        is_complete = path.with_name(f"{path.name.removesuffix('-cache')}-atime").exists()
+        with contextlib.suppress(FileNotFoundError):
+            if not is_complete and time.time() - path.stat().st_mtime > _WRITING:
+                path.unlink()
