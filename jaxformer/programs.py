@@ -8,7 +8,7 @@ import time
 
 import jax
 
-from jaxformer import text
+from jaxformer.storage import default_cache_dir
 
 # Settings of JAX: its default, and ours.
 _SETTINGS = {
@@ -28,7 +28,7 @@ def keep_programs() -> None:
         return
     if not jax.config.jax_enable_compilation_cache:
         return
-    home = text.default_cache_dir()
+    home = default_cache_dir()
     if home is None:
         return
     folder = home / "programs" / _machine()

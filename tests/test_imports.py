@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "config": {"errors", "storage"},
     "functional": {"errors"},
     "memory": {"errors"},
-    "programs": {"text"},
+    "programs": {"storage"},
     "storage": {"errors"},
     "text": {"errors", "memory", "storage"},
     "modules": _LEAVES | {"functional"},

@@ -3,6 +3,7 @@
 from jaxformer.storage.draft import DRAFT, discard_draft, drafted, moved_names
 from jaxformer.storage.files import (
     append,
+    default_cache_dir,
     make_folder,
     open_regular,
     open_to_append,
@@ -27,7 +28,8 @@ from jaxformer.storage.lock import LOCK, run_lock
 from jaxformer.storage.manifest import Manifest, read_manifest, sha256, write_manifest
 
 __all__ = [
-    "DRAFT", "LOCK", "MAX_FILE", "Manifest", "append", "discard_draft", "drafted", "first_line",
+    "DRAFT", "LOCK", "MAX_FILE", "Manifest", "append", "default_cache_dir", "discard_draft",
+    "drafted", "first_line",
     "make_folder", "moved_names", "open_regular", "open_to_append", "parse_object",
     "read_download", "read_json", "read_manifest", "read_object", "read_regular", "read_whole",
     "remove_drafts", "run_lock", "sha256", "shown", "some", "storage_error", "write_json",

@@ -16,6 +16,23 @@ from jaxformer.errors import CheckpointError, StorageError
 _DRAFT = re.compile(r"\.[0-9a-f]{16}\.tmp")
 
 
+def default_cache_dir() -> pathlib.Path | None:
+    """Returns the folder of caches: `$XDG_CACHE_HOME/jaxformer`, else `~/.cache/jaxformer`.
+
+    Returns:
+        The folder, which need not exist; None if the user has no home folder either.
+
+    Example:
+        >>> default_cache_dir().name
+        'jaxformer'
+    """
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    except RuntimeError:  # neither HOME nor an entry in the user database
+        return None
+    return pathlib.Path(home) / "jaxformer"
+
+
 def storage_error(path: str | pathlib.Path, error: OSError, doing: str = "written") -> StorageError:
     """StorageError for a file that could not be written or read."""
     reason = error.strerror or str(error) or type(error).__name__

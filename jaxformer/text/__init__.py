@@ -1,5 +1,6 @@
 """Text to token arrays in NumPy: tokenizers, corpora, pairs, labels, batches, scores."""
 
+from jaxformer.storage import default_cache_dir
 from jaxformer.text.batches.batches import Batches, Host, evaluation_batches
 from jaxformer.text.batches.buckets import BucketedBatches, bucketed_evaluation_batches
 from jaxformer.text.batches.corruption import MaskedBatches, mask_tokens, masked_evaluation_batches
@@ -17,7 +18,6 @@ from jaxformer.text.sources.prepared_corpus import PreparedCorpus, prepare_corpu
 from jaxformer.text.sources.streams import DocumentSource, build_stream, cached_stream
 from jaxformer.text.sources.token_files import TokenFiles, map_token_files
 from jaxformer.text.store.ragged import IGNORE, ExampleArrays, TokenStream
-from jaxformer.text.store.shards import default_cache_dir
 from jaxformer.text.synthetic import synthetic_pairs
 from jaxformer.text.tables.conversations import Conversations, check_messages, encode_conversations
 from jaxformer.text.tables.fitting import FittingRows, fitting_rows

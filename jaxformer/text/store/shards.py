@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import json
-import os
 import pathlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,23 +31,6 @@ class Store(NamedTuple):
 
     arrays: dict[str, RaggedArray]  # those of all shards, joined; memory-mapped if in a folder
     records: list[Record]  # one for each shard
-
-
-def default_cache_dir() -> pathlib.Path | None:
-    """Returns the folder for cached tokens: `$XDG_CACHE_HOME/jaxformer`, else `~/.cache/jaxformer`.
-
-    Returns:
-        The folder, which need not exist; None if the user has no home folder either.
-
-    Example:
-        >>> default_cache_dir().name
-        'jaxformer'
-    """
-    try:
-        home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    except RuntimeError:  # neither HOME nor an entry in the user database
-        return None
-    return pathlib.Path(home) / "jaxformer"
 
 
 def text_per_shard(num_bytes: int, *, largest: int) -> int:

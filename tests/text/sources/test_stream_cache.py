@@ -1,3 +1,4 @@
+import os
 import pathlib
 
 import numpy as np
@@ -90,7 +91,7 @@ def warned_stream(cache):
 
 @pytest.mark.parametrize("calls_before", [0, 1, 2])
 def test_full_disk_leaves_no_cache_and_the_tokens_in_memory(tmp_path, monkeypatch, calls_before):
-    calls, sync = [], shards.os.fsync
+    calls, sync = [], os.fsync
 
     def full(file):
         calls.append(file)
@@ -98,7 +99,7 @@ def test_full_disk_leaves_no_cache_and_the_tokens_in_memory(tmp_path, monkeypatc
             raise OSError(28, "No space left on device")
         sync(file)
 
-    monkeypatch.setattr(shards.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     message = warned_stream(tmp_path)
     assert f"({tmp_path}: {tmp_path}/" in message and "to a writable folder" in message
     assert " cannot be written: No space left on device; free space" in message
@@ -124,7 +125,7 @@ def test_there_is_no_cache_folder_without_a_home(monkeypatch):
 def test_cached_stream_is_safe_when_two_write_at_once(tmp_path, monkeypatch, moment):
     # The other process does all of its work right before a file of the first is put in place.
     expected = build_stream(TEXTS, byte_tokenizer()).tokens.tolist()
-    replace, targets, others = shards.os.replace, [], []
+    replace, targets, others = os.replace, [], []
 
     def interleaved(source, target):
         targets.append(target)
@@ -132,7 +133,7 @@ def test_cached_stream_is_safe_when_two_write_at_once(tmp_path, monkeypatch, mom
             others.append(cached_stream(TEXTS, byte_tokenizer(), tmp_path))
         replace(source, target)
 
-    monkeypatch.setattr(shards.os, "replace", interleaved)
+    monkeypatch.setattr(os, "replace", interleaved)
     stream = cached_stream(TEXTS, byte_tokenizer(), tmp_path)
     assert [len(others), len(targets), len(set(targets))] == [1, 6, 3]
     assert stream.tokens.tolist() == others[0].tokens.tolist() == expected
