@@ -4,17 +4,10 @@ import contextlib
 import json
 import os
 import pathlib
-import socket
-import struct
-import time
 from typing import Any
 
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.record_writer import masked_crc32c
-from tensorboardX.summary import scalar
-
 from jaxformer.errors import DataError
-from jaxformer.storage import append, make_folder, open_to_append, read_whole, write_whole
+from jaxformer.storage import append, open_to_append, read_whole, write_whole
 
 _FILE = "metrics.jsonl"
 _SUPERSEDED = "metrics.superseded.jsonl"
@@ -59,13 +52,11 @@ class MetricsWriter:
         # Replaced atomically, so that a crash loses no record.
         self.records = [record for record in records if record["step"] <= start_step]
         write_whole(folder / _FILE, _lines(self.records))
-        make_folder(folder / "tensorboard")
-        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
-        self._events = self._open.enter_context(open_to_append(folder / "tensorboard" / name))
-        self._write_event(Event(file_version="brain.Event:2"))
-        if start_step:  # from here on, TensorBoard drops the scalars of earlier files
-            start = SessionLog(status=SessionLog.START)
-            self._write_event(Event(step=start_step + 1, session_log=start))
+        # Not at the top: only training needs it, and it takes seconds.
+        from jaxformer.training.records.tensorboard import EventWriter
+
+        events = EventWriter(folder / "tensorboard", start_step)
+        self._events = self._open.enter_context(contextlib.closing(events))
         self._file = self._open.enter_context(open_to_append(folder / _FILE))
 
     def __enter__(self) -> "MetricsWriter":
@@ -88,16 +79,7 @@ class MetricsWriter:
         if self._file is None:
             return
         append(self._file, _lines(self.records[-1:]))
-        for name, value in values.items():
-            self._write_event(Event(step=step, summary=scalar(name, value)))
-
-    def _write_event(self, event: Event) -> None:
-        """Writes to TensorBoard's file; in the caller's thread, so that a full disk is an error."""
-        event.wall_time = time.time()
-        data = event.SerializeToString()
-        length = struct.pack("<Q", len(data))
-        sums = [struct.pack("<I", masked_crc32c(part)) for part in (length, data)]
-        append(self._events, length + sums[0] + data + sums[1])
+        self._events.write(step, values)
 
 
 def _lines(records: list[dict[str, Any]]) -> bytes:
