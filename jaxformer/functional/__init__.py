@@ -1,6 +1,7 @@
 """Pure functions on arrays: attention, masks, positions, normalization, feed-forward, losses."""
 
 from jaxformer.functional.attention import (
+    RingLayout,
     attention_implementation,
     attention_mask,
     attention_weights,
@@ -74,6 +75,7 @@ __all__ = [
     "LongropeScaling",
     "MultiHeadOutput",
     "MultiHeadParams",
+    "RingLayout",
     "RotaryScaling",
     "Rotation",
     "WindowCache",
