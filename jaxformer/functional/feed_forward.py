@@ -8,8 +8,7 @@ import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import check_axes, check_choice, check_dtype, check_fields
-from jaxformer.functional.linear import check_linear, linear
-from jaxformer.functional.low_rank import Kernel
+from jaxformer.functional.linear import Kernel, check_linear, linear
 from jaxformer.functional.taps import LayerTaps
 
 

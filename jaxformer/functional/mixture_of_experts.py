@@ -22,8 +22,7 @@ from jaxformer.functional.checks import (
 )
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.feed_forward import activation_function
-from jaxformer.functional.linear import linear, on_rows
-from jaxformer.functional.low_rank import Kernel, checked_base, matmul
+from jaxformer.functional.linear import Kernel, checked_base, linear, matmul, on_rows
 
 
 class ExpertsParams(NamedTuple):

@@ -17,9 +17,7 @@ from jaxformer.functional.attention import (
     sharded_ring_attention,
 )
 from jaxformer.functional.checks import is_symbolic
-from jaxformer.functional.multi_head.attention_function import AttentionFunction
-from jaxformer.functional.multi_head.cache import KVCache, WindowCache
-from jaxformer.functional.multi_head.layer import Rotation
+from jaxformer.functional.multi_head import AttentionFunction, KVCache, Rotation, WindowCache
 from jaxformer.functional.sharding import automatic_axes
 from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.positions import Positions

@@ -22,68 +22,35 @@ from jaxformer.functional.checks import (
     check_axes,
     check_choice,
     check_dtype,
-    check_fields,
     check_keywords,
-    check_nonnegative,
-    check_range,
-    check_size,
-    known_values,
     static_bool,
 )
 from jaxformer.functional.linear import linear
-from jaxformer.functional.low_rank import Kernel
 from jaxformer.functional.masks import combine
 from jaxformer.functional.multi_head.attention_function import (
     AttentionFunction,
     call_attention,
     function_name,
 )
-from jaxformer.functional.multi_head.cache import KVCache, WindowCache
+from jaxformer.functional.multi_head.cache import KVCache
 from jaxformer.functional.multi_head.cached import (
     check_cached,
     with_cached_keys,
     with_cross_cache,
 )
-from jaxformer.functional.normalization import rms_norm
+from jaxformer.functional.multi_head.projections import (
+    MultiHeadParams,
+    check_layer,
+    head_counts,
+    keys_and_values,
+    project_heads,
+)
+from jaxformer.functional.multi_head.window_cache import WindowCache
 from jaxformer.functional.positions.sinusoids import ROTARY_LAYOUTS, apply_rotary
 from jaxformer.functional.taps import LayerTaps
 
 Rotation = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 """A function from query `[..., T, N, H]` and key `[..., T, K, H]` to both, rotated."""
-
-
-class MultiHeadParams(NamedTuple):
-    """Parameters of `multi_head_attention`; heads are concatenated, `(n h)`.
-
-    Each kernel may be a `LowRankKernel` of its shape.
-
-    Args:
-        query_kernel: float `[D, N*H]`.
-        key_kernel: float `[D, K*H]`; D may differ for cross-attention.
-        value_kernel: float `[D, K*Hv]`.
-        output_kernel: float `[N*Hv, D]`.
-        query_bias: float `[N*H]` or None.
-        key_bias: float `[K*H]` or None.
-        value_bias: float `[K*Hv]` or None.
-        output_bias: float `[D]` or None.
-        query_norm_scale: float `[H]` for an RMS norm over each query head, `[N*H]` for one over all
-            heads at once; None = no norm.
-        key_norm_scale: float `[H]` or `[K*H]`, likewise for the keys.
-        sinks: float `[N]`, one extra score per head that enters the softmax but has no value;
-            None = no sinks.
-    """
-
-    query_kernel: Kernel
-    key_kernel: Kernel
-    value_kernel: Kernel
-    output_kernel: Kernel
-    query_bias: jax.Array | None = None
-    key_bias: jax.Array | None = None
-    value_bias: jax.Array | None = None
-    output_bias: jax.Array | None = None
-    query_norm_scale: jax.Array | None = None
-    key_norm_scale: jax.Array | None = None
-    sinks: jax.Array | None = None
 
 
 class MultiHeadOutput(NamedTuple):
@@ -190,16 +157,16 @@ def multi_head_attention(
             "num_tokens goes with a cache, got none; pass query_seq_lengths and "
             "key_value_seq_lengths"
         )
-    num_heads, kv_heads = _head_counts(num_heads, num_kv_heads)
+    num_heads, kv_heads = head_counts(num_heads, num_kv_heads)
     return_weights = static_bool("return_weights", return_weights)
     check_choice("rotary_layout", rotary_layout, ROTARY_LAYOUTS)
     for name, given in (("cache", cache), ("cross_cache", cross_cache)):
         kinds = KVCache | WindowCache if name == "cache" else KVCache
         if given is not None and not isinstance(given, kinds):
             raise ShapeError(f"{name} must be a KVCache, got {type(given).__name__}")
-    _check_layer(params, "query_inputs", query_inputs, norm_eps)
+    check_layer(params, "query_inputs", query_inputs, norm_eps)
     mask = None if mask is None else as_array("mask", mask)
-    query = _heads(params, "query", query_inputs, num_heads, norm_eps)
+    query = project_heads(params, "query", query_inputs, num_heads, norm_eps)
     if cross_cache is not None:
         sizes = check_axes("query_inputs", query_inputs, "B T D")
         sizes |= {"K": kv_heads, "H": query.shape[-1]}
@@ -208,7 +175,7 @@ def multi_head_attention(
         options = with_cross_cache(options, cross_cache)
     else:
         key_value_inputs = query_inputs if key_value_inputs is None else key_value_inputs
-        key, value = _keys_and_values(params, key_value_inputs, kv_heads, norm_eps)
+        key, value = keys_and_values(params, key_value_inputs, kv_heads, norm_eps)
     if rotary is not None:
         query, key = _rotate(rotary, rotary_layout, query, key)
     if cache is not None:
@@ -282,97 +249,3 @@ def _rotate(
                 f"{before.dtype}, got {after.shape} and {after.dtype}"
             )
     return rotated
-
-
-def project_memory(
-    params: MultiHeadParams, key_value_inputs: jax.Array, lengths: jax.Array | None = None,
-    *, num_heads: int, num_kv_heads: int | None = None, norm_eps: float = 1e-6,
-) -> KVCache:  # fmt: skip
-    """Cross-attention cache: another sequence, projected to keys and values once.
-
-    Args:
-        params: parameters of the layer; only the key and value projections are used.
-        key_value_inputs: float `[B, S, D]`, such as an encoder's output.
-        lengths: int `[B]`, real inputs at the start of each row; S when not given.
-        num_heads: N.
-        num_kv_heads: K; N when not given.
-        norm_eps: epsilon of the key norm, added to the mean square.
-
-    Returns:
-        A cache of keys, values and lengths; pass it as cross_cache to `multi_head_attention`.
-
-    Raises:
-        ShapeError: an argument does not fit.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> params = MultiHeadParams(*[jnp.eye(8)] * 4)
-        >>> keys = project_memory(params, jnp.ones((2, 5, 8)), num_heads=2)
-        >>> x = jnp.ones((2, 3, 8))
-        >>> layer = multi_head_attention(params, x, num_heads=2, cross_cache=keys)
-        >>> keys.key.shape, layer.output.shape
-        ((2, 2, 5, 4), (2, 3, 8))
-    """
-    sizes = check_axes("key_value_inputs", key_value_inputs, "B S D")
-    _, kv_heads = _head_counts(num_heads, num_kv_heads)
-    _check_layer(params, "key_value_inputs", key_value_inputs, norm_eps)
-    if lengths is None:
-        lengths = jnp.full((sizes["B"],), sizes["S"], jnp.int32)
-    check_dtype("lengths", lengths, "integer")
-    check_axes("lengths", lengths, "B", sizes)
-    known = known_values(lengths)
-    if known is not None:
-        check_range("lengths", known.tolist(), least=0, most=sizes["S"], bound="S")
-    key, value = _keys_and_values(params, key_value_inputs, kv_heads, norm_eps)
-    key, value = (rearrange(each, "b s k h -> b k s h") for each in (key, value))
-    return KVCache(key, value, lengths)
-
-
-def _head_counts(num_heads: int, num_kv_heads: int | None) -> tuple[int, int]:
-    """Checks the numbers of query and key/value heads, and fills in the default."""
-    num_heads = check_size("num_heads", num_heads)
-    if num_kv_heads is None:
-        return num_heads, num_heads
-    return num_heads, check_size("num_kv_heads", num_kv_heads)
-
-
-def _check_layer(
-    params: MultiHeadParams, argument: str, inputs: jax.Array, norm_eps: float
-) -> None:
-    """Checks parameters and inputs before computing anything."""
-    check_fields("params", params, MultiHeadParams)
-    check_axes(argument, inputs, "... T D")
-    check_dtype(argument, inputs, "floating", remedy="cast it with .astype")
-    check_nonnegative("norm_eps", norm_eps)
-
-
-def _keys_and_values(
-    params: MultiHeadParams, inputs: jax.Array, count: int, norm_eps: float
-) -> tuple[jax.Array, jax.Array]:
-    check_axes("key_value_inputs", inputs, "... S D")
-    check_dtype("key_value_inputs", inputs, "floating", remedy="cast it with .astype")
-    key = _heads(params, "key", inputs, count, norm_eps)
-    return key, _heads(params, "value", inputs, count, norm_eps)
-
-
-def _heads(
-    params: MultiHeadParams, projection: str, inputs: jax.Array, count: int, norm_eps: float
-) -> jax.Array:
-    """Projects, splits into heads, and normalizes the heads if there is a norm scale."""
-    kernel, bias_name = f"{projection}_kernel", f"{projection}_bias"
-    flat = linear(inputs, getattr(params, kernel), getattr(params, bias_name), name=kernel)
-    if flat.shape[-1] % count:
-        raise ShapeError(
-            f"{kernel} must be [D, heads * width], a multiple of {count} heads, got shape "
-            f"{getattr(params, kernel).shape}"
-        )
-    scale_name = f"{projection}_norm_scale"
-    norm_scale = getattr(params, scale_name, None)
-    over_all = getattr(norm_scale, "shape", None) == flat.shape[-1:]
-    if over_all:
-        flat = rms_norm(flat, norm_scale, eps=norm_eps)
-    x = rearrange(flat, "... t (n h) -> ... t n h", n=count)
-    if norm_scale is None or over_all:
-        return x
-    check_axes(scale_name, norm_scale, "H", {"H": x.shape[-1]}, remedy="or heads * H, over all")
-    return rms_norm(x, norm_scale, eps=norm_eps)
