@@ -15,7 +15,7 @@ from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention import AttentionKeywords, dot_product_attention
 from jaxformer.functional.attention.block import softmax_factors
 from jaxformer.functional.attention.dense import dense_attention, dense_weights
-from jaxformer.functional.attention.inputs import prepare_attention, used_rng
+from jaxformer.functional.attention.inputs import AttentionInputs, prepare_attention, used_rng
 from jaxformer.functional.checks import (
     Array,
     as_array,
@@ -146,10 +146,10 @@ def multi_head_attention(
         (2, 3, 8)
     """
     check_keywords("multi_head_attention", options, AttentionKeywords)
-    crosses = "key_value_inputs" if key_value_inputs is not None else ""
-    crosses = "cross_cache" if cross_cache is not None else crosses
     if key_value_inputs is not None and cross_cache is not None:
         raise ShapeError("cross_cache replaces key_value_inputs, got both; leave one out")
+    memory = {"key_value_inputs": key_value_inputs, "cross_cache": cross_cache}
+    crosses = next((name for name, given in memory.items() if given is not None), "")
     if rotary is not None and crosses:
         raise ShapeError(f"rotary tables are for self-attention, got {crosses} as well")
     if cache is None and num_tokens is not None:
@@ -160,10 +160,10 @@ def multi_head_attention(
     num_heads, kv_heads = head_counts(num_heads, num_kv_heads)
     return_weights = static_bool("return_weights", return_weights)
     check_choice("rotary_layout", rotary_layout, ROTARY_LAYOUTS)
-    for name, given in (("cache", cache), ("cross_cache", cross_cache)):
-        kinds = KVCache | WindowCache if name == "cache" else KVCache
-        if given is not None and not isinstance(given, kinds):
-            raise ShapeError(f"{name} must be a KVCache, got {type(given).__name__}")
+    if not isinstance(cache, KVCache | WindowCache | None):
+        raise ShapeError(f"cache must be a KVCache, got {type(cache).__name__}")
+    if not isinstance(cross_cache, KVCache | None):
+        raise ShapeError(f"cross_cache must be a KVCache, got {type(cross_cache).__name__}")
     check_layer(params, "query_inputs", query_inputs, norm_eps)
     mask = None if mask is None else as_array("mask", mask)
     query = project_heads(params, "query", query_inputs, num_heads, norm_eps)
@@ -193,12 +193,7 @@ def multi_head_attention(
             )
         rate = options.get("dropout_rate", 0.0)
         inputs = prepare_attention(query, key, value, bias, mask, options, dropout_rate=rate)
-        exponentials, inverse, total = softmax_factors(dense_weights(inputs, "masked", tap))
-        dense = exponentials * inverse
-        if params.sinks is not None:
-            shares = _shares_beside_sinks(params.sinks, rearrange(total, "... n t 1 -> ... t n"))
-            dense = dense * rearrange(shares, "... t n -> ... n t 1")
-        weights = dense if tap is None else tap("weights", dense)
+        weights = _weights(inputs, params.sinks, tap)
     if weights is not None and tap is not None and tap.edits("scores", "weights"):
         attended, _ = dense_attention(inputs, used_rng(rate, options.get("dropout_rng")), weights)
     else:  # Reading weights does not change which implementation computes the output.
@@ -214,6 +209,16 @@ def multi_head_attention(
     output = linear(merged, params.output_kernel, params.output_bias, name="output_kernel")
     output = output if tap is None else tap("attention_output", output)
     return MultiHeadOutput(output, cache, weights)
+
+
+def _weights(inputs: AttentionInputs, sinks: jax.Array | None, tap: LayerTaps | None) -> jax.Array:
+    """Weights `[..., N, T, S]` before dropout; the tap is called at "scores" and "weights"."""
+    exponentials, inverse, total = softmax_factors(dense_weights(inputs, "masked", tap))
+    weights = exponentials * inverse
+    if sinks is not None:
+        shares = _shares_beside_sinks(sinks, rearrange(total, "... n t 1 -> ... t n"))
+        weights = weights * rearrange(shares, "... t n -> ... n t 1")
+    return weights if tap is None else tap("weights", weights)
 
 
 def _shares_beside_sinks(sinks: jax.Array, residual: jax.Array) -> jax.Array:
@@ -232,9 +237,8 @@ def _rotate(
     """Rotates with tables or a user's function, whose result is checked."""
     if not callable(rotary):
         try:
-            return apply_rotary(query, rotary, layout=layout), apply_rotary(
-                key, rotary, layout=layout
-            )
+            query, key = (apply_rotary(x, rotary, layout=layout) for x in (query, key))
+            return query, key
         except ShapeError as error:
             raise ShapeError(f"rotary must be tables or a function: {error}") from None
     rotated = rotary(query, key)

@@ -65,17 +65,8 @@ class WindowCache(NamedTuple):
     ) -> "WindowCache":
         """Appends new tokens to every row, and keeps the last W.
 
-        Args:
-            key: float `[B, T, K, H]`.
-            value: float `[B, T, K, Hv]`.
-            num_tokens: int `[B]`, how many of the T tokens to append to each row, from the first;
-                all when not given. A traced number beyond T counts as T.
-
-        Returns:
-            The updated cache.
-
-        Raises:
-            ShapeError: the shapes do not fit, or num_tokens is known and not in 0 .. T.
+        Arguments and errors are those of `KVCache.append`, but no row can overflow, and a traced
+        num_tokens beyond T counts as T.
         """
         return self.extend(key, value, num_tokens)[1]
 

@@ -25,7 +25,7 @@ from jaxformer.functional.attention.ring.order import (
     block_kinds,
     chunk_number,
 )
-from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.dtypes import at_least, widened
 
 Own = TypeVar("Own")
 Travelling = TypeVar("Travelling")
@@ -75,6 +75,14 @@ class Attended(NamedTuple):
     residual: jax.Array
 
 
+class _Upstream(NamedTuple):
+    """Cotangent G of the output O, with rowsum(G * O) and the log-sum-exp over all keys."""
+
+    cotangent: jax.Array
+    weighted: jax.Array
+    residual: jax.Array
+
+
 class _Block(NamedTuple):
     """Queries half of this device by half of the keys that pass, as chunks 0 to 2n - 1."""
 
@@ -118,10 +126,10 @@ def _backward(
     queries, keys, shared, (output, residual) = saved
     # The whole output is the sum over blocks b of exp(r_b - r) O_b. With G the cotangent,
     #   dO_b = exp(r_b - r) G  and  dr_b = exp(r_b - r) (rowsum(G * O_b) - rowsum(G * O)).
-    fixed = cotangent, residual, (cotangent * output).sum(axis=-1)
+    upstream = _Upstream(cotangent, (cotangent * output).sum(axis=-1), residual)
 
     def add(kind: int, block: _Block, own: Queries, travelling: Keys) -> tuple[Queries, Keys]:
-        cotangent, residual, weighted = _half(fixed, block.half)
+        cotangent, weighted, residual = _half(upstream, block.half)
         part, pull = jax.vjp(_block_attention(ring, kind, block, shared), *_wide(block))
         share = _share(part.residual, residual)
         along = (cotangent * part.output).sum(axis=-1) - weighted
@@ -235,8 +243,7 @@ def _block_attention(
 
 def _wide(block: _Block) -> list[jax.Array]:
     """Query, key and value in float32 or float64, so that no block rounds its part of a sum."""
-    dtype = at_least(block.queries.query.dtype, jnp.float32)
-    return [x.astype(dtype) for x in (block.queries.query, block.keys.key, block.keys.value)]
+    return [widened(x) for x in (block.queries.query, block.keys.key, block.keys.value)]
 
 
 def _share(part: jax.Array, total: jax.Array) -> jax.Array:
