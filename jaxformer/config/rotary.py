@@ -1,7 +1,4 @@
-"""Configs of rotary positions and of their scaling, one class for each kind.
-
-The scalings of `jaxformer.functional` of the same names have the formulas and their papers.
-"""
+"""Configs of rotary positions and of their scaling, one class for each kind."""
 
 import dataclasses
 import math
@@ -16,6 +13,8 @@ from jaxformer.errors import ConfigError
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LinearScalingConfig:
     """Position interpolation: divides every rotary frequency by the same factor.
+
+    `jaxformer.functional.LinearScaling` has the formula and its papers.
 
     Args:
         kind: selects this scaling.
@@ -32,6 +31,8 @@ class LinearScalingConfig:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Llama3ScalingConfig:
     """Llama 3.1: divides low rotary frequencies, keeps high ones, and interpolates in between.
+
+    `jaxformer.functional.Llama3Scaling` has the formula and its papers.
 
     Args:
         kind: selects this scaling.
@@ -62,6 +63,8 @@ class Llama3ScalingConfig:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class YarnScalingConfig:
     """YaRN: divides low rotary frequencies, keeps high ones, and scales attention scores.
+
+    `jaxformer.functional.YarnScaling` has the formula and its papers.
 
     Args:
         kind: selects this scaling.
@@ -113,6 +116,8 @@ class YarnScalingConfig:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LongropeScalingConfig:
     """LongRoPE: divides each rotary frequency by its own factor; long texts have other factors.
+
+    `jaxformer.functional.LongropeScaling` has the formula and its papers.
 
     The factors are chosen per call, for all rows and positions, by the capacity of the cache or,
     without one, by the padded length T: short_factor up to original_max_len tokens, long_factor
