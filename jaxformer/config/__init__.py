@@ -35,18 +35,20 @@ from jaxformer.config.optimizers import (
 from jaxformer.config.positions import (
     AlibiConfig,
     LearnedConfig,
-    LinearScalingConfig,
-    Llama3ScalingConfig,
-    LongropeScalingConfig,
     NoPositionsConfig,
     PositionsConfig,
     RelativeConfig,
-    RotaryConfig,
-    RotaryScalingConfig,
     SinusoidalConfig,
-    YarnScalingConfig,
 )
 from jaxformer.config.reading import config_from_dict
+from jaxformer.config.rotary import (
+    LinearScalingConfig,
+    Llama3ScalingConfig,
+    LongropeScalingConfig,
+    RotaryConfig,
+    RotaryScalingConfig,
+    YarnScalingConfig,
+)
 from jaxformer.config.schema import ExperimentConfig
 from jaxformer.config.training import (
     MESH_AXES,

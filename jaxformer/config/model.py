@@ -15,7 +15,8 @@ from jaxformer.config.checks import (
 from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.model_checks import check_model
 from jaxformer.config.model_parts import ExpertsConfig, LayerConfig, MupConfig
-from jaxformer.config.positions import PositionsConfig, RotaryConfig
+from jaxformer.config.positions import PositionsConfig
+from jaxformer.config.rotary import RotaryConfig
 
 Float = Literal["float32", "bfloat16"]
 BiasedPart = Literal["qkv", "attention_output", "feed_forward", "norm"]

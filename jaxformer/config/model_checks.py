@@ -4,12 +4,8 @@ from typing import TYPE_CHECKING
 
 from jaxformer.config.checks import require
 from jaxformer.config.model_parts import LayerConfig
-from jaxformer.config.positions import (
-    LongropeScalingConfig,
-    PositionsConfig,
-    RelativeConfig,
-    RotaryConfig,
-)
+from jaxformer.config.positions import PositionsConfig, RelativeConfig
+from jaxformer.config.rotary import LongropeScalingConfig, RotaryConfig
 from jaxformer.errors import ConfigError
 
 if TYPE_CHECKING:

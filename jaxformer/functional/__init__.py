@@ -1,6 +1,7 @@
 """Pure functions on arrays: attention, masks, positions, normalization, feed-forward, losses."""
 
 from jaxformer.functional.attention import (
+    RingLayout,
     attention_implementation,
     attention_mask,
     attention_weights,
@@ -11,7 +12,6 @@ from jaxformer.functional.attention import (
     sharded_ring_attention,
     to_ring_order,
 )
-from jaxformer.functional.chunked_losses import chunked_cross_entropy
 from jaxformer.functional.embedding import embed, unembed
 from jaxformer.functional.feed_forward import (
     FeedForwardParams,
@@ -19,21 +19,22 @@ from jaxformer.functional.feed_forward import (
     feed_forward,
     gated_feed_forward,
 )
-from jaxformer.functional.linear import linear
-from jaxformer.functional.losses import cross_entropy
-from jaxformer.functional.low_rank import Kernel, LowRankKernel
+from jaxformer.functional.linear import Kernel, LowRankKernel, linear
+from jaxformer.functional.losses import chunked_cross_entropy, cross_entropy
 from jaxformer.functional.masks import causal, combine, padding, segments, window
 from jaxformer.functional.mixture_of_experts import (
     ExpertsOutput,
     ExpertsParams,
     mixture_of_experts,
 )
-from jaxformer.functional.multi_head.attention_function import AttentionFunction
-from jaxformer.functional.multi_head.cache import CachedKeys, KVCache, WindowCache
-from jaxformer.functional.multi_head.layer import (
+from jaxformer.functional.multi_head import (
+    AttentionFunction,
+    CachedKeys,
+    KVCache,
     MultiHeadOutput,
     MultiHeadParams,
     Rotation,
+    WindowCache,
     multi_head_attention,
     project_memory,
 )
@@ -74,6 +75,7 @@ __all__ = [
     "LongropeScaling",
     "MultiHeadOutput",
     "MultiHeadParams",
+    "RingLayout",
     "RotaryScaling",
     "Rotation",
     "WindowCache",

@@ -27,6 +27,10 @@ def describe(axes: str, sizes: Mapping[str, int]) -> str:
     return f"[{', '.join(words)}]"
 
 
+def _message(argument: str, rule: str, got: str, remedy: str) -> str:
+    return f"{argument} {rule}, got {got}" + (f"; {remedy}" if remedy else "")
+
+
 def check_axes(
     argument: str, array: Array, axes: str, sizes: Mapping[str, int] | None = None,
     *, remedy: str = "",
@@ -49,8 +53,8 @@ def check_axes(
     try:
         chex.assert_shape(array, tuple(... if a == "..." else known.get(a) for a in letters))
     except AssertionError:
-        message = f"{argument} must be {describe(axes, known)}, got shape {array.shape}"
-        raise ShapeError(f"{message}; {remedy}" if remedy else message) from None
+        rule = f"must be {describe(axes, known)}"
+        raise ShapeError(_message(argument, rule, f"shape {array.shape}", remedy)) from None
     named = [letter for letter in letters if letter != "..."]
     return known | dict(zip(reversed(named), reversed(array.shape), strict=False))
 
@@ -73,10 +77,8 @@ def check_broadcast(
         got in (1, want) for got, want in zip(array.shape, target, strict=True)
     )
     if not fits:
-        message = f"{argument} must broadcast to [{', '.join(axes.split())}] = {target}, " + (
-            f"each axis that size or 1, got shape {array.shape}"
-        )
-        raise ShapeError(f"{message}; {remedy}" if remedy else message)
+        rule = f"must broadcast to [{', '.join(axes.split())}] = {target}, each axis that size or 1"
+        raise ShapeError(_message(argument, rule, f"shape {array.shape}", remedy))
 
 
 def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> None:
@@ -93,9 +95,8 @@ def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> 
         )
     if not jnp.issubdtype(dtype, _DTYPE_KINDS[kind]) or (kind == "floating" and dtype.itemsize < 2):
         narrow = kind == "floating" and jnp.issubdtype(dtype, jnp.floating)
-        wanted = f"{kind}, of 16 bits or more" if narrow else kind
-        message = f"{argument} must be {wanted}, got dtype {dtype}"
-        raise ShapeError(f"{message}; {remedy}" if remedy else message)
+        rule = f"must be {kind}, of 16 bits or more" if narrow else f"must be {kind}"
+        raise ShapeError(_message(argument, rule, f"dtype {dtype}", remedy))
 
 
 def check_float_dtype(argument: str, dtype: Any) -> jnp.dtype:
@@ -247,11 +248,10 @@ def static_number(argument: str, value: Any, *, positive: bool = False, remedy: 
     # Compares value, not float(value): an int may be too large for a float.
     fits = is_number and not isinstance(value, bool) and -largest <= value <= largest
     if not fits or (positive and value <= 0):
-        rule = "a Python number, finite in float32"
+        rule = "must be a Python number, finite in float32"
         if positive:
-            rule = "positive and finite in float32, known when traced"
-        message = f"{argument} must be {rule}, got {value!r}"
-        raise ConfigError(f"{message}; {remedy}" if remedy else message)
+            rule = "must be positive and finite in float32, known when traced"
+        raise ConfigError(_message(argument, rule, repr(value), remedy))
     return float(value)
 
 

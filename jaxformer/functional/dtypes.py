@@ -1,4 +1,4 @@
-"""Dtypes for computing results."""
+"""Dtypes in which results are computed."""
 
 import jax
 import jax.numpy as jnp
@@ -12,3 +12,8 @@ def at_least(dtype: jax.typing.DTypeLike, least: jax.typing.DTypeLike) -> jnp.dt
     """
     with jax.numpy_dtype_promotion("standard"):
         return jnp.promote_types(dtype, least)
+
+
+def widened(x: jax.Array) -> jax.Array:
+    """X in float32, or in float64 if that is its dtype."""
+    return x.astype(at_least(x.dtype, jnp.float32))

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import check_axes, check_choice, check_dtype, check_fields
-from jaxformer.functional.linear import check_linear, linear
-from jaxformer.functional.low_rank import Kernel
+from jaxformer.functional.linear import Kernel, check_linear, linear
 from jaxformer.functional.taps import LayerTaps
 
 
@@ -49,34 +48,25 @@ class GatedFeedForwardParams(NamedTuple):
     down_bias: jax.Array | None = None
 
 
-def _gelu(x: jax.Array) -> jax.Array:
-    return jax.nn.gelu(x, approximate=False)
+Activation = Callable[[jax.Array], jax.Array]
 
-
-def _relu2(x: jax.Array) -> jax.Array:
-    return jnp.square(jax.nn.relu(x))
-
-
-_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+_ACTIVATIONS: dict[str, Activation] = {
     "relu": jax.nn.relu,
-    "relu2": _relu2,
-    "gelu": _gelu,
+    # So et al., "Primer: Searching for Efficient Transformers for Language Modeling", 2021.
+    "relu2": lambda x: jnp.square(jax.nn.relu(x)),
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
     "gelu_tanh": jax.nn.gelu,
     "silu": jax.nn.silu,
 }
 
 
-def activation_function(name: str) -> Callable[[jax.Array], jax.Array]:
-    """Activation function by name.
-
-    "relu2", the square of "relu", is from So et al., "Primer: Searching for Efficient Transformers
-    for Language Modeling", 2021.
-    """
+def activation_function(name: str) -> Activation:
+    """Activation function by name."""
     check_choice("activation", name, _ACTIVATIONS)
     return _ACTIVATIONS[name]
 
 
-def _width(x: jax.Array) -> int:
+def input_width(x: jax.Array) -> int:
     """Checks that x is float `[..., D]`, and returns D."""
     check_dtype("x", x, "floating", remedy="cast it with .astype")
     return check_axes("x", x, "... D")["D"]
@@ -111,7 +101,7 @@ def feed_forward(
         >>> feed_forward(params, jnp.array([[1.0, 2.0], [-1.0, -2.0]])).tolist()
         [[9.0, 9.0], [0.0, 0.0]]
     """
-    activate, width = activation_function(activation), _width(x)
+    activate, width = activation_function(activation), input_width(x)
     check_fields("params", params, FeedForwardParams)
     hidden_width = check_linear("up_kernel", width, params.up_kernel, params.up_bias)
     check_linear("down_kernel", hidden_width, params.down_kernel, params.down_bias, output=width)
@@ -151,7 +141,7 @@ def gated_feed_forward(
         >>> gated_feed_forward(params, jnp.ones(2), activation="relu").tolist()
         [8.0, 8.0]
     """
-    activate, width = activation_function(activation), _width(x)
+    activate, width = activation_function(activation), input_width(x)
     check_fields("params", params, GatedFeedForwardParams)
     gate_width = check_linear("gate_kernel", width, params.gate_kernel, params.gate_bias)
     up_width = check_linear("up_kernel", width, params.up_kernel, params.up_bias)

@@ -39,7 +39,12 @@ def relative_positions(num_queries: int, num_keys: int, query_offset: Offset) ->
     offset = read_offset("query_offset", query_offset, 2**31 - 1 - known)
     if isinstance(offset, int) or is_symbolic(query_offset):
         return distance - offset
-    return jnp.expand_dims(distance, tuple(range(offset.ndim + 1))) - offset[..., None, None, None]
+    return to_rank(distance, offset.ndim + 3) - offset[..., None, None, None]
+
+
+def to_rank(array: jax.Array, rank: int) -> jax.Array:
+    """The array with axes of size 1 in front, so that it has a rank."""
+    return jnp.expand_dims(array, tuple(range(rank - array.ndim)))
 
 
 def read_offset(name: str, value: Any, largest: int) -> int | jax.Array:
@@ -146,7 +151,7 @@ def first_keys(lengths: Offset, num_keys: int) -> jax.Array:
     lengths = as_array("lengths", lengths)
     lengths = lengths.astype(at_least(lengths.dtype, jnp.int32))
     slots = jnp.arange(num_keys, dtype=lengths.dtype)
-    return jnp.expand_dims(slots, tuple(range(lengths.ndim + 2))) < lengths[..., None, None, None]
+    return to_rank(slots, lengths.ndim + 3) < lengths[..., None, None, None]
 
 
 def segments(query_ids: Array, key_value_ids: Array) -> jax.Array:
@@ -210,7 +215,7 @@ def combine(*masks: Array | None) -> jax.Array | None:
                 f"{[m.shape for m in given]}; insert the missing head axis with mask[:, None]"
             )
     # A plain [T, S] mask is the same for all batches and heads.
-    aligned = [jnp.expand_dims(mask, tuple(range(rank - mask.ndim))) for mask in given]
+    aligned = [to_rank(mask, rank) for mask in given]
     names = ("...", "N", "T", "S")[-min(rank, 4) :]
     for axis in range(-rank, 0):
         sizes = sorted({mask.shape[axis] for mask in aligned} - {1})

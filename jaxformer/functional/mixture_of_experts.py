@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -21,9 +20,8 @@ from jaxformer.functional.checks import (
     static_bool,
 )
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.feed_forward import activation_function
-from jaxformer.functional.linear import linear, on_rows
-from jaxformer.functional.low_rank import Kernel, checked_base, matmul
+from jaxformer.functional.feed_forward import Activation, activation_function, input_width
+from jaxformer.functional.linear import Kernel, checked_base, linear, matmul, on_rows
 
 
 class ExpertsParams(NamedTuple):
@@ -155,9 +153,6 @@ def mixture_of_experts(
     return ExpertsOutput(output, *_statistics(routing, mask))
 
 
-_Activation = Callable[[jax.Array], jax.Array]
-
-
 class _Experts(NamedTuple):
     """Parameters of all experts, or, without the first axis, of one."""
 
@@ -196,7 +191,7 @@ def _route(params: ExpertsParams, x: jax.Array, num_chosen: int, normalize: bool
 
 
 def _all_experts(
-    params: ExpertsParams, x: jax.Array, routing: _Routing, activate: _Activation
+    params: ExpertsParams, x: jax.Array, routing: _Routing, activate: Activation
 ) -> jax.Array:
     """Weighted sum `[..., D]` of all experts, in a scan over them."""
 
@@ -220,7 +215,7 @@ def _all_experts(
 
 
 def _chosen_experts(
-    params: ExpertsParams, x: jax.Array, routing: _Routing, activate: _Activation
+    params: ExpertsParams, x: jax.Array, routing: _Routing, activate: Activation
 ) -> jax.Array:
     """The same, in a scan over the choices of all tokens.
 
@@ -244,7 +239,7 @@ def _chosen_experts(
 
 
 def _apply_expert(
-    own: _Experts, x: jax.Array, chosen: jax.Array, activate: _Activation
+    own: _Experts, x: jax.Array, chosen: jax.Array, activate: Activation
 ) -> jax.Array:
     """Output of one expert `[..., D]`, 0 where chosen, bool `[..., 1]`, is False."""
 
@@ -282,24 +277,21 @@ def _statistics(
 
 def _check_params(params: ExpertsParams, x: jax.Array) -> int:
     """Checks the widths of x and all parameters, and returns E."""
-    check_dtype("x", x, "floating", remedy="cast it with .astype")
-    width = check_axes("x", x, "... D")["D"]
+    sizes = {"D": input_width(x)}
     check_fields("params", params, ExpertsParams)
-    bases = {name: checked_base(name, array) for name, array in params._asdict().items()}
-    sizes = check_axes(
-        "router_kernel", bases["router_kernel"], "D E", {"D": width}, remedy="D is x's last axis"
-    )
-    sizes = check_axes("up_kernel", bases["up_kernel"], "E D F", sizes)
-    others = {
-        "router_bias": "E", "gate_kernel": "E D F", "gate_bias": "E F", "up_bias": "E F",
-        "down_kernel": "E F D", "down_bias": "E D",
+    axes = {
+        "router_kernel": "D E", "up_kernel": "E D F", "down_kernel": "E F D",
+        "gate_kernel": "E D F", "router_bias": "E", "up_bias": "E F", "down_bias": "E D",
+        "gate_bias": "E F",
     }  # fmt: skip
-    for name, axes in others.items():
-        if name == "down_kernel" or bases[name] is not None:
-            check_axes(name, bases[name], axes, sizes)
-    for name, array in bases.items():
-        if array is not None:
-            check_dtype(name, array, "floating")
+    for name, letters in axes.items():
+        given = getattr(params, name)
+        if given is None and name in ExpertsParams._field_defaults:
+            continue
+        base = checked_base(name, given)
+        remedy = "D is x's last axis" if name == "router_kernel" else ""
+        sizes = check_axes(name, base, letters, sizes, remedy=remedy)
+        check_dtype(name, base, "floating")
     if params.gate_bias is not None and params.gate_kernel is None:
         raise ShapeError(
             f"gate_bias is for experts with a gate_kernel, got gate_bias {params.gate_bias.shape} "

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import check_dtype, check_nonnegative, is_int
-from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.dtypes import widened
 
 Axes = int | tuple[int, ...]
 
@@ -43,7 +43,7 @@ def layer_norm(
         [-1.0, 1.0]
     """
     axes = _check(x, scale, bias, eps, axis)
-    wide = _promote(x)
+    wide = widened(x)  # squares overflow float16 from 256 on; a bfloat16 mean has only 8 bits
     centred = wide - wide.mean(axes, keepdims=True)
     centred -= centred.mean(axes, keepdims=True)  # removes the rounding error of the mean
     normalized = centred * jax.lax.rsqrt(jnp.square(centred).mean(axes, keepdims=True) + eps)
@@ -78,14 +78,9 @@ def rms_norm(
         [0.849, 1.131]
     """
     axes = _check(x, scale, None, eps, axis)
-    wide = _promote(x)
+    wide = widened(x)  # as in layer_norm
     normalized = wide * jax.lax.rsqrt(jnp.square(wide).mean(axes, keepdims=True) + eps)
     return _affine(normalized, scale, None).astype(x.dtype)
-
-
-def _promote(x: jax.Array) -> jax.Array:
-    # Squares overflow float16 from 256 on, and a bfloat16 mean has only 8 bits.
-    return x.astype(at_least(x.dtype, jnp.float32))
 
 
 def _check(

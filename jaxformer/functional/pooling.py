@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.functional.checks import check_axes, check_choice, check_dtype
-from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.dtypes import widened
 
 
 def pool(
@@ -43,7 +43,7 @@ def pool(
     check_dtype("lengths", lengths, "integer")
     # `where`, not a product, because padding may hold NaN, and 0 * NaN is NaN.
     real = (jnp.arange(sizes["T"])[None] < lengths[:, None])[..., None]
-    wide = jnp.where(real, hidden.astype(at_least(hidden.dtype, jnp.float32)), 0)
+    wide = jnp.where(real, widened(hidden), 0)
     if pooling == "first":
         return wide[:, 0]
     if pooling == "last":

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.config import SamplingConfig
-from jaxformer.functional.multi_head.cache import KVCache
+from jaxformer.functional.multi_head import KVCache
 from jaxformer.inference.decodable import decoder_states
 from jaxformer.inference.sampling import sample
 from jaxformer.inference.token_rules import TokenRules

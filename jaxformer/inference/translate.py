@@ -14,7 +14,7 @@ from flax import linen as nn
 from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional.checks import is_int
-from jaxformer.functional.multi_head.cache import KVCache
+from jaxformer.functional.multi_head import KVCache
 from jaxformer.inference.beam_search import beam_search
 from jaxformer.inference.beams import Beams
 from jaxformer.inference.decodable import (

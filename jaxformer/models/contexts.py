@@ -11,11 +11,13 @@ from flax import linen as nn
 
 from jaxformer.config import LayerConfig, ModelConfig
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention import dot_product_attention, sharded_ring_attention
+from jaxformer.functional.attention import (
+    RingLayout,
+    dot_product_attention,
+    sharded_ring_attention,
+)
 from jaxformer.functional.checks import is_symbolic
-from jaxformer.functional.multi_head.attention_function import AttentionFunction
-from jaxformer.functional.multi_head.cache import KVCache, WindowCache
-from jaxformer.functional.multi_head.layer import Rotation
+from jaxformer.functional.multi_head import AttentionFunction, KVCache, Rotation, WindowCache
 from jaxformer.functional.sharding import automatic_axes
 from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.positions import Positions
@@ -103,11 +105,11 @@ def _over_a_ring(
     if not fits or context.mask is not None or context.bias is not None:
         return context
     parts = _num_parts(heads)
-    ring = functools.partial(
-        sharded_ring_attention, mesh=None, sequence_axis=tokens[0], batch_axes=rows,
+    layout = RingLayout(
+        sequence_axis=tokens[0], batch_axes=rows, in_ring_order=False,
         head_axes=heads if config.num_heads % parts == config.kv_heads % parts == 0 else (),
-        in_ring_order=False,
     )  # fmt: skip
+    ring = functools.partial(sharded_ring_attention, layout=layout)
     return dataclasses.replace(context, attention_fn=ring)
 
 

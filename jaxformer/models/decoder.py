@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.linear import linear
-from jaxformer.functional.multi_head.cache import KVCache, WindowCache
+from jaxformer.functional.multi_head import KVCache, WindowCache
 from jaxformer.functional.pooling import pool
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import Transformer, TransformerOutput

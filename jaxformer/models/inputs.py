@@ -20,7 +20,7 @@ from jaxformer.functional.checks import (
     static_bool,
 )
 from jaxformer.functional.embedding import check_known_tokens
-from jaxformer.functional.multi_head.cache import KVCache, WindowCache
+from jaxformer.functional.multi_head import KVCache, WindowCache
 from jaxformer.functional.taps import Taps, check_taps
 from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.stack import Cache

@@ -18,7 +18,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.checks import check_broadcast
 from jaxformer.functional.embedding import table_rows
-from jaxformer.functional.multi_head.cache import KVCache
+from jaxformer.functional.multi_head import KVCache
 from jaxformer.functional.taps import Taps
 from jaxformer.models.contexts import AttentionFunctions, layer_contexts
 from jaxformer.models.inputs import TransformerInputs, check_inputs

@@ -11,12 +11,13 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention import dot_product_attention
-from jaxformer.functional.multi_head.attention_function import AttentionFunction
-from jaxformer.functional.multi_head.cache import KVCache, WindowCache
-from jaxformer.functional.multi_head.layer import (
+from jaxformer.functional.multi_head import (
+    AttentionFunction,
+    KVCache,
     MultiHeadOutput,
     MultiHeadParams,
     Rotation,
+    WindowCache,
     multi_head_attention,
     project_memory,
 )

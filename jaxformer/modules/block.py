@@ -10,7 +10,7 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.multi_head.cache import KVCache, WindowCache
+from jaxformer.functional.multi_head import KVCache, WindowCache
 from jaxformer.functional.taps import LayerTaps
 from jaxformer.modules.attention import (
     NO_CONTEXT,

@@ -1,11 +1,10 @@
 """Normalization modules."""
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
-from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.dtypes import widened
 from jaxformer.functional.normalization import layer_norm, rms_norm
 from jaxformer.modules.initializers import bias_param, param_dtype
 
@@ -19,7 +18,7 @@ def norm_scale(module: nn.Module, name: str, width: int, config: ModelConfig) ->
     if not config.zero_centered_norm:
         return module.param(name, nn.initializers.ones, (width,), param_dtype(config))
     stored = module.param(name, nn.initializers.zeros, (width,), param_dtype(config))
-    return 1 + stored.astype(at_least(stored.dtype, jnp.float32))
+    return 1 + widened(stored)
 
 
 class Norm(nn.Module):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
-from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.dtypes import widened
 from jaxformer.functional.linear import linear
 from jaxformer.functional.pooling import pool
 from jaxformer.modules.initializers import bias_param, kernel_param
@@ -50,7 +50,7 @@ class Pooler(nn.Module):
         """
         config = self.config
         if config.pooling == "none":  # one vector per token
-            pooled = hidden.astype(at_least(hidden.dtype, jnp.float32))
+            pooled = widened(hidden)
         else:
             pooled = pool(hidden, lengths, pooling=config.pooling)
         if config.pooler is None:

@@ -24,7 +24,7 @@ from jaxformer.config import (
     SinusoidalConfig,
 )
 from jaxformer.functional.embedding import table_rows
-from jaxformer.functional.multi_head.layer import Rotation
+from jaxformer.functional.multi_head import Rotation
 from jaxformer.functional.positions.biases import alibi_bias, relative_position_buckets
 from jaxformer.functional.positions.scaling import (
     LinearScaling,

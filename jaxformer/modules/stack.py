@@ -12,7 +12,7 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
-from jaxformer.functional.multi_head.cache import KVCache, WindowCache
+from jaxformer.functional.multi_head import KVCache, WindowCache
 from jaxformer.functional.taps import LayerTaps, Taps
 from jaxformer.modules.attention import NO_CONTEXT, AttentionContext, check_needs_no_context
 from jaxformer.modules.block import AttentionWeights, Block, BlockOutput, check_block_output

@@ -8,8 +8,7 @@ import jax
 from flax import linen as nn
 
 from jaxformer.errors import DataError
-from jaxformer.functional.chunked_losses import chunked_cross_entropy
-from jaxformer.functional.losses import cross_entropy
+from jaxformer.functional.losses import chunked_cross_entropy, cross_entropy
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.training.parallel.layout import num_parts, sum_over_parts
 

@@ -16,7 +16,7 @@ from jaxformer.functional import (
     ring_positions,
     to_ring_order,
 )
-from jaxformer.functional.attention.ring import round as ring_round
+from jaxformer.functional.attention.ring import rounds
 from jaxformer.functional.attention.ring.order import HIDDEN, block_kinds
 from tests.functional import oracle
 from tests.functional.attention_cases import QUICK, assert_close, assert_same_bits, normal
@@ -197,7 +197,7 @@ def test_hidden_blocks_are_not_computed(monkeypatch):
         jax.debug.callback(lambda: computed.append(1))
         return dot_product_attention(*args, **options)
 
-    monkeypatch.setattr(ring_round, "dot_product_attention", counted)
+    monkeypatch.setattr(rounds, "dot_product_attention", counted)
     attend = functools.partial(ring_attention, axis_name="sequence", is_causal=True)
     causal = on_ring(4, lambda arrays, options: attend(*arrays[:3], **options))
 

@@ -10,6 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxformer.config import ModelConfig, RotaryConfig
 from jaxformer.functional import (
+    RingLayout,
     cross_entropy,
     dot_product_attention,
     from_ring_order,
@@ -42,9 +43,8 @@ def test_sharded_ring_and_its_gradient_equal_one_device(mesh):
         output, pull = jax.vjp(lambda *inputs: attend(*inputs, **options, **static), *inputs)
         return output, *pull(cotangent)
 
-    ring = functools.partial(
-        sharded_ring_attention, mesh=mesh, batch_axes="data", head_axes=("tensor",)
-    )
+    layout = RingLayout(mesh=mesh, batch_axes="data", head_axes=("tensor",))
+    ring = functools.partial(sharded_ring_attention, layout=layout)
     ordered = jax.tree.map(lambda x: to_ring_order(x, 2), (arrays, options))
     evaluate_on = functools.partial(jax.jit, compiler_options=QUICK, static_argnums=0)
     got = evaluate_on(evaluate)(ring, *ordered)
@@ -56,9 +56,8 @@ def test_sharded_ring_and_its_gradient_equal_one_device(mesh):
 
 def test_sharded_ring_drops_other_weights_on_each_device(mesh):
     ones = np.ones((B, T, 2, 3), np.float32)
-    attend = functools.partial(
-        sharded_ring_attention, mesh=mesh, batch_axes="data", head_axes="tensor", dropout_rate=0.5
-    )
+    layout = RingLayout(mesh=mesh, batch_axes="data", head_axes="tensor")
+    attend = functools.partial(sharded_ring_attention, layout=layout, dropout_rate=0.5)
     attend = jax.jit(attend, compiler_options=QUICK)
     output = attend(ones, ones, ones, dropout_rng=jax.random.key(0))
     rows = {np.asarray(shard.data).tobytes() for shard in output.addressable_shards}
@@ -118,7 +117,8 @@ def test_a_model_with_its_sequence_on_a_ring_has_the_loss_and_gradient_of_one_de
     plain = Decoder(config)
     init = jax.jit(plain.init, compiler_options=QUICK)
     params = init(jax.random.key(0), batch["tokens"])["params"]
-    attend = functools.partial(sharded_ring_attention, mesh=mesh, batch_axes="data")
+    layout = RingLayout(mesh=mesh, batch_axes="data")
+    attend = functools.partial(sharded_ring_attention, layout=layout)
     split = NamedSharding(mesh, PartitionSpec("data", "sequence"))
     on_ring = jax.device_put(jax.tree.map(lambda x: to_ring_order(x, 2), batch), split)
     replicated = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 
+from jaxformer.functional import RingLayout
 from tests.functional.wrong_calls import OBJECTS, ints, ones
 
 RING = {"query": ones(2, 6, 4, 8), "key": ones(2, 6, 2, 8), "value": ones(2, 6, 2, 7)}
@@ -10,12 +11,17 @@ WHOLE = {"query": ones(2, 8, 4, 8), "key": ones(2, 8, 2, 8), "value": ones(2, 8,
 THREE_KEY_HEADS = {"query": ones(2, 8, 6, 8), "key": ones(2, 8, 3, 8), "value": ones(2, 8, 3, 7)}
 MESH = jax.sharding.Mesh(np.array(jax.devices()[:2]).reshape(2, 1), ("sequence", "data"))
 
+
+def layout(**changes):
+    return {"layout": RingLayout(**{"mesh": MESH, **changes})}
+
+
 # A right call of each function, which the wrong ones differ from in a few arguments.
 RIGHT = {
     "from_ring_order": {"x": ints(2, 8), "num_devices": 2},
     "ring_attention": {**RING, "axis_name": "sequence"},
     "ring_positions": {"num_tokens": 4, "axis_name": "sequence"},
-    "sharded_ring_attention": {**WHOLE, "mesh": MESH},
+    "sharded_ring_attention": {**WHOLE, "layout": RingLayout(mesh=MESH)},
     "to_ring_order": {"x": ints(2, 8), "num_devices": 2},
 }
 
@@ -65,11 +71,13 @@ CALLS = {
         ({"bias": ones(8, 8)}, "bias"),
         ({"mask": ones(8, 8, dtype=bool)}, "mask"),
         ({"query_offset": 0}, "query_offset"),
-        ({"mesh": "data"}, "mesh"),
-        ({"sequence_axis": "tokens"}, "sequence_axis"),
-        ({"batch_axes": "sequence"}, "batch_axes"),
-        ({"head_axes": ["data"]}, "head_axes"),
-        ({"head_axes": "sequence", "sequence_axis": "data", **THREE_KEY_HEADS}, "K"),
+        ({"layout": MESH}, "layout"),
+        (layout(mesh="data"), "mesh"),
+        (layout(sequence_axis="tokens"), "sequence_axis"),
+        (layout(batch_axes="sequence"), "batch_axes"),
+        (layout(head_axes=["data"]), "head_axes"),
+        (layout(in_ring_order=1), "in_ring_order"),
+        ({**layout(head_axes="sequence", sequence_axis="data"), **THREE_KEY_HEADS}, "K"),
         (
             {"query_segment_ids": ints(2, 7), "key_value_segment_ids": ints(2, 8)},
             "query_segment_id",

@@ -13,10 +13,11 @@ from jaxformer.functional.attention.ring.order import (
     ring_positions,
     to_ring_order,
 )
-from jaxformer.functional.attention.ring.sharded import sharded_ring_attention
+from jaxformer.functional.attention.ring.sharded import RingLayout, sharded_ring_attention
 
 __all__ = [
     "AttentionKeywords",
+    "RingLayout",
     "attention_implementation",
     "attention_mask",
     "attention_weights",

@@ -101,7 +101,9 @@ def _attend_jvp(
     #   P dV + (P * dS) V - rowsum(P * dS) O
     # and its transpose is the backward pass of FlashAttention (Dao et al., 2022). Both need only O
     # and two numbers per row from the forward pass, from which P is recomputed. The derivative of
-    # the log-sum-exp is rowsum(P * dS), which is computed anyway.
+    # the log-sum-exp is rowsum(P * dS), which is computed anyway. Everything here is linear in the
+    # tangents, so JAX transposes it by itself: one rule serves forward mode, reverse mode, and
+    # derivatives of derivatives.
     query, key, value, bias, mask, keep = primals
     query_dot, key_dot, value_dot, bias_dot, _, _ = tangents
     scores, scores_dot = jax.jvp(

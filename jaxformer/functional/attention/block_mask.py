@@ -37,7 +37,7 @@ def block_mask(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Arra
     if inputs.bias is not None:
         # Not `isfinite`: a NaN in a bias must reach the output, not be hidden.
         parts.append(slice_block(inputs.bias, queries, keys) != -jnp.inf)
-    return masks.combine(*(jnp.expand_dims(p, tuple(range(rank - p.ndim))) for p in parts))
+    return masks.combine(*(masks.to_rank(part, rank) for part in parts))
 
 
 def full_mask(inputs: AttentionInputs) -> jax.Array | None:
@@ -76,8 +76,7 @@ def zero_hidden(inputs: AttentionInputs, visible: jax.Array | None) -> Attention
 
     if inputs.structure.query_lengths is not None:
         real = masks.first_keys(inputs.structure.query_lengths, inputs.query.shape[-3])
-        real = jnp.expand_dims(real, tuple(range(inputs.query.ndim - real.ndim)))
-        real = rearrange(real, "... 1 1 t -> ... t 1 1")
+        real = rearrange(masks.to_rank(real, inputs.query.ndim), "... 1 1 t -> ... t 1 1")
         inputs = inputs._replace(query=keep(real, inputs.query))
     if visible is None:
         return inputs

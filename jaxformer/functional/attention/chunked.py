@@ -27,6 +27,7 @@ from jaxformer.functional.attention.plan import BlockLoop, plan_loops, visible_k
 from jaxformer.functional.attention.platforms import jit_with_numbers
 from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.masks import to_rank
 
 
 class Blocks(NamedTuple):
@@ -232,8 +233,7 @@ def _visible_keys(inputs: AttentionInputs, loops: tuple[BlockLoop, ...]) -> jax.
         if (first, last) == (0, num_keys):
             return None
         keys = jnp.arange(num_keys)
-        visible = (keys >= first) & (keys < last)
-        return jnp.expand_dims(visible, tuple(range(inputs.query.ndim - 2)))
+        return to_rank((keys >= first) & (keys < last), inputs.query.ndim - 1)
     # Starts with the mask of an empty block of queries, for its shape.
     visible = _visible_to(inputs, (0, 0), (0, num_keys))
     visible = jnp.broadcast_to(visible, (*visible.shape[:-1], num_keys))

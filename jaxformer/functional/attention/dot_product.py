@@ -12,6 +12,7 @@ from jaxformer.functional.attention.block_mask import full_mask
 from jaxformer.functional.attention.choice import attend_by
 from jaxformer.functional.attention.dense import dense_weights
 from jaxformer.functional.attention.inputs import (
+    AttentionKeywords,
     Implementation,
     Lengths,
     MaskKeywords,
@@ -27,50 +28,16 @@ Stage = Literal["scores", "capped", "biased", "masked", "softmax"]
 
 @overload
 def dot_product_attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    bias: Array | None = ...,
-    mask: Array | None = ...,
-    *,
-    scale: float | None = ...,
-    is_causal: bool = ...,
-    query_offset: Lengths | None = ...,
-    query_seq_lengths: Lengths | None = ...,
-    key_value_seq_lengths: Lengths | None = ...,
-    local_window_size: WindowSize | None = ...,
-    query_segment_ids: Array | None = ...,
-    key_value_segment_ids: Array | None = ...,
-    softcap: float | None = ...,
-    dropout_rate: float = ...,
-    dropout_rng: jax.Array | None = ...,
-    implementation: Implementation = ...,
-    return_residual: Literal[False] = ...,
-) -> jax.Array: ...
+    query: Array, key: Array, value: Array, bias: Array | None = ..., mask: Array | None = ...,
+    *, return_residual: Literal[False] = ..., **options: Unpack[AttentionKeywords],
+) -> jax.Array: ...  # fmt: skip
 
 
 @overload
 def dot_product_attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    bias: Array | None = ...,
-    mask: Array | None = ...,
-    *,
-    scale: float | None = ...,
-    is_causal: bool = ...,
-    query_offset: Lengths | None = ...,
-    query_seq_lengths: Lengths | None = ...,
-    key_value_seq_lengths: Lengths | None = ...,
-    local_window_size: WindowSize | None = ...,
-    query_segment_ids: Array | None = ...,
-    key_value_segment_ids: Array | None = ...,
-    softcap: float | None = ...,
-    dropout_rate: float = ...,
-    dropout_rng: jax.Array | None = ...,
-    implementation: Implementation = ...,
-    return_residual: Literal[True],
-) -> tuple[jax.Array, jax.Array]: ...
+    query: Array, key: Array, value: Array, bias: Array | None = ..., mask: Array | None = ...,
+    *, return_residual: Literal[True], **options: Unpack[AttentionKeywords],
+) -> tuple[jax.Array, jax.Array]: ...  # fmt: skip
 
 
 def dot_product_attention(

@@ -23,7 +23,7 @@ from jaxformer.functional.checks import (
     static_number,
     static_softcap,
 )
-from jaxformer.functional.masks import read_offset, window_sides
+from jaxformer.functional.masks import read_offset, to_rank, window_sides
 
 Lengths = int | Array
 WindowSize = int | tuple[int | None, int | None]
@@ -119,8 +119,7 @@ def prepare_attention(
         as_array(name, array) for name, array in (("query", query), ("key", key), ("value", value))
     )
     sizes = _check_arrays(query, key, value)
-    static = _static_options(options, dropout_rate, sizes["H"])
-    static = static._replace(return_residual=static_bool("return_residual", return_residual))
+    static = _static_options(options, dropout_rate, return_residual, sizes["H"])
     leading = query.shape[:-3]
     weights_shape = (*leading, sizes["N"], sizes["T"], sizes["S"])
     bias = _align("bias", bias, "floating", weights_shape)
@@ -182,24 +181,26 @@ def _align(
     rank = len(weights_shape)
     # [B, T, S] is not aligned: if B equals N, it would be read as one mask per head.
     if array.ndim == 2 and rank > 2:
-        array = jnp.expand_dims(array, tuple(range(rank - 2)))
+        array = to_rank(array, rank)
     remedy = "or pass a plain [T, S]"
     if array.ndim == rank - 1:
         remedy = f"add the head axis with {name}[..., None, :, :] ({name}[:, None] for [B, T, S])"
-    letters = " ".join("..." if i < rank - 3 else "NTS"[i - rank + 3] for i in range(rank))
+    letters = " ".join(["..."] * (rank - 3) + ["N", "T", "S"])
     check_broadcast(name, array, weights_shape, letters, remedy=remedy)
     return array
 
 
-def _static_options(options: ScoreKeywords, dropout_rate: float, head_dim: int) -> StaticOptions:
+def _static_options(
+    options: ScoreKeywords, dropout_rate: float, return_residual: bool, head_dim: int
+) -> StaticOptions:
     """Checks the numbers that must be known when a program is traced."""
     given = options.get("scale")
     scale = 1 / math.sqrt(head_dim) if given is None else given
-    remedy = "if it is learned, multiply the query by it"
     static = StaticOptions(
-        scale=static_number("scale", scale, remedy=remedy),
+        scale=static_number("scale", scale, remedy="if it is learned, multiply the query by it"),
         softcap=static_softcap(options.get("softcap")),
         dropout_rate=static_number("dropout_rate", dropout_rate),
+        return_residual=static_bool("return_residual", return_residual),
     )
     if not 0 <= static.dropout_rate < 1:
         raise ConfigError(f"dropout_rate must be in [0, 1), got {dropout_rate}")
@@ -287,6 +288,6 @@ def _per_row(name: str, array: int | jax.Array, leading: tuple[int, ...]) -> int
         raise ShapeError(
             f"{name} must broadcast to the leading axes {leading}, got shape {array.shape}"
         )
-    array = jnp.expand_dims(array, tuple(range(len(leading) - array.ndim)))
+    array = to_rank(array, len(leading))
     check_broadcast(name, array, leading, "...", remedy="one value per row, or a single one")
     return jnp.broadcast_to(array, leading)

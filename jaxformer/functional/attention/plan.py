@@ -25,7 +25,9 @@ class BlockLoop(NamedTuple):
 def plan_loops(
     structure: Structure, num_queries: int, num_keys: int, block: int
 ) -> tuple[BlockLoop, ...]:
-    """Cuts the queries into blocks with the keys visible to each, and groups equal ones."""
+    """Cuts the queries into blocks with the keys visible to each, and groups neighbours."""
+    # A compiled loop has one shape for all its blocks, so each pays for the widest. Causality,
+    # window and lengths change the width little from one block to the next: neighbours waste least.
     num_full, rest = divmod(num_queries, block)
     ranges = [
         visible_key_range(structure, num_keys, i * block, (i + 1) * block) for i in range(num_full)

@@ -6,7 +6,8 @@ from jaxformer.errors import ShapeError
 from jaxformer.functional.attention import AttentionKeywords
 from jaxformer.functional.checks import Array
 from jaxformer.functional.masks import window_sides
-from jaxformer.functional.multi_head.cache import CachedKeys, KVCache, WindowCache
+from jaxformer.functional.multi_head.cache import CachedKeys, KVCache
+from jaxformer.functional.multi_head.window_cache import WindowCache
 
 
 def with_cross_cache(options: AttentionKeywords, cross_cache: KVCache) -> AttentionKeywords:

@@ -15,75 +15,42 @@ from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention import AttentionKeywords, dot_product_attention
 from jaxformer.functional.attention.block import softmax_factors
 from jaxformer.functional.attention.dense import dense_attention, dense_weights
-from jaxformer.functional.attention.inputs import prepare_attention, used_rng
+from jaxformer.functional.attention.inputs import AttentionInputs, prepare_attention, used_rng
 from jaxformer.functional.checks import (
     Array,
     as_array,
     check_axes,
     check_choice,
     check_dtype,
-    check_fields,
     check_keywords,
-    check_nonnegative,
-    check_range,
-    check_size,
-    known_values,
     static_bool,
 )
 from jaxformer.functional.linear import linear
-from jaxformer.functional.low_rank import Kernel
 from jaxformer.functional.masks import combine
 from jaxformer.functional.multi_head.attention_function import (
     AttentionFunction,
     call_attention,
     function_name,
 )
-from jaxformer.functional.multi_head.cache import KVCache, WindowCache
+from jaxformer.functional.multi_head.cache import KVCache
 from jaxformer.functional.multi_head.cached import (
     check_cached,
     with_cached_keys,
     with_cross_cache,
 )
-from jaxformer.functional.normalization import rms_norm
+from jaxformer.functional.multi_head.projections import (
+    MultiHeadParams,
+    check_layer,
+    head_counts,
+    keys_and_values,
+    project_heads,
+)
+from jaxformer.functional.multi_head.window_cache import WindowCache
 from jaxformer.functional.positions.sinusoids import ROTARY_LAYOUTS, apply_rotary
 from jaxformer.functional.taps import LayerTaps
 
 Rotation = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 """A function from query `[..., T, N, H]` and key `[..., T, K, H]` to both, rotated."""
-
-
-class MultiHeadParams(NamedTuple):
-    """Parameters of `multi_head_attention`; heads are concatenated, `(n h)`.
-
-    Each kernel may be a `LowRankKernel` of its shape.
-
-    Args:
-        query_kernel: float `[D, N*H]`.
-        key_kernel: float `[D, K*H]`; D may differ for cross-attention.
-        value_kernel: float `[D, K*Hv]`.
-        output_kernel: float `[N*Hv, D]`.
-        query_bias: float `[N*H]` or None.
-        key_bias: float `[K*H]` or None.
-        value_bias: float `[K*Hv]` or None.
-        output_bias: float `[D]` or None.
-        query_norm_scale: float `[H]` for an RMS norm over each query head, `[N*H]` for one over all
-            heads at once; None = no norm.
-        key_norm_scale: float `[H]` or `[K*H]`, likewise for the keys.
-        sinks: float `[N]`, one extra score per head that enters the softmax but has no value;
-            None = no sinks.
-    """
-
-    query_kernel: Kernel
-    key_kernel: Kernel
-    value_kernel: Kernel
-    output_kernel: Kernel
-    query_bias: jax.Array | None = None
-    key_bias: jax.Array | None = None
-    value_bias: jax.Array | None = None
-    output_bias: jax.Array | None = None
-    query_norm_scale: jax.Array | None = None
-    key_norm_scale: jax.Array | None = None
-    sinks: jax.Array | None = None
 
 
 class MultiHeadOutput(NamedTuple):
@@ -179,10 +146,10 @@ def multi_head_attention(
         (2, 3, 8)
     """
     check_keywords("multi_head_attention", options, AttentionKeywords)
-    crosses = "key_value_inputs" if key_value_inputs is not None else ""
-    crosses = "cross_cache" if cross_cache is not None else crosses
     if key_value_inputs is not None and cross_cache is not None:
         raise ShapeError("cross_cache replaces key_value_inputs, got both; leave one out")
+    memory = {"key_value_inputs": key_value_inputs, "cross_cache": cross_cache}
+    crosses = next((name for name, given in memory.items() if given is not None), "")
     if rotary is not None and crosses:
         raise ShapeError(f"rotary tables are for self-attention, got {crosses} as well")
     if cache is None and num_tokens is not None:
@@ -190,16 +157,16 @@ def multi_head_attention(
             "num_tokens goes with a cache, got none; pass query_seq_lengths and "
             "key_value_seq_lengths"
         )
-    num_heads, kv_heads = _head_counts(num_heads, num_kv_heads)
+    num_heads, kv_heads = head_counts(num_heads, num_kv_heads)
     return_weights = static_bool("return_weights", return_weights)
     check_choice("rotary_layout", rotary_layout, ROTARY_LAYOUTS)
-    for name, given in (("cache", cache), ("cross_cache", cross_cache)):
-        kinds = KVCache | WindowCache if name == "cache" else KVCache
-        if given is not None and not isinstance(given, kinds):
-            raise ShapeError(f"{name} must be a KVCache, got {type(given).__name__}")
-    _check_layer(params, "query_inputs", query_inputs, norm_eps)
+    if not isinstance(cache, KVCache | WindowCache | None):
+        raise ShapeError(f"cache must be a KVCache, got {type(cache).__name__}")
+    if not isinstance(cross_cache, KVCache | None):
+        raise ShapeError(f"cross_cache must be a KVCache, got {type(cross_cache).__name__}")
+    check_layer(params, "query_inputs", query_inputs, norm_eps)
     mask = None if mask is None else as_array("mask", mask)
-    query = _heads(params, "query", query_inputs, num_heads, norm_eps)
+    query = project_heads(params, "query", query_inputs, num_heads, norm_eps)
     if cross_cache is not None:
         sizes = check_axes("query_inputs", query_inputs, "B T D")
         sizes |= {"K": kv_heads, "H": query.shape[-1]}
@@ -208,7 +175,7 @@ def multi_head_attention(
         options = with_cross_cache(options, cross_cache)
     else:
         key_value_inputs = query_inputs if key_value_inputs is None else key_value_inputs
-        key, value = _keys_and_values(params, key_value_inputs, kv_heads, norm_eps)
+        key, value = keys_and_values(params, key_value_inputs, kv_heads, norm_eps)
     if rotary is not None:
         query, key = _rotate(rotary, rotary_layout, query, key)
     if cache is not None:
@@ -226,12 +193,7 @@ def multi_head_attention(
             )
         rate = options.get("dropout_rate", 0.0)
         inputs = prepare_attention(query, key, value, bias, mask, options, dropout_rate=rate)
-        exponentials, inverse, total = softmax_factors(dense_weights(inputs, "masked", tap))
-        dense = exponentials * inverse
-        if params.sinks is not None:
-            shares = _shares_beside_sinks(params.sinks, rearrange(total, "... n t 1 -> ... t n"))
-            dense = dense * rearrange(shares, "... t n -> ... n t 1")
-        weights = dense if tap is None else tap("weights", dense)
+        weights = _weights(inputs, params.sinks, tap)
     if weights is not None and tap is not None and tap.edits("scores", "weights"):
         attended, _ = dense_attention(inputs, used_rng(rate, options.get("dropout_rng")), weights)
     else:  # Reading weights does not change which implementation computes the output.
@@ -247,6 +209,16 @@ def multi_head_attention(
     output = linear(merged, params.output_kernel, params.output_bias, name="output_kernel")
     output = output if tap is None else tap("attention_output", output)
     return MultiHeadOutput(output, cache, weights)
+
+
+def _weights(inputs: AttentionInputs, sinks: jax.Array | None, tap: LayerTaps | None) -> jax.Array:
+    """Weights `[..., N, T, S]` before dropout; the tap is called at "scores" and "weights"."""
+    exponentials, inverse, total = softmax_factors(dense_weights(inputs, "masked", tap))
+    weights = exponentials * inverse
+    if sinks is not None:
+        shares = _shares_beside_sinks(sinks, rearrange(total, "... n t 1 -> ... t n"))
+        weights = weights * rearrange(shares, "... t n -> ... n t 1")
+    return weights if tap is None else tap("weights", weights)
 
 
 def _shares_beside_sinks(sinks: jax.Array, residual: jax.Array) -> jax.Array:
@@ -265,9 +237,8 @@ def _rotate(
     """Rotates with tables or a user's function, whose result is checked."""
     if not callable(rotary):
         try:
-            return apply_rotary(query, rotary, layout=layout), apply_rotary(
-                key, rotary, layout=layout
-            )
+            query, key = (apply_rotary(x, rotary, layout=layout) for x in (query, key))
+            return query, key
         except ShapeError as error:
             raise ShapeError(f"rotary must be tables or a function: {error}") from None
     rotated = rotary(query, key)
@@ -282,97 +253,3 @@ def _rotate(
                 f"{before.dtype}, got {after.shape} and {after.dtype}"
             )
     return rotated
-
-
-def project_memory(
-    params: MultiHeadParams, key_value_inputs: jax.Array, lengths: jax.Array | None = None,
-    *, num_heads: int, num_kv_heads: int | None = None, norm_eps: float = 1e-6,
-) -> KVCache:  # fmt: skip
-    """Cross-attention cache: another sequence, projected to keys and values once.
-
-    Args:
-        params: parameters of the layer; only the key and value projections are used.
-        key_value_inputs: float `[B, S, D]`, such as an encoder's output.
-        lengths: int `[B]`, real inputs at the start of each row; S when not given.
-        num_heads: N.
-        num_kv_heads: K; N when not given.
-        norm_eps: epsilon of the key norm, added to the mean square.
-
-    Returns:
-        A cache of keys, values and lengths; pass it as cross_cache to `multi_head_attention`.
-
-    Raises:
-        ShapeError: an argument does not fit.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> params = MultiHeadParams(*[jnp.eye(8)] * 4)
-        >>> keys = project_memory(params, jnp.ones((2, 5, 8)), num_heads=2)
-        >>> x = jnp.ones((2, 3, 8))
-        >>> layer = multi_head_attention(params, x, num_heads=2, cross_cache=keys)
-        >>> keys.key.shape, layer.output.shape
-        ((2, 2, 5, 4), (2, 3, 8))
-    """
-    sizes = check_axes("key_value_inputs", key_value_inputs, "B S D")
-    _, kv_heads = _head_counts(num_heads, num_kv_heads)
-    _check_layer(params, "key_value_inputs", key_value_inputs, norm_eps)
-    if lengths is None:
-        lengths = jnp.full((sizes["B"],), sizes["S"], jnp.int32)
-    check_dtype("lengths", lengths, "integer")
-    check_axes("lengths", lengths, "B", sizes)
-    known = known_values(lengths)
-    if known is not None:
-        check_range("lengths", known.tolist(), least=0, most=sizes["S"], bound="S")
-    key, value = _keys_and_values(params, key_value_inputs, kv_heads, norm_eps)
-    key, value = (rearrange(each, "b s k h -> b k s h") for each in (key, value))
-    return KVCache(key, value, lengths)
-
-
-def _head_counts(num_heads: int, num_kv_heads: int | None) -> tuple[int, int]:
-    """Checks the numbers of query and key/value heads, and fills in the default."""
-    num_heads = check_size("num_heads", num_heads)
-    if num_kv_heads is None:
-        return num_heads, num_heads
-    return num_heads, check_size("num_kv_heads", num_kv_heads)
-
-
-def _check_layer(
-    params: MultiHeadParams, argument: str, inputs: jax.Array, norm_eps: float
-) -> None:
-    """Checks parameters and inputs before computing anything."""
-    check_fields("params", params, MultiHeadParams)
-    check_axes(argument, inputs, "... T D")
-    check_dtype(argument, inputs, "floating", remedy="cast it with .astype")
-    check_nonnegative("norm_eps", norm_eps)
-
-
-def _keys_and_values(
-    params: MultiHeadParams, inputs: jax.Array, count: int, norm_eps: float
-) -> tuple[jax.Array, jax.Array]:
-    check_axes("key_value_inputs", inputs, "... S D")
-    check_dtype("key_value_inputs", inputs, "floating", remedy="cast it with .astype")
-    key = _heads(params, "key", inputs, count, norm_eps)
-    return key, _heads(params, "value", inputs, count, norm_eps)
-
-
-def _heads(
-    params: MultiHeadParams, projection: str, inputs: jax.Array, count: int, norm_eps: float
-) -> jax.Array:
-    """Projects, splits into heads, and normalizes the heads if there is a norm scale."""
-    kernel, bias_name = f"{projection}_kernel", f"{projection}_bias"
-    flat = linear(inputs, getattr(params, kernel), getattr(params, bias_name), name=kernel)
-    if flat.shape[-1] % count:
-        raise ShapeError(
-            f"{kernel} must be [D, heads * width], a multiple of {count} heads, got shape "
-            f"{getattr(params, kernel).shape}"
-        )
-    scale_name = f"{projection}_norm_scale"
-    norm_scale = getattr(params, scale_name, None)
-    over_all = getattr(norm_scale, "shape", None) == flat.shape[-1:]
-    if over_all:
-        flat = rms_norm(flat, norm_scale, eps=norm_eps)
-    x = rearrange(flat, "... t (n h) -> ... t n h", n=count)
-    if norm_scale is None or over_all:
-        return x
-    check_axes(scale_name, norm_scale, "H", {"H": x.shape[-1]}, remedy="or heads * H, over all")
-    return rms_norm(x, norm_scale, eps=norm_eps)

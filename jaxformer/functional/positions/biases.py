@@ -9,7 +9,7 @@ from einops import rearrange
 
 from jaxformer.errors import ConfigError
 from jaxformer.functional.checks import is_int, static_bool
-from jaxformer.functional.masks import Offset, relative_positions
+from jaxformer.functional.masks import Offset, relative_positions, to_rank
 
 _MOST_HEADS = 2**16
 _MOST_BUCKETS = 1024  # finding the borders takes ever larger integers
@@ -78,8 +78,7 @@ def alibi_bias(
     slopes = rearrange(alibi_slopes(num_heads), "n -> n 1 1")
     relative = relative_positions(num_queries, num_keys, query_offset)  # [T, S] or [..., 1, T, S]
     relative = relative[None] if relative.ndim == 2 else relative
-    slopes = jnp.expand_dims(slopes, tuple(range(relative.ndim - 3)))
-    return slopes * (-jnp.abs(relative)).astype(jnp.float32)
+    return to_rank(slopes, relative.ndim) * (-jnp.abs(relative)).astype(jnp.float32)
 
 
 def relative_position_buckets(

@@ -1,4 +1,7 @@
-"""Rotary scaling: extends the context beyond the training length."""
+"""Rotary scaling: extends the context beyond the training length.
+
+`jaxformer.config` describes the fields, and refuses the same values.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -13,10 +16,7 @@ _LEAST = {"factor": 1, "original_max_len": 1}
 
 
 class LinearScaling(NamedTuple):
-    """Position interpolation: divides every frequency by the same factor.
-
-    Args:
-        factor: new length over trained length, at least 1.
+    """Position interpolation: divides every frequency by the same factor, at least 1.
 
     References:
         Chen et al., "Extending Context Window of Large Language Models via Positional
@@ -34,13 +34,8 @@ class Llama3Scaling(NamedTuple):
     """Llama 3.1's scaling: divides low frequencies by the factor, and keeps high ones.
 
     A frequency is high if it makes at least `high_freq_factor` turns in `original_max_len`
-    positions, and low if it makes at most `low_freq_factor`. Those in between are blended.
-
-    Args:
-        factor: divisor of the low frequencies, at least 1.
-        low_freq_factor: turns of the highest low frequency, positive.
-        high_freq_factor: turns of the lowest high frequency, more than `low_freq_factor`.
-        original_max_len: original training length, in positions.
+    positions, and low if it makes at most `low_freq_factor`. Those in between are blended. Fields
+    are those of `jaxformer.config.Llama3ScalingConfig`.
 
     References:
         Llama Team, "The Llama 3 Herd of Models", 2024; the formula is from the reference code.
@@ -63,21 +58,9 @@ class YarnScaling(NamedTuple):
     Feature pairs that make more than `beta_fast` turns in `original_max_len` positions keep their
     frequency. Those that make fewer than `beta_slow` turns have it divided by the factor. In
     between, the blend is linear in the index of the pair. Cosine and sine are multiplied by an
-    attention factor.
-
-    Args:
-        factor: divisor of the low frequencies, at least 1.
-        original_max_len: original training length, in positions.
-        beta_fast: turns of the pair at which the blend starts, more than `beta_slow`.
-        beta_slow: turns of the pair at which the blend ends, positive.
-        attention_factor: multiplies cosine and sine, and so the scores by its square; None =
-            `0.1 * ln(factor) + 1`, unless mscale is given.
-        truncate: whether the blend starts and ends at whole pairs, rounded outwards, as in the
-            authors' code; False for models trained without it, such as gpt-oss.
-        mscale: with `mscale_all_dim`, the attention factor is
-            `(0.1 * mscale * ln(factor) + 1) / (0.1 * mscale_all_dim * ln(factor) + 1)` (DeepSeek).
-            You must then multiply the scale of the attention scores by the squared denominator.
-        mscale_all_dim: see `mscale`.
+    attention factor. Fields are those of `jaxformer.config.YarnScalingConfig`. With `mscale` and
+    `mscale_all_dim`, you must multiply the scale of the attention scores by the squared denominator
+    of their formula.
 
     References:
         Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023,
@@ -105,14 +88,9 @@ class LongropeScaling(NamedTuple):
     """LongRoPE's scaling: divides each frequency by its own factor, found by a search.
 
     Models have two sets of factors: one for texts of up to `original_max_len` tokens, one for
-    longer texts. Choose one and pass it. Cosine and sine are multiplied by an attention factor.
-
-    Args:
-        factors: divisors of the frequencies, highest frequency first; H/2 positive numbers.
-        factor: new length over the original training length, at least 1.
-        original_max_len: original training length, in positions, at least 2.
-        attention_factor: multiplies cosine and sine, and so the scores by its square; None =
-            `sqrt(1 + ln(factor) / ln(original_max_len))`.
+    longer texts. Choose one and pass it as `factors`, a tuple of H/2. Cosine and sine are
+    multiplied by an attention factor. Other fields are those of
+    `jaxformer.config.LongropeScalingConfig`.
 
     References:
         Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024 (the

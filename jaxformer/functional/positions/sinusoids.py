@@ -23,7 +23,8 @@ from jaxformer.functional.checks import (
     is_symbolic,
     static_number,
 )
-from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.dtypes import widened
+from jaxformer.functional.masks import to_rank
 from jaxformer.functional.positions.scaling import RotaryScaling, scale_frequencies
 
 ROTARY_LAYOUTS = ("half", "interleaved")
@@ -162,7 +163,7 @@ def apply_rotary(
             return jnp.concatenate([rotated, x[..., rotary_dim:]], axis=-1)
     if sizes["H"] % 2:
         raise ShapeError(f"x must be [..., T, N, H] with an even H, got shape {x.shape}")
-    wide = x.astype(at_least(x.dtype, jnp.float32))
+    wide = widened(x)
     cosine, sine = (
         _broadcast_over_heads(name, table, wide, {"T": sizes["T"], "H/2": sizes["H"] // 2})
         for name, table in zip(("cos", "sin"), tables, strict=True)
@@ -187,8 +188,7 @@ def _broadcast_over_heads(
             f"tables ({name}) must be [T, H/2] or have the leading axes of x {x.shape[:-3]}, got "
             f"shape {table.shape}"
         )
-    table = rearrange(table, "... t i -> ... t 1 i").astype(x.dtype)
-    return jnp.expand_dims(table, tuple(range(x.ndim - table.ndim)))
+    return to_rank(rearrange(table, "... t i -> ... t 1 i").astype(x.dtype), x.ndim)
 
 
 def _as_positions(positions: int | Array) -> jax.Array:
@@ -212,7 +212,8 @@ def _frequencies(base: float, exponents: np.ndarray) -> np.ndarray:
 
 def _sine_cosine(positions: jax.Array, frequencies: np.ndarray) -> tuple[jax.Array, jax.Array]:
     """Sine and cosine of position times frequency; int32 `[...]`, float64 `[F]` -> `[..., F]`."""
-    # Turns per position in 64-bit fixed point; drops whole turns and bits below 2**-64.
+    # Turns per position in 64-bit fixed point: an integer t stands for t / 2**64 of a turn. Its
+    # product with a position overflows by whole turns, which change neither sine nor cosine.
     turns = np.ldexp(frequencies / (2 * np.pi) % 1.0, 64).astype(np.uint64)
     # The product is unsigned; the sign is restored below.
     magnitude = jnp.abs(positions).astype(jnp.uint32)[..., None]

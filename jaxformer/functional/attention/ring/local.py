@@ -1,18 +1,8 @@
-"""Ring attention: a sequence split over devices that pass keys and values around a ring.
+"""Ring attention under a mapped axis: every device calls it with its slice of the sequence."""
 
-In step s, every device attends from its own queries to the keys of the device s places before it,
-merges the result by the log-sum-exp of the scores, and passes the keys on. The backward pass goes
-round once more; gradients of keys and values travel with them. So a device never holds more than
-its own share and one in transit. Differentiating through the loop would keep the keys and values of
-every step, which is the whole sequence. The price: the backward pass recomputes the output of every
-block, not only its weights.
-"""
-
-import functools
 from typing import Any, Unpack
 
 import jax
-import jax.numpy as jnp
 from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
@@ -24,20 +14,8 @@ from jaxformer.functional.attention.inputs import (
     used_rng,
 )
 from jaxformer.functional.attention.ring.order import mapped_size
-from jaxformer.functional.attention.ring.round import (
-    Chunks,
-    Keys,
-    Queries,
-    Ring,
-    Shared,
-    block_attention,
-    go_round,
-    share_of,
-    varying,
-    wide,
-)
+from jaxformer.functional.attention.ring.rounds import Keys, Queries, Ring, Shared, attend, varying
 from jaxformer.functional.checks import Array, check_keywords
-from jaxformer.functional.dtypes import at_least
 
 
 def ring_attention(
@@ -88,6 +66,7 @@ def ring_attention(
         Context", 2023; Brandon et al., "Striped Attention", 2023 (balanced causal work).
 
     Example:
+        >>> import functools
         >>> import numpy as np
         >>> from jax.sharding import PartitionSpec
         >>> from jaxformer.functional import dot_product_attention, from_ring_order, to_ring_order
@@ -120,20 +99,26 @@ def ring_attention(
             f"same even T, got shapes {inputs.query.shape} and {inputs.key.shape}; pad the "
             f"sequence to a multiple of {2 * size}"
         )
-    total = size * num_tokens
     shared = Shared(
-        read_lengths("query_seq_lengths", lengths[0], leading, total),
-        read_lengths("key_value_seq_lengths", lengths[1], leading, total),
+        read_lengths("query_seq_lengths", lengths[0], leading, size * num_tokens),
+        read_lengths("key_value_seq_lengths", lengths[1], leading, size * num_tokens),
         used_rng(dropout_rate, dropout_rng),
     )
     structure = inputs.structure
     ring = Ring(axis_name, size, structure.window, inputs.static, implementation)
     queries = Queries(_in_halves(inputs.query), _ids_in_halves(structure.query_ids))
     keys = Keys(_in_halves(inputs.key), _in_halves(inputs.value), _ids_in_halves(structure.key_ids))
-    queries, keys, shared = varying(ring, (queries, keys, shared))
-    output = _attend(ring, queries, keys, shared)
+    output = attend(ring, *varying(axis_name, (queries, keys, shared)))
     output = rearrange(output, "half ... t n h -> ... (half t) n h")
     return output.astype(inputs.query.dtype)
+
+
+def _in_halves(array: jax.Array) -> jax.Array:
+    return rearrange(array, "... (half t) n h -> half ... t n h", half=2)
+
+
+def _ids_in_halves(ids: jax.Array | None) -> jax.Array | None:
+    return None if ids is None else rearrange(ids, "... (half t) -> half ... t", half=2)
 
 
 def refuse_for_ring(bias: Any, mask: Any, options: AttentionKeywords) -> None:
@@ -150,83 +135,3 @@ def refuse_for_ring(bias: Any, mask: Any, options: AttentionKeywords) -> None:
             f"ring attention takes no query_offset, got {offset!r}: queries and keys are the "
             "same tokens; leave it out"
         )
-
-
-def _in_halves(array: jax.Array) -> jax.Array:
-    return rearrange(array, "... (half t) n h -> half ... t n h", half=2)
-
-
-def _ids_in_halves(ids: jax.Array | None) -> jax.Array | None:
-    return None if ids is None else rearrange(ids, "... (half t) -> half ... t", half=2)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(ring: Ring, queries: Queries, keys: Keys, shared: Shared) -> jax.Array:
-    """Attention in halves: float32 or float64 `[2, ..., t, N, Hv]`."""
-    return _forward(ring, queries, keys, shared)[0]
-
-
-def _forward(
-    ring: Ring, queries: Queries, keys: Keys, shared: Shared
-) -> tuple[jax.Array, jax.Array]:
-    """Output and log-sum-exp of all blocks."""
-    rows, dtype = queries.query.shape[:-1], at_least(queries.query.dtype, jnp.float32)
-    output = jnp.zeros((*rows, keys.value.shape[-1]), dtype)
-    residual = jnp.full(rows, -jnp.inf, dtype)
-    output, residual = varying(ring, (output, residual, queries.query))[:2]
-
-    def merge(
-        kind: int, chunks: Chunks, queries: Queries, keys: Keys, fixed: Any, own: Any,
-        travelling: Any,
-    ) -> tuple[Any, Any]:  # fmt: skip
-        output, residual = own
-        block = block_attention(ring, kind, chunks, queries, keys, shared)
-        part, part_residual = block(*wide(queries, keys))
-        total = jnp.logaddexp(residual, part_residual)
-        output = output * share_of(residual, total) + part * share_of(part_residual, total)
-        return (output, total), travelling
-
-    own = output, residual
-    (output, residual), _ = go_round(ring, shared, queries, keys, (), own, (), merge)
-    return output, residual
-
-
-def _attend_forward(
-    ring: Ring, queries: Queries, keys: Keys, shared: Shared
-) -> tuple[jax.Array, tuple]:
-    output, residual = _forward(ring, queries, keys, shared)
-    return output, (queries, keys, shared, output, residual)
-
-
-def _attend_backward(ring: Ring, saved: tuple, cotangent: jax.Array) -> tuple[Queries, Keys, None]:
-    queries, keys, shared, output, residual = saved
-    zeros = [jnp.zeros(x.shape, output.dtype) for x in (queries.query, keys.key, keys.value)]
-    own, *travelling, _ = varying(ring, (*zeros, output))
-    # The whole output is the sum over blocks b of exp(r_b - r) O_b. With G the cotangent,
-    #   dO_b = exp(r_b - r) G  and  dr_b = exp(r_b - r) (rowsum(G * O_b) - rowsum(G * O)).
-    weighted = (cotangent * output).sum(axis=-1)
-
-    def add_gradients(
-        kind: int, chunks: Chunks, queries: Queries, keys: Keys, fixed: Any, own: Any,
-        travelling: Any,
-    ) -> tuple[Any, Any]:  # fmt: skip
-        cotangent, weighted, residual = fixed
-        block = block_attention(ring, kind, chunks, queries, keys, shared)
-        (part, part_residual), pull = jax.vjp(block, *wide(queries, keys))
-        share = share_of(part_residual, residual)
-        along = (cotangent * part).sum(axis=-1) - weighted
-        query, *others = pull((share * cotangent, share[..., 0] * along))
-        return own + query, jax.tree.map(jnp.add, travelling, others)
-
-    fixed = cotangent, weighted, residual
-    query, (key, value) = go_round(
-        ring, shared, queries, keys, fixed, own, travelling, add_gradients
-    )
-    return (
-        Queries(query.astype(queries.query.dtype), None),
-        Keys(key.astype(keys.key.dtype), value.astype(keys.value.dtype), None),
-        None,
-    )
-
-
-_attend.defvjp(_attend_forward, _attend_backward)

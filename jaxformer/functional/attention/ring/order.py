@@ -109,36 +109,34 @@ def exchange_to_ring_order(x: jax.Array, *, axis_name: str, axis: int) -> jax.Ar
 
     Every device sends each half of its slice to the device that holds that chunk in ring order.
     """
-    size = mapped_size(axis_name)
-    even, odd = jnp.split(x, 2, axis)  # the chunks 2i and 2i + 1
-    even = jax.lax.ppermute(even, axis_name, [(i, _holder(2 * i, size)) for i in range(size)])
-    odd = jax.lax.ppermute(odd, axis_name, [(i, _holder(2 * i + 1, size)) for i in range(size)])
-    return _in_order(even, odd, axis_name, axis)
+    chunks = jnp.split(x, 2, axis)  # 2i and 2i + 1
+    even, odd = (_send(chunk, axis_name, parity) for parity, chunk in enumerate(chunks))
+    return jnp.concatenate(_swapped_if_odd(even, odd, axis_name), axis)
 
 
 def exchange_from_ring_order(x: jax.Array, *, axis_name: str, axis: int) -> jax.Array:
     """Inverse of `exchange_to_ring_order`: device i gets slice i."""
-    size = mapped_size(axis_name)
     first, second = jnp.split(x, 2, axis)
-    even, odd = jnp.split(_in_order(first, second, axis_name, axis), 2, axis)
-    even = jax.lax.ppermute(even, axis_name, [(_holder(2 * i, size), i) for i in range(size)])
-    odd = jax.lax.ppermute(odd, axis_name, [(_holder(2 * i + 1, size), i) for i in range(size)])
-    return jnp.concatenate([even, odd], axis)
+    chunks = _swapped_if_odd(first, second, axis_name)
+    moved = [_send(chunk, axis_name, parity, back=True) for parity, chunk in enumerate(chunks)]
+    return jnp.concatenate(moved, axis)
 
 
-def _holder(chunk: int, size: int) -> int:
-    """Device that holds a chunk in ring order."""
-    return chunk if chunk < size else 2 * size - 1 - chunk
+def _send(chunk: jax.Array, axis_name: str, parity: int, back: bool = False) -> jax.Array:
+    """Sends chunk 2i + parity from device i to its holder in ring order, or back."""
+    size = jax.lax.axis_size(axis_name)
+    numbers = range(parity, 2 * size, 2)
+    routes = [(i, min(number, 2 * size - 1 - number)) for i, number in enumerate(numbers)]
+    return jax.lax.ppermute(chunk, axis_name, [route[::-1] for route in routes] if back else routes)
 
 
-def _in_order(even: jax.Array, odd: jax.Array, axis_name: str, axis: int) -> jax.Array:
+def _swapped_if_odd(even: jax.Array, odd: jax.Array, axis_name: str) -> tuple[jax.Array, jax.Array]:
     """Orders a device's even and odd chunk as ring order does; its own inverse.
 
     Device i holds the chunks i and 2n - 1 - i, so the even one comes first if i is even.
     """
     is_even = jax.lax.axis_index(axis_name) % 2 == 0
-    first, second = jnp.where(is_even, even, odd), jnp.where(is_even, odd, even)
-    return jnp.concatenate([first, second], axis)
+    return jnp.where(is_even, even, odd), jnp.where(is_even, odd, even)
 
 
 def mapped_size(axis_name: str) -> int:

@@ -1,5 +1,7 @@
 """Ring attention of global arrays, the only function here that shards arrays itself."""
 
+import dataclasses
+import functools
 import math
 from typing import Any, Unpack
 
@@ -21,17 +23,27 @@ from jaxformer.functional.attention.ring.order import (
 )
 from jaxformer.functional.checks import Array, as_array, check_axes, check_keywords, static_bool
 
-MeshAxes = str | tuple[str, ...]
 _AnyMesh = jax.sharding.Mesh | jax.sharding.AbstractMesh
 
-_BY_TOKEN = ("query_segment_ids", "key_value_segment_ids")
-_BY_ROW = ("query_seq_lengths", "key_value_seq_lengths")
-_CALLED = {
-    "B": "batch size B",
-    "T": "sequence length T of query and key",
-    "N": "number of heads N of the query",
-    "K": "number of heads K of key and value",
-}
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RingLayout:
+    """How `sharded_ring_attention` splits its arrays over the axes of a mesh.
+
+    Args:
+        mesh: device mesh with Auto axes. With Explicit axes, the default of `jax.make_mesh`, arrays
+            must already be split this way. None = the mesh of `jax.set_mesh`.
+        sequence_axis: mesh axis that T is split over; n devices.
+        batch_axes: mesh axes that B is split over, a name or several.
+        head_axes: mesh axes that N and K are split over.
+        in_ring_order: whether sequences are in ring order; False = original order.
+    """
+
+    mesh: jax.sharding.Mesh | None = None
+    sequence_axis: str = "sequence"
+    batch_axes: str | tuple[str, ...] = ()
+    head_axes: str | tuple[str, ...] = ()
+    in_ring_order: bool = True
 
 
 def sharded_ring_attention(
@@ -41,35 +53,27 @@ def sharded_ring_attention(
     bias: Array | None = None,
     mask: Array | None = None,
     *,
-    mesh: jax.sharding.Mesh | None,
-    sequence_axis: str = "sequence",
-    batch_axes: MeshAxes = (),
-    head_axes: MeshAxes = (),
-    in_ring_order: bool = True,
+    layout: RingLayout,
     **options: Unpack[AttentionKeywords],
 ) -> jax.Array:
     """`ring_attention` of global arrays, split over the axes of a mesh.
 
-    To use it in a model under `jax.jit`, pass `functools.partial(sharded_ring_attention, mesh=mesh,
-    ...)` as the attention function; the rest of the model need not know that the sequence is split.
-    Give the model tokens and segment ids in ring order (`to_ring_order`), split over the same axes,
-    and their positions, `to_ring_order(np.arange(T), n, axis=0)`. Its output is in ring order, too.
-    Only keys and values move, around the ring. With `in_ring_order=False`, sequences are in their
-    original order and every call moves queries, keys, values and results into ring order and back,
-    which costs as much traffic as about N / K + 1 ring steps.
+    To use it in a model under `jax.jit`, pass `functools.partial(sharded_ring_attention,
+    layout=RingLayout(mesh=mesh))` as the attention function; the rest of the model need not know
+    that the sequence is split. Give the model tokens and segment ids in ring order
+    (`to_ring_order`), split over the same axes, and their positions, `to_ring_order(np.arange(T),
+    n, axis=0)`. Its output is in ring order, too. Only keys and values move, around the ring. With
+    `in_ring_order=False`, sequences are in their original order and every call moves queries, keys,
+    values and results into ring order and back, which costs as much traffic as about N / K + 1 ring
+    steps.
 
     Args:
-        query: float `[B, T, N, H]`, in ring order unless in_ring_order is False.
+        query: float `[B, T, N, H]`, in ring order unless the layout says otherwise.
         key: float `[B, T, K, H]`.
         value: float `[B, T, K, Hv]`.
         bias: not supported, as in `ring_attention`.
         mask: not supported.
-        mesh: device mesh with Auto axes. With Explicit axes, the default of `jax.make_mesh`, arrays
-            must already be split this way. None = the mesh of `jax.set_mesh`.
-        sequence_axis: mesh axis that T is split over; n devices.
-        batch_axes: mesh axes that B is split over, a name or several.
-        head_axes: mesh axes that N and K are split over.
-        in_ring_order: whether sequences are in ring order; False = original order.
+        layout: the mesh, and which of its axes split which axes of the arrays.
         **options: the keywords of `ring_attention`. Lengths are int or integers that broadcast to
             `[B]`, and segment ids integer `[B, T]`, ordered like the query. Each device draws its
             own dropout mask.
@@ -86,76 +90,74 @@ def sharded_ring_attention(
         >>> import numpy as np
         >>> from jaxformer.functional import dot_product_attention, from_ring_order, to_ring_order
         >>> n = min(2, jax.device_count())
-        >>> mesh = jax.sharding.Mesh(jax.devices()[:n], ("sequence",))
-        >>> attend = jax.jit(functools.partial(sharded_ring_attention, mesh=mesh, is_causal=True))
+        >>> layout = RingLayout(mesh=jax.sharding.Mesh(jax.devices()[:n], ("sequence",)))
+        >>> attend = functools.partial(sharded_ring_attention, layout=layout, is_causal=True)
         >>> x = np.random.default_rng(0).normal(size=(1, 8, 2, 4)).astype(np.float32)
-        >>> output = from_ring_order(np.asarray(attend(*[to_ring_order(x, n)] * 3)), n)
+        >>> output = from_ring_order(np.asarray(jax.jit(attend)(*[to_ring_order(x, n)] * 3)), n)
         >>> bool(np.allclose(output, dot_product_attention(x, x, x, is_causal=True), atol=1e-6))
         True
     """
     check_keywords("sharded_ring_attention", options, AttentionKeywords)
     refuse_for_ring(bias, mask, options)
-    in_ring_order = static_bool("in_ring_order", in_ring_order)
-    used = jax.sharding.get_abstract_mesh() if mesh is None else mesh
-    batch_axes, head_axes = _check_mesh(used, sequence_axis, batch_axes, head_axes)
+    mesh, batch_axes, axis_name, head_axes = _checked_layout(layout)
     query, key, value = (
         as_array(name, array) for name, array in (("query", query), ("key", key), ("value", value))
     )
     sizes = check_axes("query", query, "B T N H")
     sizes |= check_axes("key", key, "B T K H", sizes)
     check_axes("value", value, "B T K Hv", sizes)
-    _check_divisible(used, sizes, "B", batch_axes, 1)
-    _check_divisible(used, sizes, "T", (sequence_axis,), 2)
-    _check_divisible(used, sizes, "N", head_axes, 1)
-    _check_divisible(used, sizes, "K", head_axes, 1)
-    rows = PartitionSpec(batch_axes, sequence_axis)
-    heads = PartitionSpec(batch_axes, sequence_axis, head_axes)
+    _check_divisible("batch size B", sizes["B"], mesh, batch_axes)
+    _check_divisible("sequence length T of query and key", sizes["T"], mesh, (axis_name,), each=2)
+    _check_divisible("number of heads N of the query", sizes["N"], mesh, head_axes)
+    _check_divisible("number of heads K of key and value", sizes["K"], mesh, head_axes)
     rest: dict[str, Any] = {**options}
-    given = {
-        "query": query,
-        "key": key,
-        "value": value,
-        **{name: _ids(name, rest.pop(name, None), sizes) for name in _BY_TOKEN},
-        **{name: _lengths(name, rest.pop(name, None), sizes) for name in _BY_ROW},
-        "dropout_rng": used_rng(rest.get("dropout_rate", 0.0), rest.pop("dropout_rng", None)),
-    }
-    arrays = {name: array for name, array in given.items() if array is not None}
-    specs = dict.fromkeys(arrays, heads) | dict.fromkeys(_BY_TOKEN, rows)
-    specs |= dict.fromkeys(_BY_ROW, PartitionSpec(batch_axes)) | {"dropout_rng": PartitionSpec()}
+    heads = PartitionSpec(batch_axes, axis_name, head_axes)
+    arrays: dict[str, Any] = {"query": query, "key": key, "value": value}
+    specs = dict.fromkeys(arrays, heads)
+    for name in ("query_segment_ids", "key_value_segment_ids"):
+        arrays[name] = _ids(name, rest.pop(name, None), sizes)
+        specs[name] = PartitionSpec(batch_axes, axis_name)
+    ordered = tuple(arrays)  # all that have a sequence axis
+    for name in ("query_seq_lengths", "key_value_seq_lengths"):
+        arrays[name] = _lengths(name, rest.pop(name, None), sizes)
+        specs[name] = PartitionSpec(batch_axes)
+    rng = used_rng(rest.get("dropout_rate", 0.0), rest.pop("dropout_rng", None))
 
-    def attend(arrays: dict[str, jax.Array]) -> jax.Array:
-        rng = arrays.pop("dropout_rng", None)
+    def attend(arrays: dict[str, Any], rng: jax.Array | None) -> jax.Array:
         for axis in (*batch_axes, *head_axes):
             if rng is not None:
                 rng = jax.random.fold_in(rng, jax.lax.axis_index(axis))
-        if not in_ring_order:
-            arrays |= {
-                name: exchange_to_ring_order(array, axis_name=sequence_axis, axis=1)
-                for name, array in arrays.items()
-                if name not in _BY_ROW
-            }
-        output = ring_attention(**{**rest, **arrays}, axis_name=sequence_axis, dropout_rng=rng)
-        if in_ring_order:
+        if not layout.in_ring_order:
+            move = functools.partial(exchange_to_ring_order, axis_name=axis_name, axis=1)
+            arrays |= {name: jax.tree.map(move, arrays[name]) for name in ordered}
+        output = ring_attention(**arrays, **rest, axis_name=axis_name, dropout_rng=rng)
+        if layout.in_ring_order:
             return output
-        return exchange_from_ring_order(output, axis_name=sequence_axis, axis=1)
+        return exchange_from_ring_order(output, axis_name=axis_name, axis=1)
 
-    in_specs = ({name: specs[name] for name in arrays},)
-    return jax.shard_map(attend, mesh=used, in_specs=in_specs, out_specs=heads)(arrays)
+    in_specs = specs, PartitionSpec()
+    return jax.shard_map(attend, mesh=mesh, in_specs=in_specs, out_specs=heads)(arrays, rng)
 
 
-def _check_mesh(
-    mesh: Any, sequence_axis: str, batch_axes: MeshAxes, head_axes: MeshAxes
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Checks the axes of a mesh, and returns the batch and head axes."""
+def _checked_layout(
+    layout: RingLayout,
+) -> tuple[_AnyMesh, tuple[str, ...], str, tuple[str, ...]]:
+    """The mesh, and its axes for B, T and heads."""
+    if not isinstance(layout, RingLayout):
+        raise ConfigError(
+            f"layout must be a RingLayout, got {type(layout).__name__}; make one with "
+            "RingLayout(mesh=...)"
+        )
+    static_bool("in_ring_order", layout.in_ring_order)
+    mesh: Any = jax.sharding.get_abstract_mesh() if layout.mesh is None else layout.mesh
     if not isinstance(mesh, _AnyMesh) or mesh.empty:
         got = "none from jax.set_mesh" if getattr(mesh, "empty", False) else type(mesh).__name__
         raise ConfigError(
             f"mesh must be a jax.sharding.Mesh, got {got}; make one with jax.make_mesh"
         )
-    named = {
-        "sequence_axis": (sequence_axis,),
-        "batch_axes": (batch_axes,) if isinstance(batch_axes, str) else batch_axes,
-        "head_axes": (head_axes,) if isinstance(head_axes, str) else head_axes,
+    named: dict[str, Any] = {
+        name: (axes,) if isinstance(axes := getattr(layout, name), str) else axes
+        for name in ("sequence_axis", "batch_axes", "head_axes")
     }
     seen: list[str] = []
     for argument, axes in named.items():
@@ -166,18 +168,18 @@ def _check_mesh(
                     f"for one purpose, got {axis!r}"
                 )
             seen.append(axis)
-    return named["batch_axes"], named["head_axes"]
+    return mesh, named["batch_axes"], layout.sequence_axis, named["head_axes"]
 
 
 def _check_divisible(
-    mesh: _AnyMesh, sizes: dict[str, int], letter: str, axes: tuple[str, ...], each: int
+    called: str, size: int, mesh: _AnyMesh, axes: tuple[str, ...], *, each: int = 1
 ) -> None:
     """Checks that an axis can be cut into `each` parts for every device."""
     parts = each * math.prod(mesh.shape[axis] for axis in axes)
-    if sizes[letter] % parts:
+    if size % parts:
         raise ShapeError(
-            f"the {_CALLED[letter]} must be a multiple of {parts}, {each} for each device of the "
-            f"mesh axes {axes}, got {sizes[letter]}; pad it, or choose another mesh"
+            f"the {called} must be a multiple of {parts}, {each} for each device of the "
+            f"mesh axes {axes}, got {size}; pad it, or choose another mesh"
         )
 
 

@@ -19,7 +19,12 @@ from jaxformer.functional.checks import (
 )
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.embedding import unembed
-from jaxformer.functional.losses import LossTerms, label_losses, read_labels, read_terms
+from jaxformer.functional.losses.cross_entropy import (
+    LossTerms,
+    label_losses,
+    read_labels,
+    read_terms,
+)
 
 
 def chunked_cross_entropy(

@@ -8,7 +8,7 @@ from einops import pack, unpack
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import check_axes, check_dtype
-from jaxformer.functional.low_rank import Kernel, checked_base, matmul
+from jaxformer.functional.linear.low_rank import Kernel, checked_base, matmul
 from jaxformer.functional.sharding import automatic_axes
 
 

@@ -17,7 +17,7 @@ from jaxformer.functional.checks import (
     static_number,
     static_softcap,
 )
-from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.dtypes import at_least, widened
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,9 +74,8 @@ def cross_entropy(
     if vocab_size == 0:
         raise ShapeError(f"logits [..., V] must have a positive V, got shape {logits.shape}")
     labels, counted = read_labels(labels, "logits [..., V]", logits, vocab_size, ignore_label)
-    wide = logits.astype(at_least(logits.dtype, jnp.float32))
     # Ignored logits may be NaN, and their gradient, 0 * NaN, would be NaN too.
-    wide = jnp.where(counted[..., None], wide, 0)
+    wide = jnp.where(counted[..., None], widened(logits), 0)
     losses = label_losses(terms, wide, labels, counted)
     return losses.sum(), counted.sum(dtype=jnp.int32).astype(losses.dtype)
 

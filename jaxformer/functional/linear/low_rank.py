@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import check_axes, check_dtype, static_number
-from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.dtypes import widened
 
 
 @jax.tree_util.register_dataclass
@@ -70,10 +70,10 @@ class LowRankKernel:
             ShapeError: the shapes do not fit together.
         """
         checked_base("kernel", self)
-        wide = at_least(self.base.dtype, jnp.float32)
-        down, up = self.down.astype(wide), self.up.astype(wide)
+        base = widened(self.base)
+        down, up = self.down.astype(base.dtype), self.up.astype(base.dtype)
         product = jnp.matmul(down, up, precision=jax.lax.Precision.HIGHEST)
-        return (self.base.astype(wide) + self.scale * product).astype(self.base.dtype)
+        return (base + self.scale * product).astype(self.base.dtype)
 
 
 Kernel = jax.Array | LowRankKernel

@@ -1,0 +1,147 @@
+"""Parameters of multi-head attention, and its projections to queries, keys and values."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from einops import rearrange
+
+from jaxformer.errors import ShapeError
+from jaxformer.functional.checks import (
+    check_axes,
+    check_dtype,
+    check_fields,
+    check_nonnegative,
+    check_range,
+    check_size,
+    known_values,
+)
+from jaxformer.functional.linear import Kernel, linear
+from jaxformer.functional.multi_head.cache import KVCache, swap_heads
+from jaxformer.functional.normalization import rms_norm
+
+
+class MultiHeadParams(NamedTuple):
+    """Parameters of `multi_head_attention`; heads are concatenated, `(n h)`.
+
+    Each kernel may be a `LowRankKernel` of its shape.
+
+    Args:
+        query_kernel: float `[D, N*H]`.
+        key_kernel: float `[D, K*H]`; D may differ for cross-attention.
+        value_kernel: float `[D, K*Hv]`.
+        output_kernel: float `[N*Hv, D]`.
+        query_bias: float `[N*H]` or None.
+        key_bias: float `[K*H]` or None.
+        value_bias: float `[K*Hv]` or None.
+        output_bias: float `[D]` or None.
+        query_norm_scale: float `[H]` for an RMS norm over each query head, `[N*H]` for one over all
+            heads at once; None = no norm.
+        key_norm_scale: float `[H]` or `[K*H]`, likewise for the keys.
+        sinks: float `[N]`, one extra score per head that enters the softmax but has no value;
+            None = no sinks.
+    """
+
+    query_kernel: Kernel
+    key_kernel: Kernel
+    value_kernel: Kernel
+    output_kernel: Kernel
+    query_bias: jax.Array | None = None
+    key_bias: jax.Array | None = None
+    value_bias: jax.Array | None = None
+    output_bias: jax.Array | None = None
+    query_norm_scale: jax.Array | None = None
+    key_norm_scale: jax.Array | None = None
+    sinks: jax.Array | None = None
+
+
+def project_memory(
+    params: MultiHeadParams, key_value_inputs: jax.Array, lengths: jax.Array | None = None,
+    *, num_heads: int, num_kv_heads: int | None = None, norm_eps: float = 1e-6,
+) -> KVCache:  # fmt: skip
+    """Cross-attention cache: another sequence, projected to keys and values once.
+
+    Args:
+        params: parameters of the layer; only the key and value projections are used.
+        key_value_inputs: float `[B, S, D]`, such as an encoder's output.
+        lengths: int `[B]`, real inputs at the start of each row; S when not given.
+        num_heads: N.
+        num_kv_heads: K; N when not given.
+        norm_eps: epsilon of the key norm, added to the mean square.
+
+    Returns:
+        A cache of keys, values and lengths; pass it as cross_cache to `multi_head_attention`.
+
+    Raises:
+        ShapeError: an argument does not fit.
+
+    Example:
+        >>> from jaxformer.functional import multi_head_attention
+        >>> params = MultiHeadParams(*[jnp.eye(8)] * 4)
+        >>> keys = project_memory(params, jnp.ones((2, 5, 8)), num_heads=2)
+        >>> x = jnp.ones((2, 3, 8))
+        >>> layer = multi_head_attention(params, x, num_heads=2, cross_cache=keys)
+        >>> keys.key.shape, layer.output.shape
+        ((2, 2, 5, 4), (2, 3, 8))
+    """
+    sizes = check_axes("key_value_inputs", key_value_inputs, "B S D")
+    _, kv_heads = head_counts(num_heads, num_kv_heads)
+    check_layer(params, "key_value_inputs", key_value_inputs, norm_eps)
+    if lengths is None:
+        lengths = jnp.full((sizes["B"],), sizes["S"], jnp.int32)
+    check_dtype("lengths", lengths, "integer")
+    check_axes("lengths", lengths, "B", sizes)
+    known = known_values(lengths)
+    if known is not None:
+        check_range("lengths", known.tolist(), least=0, most=sizes["S"], bound="S")
+    key, value = keys_and_values(params, key_value_inputs, kv_heads, norm_eps)
+    return KVCache(swap_heads(key), swap_heads(value), lengths)
+
+
+def head_counts(num_heads: int, num_kv_heads: int | None) -> tuple[int, int]:
+    """Checks the numbers of query and key/value heads, and fills in the default."""
+    num_heads = check_size("num_heads", num_heads)
+    if num_kv_heads is None:
+        return num_heads, num_heads
+    return num_heads, check_size("num_kv_heads", num_kv_heads)
+
+
+def check_layer(params: MultiHeadParams, argument: str, inputs: jax.Array, norm_eps: float) -> None:
+    """Checks parameters and inputs before computing anything."""
+    check_fields("params", params, MultiHeadParams)
+    check_axes(argument, inputs, "... T D")
+    check_dtype(argument, inputs, "floating", remedy="cast it with .astype")
+    check_nonnegative("norm_eps", norm_eps)
+
+
+def keys_and_values(
+    params: MultiHeadParams, inputs: jax.Array, count: int, norm_eps: float
+) -> tuple[jax.Array, jax.Array]:
+    """Keys `[..., S, K, H]` and values `[..., S, K, Hv]` of inputs `[..., S, D]`."""
+    check_axes("key_value_inputs", inputs, "... S D")
+    check_dtype("key_value_inputs", inputs, "floating", remedy="cast it with .astype")
+    key = project_heads(params, "key", inputs, count, norm_eps)
+    return key, project_heads(params, "value", inputs, count, norm_eps)
+
+
+def project_heads(
+    params: MultiHeadParams, projection: str, inputs: jax.Array, count: int, norm_eps: float
+) -> jax.Array:
+    """Projects, splits into heads, and normalizes the heads if there is a norm scale."""
+    kernel, bias_name = f"{projection}_kernel", f"{projection}_bias"
+    flat = linear(inputs, getattr(params, kernel), getattr(params, bias_name), name=kernel)
+    if flat.shape[-1] % count:
+        raise ShapeError(
+            f"{kernel} must be [D, heads * width], a multiple of {count} heads, got shape "
+            f"{getattr(params, kernel).shape}"
+        )
+    scale_name = f"{projection}_norm_scale"
+    norm_scale = getattr(params, scale_name, None)
+    over_all = getattr(norm_scale, "shape", None) == flat.shape[-1:]
+    if over_all:
+        flat = rms_norm(flat, norm_scale, eps=norm_eps)
+    x = rearrange(flat, "... t (n h) -> ... t n h", n=count)
+    if norm_scale is None or over_all:
+        return x
+    check_axes(scale_name, norm_scale, "H", {"H": x.shape[-1]}, remedy="or heads * H, over all")
+    return rms_norm(x, norm_scale, eps=norm_eps)
