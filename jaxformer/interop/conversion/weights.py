@@ -16,7 +16,8 @@ from jaxformer.config.checks import suggestion
 from jaxformer.errors import CheckpointError
 from jaxformer.interop.conversion.family import Family
 from jaxformer.interop.conversion.layouts import Layout, Shape
-from jaxformer.interop.safetensors import LazyTensor, PlacedArray, Tensor
+from jaxformer.interop.conversion.placed_arrays import PlacedArray
+from jaxformer.interop.safetensors import LazyTensor, Tensor
 
 _MOST_NAMES = 12  # in a message
 _MAX_THREADS = min(os.cpu_count() or 1, 8)
