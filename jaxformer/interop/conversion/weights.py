@@ -108,8 +108,7 @@ def _slots(
     """Tensors of one entry of a family's table."""
     if layout.residual not in (None, config.residual):
         return
-    encodes = config.architecture == "encoder_decoder" and layout.leaves[0].startswith("encoder/")
-    stack = config.encoder if encodes else config
+    stack = config.encoder if layout.leaves[0].startswith("encoder/") else config
     first = len(stack.first_layers)
     for layer in range(stack.num_layers if "{layer}" in name else 1):
         group, index = ("first_layers", layer) if layer < first else ("layers", layer - first)

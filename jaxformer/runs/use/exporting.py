@@ -8,7 +8,7 @@ import tokenizers
 from tokenizers import processors
 
 from jaxformer.config import BeamSearchConfig, SamplingConfig
-from jaxformer.interop import SpecialTokens, save_huggingface
+from jaxformer.interop import HuggingFaceModel, SpecialTokens, save_huggingface
 from jaxformer.runs.text_models.answering import TemplateModel
 from jaxformer.runs.text_models.causal import CausalModel
 from jaxformer.runs.text_models.classifier import ClassifierModel
@@ -20,18 +20,16 @@ def export_run(
     run: Run, folder: pathlib.Path, *, model_type: str | None = None, dtype: str | None = None
 ) -> str:
     """Saves a run as `save_huggingface` does, with its tokenizer; returns the model_type."""
-    model = run.model
-    options: dict[str, Any] = {}
-    if isinstance(model, ClassifierModel):
-        options = {"class_names": model.classes, "problem_type": model.problem_type}
-    if isinstance(model, TemplateModel):
-        options = {"chat_template": model.chat_template}
-    return save_huggingface(
-        folder, run.config.model, run.params, _tokenizer(run), model_type=model_type,
-        preferred_type=model.decoding.model_type, dtype=dtype,
-        special_tokens=_special_tokens(run),
-        **options,
+    model = HuggingFaceModel(
+        run.config.model, run.params, _tokenizer(run),
+        unchecked_special_tokens=_special_tokens(run), model_type=run.model.decoding.model_type,
     )  # fmt: skip
+    if isinstance(run.model, ClassifierModel):
+        classes, kind = run.model.classes, run.model.problem_type
+        model = model._replace(class_names=classes, problem_type=kind)
+    if isinstance(run.model, TemplateModel):
+        model = model._replace(chat_template=run.model.chat_template)
+    return save_huggingface(folder, model, model_type=model_type, dtype=dtype)
 
 
 def _tokenizer(run: Run) -> Tokenizer:
