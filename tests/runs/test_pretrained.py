@@ -17,11 +17,11 @@ from jaxformer.inference import generate, translate
 from jaxformer.interop import (
     HuggingFaceModel,
     load_huggingface,
+    load_params,
     open_huggingface,
     save_huggingface,
 )
 from jaxformer.interop.hub import local_folder
-from jaxformer.interop.safetensors import load_params
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.runs.weights import prepare_run
 from jaxformer.runs.weights.huggingface import decoding_of
