@@ -7,12 +7,7 @@ from jaxformer.interop.special_tokens import SpecialTokens
 
 
 def generation_values(special: SpecialTokens) -> dict[str, Any]:
-    """Content of `generation_config.json`.
-
-    Example:
-        >>> generation_values(SpecialTokens(eos=(2,), forbidden=(5,)))
-        {'eos_token_id': 2, 'bad_words_ids': [[5]], 'do_sample': False}
-    """
+    """Content of `generation_config.json`."""
     sampling, search = special.sampling, special.search
     rules: Any = sampling if search is None else search  # has the constraints on the next token
     # For a search read from a folder, `sampling` has the lengths as the folder states them.

@@ -20,6 +20,7 @@ from jaxformer.interop.conversion.placed_arrays import PlacedArray
 from jaxformer.interop.safetensors import LazyTensor, Tensor
 
 _MOST_NAMES = 12  # in a message
+_CONSTANTS = (".position_ids", ".rotary_emb.inv_freq")  # ends of tensors that old versions saved
 _MAX_THREADS = min(os.cpu_count() or 1, 8)
 
 
@@ -182,7 +183,9 @@ def _check(
     ignored = re.compile("|".join(patterns) or "(?!)")
     copies = {names(copy): names(name) for copy, name in family.copies.items()}
     surplus = {
-        name for name in found - expected.keys() - copies.keys() if not ignored.fullmatch(name)
+        name
+        for name in found - expected.keys() - copies.keys()
+        if not ignored.fullmatch(name) and not name.endswith(_CONSTANTS)
     }
     missing = expected.keys() - found
     if missing:
