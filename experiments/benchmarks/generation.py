@@ -76,7 +76,7 @@ def write(folder, options):
     import jax.numpy as jnp
 
     from jaxformer.config import ModelConfig, SinusoidalConfig, load_config
-    from jaxformer.interop import save_huggingface
+    from jaxformer.interop import HuggingFaceModel, save_huggingface
     from jaxformer.models import Decoder, EncoderDecoder
 
     tokens = jnp.zeros((1, 2), jnp.int32)
@@ -98,7 +98,7 @@ def write(folder, options):
     model = {"gpt2": Decoder, "marian": EncoderDecoder}[model_type](config)
     inputs = (tokens,) if model_type == "gpt2" else (tokens, tokens)
     params = jax.jit(model.init)(jax.random.key(0), *inputs)["params"]
-    save_huggingface(folder, config, params, model_type=model_type)
+    save_huggingface(folder, HuggingFaceModel(config, params), model_type=model_type)
     if model_type == "marian":
         path = folder / "config.json"
         padding = config.vocab_size - 1

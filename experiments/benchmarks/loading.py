@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.config import ModelConfig
-from jaxformer.interop import load_huggingface, save_huggingface
+from jaxformer.interop import HuggingFaceModel, load_huggingface, save_huggingface
 from jaxformer.models import Decoder
 
 LAYOUTS = {
@@ -79,8 +79,9 @@ def write(folder, name, options, *, dtype="float32", shards=1):
     count = sum(leaf.size for leaf in jax.tree.leaves(params))
     size = count * jnp.dtype(dtype).itemsize
     save_huggingface(
-        folder, config, params, model_type=name, dtype=dtype, max_shard_bytes=-(-size // shards)
-    )
+        folder, HuggingFaceModel(config, params), model_type=name, dtype=dtype,
+        max_shard_bytes=-(-size // shards),
+    )  # fmt: skip
     return size
 
 

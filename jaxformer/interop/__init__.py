@@ -5,7 +5,7 @@ from jaxformer.interop.families.registry import FAMILIES
 from jaxformer.interop.generation_settings import special_token_ids
 from jaxformer.interop.huggingface import HuggingFaceModel, load_huggingface, save_huggingface
 from jaxformer.interop.model_folders import HuggingFaceFolder, open_huggingface
-from jaxformer.interop.safetensors import load_params, save_params
+from jaxformer.interop.params_files import load_params, save_params
 from jaxformer.interop.special_tokens import SpecialTokens
 from jaxformer.interop.tokenizers.loading import Tokenizers, load_tokenizers
 

@@ -32,11 +32,7 @@ def is_model_id(path: str | os.PathLike[str]) -> bool:
 
 
 def local_folder(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Folder of a model: the path itself, or the download of the model OWNER/MODEL.
-
-    Announces a download on standard error before it starts. Raises CheckpointError if the path does
-    not exist and is no model id, or the download fails.
-    """
+    """Folder of a model: the path itself, or the download of the model OWNER/MODEL."""
     folder = pathlib.Path(path)
     if os.path.lexists(folder):
         return folder

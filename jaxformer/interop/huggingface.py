@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -19,10 +19,10 @@ from jaxformer.interop.conversion.canonical import differences
 from jaxformer.interop.conversion.config_fields import ConfigFields, ProblemType
 from jaxformer.interop.conversion.family import Family, ModelKind, label_fields
 from jaxformer.interop.conversion.weights import tensors_of_params
-from jaxformer.interop.families.registry import FAMILIES, MODEL_CLASSES
-from jaxformer.interop.generation_settings import generation_values, one_or_list
+from jaxformer.interop.families.registry import FAMILIES, MODEL_CLASSES, kind_of_params
 from jaxformer.interop.model_folders import CONFIG, Float, open_huggingface
 from jaxformer.interop.safetensors import require_no_weights, write_tensors
+from jaxformer.interop.saved_settings import generation_values, one_or_list
 from jaxformer.interop.saved_tokenizers import write_tokenizer
 from jaxformer.interop.special_tokens import SpecialTokens, require_supported
 from jaxformer.storage import discard_draft, drafted, make_folder, write_whole
@@ -30,7 +30,7 @@ from jaxformer.text import Tokenizer
 
 
 class HuggingFaceModel(NamedTuple):
-    """A loaded model.
+    """A model and what a Hugging Face folder has beside it: what is loaded, and what is saved.
 
     Args:
         config: config of the model.
@@ -41,16 +41,22 @@ class HuggingFaceModel(NamedTuple):
         unchecked_special_tokens: `special_tokens`, available even if the folder has unsupported
             generation settings.
         chat_template: chat template; None if the folder has none.
-        model_type: family of the folder; pass it to `save_huggingface` to write the same family.
+        model_type: family of the folder; `save_huggingface` writes it again if it can represent
+            the model.
+        class_names: names of a classifier's classes, in the order of its logits; LABEL_0, LABEL_1
+            and so on if not given.
+        problem_type: how to interpret a classifier's logits; by default, transformers decides.
     """
 
     config: ModelConfig
     params: Any
-    tokenizer: Tokenizer | None
+    tokenizer: Tokenizer | None = None
     source_tokenizer: Tokenizer | None = None
     unchecked_special_tokens: SpecialTokens = SpecialTokens()
     chat_template: HuggingFaceChatTemplate | None = None
     model_type: str | None = None
+    class_names: tuple[str, ...] = ()
+    problem_type: ProblemType | None = None
 
     @property
     def special_tokens(self) -> SpecialTokens:
@@ -65,7 +71,7 @@ class HuggingFaceModel(NamedTuple):
     @property
     def model(self) -> nn.Module:
         """The module of these parameters, such as a `models.Decoder`."""
-        return MODEL_CLASSES[_kind_of(self.config, self.params)](self.config)
+        return MODEL_CLASSES[kind_of_params(self.config, self.params)](self.config)
 
 
 def load_huggingface(
@@ -110,7 +116,7 @@ def load_huggingface(
         ... )
         >>> params = Decoder(config).init(jax.random.key(0), jnp.zeros((1, 2), int))["params"]
         >>> folder = pathlib.Path(tempfile.mkdtemp(), "model")
-        >>> save_huggingface(folder, config, params)
+        >>> save_huggingface(folder, HuggingFaceModel(config, params))
         'gpt2'
         >>> loaded = load_huggingface(folder)
         >>> loaded.model.apply({"params": loaded.params}, jnp.array([[1, 2, 3]])).logits.shape
@@ -121,21 +127,19 @@ def load_huggingface(
     )
     params = opened.read_params(None if shardings is None else shardings(opened.shapes))
     source, target = opened.read_tokenizers() or (None, None)
-    special = opened.read_special_tokens(target)
-    template = load_chat_template(opened.path)
     return HuggingFaceModel(
-        opened.config, params, target, source, special, template, opened.family.model_type
-    )
+        opened.config, params, target, source,
+        unchecked_special_tokens=opened.read_special_tokens(target),
+        chat_template=load_chat_template(opened.path),
+        model_type=opened.family.model_type,
+        class_names=opened.class_names,
+        problem_type=opened.problem_type if opened.class_names else None,
+    )  # fmt: skip
 
 
 def save_huggingface(
-    folder: str | os.PathLike[str], config: ModelConfig, params: Any,
-    tokenizer: Tokenizer | None = None, *, model_type: str | None = None,
+    folder: str | os.PathLike[str], model: HuggingFaceModel, *, model_type: str | None = None,
     dtype: str | None = None, max_shard_bytes: int = 5_000_000_000,
-    special_tokens: SpecialTokens | None = None,
-    chat_template: HuggingFaceChatTemplate | None = None,
-    class_names: Sequence[str] | None = None, problem_type: ProblemType | None = None,
-    preferred_type: str | None = None,
 ) -> str:  # fmt: skip
     """Saves a model as a folder that transformers can load.
 
@@ -143,20 +147,14 @@ def save_huggingface(
 
     Args:
         folder: folder to write to; created if missing.
-        config: config of the model.
-        params: nested dict of its parameters.
-        tokenizer: tokenizer of the model. The format has room for one: if an encoder-decoder has
-            two, pass that of its input.
-        model_type: family to write, such as "llama"; by default the first of `interop.FAMILIES`
-            that can represent the model.
+        model: `HuggingFaceModel(config, params, tokenizer)`, or a loaded model, such as
+            `loaded._replace(params=trained)`. The format has room for one tokenizer: if an
+            encoder-decoder has two, that of its input. `generation_config.json` is written if the
+            model has special tokens or generation settings.
+        model_type: family to write, such as "llama"; by default that of the model, or the first of
+            `interop.FAMILIES` that can represent it.
         dtype: dtype of the tensors, such as "bfloat16"; by default that of the parameters.
         max_shard_bytes: maximum size of a weight file in bytes.
-        special_tokens: content of `generation_config.json`, which is not written without it.
-        chat_template: chat template, saved with the tokenizer.
-        class_names: names of a classifier's classes, in the order of its logits.
-        problem_type: how to interpret a classifier's logits; by default, transformers decides.
-        preferred_type: family to try first if model_type is not given, such as the one that the
-            model was fine-tuned from.
 
     Returns:
         The model_type.
@@ -165,11 +163,12 @@ def save_huggingface(
         ConfigError: the chosen family, or every family, cannot represent the model.
         StorageError: the folder already has weights, or a file cannot be written.
     """
-    folder, kind, config = pathlib.Path(folder), _kind_of(config, params), config.without_mup
-    family, fields = _family_for(config, params, kind, model_type, preferred_type)
+    folder, config, params = pathlib.Path(folder), model.config.without_mup, model.params
+    kind = kind_of_params(config, params)
+    family, fields = _family_for(config, params, kind, model_type, model.model_type)
     name = next(name for name, each in family.classes.items() if each == kind)
     stored = np.dtype(jnp.dtype(dtype or config.param_dtype))
-    special = special_tokens or SpecialTokens()
+    special, tokenizer = model.unchecked_special_tokens, model.source_tokenizer or model.tokenizer
     if not special.eos and tokenizer is not None and tokenizer.end_of_text is not None:
         special = dataclasses.replace(special, eos=(tokenizer.end_of_text,))
     values = {
@@ -183,15 +182,15 @@ def save_huggingface(
     }
     if special.decoder_start is not None:
         values["decoder_start_token_id"] = special.decoder_start
-    if class_names is not None:
-        if len(class_names) != config.num_classes:
+    if model.class_names:
+        if len(model.class_names) != config.num_classes:
             raise ConfigError(
                 f"class_names must have one name for each of the {config.num_classes} classes, got "
-                f"{len(class_names)}; omit it if the model is no classifier"
+                f"{len(model.class_names)}; omit it if the model is no classifier"
             )
-        values |= label_fields(class_names)
-    if problem_type is not None:
-        values["problem_type"] = problem_type
+        values |= label_fields(model.class_names)
+    if model.problem_type is not None:
+        values["problem_type"] = model.problem_type
     tensors = tensors_of_params(family, config, params, stored)
     if kind == "pooled":  # names in a base model have no prefix
         tensors = {name.removeprefix(family.prefix): each for name, each in tensors.items()}
@@ -202,8 +201,8 @@ def save_huggingface(
         write_tensors(draft, tensors, max_shard_bytes=max_shard_bytes)
         if tokenizer is not None:
             types = config.num_token_types is not None
-            write_tokenizer(draft, tokenizer, special, chat_template, has_token_types=types)
-        if special_tokens is not None:
+            write_tokenizer(draft, tokenizer, special, model.chat_template, has_token_types=types)
+        if model.unchecked_special_tokens != SpecialTokens():
             text = json.dumps(generation_values(special), indent=2)
             write_whole(draft / "generation_config.json", text + "\n")
         write_whole(draft / CONFIG, json.dumps(values, indent=2) + "\n")
@@ -246,14 +245,3 @@ def _family_for(
         + ", ".join(reasons[nearest])
         + ("" if model_type else f"; nor can {', '.join(n for n in reasons if n != nearest)}")
     )
-
-
-def _kind_of(config: ModelConfig, params: Mapping[str, Any]) -> ModelKind:
-    """Kind of a model, by its config and parameters."""
-    if config.num_classes is not None:
-        if config.architecture == "decoder":
-            return "decoder_classifier"
-        return "token_classifier" if config.pooling == "none" else "classifier"
-    if config.architecture != "encoder":
-        return config.architecture
-    return "masked" if "kernel" in params else "pooled"

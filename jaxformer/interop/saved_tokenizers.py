@@ -19,16 +19,10 @@ def write_tokenizer(
     *,
     has_token_types: bool = False,
 ) -> None:
-    """Writes `tokenizer.json` and `tokenizer_config.json`; `has_token_types` as in BERT.
-
-    Two things get lost, so transformers tokenizes some rare texts differently from `Tokenizer`:
-    normalization rules that the `tokenizers` library cannot apply, such as for several accents on a
-    letter, and pieces that Marian's vocabulary lacks.
-
-    Raises:
-        ConfigError: the id of a special token is not in the tokenizer.
-        StorageError: a file cannot be written.
-    """
+    """Writes `tokenizer.json` and `tokenizer_config.json`; `has_token_types` as in BERT."""
+    # Two things get lost, so transformers tokenizes some rare texts differently: normalization
+    # rules that the `tokenizers` library cannot apply, such as for several accents on a letter, and
+    # pieces that Marian's vocabulary lacks.
     state = json.loads(tokenizer.to_json())
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",

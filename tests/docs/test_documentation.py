@@ -22,7 +22,7 @@ from jaxformer.cli.commands.sweep import read_sweep
 from jaxformer.cli.hosts import LAUNCH_FLAGS
 from jaxformer.cli.overrides import override_config, pop_flags
 from jaxformer.config import ExperimentConfig, ModelConfig, config_from_dict, load_config
-from jaxformer.interop import save_huggingface
+from jaxformer.interop import HuggingFaceModel, save_huggingface
 from jaxformer.models import Decoder
 from jaxformer.text import byte_tokenizer
 from tests.docs.pages import blocks, dead_links, run
@@ -106,7 +106,8 @@ def trained(tmp_path_factory):
         positions="learned",
     )  # fmt: skip
     params = jax.jit(Decoder(config).init)(jax.random.key(0), np.zeros((1, 2), int))["params"]
-    save_huggingface(folder / "downloads" / "gpt2", config, params, tokenizer)
+    model = HuggingFaceModel(config, params, tokenizer)
+    save_huggingface(folder / "downloads" / "gpt2", model)
     pretrained_folders.bert(folder / "downloads" / "bert-base-uncased")
     pretrained_folders.t5(folder / "downloads" / "opus-mt-en-dra")
     tiny.write(folder / "poems.txt", TEXT)

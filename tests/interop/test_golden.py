@@ -51,9 +51,7 @@ def test_variant_computes_what_transformers_does(case):
 
 def test_variant_is_written_as_it_was_read(case, tmp_path):
     variant, golden, loaded = case
-    written = save_huggingface(
-        tmp_path, loaded.config, loaded.params, preferred_type=loaded.model_type
-    )
+    written = save_huggingface(tmp_path, loaded)
     assert written == variant.model_type
     again = load_huggingface(tmp_path)
     assert again.config == loaded.config

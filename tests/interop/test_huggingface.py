@@ -15,13 +15,14 @@ from jaxformer.config import LayerConfig, ModelConfig, RotaryConfig, SinusoidalC
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.interop import (
     FAMILIES,
+    HuggingFaceModel,
     load_huggingface,
     load_params,
     save_huggingface,
     save_params,
 )
 from jaxformer.interop.safetensors import write_tensors
-from jaxformer.models import Decoder, Encoder, EncoderDecoder, SequenceClassifier
+from jaxformer.models import Decoder, DecoderClassifier, Encoder, EncoderDecoder, SequenceClassifier
 from jaxformer.storage import write_whole
 from tests.interop.crafted import lazy
 from tests.interop.golden import read_golden
@@ -159,9 +160,7 @@ def test_shards_and_names_of_a_base_model_are_loaded(gpt2, loaded, tmp_path):
 
 
 def test_model_is_saved_in_shards_of_another_dtype(loaded, tmp_path):
-    save_huggingface(
-        tmp_path, loaded.config, loaded.params, dtype="bfloat16", max_shard_bytes=20_000
-    )
+    save_huggingface(tmp_path, loaded, dtype="bfloat16", max_shard_bytes=20_000)
     assert len(list(tmp_path.glob("model-0*.safetensors"))) > 3
     assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
     again = load_huggingface(tmp_path).params
@@ -169,7 +168,7 @@ def test_model_is_saved_in_shards_of_another_dtype(loaded, tmp_path):
 
 
 def test_family_is_found_where_none_is_named(loaded, tmp_path):
-    assert save_huggingface(tmp_path, loaded.config, loaded.params) == "gpt2"
+    assert save_huggingface(tmp_path, HuggingFaceModel(loaded.config, loaded.params)) == "gpt2"
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [
         "GPT2LMHeadModel"
     ]
@@ -184,7 +183,7 @@ def test_family_is_found_where_none_is_named(loaded, tmp_path):
 def test_weights_that_are_there_are_never_replaced(loaded, tmp_path, name):
     (tmp_path / name).write_text("theirs")
     with pytest.raises(StorageError, match=f"must not contain weights, got {name}; remove them"):
-        save_huggingface(tmp_path, loaded.config, loaded.params)
+        save_huggingface(tmp_path, HuggingFaceModel(loaded.config, loaded.params))
     assert (tmp_path / name).read_text() == "theirs" and len(list(tmp_path.iterdir())) == 1
 
 
@@ -192,7 +191,7 @@ def test_folder_that_cannot_be_made_is_one_clear_error(loaded, tmp_path):
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "model"):
         with pytest.raises(StorageError, match="cannot be written: .*; fix this"):
-            save_huggingface(folder, loaded.config, loaded.params)
+            save_huggingface(folder, HuggingFaceModel(loaded.config, loaded.params))
 
 
 def test_full_disk_leaves_nothing_of_the_shards_before(loaded, tmp_path, monkeypatch):
@@ -206,7 +205,9 @@ def test_full_disk_leaves_nothing_of_the_shards_before(loaded, tmp_path, monkeyp
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageError, match="00002-of-.*.safetensors cannot be written: No space"):
-        save_huggingface(tmp_path, loaded.config, loaded.params, max_shard_bytes=20_000)
+        save_huggingface(
+            tmp_path, HuggingFaceModel(loaded.config, loaded.params), max_shard_bytes=20_000
+        )
     assert [len(names) for names in written] == [0, 1, 1] and list(tmp_path.iterdir()) == []
 
 
@@ -253,7 +254,9 @@ def shapes(config):
 def test_what_a_family_cannot_say_is_not_written(changes, model_type, words, tmp_path):
     config = dataclasses.replace(SMALL, **changes)
     with pytest.raises(ConfigError, match=re.escape(words)):
-        save_huggingface(tmp_path / "new", config, shapes(config), model_type=model_type)
+        save_huggingface(
+            tmp_path / "new", HuggingFaceModel(config, shapes(config)), model_type=model_type
+        )
     assert not (tmp_path / "new").exists()
 
 
@@ -277,15 +280,30 @@ def test_refusal_names_the_keys_in_the_way_and_the_values_that_would_do(
     tokens = [jnp.zeros((1, 2), int)] * (1 + (model is EncoderDecoder))
     params = jax.eval_shape(model(config).init, jax.random.key(0), *tokens)["params"]
     with pytest.raises(ConfigError, match=re.escape(words)):
-        save_huggingface(tmp_path, config, params)
+        save_huggingface(tmp_path, HuggingFaceModel(config, params))
 
 
 def test_family_that_is_preferred_is_written_where_it_can(tmp_path):
     params = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), shapes(SMALL))
     for preferred, written in (("mistral", "mistral"), ("gpt2", "llama"), (None, "llama")):
         folder = tmp_path / str(preferred)
-        found = save_huggingface(folder, SMALL, params, preferred_type=preferred)
+        found = save_huggingface(folder, HuggingFaceModel(SMALL, params, model_type=preferred))
         assert found == load_huggingface(folder).model_type == written
+
+
+def test_classes_are_loaded_and_saved_by_name(tmp_path):
+    config = dataclasses.replace(SMALL, num_classes=3, pooling="last", output_bias=False)
+    params = DecoderClassifier(config).init(jax.random.key(0), jnp.zeros((1, 2), int))["params"]
+    model = HuggingFaceModel(
+        config, params, class_names=("bad", "good", "so-so"),
+        problem_type="multi_label_classification",
+    )  # fmt: skip
+    save_huggingface(tmp_path / "first", model)
+    save_huggingface(tmp_path / "again", load_huggingface(tmp_path / "first"))
+    again = load_huggingface(tmp_path / "again")
+    assert (again.class_names, again.problem_type) == (model.class_names, model.problem_type)
+    with pytest.raises(ConfigError, match="one name for each of the 3 classes, got 2; omit it"):
+        save_huggingface(tmp_path / "two", model._replace(class_names=("bad", "good")))
 
 
 def test_kind_that_no_family_has_is_not_written(tmp_path):
@@ -295,7 +313,9 @@ def test_kind_that_no_family_has_is_not_written(tmp_path):
         ConfigError,
         match="model_type must be one of bert, .* for a model of kind 'pooled', got 'llama'",
     ):
-        save_huggingface(tmp_path / "new", config, params["params"], model_type="llama")
+        save_huggingface(
+            tmp_path / "new", HuggingFaceModel(config, params["params"]), model_type="llama"
+        )
 
 
 @pytest.mark.parametrize("model_type", ["gemma2", "gemma3_text", "olmo3"])
@@ -330,11 +350,11 @@ def test_save_that_is_killed_leaves_nothing_in_the_way(loaded, tmp_path, monkeyp
             name = f"jaxformer.interop.{file}.write_whole"
             patch.setattr(name, dying(write_whole))
         with pytest.raises(Killed):
-            save_huggingface(tmp_path, loaded.config, loaded.params)
+            save_huggingface(tmp_path, HuggingFaceModel(loaded.config, loaded.params))
     monkeypatch.undo()
     with pytest.raises(CheckpointError):
         load_huggingface(tmp_path)
-    save_huggingface(tmp_path, loaded.config, loaded.params)
+    save_huggingface(tmp_path, HuggingFaceModel(loaded.config, loaded.params))
     assert_equal(load_huggingface(tmp_path).params, loaded.params)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
 
@@ -347,7 +367,7 @@ def test_parameters_that_are_cut_off_behind_their_config_can_be_saved_again(
 
     path = tmp_path / "model.safetensors"
     with monkeypatch.context() as patch:
-        patch.setattr("jaxformer.interop.safetensors.params_files.write_tensor_file", die)
+        patch.setattr("jaxformer.interop.params_files.write_tensor_file", die)
         with pytest.raises(Killed):
             save_params(path, loaded.config, loaded.params)
     save_params(path, loaded.config, loaded.params)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxformer.interop.safetensors import PlacedArray
+from jaxformer.interop.conversion.placed_arrays import PlacedArray
 
 LAYERS, EXPERTS, D, F = 2, 6, 4, 10
 VALUES = np.arange(LAYERS * EXPERTS * D * F, dtype=np.float32).reshape(LAYERS, EXPERTS, D, F)

@@ -47,7 +47,7 @@ _POOLER = (
 )  # fmt: skip
 NOT_READ = {
     "gpt2": {"n_special", "output_past", "predict_special_tokens"},
-    "gpt_neox": {"attention_probs_dropout_prob", "custom_pipelines", "hidden_dropout_prob"},
+    "gpt_neox": {"custom_pipelines"},
     "llama": {
         "internal_version", "is_llama_config", "max_sequence_length", "rope_interleaved",
         "transformers.js_config",

@@ -9,6 +9,7 @@ import pytest
 from jaxformer.config import BeamSearchConfig, ModelConfig, SamplingConfig
 from jaxformer.errors import ConfigError
 from jaxformer.interop import (
+    HuggingFaceModel,
     SpecialTokens,
     load_chat_template,
     load_huggingface,
@@ -17,7 +18,7 @@ from jaxformer.interop import (
 )
 from jaxformer.interop.saved_tokenizers import write_tokenizer
 from jaxformer.models import Decoder
-from jaxformer.text import byte_tokenizer
+from jaxformer.text import byte_tokenizer, with_special_tokens
 from jaxformer.text.tokenizers.reading import WITHOUT_ID
 from tests.interop.tokenizer_folders import FOLDERS, chat, ids_with_special_tokens, texts_of
 
@@ -85,9 +86,10 @@ def chat_folder(tmp_path_factory):
         sampling=SamplingConfig(top_p=0.5),
     )  # fmt: skip
     template = load_chat_template(theirs)
-    save_huggingface(
-        saved, config, params, tokenizer, special_tokens=special, chat_template=template
+    model = HuggingFaceModel(
+        config, params, tokenizer, unchecked_special_tokens=special, chat_template=template
     )
+    save_huggingface(saved, model)
     return saved, tokenizer, special, template
 
 
@@ -103,12 +105,27 @@ def test_model_is_loaded_with_all_that_belongs_to_it(chat_folder):
     assert found.tolist() == template.encode(tokenizer, MESSAGES).tolist()
 
 
+def test_loaded_model_is_saved_with_all_that_belongs_to_it(chat_folder, tmp_path):
+    saved = chat_folder[0]
+    save_huggingface(tmp_path, load_huggingface(saved))
+    for file in saved.iterdir():
+        assert (tmp_path / file.name).read_bytes() == file.read_bytes(), file.name
+
+
+def test_of_two_tokenizers_that_of_the_source_is_saved(chat_folder, tmp_path):
+    loaded = load_huggingface(chat_folder[0])
+    others = with_special_tokens(loaded.tokenizer, ["<|other|>"])
+    save_huggingface(tmp_path, loaded._replace(source_tokenizer=others))
+    found = load_huggingface(tmp_path).tokenizer
+    assert found.special_id("<|other|>") == others.special_id("<|other|>") is not None
+
+
 def test_end_of_text_of_the_tokenizer_ends_texts_unless_other_tokens_are_given(
     chat_folder, tmp_path
 ):
     saved, tokenizer, special, _ = chat_folder
     loaded = load_huggingface(saved)
-    save_huggingface(tmp_path, loaded.config, loaded.params, tokenizer)
+    save_huggingface(tmp_path, HuggingFaceModel(loaded.config, loaded.params, tokenizer))
     ends = [
         json.loads((folder / "config.json").read_text())["eos_token_id"]
         for folder in (tmp_path, saved)

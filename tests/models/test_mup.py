@@ -20,7 +20,7 @@ from jaxformer.config import (
     SgdConfig,
 )
 from jaxformer.errors import ConfigError
-from jaxformer.interop import load_huggingface, save_huggingface
+from jaxformer.interop import HuggingFaceModel, load_huggingface, save_huggingface
 from jaxformer.models import Decoder, DecoderClassifier, EncoderDecoder
 from jaxformer.training import language_model_loss, make_optimizer, mup_factors
 from jaxformer.training import losses as losses_module
@@ -160,7 +160,7 @@ def test_a_saved_model_has_the_scales_of_its_width(tmp_path):
     config = widened(2, norm="rms_norm", activation="swiglu", use_bias=False, d_ff=64,
                      mup=MupConfig(d_model=16, d_ff=32))  # fmt: skip
     variables = variables_of(config)
-    assert save_huggingface(tmp_path, config, variables["params"]) == "granite"
+    assert save_huggingface(tmp_path, HuggingFaceModel(config, variables["params"])) == "granite"
     loaded = load_huggingface(tmp_path)
     found = logits_of(loaded.model.config, {"params": loaded.params})
     chex.assert_trees_all_close(found, logits_of(config, variables), atol=1e-5)

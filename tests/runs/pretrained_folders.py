@@ -8,7 +8,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from jaxformer.config import ModelConfig, RelativeConfig
-from jaxformer.interop import save_huggingface
+from jaxformer.interop import HuggingFaceModel, save_huggingface
 from jaxformer.models import (
     Decoder,
     EncoderDecoder,
@@ -44,7 +44,7 @@ def write(folder, model, config, *, special, template=None, fields=(), seed=0):
     params = jax.jit(model(config).init)(jax.random.key(seed), *inputs)["params"]
     # Larger than they are drawn, so that a token stands out.
     params = jax.tree.map(lambda leaf: 4 * leaf, params)
-    save_huggingface(folder, config, params)
+    save_huggingface(folder, HuggingFaceModel(config, params))
     values = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(values | dict(fields)))
     made.save(str(folder / "tokenizer.json"))

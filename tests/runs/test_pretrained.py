@@ -14,9 +14,14 @@ from jaxformer.cli import main
 from jaxformer.config import BeamSearchConfig, LoraConfig, MeshConfig, SamplingConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.inference import generate, translate
-from jaxformer.interop import load_huggingface, open_huggingface, save_huggingface
+from jaxformer.interop import (
+    HuggingFaceModel,
+    load_huggingface,
+    load_params,
+    open_huggingface,
+    save_huggingface,
+)
 from jaxformer.interop.hub import local_folder
-from jaxformer.interop.safetensors import load_params
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.runs.weights import prepare_run
 from jaxformer.runs.weights.huggingface import decoding_of
@@ -606,7 +611,7 @@ def test_run_is_written_as_the_family_that_it_was_loaded_as(
         del feed_forward["gate_kernel"]
         layers = params["stack"]["layers"] | {"feed_forward": feed_forward}
         params = params | {"stack": {"layers": layers}}
-    save_huggingface(tmp_path / "hf", config, params, model_type=model_type)
+    save_huggingface(tmp_path / "hf", HuggingFaceModel(config, params), model_type=model_type)
     shutil.copy(folder / "tokenizer.json", tmp_path / "hf")
     runs.convert(tmp_path / "hf", tmp_path / "run")
     said = runs.convert(tmp_path / "run", tmp_path / "again")

@@ -22,8 +22,8 @@ _INERT = frozenset({
     "chunk_size_feed_forward", "is_encoder_decoder", "language", "license", "tags",
     # Training and its losses.
     "initializer_range", "init_std", "problem_type", "finetuning_task", "task_specific_params",
-    "use_bfloat16", "_num_labels", "num_labels", "summary_activation", "summary_first_dropout",
-    "summary_proj_to_labels", "summary_type", "summary_use_proj",
+    "use_bfloat16", "_num_labels", "num_labels", "summary_activation", "summary_proj_to_labels",
+    "summary_type", "summary_use_proj",
     # Generation, which has its own file and arguments.
     "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id",
     "mask_token_id", "unk_token_id", "prefix", "max_length", "min_length", "do_sample",
@@ -35,6 +35,8 @@ _INERT = frozenset({
     "begin_suppress_tokens", "decoder_start_token_id", "force_bos_token_to_be_generated",
     "tf_legacy_loss", "id2label", "label2id",
 })  # fmt: skip
+
+_DROPOUT = re.compile("dropout|pdrop|layerdrop")  # in the names of fields; it only acts in training
 
 # Fields of every config in transformers, with the only supported value.
 _FIXED: dict[str, Any] = {
@@ -50,13 +52,11 @@ _COMPARED = (5, 24)
 
 
 class ConfigFields:
-    """Fields of a `config.json`.
+    """Fields of a `config.json`."""
 
-    A family takes, requires or skips every field that its code in transformers reads; a parity test
-    checks this. Other fields cannot change what the model computes, so `finish` only names them in
-    a warning. But if a newer transformers wrote the file, its code may read them; then they are
-    refused.
-    """
+    # A family takes, requires or skips every field that its code in transformers reads; a parity
+    # test checks this. So other fields cannot change what the model computes, except in files of a
+    # newer transformers, whose code may read them: `finish` warns of them, or refuses them.
 
     def __init__(
         self,
@@ -71,7 +71,8 @@ class ConfigFields:
         self._where = where
         self._ignore = frozenset(ignore)
         self._tensors = frozenset(tensors)
-        self._left = set(values) - _INERT - self._ignore
+        inert = _INERT | self._ignore
+        self._left = {n for n in values if n not in inert and not _DROPOUT.search(n)}
         for name, only in _FIXED.items():
             self.require(name, only)
 
@@ -96,26 +97,11 @@ class ConfigFields:
         return count
 
     def fill(self, **values: Any) -> None:
-        """Sets the family's defaults of missing or null fields; the first call wins.
-
-        Example:
-            >>> fields = ConfigFields({"n_embd": 8, "n_inner": None}, "config.json")
-            >>> fields.fill(n_embd=7, n_inner=32)
-            >>> fields.fill(n_inner=16)
-            >>> fields.take("n_embd", int), fields.take("n_inner", int)
-            (8, 32)
-            >>> fields.override(n_embd=9)
-            >>> fields.take("n_embd", int)
-            9
-        """
-        self._filled = values | self._filled
+        """Sets the family's defaults of missing or null fields."""
+        self._filled = values
 
     def take(self, name: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
-        """Value of a field of this type, where int counts as float.
-
-        A field that is missing or null, and was not filled, has transformers' default; if there is
-        none, it is required. Raises ConfigError if it is missing or has another type.
-        """
+        """Value of a field of this type, or transformers' default; without one, it is required."""
         self._left.discard(name)
         value = self._values.get(name)
         value = self._filled.get(name) if value is None else value
@@ -127,7 +113,7 @@ class ConfigFields:
                 )
             return default
         kinds = kind if isinstance(kind, tuple) else (kind,)
-        kinds = (*kinds, int) if float in kinds else kinds
+        kinds = (*kinds, int) if float in kinds else kinds  # int counts as float
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             names = " or ".join(each.__name__ for each in kinds)
             raise ConfigError(f"{self._where}: {name} must be {names}, got {value!r}")
@@ -141,10 +127,7 @@ class ConfigFields:
         return self.take(name, kind, default)
 
     def require(self, name: str, *allowed: Any) -> None:
-        """Refuses a field whose value changes the computation in an unsupported way.
-
-        The first of the allowed values is the default. Raises ConfigError for others.
-        """
+        """Refuses a field with any other value; the first of those allowed is the default."""
         self._left.discard(name)
         value = self._values.get(name, allowed[0])
         if value is not None and not any(value == a and type(value) is type(a) for a in allowed):
@@ -170,24 +153,14 @@ class ConfigFields:
         self._left -= values.keys()
 
     def alias(self, **names: str) -> None:
-        """Reads fields under the other names that transformers accepts; these take precedence.
-
-        Example:
-            >>> fields = ConfigFields({"hidden_size": 8}, "config.json")
-            >>> fields.alias(hidden_size="n_embd")
-            >>> fields.take("n_embd", int)
-            8
-        """
+        """Reads fields under the other names that transformers accepts; these take precedence."""
         for other, name in names.items():
             if self._values.get(other) is not None:
                 self._values[name] = self._values[other]
             self._left.discard(other)
 
     def finish(self) -> None:
-        """Warns of fields that were neither taken nor marked.
-
-        Raises ConfigError if a newer transformers wrote the file, whose code may read these fields.
-        """
+        """Warns of fields that were neither taken nor marked, or refuses those of newer files."""
         if not self._left:
             return
         names = ", ".join(sorted(self._left))

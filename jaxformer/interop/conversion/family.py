@@ -23,51 +23,34 @@ def _none(*_: Any) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
-    """How to read and write one `model_type`.
+    """How to read and write one `model_type`."""
 
-    Args:
-        model_type: its name in `config.json`.
-        classes: kind of model by class name in `architectures`.
-        fields: the fields that are read and written, in this order.
-        fixed: arguments of every model's `ModelConfig`, unless a field sets them.
-        tensors: layout by name of the tensor. `{layer}` in a name counts the layers of a stack, and
-            `{expert}` the experts of a layer. If a model lacks the parameters of a tensor, such as
-            biases, its file lacks the tensor. Of several layouts, the one whose parameters the
-            model has applies.
-        aliases: names of fields by other names, which transformers accepts too.
-        skipped: fields that do not change what the model computes.
-        defaults: transformers' defaults of fields, where the table has others.
-        unwritten: fields of the table that are read, but not written.
-        written: values of further fields that are written.
-        before: called before the fields are read, to check or change them.
-        special_read: arguments that need more than one field, given those of the table.
-        special_write: values of further fields.
-        prefix: prefix of all names except those of the heads; files of a base model may lack it.
-        ignored: names of unused tensors that files may have, such as constants saved by older
-            versions.
-        copies: names of tied tensors that files may have, with the tensor that each must equal.
-        auto_class: class of transformers that loads the model.
-        note: explanation for users who export a model without having chosen this family.
-    """
-
-    model_type: str
-    classes: Mapping[str, ModelKind]
-    fields: FieldTable
+    model_type: str  # in `config.json`
+    classes: Mapping[str, ModelKind]  # by class name in `architectures`
+    fields: FieldTable  # the fields that are read and written, in this order
+    # `{layer}` in a name counts the layers of a stack, `{expert}` the experts of a layer. If a
+    # model lacks the parameters of a tensor, such as biases, its file lacks the tensor. Of several
+    # layouts, the one whose parameters the model has applies.
     tensors: Mapping[str, Layout | tuple[Layout, ...]]
+    # Arguments of every model's `ModelConfig`, unless a field sets them.
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Names of fields by other names, which transformers accepts too.
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    skipped: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()  # fields that do not change what the model computes
+    # transformers' defaults of fields, where the table has others.
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    unwritten: tuple[str, ...] = ()
-    written: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    unwritten: tuple[str, ...] = ()  # fields of the table that are read, but not written
+    # Called before the fields are read, to check or change them.
     before: Callable[[ConfigFields, ModelKind], object] = _none
+    # Arguments that need more than one field, given those of the table; values of further fields.
     special_read: Callable[[ConfigFields, ModelKind, Values], Values] = _none
     special_write: Callable[[ModelConfig], dict[str, Any]] = _none
-    prefix: str = ""
-    ignored: tuple[str, ...] = ()
+    prefix: str = ""  # of all names except those of the heads; files of a base model may lack it
+    ignored: tuple[str, ...] = ()  # unused tensors that files may have, such as old constants
+    # Names of tied tensors that files may have, with the tensor that each must equal.
     copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    auto_class: str = "AutoModelForCausalLM"
-    note: str = ""
+    auto_class: str = "AutoModelForCausalLM"  # class of transformers that loads the model
+    note: str = ""  # for users who export a model without having chosen this family
 
     def read(self, fields: ConfigFields, kind: ModelKind) -> Values:
         """Arguments of a `ModelConfig`; ConfigError for a field that is not supported."""
@@ -79,15 +62,17 @@ class Family:
         for name, entry in self.fields.items():
             values |= as_field(entry).read(fields, name, values)
         values |= self.special_read(fields, kind, values)
+        if "classifier" in kind:
+            values["num_classes"] = fields.num_classes()
         if kind == "decoder_classifier":
-            values |= {"num_classes": fields.num_classes(), "pooling": "last", "output_bias": False}
+            values |= {"pooling": "last", "output_bias": False}
         return values
 
     def write(self, model: ModelConfig) -> dict[str, Any]:
         """Fields of a model, except those that all families share."""
         entries = {name: as_field(entry).write for name, entry in self.fields.items()}
         values = {name: write(model) for name, write in entries.items() if write is not None}
-        values |= {**self.written, **self.special_write(model)}
+        values |= self.special_write(model)
         if model.num_classes is not None:
             values |= label_fields([f"LABEL_{index}" for index in range(model.num_classes)])
         return {name: value for name, value in values.items() if name not in self.unwritten}
@@ -106,13 +91,9 @@ def decoder_family(
     model_type: str, name: str, *, more: tuple[str, ...] = (), head: str = "ForCausalLM",
     classified: str | None = "", tensors: Mapping[str, Layout | tuple[Layout, ...]], **others: Any,
 ) -> Family:  # fmt: skip
-    """A family of decoders, with their classifier, which reads the last token.
-
-    The class of its language model is `name + head`, or one of `more`. The classifier's begins with
-    `classified`, if that differs; if it is None, there is none. `others` are fields of `Family`.
-    """
+    """A family of decoders, with their classifier, which reads the last token."""
     classes: dict[str, ModelKind] = dict.fromkeys((name + head, *more), "decoder")
-    if classified is not None:
+    if classified is not None:  # else transformers has no classifier for it
         classes[f"{classified or name}ForSequenceClassification"] = "decoder_classifier"
         tensors = {**tensors, "score.weight": linear("class_kernel")}
     paths = ("embedding/output_embedding", "embedding/embedding")

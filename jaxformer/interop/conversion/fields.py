@@ -63,18 +63,8 @@ def as_field(entry: Field | str | tuple[str, Any]) -> Field:
 
 
 def key(name: str, default: Any = ..., *, null: bool = False) -> Field:
-    """A field with the value of one key of `ModelConfig`.
-
-    `default` may be a function of the values read so far. If `null`, null means None instead.
-
-    Example:
-        >>> fields = ConfigFields({"n_embd": 8}, "config.json")
-        >>> found = key("d_model").read(fields, "n_embd", {})
-        >>> found
-        {'d_model': 8}
-        >>> key("d_ff", lambda values: 4 * values["d_model"]).read(fields, "n_inner", found)
-        {'d_ff': 32}
-    """
+    """A field with the value of one key of `ModelConfig`; if `null`, null means None."""
+    # The default may be a function of the values read so far.
     kind = union_members(field_types(ModelConfig)[name])[0]
 
     def read(fields: ConfigFields, field: str, values: Values) -> Values:
@@ -132,10 +122,7 @@ def window(default: int | None = None) -> Field:
 
 
 def only(*allowed: Any, write: Callable[[ModelConfig], Any] | None = None) -> Field:
-    """A field that may only have these values, the first of which is the default.
-
-    Functions compute a value from the values read so far.
-    """
+    """A field that may only have these values, or functions of the values read so far."""
 
     def read(fields: ConfigFields, field: str, values: Values) -> Values:
         fields.require(field, *(each(values) if callable(each) else each for each in allowed))

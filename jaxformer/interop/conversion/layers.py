@@ -19,11 +19,8 @@ def read_windows(
     fields: ConfigFields, values: Values, is_near: Callable[[int], bool], size: int | None, *,
     local: PositionsConfig | None = None, attention_norm: bool | None = None,
 ) -> Values:  # fmt: skip
-    """Keys of a model in which some layers have a window, and perhaps `local` positions.
-
-    `size` is `sliding_window`. Without `layer_types`, `is_near` says which layers have it.
-    `attention_norm` is that of the first layer.
-    """
+    """Keys of a model in which some layers have a window, and perhaps `local` positions."""
+    # Without `layer_types`, `is_near` says which layers have the window.
     near = read_layer_types(fields, [is_near(layer) for layer in range(values["num_layers"])])
     size = None if size is None else size - 1
     layers = [
@@ -46,14 +43,7 @@ def read_layer_types(fields: ConfigFields, default: Sequence[bool]) -> list[bool
 
 
 def layer_keys(positions: PositionsConfig, layers: Sequence[LayerConfig]) -> Values:
-    """Keys of a model with these layers: the shortest first layers and pattern.
-
-    Example:
-        >>> near, far = LayerConfig(local_window_size=3), LayerConfig()
-        >>> keys = layer_keys("rotary", [far, near, near, near])
-        >>> keys["first_layers"] == (far,), keys["layers"] == (near,)
-        (True, True)
-    """
+    """Keys of a model with these layers: the shortest first layers and pattern."""
     if all(layer == layers[0] for layer in layers):
         own = layers[0].positions
         return {
@@ -91,10 +81,8 @@ def positions_of_layers(model: ModelConfig) -> list[PositionsConfig]:
 
 
 def write_layer_types(model: ModelConfig, unused: int | None = None) -> dict[str, Any]:
-    """`sliding_window` (the first, if sizes differ; `unused` if there is none) and `layer_types`.
-
-    Some families need `unused`, because transformers always makes both masks for them.
-    """
+    """`sliding_window` (the first, if sizes differ; `unused` if none) and `layer_types`."""
+    # Some families need `unused`, because transformers always makes both masks for them.
     windows = layer_windows(model)
     return {
         "sliding_window": next((window for window in windows if window is not None), unused),

@@ -18,29 +18,20 @@ QKV = tuple(f"{{stack}}/attention/{part}" for part in ("query", "key", "value"))
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Layout of one tensor.
+    """Layout of one tensor."""
 
-    Args:
-        leaves: paths of its parameters, in order. `{stack}` in a path is the group of stacked
-            layers that a layer belongs to, `{layer}` its number.
-        transposed: whether it is `[out, in]`.
-        by_group: whether parameters are interleaved by groups of heads, not concatenated: the
-            queries of a key/value head, its key, its value, then those of the next.
-        skipped_rows: number of unused rows at its start; they are written as zeros.
-        leading: whether it has a leading axis of size 1.
-        where: path of another parameter, without which models do not have this tensor.
-        unless: path of another parameter, with which they do not have it.
-        residual: the only `ModelConfig.residual` of models with this tensor, if any.
-    """
-
+    # Paths of its parameters, in order. `{stack}` in a path is the group of stacked layers that a
+    # layer belongs to, `{layer}` its number.
     leaves: tuple[str, ...]
-    transposed: bool = False
+    transposed: bool = False  # it is `[out, in]`
+    # Parameters are interleaved by groups of heads, not concatenated: the queries of a key/value
+    # head, its key, its value, then those of the next.
     by_group: bool = False
-    skipped_rows: int = 0
-    leading: bool = False
-    where: str | None = None
-    unless: str | None = None
-    residual: str | None = None
+    skipped_rows: int = 0  # unused rows at its start; they are written as zeros
+    leading: bool = False  # it has a leading axis of size 1
+    where: str | None = None  # path of a parameter without which models do not have this tensor
+    unless: str | None = None  # path of a parameter with which they do not have it
+    residual: str | None = None  # the only `ModelConfig.residual` of models with this tensor
 
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the tensor for parameters of these shapes."""
@@ -95,18 +86,8 @@ def norm(name: str, path: str) -> dict[str, Layout]:
 
 
 def dense(name: str, *paths: str, transposed: bool = True, **rules: Any) -> dict[str, Layout]:
-    """Kernel and bias of torch's `nn.Linear` with one or several projections.
-
-    `_kernel` and `_bias` are appended to their paths; only `kernel` and `bias` if a path is empty
-    or ends with a slash. Rules are arguments of `Layout`; the kernel of GPT-2's `Conv1D` is not
-    transposed.
-
-    Example:
-        >>> dense("fc1", "{stack}/feed_forward/up")["fc1.weight"].leaves
-        ('{stack}/feed_forward/up_kernel',)
-        >>> dense("pooler.dense", "pooler/")["pooler.dense.bias"].leaves
-        ('pooler/bias',)
-    """
+    """Kernel and bias of torch's `nn.Linear` with one or several projections."""
+    # Paths such as "feed_forward/up_kernel"; for "pooler/", "pooler/kernel".
     kernels, biases = (
         tuple(f"{path}{'_' if path and path[-1] != '/' else ''}{end}" for path in paths)
         for end in ("kernel", "bias")

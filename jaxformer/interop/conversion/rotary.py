@@ -27,11 +27,8 @@ from jaxformer.interop.conversion.layers import (
 
 
 def rotary(share: float | None = None) -> Field:
-    """`rope_parameters` of a family whose rotary layers are all the same.
-
-    `share` is the default of `partial_rotary_factor`, for a family that has it.
-    """
-    # In transformers, a missing factor is the family's default.
+    """`rope_parameters` of a family whose rotary layers are all the same."""
+    # `share` is the family's default of partial_rotary_factor, which a missing factor has.
     default = {} if share is None or share == 1 else {"partial_rotary_factor": 1.0}
     return Field(
         lambda fields, _, values: {"positions": _read_rotary(fields, values, share)},
@@ -60,11 +57,8 @@ def read_rotary_by_type(
     fields: ConfigFields, values: Values, bases: Mapping[str, float],
     scaled: Collection[str] = (FULL,),
 ) -> tuple[RotaryConfig, RotaryConfig]:  # fmt: skip
-    """Rotary positions of layers without and with a window.
-
-    `bases` has the default of `rope_theta` by the layers' type. `rope_scaling`, of older files, is
-    for the types in `scaled`.
-    """
+    """Rotary positions of layers without and with a window, by default with these bases."""
+    # `rope_scaling`, of older files, is for the types in `scaled`.
     given = fields.inner(fields.take("rope_parameters", dict, {}), "rope_parameters")
     scaling = fields.take("rope_scaling", dict, {})
     wide, local = (

@@ -16,9 +16,11 @@ from jaxformer.config.checks import suggestion
 from jaxformer.errors import CheckpointError
 from jaxformer.interop.conversion.family import Family
 from jaxformer.interop.conversion.layouts import Layout, Shape
-from jaxformer.interop.safetensors import LazyTensor, PlacedArray, Tensor
+from jaxformer.interop.conversion.placed_arrays import PlacedArray
+from jaxformer.interop.safetensors import LazyTensor, Tensor
 
 _MOST_NAMES = 12  # in a message
+_CONSTANTS = (".position_ids", ".rotary_emb.inv_freq")  # ends of tensors that old versions saved
 _MAX_THREADS = min(os.cpu_count() or 1, 8)
 
 
@@ -107,8 +109,7 @@ def _slots(
     """Tensors of one entry of a family's table."""
     if layout.residual not in (None, config.residual):
         return
-    encodes = config.architecture == "encoder_decoder" and layout.leaves[0].startswith("encoder/")
-    stack = config.encoder if encodes else config
+    stack = config.encoder if layout.leaves[0].startswith("encoder/") else config
     first = len(stack.first_layers)
     for layer in range(stack.num_layers if "{layer}" in name else 1):
         group, index = ("first_layers", layer) if layer < first else ("layers", layer - first)
@@ -182,7 +183,9 @@ def _check(
     ignored = re.compile("|".join(patterns) or "(?!)")
     copies = {names(copy): names(name) for copy, name in family.copies.items()}
     surplus = {
-        name for name in found - expected.keys() - copies.keys() if not ignored.fullmatch(name)
+        name
+        for name in found - expected.keys() - copies.keys()
+        if not ignored.fullmatch(name) and not name.endswith(_CONSTANTS)
     }
     missing = expected.keys() - found
     if missing:

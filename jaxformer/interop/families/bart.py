@@ -104,7 +104,8 @@ def _read_pegasus(fields: ConfigFields, kind: ModelKind, values: Values) -> Valu
 
 def _family(
     model_type: str, *names: str, fixed: Values | None = None, fields: FieldTable = TIED,
-    special_read: Any = _read_bias, tensors: Any = _TENSORS, **others: Any,
+    special_read: Any = _read_bias, special_write: Any = lambda _: {}, tensors: Any = _TENSORS,
+    **others: Any,
 ) -> Family:  # fmt: skip
     return Family(
         model_type=model_type, classes=dict.fromkeys(names, "encoder_decoder"),
@@ -115,13 +116,11 @@ def _family(
             "num_hidden_layers": "encoder_layers",
         },
         skipped=(
-            "dropout", "attention_dropout", "activation_dropout", "classifier_dropout",
-            "classif_dropout", "encoder_layerdrop", "decoder_layerdrop",
             # Norms and positions follow the model_type, whatever these say.
             "normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits",
             "static_position_embeddings", "extra_pos_embeddings", "is_decoder", "save_step",
         ),
-        written={"is_encoder_decoder": True},
+        special_write=lambda model: {"is_encoder_decoder": True} | special_write(model),
         special_read=special_read, tensors=tensors, prefix="model.", copies=_COPIES,
         auto_class="AutoModelForSeq2SeqLM", **others,
     )  # fmt: skip

@@ -103,23 +103,18 @@ def encoder_family(
     )  # fmt: skip
 
 
-def _head(fields: ConfigFields, kind: ModelKind, pooler: str | None) -> Values:
-    """Settings of a head: classes, or biases of masked tokens' logits."""
-    fields.skip("classifier_dropout")
+def _head(kind: ModelKind, pooler: str | None) -> Values:
+    """Settings of a head: pooling of a classifier, or biases of masked tokens' logits."""
     if kind == "masked":
         return {"head_bias": True, "output_bias": True}
     if kind == "token_classifier":
-        return {"pooling": "none", "num_classes": fields.num_classes()}
+        return {"pooling": "none"}
     values: Values = {"pooling": "first", "pooler": pooler}
-    if pooler is not None:
-        values["head_bias"] = True
-    if kind == "classifier":
-        values["num_classes"] = fields.num_classes()
-    return values
+    return values if pooler is None else values | {"head_bias": True}
 
 
 def _read_bert(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
-    return _head(fields, kind, "tanh")
+    return _head(kind, "tanh")
 
 
 def _require_gelu(name: str) -> Callable[[ConfigFields, ModelKind], None]:
@@ -140,7 +135,7 @@ def _read_electra(fields: ConfigFields, kind: ModelKind, values: Values) -> Valu
             f"embedding_size must be hidden_size, got {width} and {values['d_model']}: a norm "
             "before the projection of the embeddings is not supported"
         )
-    return _head(fields, kind, "gelu" if kind == "classifier" else None)
+    return _head(kind, "gelu" if kind == "classifier" else None)
 
 
 _BERT_FIELDS: FieldTable = {
@@ -158,7 +153,6 @@ _FIXED = {
     "architecture": "encoder", "positions": "learned", "norm_position": "post",
     "embedding_norm": True,
 }  # fmt: skip
-_DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
 def _roberta_family(model_type: str, name: str) -> Family:
@@ -173,12 +167,9 @@ def _roberta_family(model_type: str, name: str) -> Family:
                 lambda model: model.max_len + 2,
             ),
         },
-        fixed=_FIXED, skipped=_DROPOUT, special_read=_read_bert,
+        fixed=_FIXED, special_read=_read_bert,
         tensors=_ROBERTA, prefix="roberta.",
-        ignored=(
-            "roberta.embeddings.position_ids", "roberta.pooler.dense.weight",
-            "roberta.pooler.dense.bias",
-        ),
+        ignored=("roberta.pooler.dense.weight", "roberta.pooler.dense.bias"),
         copies={
             "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
             "lm_head.decoder.bias": "lm_head.bias",
@@ -189,11 +180,11 @@ def _roberta_family(model_type: str, name: str) -> Family:
 BERT_FAMILIES = (
     encoder_family(
         "bert", "Bert", more={"BertForPreTraining": "masked"}, fields=_BERT_FIELDS, fixed=_FIXED,
-        skipped=_DROPOUT, before=_require_gelu("hidden_act"), special_read=_read_bert,
+        before=_require_gelu("hidden_act"), special_read=_read_bert,
         tensors=_BERT, prefix="bert.",
         # Pooler and next-sentence head of models trained on both tasks.
         ignored=(
-            "bert.embeddings.position_ids", "bert.pooler.dense.weight", "bert.pooler.dense.bias",
+            "bert.pooler.dense.weight", "bert.pooler.dense.bias",
             "cls.seq_relationship.weight", "cls.seq_relationship.bias",
         ),
         copies={
@@ -207,12 +198,11 @@ BERT_FAMILIES = (
     encoder_family(
         # The discriminator is read without its head.
         "electra", "Electra", more={"ElectraForPreTraining": "pooled"}, fields=_BERT_FIELDS,
-        fixed=_FIXED, skipped=(*_DROPOUT, "summary_last_dropout"), special_read=_read_electra,
+        fixed=_FIXED, special_read=_read_electra,
         special_write=lambda model: {"embedding_size": model.d_model},
         tensors=_ELECTRA, prefix="electra.",
         ignored=(
-            "electra.embeddings.position_ids", "discriminator_predictions.dense.weight",
-            "discriminator_predictions.dense.bias",
+            "discriminator_predictions.dense.weight", "discriminator_predictions.dense.bias",
             "discriminator_predictions.dense_prediction.weight",
             "discriminator_predictions.dense_prediction.bias",
         ),
@@ -234,17 +224,11 @@ BERT_FAMILIES = (
         aliases={
             "hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers",
         },
-        skipped=(
-            "dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout",
-            # Only says how the position table was initialized; the file has the table.
-            "sinusoidal_pos_embds", "tie_weights_", "output_past",
-        ),
+        # The first only says how the position table was initialized; the file has the table.
+        skipped=("sinusoidal_pos_embds", "tie_weights_", "output_past"),
         before=_require_gelu("activation"),
-        special_read=lambda fields, kind, _: _head(
-            fields, kind, "relu" if kind == "classifier" else None
-        ),
+        special_read=lambda _, kind, __: _head(kind, "relu" if kind == "classifier" else None),
         tensors=_DISTILBERT, prefix="distilbert.",
-        ignored=("distilbert.embeddings.position_ids",),
         copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
     ),
 )  # fmt: skip

@@ -52,7 +52,7 @@ _GPT2_FAMILY = decoder_family(
     fixed={"positions": "learned"},
     aliases=GPT2_ALIASES,
     # reorder_and_upcast_attn computes products in float32, which is always the case here.
-    skipped=("reorder_and_upcast_attn", "embd_pdrop", "resid_pdrop", "attn_pdrop", "n_ctx"),
+    skipped=("reorder_and_upcast_attn", "n_ctx"),
     tensors=_GPT2, prefix="transformer.",
     ignored=(_H + "attn.bias", _H + "attn.masked_bias"),
 )  # fmt: skip
@@ -98,7 +98,6 @@ _OPT_FAMILY = decoder_family(
         "enable_bias": ("use_bias", True),
     },
     fixed={"positions": "learned", "norm_bias": True},
-    skipped=("dropout", "attention_dropout", "activation_dropout", "layerdrop"),
     special_read=_read_opt,
     special_write=lambda model: {"word_embed_proj_dim": model.table_dim},
     tensors=_OPT, prefix="model.",
@@ -142,12 +141,9 @@ _GPT_NEOX_FAMILY = decoder_family(
         "attention_bias": biases(True),
         "rope_parameters": rotary(0.25),
     },
-    skipped=("attention_dropout", "hidden_dropout", "classifier_dropout"),
     before=_rename_rotary,
     tensors=_GPT_NEOX, prefix="gpt_neox.",
-    ignored=(
-        _N + "attention.bias", _N + "attention.masked_bias", _N + "attention.rotary_emb.inv_freq",
-    ),
+    ignored=(_N + "attention.bias", _N + "attention.masked_bias"),
 )  # fmt: skip
 
 GPT_FAMILIES = (_GPT2_FAMILY, _OPT_FAMILY, _GPT_NEOX_FAMILY)

@@ -84,16 +84,13 @@ _FIXED = {
 
 def llama_family(
     model_type: str, name: str, *, fields: FieldTable | None = None, without: tuple[str, ...] = (),
-    fixed: Values | None = None, skipped: tuple[str, ...] = (), tensors: Any = LLAMA_TENSORS,
-    **others: Any,
+    fixed: Values | None = None, tensors: Any = LLAMA_TENSORS, **others: Any,
 ) -> Family:  # fmt: skip
     """A family with Llama's fields, `without` some of them, and more; else as `Family`."""
     table = {field: entry for field, entry in _FIELDS.items() if field not in without}
     return decoder_family(
         model_type, name, fields=table | dict(fields or {}), fixed=_FIXED | (fixed or {}),
-        skipped=("attention_dropout", *skipped), tensors=tensors, prefix="model.",
-        # Constants that older versions saved.
-        ignored=(LAYER + "self_attn.rotary_emb.inv_freq",), **others,
+        tensors=tensors, prefix="model.", **others,
     )  # fmt: skip
 
 

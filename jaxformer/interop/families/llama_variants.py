@@ -98,7 +98,7 @@ _OLMO2_FIXED = {"norm_position": "output", "qk_norm": True, "qk_norm_over": "all
 VARIANT_FAMILIES = (
     llama_family(
         "phi3", "Phi3", tensors=_PHI3, without=("attention_bias",),
-        unwritten=("mlp_bias", "head_dim"), skipped=("resid_pdrop", "embd_pdrop"),
+        unwritten=("mlp_bias", "head_dim"),
         before=_rename_scaling,
         fields={"rope_parameters": rotary(1.0), "sliding_window": window()},
         defaults={
@@ -126,7 +126,6 @@ VARIANT_FAMILIES = (
     llama_family(
         "starcoder2", "Starcoder2", tensors=_STARCODER2,
         without=("attention_bias",), unwritten=("mlp_bias", "head_dim", "rms_norm_eps"),
-        skipped=("residual_dropout", "embedding_dropout"),
         fields={
             "hidden_act": activation("gelu_pytorch_tanh"),
             "norm_epsilon": ("norm_eps", 1e-5),

@@ -68,7 +68,6 @@ def _read_head(fields: ConfigFields, kind: ModelKind) -> Values:
         "pooling": "none" if kind == "token_classifier" else pooling,
         "pooler": "gelu_norm",
         "head_bias": bias,
-        "num_classes": fields.num_classes(),
     }
 
 
@@ -101,7 +100,6 @@ MODERNBERT_FAMILIES = (
         },
         fixed={"architecture": "encoder", "embedding_norm": True},
         skipped=(
-            "attention_dropout", "mlp_dropout", "embedding_dropout", "classifier_dropout",
             "initializer_cutoff_factor", "deterministic_flash_attn", "reference_compile",
             "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction",
             "position_embedding_type",

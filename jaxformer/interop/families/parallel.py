@@ -98,7 +98,7 @@ _FALCON_FAMILY = decoder_family(
     },
     fixed={"norm_bias": True},
     # ff_factor was used to compute ffn_hidden_size.
-    skipped=("hidden_dropout", "attention_dropout", "ff_factor"),
+    skipped=("ff_factor",),
     special_read=_read_variant, special_write=_write_variant,
     tensors=_FALCON, prefix="transformer.",
 )  # fmt: skip
@@ -140,8 +140,8 @@ _GPTJ_FAMILY = decoder_family(
     },
     fixed=_SHARED | {"qkv_bias": False, "attention_output_bias": False},
     aliases=GPT2_ALIASES,
-    # The file of the 6B model has the first two, but no code reads them.
-    skipped=("rotary", "scale_attn_weights", "embd_pdrop", "resid_pdrop", "attn_pdrop"),
+    # The file of the 6B model has them, but no code reads them.
+    skipped=("rotary", "scale_attn_weights"),
     tensors=_GPTJ, prefix="transformer.",
     ignored=(_H + "attn.bias", _H + "attn.masked_bias"),
 )  # fmt: skip
@@ -171,9 +171,7 @@ _PHI_FAMILY = decoder_family(
         "rope_parameters": rotary(0.5),
     },
     fixed=_SHARED,
-    skipped=("attention_dropout", "embd_pdrop", "resid_pdrop"),
     tensors=_PHI, prefix="model.",
-    ignored=(_L + "self_attn.rotary_emb.inv_freq",),
 )  # fmt: skip
 
 PARALLEL_FAMILIES = (_FALCON_FAMILY, _GPTJ_FAMILY, _PHI_FAMILY)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from jaxformer.config import ModelConfig
 from jaxformer.config.checks import suggestion
 from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.family import Family, ModelKind
@@ -87,3 +88,14 @@ def kind_of_tensors(family: Family, tensors: Collection[str], where: str) -> Mod
         )
     first = next(iter(family.classes.values()))
     return "pooled" if first == "masked" and "kernel" not in leaves else first
+
+
+def kind_of_params(config: ModelConfig, params: Mapping[str, Any]) -> ModelKind:
+    """Kind of a model, by its config and parameters."""
+    if config.num_classes is not None:
+        if config.architecture == "decoder":
+            return "decoder_classifier"
+        return "token_classifier" if config.pooling == "none" else "classifier"
+    if config.architecture != "encoder":
+        return config.architecture
+    return "masked" if "kernel" in params else "pooled"

@@ -116,6 +116,8 @@ def _write(model: ModelConfig) -> dict[str, Any]:
     first = positions_of_layers(model)[0]
     relative = first if isinstance(first, RelativeConfig) else RelativeConfig()
     return {
+        "is_encoder_decoder": True,
+        "tie_word_embeddings": True,
         "relative_attention_num_buckets": relative.num_buckets,
         "relative_attention_max_distance": relative.max_distance,
     }
@@ -155,10 +157,8 @@ def _family(model_type: str, name: str, *more: str, skipped: tuple[str, ...] = (
             "num_hidden_layers": "num_layers", "head_dim": "d_kv",
         },
         skipped=(
-            "dropout_rate", "classifier_dropout", "initializer_factor", "output_past",
-            "n_positions", "is_decoder", *skipped,
+            "initializer_factor", "output_past", "n_positions", "is_decoder", *skipped,
         ),
-        written={"is_encoder_decoder": True, "tie_word_embeddings": True},
         tensors=_TENSORS,
         # Files of older versions have an unused table.
         ignored=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),

@@ -1,8 +1,7 @@
 """One safetensors file: its header is checked strictly, its data is read or written by tensor.
 
-Does not use the `safetensors` package, for two reasons: an untrusted header is checked completely
-before memory is allocated for it (of duplicate keys, the package takes the last), and files can be
-written tensor by tensor, so that memory never holds the whole file twice.
+Unlike the `safetensors` package, this checks an untrusted header completely before it allocates
+memory for it (of duplicate keys, the package takes the last), and writes files tensor by tensor.
 
 Reference: Hugging Face, "Safetensors: format", https://huggingface.co/docs/safetensors/index#format
 """
@@ -92,11 +91,8 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} is a Git LFS pointer, not the file itself; run git lfs pull")
     length = int.from_bytes(data[:8], "little")
     if not 2 <= length <= min(_MAX_HEADER, len(data) - 8):
-        raise _damaged(
-            path,
-            f"its header must have 2 to {_MAX_HEADER:,} bytes and fit in the file, got {length:,} "
-            f"bytes in a file of {len(data):,}",
-        )
+        rule = f"its header must have 2 to {_MAX_HEADER:,} bytes and fit in the file"
+        raise _damaged(path, f"{rule}, got {length:,} bytes in a file of {len(data):,}")
     start = 8 + length
     try:
         values = parse_object(data[8:start])
@@ -109,12 +105,11 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     tensors, end = {}, start
     for name, (dtype, shape, offsets) in sorted(entries.items(), key=lambda item: item[1][2]):
         begin, end = end, end + math.prod(shape) * dtype.itemsize
-        if offsets != [begin - start, end - start]:
-            raise _damaged(
-                path,
-                f"data_offsets of tensor {shown(name)} must be {[begin - start, end - start]}, "
-                f"without gap or overlap, got {offsets}",
+        if offsets != (expected := [begin - start, end - start]):
+            rule = (
+                f"data_offsets of tensor {shown(name)} must be {expected}, without gap or overlap"
             )
+            raise _damaged(path, f"{rule}, got {offsets}")
         tensors[name] = Tensor(path, data, dtype, shape, begin, end)
     if end != len(data):
         raise _damaged(path, f"its tensors must fill it, got {end:,} of {len(data):,} bytes")
@@ -187,11 +182,7 @@ def write_tensor_file(
 def make_header(
     tensors: Mapping[str, LazyTensor | np.ndarray], metadata: Mapping[str, str] | None = None
 ) -> tuple[bytes, list[str]]:
-    """Start of a file, and the names of its tensors in the order of their data.
-
-    Like the reference implementation, it orders tensors by dtype, widest first, then by name, and
-    pads the header with spaces, so that all tensors are aligned.
-    """
+    """Start of a file, and the names of its tensors in the order of their data."""
     dtypes = {name: _little_endian(tensor.dtype) for name, tensor in tensors.items()}
     for name, dtype in dtypes.items():
         if not isinstance(name, str) or name in ("", _METADATA):
@@ -205,6 +196,8 @@ def make_header(
                 f"got {dtype}; convert it"
             )
     order = list(_CODES)
+    # Like the reference implementation: widest dtypes first, and the header padded with spaces, so
+    # that all tensors are aligned.
     names = sorted(tensors, key=lambda name: (-order.index(dtypes[name]), name))
     values: dict[str, Any] = {} if metadata is None else {_METADATA: dict(metadata)}
     end = 0

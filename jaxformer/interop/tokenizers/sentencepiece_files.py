@@ -29,14 +29,10 @@ _VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5  # wire types
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """One entry of the vocabulary; its id is its index.
+    """One entry of the vocabulary; its id is its index."""
 
-    A space in `text` is U+2581. `score` is the log-probability (unigram), or minus the merge rank
-    (BPE). Encoding a text only yields normal and user-defined pieces, bytes, and the unknown piece.
-    """
-
-    text: str
-    score: float
+    text: str  # a space is U+2581
+    score: float  # log-probability (unigram), or minus the merge rank (BPE)
     type: PieceType
 
 
@@ -69,18 +65,7 @@ def read_sentencepiece(path: pathlib.Path) -> SentencePieceModel:
 
 
 def parse_sentencepiece(data: bytes) -> SentencePieceModel:
-    r"""Parses the content of a SentencePiece file; ValueError with one line if it is invalid.
-
-    Example:
-        >>> piece = b"\x0a\x05<unk>" + b"\x18\x02"  # text, type
-        >>> model = parse_sentencepiece(b"\x0a" + bytes([len(piece)]) + piece)
-        >>> model.pieces
-        (Piece(text='<unk>', score=0.0, type='unknown'),)
-        >>> parse_sentencepiece(b"\x0a\x7f")
-        Traceback (most recent call last):
-        ...
-        ValueError: a field at byte 2 has 127 bytes, but only 0 are left
-    """
+    """Parses the content of a SentencePiece file; ValueError with one line if it is invalid."""
     pieces: list[Piece] = []
     trainer: dict[int, Value] = {}
     normalizer: dict[int, Value] = {}

@@ -81,11 +81,7 @@ def load_llama(path: pathlib.Path, settings: TokenizerSettings) -> tokenizers.To
 def load_fairseq(
     path: pathlib.Path, kind: str, settings: TokenizerSettings
 ) -> tokenizers.Tokenizer:
-    """Loads `sentencepiece.bpe.model` of mBART, NLLB or XLM-RoBERTa.
-
-    The first ids are fairseq's: <s>, <pad>, </s> and <unk>. So the ids of all other pieces are one
-    higher than in the file. Language tokens follow, then <mask>.
-    """
+    """Loads `sentencepiece.bpe.model` of mBART, NLLB or XLM-RoBERTa, with fairseq's first ids."""
     if kind not in _FAIRSEQ:
         raise CheckpointError(
             f"{path} is for a {kind}, which is not supported; save it with transformers as "
@@ -129,10 +125,7 @@ def load_m2m_100(
 def load_marian_pair(
     folder: pathlib.Path, settings: TokenizerSettings
 ) -> list[tokenizers.Tokenizer]:
-    """Loads Marian's `source.spm` and `target.spm`, with the ids of `vocab.json`.
-
-    A language code, such as >>kan<<, is one token. The text after it is encoded on its own.
-    """
+    """Loads Marian's `source.spm` and `target.spm`, with the ids of `vocab.json`."""
     vocab = folder / "vocab.json"
     target = folder / "target_vocab.json" if settings.flag("separate_vocabs", False) else vocab
     return [
@@ -146,6 +139,7 @@ def _load_marian(
 ) -> tokenizers.Tokenizer:
     model, ids = read_sentencepiece(path), read_ids(vocab)
     control = [settings.name("eos", "</s>"), settings.name("pad", "<pad>"), "<s>"]
+    # A language code, such as >>kan<<, is one token. The text after it is encoded on its own.
     codes = [name for name in ids if name.startswith(">>") and name.endswith("<<")]
     unknown = settings.name("unk", "<unk>")
     pieces = _numbered(model, path, ids, unknown, control)
@@ -158,11 +152,7 @@ def _load_marian(
 def set_language_token(
     tokenizer: tokenizers.Tokenizer, kind: str, settings: TokenizerSettings, side: str
 ) -> str | None:
-    """Adds a language token to the special tokens around texts; returns its name.
-
-    `kind` is the class in transformers, such as "NllbTokenizer", and `side` "src" or "tgt". None if
-    tokenizers of this class have no language tokens.
-    """
+    """Adds a language token around texts of `side`, "src" or "tgt"; returns its name, if any."""
     eos = settings.name("eos", "</s>")
     source = settings.text("src_lang")
     chosen = (settings.text("tgt_lang") or source) if side == "tgt" else source

@@ -24,16 +24,9 @@ _UNKNOWN = "\U0010fffd"  # a private-use character, which no vocabulary has
 def convert_sentencepiece(
     model: SentencePieceModel, where: str, *, vocab: Sequence[Piece] | None = None
 ) -> tokenizers.Tokenizer:
-    """Converts a SentencePiece model to a tokenizer of the `tokenizers` library.
-
-    Ids and decoded text are those of SentencePiece, except for the unknown piece: here it is a
-    special token, which decodes to nothing; SentencePiece decodes it to a symbol. Wrapped in
-    `text.Tokenizer`, the result encodes exactly like SentencePiece.
-
-    `vocab` has the pieces in order of the ids if these are not SentencePiece's; it may have
-    characters that SentencePiece does not know. ConfigError if the library cannot represent a
-    setting, DataError if the normalization rules are damaged.
-    """
+    """Converts a SentencePiece model to a tokenizer that encodes exactly like it."""
+    # Only the unknown piece differs: a special token, which decodes to nothing. `vocab` has the
+    # pieces in order of the ids if these are not SentencePiece's, perhaps with more characters.
     pieces = list(model.pieces if vocab is None else vocab)
     _require_expressible(model, where)
     unk_id = next(index for index, piece in enumerate(pieces) if piece.type == "unknown")
@@ -72,16 +65,9 @@ def convert_sentencepiece(
 
 
 def mergeable_pairs(pieces: Iterable[Piece]) -> list[tuple[str, str]]:
-    """Merges of a SentencePiece BPE vocabulary, in order of priority.
-
-    The file has no merges: SentencePiece merges any two neighbors that form a piece, the piece with
-    the highest score first.
-
-    Example:
-        >>> letters = [Piece(letter, 0.0, "normal") for letter in "abc"]
-        >>> mergeable_pairs([*letters, Piece("abc", -1.0, "normal"), Piece("bc", 0.0, "normal")])
-        [('b', 'c'), ('a', 'bc')]
-    """
+    """Merges of a SentencePiece BPE vocabulary, in order of priority."""
+    # The file has no merges: SentencePiece merges any two neighbors that form a piece, the piece
+    # with the highest score first.
     normal = {p.text: index for index, p in enumerate(pieces) if p.type == "normal"}
     ranked = sorted((p for p in pieces if p.type == "normal"), key=lambda piece: -piece.score)
     pairs = []

@@ -28,28 +28,26 @@ class TokenizerSettings:
     def flag(self, name: str, default: bool) -> bool:
         """A boolean setting, or the default if missing or null; CheckpointError otherwise."""
         value = self.values.get(name)
-        if value is not None and not isinstance(value, bool):
-            raise CheckpointError(
-                f"{name} in tokenizer_config.json must be true or false, got {value!r}"
-            )
+        self._require(value is None or isinstance(value, bool), name, "true or false")
         return default if value is None else value
 
     def count(self, name: str, default: int, least: int) -> int:
         """A number of extra tokens, at least `least`; CheckpointError otherwise."""
         value = self.values.get(name, default)
-        if type(value) is not int or not least <= value <= _MAX_EXTRA:
-            raise CheckpointError(
-                f"{name} in tokenizer_config.json must be in {least} .. {_MAX_EXTRA:,}, got "
-                f"{value!r}"
-            )
+        is_right = type(value) is int and least <= value <= _MAX_EXTRA
+        self._require(is_right, name, f"in {least} .. {_MAX_EXTRA:,}")
         return value
 
     def text(self, name: str) -> str | None:
         """A string setting, or None if missing or null; CheckpointError otherwise."""
         value = self.values.get(name)
-        if value is not None and not isinstance(value, str):
-            raise CheckpointError(f"{name} in tokenizer_config.json must be text, got {value!r}")
+        self._require(value is None or isinstance(value, str), name, "text")
         return value
+
+    def _require(self, holds: bool, name: str, rule: str) -> None:
+        if not holds:
+            got = self.values[name]
+            raise CheckpointError(f"{name} in tokenizer_config.json must be {rule}, got {got!r}")
 
     def name(self, role: str, default: str) -> str:
         """Name of the special token with a role."""
@@ -57,12 +55,9 @@ class TokenizerSettings:
 
 
 def read_settings(folder: pathlib.Path) -> TokenizerSettings:
-    """Reads `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
-
-    As in transformers, the latter two count only if the first has no `added_tokens_decoder`. Raises
-    CheckpointError if a file is damaged.
-    """
+    """Reads `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`."""
     values = read_object(folder / "tokenizer_config.json", optional=True)
+    # As in transformers, the other two files only count without this.
     decoder = values.get("added_tokens_decoder")
     special: dict[str, Any] = {}
     added: dict[int, AddedToken] = {}

@@ -27,11 +27,7 @@ _ROBERTA = ("Roberta", "Bart", "Longformer")
 def load_byte_pairs(
     folder: pathlib.Path, kind: str, settings: TokenizerSettings
 ) -> tokenizers.Tokenizer:
-    """Loads a byte-level BPE tokenizer from `vocab.json` and `merges.txt`.
-
-    `kind` is its class in transformers. Raises CheckpointError if that is not supported, or a file
-    is damaged.
-    """
+    """Loads a byte-level BPE tokenizer from `vocab.json` and `merges.txt`."""
     roberta, qwen = kind.startswith(_ROBERTA), kind == "Qwen2Tokenizer"
     if not roberta and not qwen and kind != "GPT2Tokenizer":
         raise CheckpointError(

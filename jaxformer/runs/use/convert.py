@@ -8,8 +8,7 @@ from typing import Literal
 import optax
 
 from jaxformer.errors import ConfigError
-from jaxformer.interop import FAMILIES
-from jaxformer.interop.safetensors import save_params
+from jaxformer.interop import FAMILIES, save_params
 from jaxformer.runs.data.summary import DataSummary
 from jaxformer.runs.folder.files import CHECKPOINTS, require_free, start_folder
 from jaxformer.runs.use.exporting import export_run

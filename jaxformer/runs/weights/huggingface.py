@@ -27,6 +27,7 @@ from jaxformer.interop import (
     load_chat_template,
     open_huggingface,
 )
+from jaxformer.interop.generation_fields import SEARCH
 from jaxformer.interop.generation_settings import search_min_new_tokens
 from jaxformer.interop.hub import is_model_id, local_folder
 from jaxformer.runs.folder.files import is_run
@@ -44,11 +45,6 @@ _FOR_PYTHON = {
     "decoder_classifier": "a decoder that classifies",
     "token_classifier": "an encoder that classifies each token",
 }
-# Search settings, by our names, with their names in transformers.
-_OF_SEARCHES = {
-    "length_penalty": "length_penalty", "early_stopping": "early_stopping",
-    "num_best": "num_return_sequences",
-}  # fmt: skip
 _NEW_TOKENS = 256  # of a continuation, if the folder does not say
 
 
@@ -211,7 +207,7 @@ def _without_option(special: SpecialTokens, translates: bool) -> dict[str, Any]:
         settings["forced_eos_token_id"] = special.forced_last
         if (search := special.search) is not None:
             settings["num_beams"] = search.beam_size
-            for ours, theirs in _OF_SEARCHES.items():
+            for theirs, ours in SEARCH.items():
                 if (value := getattr(search, ours)) != getattr(BeamSearchConfig(), ours):
                     settings[theirs] = value
     elif special.sampling.temperature > 0:  # and a search does not sample

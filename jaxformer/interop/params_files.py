@@ -13,7 +13,7 @@ from flax import traverse_util
 from jaxformer import __version__
 from jaxformer.config import ModelConfig, config_from_dict, config_to_toml
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
-from jaxformer.interop.safetensors.files import LazyTensor, read_tensors, write_tensor_file
+from jaxformer.interop.safetensors import LazyTensor, read_tensors, write_tensor_file
 from jaxformer.storage import read_regular, write_whole
 
 _MAX_CONFIG = 2**22  # bytes

@@ -19,13 +19,6 @@ class PlacedArray:
 
     A sharded array is filled shard by shard, so that host memory never holds it twice. CPU devices
     use the memory without a copy. `place` is as in `jax.device_put`.
-
-    Example:
-        >>> array = PlacedArray((2, 3), np.float32)
-        >>> array.fill((0,), np.zeros(3))
-        >>> array.fill((1,), np.ones(3))
-        >>> array.put().tolist()
-        [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike, place: Any = None) -> None:

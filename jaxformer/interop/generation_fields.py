@@ -1,0 +1,128 @@
+"""What the generation settings of transformers mean here: supported, neutral or harmless fields."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from jaxformer.errors import ConfigError
+from jaxformer.storage import shown
+
+
+def _is_ids(value: Any) -> bool:
+    ids = value if isinstance(value, list) else [value]
+    return all(type(each) is int and 0 <= each < 2**31 for each in ids)
+
+
+def _is_words(value: Any) -> bool:
+    words = value if isinstance(value, list) else [None]
+    return all(isinstance(word, list) and word and _is_ids(word) for word in words)
+
+
+_IDS, _WORDS = "an id or a list of ids", "a list of lists of ids"
+_POSITIVE, _COUNT, _NUMBER = "a positive integer", "an integer of at least 0", "a number"
+_FLAG, _FLAG_OR_NEVER = "true or false", "true, false or 'never'"
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    _IDS: _is_ids,
+    _WORDS: _is_words,
+    _POSITIVE: lambda value: type(value) is int and value > 0,
+    _COUNT: lambda value: type(value) is int and value >= 0,
+    _NUMBER: lambda value: type(value) in (int, float),
+    _FLAG: lambda value: isinstance(value, bool),
+    _FLAG_OR_NEVER: lambda value: isinstance(value, bool) or value == "never",
+}
+
+TOKENS = {
+    "bos_token_id": "bos", "pad_token_id": "pad", "decoder_start_token_id": "decoder_start",
+    "forced_bos_token_id": "forced_first", "forced_eos_token_id": "forced_last",
+}  # fmt: skip
+"""Fields with the id of one special token, and their names in `SpecialTokens`."""
+SEARCH = {
+    "num_beams": "beam_size", "length_penalty": "length_penalty",
+    "early_stopping": "early_stopping", "num_return_sequences": "num_best",
+}  # fmt: skip
+"""Fields of beam search, and their names in `BeamSearchConfig`."""
+TOKEN_FIELDS = (*TOKENS, "eos_token_id")
+DRAWN = ("do_sample", "temperature", "top_k", "top_p", "min_p")
+OLDER = "force_bos_token_to_be_generated"
+
+# Supported fields: what their values must be, and transformers' default.
+_SUPPORTED: dict[str, tuple[str, Any]] = {
+    **dict.fromkeys(TOKEN_FIELDS, (_IDS, ())),
+    OLDER: (_FLAG, False),  # forced_bos_token_id is bos_token_id, in config.json of older BARTs
+    "bad_words_ids": (_WORDS, ()),  # of one token each; forbidden, unless they end the text
+    "suppress_tokens": (_IDS, ()),  # forbidden
+    "renormalize_logits": (_FLAG, False),
+    "max_length": (_POSITIVE, None),
+    "max_new_tokens": (_POSITIVE, None),
+    "min_length": (_COUNT, 0),
+    "min_new_tokens": (_COUNT, None),  # wins over min_length, even if it is 0
+    "no_repeat_ngram_size": (_COUNT, 0),
+    "repetition_penalty": (_NUMBER, 1.0),  # without beam search
+    "do_sample": (_FLAG, False),  # without beam search; if false, temperature is 0 here
+    "temperature": (_NUMBER, 1.0),  # this and the next three only count if do_sample
+    "top_k": (_COUNT, 50),  # 0 for no limit
+    "top_p": (_NUMBER, None),
+    "min_p": (_NUMBER, None),
+    "num_beams": (_POSITIVE, 1),  # above 1, there is a beam search
+    "num_return_sequences": (_POSITIVE, 1),  # with beam search
+    "length_penalty": (_NUMBER, 1.0),
+    "early_stopping": (_FLAG_OR_NEVER, False),
+}
+# Unsupported fields, with values that have no effect; null has none, either.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "max_time": (), "stop_strings": (), "use_mtp": (False,), "top_h": (), "typical_p": (1,),
+    "epsilon_cutoff": (0,), "eta_cutoff": (0,), "encoder_repetition_penalty": (1,),
+    "encoder_no_repeat_ngram_size": (0,), "exponential_decay_length_penalty": (),
+    "begin_suppress_tokens": ([],), "sequence_bias": (),
+    "token_healing": (False,), "guidance_scale": (1,), "watermarking_config": (),
+    "penalty_alpha": (0,), "dola_layers": (), "diversity_penalty": (0,), "num_beam_groups": (1,),
+    "constraints": (), "force_words_ids": (), "assistant_ensemble_weight": (),
+    "cache_implementation": (
+        "dynamic", "static", "offloaded", "offloaded_static", "sliding_window", "hybrid"
+    ),
+}  # fmt: skip
+# Fields about speed, memory, draft models, and further outputs.
+_HARMLESS = (
+    "use_cache", "cache_config", "max_cache_len", "output_attentions", "output_hidden_states",
+    "output_scores", "output_logits", "return_dict_in_generate", "is_assistant",
+    "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold",
+    "prompt_lookup_num_tokens", "max_matching_ngram_size", "assistant_early_exit",
+    "assistant_lookbehind", "target_lookbehind", "speculation_type", "compile_config",
+    "disable_compile", "continuous_batching_config", "low_memory", "prefill_chunk_size",
+    "remove_invalid_values", "transformers_version", "_from_model_config", "_commit_hash",
+)  # fmt: skip
+FIELDS = frozenset((*_SUPPORTED, *_NEUTRAL, *_HARMLESS)) - {OLDER}
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerationFields:
+    """Fields of the file `where`, by name; null counts as missing."""
+
+    values: dict[str, Any]
+    where: str
+    unsupported: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        """Value of a supported field, with ids as a list; ConfigError if it has another type."""
+        value, (expected, default) = self.values.get(name), _SUPPORTED[name]
+        if value is None:
+            return default
+        if not _CHECKS[expected](value):
+            raise ConfigError(
+                f"{name} of {self.where} must be {expected}, got {shown(value)}; use the file that "
+                "came with the weights"
+            )
+        if expected == _IDS:
+            return value if isinstance(value, list) else [value]
+        return float(value) if expected == _NUMBER else value
+
+    def refuse(self, *names: str) -> None:
+        """Records that the values of fields are not supported."""
+        self.unsupported.update((name, self.values[name]) for name in names)
+
+    def refuse_unsupported(self, *, unknown: bool) -> None:
+        """Records all fields that have no option here; with `unknown`, also those of no table."""
+        if unknown:
+            self.refuse(*sorted(self.values.keys() - FIELDS))
+        neutral = {name: (None, *accepted) for name, accepted in _NEUTRAL.items()}
+        self.refuse(*(name for name in neutral if self.values.get(name) not in neutral[name]))
