@@ -22,6 +22,7 @@ from timing import interleaved, ratio, timed
 
 from jaxformer.config import AdamWConfig, ModelConfig, ScheduleConfig
 from jaxformer.models import Decoder
+from jaxformer.planning import count_flops
 from jaxformer.training import (
     SingleRunner,
     TrainState,
@@ -102,14 +103,6 @@ def matmul_peak(dtype: jnp.dtype, size: int, repeats: int = 8) -> float:
     return 2 * size**3 / min(timed(lambda: product(a, a)) for _ in range(repeats))
 
 
-def step_flops(config: ModelConfig, batch_size: int) -> float:
-    """FLOP of forward and backward: 6 per kernel weight and token, and attention's products."""
-    per_layer = 4 * config.d_model**2 + 2 * config.d_model * config.ff_dim
-    weights = config.num_layers * per_layer + (config.vocab_size or 0) * config.d_model
-    attention = 12 * config.num_layers * config.d_model * config.max_len
-    return (6 * weights + attention) * batch_size * config.max_len
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=SIZES, default="small")
@@ -160,14 +153,14 @@ def main() -> None:
     times = interleaved(programs, arguments.repeats, warm_up=0)
 
     peak = matmul_peak(dtype, arguments.matmul_size)
-    flops = step_flops(config, batch_size)
+    flops = {name: count_flops(step, states[name], batch).total for name, step in steps.items()}
     ours, theirs = times["jaxformer"], times["plain"]
     print(f"{arguments.size}: {layers} layers, d_model {width}, {heads} heads, T {length}, "
           f"batch {batch_size}, {arguments.dtype}, on {jax.devices()[0].device_kind}")  # fmt: skip
     print(f"parameters: jaxformer {count:,}, plain Linen {plain_count:,}")
     for name, values in times.items():
         best, median = min(values) * 1e3, statistics.median(values) * 1e3
-        speed, share = batch_size * length / min(values), flops / min(values) / peak
+        speed, share = batch_size * length / min(values), flops[name] / min(values) / peak
         print(f"{name:>10}: min {best:8.1f} ms  median {median:8.1f} ms  {speed:9,.0f} tokens/s")
         print(f"{'':>10}  {share:.1%} of matmul peak  first call {compile_times[name]:.1f} s")
     print(f"time jaxformer / plain: {ratio(ours, theirs)}; matmul peak {peak / 1e9:.0f} GFLOP/s")

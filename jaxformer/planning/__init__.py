@@ -3,12 +3,13 @@
 from jaxformer.planning.accelerators import ACCELERATORS, Accelerator, find_accelerator
 from jaxformer.planning.collectives import Collective
 from jaxformer.planning.compiler import CompiledStep
-from jaxformer.planning.flops import Flops, forward_flops, step_flops
+from jaxformer.planning.flops import Flops, count_flops
 from jaxformer.planning.memory import MemoryNeeds, memory_needs
 from jaxformer.planning.plan import Plan, make_plan, nearest_that_fits
+from jaxformer.planning.step import forward_flops, step_flops
 
 __all__ = [
     "ACCELERATORS", "Accelerator", "Collective", "CompiledStep", "Flops", "MemoryNeeds", "Plan",
-    "find_accelerator", "forward_flops", "make_plan", "memory_needs", "nearest_that_fits",
-    "step_flops",
+    "count_flops", "find_accelerator", "forward_flops", "make_plan", "memory_needs",
+    "nearest_that_fits", "step_flops",
 ]  # fmt: skip

@@ -12,13 +12,11 @@ import jax
 from jaxformer.errors import ConfigError
 from jaxformer.planning.accelerators import Accelerator
 from jaxformer.planning.collectives import Collective, read_collectives
-from jaxformer.planning.settings import batch_rows, batch_shapes
+from jaxformer.planning.settings import batch_rows
 from jaxformer.runs import TextModel
-from jaxformer.runs.weights.lora import combine_of
-from jaxformer.runs.weights.memory import model_optimizer, split_shapes, state_shapes
-from jaxformer.training import Trial
+from jaxformer.runs.weights import combine_of, model_optimizer, split_shapes, state_shapes
+from jaxformer.training import make_train_step
 from jaxformer.training.parallel import runner_on
-from jaxformer.training.trial import steps_of
 
 # Read by libtpu when it is loaded: no metadata server, the workers, and no logs of what is missing.
 _ENVIRONMENT = {
@@ -90,15 +88,18 @@ def topology_devices(accelerator: Accelerator, topology: str) -> Sequence[jax.De
 
 def compile_step(model: TextModel, devices: Sequence[jax.Device]) -> CompiledStep:
     """Compiles the training step of a model for devices that need not be present."""
-    config = model.config
-    runner = runner_on(devices, config.training.runner, config.mesh)
-    rows = batch_rows(config, runner.num_shards)
-    loss, combine = model.loss(config.training.label_smoothing), combine_of(config.lora)
-    trial = Trial(loss, init_params=None, optimizer=model_optimizer(model), combine=combine)
-    step, _ = steps_of(trial, config.training, config.seed, runner.axis_name)
+    config, training = model.config, model.config.training
+    runner = runner_on(devices, training.runner, config.mesh)
+    batch = model.batch_shapes(batch_rows(config, runner.num_shards))
+    step = make_train_step(
+        model.loss(training.label_smoothing), model_optimizer(model), seed=config.seed,
+        accumulate_steps=training.accumulate_steps, skip_bad_steps=training.skip_bad_steps,
+        average_decay=training.average_decay, axis_name=runner.axis_name,
+        combine=combine_of(config.lora),
+    )  # fmt: skip
     _, frozen = split_shapes(model)
     lowered = runner.compile_train(step, runner.template(frozen)).lower(
-        runner.template(state_shapes(model)), runner.batch_template(batch_shapes(config, rows))
+        runner.template(state_shapes(model)), runner.batch_template(batch)
     )
     start = time.monotonic()
     try:

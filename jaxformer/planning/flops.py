@@ -1,26 +1,36 @@
-"""Floating-point operations of the matrix products of a training step, from the config alone."""
+"""Floating-point operations of the matrix products of a traced program."""
 
-from typing import NamedTuple
+import functools
+import math
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from jaxformer.config import ModelConfig
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+
+from jaxformer.errors import ConfigError
+
+_LAYER = re.compile(r"\b(?:(?:cross_)?attention|(?P<feed_forward>feed_forward))\b")
 
 
 class Flops(NamedTuple):
     """FLOPs of matrix products, two for each multiplication and addition.
 
+    The names of the modules that compute the products, "attention", "cross_attention" and
+    "feed_forward", decide to which part they belong.
+
     Args:
         projections: projections of attention to queries, keys, values and output.
-        attention: scores and sums of values, for all pairs of a query and a key, or those in a
-            layer's window. Pairs that a causal mask hides count too: dense attention computes them,
-            chunked and kernel attention skip most of them.
+        attention: scores and sums of values: the products in attention that have batch axes.
         feed_forward: feed-forward layers.
-        output: logits, and other products that are computed once and not in each layer.
+        output: all others, such as the logits, which are not computed in each layer.
     """
 
-    projections: float
-    attention: float
-    feed_forward: float
-    output: float
+    projections: float = 0.0
+    attention: float = 0.0
+    feed_forward: float = 0.0
+    output: float = 0.0
 
     @property
     def total(self) -> float:
@@ -36,111 +46,80 @@ class Flops(NamedTuple):
         return Flops(*(factor * part for part in self))
 
 
-def forward_flops(model: ModelConfig, length: int, source_length: int | None = None) -> Flops:
-    """FLOPs of the forward pass of one row.
+def count_flops(function: Callable[..., Any], *args: Any) -> Flops:
+    """FLOPs of the matrix products of a function; it is traced, and computes nothing.
+
+    Products in a scan count once for each iteration, and of a conditional, the branch with the most
+    products counts. If a program depends on the platform, the one for platforms without a program
+    of their own counts. Products of a `shard_map` count on all its devices. Products inside kernels
+    (Pallas, cuDNN) do not count.
 
     Args:
-        model: the model; vocab_size, and for a classifier num_classes, must be set.
-        length: number of tokens of the row; in an encoder-decoder, of the target.
-        source_length: number of source tokens of an encoder-decoder; as the target when not given.
+        function: a function of JAX arrays, such as a loss or its gradient.
+        *args: its arguments; all arrays may be `jax.ShapeDtypeStruct`.
+
+    Raises:
+        ConfigError: a while loop, whose number of iterations is unknown, has matrix products.
 
     Example:
-        >>> model = ModelConfig(vocab_size=5, max_len=8, num_layers=2, d_model=4, num_heads=2)
-        >>> forward_flops(model, 3)
-        Flops(projections=768.0, attention=288.0, feed_forward=1536.0, output=120.0)
+        >>> x, kernel = (jax.ShapeDtypeStruct(shape, "float32") for shape in ((3, 5), (5, 7)))
+        >>> count_flops(lambda x, kernel: x @ kernel, x, kernel).total
+        210.0
     """
-    flops = _layers(model, length)
-    if model.architecture == "encoder_decoder":
-        source = length if source_length is None else source_length
-        flops = flops.plus(_layers(model.encoder, source))
-        cross = _attention(model, length, source)
-        flops = flops.plus(cross.times(model.num_layers))
-    return flops._replace(output=_output(model, length, source_length))
+    return count_products(jax.make_jaxpr(function)(*args).jaxpr)
 
 
-def step_flops(
-    model: ModelConfig, rows: int, length: int, source_length: int | None = None, *,
-    frozen: bool = False,
-) -> Flops:  # fmt: skip
-    """FLOPs of a training step: forward pass, backward pass, and recomputation by remat.
-
-    The backward pass has two products for each one of the forward pass. "full" remat recomputes the
-    layers, except the last product of each if no norm follows it, since no gradient needs its
-    result; "dots" recomputes only the products within attention.
-
-    Args:
-        model: as in `forward_flops`.
-        rows: number of rows of the batch, over all devices and micro-batches.
-        length: as in `forward_flops`.
-        source_length: as in `forward_flops`.
-        frozen: whether the weights are frozen, as with LoRA: the backward pass then has one product
-            for each product with them. The small products of LoRA's matrices do not count.
-    """
-    forward = forward_flops(model, length, source_length)
-    kernels = _feed_forward_kernels(model)
-    needed = kernels - 1 if model.norm_position == "pre" else kernels
-    again = {
-        "none": Flops(0, 0, 0, 0),
-        "dots": Flops(0, forward.attention, 0, 0),
-        "full": forward._replace(output=0, feed_forward=forward.feed_forward * needed / kernels),
-    }[model.remat]
-    if model.experts is not None:  # the backward pass computes each expert once more by itself
-        again = again.plus(Flops(0, 0, forward.feed_forward, 0))
-    backward = forward.times(2)
-    if frozen:
-        backward = forward._replace(attention=2 * forward.attention)
-    return forward.plus(backward).plus(again).times(rows)
+def count_products(jaxpr: Jaxpr, scope: str = "") -> Flops:
+    """FLOPs of the products of a program, and of the programs in it; `scope` names its modules."""
+    total = Flops()
+    for eqn in jaxpr.eqns:
+        own = f"{scope}/{eqn.source_info.name_stack}"
+        if eqn.primitive.name == "dot_general":
+            total = total.plus(_product(eqn, own))
+        elif inner := [count_products(one, own) for one in _inner_programs(eqn)]:
+            total = total.plus(_runs_of(eqn, inner))
+    return total
 
 
-def _layers(model: ModelConfig, length: int) -> Flops:
-    """Layers of one stack, without cross-attention."""
-    flops = _feed_forward(model, length).times(model.num_layers)
-    sides = 2 if model.architecture == "encoder" else 1
-    for layer in model.layer_overrides:
-        window = model.window_of(layer)
-        seen = length if window is None else min(length, sides * window + 1)
-        own = _attention(model, length, length)
-        flops = flops.plus(own._replace(attention=own.attention * seen / length))
-    return flops
+def _inner_programs(eqn: JaxprEqn) -> list[Jaxpr]:
+    values = jax.tree.leaves(list(eqn.params.values()))
+    programs = [one.jaxpr if isinstance(one, ClosedJaxpr) else one for one in values]
+    return [one for one in programs if isinstance(one, Jaxpr)]
 
 
-def _attention(model: ModelConfig, queries: int, keys: int) -> Flops:
-    heads, width = model.num_heads, model.d_model
-    both = model.key_dim + model.value_dim
-    of_query = queries * width * heads * both  # projections of query and output
-    of_key = keys * width * model.kv_heads * both
-    pairs = heads * queries * keys * both
-    return Flops(2.0 * (of_query + of_key), 2.0 * pairs, 0.0, 0.0)
+def _runs_of(eqn: JaxprEqn, inner: list[Flops]) -> Flops:
+    """FLOPs of an operation that runs programs, from those of one run of each."""
+    once = functools.reduce(Flops.plus, inner)
+    match eqn.primitive.name:
+        case "scan":
+            return once.times(eqn.params["length"])
+        case "cond":
+            platforms = eqn.params.get("branches_platforms") or ()
+            if None in platforms:
+                return inner[platforms.index(None)]
+            return max(inner, key=lambda branch: branch.total)
+        case "while" if once.total:
+            raise ConfigError(
+                "a while loop with matrix products must have a known number of iterations, got one "
+                f"that {eqn.source_info.name_stack or 'the function'} decides while it runs; use "
+                "jax.lax.scan, or jax.lax.fori_loop between Python ints"
+            )
+        case "shard_map":
+            return once.times(eqn.params["mesh"].size)
+        case "pallas_call":
+            return Flops()
+    return once
 
 
-def _feed_forward(model: ModelConfig, length: int) -> Flops:
-    products = _feed_forward_kernels(model) * length * model.d_model * model.ff_dim
-    if model.experts is not None:  # every expert is computed for every token, and the router
-        count, width = model.experts.num_experts, model.experts.d_ff or model.ff_dim
-        products = _feed_forward_kernels(model) * length * model.d_model * count * width
-        products += length * model.d_model * count
-    return Flops(0.0, 0.0, 2.0 * products, 0.0)
-
-
-def _feed_forward_kernels(model: ModelConfig) -> int:
-    return 3 if model.is_gated else 2
-
-
-def _output(model: ModelConfig, length: int, source_length: int | None) -> float:
-    """Logits, the head of a masked language model, and projections of narrow embeddings."""
-    width, embedded = model.d_model, length
-    if model.architecture == "encoder_decoder":
-        source = length if source_length is None else source_length
-        own = model.source_vocab_size is not None  # then only the source has a narrow table
-        embedded = source if own else length + source
-    scored = width
-    if model.architecture == "decoder" and model.tied_embeddings:  # projects back to a narrow table
-        scored, embedded = model.table_dim, 2 * length
-    products = 0 if model.table_dim == width else embedded * model.table_dim * width
-    if model.architecture == "encoder" and model.num_classes is not None:
-        return 2.0 * (products + width * model.num_classes)
-    assert model.vocab_size is not None  # a plan knows it
-    products += length * scored * model.vocab_size
-    if model.architecture == "encoder":
-        products += length * width * width
-    return 2.0 * products
+def _product(eqn: JaxprEqn, scope: str) -> Flops:
+    """FLOPs of one product, as the part of the model that its scope names."""
+    (contracted, _), (batch_axes, _) = eqn.params["dimension_numbers"]
+    left: Any = eqn.invars[0].aval
+    result: Any = eqn.outvars[0].aval
+    flops = 2.0 * math.prod(result.shape) * math.prod(left.shape[axis] for axis in contracted)
+    layer = _LAYER.search(scope)
+    if layer is None:
+        return Flops(output=flops)
+    if layer["feed_forward"]:
+        return Flops(feed_forward=flops)
+    return Flops(attention=flops) if batch_axes else Flops(projections=flops)

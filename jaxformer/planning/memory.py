@@ -1,20 +1,16 @@
 """Bytes that a training step needs on each device, exact or estimated."""
 
-import collections
 import dataclasses
-import functools
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 
-from jaxformer.config import ExperimentConfig, MeshConfig, ModelConfig
-from jaxformer.planning.settings import batch_rows, batch_shapes, planned_model
-from jaxformer.runs.weights.lora import combine_of
-from jaxformer.runs.weights.memory import split_shapes, state_shapes
+from jaxformer.config import ExperimentConfig, ModelConfig
+from jaxformer.planning.settings import batch_rows, planned_model
+from jaxformer.planning.step import traced_step
+from jaxformer.runs.weights import param_shapes, split_shapes, state_shapes
 from jaxformer.training.parallel import bytes_per_device
-from jaxformer.training.step import checked_loss
 
 
 class MemoryNeeds(NamedTuple):
@@ -90,10 +86,8 @@ def memory_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNe
     config = planned_model(config).config
     shards = sizes["data"] * sizes["fsdp"]
     rows = batch_rows(config, shards) // shards // config.training.accumulate_steps
-    own = dataclasses.replace(
-        config, mesh=MeshConfig(), model=_part_of_model(config.model, sizes["tensor"])
-    )
-    activations = _kept(own, rows)
+    own = dataclasses.replace(config, model=_part_of_model(config.model, sizes["tensor"]))
+    activations = traced_step(own, rows).kept
     if config.model.remat != "none":
         plain = dataclasses.replace(own.model, remat="none", layers=(), first_layers=())
         activations += _kept_by_layer(dataclasses.replace(own, model=plain), rows)
@@ -126,30 +120,14 @@ def _kept_by_layer(config: ExperimentConfig, rows: int) -> int:
         )
         for n in (1, 2)
     )
-    of_one = _kept(one, rows)
-    share = 2 if config.model.architecture == "encoder_decoder" else 1  # one of each stack
-    return max(0, _kept(two, rows) - of_one) // share
+    difference = traced_step(two, rows).kept - traced_step(one, rows).kept
+    return max(0, difference) // num_layers(param_shapes(planned_model(one)))
 
 
-@functools.lru_cache(maxsize=256)
-def _kept(config: ExperimentConfig, rows: int) -> int:
-    """Bytes kept between the passes of a micro-batch, without the parameters."""
-    model = planned_model(config)
-    loss = checked_loss(model.loss(config.training.label_smoothing), combine_of(config.lora))
-    batch = batch_shapes(config, rows)
-
-    def residuals(params: Any, frozen: Any, batch: Any, rng: jax.Array) -> list[jax.Array]:
-        _, backward = jax.vjp(lambda params: loss(params, batch, rng, frozen)[0], params)
-        return jax.tree.leaves(backward)
-
-    rng = jax.eval_shape(lambda: jax.random.key(0))
-    params, frozen = split_shapes(model)
-    jaxpr = jax.make_jaxpr(residuals)(params, frozen, batch, rng).jaxpr
-    kept: dict[int, Any] = {id(var): var.aval for var in jaxpr.outvars}  # without duplicates
-    shapes = collections.Counter((aval.shape, aval.dtype) for aval in kept.values())
-    # Remat keeps its inputs under other names; those that are parameters exist anyway.
-    shapes.subtract((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves((params, frozen)))
+def num_layers(params: Any, sublayer: str = "attention") -> int:
+    """Number of layers with a sublayer, of all stacks, by the shapes of their parameters."""
     return sum(
-        max(count, 0) * math.prod(shape) * dtype.itemsize
-        for (shape, dtype), count in shapes.items()
+        leaf.shape[0]  # the axis of layers
+        for path, leaf in jax.tree.leaves_with_path(params)
+        if [entry.key for entry in path[-2:]] == [sublayer, "query_kernel"]
     )

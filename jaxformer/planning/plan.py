@@ -13,12 +13,13 @@ from jaxformer.errors import ConfigError
 from jaxformer.planning.accelerators import Accelerator
 from jaxformer.planning.collectives import Collective
 from jaxformer.planning.compiler import CompiledStep, compile_step, topology_devices
-from jaxformer.planning.flops import Flops, step_flops
+from jaxformer.planning.flops import Flops
 from jaxformer.planning.memory import MemoryNeeds, memory_needs, state_needs
 from jaxformer.planning.settings import batch_rows, planned_model
+from jaxformer.planning.step import traced_step
 from jaxformer.planning.traffic import expected_collectives, memory_traffic, seconds_of
 from jaxformer.runs import TextModel
-from jaxformer.runs.weights.memory import param_shapes
+from jaxformer.runs.weights import param_shapes
 from jaxformer.training.parallel import axis_sizes
 
 _REMATS = ("none", "dots", "full")
@@ -148,21 +149,22 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
             f"training.runner 'single' uses one device, got {count}; remove it, or plan for one"
         )
     sizes = axis_sizes(config.mesh, count)
-    rows = batch_rows(config, sizes["data"] * sizes["fsdp"])
+    rows, params = batch_rows(config, sizes["data"] * sizes["fsdp"]), param_shapes(model)
     needs = memory_needs(config, sizes)
     step = None if devices is None else compile_step(model, devices)
     if step is not None and step.failure is None:
         collectives: Sequence[Collective] = step.collectives
     else:
         collectives = expected_collectives(
-            config, needs, sizes, rows, devices_per_host=accelerator.devices_per_host
+            config, params, needs, sizes, rows, devices_per_host=accelerator.devices_per_host
         )
-    flops = step_flops(config.model, rows, config.model.max_len, frozen=config.lora is not None)
+    parts = sizes["data"] * sizes["fsdp"] * config.training.accumulate_steps
+    flops = traced_step(config, rows // parts).flops.times(parts)
     peak = accelerator.bfloat16 if config.model.dtype == "bfloat16" else accelerator.float32
     moved = memory_traffic(needs, config.training.accumulate_steps)
     return Plan(
         model=model, place=place, sizes=sizes, rows=rows,
-        num_params=sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(param_shapes(model))),
+        num_params=sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params)),
         needs=needs, flops=flops, collectives=collectives, compiled=step,
         seconds={
             "compute": flops.total / (count * peak),

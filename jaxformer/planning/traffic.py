@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from jaxformer.config import ExperimentConfig
 from jaxformer.planning.accelerators import Accelerator
 from jaxformer.planning.collectives import Collective, total_by_kind
-from jaxformer.planning.memory import MemoryNeeds
+from jaxformer.planning.memory import MemoryNeeds, num_layers
 from jaxformer.training.parallel import runner_kind
 
 
@@ -22,8 +23,8 @@ def memory_traffic(needs: MemoryNeeds, accumulate_steps: int) -> int:
 
 
 def expected_collectives(
-    config: ExperimentConfig, needs: MemoryNeeds, sizes: Mapping[str, int], rows: int, *,
-    devices_per_host: int,
+    config: ExperimentConfig, params: Any, needs: MemoryNeeds, sizes: Mapping[str, int], rows: int,
+    *, devices_per_host: int,
 ) -> list[Collective]:  # fmt: skip
     """Collectives that a step of a planned config needs: what a GPU program should have."""
     # In every micro-batch, in the dtype of the computation; with pmap, once per step, in that of
@@ -39,9 +40,8 @@ def expected_collectives(
     narrow = needs.parameters * width // whole
     gradients, times = (needs.trained * width // whole, steps) if splits else (needs.trained, 1)
     tokens = rows * model.max_len // (sizes["data"] * sizes["fsdp"] * steps)  # of whole sequences
-    depth, crosses, parts = model.num_layers, 0, sizes["sequence"]
-    if model.architecture == "encoder_decoder":
-        depth, crosses = depth + model.encoder.num_layers, model.num_layers
+    depth, crosses = num_layers(params), num_layers(params, "cross_attention")
+    parts = sizes["sequence"]
     hidden = tokens // parts * model.d_model * width
     keys = tokens * (model.kv_heads // sizes["tensor"] or 1) * width
     keys *= model.key_dim + model.value_dim

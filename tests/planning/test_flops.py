@@ -1,13 +1,18 @@
-"""FLOPs by formula: those that XLA counts in the compiled step, where layers are unrolled."""
+"""FLOPs counted in traced programs: those worked out by hand, and those that XLA counts."""
 
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.experimental import pallas
+from jax.sharding import AxisType, PartitionSpec
 
-from jaxformer.config import ExpertsConfig, LayerConfig, ModelConfig
+from jaxformer.config import DataConfig, ExpertsConfig, LoraConfig, ModelConfig, TrainingConfig
+from jaxformer.errors import ConfigError
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel
-from jaxformer.planning.flops import forward_flops, step_flops
+from jaxformer.planning import Flops, count_flops, forward_flops, step_flops
+from jaxformer.planning.settings import planned_model
 from jaxformer.training import language_model_loss
+from tests.small_config import model, small
 
 # Wide against the vocabulary and the length, so that products outweigh what is done elementwise,
 # which XLA counts, too.
@@ -25,9 +30,21 @@ MODELS = {
         EncoderDecoder, {"architecture": "encoder_decoder", "num_encoder_layers": 2}
     ),
 }  # fmt: skip
+# T = 16, D = 8, N = 2 heads of H = 4, F = 32, V = 5, L = 3 layers.
+TINY = {"vocab_size": 5, "max_len": 16, "d_model": 8, "num_heads": 2, "num_layers": 3}
+# Of one row: four kernels [8, 8]; scores and values of both heads; two kernels [8, 32]; the table.
+FORWARD = Flops(
+    projections=3 * 4 * 2 * 16 * 8 * 8, attention=3 * 2 * 2 * 2 * 16 * 16 * 4,
+    feed_forward=3 * 2 * 2 * 16 * 8 * 32, output=2 * 16 * 8 * 5,
+)  # fmt: skip
 
 
-def compiled_flops(kind, config):
+def planned(changes, **settings):
+    return planned_model(small(model=model(**TINY | changes), **settings))
+
+
+def gradient_of(kind, config):
+    """Gradient of the loss of a model, and the shapes of its parameters."""
     model = kind(config)
     batch = {name: jnp.zeros((ROWS, LENGTH), jnp.int32) for name in ("tokens", "labels")}
     if kind is EncoderDecoder:
@@ -35,58 +52,125 @@ def compiled_flops(kind, config):
     inputs = {name: array for name, array in batch.items() if name != "labels"}
     params = jax.eval_shape(lambda key: model.init(key, **inputs), jax.random.key(0))["params"]
     loss = language_model_loss(model)
-    gradient = jax.jit(jax.grad(lambda params: loss(params, batch, jax.random.key(1))[0]))
-    return gradient.lower(params).compile().cost_analysis()["flops"]
+    return jax.grad(lambda params: loss(params, batch, jax.random.key(1))[0]), params
 
 
-@pytest.mark.parametrize(
-    "name",
-    MODELS,
-)
-def test_formula_is_what_the_compiler_counts(name):
+@pytest.mark.parametrize("name", MODELS)
+def test_products_are_what_the_compiler_counts(name):
     kind, changes = MODELS[name]
-    config = ModelConfig(**SIZES | changes)
-    source = SOURCE if kind is EncoderDecoder else None
-    formula = step_flops(config, ROWS, LENGTH, source).total
-    counted = compiled_flops(kind, config)
+    gradient, params = gradient_of(kind, ModelConfig(**SIZES | changes))
+    counted = count_flops(gradient, params).total
+    compiled = jax.jit(gradient).lower(params).compile().cost_analysis()["flops"]
     # XLA counts norms, activations and softmax as well.
-    assert 0.965 < formula / counted < 1.02, formula / counted
+    assert 0.975 < counted / compiled < 1, counted / compiled
+
+
+@pytest.mark.parametrize("execution", ["scan", "loop"])
+def test_products_of_a_decoder_are_those_by_hand(execution):
+    decoder = planned({"layer_execution": execution})
+    assert forward_flops(decoder, 7) == FORWARD.times(7)
+    assert step_flops(decoder, 7) == FORWARD.times(3 * 7)
+
+
+def test_remat_counts_what_the_backward_pass_computes_again():
+    step = FORWARD.times(3)
+    dots = step._replace(attention=4 * FORWARD.attention)
+    assert step_flops(planned({"remat": "dots"}), 7) == dots.times(7)
+    # No gradient needs the result of the last product of a layer.
+    full = dots._replace(
+        projections=4 * FORWARD.projections, feed_forward=3.5 * FORWARD.feed_forward
+    )
+    assert step_flops(planned({"remat": "full"}), 7) == full.times(7)
 
 
 def test_frozen_weights_save_one_product_of_three():
-    config = ModelConfig(**SIZES, remat="full")
-    whole, forward = step_flops(config, ROWS, LENGTH), forward_flops(config, LENGTH).times(ROWS)
-    frozen = step_flops(config, ROWS, LENGTH, frozen=True)
-    assert frozen.attention == whole.attention
-    for name in ("projections", "feed_forward", "output"):
-        saved = getattr(whole, name) - getattr(frozen, name)
-        assert saved == pytest.approx(getattr(forward, name))
+    lora = {"init_from": "elsewhere", "lora": LoraConfig(rank=2)}  # beside queries and values
+    matrices = 3 * 2 * (2 * 16 * 8 * 2 + 2 * 16 * 2 * 8)
+    frozen = Flops(
+        projections=2 * FORWARD.projections + 3 * matrices, attention=3 * FORWARD.attention,
+        feed_forward=2 * FORWARD.feed_forward, output=2 * FORWARD.output,
+    )  # fmt: skip
+    assert step_flops(planned({}, **lora), 7) == frozen.times(7)
 
 
 def test_every_expert_counts_and_once_more_in_the_backward_pass():
-    sizes = {"vocab_size": 5, "max_len": 16, "d_model": 8, "num_heads": 2, "num_layers": 3}
-    one = forward_flops(ModelConfig(**sizes, d_ff=24), 16)
     experts = ExpertsConfig(num_experts=5, num_experts_per_token=2, d_ff=24)
-    config = ModelConfig(**sizes, experts=experts)
-    forward, router = forward_flops(config, 16), 3 * 2 * 16 * 8 * 5
-    assert forward == one._replace(feed_forward=5 * one.feed_forward + router)
-    step = forward.times(3)._replace(feed_forward=4 * forward.feed_forward)
-    assert step_flops(config, 7, 16) == step.times(7)
+    mixed = planned({"experts": experts})
+    router, each = 3 * 2 * 16 * 8 * 5, 3 * 2 * 2 * 16 * 8 * 24
+    assert forward_flops(mixed, 1) == FORWARD._replace(feed_forward=5 * each + router)
+    whole = FORWARD.times(3)._replace(feed_forward=4 * 5 * each + 3 * router)
+    assert step_flops(mixed, 7) == whole.times(7)
 
 
 def test_classifier_scores_each_row_once():
-    sizes = {"vocab_size": 5, "max_len": 16, "d_model": 8, "num_heads": 2, "num_layers": 3}
-    config = ModelConfig(**sizes, architecture="encoder", num_classes=7)
-    assert forward_flops(config, 16).output == 2 * 8 * 7
+    settings = {
+        "data": DataConfig(source="labelled"), "training": TrainingConfig(steps=7, batch_tokens=80)
+    }  # fmt: skip
+    classifier = planned({"architecture": "encoder", "num_classes": 7}, **settings)
+    assert forward_flops(classifier, 3).output == 3 * 2 * 8 * 7
 
 
-def test_windows_count_the_pairs_in_them():
-    sizes = {"vocab_size": 5, "max_len": 16, "d_model": 8, "num_heads": 2, "num_layers": 3}
-    whole = forward_flops(ModelConfig(**sizes), 16)
-    mixed = ModelConfig(
-        **sizes, local_window_size=7, layers=(LayerConfig(), LayerConfig(local_window_size=3))
+def test_chunked_attention_skips_blocks_of_hidden_pairs_and_dense_none():
+    def attention(implementation, window=None):
+        sizes = {"max_len": 1024, "local_window_size": window}
+        changes = {"attention_implementation": implementation, **sizes}
+        return forward_flops(planned(changes), 1).attention
+
+    assert attention("dense", window=100) == attention("dense") == FORWARD.attention * 64**2
+    # Of two blocks of queries, the first sees one block of keys.
+    assert attention("chunked") == attention("dense") * 3 / 4
+    assert attention("chunked", window=100) < attention("chunked")
+
+
+def test_automatic_attention_counts_as_on_an_accelerator():
+    """Dense at a length at which a CPU chunks."""
+    long = {"max_len": 2048}
+    assert forward_flops(planned(long), 1) == forward_flops(
+        planned({**long, "attention_implementation": "dense"}), 1
     )
-    layer = whole.attention / 3
-    assert forward_flops(mixed, 16) == whole._replace(attention=layer * (8 + 4 + 8) / 16)
-    encoder = ModelConfig(**sizes, architecture="encoder", local_window_size=3)
-    assert forward_flops(encoder, 16).attention == whole.attention * 7 / 16
+
+
+def product(x):
+    return x @ x
+
+
+SQUARE, PRODUCT = jax.ShapeDtypeStruct((3, 3), "float32"), 2 * 27
+
+
+def test_control_flow_counts_what_runs():
+    def loop(x):
+        return jax.lax.fori_loop(0, 5, lambda _, x: product(x), x)
+
+    def choice(x):
+        branches = [product, lambda x: product(product(x)), jnp.sin]
+        return jax.lax.switch(jnp.int32(x[0, 0]), branches, x)
+
+    def platform(x):
+        return jax.lax.platform_dependent(
+            x, cpu=lambda x: product(product(x)), default=jax.checkpoint(product)
+        )
+
+    counts = [count_flops(one, SQUARE) for one in (loop, choice, platform)]
+    assert counts == [Flops(output=PRODUCT * times) for times in (5, 2, 1)]
+
+
+def test_loops_of_unknown_length_are_refused_if_they_have_products():
+    def until(step):
+        return lambda x: jax.lax.while_loop(lambda x: x.sum() < 9, step, x)
+
+    assert count_flops(until(jnp.sin), SQUARE) == Flops()
+    with pytest.raises(ConfigError, match="known number of iterations.*fori_loop"):
+        count_flops(until(product), SQUARE)
+
+
+def test_products_count_on_all_devices_and_not_in_kernels():
+    mesh = jax.make_mesh((4,), ("rows",), axis_types=(AxisType.Auto,))
+    spec = PartitionSpec("rows")
+    whole = jax.ShapeDtypeStruct((12, 3), "float32")
+    each = jax.shard_map(product, mesh=mesh, in_specs=spec, out_specs=spec)
+    assert count_flops(each, whole) == Flops(output=4 * PRODUCT)
+
+    def kernel(x, out):
+        out[...] = product(x[...])
+
+    assert count_flops(pallas.pallas_call(kernel, out_shape=SQUARE), SQUARE) == Flops()

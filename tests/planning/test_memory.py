@@ -1,6 +1,7 @@
 """Bytes on each device: those of arrays that are there, and of what JAX keeps."""
 
 import dataclasses
+import json
 
 import jax
 import pytest
@@ -17,8 +18,9 @@ from jaxformer.config import (
 from jaxformer.errors import ConfigError
 from jaxformer.planning import memory_needs
 from jaxformer.planning.memory import _part_of_model, state_needs
-from jaxformer.planning.settings import batch_rows, batch_shapes, planned_model
-from jaxformer.training import MeshRunner, TrainState, make_optimizer
+from jaxformer.planning.settings import batch_rows, planned_model
+from jaxformer.training import MeshRunner, SingleRunner, TrainState, make_optimizer
+from tests.runs import tiny
 from tests.small_config import assert_refused, model, small
 
 SIZES = {"data": 1, "fsdp": 2, "sequence": 1, "tensor": 2}
@@ -146,6 +148,37 @@ def test_batches_of_pairs_have_rows_of_the_longest():
         training=TrainingConfig(steps=7, batch_tokens=13 * 11, accumulate_steps=2),
     )
     assert batch_rows(pairs, 2) == 8
-    assert batch_shapes(pairs, 8)["source_tokens"].shape == (8, 13)
+    assert planned_model(pairs).batch_shapes(8)["source_tokens"].shape == (8, 13)
     with pytest.raises(ConfigError, match="batch_tokens=143.*try 208"):
         batch_rows(pairs, 8)
+
+
+def chat_lines(text):
+    chat = [{"role": role, "content": text} for role in ("user", "assistant")]
+    return json.dumps({"messages": chat})
+
+
+@pytest.mark.parametrize(
+    ("architecture", "source", "line", "data"),
+    [
+        ("decoder", "files", str, {}),
+        ("decoder", "files", str, {"packing": "documents"}),
+        ("decoder", "conversations", chat_lines, {}),
+        ("encoder", "files", str, {}),
+        ("encoder", "labelled", lambda text: f"{text}\t{text[-1]}", {}),
+        ("encoder_decoder", "pairs", lambda text: f"{text}\t{text}", {}),
+    ],
+)
+def test_models_know_the_arrays_of_their_batches(tmp_path, architecture, source, line, data):
+    name = "data.jsonl" if source == "conversations" else "data.txt"
+    path = tiny.write(tmp_path / name, (line(f"some words and {i}") for i in range(200)))
+    made = tiny.config(
+        tmp_path, architecture=architecture, data={"source": source, "paths": (path,), **data},
+        tokenizer={"kind": "byte"}, model={"max_len": 64},
+    )  # fmt: skip
+    task = tiny.prepare(made)
+    batch = task.training_data(SingleRunner()).batches[0]
+    shapes = task.model.batch_shapes(len(batch["tokens"]))
+    assert {name: (one.ndim, one.dtype) for name, one in shapes.items()} == {
+        name: (one.ndim, one.dtype) for name, one in batch.items()
+    }

@@ -14,8 +14,8 @@ import pytest
 
 from jaxformer.config import MeshConfig, load_config
 from jaxformer.errors import ConfigError
-from jaxformer.planning.settings import batch_rows, batch_shapes, planned_model
-from jaxformer.runs.weights.memory import state_shapes
+from jaxformer.planning.settings import batch_rows, planned_model
+from jaxformer.runs.weights import state_shapes
 from jaxformer.training import MeshRunner, SingleRunner, make_optimizer, make_train_step
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -80,7 +80,7 @@ def test_step_lowers_for_a_gpu(name, runner):
         seed=config.seed, accumulate_steps=config.training.accumulate_steps,
     )  # fmt: skip
     program = runner.compile_train(step)
-    batch = batch_shapes(config, batch_rows(config, runner.num_shards))
+    batch = model.batch_shapes(batch_rows(config, runner.num_shards))
     with program._context():
         exported = jax.export.export(program._function, platforms=["cuda"])(
             runner.template(state_shapes(model)), runner.batch_template(batch)

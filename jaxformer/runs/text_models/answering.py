@@ -46,6 +46,7 @@ class ConversationModel(AnsweringModel):
 
     kind: ClassVar[str] = "a chat model, which answers"
     behind_prompt: ClassVar[str] = "\n"
+    packs_texts: ClassVar[bool] = True
 
     @property
     def template(self) -> text.ChatTemplate:

@@ -57,6 +57,17 @@ class CausalModel(TextModel):
         """Cross-entropy of every next token."""
         return language_model_loss(self.module, label_smoothing=label_smoothing)
 
+    @property
+    def packs_texts(self) -> bool:
+        """Whether a row may have several texts, which do not attend to each other."""
+        return self.config.data.packing == "documents"
+
+    def batch_shapes(self, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
+        """Tokens and labels; and if a row has several texts, their segments and positions."""
+        batch = super().batch_shapes(rows)
+        packed = ("segment_ids", "positions") if self.packs_texts else ()
+        return batch | dict.fromkeys(packed, batch["tokens"])
+
     def encode_prompt(self, prompt: str) -> list[int]:
         """Encodes a prompt, after the special tokens that the model reads before every text.
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.config import ExperimentConfig
@@ -14,7 +15,7 @@ from jaxformer.interop.conversion.config_fields import PROBLEM_TYPES, ProblemTyp
 from jaxformer.models import AttentionMap, SequenceClassifier
 from jaxformer.runs.data.prepare import encode_each
 from jaxformer.runs.text_models.forward import apply_model, encoder_attention, padded_batches
-from jaxformer.runs.text_models.text_model import TextModel
+from jaxformer.runs.text_models.text_model import TextModel, needs_flag
 from jaxformer.storage import read_json, write_json
 from jaxformer.training import classification_loss
 from jaxformer.training.losses import LossFunction
@@ -70,6 +71,19 @@ class ClassifierModel(TextModel):
     def loss(self, label_smoothing: float) -> LossFunction:
         """Cross-entropy of the classes."""
         return classification_loss(self.module, label_smoothing=label_smoothing)
+
+    @classmethod
+    def without_data(cls, config: ExperimentConfig) -> Self:
+        """Makes a classifier whose config has the number of classes."""
+        made = super().without_data(config)
+        if config.model.num_classes is None:
+            raise needs_flag("the number of classes", "--model.num-classes 5")
+        return made
+
+    def batch_shapes(self, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
+        """Tokens, and the length and class of each row."""
+        of_rows = jax.ShapeDtypeStruct((rows,), jnp.int32)
+        return super().batch_shapes(rows) | {"lengths": of_rows, "labels": of_rows}
 
     def save(self, folder: pathlib.Path) -> None:
         """Writes tokenizer and classes."""

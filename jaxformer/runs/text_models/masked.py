@@ -54,6 +54,11 @@ class MaskedModel(TextModel):
         """Cross-entropy of the masked tokens."""
         return language_model_loss(self.module, label_smoothing=label_smoothing)
 
+    def batch_shapes(self, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
+        """Tokens, labels and lengths."""
+        lengths = jax.ShapeDtypeStruct((rows,), jnp.int32)
+        return super().batch_shapes(rows) | {"lengths": lengths}
+
     @classmethod
     def added_tokens(cls, config: ExperimentConfig) -> tuple[str, ...]:
         """The mask token; a tokenizer from a file may have it already."""

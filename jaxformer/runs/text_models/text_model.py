@@ -14,10 +14,10 @@ from flax import linen as nn
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
-from jaxformer.errors import DataError
+from jaxformer.errors import ConfigError, DataError
 from jaxformer.interop import SpecialTokens
 from jaxformer.modules import LayerExecution, layer_execution
-from jaxformer.runs.data.prepare import encode_each, fill_vocab_size
+from jaxformer.runs.data.prepare import encode_each, fill_vocab_size, train_tokenizer
 from jaxformer.runs.data.values import LossLabels
 from jaxformer.runs.folder.tokenizers import load_tokenizers, save_tokenizers
 from jaxformer.runs.text_models.forward import hidden_states
@@ -77,6 +77,34 @@ class TextModel(abc.ABC):
     def create(cls, config: ExperimentConfig, tokenizers: tuple[text.Tokenizer, ...]) -> Self:
         """Makes the model of a new run."""
         return cls(config=cls.with_vocab_sizes(config, tokenizers), tokenizers=tokenizers)
+
+    @classmethod
+    def without_data(cls, config: ExperimentConfig) -> Self:
+        """Makes a model before its data is read; an unknown vocabulary has its largest size.
+
+        Raises:
+            ConfigError: a size depends on the data; the message names the flag that sets it.
+        """
+        size = cls.most_tokens(config, "vocab_size")
+        if config.tokenizer.word_vectors is not None and config.model.embedding_dim is None:
+            raise needs_flag("the width of the word vectors", "--model.embedding-dim 300")
+        model = dataclasses.replace(config.model, vocab_size=size)
+        return cls(config=dataclasses.replace(config, model=model), tokenizers=())
+
+    @classmethod
+    def most_tokens(cls, config: ExperimentConfig, key: str) -> int:
+        """Largest size of a vocabulary that data can lead to; `key` is that of the config."""
+        size: int | None = getattr(config.model, key)
+        if size is not None:
+            return size
+        tokenizer = config.tokenizer
+        if tokenizer.most_tokens is not None:
+            return tokenizer.most_tokens
+        if tokenizer.kind == "byte" or tokenizer.path is not None:  # not trained
+            added = cls.added_tokens(config)
+            return train_tokenizer(tokenizer, (), (), None, added).vocab_size
+        flag = f"--model.{key.replace('_', '-')} 256"
+        raise needs_flag(f"the vocabulary of a {tokenizer.kind} tokenizer", flag)
 
     def started_from(self, start: "TextModel") -> Self:
         """The model, with what it keeps of the one that it resumes or starts from."""
@@ -139,6 +167,14 @@ class TextModel(abc.ABC):
         Override it if your module takes other inputs.
         """
         return (jax.ShapeDtypeStruct((1, min(2, self.max_len)), jnp.int32),)
+
+    def batch_shapes(self, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
+        """Shapes and dtypes of the arrays of a training batch, with rows of max_len tokens.
+
+        Override it if your batches have other arrays.
+        """
+        tokens = jax.ShapeDtypeStruct((rows, self.max_len), jnp.int32)
+        return {"tokens": tokens, "labels": tokens}
 
     def draw_params(self, rng: jax.Array) -> Any:
         """Initializes the module's parameters."""
@@ -210,3 +246,8 @@ class TextModel(abc.ABC):
 def as_kind(kind: type[Any], settings: Any) -> Any:
     """Settings without what a subclass adds."""
     return kind(**{one.name: getattr(settings, one.name) for one in dataclasses.fields(kind)})
+
+
+def needs_flag(what: str, flag: str) -> ConfigError:
+    """Error for a size that only data or a flag can set."""
+    return ConfigError(f"a plan reads no data, so it needs {what} from a flag; for example, {flag}")

@@ -92,6 +92,22 @@ class TranslationModel(TextModel):
         return dataclasses.replace(config, model=model)
 
     @classmethod
+    def without_data(cls, config: ExperimentConfig) -> Self:
+        """Makes a model before its pairs are read, with the size of both vocabularies."""
+        made = super().without_data(config)
+        if config.tokenizer.joint:
+            return made
+        size = cls.most_tokens(config, "source_vocab_size")
+        model = dataclasses.replace(made.config.model, source_vocab_size=size)
+        return dataclasses.replace(made, config=dataclasses.replace(config, model=model))
+
+    def batch_shapes(self, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
+        """Tokens and lengths of sources and targets, and the targets' labels."""
+        batch, of_rows = super().batch_shapes(rows), jax.ShapeDtypeStruct((rows,), jnp.int32)
+        source = {"source_tokens": batch["tokens"], "source_lengths": of_rows}
+        return batch | {"lengths": of_rows} | source
+
+    @classmethod
     def create(cls, config: ExperimentConfig, tokenizers: tuple[text.Tokenizer, ...]) -> Self:
         """Makes a model that knows no words yet."""
         made = super().create(config, tokenizers)

@@ -1,6 +1,13 @@
 """Weights that a run opens or starts from: of a run folder, or of a Hugging Face folder."""
 
 from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_huggingface
+from jaxformer.runs.weights.lora import combine_of
+from jaxformer.runs.weights.memory import (
+    model_optimizer,
+    param_shapes,
+    split_shapes,
+    state_shapes,
+)
 from jaxformer.runs.weights.preparing import (
     PreparedRun,
     complete_tables,
@@ -16,11 +23,16 @@ __all__ = [
     "RunWeights",
     "Start",
     "WeightSource",
+    "combine_of",
     "complete_tables",
     "is_huggingface",
     "load_base",
+    "model_optimizer",
+    "param_shapes",
     "prepare_run",
     "prepare_task",
+    "split_shapes",
+    "state_shapes",
     "weight_source",
     "write_base",
 ]

@@ -9,7 +9,7 @@ import jax
 from jaxformer.config import LoraConfig
 from jaxformer.memory import readable_bytes
 from jaxformer.runs.text_models.text_model import TextModel
-from jaxformer.runs.weights import Start
+from jaxformer.runs.weights.source import Start
 from jaxformer.training import combine_low_rank, low_rank_params, make_optimizer
 from jaxformer.training.losses import Combine
 

@@ -1,0 +1,88 @@
+"""The traced gradient of a micro-batch: its products, and what it keeps between its passes."""
+
+import collections
+import dataclasses
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxformer.config import ExperimentConfig, MeshConfig
+from jaxformer.planning.flops import Flops, count_flops, count_products
+from jaxformer.planning.settings import planned_model
+from jaxformer.runs import TextModel
+from jaxformer.runs.weights import combine_of, param_shapes, split_shapes
+
+
+class TracedStep(NamedTuple):
+    """FLOPs of both passes of a micro-batch, and bytes kept between them besides parameters."""
+
+    flops: Flops
+    kept: int
+
+
+def traced_step(config: ExperimentConfig, rows: int) -> TracedStep:
+    """`trace_step` of the model of a config, whatever its mesh; remembered."""
+    return _traced_step(dataclasses.replace(config, mesh=MeshConfig()), rows)
+
+
+@functools.lru_cache(maxsize=256)
+def _traced_step(config: ExperimentConfig, rows: int) -> TracedStep:
+    return trace_step(planned_model(config), rows)
+
+
+def trace_step(model: TextModel, rows: int) -> TracedStep:
+    """Traces both passes of a micro-batch of some rows; computes nothing."""
+    config, (params, frozen) = model.config, split_shapes(model)
+    loss, combine = model.loss(config.training.label_smoothing), combine_of(config.lora)
+
+    def passes(params: Any, frozen: Any, batch: Any, rng: jax.Array) -> tuple[Any, Any]:
+        def loss_of(params: Any) -> jax.Array:
+            return loss(params if combine is None else combine(params, frozen), batch, rng)[0]
+
+        value, backward = jax.vjp(loss_of, params)
+        return jax.tree.leaves(backward), backward(jnp.ones_like(value))
+
+    rng = jax.eval_shape(jax.random.key, 0)
+    jaxpr = jax.make_jaxpr(passes)(params, frozen, model.batch_shapes(rows), rng).jaxpr
+    residuals = jaxpr.outvars[: -len(jax.tree.leaves(params))]  # the gradients follow
+    kept: dict[int, Any] = {id(var): var.aval for var in residuals}  # without duplicates
+    shapes = collections.Counter((aval.shape, aval.dtype) for aval in kept.values())
+    # Remat keeps its inputs under other names; those that are parameters exist anyway.
+    shapes.subtract((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves((params, frozen)))
+    num_bytes = sum(
+        max(count, 0) * math.prod(shape) * dtype.itemsize
+        for (shape, dtype), count in shapes.items()
+    )
+    return TracedStep(count_products(jaxpr), num_bytes)
+
+
+def step_flops(model: TextModel, rows: int) -> Flops:
+    """FLOPs of the matrix products of a training step: forward pass and backward pass.
+
+    The gradient of the real loss is traced, so this counts what the step runs: also what remat
+    computes again, and with LoRA only what its gradients need. Automatic attention counts as what
+    runs without a fused kernel: dense attention computes all pairs of a query and a key, also those
+    that a mask hides; chunked attention skips blocks of hidden pairs, and computes scores again in
+    the backward pass.
+
+    Args:
+        model: the model; its config must have the sizes of its vocabularies.
+        rows: number of rows of max_len tokens that a device computes at once. Multiply the result
+            by the number of micro-batches and devices.
+    """
+    return trace_step(model, rows).flops
+
+
+def forward_flops(model: TextModel, rows: int) -> Flops:
+    """FLOPs of the matrix products of a forward pass with its loss.
+
+    Args:
+        model: as in `step_flops`, which explains what counts.
+        rows: as in `step_flops`.
+    """
+    loss = model.loss(model.config.training.label_smoothing)
+    rng = jax.eval_shape(jax.random.key, 0)
+    return count_flops(loss, param_shapes(model), model.batch_shapes(rows), rng)
