@@ -84,7 +84,7 @@ def short(value):
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, F.RingLayout):
         given = [(n, v) for n, v in vars(value).items() if not isinstance(v, jax.sharding.Mesh)]
-        value = {n: v for n, v in given if v != getattr(F.RingLayout, n)}
+        value = {n: v for n, v in given if v is not getattr(F.RingLayout, n)}
     return re.sub(r"\s+|0x\w+", " ", getattr(value, "__name__", repr(value)))[:50]
 
 
