@@ -64,7 +64,12 @@ def read_download(path: pathlib.Path) -> bytes:
             f"{path} cannot be read: {error.strerror}; pass a Hugging Face model folder"
         ) from None
     except ValueError as error:
-        raise CheckpointError(f"{path} is damaged: {error}; download it again") from None
+        raise damaged_download(path, error) from None
+
+
+def damaged_download(path: pathlib.Path, reason: object) -> CheckpointError:
+    """The error for a damaged file of a Hugging Face folder."""
+    return CheckpointError(f"{path} is damaged: {reason}; download it again")
 
 
 def read_object(path: pathlib.Path, *, optional: bool = False) -> dict[str, Any]:
@@ -79,7 +84,7 @@ def read_object(path: pathlib.Path, *, optional: bool = False) -> dict[str, Any]
         # transformers writes 10**30 for a tokenizer without a maximum length.
         return parse_object(data, max_digits=32)
     except ValueError as error:
-        raise CheckpointError(f"{path} is damaged: {error}; download it again") from None
+        raise damaged_download(path, error) from None
 
 
 def parse_object(data: bytes, *, max_digits: int = _MAX_DIGITS) -> dict[str, Any]:

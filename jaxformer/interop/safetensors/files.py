@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxformer.errors import CheckpointError, ShapeError
-from jaxformer.storage import open_regular, parse_object, shown, write_whole
+from jaxformer.storage import damaged_download, open_regular, parse_object, shown, write_whole
 
 _MAX_HEADER = 100_000_000  # bytes, as in the reference implementation
 _MAX_AXES = 64  # of a NumPy array
@@ -65,7 +65,7 @@ class Tensor(NamedTuple):
         array: np.ndarray = np.ndarray(self.shape, self.dtype, self.data, self.begin)
         # Operations disagree on whether other bytes are true.
         if self.dtype == np.bool_ and (array.view(np.uint8) > 1).any():
-            raise _damaged(self.path, "tensors of BOOL must have bytes 0 and 1 only")
+            raise damaged_download(self.path, "tensors of BOOL must have bytes 0 and 1 only")
         return array
 
     def release(self) -> None:
@@ -86,21 +86,21 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         reason = error.strerror or error
         raise CheckpointError(f"{path} cannot be read: {reason}; fix that, and try again") from None
     except ValueError:
-        raise _damaged(path, "it is empty") from None
+        raise damaged_download(path, "it is empty") from None
     if data[: len(_LFS_POINTER)] == _LFS_POINTER:
         raise CheckpointError(f"{path} is a Git LFS pointer, not the file itself; run git lfs pull")
     length = int.from_bytes(data[:8], "little")
     if not 2 <= length <= min(_MAX_HEADER, len(data) - 8):
         rule = f"its header must have 2 to {_MAX_HEADER:,} bytes and fit in the file"
-        raise _damaged(path, f"{rule}, got {length:,} bytes in a file of {len(data):,}")
+        raise damaged_download(path, f"{rule}, got {length:,} bytes in a file of {len(data):,}")
     start = 8 + length
     try:
         values = parse_object(data[8:start])
     except ValueError as error:
-        raise _damaged(path, f"its header is not valid JSON: {error}") from None
+        raise damaged_download(path, f"its header is not valid JSON: {error}") from None
     metadata = values.pop(_METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(t, str) for t in metadata.values()):
-        raise _damaged(path, f"{_METADATA} must map names to texts, got {shown(metadata)}")
+        raise damaged_download(path, f"{_METADATA} must map names to texts, got {shown(metadata)}")
     entries = {name: _entry(path, name, value) for name, value in values.items()}
     tensors, end = {}, start
     for name, (dtype, shape, offsets) in sorted(entries.items(), key=lambda item: item[1][2]):
@@ -109,10 +109,12 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
             rule = (
                 f"data_offsets of tensor {shown(name)} must be {expected}, without gap or overlap"
             )
-            raise _damaged(path, f"{rule}, got {offsets}")
+            raise damaged_download(path, f"{rule}, got {offsets}")
         tensors[name] = Tensor(path, data, dtype, shape, begin, end)
     if end != len(data):
-        raise _damaged(path, f"its tensors must fill it, got {end:,} of {len(data):,} bytes")
+        raise damaged_download(
+            path, f"its tensors must fill it, got {end:,} of {len(data):,} bytes"
+        )
     return tensors
 
 
@@ -123,10 +125,10 @@ def _entry(
 
     def require(holds: bool, rule: str, got: object) -> None:
         if not holds:
-            raise _damaged(path, f"{rule} of tensor {shown(name)}, got {shown(got)}")
+            raise damaged_download(path, f"{rule} of tensor {shown(name)}, got {shown(got)}")
 
     if not name:
-        raise _damaged(path, "it has a tensor without a name")
+        raise damaged_download(path, "it has a tensor without a name")
     is_complete = isinstance(value, dict) and value.keys() == {"dtype", "shape", "data_offsets"}
     require(is_complete, "dtype, shape and data_offsets must be the only keys", value)
     code, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
@@ -145,10 +147,6 @@ def _entry(
     is_range = isinstance(offsets, list) and [type(offset) for offset in offsets] == [int, int]
     require(is_range, "data_offsets must be 2 integers", offsets)
     return dtype, tuple(shape), offsets
-
-
-def _damaged(path: pathlib.Path, reason: str) -> CheckpointError:
-    return CheckpointError(f"{path} is damaged: {reason}; download the file again")
 
 
 class LazyTensor(NamedTuple):

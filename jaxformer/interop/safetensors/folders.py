@@ -9,7 +9,14 @@ from collections.abc import Collection, Mapping
 
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.interop.safetensors.files import LazyTensor, Tensor, read_tensors, write_tensor_file
-from jaxformer.storage import read_object, shown, some, storage_error, write_whole
+from jaxformer.storage import (
+    damaged_download,
+    read_object,
+    shown,
+    some,
+    storage_error,
+    write_whole,
+)
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -76,16 +83,13 @@ def open_tensors(
 def _read_index(path: pathlib.Path) -> dict[str, str]:
     """File names by tensor name."""
     weight_map = read_object(path).get("weight_map")
-
-    def damaged(rule: str) -> CheckpointError:
-        return CheckpointError(f"{path} is damaged: weight_map must {rule}; download it again")
-
     if not isinstance(weight_map, dict) or not weight_map:
-        raise damaged(f"contain file names, got {shown(weight_map)}")
+        rule = "weight_map must contain file names"
+        raise damaged_download(path, f"{rule}, got {shown(weight_map)}")
     for name, file in weight_map.items():
         if not isinstance(file, str) or not _PLAIN_NAME.fullmatch(file):
-            got = f"{shown(file)} for tensor {shown(name)}"
-            raise damaged(f"name .safetensors files in the same folder, got {got}")
+            rule = "weight_map must name .safetensors files in the same folder"
+            raise damaged_download(path, f"{rule}, got {shown(file)} for tensor {shown(name)}")
     return weight_map
 
 

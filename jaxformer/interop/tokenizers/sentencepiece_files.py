@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from typing import Literal, TypeVar
 
 from jaxformer.errors import CheckpointError
-from jaxformer.storage import read_regular
+from jaxformer.storage import read_download
 
 # The format is the protobuf message ModelProto of sentencepiece_model.proto (Kudo and Richardson,
 # "SentencePiece: A simple and language independent subword tokenizer", 2018). Fields by number:
 _PIECES, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5
-_MAX_BYTES = 2**27  # per file; the largest published ones have about 6 MB
 _MAX_PIECES = 2**21
 _MAX_PIECE = 2**12  # bytes
 
@@ -54,10 +53,9 @@ class SentencePieceModel:
 
 def read_sentencepiece(path: pathlib.Path) -> SentencePieceModel:
     """Reads a SentencePiece file, such as `spiece.model`; CheckpointError if that fails."""
+    data = read_download(path)
     try:
-        return parse_sentencepiece(read_regular(path, limit=_MAX_BYTES))
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+        return parse_sentencepiece(data)
     except ValueError as error:
         raise CheckpointError(
             f"{path} is not a SentencePiece model, or is damaged: {error}; download it again"

@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import AddedToken, processors
 
 from jaxformer.errors import CheckpointError
-from jaxformer.storage import read_download, read_object
+from jaxformer.storage import damaged_download, read_download, read_object
 
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _MAX_EXTRA = 10_000  # tokens of T5 and Pegasus that are not pieces
@@ -79,10 +79,8 @@ def read_settings(folder: pathlib.Path) -> TokenizerSettings:
             added[_id(token_id, folder)] = token
     else:
         if not isinstance(decoder, dict):
-            raise CheckpointError(
-                f"{folder / 'tokenizer_config.json'} is damaged: added_tokens_decoder is not an "
-                "object; download it again"
-            )
+            path = folder / "tokenizer_config.json"
+            raise damaged_download(path, "added_tokens_decoder is not an object")
         for token_id, token in decoder.items():
             added[_id(token_id, folder)] = _added_token(token, folder)
     return TokenizerSettings(
@@ -95,9 +93,7 @@ def read_text(path: pathlib.Path) -> str:
     try:
         return read_download(path).decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise CheckpointError(
-            f"{path} is damaged: it is not UTF-8 ({error.reason}); download it again"
-        ) from None
+        raise damaged_download(path, f"it is not UTF-8 ({error.reason})") from None
 
 
 def token_name(value: Any) -> str | None:
@@ -153,10 +149,7 @@ def _added_token(value: Any, folder: pathlib.Path) -> AddedToken:
     flags = {name: value.get(name, False) for name in _FLAGS} if isinstance(value, dict) else {}
     name = token_name(value)
     if not name or not all(isinstance(flag, bool) for flag in flags.values()):
-        raise CheckpointError(
-            f"{folder / 'tokenizer_config.json'} is damaged: an added token is {value!r}; download "
-            "it again"
-        )
+        raise damaged_download(folder / "tokenizer_config.json", f"an added token is {value!r}")
     return AddedToken(name, **flags)
 
 
@@ -164,7 +157,5 @@ def _id(value: Any, folder: pathlib.Path) -> int:
     if isinstance(value, str) and value.isdecimal() and len(value) < 10:
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
-        raise CheckpointError(
-            f"{folder} is damaged: the id of an added token is {value!r}; download it again"
-        )
+        raise damaged_download(folder, f"the id of an added token is {value!r}")
     return value

@@ -14,7 +14,7 @@ from jaxformer.interop.tokenizers.settings import (
     surround,
     surround_as_set,
 )
-from jaxformer.storage import read_object
+from jaxformer.storage import damaged_download, read_object
 
 # Pre-tokens of Qwen: contractions, letters, single digits, symbols, line breaks, other space.
 _QWEN_WORDS = (
@@ -72,9 +72,7 @@ def load_word_pieces(folder: pathlib.Path, settings: TokenizerSettings) -> token
     }
     for role in ("unk", "cls", "sep"):
         if names[role] not in vocab:
-            raise CheckpointError(
-                f"{path} is damaged: it lacks the special token {names[role]!r}; download it again"
-            )
+            raise damaged_download(path, f"it lacks the special token {names[role]!r}")
     tokenizer = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token=names["unk"]))
     accents = settings.values.get("strip_accents")
     tokenizer.normalizer = normalizers.BertNormalizer(
@@ -96,10 +94,8 @@ def read_ids(path: pathlib.Path) -> dict[str, int]:
     vocab = read_object(path)
     ids = [token_id for token_id in vocab.values() if type(token_id) is int]
     if not vocab or sorted(ids) != list(range(len(vocab))):
-        raise CheckpointError(
-            f"{path} is damaged: its values must be the ids 0 .. {len(vocab) - 1}, each once; "
-            "download it again"
-        )
+        rule = f"its values must be the ids 0 .. {len(vocab) - 1}, each once"
+        raise damaged_download(path, rule)
     return vocab
 
 
