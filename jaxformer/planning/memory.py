@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxformer.config import ExperimentConfig, ModelConfig
+from jaxformer.config import ExperimentConfig, MeshConfig, ModelConfig
 from jaxformer.planning.settings import batch_rows, planned_model
 from jaxformer.planning.step import traced_step
 from jaxformer.runs.weights import param_shapes, split_shapes, state_shapes
@@ -86,7 +86,9 @@ def memory_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNe
     config = planned_model(config).config
     shards = sizes["data"] * sizes["fsdp"]
     rows = batch_rows(config, shards) // shards // config.training.accumulate_steps
-    own = dataclasses.replace(config, model=_part_of_model(config.model, sizes["tensor"]))
+    own = dataclasses.replace(
+        config, mesh=MeshConfig(), model=_part_of_model(config.model, sizes["tensor"])
+    )
     activations = traced_step(own, rows).kept
     if config.model.remat != "none":
         plain = dataclasses.replace(own.model, remat="none", layers=(), first_layers=())
