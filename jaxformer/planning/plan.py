@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxformer.config import ExperimentConfig
+from jaxformer.config import ExperimentConfig, MeshConfig
 from jaxformer.errors import ConfigError
 from jaxformer.planning.accelerators import Accelerator
 from jaxformer.planning.collectives import Collective
@@ -159,7 +159,8 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
             config, params, needs, sizes, rows, devices_per_host=accelerator.devices_per_host
         )
     parts = sizes["data"] * sizes["fsdp"] * config.training.accumulate_steps
-    flops = traced_step(config, rows // parts).flops.times(parts)
+    own = dataclasses.replace(config, mesh=MeshConfig())
+    flops = traced_step(own, rows // parts).flops.times(parts)
     peak = accelerator.bfloat16 if config.model.dtype == "bfloat16" else accelerator.float32
     moved = memory_traffic(needs, config.training.accumulate_steps)
     return Plan(

@@ -1,7 +1,6 @@
 """The traced gradient of a micro-batch: its products, and what it keeps between its passes."""
 
 import collections
-import dataclasses
 import functools
 import math
 from typing import Any, NamedTuple
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxformer.config import ExperimentConfig, MeshConfig
+from jaxformer.config import ExperimentConfig
 from jaxformer.planning.flops import Flops, count_flops, count_products
 from jaxformer.planning.settings import planned_model
 from jaxformer.runs import TextModel
@@ -23,13 +22,9 @@ class TracedStep(NamedTuple):
     kept: int
 
 
-def traced_step(config: ExperimentConfig, rows: int) -> TracedStep:
-    """`trace_step` of the model of a config, whatever its mesh; remembered."""
-    return _traced_step(dataclasses.replace(config, mesh=MeshConfig()), rows)
-
-
 @functools.lru_cache(maxsize=256)
-def _traced_step(config: ExperimentConfig, rows: int) -> TracedStep:
+def traced_step(config: ExperimentConfig, rows: int) -> TracedStep:
+    """`trace_step` of the model of a config, remembered; so give one without its mesh."""
     return trace_step(planned_model(config), rows)
 
 

@@ -7,7 +7,13 @@ import pytest
 
 from jaxformer.config import MeshConfig, TokenizerConfig, TrainingConfig, load_config
 from jaxformer.errors import ConfigError
-from jaxformer.planning import ACCELERATORS, find_accelerator, make_plan, nearest_that_fits
+from jaxformer.planning import (
+    ACCELERATORS,
+    find_accelerator,
+    make_plan,
+    nearest_that_fits,
+    step_flops,
+)
 from jaxformer.planning import plan as planner
 from jaxformer.planning.traffic import seconds_of
 from tests.small_config import model, small
@@ -45,6 +51,7 @@ def test_first_setting_that_fits_is_found_in_order():
 def test_bounds_follow_from_the_peaks():
     plan = make_plan(config(mesh=MeshConfig(fsdp=2)), H100, num_devices=8)
     assert plan.sizes == {"data": 4, "fsdp": 2, "sequence": 1, "tensor": 1}
+    assert plan.flops == step_flops(plan.model, 8)
     assert plan.seconds["compute"] == plan.flops.total / (8 * H100.float32)
     traffic = sum(one.traffic for one in plan.collectives)
     assert plan.seconds["interconnect"] == pytest.approx(traffic / H100.interconnect)
