@@ -9,6 +9,7 @@ built-in tasks.
 
 import dataclasses
 
+import jax
 import numpy as np
 
 from jaxformer import config as c
@@ -31,6 +32,9 @@ class Tagger(TextModel):
 
     def loss(self, label_smoothing):
         return classification_loss(self.module, label_smoothing=label_smoothing)
+
+    def batch_shapes(self, rows):  # for plans: a batch has lengths, too
+        return super().batch_shapes(rows) | {"lengths": jax.ShapeDtypeStruct((rows,), np.int32)}
 
     def sample(self, params, prompt, rng):
         best = self.module.apply({"params": params}, self.encode(prompt)[None]).logits.argmax(-1)

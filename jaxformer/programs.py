@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 import pathlib
 import platform
 import time
@@ -10,9 +11,12 @@ import jax
 
 from jaxformer.storage import default_cache_dir
 
-# Settings of JAX: its default, and ours.
+# Settings of JAX: its default, and ours. Beyond the size, JAX deletes the least recently used.
 _SETTINGS = {
-    "jax_compilation_cache_max_size": (-1, 2**31),  # bytes, beyond which the oldest are deleted
+    "jax_compilation_cache_max_size": (
+        -1,
+        2**31,
+    ),  # bytes; beyond them, JAX deletes the least recently used
     "jax_persistent_cache_min_compile_time_secs": (1.0, 0.1),
 }
 _WRITING = 60.0  # seconds that writing one may take
@@ -37,6 +41,8 @@ def keep_programs() -> None:
         _remove_unfinished(folder)
     except OSError:
         return
+    if not os.access(folder, os.W_OK):  # JAX would warn at every program
+        return
     for name, (default, own) in _SETTINGS.items():
         if getattr(jax.config, name) == default:
             jax.config.update(name, own)
@@ -53,7 +59,7 @@ def _machine() -> str:
 
 
 def _remove_unfinished(folder: pathlib.Path) -> None:
-    """Removes programs that a killed process left half-written; JAX would warn of them for ever."""
+    """Removes programs that a killed process left half-written, of which JAX 0.10 would warn."""
     for path in folder.glob("*-cache"):
         # JAX writes the time of access last.
         is_complete = path.with_name(f"{path.name.removesuffix('-cache')}-atime").exists()

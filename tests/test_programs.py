@@ -3,7 +3,10 @@ import subprocess
 import sys
 import time
 
+import jax
 import pytest
+
+from jaxformer.programs import keep_programs
 
 # Prints the folder, and how often XLA compiled: a program that was kept is not compiled again.
 PROGRAM = """
@@ -16,6 +19,8 @@ jax.monitoring.register_event_listener(lambda name, **_: compiled.append(name))
 jax.jit(lambda x: jnp.linalg.qr(jnp.sin(x) @ x))(jnp.ones((7, 7)))
 print(jax.config.jax_compilation_cache_dir)
 print(compiled.count("/jax/compilation_cache/cache_hits"))
+print(jax.config.jax_compilation_cache_max_size)
+print(jax.config.jax_persistent_cache_min_compile_time_secs)
 """
 
 
@@ -26,35 +31,48 @@ def run(tmp_path, **environment):
         cwd=tmp_path, env={**inherited, "XDG_CACHE_HOME": str(tmp_path / "home"), **environment},
     )  # fmt: skip
     assert done.stderr == ""
-    folder, hits = done.stdout.split()
-    return folder, int(hits)
+    folder, hits, size, seconds = done.stdout.split()
+    return folder, int(hits), (int(size), float(seconds))
 
 
 def test_programs_are_kept_in_the_cache_folder_and_read_by_the_next_process(tmp_path):
-    folder, hits = run(tmp_path, JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0")
+    folder, hits, settings = run(tmp_path, JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0")
+    assert settings == (2**31, 0)
     assert folder.startswith(str(tmp_path / "home" / "jaxformer" / "programs"))
     kept = {name for name in os.listdir(folder) if name.endswith("-cache")}
     assert kept and hits == 0
     # What a killed process has left half-written goes; what one is writing now stays.
-    for name, age in (("old-cache", 600), ("new-cache", 0)):
-        path = os.path.join(folder, name)
-        with open(path, "wb") as file:
+    for name in ("old-cache", "new-cache"):
+        with open(os.path.join(folder, name), "wb") as file:
             file.write(b"half")
-        os.utime(path, (time.time() - age,) * 2)
-    again, hits = run(tmp_path, JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0")
+    for name in (*kept, "old-cache"):
+        os.utime(os.path.join(folder, name), (time.time() - 600,) * 2)
+    again, hits, _ = run(tmp_path, JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0")
     assert again == folder and hits > 0
     assert {name for name in os.listdir(folder) if name.endswith("-cache")} == {*kept, "new-cache"}
 
 
 @pytest.mark.parametrize(
-    ("environment", "folder"),
+    ("environment", "folder", "settings"),
     [
-        ({"JAX_COMPILATION_CACHE_DIR": "own"}, "own"),
-        ({"JAX_ENABLE_COMPILATION_CACHE": "false"}, "None"),
-        ({"XDG_CACHE_HOME": "/dev/null/x"}, "None"),
+        ({"JAX_COMPILATION_CACHE_DIR": "own"}, "own", (-1, 1)),
+        ({"JAX_ENABLE_COMPILATION_CACHE": "false"}, "None", (-1, 1)),
+        ({"XDG_CACHE_HOME": "/dev/null/x"}, "None", (-1, 1)),
+        ({"JAX_COMPILATION_CACHE_MAX_SIZE": "7000"}, None, (7000, 0.1)),
     ],
 )
-def test_no_folder_is_chosen_against_the_users_settings_or_where_none_can_be(
-    tmp_path, environment, folder
-):
-    assert run(tmp_path, **environment) == (folder, 0)
+def test_settings_of_the_user_win(tmp_path, environment, folder, settings):
+    chosen, hits, found = run(tmp_path, **environment)
+    assert (hits, found) == (0, settings)
+    assert chosen == folder or (folder is None and "programs" in chosen)
+
+
+def test_a_folder_that_cannot_be_written_is_left_alone(monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", None)
+    try:
+        keep_programs()
+        assert jax.config.jax_compilation_cache_dir is None
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)

@@ -50,15 +50,16 @@ _POSITIVE = Bound(lambda value: 0 < value < math.inf, "be positive")
 _NON_NEGATIVE = Bound(lambda value: 0 <= value < math.inf, "be zero or more")
 _INT32 = at_most(2**31 - 1)  # steps and sizes are int32 on the devices
 
+# Types of fields with bounds, which `check_fields` reads.
 PositiveInt = Annotated[int, _POSITIVE]
 PositiveFloat = Annotated[float, _POSITIVE]
 NonNegativeInt = Annotated[int, _NON_NEGATIVE]
 NonNegativeFloat = Annotated[float, _NON_NEGATIVE]
-Share = Annotated[float, Bound(lambda value: 0 <= value < 1, "be in [0, 1)")]
-Fraction = Annotated[float, Bound(lambda value: 0 <= value <= 1, "be in [0, 1]")]
+BelowOne = Annotated[float, Bound(lambda value: 0 <= value < 1, "be in [0, 1)")]
+UpToOne = Annotated[float, Bound(lambda value: 0 <= value <= 1, "be in [0, 1]")]
+BetweenZeroAndOne = Annotated[float, Bound(lambda value: 0 < value < 1, "be between 0 and 1")]
 # Far more than any model has, and small enough for shapes.
 Width = Annotated[int, _POSITIVE, at_most(2**24)]
-"""Types of fields with bounds, which `check_fields` reads."""
 
 
 own_mistakes: contextvars.ContextVar[dict[str, str] | None]
@@ -100,8 +101,8 @@ def check_fields(config: object) -> None:
                 _refuse(name, f"be {TYPE_NAMES[members[0]]}, got {name}={value!r}")
                 continue
             if type(value) not in (int, float, bool, str):
-                plain = int(value) if isinstance(value, numbers.Integral) else float(value)
-                object.__setattr__(config, name, plain)  # a frozen dataclass, at its making
+                value = int(value) if isinstance(value, numbers.Integral) else float(value)
+                object.__setattr__(config, name, value)  # a frozen dataclass, at its making
             for bound in bounds[name]:
                 if not bound.holds(value):
                     _refuse(name, f"{bound.rule}, got {name}={value!r}")

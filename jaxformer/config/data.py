@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from jaxformer.config.checks import Bound, PositiveInt, check_fields, require, within
+from jaxformer.config.checks import BetweenZeroAndOne, PositiveInt, check_fields, require, within
 from jaxformer.errors import ConfigError
 
 Yields = Literal["stream", "conversations", "pairs", "labelled"]
@@ -54,9 +54,6 @@ if TYPE_CHECKING:
     SourceName = str
 else:  # type checkers accept only a Literal that is spelled out
     SourceName = Literal[tuple(SOURCES)]
-
-
-_Part = Annotated[float, Bound(lambda value: 0 < value < 1, "be between 0 and 1")]
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -195,12 +192,12 @@ class DataConfig:
     paths: tuple[str, ...] = ()
     field: str = "text"
     errors: Literal["strict", "skip"] = "strict"
-    validation_fraction: _Part = 0.1
+    validation_fraction: BetweenZeroAndOne = 0.1
     validation_paths: tuple[str, ...] = ()
     cache: str | None = None
     template: Literal["chatml", "plain"] = "chatml"
     packing: Literal["windows", "documents"] = "windows"
-    mask_rate: _Part = 0.15
+    mask_rate: BetweenZeroAndOne = 0.15
     num_buckets: Annotated[int, within(1, 8)] = 8
     synthetic: SyntheticConfig = SyntheticConfig()
     mixture: tuple[MixtureSourceConfig, ...] = ()

@@ -5,11 +5,11 @@ from typing import Annotated, Literal, TypedDict
 
 from jaxformer.config.checks import (
     Bound,
-    Fraction,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    UpToOne,
     check_fields,
     require,
     within,
@@ -44,7 +44,7 @@ class SamplingConfig:
     temperature: NonNegativeFloat = 1.0
     top_k: PositiveInt | None = None
     top_p: Annotated[float, Bound(lambda value: 0 < value <= 1, "be in (0, 1]")] | None = None
-    min_p: Fraction | None = None
+    min_p: UpToOne | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)

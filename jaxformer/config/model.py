@@ -5,10 +5,10 @@ import itertools
 from typing import Any, Literal
 
 from jaxformer.config.checks import (
+    BelowOne,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    Share,
     Width,
     check_fields,
 )
@@ -205,7 +205,7 @@ class ModelConfig:
     num_token_types: Width | None = None
     init_std: PositiveFloat = 0.02
     mup: MupConfig | None = None
-    dropout_rate: Share = 0.0
+    dropout_rate: BelowOne = 0.0
     dtype: Float = "float32"
     param_dtype: Float = "float32"
     remat: Literal["none", "dots", "full"] = "none"

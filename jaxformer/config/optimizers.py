@@ -4,11 +4,11 @@ import dataclasses
 from typing import Annotated, Literal
 
 from jaxformer.config.checks import (
-    Fraction,
+    BelowOne,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
-    Share,
+    UpToOne,
     at_least,
     check_fields,
     require,
@@ -37,8 +37,8 @@ class AdamWConfig:
 
     name: Literal["adamw"] = "adamw"
     learning_rate: PositiveFloat = 1e-3
-    beta1: Share = 0.9
-    beta2: Share = 0.95
+    beta1: BelowOne = 0.9
+    beta2: BelowOne = 0.95
     eps: PositiveFloat = 1e-8
     weight_decay: NonNegativeFloat = 0.1
     clip_norm: NonNegativeFloat = 1.0
@@ -66,7 +66,7 @@ class SgdConfig:
 
     name: Literal["sgd"] = "sgd"
     learning_rate: PositiveFloat
-    momentum: Share = 0.9
+    momentum: BelowOne = 0.9
     nesterov: bool = False
     clip_norm: NonNegativeFloat = 1.0
 
@@ -103,8 +103,8 @@ class LionConfig:
 
     name: Literal["lion"] = "lion"
     learning_rate: PositiveFloat
-    beta1: Share = 0.9
-    beta2: Share = 0.99
+    beta1: BelowOne = 0.9
+    beta2: BelowOne = 0.99
     weight_decay: NonNegativeFloat = 0.1
     clip_norm: NonNegativeFloat = 1.0
 
@@ -142,7 +142,7 @@ class AdafactorConfig:
     learning_rate: PositiveFloat
     relative_steps: bool = True
     decay_rate: PositiveFloat = 0.8
-    momentum: Share = 0.0
+    momentum: BelowOne = 0.0
     clip_threshold: Annotated[float, at_least(1)] = 1.0
     weight_decay: NonNegativeFloat = 0.0
     clip_norm: NonNegativeFloat = 0.0
@@ -178,11 +178,11 @@ class MuonConfig:
 
     name: Literal["muon"] = "muon"
     learning_rate: PositiveFloat
-    beta: Share = 0.95
+    beta: BelowOne = 0.95
     nesterov: bool = True
     update_rms: NonNegativeFloat = 0.2
-    adam_beta1: Share = 0.9
-    adam_beta2: Share = 0.95
+    adam_beta1: BelowOne = 0.9
+    adam_beta2: BelowOne = 0.95
     weight_decay: NonNegativeFloat = 0.1
     clip_norm: NonNegativeFloat = 1.0
 
@@ -223,7 +223,7 @@ class ScheduleConfig:
     warmup_steps: NonNegativeInt = 0
     decay_start: int | None = None
     decay_steps: int | None = None
-    final_scale: Fraction = 0.1
+    final_scale: UpToOne = 0.1
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -148,7 +148,7 @@ def with_source_of_paths(values: Mapping[str, Any]) -> Mapping[str, Any]:
         return values
     architecture = model.get("architecture") if isinstance(model, Mapping) else None
     in_rows = isinstance(training, Mapping) and "batch_tokens" in training
-    source = source_of_paths(str(architecture or "") or None, in_rows=in_rows)
+    source = source_of_paths(None if architecture is None else str(architecture), in_rows=in_rows)
     return {**values, "data": {**data, "source": source}}
 
 

@@ -22,7 +22,7 @@ _TRAINED_ON: dict[str, set[Yields]] = {
 def source_of_paths(architecture: str | None, *, in_rows: bool) -> str:
     """Data source of files for an architecture, the default filled in.
 
-    `in_rows` chooses if rows and text can train it.
+    If rows and text can both train it, `in_rows` chooses rows.
     """
     trained_on = _TRAINED_ON.get(architecture or ModelConfig.architecture, set())
     fitting = [

@@ -4,10 +4,10 @@ import dataclasses
 from typing import Annotated, Literal
 
 from jaxformer.config.checks import (
+    BelowOne,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    Share,
     at_most,
     check_fields,
     require,
@@ -57,7 +57,7 @@ class LoopConfig:
     checkpoint_every: PositiveInt = 200
     keep_checkpoints: PositiveInt = 2
     skip_bad_steps: NonNegativeInt = 0
-    average_decay: Share | None = None
+    average_decay: BelowOne | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -88,7 +88,7 @@ class TrainingConfig(LoopConfig):
         default=None, metadata={"unless": "batch_tokens"}
     )
     batch_tokens: PositiveInt | None = None
-    label_smoothing: Share = 0.0
+    label_smoothing: BelowOne = 0.0
     runner: Literal["auto", "pmap", "mesh", "single"] = "auto"
     devices: PositiveInt | None = None
     cpu_devices: Annotated[PositiveInt, at_most(_MAX_CPU_DEVICES)] | None = None

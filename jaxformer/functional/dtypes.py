@@ -15,5 +15,5 @@ def at_least(dtype: jax.typing.DTypeLike, least: jax.typing.DTypeLike) -> jnp.dt
 
 
 def widened(x: jax.Array) -> jax.Array:
-    """X in float32, or in float64 if that is its dtype."""
+    """`x` in float32, or unchanged if it is float64."""
     return x.astype(at_least(x.dtype, jnp.float32))

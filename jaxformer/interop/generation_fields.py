@@ -1,4 +1,4 @@
-"""What the generation settings of transformers mean here: supported, neutral or harmless fields."""
+"""Table of the generation settings of transformers: supported, neutral and harmless fields."""
 
 import dataclasses
 from collections.abc import Callable
@@ -31,31 +31,31 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     _FLAG_OR_NEVER: lambda value: isinstance(value, bool) or value == "never",
 }
 
+# Fields with the id of one special token, and their names in `SpecialTokens`.
 TOKENS = {
     "bos_token_id": "bos", "pad_token_id": "pad", "decoder_start_token_id": "decoder_start",
     "forced_bos_token_id": "forced_first", "forced_eos_token_id": "forced_last",
 }  # fmt: skip
-"""Fields with the id of one special token, and their names in `SpecialTokens`."""
+# Fields of beam search, and their names in `BeamSearchConfig`.
 SEARCH = {
     "num_beams": "beam_size", "length_penalty": "length_penalty",
     "early_stopping": "early_stopping", "num_return_sequences": "num_best",
 }  # fmt: skip
-"""Fields of beam search, and their names in `BeamSearchConfig`."""
-TOKEN_FIELDS = (*TOKENS, "eos_token_id")
-DRAWN = ("do_sample", "temperature", "top_k", "top_p", "min_p")
-OLDER = "force_bos_token_to_be_generated"
+TOKEN_FIELDS = (*TOKENS, "eos_token_id")  # ids of special tokens
+SAMPLING_FIELDS = ("do_sample", "temperature", "top_k", "top_p", "min_p")
+FORCES_BOS = "force_bos_token_to_be_generated"  # in config.json of older BARTs
 
 # Supported fields: what their values must be, and transformers' default.
 _SUPPORTED: dict[str, tuple[str, Any]] = {
     **dict.fromkeys(TOKEN_FIELDS, (_IDS, ())),
-    OLDER: (_FLAG, False),  # forced_bos_token_id is bos_token_id, in config.json of older BARTs
+    FORCES_BOS: (_FLAG, False),  # forced_bos_token_id is then bos_token_id
     "bad_words_ids": (_WORDS, ()),  # of one token each; forbidden, unless they end the text
     "suppress_tokens": (_IDS, ()),  # forbidden
     "renormalize_logits": (_FLAG, False),
     "max_length": (_POSITIVE, None),
     "max_new_tokens": (_POSITIVE, None),
     "min_length": (_COUNT, 0),
-    "min_new_tokens": (_COUNT, None),  # wins over min_length, even if it is 0
+    "min_new_tokens": (_COUNT, None),  # wins over min_length
     "no_repeat_ngram_size": (_COUNT, 0),
     "repetition_penalty": (_NUMBER, 1.0),  # without beam search
     "do_sample": (_FLAG, False),  # without beam search; if false, temperature is 0 here
@@ -91,7 +91,7 @@ _HARMLESS = (
     "disable_compile", "continuous_batching_config", "low_memory", "prefill_chunk_size",
     "remove_invalid_values", "transformers_version", "_from_model_config", "_commit_hash",
 )  # fmt: skip
-FIELDS = frozenset((*_SUPPORTED, *_NEUTRAL, *_HARMLESS)) - {OLDER}
+FIELDS = frozenset((*_SUPPORTED, *_NEUTRAL, *_HARMLESS)) - {FORCES_BOS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,13 +116,14 @@ class GenerationFields:
             return value if isinstance(value, list) else [value]
         return float(value) if expected == _NUMBER else value
 
-    def refuse(self, *names: str) -> None:
+    def record_unsupported(self, *names: str) -> None:
         """Records that the values of fields are not supported."""
         self.unsupported.update((name, self.values[name]) for name in names)
 
-    def refuse_unsupported(self, *, unknown: bool) -> None:
+    def record_all_unsupported(self, *, unknown: bool) -> None:
         """Records all fields that have no option here; with `unknown`, also those of no table."""
         if unknown:
-            self.refuse(*sorted(self.values.keys() - FIELDS))
+            self.record_unsupported(*sorted(self.values.keys() - FIELDS))
         neutral = {name: (None, *accepted) for name, accepted in _NEUTRAL.items()}
-        self.refuse(*(name for name in neutral if self.values.get(name) not in neutral[name]))
+        with_effect = (name for name in neutral if self.values.get(name) not in neutral[name])
+        self.record_unsupported(*with_effect)

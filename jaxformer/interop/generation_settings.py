@@ -7,8 +7,8 @@ from typing import Any
 from jaxformer.config import BeamSearchConfig, SamplingConfig
 from jaxformer.errors import ConfigError
 from jaxformer.interop.generation_fields import (
-    DRAWN,
-    OLDER,
+    FORCES_BOS,
+    SAMPLING_FIELDS,
     SEARCH,
     TOKEN_FIELDS,
     TOKENS,
@@ -77,7 +77,7 @@ def read_special_tokens(
         if name not in ignore and (generates or name in TOKEN_FIELDS)
     }
     fields = GenerationFields(values, _FILE if is_there else "config.json")
-    fields.refuse_unsupported(unknown=is_there)
+    fields.record_all_unsupported(unknown=is_there)
     names = read_settings(folder).names
     for name in TOKEN_FIELDS:
         if values.get(name) is None and name not in ignore:
@@ -87,13 +87,13 @@ def read_special_tokens(
             found = tokenizer.special_id(names[role])
             use_end = found is None and role == "eos"
             values[name] = tokenizer.end_of_text if use_end else found
-    if not is_there and fields[OLDER]:
+    if not is_there and fields[FORCES_BOS]:
         values["forced_bos_token_id"] = values.get("bos_token_id")
-    fields.refuse(*(name for name in TOKENS if len(fields[name]) > 1))
+    fields.record_unsupported(*(name for name in TOKENS if len(fields[name]) > 1))
     ids = {ours: fields[name] for name, ours in TOKENS.items()}
     eos, words = fields["eos_token_id"], fields["bad_words_ids"]
     if any(len(word) > 1 for word in words):
-        fields.refuse("bad_words_ids")
+        fields.record_unsupported("bad_words_ids")
     # transformers never forbids EOS, either.
     forbidden = [word[0] for word in words if len(word) == 1 and word[0] not in eos]
     sampling, search = _strategy(fields)
@@ -113,13 +113,16 @@ def read_special_tokens(
 def _strategy(fields: GenerationFields) -> tuple[SamplingConfig, BeamSearchConfig | None]:
     """Settings of sampling and of beam search, with the same constraints."""
     searches, samples = fields["num_beams"] > 1, fields["do_sample"]
-    penalty, least_new = fields["repetition_penalty"], fields["min_new_tokens"]
+    penalty, least = fields["repetition_penalty"], fields["min_length"]
+    least_new = fields["min_new_tokens"]
     if searches and samples:
-        fields.refuse(*(name for name in DRAWN if fields.values.get(name) is not None))
+        fields.record_unsupported(
+            *(name for name in SAMPLING_FIELDS if fields.values.get(name) is not None)
+        )
     if searches and penalty != 1:
-        fields.refuse("repetition_penalty")
+        fields.record_unsupported("repetition_penalty")
     if not searches and fields["num_return_sequences"] > 1:
-        fields.refuse("num_return_sequences")
+        fields.record_unsupported("num_return_sequences")
     drawn: dict[str, Any] = {"temperature": 0.0}
     if samples and not searches:
         drawn = {name: fields[name] for name in ("temperature", "top_p", "min_p")}
@@ -131,7 +134,8 @@ def _strategy(fields: GenerationFields) -> tuple[SamplingConfig, BeamSearchConfi
         sampling = SamplingConfig(
             repetition_penalty=1.0 if searches else penalty,
             no_repeat_ngram_size=ngrams,
-            min_length=fields["min_length"] if least_new is None else 0,
+            # As in transformers, min_new_tokens wins, even if it is 0.
+            min_length=least if least_new is None else 0,
             min_new_tokens=least_new or 0,
             **drawn,
         )

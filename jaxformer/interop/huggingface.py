@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -30,7 +31,9 @@ from jaxformer.text import Tokenizer
 
 
 class HuggingFaceModel(NamedTuple):
-    """A model and what a Hugging Face folder has beside it: what is loaded, and what is saved.
+    """A model with its tokenizers, special tokens, chat template and class names.
+
+    `load_huggingface` returns one, and `save_huggingface` takes one.
 
     Args:
         config: config of the model.
@@ -133,7 +136,7 @@ def load_huggingface(
         chat_template=load_chat_template(opened.path),
         model_type=opened.family.model_type,
         class_names=opened.class_names,
-        problem_type=opened.problem_type if opened.class_names else None,
+        problem_type=opened.values.get("problem_type") if opened.class_names else None,
     )  # fmt: skip
 
 
@@ -149,8 +152,9 @@ def save_huggingface(
         folder: folder to write to; created if missing.
         model: `HuggingFaceModel(config, params, tokenizer)`, or a loaded model, such as
             `loaded._replace(params=trained)`. The format has room for one tokenizer: if an
-            encoder-decoder has two, that of its input. `generation_config.json` is written if the
-            model has special tokens or generation settings.
+            encoder-decoder has two, that of its input is written, with a warning.
+            `generation_config.json` is written if the model has special tokens or generation
+            settings.
         model_type: family to write, such as "llama"; by default that of the model, or the first of
             `interop.FAMILIES` that can represent it.
         dtype: dtype of the tensors, such as "bfloat16"; by default that of the parameters.
@@ -160,7 +164,8 @@ def save_huggingface(
         The model_type.
 
     Raises:
-        ConfigError: the chosen family, or every family, cannot represent the model.
+        ConfigError: the chosen family, or every family, cannot represent the model; or it has a
+            chat template without a tokenizer.
         StorageError: the folder already has weights, or a file cannot be written.
     """
     folder, config, params = pathlib.Path(folder), model.config.without_mup, model.params
@@ -168,9 +173,9 @@ def save_huggingface(
     family, fields = _family_for(config, params, kind, model_type, model.model_type)
     name = next(name for name, each in family.classes.items() if each == kind)
     stored = np.dtype(jnp.dtype(dtype or config.param_dtype))
-    special, tokenizer = model.unchecked_special_tokens, model.source_tokenizer or model.tokenizer
-    if not special.eos and tokenizer is not None and tokenizer.end_of_text is not None:
-        special = dataclasses.replace(special, eos=(tokenizer.end_of_text,))
+    special, (source, target) = model.unchecked_special_tokens, _tokenizers(model)
+    if not special.eos and target is not None and target.end_of_text is not None:
+        special = dataclasses.replace(special, eos=(target.end_of_text,))
     values = {
         "architectures": [name],
         "model_type": family.model_type,
@@ -199,9 +204,11 @@ def save_huggingface(
     require_no_weights(folder)
     with drafted(folder, last=CONFIG) as draft:
         write_tensors(draft, tensors, max_shard_bytes=max_shard_bytes)
-        if tokenizer is not None:
+        if source is not None and target is not None:
             types = config.num_token_types is not None
-            write_tokenizer(draft, tokenizer, special, model.chat_template, has_token_types=types)
+            write_tokenizer(
+                draft, source, special, model.chat_template, target=target, has_token_types=types
+            )
         if model.unchecked_special_tokens != SpecialTokens():
             text = json.dumps(generation_values(special), indent=2)
             write_whole(draft / "generation_config.json", text + "\n")
@@ -209,12 +216,31 @@ def save_huggingface(
     return family.model_type
 
 
+def _tokenizers(model: HuggingFaceModel) -> tuple[Tokenizer | None, Tokenizer | None]:
+    """Tokenizers of what the model reads and of what it generates; only the first is written."""
+    source = model.tokenizer if model.source_tokenizer is None else model.source_tokenizer
+    target = source if model.tokenizer is None else model.tokenizer
+    if source is None and model.chat_template is not None:
+        raise ConfigError(
+            "a chat template is saved with a tokenizer, got none; pass a tokenizer, or "
+            "chat_template=None"
+        )
+    if source is not target:
+        warnings.warn(
+            "a Hugging Face folder has room for one tokenizer: that of the source is written, that "
+            "of the target is not",
+            stacklevel=3,
+        )
+    return source, target
+
+
 def _family_for(
     config: ModelConfig, params: Any, kind: ModelKind, model_type: str | None, preferred: str | None
 ) -> tuple[Family, dict[str, Any]]:
     """The given family, or the first that can represent the model, and its config fields."""
-    if model_type is not None and model_type not in FAMILIES:
-        raise ConfigError(f"model_type must be one of {', '.join(FAMILIES)}, got {model_type!r}")
+    for given in (model_type, preferred):
+        if given is not None and given not in FAMILIES:
+            raise ConfigError(f"model_type must be one of {', '.join(FAMILIES)}, got {given!r}")
     ordered = sorted(FAMILIES.items(), key=lambda item: item[0] != preferred)
     able = {name: each for name, each in ordered if kind in each.classes.values()}
     if model_type not in (None, *able):

@@ -17,9 +17,14 @@ def write_tokenizer(
     special: SpecialTokens,
     chat_template: HuggingFaceChatTemplate | None = None,
     *,
+    target: Tokenizer | None = None,
     has_token_types: bool = False,
 ) -> None:
-    """Writes `tokenizer.json` and `tokenizer_config.json`; `has_token_types` as in BERT."""
+    """Writes `tokenizer.json` and `tokenizer_config.json`; `has_token_types` as in BERT.
+
+    The ids of special tokens are those of `target`, the tokenizer of generated text, if it differs.
+    """
+    target = tokenizer if target is None else target
     # Two things get lost, so transformers tokenizes some rare texts differently: normalization
     # rules that the `tokenizers` library cannot apply, such as for several accents on a letter, and
     # pieces that Marian's vocabulary lacks.
@@ -34,13 +39,13 @@ def write_tokenizer(
     for role, token_id in (("bos", special.bos), ("eos", eos), ("pad", special.pad)):
         if token_id is None:
             continue
-        if token_id >= tokenizer.vocab_size:
+        if token_id >= target.vocab_size:
             raise ConfigError(
                 f"the id of the {role} token must be below the tokenizer's "
-                f"{tokenizer.vocab_size} tokens, got {token_id}; pass the tokenizer and the "
+                f"{target.vocab_size} tokens, got {token_id}; pass the tokenizer and the "
                 "special tokens of the same model"
             )
-        config[f"{role}_token"] = tokenizer.token_name(token_id)
+        config[f"{role}_token"] = target.token_name(token_id)
     if tokenizer.mask is not None:
         config["mask_token"] = tokenizer.token_name(tokenizer.mask)
     if chat_template is not None:

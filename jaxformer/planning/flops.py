@@ -47,12 +47,12 @@ class Flops(NamedTuple):
 
 
 def count_flops(function: Callable[..., Any], *args: Any) -> Flops:
-    """FLOPs of the matrix products of a function; it is traced, and computes nothing.
+    """FLOPs of the matrix products (`jax.lax.dot_general`) of a function, which is only traced.
 
     Products in a scan count once for each iteration, and of a conditional, the branch with the most
-    products counts. If a program depends on the platform, the one for platforms without a program
-    of their own counts. Products of a `shard_map` count on all its devices. Products inside kernels
-    (Pallas, cuDNN) do not count.
+    products counts. Of a `jax.lax.platform_dependent` choice, the default counts. Products of a
+    `shard_map` count on all its devices. Convolutions, `jax.lax.ragged_dot` and products inside
+    kernels (Pallas, cuDNN) do not count.
 
     Args:
         function: a function of JAX arrays, such as a loss or its gradient.
@@ -76,6 +76,8 @@ def count_products(jaxpr: Jaxpr, scope: str = "") -> Flops:
         own = f"{scope}/{eqn.source_info.name_stack}"
         if eqn.primitive.name == "dot_general":
             total = total.plus(_product(eqn, own))
+        elif eqn.primitive.name == "pallas_call":
+            continue  # kernels do not count, and their loops may have traced bounds
         elif inner := [count_products(one, own) for one in _inner_programs(eqn)]:
             total = total.plus(_runs_of(eqn, inner))
     return total
@@ -104,10 +106,9 @@ def _runs_of(eqn: JaxprEqn, inner: list[Flops]) -> Flops:
                 f"that {eqn.source_info.name_stack or 'the function'} decides while it runs; use "
                 "jax.lax.scan, or jax.lax.fori_loop between Python ints"
             )
-        case "shard_map":
-            return once.times(eqn.params["mesh"].size)
-        case "pallas_call":
-            return Flops()
+        case "shard_map":  # shapes within it are global over the axes that it does not split
+            mesh, axes = eqn.params["mesh"], eqn.params["newly_manual_axes"]
+            return once.times(math.prod(mesh.shape[axis] for axis in axes))
     return once
 
 

@@ -16,7 +16,7 @@ from jaxformer.planning.compiler import CompiledStep, compile_step, topology_dev
 from jaxformer.planning.flops import Flops
 from jaxformer.planning.memory import MemoryNeeds, memory_needs, state_needs
 from jaxformer.planning.settings import batch_rows, planned_model
-from jaxformer.planning.step import traced_step
+from jaxformer.planning.step import step_of_config
 from jaxformer.planning.traffic import expected_collectives, memory_traffic, seconds_of
 from jaxformer.runs import TextModel
 from jaxformer.runs.weights import param_shapes
@@ -160,7 +160,7 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
         )
     parts = sizes["data"] * sizes["fsdp"] * config.training.accumulate_steps
     own = dataclasses.replace(config, mesh=MeshConfig())
-    flops = traced_step(own, rows // parts).flops.times(parts)
+    flops = step_of_config(own, rows // parts).flops.times(parts)
     peak = accelerator.bfloat16 if config.model.dtype == "bfloat16" else accelerator.float32
     moved = memory_traffic(needs, config.training.accumulate_steps)
     return Plan(

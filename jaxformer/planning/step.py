@@ -13,6 +13,7 @@ from jaxformer.planning.flops import Flops, count_flops, count_products
 from jaxformer.planning.settings import planned_model
 from jaxformer.runs import TextModel
 from jaxformer.runs.weights import combine_of, param_shapes, split_shapes
+from jaxformer.training.step import checked_loss
 
 
 class TracedStep(NamedTuple):
@@ -23,19 +24,22 @@ class TracedStep(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def traced_step(config: ExperimentConfig, rows: int) -> TracedStep:
-    """`trace_step` of the model of a config, remembered; so give one without its mesh."""
+def step_of_config(config: ExperimentConfig, rows: int) -> TracedStep:
+    """`trace_step` of the model of a config, remembered.
+
+    The config has no mesh, since it may be one device's share of a model, which no mesh divides.
+    """
     return trace_step(planned_model(config), rows)
 
 
 def trace_step(model: TextModel, rows: int) -> TracedStep:
     """Traces both passes of a micro-batch of some rows; computes nothing."""
     config, (params, frozen) = model.config, split_shapes(model)
-    loss, combine = model.loss(config.training.label_smoothing), combine_of(config.lora)
+    loss = checked_loss(model.loss(config.training.label_smoothing), combine_of(config.lora))
 
     def passes(params: Any, frozen: Any, batch: Any, rng: jax.Array) -> tuple[Any, Any]:
         def loss_of(params: Any) -> jax.Array:
-            return loss(params if combine is None else combine(params, frozen), batch, rng)[0]
+            return loss(params, batch, rng, frozen)[0]
 
         value, backward = jax.vjp(loss_of, params)
         return jax.tree.leaves(backward), backward(jnp.ones_like(value))
@@ -57,14 +61,16 @@ def trace_step(model: TextModel, rows: int) -> TracedStep:
 def step_flops(model: TextModel, rows: int) -> Flops:
     """FLOPs of the matrix products of a training step: forward pass and backward pass.
 
-    The gradient of the real loss is traced, so this counts what the step runs: also what remat
-    computes again, and with LoRA only what its gradients need. Automatic attention counts as what
+    The gradient of the real loss is traced, so this counts what the two passes run: also what remat
+    computes again, and with LoRA only what its gradients need. Products of the optimizer, such as
+    those of Muon, do not count. Automatic attention counts as what
     runs without a fused kernel: dense attention computes all pairs of a query and a key, also those
     that a mask hides; chunked attention skips blocks of hidden pairs, and computes scores again in
     the backward pass.
 
     Args:
-        model: the model; its config must have the sizes of its vocabularies.
+        model: the model; its config must have the sizes of its vocabularies. Attention "cudnn" can
+            only be traced on a GPU; `make_plan(...).model` is a model without it.
         rows: number of rows of max_len tokens that a device computes at once. Multiply the result
             by the number of micro-batches and devices.
     """

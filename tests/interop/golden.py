@@ -53,3 +53,15 @@ def tensor(model_type, shapes, name, seed):
     if isinstance(shape, str):
         return tensor(model_type, shapes, shape, seed)
     return drawn(model_type, name, tuple(shape), seed)
+
+
+def tensors_of(golden):
+    """Tensors of a golden folder, by name."""
+    return {name: golden.tensor(name) for name in golden.shapes}
+
+
+def write(folder, golden, arrays, **options):
+    """Writes a folder with the config of a golden one, and these tensors."""
+    folder.mkdir(exist_ok=True)
+    write_tensors(folder, lazy(arrays), **options)
+    (folder / "config.json").write_text(json.dumps(golden.config))

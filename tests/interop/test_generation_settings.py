@@ -161,6 +161,7 @@ def test_greedy_ignores_what_is_of_sampling_only(tmp_path):
         ({"do_sample": True, "top_p": 3}, "top_p must be in"),
         ({"do_sample": True, "top_k": -1}, "top_k .* at least 0"),
         ({"min_length": -1}, "min_length .* must be an integer of at least 0, got -1"),
+        ({"min_length": -1, "min_new_tokens": 3}, "min_length .* of at least 0, got -1"),
         ({"no_repeat_ngram_size": 2.5}, "no_repeat_ngram_size .* must be an integer .* got 2.5"),
         ({"max_length": 0}, "max_length .* must be a positive integer, got 0"),
         ({"frobnicate": 3}, "unsupported generation settings: frobnicate=3;"),

@@ -21,11 +21,9 @@ from jaxformer.interop import (
     save_huggingface,
     save_params,
 )
-from jaxformer.interop.safetensors import write_tensors
 from jaxformer.models import Decoder, DecoderClassifier, Encoder, EncoderDecoder, SequenceClassifier
 from jaxformer.storage import write_whole
-from tests.interop.crafted import lazy
-from tests.interop.golden import read_golden
+from tests.interop.golden import read_golden, tensors_of, write
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +36,6 @@ def loaded(gpt2, tmp_path_factory):
     folder = tmp_path_factory.mktemp("gpt2")
     gpt2.write(folder)
     return load_huggingface(folder)
-
-
-def tensors_of(golden):
-    return {name: golden.tensor(name) for name in golden.shapes}
-
-
-def write(folder, golden, arrays, **options):
-    folder.mkdir(exist_ok=True)
-    write_tensors(folder, lazy(arrays), **options)
-    (folder / "config.json").write_text(json.dumps(golden.config))
 
 
 def assert_equal(params, expected):
@@ -289,6 +277,8 @@ def test_family_that_is_preferred_is_written_where_it_can(tmp_path):
         folder = tmp_path / str(preferred)
         found = save_huggingface(folder, HuggingFaceModel(SMALL, params, model_type=preferred))
         assert found == load_huggingface(folder).model_type == written
+    with pytest.raises(ConfigError, match="model_type must be one of .*, got 'lama'"):
+        save_huggingface(tmp_path / "no", HuggingFaceModel(SMALL, params, model_type="lama"))
 
 
 def test_classes_are_loaded_and_saved_by_name(tmp_path):
@@ -302,6 +292,11 @@ def test_classes_are_loaded_and_saved_by_name(tmp_path):
     save_huggingface(tmp_path / "again", load_huggingface(tmp_path / "first"))
     again = load_huggingface(tmp_path / "again")
     assert (again.class_names, again.problem_type) == (model.class_names, model.problem_type)
+    unsaid = model._replace(problem_type=None)
+    save_huggingface(tmp_path / "unsaid", unsaid)  # transformers decides by the labels
+    save_huggingface(tmp_path / "unsaid again", load_huggingface(tmp_path / "unsaid"))
+    values = json.loads((tmp_path / "unsaid again" / "config.json").read_text())
+    assert "problem_type" not in values
     with pytest.raises(ConfigError, match="one name for each of the 3 classes, got 2; omit it"):
         save_huggingface(tmp_path / "two", model._replace(class_names=("bad", "good")))
 

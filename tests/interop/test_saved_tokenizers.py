@@ -114,10 +114,22 @@ def test_loaded_model_is_saved_with_all_that_belongs_to_it(chat_folder, tmp_path
 
 def test_of_two_tokenizers_that_of_the_source_is_saved(chat_folder, tmp_path):
     loaded = load_huggingface(chat_folder[0])
-    others = with_special_tokens(loaded.tokenizer, ["<|other|>"])
-    save_huggingface(tmp_path, loaded._replace(source_tokenizer=others))
-    found = load_huggingface(tmp_path).tokenizer
-    assert found.special_id("<|other|>") == others.special_id("<|other|>") is not None
+    source, target = loaded.tokenizer, with_special_tokens(byte_tokenizer(), ["<|other|>"])
+    assert source.end_of_text != target.end_of_text
+    both = HuggingFaceModel(loaded.config, loaded.params, target, source)
+    with pytest.warns(UserWarning, match="room for one tokenizer: that of the source is written"):
+        save_huggingface(tmp_path, both)
+    assert load_huggingface(tmp_path).tokenizer.vocab_size == source.vocab_size
+    # The model generates ids of the target's, by which its end is known.
+    assert json.loads((tmp_path / "config.json").read_text())["eos_token_id"] == target.end_of_text
+    names = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert names["eos_token"] == target.token_name(target.end_of_text)
+
+
+def test_chat_template_without_a_tokenizer_is_refused(chat_folder, tmp_path):
+    loaded = load_huggingface(chat_folder[0])
+    with pytest.raises(ConfigError, match="saved with a tokenizer, got none; pass a tokenizer, or"):
+        save_huggingface(tmp_path, loaded._replace(tokenizer=None, source_tokenizer=None))
 
 
 def test_end_of_text_of_the_tokenizer_ends_texts_unless_other_tokens_are_given(

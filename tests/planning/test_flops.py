@@ -172,7 +172,12 @@ def test_products_count_on_all_devices_and_not_in_kernels():
     each = jax.shard_map(product, mesh=mesh, in_specs=spec, out_specs=spec)
     assert count_flops(each, whole) == Flops(output=4 * PRODUCT)
 
-    def kernel(x, out):
-        out[...] = product(x[...])
+    mesh = jax.make_mesh((2, 2), ("rows", "other"), axis_types=(AxisType.Auto,) * 2)
+    half = jax.ShapeDtypeStruct((6, 3), "float32")
+    each = jax.shard_map(product, mesh=mesh, in_specs=spec, out_specs=spec, axis_names={"rows"})
+    assert count_flops(each, half) == Flops(output=2 * PRODUCT)
+
+    def kernel(x, out):  # with a bound that only the program knows
+        out[...] = jax.lax.fori_loop(0, x[0, 0].astype(int), lambda _, y: product(y), x[...])
 
     assert count_flops(pallas.pallas_call(kernel, out_shape=SQUARE), SQUARE) == Flops()

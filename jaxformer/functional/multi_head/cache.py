@@ -180,13 +180,15 @@ def swap_heads(array: jax.Array) -> jax.Array:
 
 
 def checked_new_tokens(
-    cache: KVCache, key: jax.Array, value: jax.Array, num_tokens: Array | None
-) -> jax.Array:
-    """Checks the tokens to append; returns their number per row, int `[B]`."""
-    batch = cache.lengths.shape[0]
-    known = {"B": batch, "K": cache.key.shape[1], "H": cache.key.shape[3]}
+    held: tuple[jax.Array, jax.Array, jax.Array], key: jax.Array, value: jax.Array,
+    num_tokens: Array | None,
+) -> jax.Array:  # fmt: skip
+    """Checks the tokens to append to the arrays of a cache; returns their number per row, `[B]`."""
+    held_keys, held_values, lengths = held
+    batch = lengths.shape[0]
+    known = {"B": batch, "K": held_keys.shape[1], "H": held_keys.shape[3]}
     sizes = check_axes("key", key, "B T K H", known)
-    known = {"B": batch, "T": sizes["T"], "K": sizes["K"], "V": cache.value.shape[3]}
+    known = {"B": batch, "T": sizes["T"], "K": sizes["K"], "V": held_values.shape[3]}
     check_axes("value", value, "B T K V", known)
     check_dtype("key", key, "floating")
     check_dtype("value", value, "floating")

@@ -78,9 +78,7 @@ class WindowCache(NamedTuple):
         Distances between slots are fixed, so the first query is at slot W in every row.
         """
         has_unequal_rows = num_tokens is not None
-        num_tokens = checked_new_tokens(KVCache(*self), key, value, num_tokens).clip(
-            0, key.shape[1]
-        )
+        num_tokens = checked_new_tokens(self, key, value, num_tokens).clip(0, key.shape[1])
 
         def last(joined: jax.Array) -> jax.Array:
             # Unwritten slots move along and stay in front of a short row's tokens.

@@ -1,6 +1,6 @@
 """Rotary scaling: extends the context beyond the training length.
 
-`jaxformer.config` describes the fields, and refuses the same values.
+The configs of the same names in `jaxformer.config` describe each field.
 """
 
 import math

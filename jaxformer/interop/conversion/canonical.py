@@ -42,6 +42,7 @@ def _first_difference(key: str, one: Any, other: Any) -> dict[str, tuple[Any, An
 
 def _meaning(config: ModelConfig) -> dict[str, Any]:
     own = {key: value for key, value in vars(config).items() if key not in _NOT_COMPARED}
+    encoder = config.num_encoder_layers
     biases = {f"{part}_bias": config.has_bias(part) for part in _PARTS}  # type: ignore[arg-type]
     biases["norm_bias"] &= config.norm == "layer_norm"
     return own | biases | {
@@ -55,7 +56,7 @@ def _meaning(config: ModelConfig) -> dict[str, Any]:
         "attention_scale": config.attention_scale or config.key_dim**-0.5,
         "logit_scale": config.logit_scale or 1.0,
         "embedding_scale": config.embedding_factor,
-        "num_encoder_layers": config.num_encoder_layers or config.num_layers,
+        "num_encoder_layers": None if encoder == config.num_layers else encoder,
         "attention_norm": [layer.attention_norm is not False for layer in config.layer_overrides],
         "experts": _experts(config),
         "attention": [layer.attention for layer in config.layer_overrides],

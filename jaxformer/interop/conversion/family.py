@@ -17,7 +17,8 @@ ModelKind = Literal[
 token); or one vector per row."""
 
 
-def _none(*_: Any) -> dict[str, Any]:
+def no_values(*_: Any) -> dict[str, Any]:
+    """Returns no fields or keys: the default of the functions of a family."""
     return {}
 
 
@@ -41,10 +42,10 @@ class Family:
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     unwritten: tuple[str, ...] = ()  # fields of the table that are read, but not written
     # Called before the fields are read, to check or change them.
-    before: Callable[[ConfigFields, ModelKind], object] = _none
+    before: Callable[[ConfigFields, ModelKind], object] = no_values
     # Arguments that need more than one field, given those of the table; values of further fields.
-    special_read: Callable[[ConfigFields, ModelKind, Values], Values] = _none
-    special_write: Callable[[ModelConfig], dict[str, Any]] = _none
+    special_read: Callable[[ConfigFields, ModelKind, Values], Values] = no_values
+    special_write: Callable[[ModelConfig], dict[str, Any]] = no_values
     prefix: str = ""  # of all names except those of the heads; files of a base model may lack it
     ignored: tuple[str, ...] = ()  # unused tensors that files may have, such as old constants
     # Names of tied tensors that files may have, with the tensor that each must equal.

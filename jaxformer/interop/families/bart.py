@@ -4,7 +4,7 @@ from typing import Any
 
 from jaxformer.config import ModelConfig, SinusoidalConfig
 from jaxformer.interop.conversion.config_fields import ConfigFields
-from jaxformer.interop.conversion.family import Family, ModelKind
+from jaxformer.interop.conversion.family import Family, ModelKind, no_values
 from jaxformer.interop.conversion.fields import OLDER, TIED, FieldTable, Values, activation, only
 from jaxformer.interop.conversion.layouts import Layout, dense, norm, projections, same
 
@@ -104,7 +104,7 @@ def _read_pegasus(fields: ConfigFields, kind: ModelKind, values: Values) -> Valu
 
 def _family(
     model_type: str, *names: str, fixed: Values | None = None, fields: FieldTable = TIED,
-    special_read: Any = _read_bias, special_write: Any = lambda _: {}, tensors: Any = _TENSORS,
+    special_read: Any = _read_bias, special_write: Any = no_values, tensors: Any = _TENSORS,
     **others: Any,
 ) -> Family:  # fmt: skip
     return Family(

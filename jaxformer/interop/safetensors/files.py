@@ -135,7 +135,7 @@ def _entry(
     if not isinstance(code, str) or code not in _DTYPES:
         raise CheckpointError(
             f"{path}: the dtype of tensor {shown(name)} must be one of {', '.join(_DTYPES)}, got "
-            f"{shown(code)}; convert the tensor, or download the file again"
+            f"{shown(code)}; convert the tensor, or download it again"
         )
     dtype = _DTYPES[code]
     is_shape = isinstance(shape, list) and len(shape) <= _MAX_AXES

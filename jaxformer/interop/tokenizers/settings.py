@@ -57,7 +57,7 @@ class TokenizerSettings:
 def read_settings(folder: pathlib.Path) -> TokenizerSettings:
     """Reads `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`."""
     values = read_object(folder / "tokenizer_config.json", optional=True)
-    # As in transformers, the other two files only count without this.
+    # As in transformers, special_tokens_map.json and added_tokens.json count only without this.
     decoder = values.get("added_tokens_decoder")
     special: dict[str, Any] = {}
     added: dict[int, AddedToken] = {}

@@ -80,7 +80,10 @@ class TextModel(abc.ABC):
 
     @classmethod
     def without_data(cls, config: ExperimentConfig) -> Self:
-        """Makes a model before its data is read; an unknown vocabulary has its largest size.
+        """Makes the model that a plan describes, before its data is read.
+
+        An unknown vocabulary has its largest size. There are no tokenizers, so that only `module`,
+        `loss` and shapes work. Override this if your model has fields without defaults.
 
         Raises:
             ConfigError: a size depends on the data; the message names the flag that sets it.
@@ -215,13 +218,16 @@ class TextModel(abc.ABC):
         return ids
 
     def decoding_to_export(self) -> SpecialTokens:
-        """Special tokens of the exported model, and how it decodes."""
+        """Special tokens and generation settings that an export writes.
+
+        Override it if your model decodes differently.
+        """
         end = self.tokenizer.end_of_text
         ends = self.decoding.eos or (() if end is None else (end,))
         return dataclasses.replace(self.decoding, eos=ends)
 
     def tokenizer_to_export(self) -> text.Tokenizer:
-        """Tokenizer of what the model reads."""
+        """Tokenizer that an export writes: the source's, if there are two."""
         return self.tokenizers[0]
 
     def check_prompt(self, prompt: str) -> None:

@@ -151,7 +151,7 @@ class TranslationModel(TextModel):
             special,
             decoder_start=end if special.decoder_start is None else special.decoder_start,
             search=as_kind(BeamSearchConfig, self.config.translation),
-            # Which counts the start; the last token is never read.
+            # It counts the start token; the last token is never an input.
             max_length=1 + (special.max_new_tokens or self.max_len),
         )
 

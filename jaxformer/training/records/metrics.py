@@ -4,10 +4,12 @@ import contextlib
 import json
 import os
 import pathlib
+import socket
+import time
 from typing import Any
 
 from jaxformer.errors import DataError
-from jaxformer.storage import append, open_to_append, read_whole, write_whole
+from jaxformer.storage import append, make_folder, open_to_append, read_whole, write_whole
 
 _FILE = "metrics.jsonl"
 _SUPERSEDED = "metrics.superseded.jsonl"
@@ -52,11 +54,13 @@ class MetricsWriter:
         # Replaced atomically, so that a crash loses no record.
         self.records = [record for record in records if record["step"] <= start_step]
         write_whole(folder / _FILE, _lines(self.records))
-        # Not at the top: only training needs it, and it takes seconds.
+        # Not at the top: tensorboardX imports torch, where there is one, which takes seconds.
         from jaxformer.training.records.tensorboard import EventWriter
 
-        events = EventWriter(folder / "tensorboard", start_step)
-        self._events = self._open.enter_context(contextlib.closing(events))
+        make_folder(folder / "tensorboard")
+        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
+        events = self._open.enter_context(open_to_append(folder / "tensorboard" / name))
+        self._events = EventWriter(events, start_step)
         self._file = self._open.enter_context(open_to_append(folder / _FILE))
 
     def __enter__(self) -> "MetricsWriter":

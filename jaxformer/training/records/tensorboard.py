@@ -1,32 +1,27 @@
 """Events for TensorBoard. tensorboardX imports torch where it is installed, which takes seconds."""
 
-import contextlib
-import pathlib
-import socket
 import struct
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.record_writer import masked_crc32c
 from tensorboardX.summary import scalar
 
-from jaxformer.storage import append, make_folder, open_to_append
+from jaxformer.storage import append
 
 
 class EventWriter:
-    """Appends scalars to a new file of events in a folder, until `close`.
+    """Appends scalars to a new file of events.
 
     Args:
-        folder: the folder, created if missing.
+        file: file from `open_to_append`.
         start_step: step that the run resumes from; TensorBoard drops later scalars of other files.
     """
 
-    def __init__(self, folder: pathlib.Path, start_step: int) -> None:
-        make_folder(folder)
-        self._open = contextlib.ExitStack()
-        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
-        self._file = self._open.enter_context(open_to_append(folder / name))
+    def __init__(self, file: Any, start_step: int) -> None:
+        self._file = file
         self._write(Event(file_version="brain.Event:2"))
         if start_step:
             start = SessionLog(status=SessionLog.START)
@@ -36,10 +31,6 @@ class EventWriter:
         """Writes the scalars of a step."""
         for name, value in values.items():
             self._write(Event(step=step, summary=scalar(name, value)))
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._open.close()
 
     def _write(self, event: Event) -> None:
         """Writes in the caller's thread, so that a full disk is an error."""

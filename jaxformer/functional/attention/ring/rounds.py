@@ -61,7 +61,7 @@ class Keys(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """Lengths in the whole sequence, int or int32 `[...]`, and the key of dropout."""
+    """Lengths in the whole sequence, int or int32 `[...]`, None = all are real; the dropout key."""
 
     query_lengths: int | jax.Array | None
     key_lengths: int | jax.Array | None
@@ -84,9 +84,9 @@ class _Upstream(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Queries half of this device by half of the keys that pass, as chunks 0 to 2n - 1."""
+    """One chunk of this device's queries and one of the passing keys; chunks are 0 to 2n - 1."""
 
-    half: jax.Array
+    query_half: jax.Array
     query_chunk: jax.Array
     key_chunk: jax.Array
     queries: Queries
@@ -129,7 +129,7 @@ def _backward(
     upstream = _Upstream(cotangent, (cotangent * output).sum(axis=-1), residual)
 
     def add(kind: int, block: _Block, own: Queries, travelling: Keys) -> tuple[Queries, Keys]:
-        cotangent, weighted, residual = _half(upstream, block.half)
+        cotangent, weighted, residual = _half(upstream, block.query_half)
         part, pull = jax.vjp(_block_attention(ring, kind, block, shared), *_wide(block))
         share = _share(part.residual, residual)
         along = (cotangent * part.output).sum(axis=-1) - weighted

@@ -1,0 +1,53 @@
+"""Parts of the conversion that no variant of a family can show alone."""
+
+import numpy as np
+import pytest
+
+from jaxformer.config import LayerConfig, RotaryConfig
+from jaxformer.errors import CheckpointError
+from jaxformer.interop import load_huggingface
+from jaxformer.interop.conversion.config_fields import ConfigFields
+from jaxformer.interop.conversion.layers import layer_keys
+from tests.interop.golden import read_golden, tensors_of, write
+
+
+def test_layers_are_said_by_the_shortest_first_layers_and_pattern():
+    near, far = LayerConfig(local_window_size=4), LayerConfig()
+    found = layer_keys(RotaryConfig(), [far, near, near, near])
+    assert (found["first_layers"], found["layers"]) == ((far,), (near,))
+    found = layer_keys(RotaryConfig(), [near, far, near, far, near])
+    assert (found["first_layers"], found["layers"]) == ((), (near, far))
+
+
+def test_other_names_of_fields_win_over_a_familys_own():
+    fields = ConfigFields({"hidden_size": 12, "d_model": 8, "encoder_layers": 3}, "config.json")
+    fields.alias(hidden_size="d_model", num_hidden_layers="encoder_layers")
+    assert (fields.take("d_model", int), fields.take("encoder_layers", int)) == (12, 3)
+    fields.finish()  # no field is left
+
+
+def test_defaults_of_a_family_fill_fields_that_are_missing_or_null():
+    fields = ConfigFields({"n_inner": None, "n_embd": 8}, "config.json")
+    fields.fill(n_inner=32, n_embd=16, n_layer=2)
+    assert [fields.take(name, int) for name in ("n_inner", "n_embd", "n_layer")] == [32, 8, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_constant"),
+    [
+        ("transformer.h.0.attn.rotary_emb.inv_freq", True),
+        ("transformer.position_ids", True),
+        ("transformer.h.0.attn.rotary_emb.inv_freq2", False),
+        ("transformer.h.0.attn.inv_freq", False),
+    ],
+)
+def test_only_known_constants_of_old_versions_may_be_beside_the_weights(
+    tmp_path, name, is_constant
+):
+    golden = read_golden("gpt2")
+    write(tmp_path, golden, {**tensors_of(golden), name: np.zeros(3, np.float32)})
+    if is_constant:
+        load_huggingface(tmp_path)
+    else:
+        with pytest.raises(CheckpointError, match=f"it has {name}, which this model does not have"):
+            load_huggingface(tmp_path)
