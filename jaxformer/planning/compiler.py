@@ -15,8 +15,9 @@ from jaxformer.planning.collectives import Collective, read_collectives
 from jaxformer.planning.settings import batch_rows
 from jaxformer.runs import TextModel
 from jaxformer.runs.weights import combine_of, model_optimizer, split_shapes, state_shapes
-from jaxformer.training import make_train_step
+from jaxformer.training import Trial
 from jaxformer.training.parallel import runner_on
+from jaxformer.training.trial import steps_of
 
 # Read by libtpu when it is loaded: no metadata server, the workers, and no logs of what is missing.
 _ENVIRONMENT = {
@@ -91,12 +92,9 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device]) -> CompiledSte
     config, training = model.config, model.config.training
     runner = runner_on(devices, training.runner, config.mesh)
     batch = model.batch_shapes(batch_rows(config, runner.num_shards))
-    step = make_train_step(
-        model.loss(training.label_smoothing), model_optimizer(model), seed=config.seed,
-        accumulate_steps=training.accumulate_steps, skip_bad_steps=training.skip_bad_steps,
-        average_decay=training.average_decay, axis_name=runner.axis_name,
-        combine=combine_of(config.lora),
-    )  # fmt: skip
+    loss, combine = model.loss(training.label_smoothing), combine_of(config.lora)
+    trial = Trial(loss, init_params=None, optimizer=model_optimizer(model), combine=combine)
+    step, _ = steps_of(trial, training, config.seed, runner.axis_name)
     _, frozen = split_shapes(model)
     lowered = runner.compile_train(step, runner.template(frozen)).lower(
         runner.template(state_shapes(model)), runner.batch_template(batch)

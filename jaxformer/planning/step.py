@@ -63,10 +63,9 @@ def step_flops(model: TextModel, rows: int) -> Flops:
 
     The gradient of the real loss is traced, so this counts what the two passes run: also what remat
     computes again, and with LoRA only what its gradients need. Products of the optimizer, such as
-    those of Muon, do not count. Automatic attention counts as what
-    runs without a fused kernel: dense attention computes all pairs of a query and a key, also those
-    that a mask hides; chunked attention skips blocks of hidden pairs, and computes scores again in
-    the backward pass.
+    those of Muon, do not count. Automatic attention counts as what runs without a fused kernel:
+    dense attention computes all pairs of a query and a key, also those that a mask hides; chunked
+    attention skips blocks of hidden pairs, and computes scores again in the backward pass.
 
     Args:
         model: the model; its config must have the sizes of its vocabularies. Attention "cudnn" can

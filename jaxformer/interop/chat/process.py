@@ -1,6 +1,7 @@
 """Program that renders one chat template in the sandbox of jinja2, with limits.
 
-`rendering.py` runs it. It imports nothing from the package, so it starts fast.
+`rendering.py` runs it in a separate process. It reads a JSON request from standard input, and
+writes the text or an error as JSON. It imports nothing from the package, so it starts fast.
 """
 
 import contextlib

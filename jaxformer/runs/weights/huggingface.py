@@ -206,12 +206,10 @@ def _without_option(special: SpecialTokens, translates: bool) -> dict[str, Any]:
         settings["forced_bos_token_id"] = special.forced_first
         settings["forced_eos_token_id"] = special.forced_last
         if (search := special.search) is not None:
-            changed = ((name, getattr(search, ours), ours) for name, ours in SEARCH.items())
-            settings |= {
-                name: value
-                for name, value, ours in changed
-                if name == "num_beams" or value != getattr(BeamSearchConfig(), ours)
-            }
+            settings["num_beams"] = search.beam_size  # even if it is our default
+            for theirs, ours in SEARCH.items():
+                if (value := getattr(search, ours)) != getattr(BeamSearchConfig(), ours):
+                    settings[theirs] = value
     elif special.sampling.temperature > 0:  # and a search does not sample
         drawn = special.sampling
         settings = {"do_sample": True, "temperature": drawn.temperature, "top_k": drawn.top_k or 0}

@@ -22,6 +22,7 @@ from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.text_models.causal import CausalModel
 from jaxformer.runs.text_models.classifier import ClassifierModel
 from jaxformer.runs.text_models.masked import MaskedModel
+from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.run_folder import RunWeights, weight_source
 from jaxformer.runs.weights.source import WeightSource
 
@@ -172,7 +173,7 @@ def _require_same_kind(config: ExperimentConfig, kind: type[Task], source: Weigh
             f"{source.path} holds an encoder without a head, from which a classifier can start, "
             f"got {kind.text_model.kind}; use the folder of a model with a head"
         )
-    own, held = (task_class(one).text_model for one in (config, source.config))
+    own, held = _built_in_models(config, source)
     are_decoders = issubclass(own, CausalModel) and issubclass(held, CausalModel)
     if own is not held and not are_decoders and not _gets_head(config, source):
         raise ConfigError(
@@ -182,9 +183,16 @@ def _require_same_kind(config: ExperimentConfig, kind: type[Task], source: Weigh
         )
 
 
+def _built_in_models(
+    config: ExperimentConfig, source: WeightSource
+) -> tuple[type[TextModel], type[TextModel]]:
+    """Text models that both configs describe, since a task of one's own may have its own."""
+    return task_class(config).text_model, task_class(source.config).text_model
+
+
 def _gets_head(config: ExperimentConfig, source: WeightSource) -> bool:
     """Whether a classifier starts from a masked language model."""
-    own, held = (task_class(one).text_model for one in (config, source.config))
+    own, held = _built_in_models(config, source)
     return issubclass(own, ClassifierModel) and issubclass(held, MaskedModel)
 
 
