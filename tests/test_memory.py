@@ -89,7 +89,7 @@ def test_parameters_have_the_shapes_that_they_are_drawn_with(task):
     for execution in ("loop", "scan"):
         one = tiny.change(task.config, model={"layer_execution": execution, "num_layers": 3})
         other = task.with_config(one).model
-        shapes, drawn = param_shapes(other), jax.eval_shape(other.draw_params, jax.random.key(0))
+        shapes, drawn = param_shapes(other), jax.eval_shape(other.initializer, jax.random.key(0))
         assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), shapes) == jax.tree.map(
             lambda leaf: (leaf.shape, leaf.dtype), drawn
         )

@@ -14,10 +14,9 @@ from jaxformer.planning.accelerators import Accelerator
 from jaxformer.planning.collectives import Collective, read_collectives
 from jaxformer.planning.settings import batch_rows
 from jaxformer.runs import TextModel
-from jaxformer.runs.weights import combine_of, model_optimizer, split_shapes, state_shapes
-from jaxformer.training import Trial
+from jaxformer.runs.weights import run_recipe, split_shapes, state_shapes
 from jaxformer.training.parallel import runner_on
-from jaxformer.training.trial import steps_of
+from jaxformer.training.trial import make_programs
 
 # Read by libtpu when it is loaded: no metadata server, the workers, and no logs of what is missing.
 _ENVIRONMENT = {
@@ -92,13 +91,12 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device]) -> CompiledSte
     config, training = model.config, model.config.training
     runner = runner_on(devices, training.runner, config.mesh)
     batch = model.batch_shapes(batch_rows(config, runner.num_shards))
-    loss, combine = model.loss(training.label_smoothing), combine_of(config.lora)
-    trial = Trial(loss, init_params=None, optimizer=model_optimizer(model), combine=combine)
-    step, _ = steps_of(trial, training, config.seed, runner.axis_name)
+    recipe = run_recipe(model, None)
     _, frozen = split_shapes(model)
-    lowered = runner.compile_train(step, runner.template(frozen)).lower(
-        runner.template(state_shapes(model)), runner.batch_template(batch)
-    )
+    lowered = make_programs(recipe.make, training, runner).train.lower(
+        runner.template(state_shapes(model)), runner.batch_template(batch),
+        *runner.template((jax.eval_shape(lambda: recipe.arguments), frozen)),
+    )  # fmt: skip
     start = time.monotonic()
     try:
         compiled = lowered.compile()

@@ -19,20 +19,19 @@ from jaxformer.runs.folder import files
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.weights import PreparedRun, load_base, prepare_run, write_base
 from jaxformer.runs.weights.lora import adapt
-from jaxformer.runs.weights.memory import model_optimizer, require_training_memory
+from jaxformer.runs.weights.memory import require_training_memory
+from jaxformer.runs.weights.trials import run_recipe
 from jaxformer.storage import LOCK, run_lock
 from jaxformer.text import BucketedBatches
 from jaxformer.training import (
     FitResult,
     TrainingData,
-    Trial,
-    fit,
     make_runner,
     make_schedule,
 )
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints import step_to_resume
-from jaxformer.training.losses import Combine
+from jaxformer.training.fit import fit_recipe
 from jaxformer.training.parallel import (
     Runner,
     gather_texts,
@@ -40,6 +39,7 @@ from jaxformer.training.parallel import (
     is_first_process,
     require_same,
 )
+from jaxformer.training.trial import Recipe, shared_programs
 
 _LAG = 30.0  # seconds until a network file system shows the files of another host
 
@@ -88,11 +88,11 @@ def train_run(
         run = start_run(config, folder, runner, task=task, base=base)
         if on_start is not None:
             on_start(run.task)
-        config = run.task.config
-        return fit(
-            run.trial(config), run.data, folder, config.training, runner=runner, seed=config.seed,
-            callbacks=callbacks,
-        )  # fmt: skip
+        loop = run.task.config.training
+        programs = shared_programs(run.recipe.make, loop, runner)
+        return fit_recipe(
+            run.recipe, programs, run.data, folder, loop, runner=runner, callbacks=callbacks
+        )
 
 
 @contextlib.contextmanager
@@ -135,26 +135,11 @@ def _versions() -> dict[str, object]:
 
 
 class StartedRun(NamedTuple):
-    """Task, data, and parameters of a run whose folder stands."""
+    """Task, data and recipe of a run whose folder stands."""
 
     task: Task
     data: TrainingData
-    init_params: Any
-    frozen: Any = None
-    combine: Combine | None = None
-
-    def trial(self, config: ExperimentConfig) -> Trial:
-        """Trial for `fit`; the numbers of the config may differ from the run's, and be traced."""
-        model = self.task.model
-        return Trial(
-            loss=model.loss(config.training.label_smoothing),
-            init_params=self.init_params,
-            optimizer=model_optimizer(model, config.optimizer),
-            validation_loss=model.loss(0.0),
-            learning_rate=make_schedule(config.optimizer.learning_rate, config.schedule),
-            frozen=self.frozen,
-            combine=self.combine,
-        )
+    recipe: Recipe
 
 
 def start_run(
@@ -186,8 +171,8 @@ def start_run(
     summary = dataclasses.replace(made.summary, shapes=shapes)
     if resumes:
         files.check_same_run(folder, config, summary, trained)
-    init_params: Any = made.init_params
-    start = frozen = combine = None
+    init_params: Any = made.initializer
+    start = frozen = None
     if resumes and config.lora is not None:
         start = load_base(made, folder, runner, base)
     elif source is not None and not trained:
@@ -195,7 +180,7 @@ def start_run(
     if start is not None:
         init_params, report = start.params, start.report
         if config.lora is not None:
-            init_params, frozen, combine, line = adapt(made.model, start)
+            init_params, frozen, line = adapt(made.model, start)
             report = (*report, line)
         made = dataclasses.replace(made, report=(*report, *made.report))
     # Skipped where possible, since it reads all weights: a resumed LoRA run has verified its base
@@ -219,7 +204,7 @@ def start_run(
 
     in_first_process("start the run folder", write)
     _require_shared(folder)
-    return StartedRun(made, data, init_params, frozen, combine)
+    return StartedRun(made, data, run_recipe(made.model, init_params, frozen))
 
 
 def _settings_report(task: Task, data: TrainingData, resumes: bool) -> Iterator[str]:

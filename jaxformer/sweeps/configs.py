@@ -1,20 +1,16 @@
 """The configs of a sweep's runs."""
 
-import copy
 import dataclasses
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxformer.config import AdamWConfig, ExperimentConfig, LionConfig, MuonConfig
+from jaxformer.config import ExperimentConfig
 from jaxformer.config.reading import suggested_keys
 from jaxformer.errors import ConfigError
 from jaxformer.training.sweep import combine_values, name_runs
 
 NamedConfigs = Mapping[str, tuple[Mapping[str, Any], ExperimentConfig]]
 """What distinguishes each run of a sweep, and its config, by the run's name."""
-
-_DECAYING = (AdamWConfig, LionConfig, MuonConfig)
 
 
 def sweep_configs(config: ExperimentConfig, values: Mapping[str, Sequence[Any]]) -> NamedConfigs:
@@ -66,24 +62,3 @@ def _replaced(config: Any, settings: Sequence[tuple[Sequence[str], Any]], prefix
         table = changed.get(name, getattr(config, name))
         changed[name] = _replaced(table, settings_of_table, f"{prefix}{name}.")
     return dataclasses.replace(config, **changed)
-
-
-def numbers_of(config: ExperimentConfig) -> dict[str, float]:
-    """The settings that are arguments of a sweep's program, by key; the others are compiled in."""
-    keys = ["seed", "optimizer.learning_rate"]
-    if type(config.optimizer) in _DECAYING:
-        keys.append("optimizer.weight_decay")
-    return {key: operator.attrgetter(key)(config) for key in keys}
-
-
-def with_numbers(config: ExperimentConfig, numbers: Mapping[str, Any]) -> ExperimentConfig:
-    """A copy of a config with other numbers, which are not checked: they may be traced."""
-    changed = copy.copy(config)
-    for key, number in numbers.items():
-        table, _, name = key.rpartition(".")
-        owner: Any = changed
-        if table:
-            owner = copy.copy(getattr(changed, table))
-            object.__setattr__(changed, table, owner)
-        object.__setattr__(owner, name, number)
-    return changed

@@ -12,8 +12,8 @@ from jaxformer.programs import keep_programs
 from jaxformer.runs.folder.files import is_run
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.train import StartedRun, start_run, take_folder
-from jaxformer.runs.weights import PreparedRun, prepare_run
-from jaxformer.sweeps.configs import NamedConfigs, numbers_of, sweep_configs, with_numbers
+from jaxformer.runs.weights import PreparedRun, numbers_of, prepare_run, with_numbers
+from jaxformer.sweeps.configs import NamedConfigs, sweep_configs
 from jaxformer.text import BucketedBatches
 from jaxformer.training import SweepRun, Trial, make_runner
 from jaxformer.training.callbacks import Callback
@@ -159,7 +159,7 @@ def _start_group(
                 name=name,
                 values=values,
                 numbers=numbers_of(config),
-                make=makers.setdefault(key, _maker(run)),
+                make=makers.setdefault(key, run.recipe.make),
                 loop=config.training,
                 data=data[config.seed],
                 callbacks=() if callbacks is None else callbacks(**values),
@@ -167,8 +167,3 @@ def _start_group(
             )
         )
     return specs
-
-
-def _maker(run: StartedRun) -> Callable[..., Trial]:
-    """Function of a config's numbers to what its run trains."""
-    return lambda **numbers: run.trial(with_numbers(run.task.config, numbers))

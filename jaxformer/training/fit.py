@@ -1,12 +1,9 @@
 """`fit`: trains parameters on batches, with checkpoints and metrics in a run folder."""
 
-import functools
 import pathlib
 import signal
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-
-import jax
 
 from jaxformer import stopping
 from jaxformer.config import LoopConfig
@@ -17,7 +14,7 @@ from jaxformer.training.evaluation import Evaluation
 from jaxformer.training.loop import TrainingLoop
 from jaxformer.training.parallel import Runner, is_first_process, make_runner, stop_agreement
 from jaxformer.training.records import MetricsWriter, Recorder, TrainingProgress, open_checkpoints
-from jaxformer.training.trial import Trial, check_trial, first_state, steps_of
+from jaxformer.training.trial import Programs, Recipe, Trial, check_trial, make_programs
 
 ANSWER = "stopping after this step; once more ends it now"
 
@@ -106,21 +103,33 @@ def fit(
         [1.0, 2.0, 3.0]
     """
     check_trial(trial)
+    recipe, runner = Recipe.of(trial, seed), runner or make_runner()
+    programs = make_programs(recipe.make, loop, runner)
+    return fit_recipe(recipe, programs, data, folder, loop, runner=runner, callbacks=callbacks)
+
+
+def fit_recipe(
+    recipe: Recipe,
+    programs: Programs,
+    data: TrainingData,
+    folder: str | pathlib.Path | None,
+    loop: LoopConfig,
+    *,
+    runner: Runner,
+    callbacks: Sequence[Callback] = (),
+) -> FitResult:
+    """`fit` with the programs of a recipe, which are for this runner."""
     check_data(data, loop.steps)
     for callback in callbacks:
         if data.validation is None and getattr(callback, "needs_validation", False):
             raise ConfigError(f"{callback} needs validation data, got none; add it, or remove this")
-    runner = runner or make_runner()
-    train_step, eval_step = steps_of(trial, loop, seed, runner.axis_name)
     path = None if folder is None else pathlib.Path(folder)
     with open_checkpoints(path, loop.keep_checkpoints) as checkpoints:
         start = checkpoints.step_to_resume(loop.steps) if path else 0
         # The initial state is computed by one program: eagerly, each leaf compiles one.
-        draws = callable(trial.init_params)
-        first = jax.random.key(seed) if draws else trial.init_params
-        create = functools.partial(first_state, trial, loop=loop)
-        state = runner.create(create, first, trial.frozen)
-        trial = trial._replace(frozen=runner.place_frozen(trial.frozen))
+        numbers = recipe.arguments
+        state = runner.create(programs.create, (numbers, recipe.params), recipe.frozen)
+        recipe = recipe._replace(params=None, frozen=runner.place_frozen(recipe.frozen))
         if start:
             state = checkpoints.restore(state)  # the initial state is the template
         with (
@@ -134,14 +143,13 @@ def fit(
             if start:
                 progress.print(f"resuming at step {start} of {loop.steps}")
             recorder = Recorder(
-                config=loop, trial=trial, seed=seed, data=data, runner=runner, folder=path,
-                checkpoints=checkpoints, metrics=metrics, print_line=progress.print,
+                config=loop, trial=recipe.trial, seed=recipe.seed, data=data, runner=runner,
+                folder=path, checkpoints=checkpoints, metrics=metrics, print_line=progress.print,
                 last_saved=start, callbacks=callbacks,
             )  # fmt: skip
             run = TrainingLoop(
                 config=loop, runs=[recorder], data=data, runner=runner, state=state, step=start,
-                train_step=runner.compile_train(train_step, trial.frozen),
-                eval_step=runner.compile_eval(eval_step, trial.frozen),
+                programs=programs, arguments=(numbers, recipe.frozen),
                 folder=path, progress=progress, signals=signals, agreement=agreement,
             )  # fmt: skip
             run.train()

@@ -18,9 +18,10 @@ from jaxformer.config import LoopConfig
 from jaxformer.errors import StorageError, TrainingError
 from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_rows
 from jaxformer.training.evaluation import LossSums, loss_sums
-from jaxformer.training.parallel import Program, Runner, StopAgreement
+from jaxformer.training.parallel import Runner, StopAgreement
 from jaxformer.training.records import Recorder, TrainingProgress
 from jaxformer.training.state import TrainState
+from jaxformer.training.trial import Programs
 
 T = TypeVar("T")
 
@@ -33,8 +34,9 @@ class TrainingLoop:
     runs: Sequence[Recorder]
     data: TrainingData
     runner: Runner
-    train_step: Program
-    eval_step: Program
+    programs: Programs
+    arguments: tuple[Any, Any]
+    """Numbers and frozen parameters, on the devices."""
     progress: TrainingProgress
     signals: stopping.StopSignals
     agreement: StopAgreement
@@ -89,9 +91,10 @@ class TrainingLoop:
             is_first = self.step == started_at
             make = functools.partial(self.may_be_cut_short, batch_at) if is_first else batch_at
             batch = make(self.data.batches, self.step, parts)
-            if not self.train_step.is_compiled(batch):
-                self.may_be_cut_short(self.train_step.compile, self.state, batch)
-            self.state, metrics = self.train_step(self.state, batch)
+            train = self.programs.train
+            if not train.is_compiled(batch):
+                self.may_be_cut_short(train.compile, self.state, batch, *self.arguments)
+            self.state, metrics = train(self.state, batch, *self.arguments)
             if is_first and self.runner.num_hosts == 1 and self.signals.owns_process:
                 self.signals.cut_short(jax.block_until_ready, metrics)
             # Waits for the previous step: one step stays queued, so that the device does not wait
@@ -213,9 +216,13 @@ class TrainingLoop:
         if self.data.validation is None:
             return
         params = self.state.evaluated
-        sums = self.may_be_cut_short(loss_sums, self.eval_step, params, self._validation_batches())
+        batches = self._validation_batches()
+        sums = self.may_be_cut_short(loss_sums, self._eval_step, params, batches)
         self.each(runs, lambda run: self._evaluated(run, params, sums))
         self._unlogged_since += time.monotonic() - began  # this time does not count as training
+
+    def _eval_step(self, params: Any, batch: Any) -> Any:
+        return self.programs.evaluate(params, batch, *self.arguments)
 
     def _evaluated(self, run: Recorder, params: Any, sums: LossSums) -> None:
         data = run.data

@@ -1,5 +1,6 @@
 """Training losses, as (sum, weight): functions of parameters and a batch."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -42,33 +43,7 @@ def language_model_loss(
         training, that is with a dropout_rng, losses that blocks sow into the collection "losses"
         are added to the mean loss, such as the load balancing of a mixture of experts.
     """
-
-    def loss(
-        params: Any, batch: Batch, dropout_rng: jax.Array | None
-    ) -> tuple[jax.Array, jax.Array]:
-        inputs, labels, rngs = _inputs(batch, dropout_rng)
-
-        def sums(model: Any) -> tuple[jax.Array, jax.Array]:
-            hidden = model.hidden_states(**inputs).hidden
-            table, bias = model.output_table(), model.output_bias()
-            biases = () if bias is None else (bias,)
-            if labels.size * table.shape[0] > _MAX_LOGITS * num_parts():
-                return sum_over_parts(
-                    functools.partial(
-                        chunked_cross_entropy, label_smoothing=label_smoothing, z_loss=z_loss,
-                        scale=model.config.logit_factor, softcap=model.config.logit_softcap,
-                    ),
-                    hidden, table, labels, *biases,
-                )  # fmt: skip
-            return cross_entropy(
-                model.logits(hidden), labels, label_smoothing=label_smoothing, z_loss=z_loss
-            )
-
-        apply = nn.apply(sums, model, mutable=["losses"])
-        (total, weight), sown = apply({"params": params}, rngs=rngs)
-        return _with_sown(total, weight, sown, dropout_rng), weight
-
-    return loss
+    return _LanguageModelLoss(model, label_smoothing, z_loss)
 
 
 def classification_loss(model: SequenceClassifier, *, label_smoothing: float = 0.0) -> LossFunction:
@@ -83,16 +58,55 @@ def classification_loss(model: SequenceClassifier, *, label_smoothing: float = 0
         nats and rows, or tokens. The batch has "tokens" `[B, T]`, "lengths" `[B]` and "labels"
         `[B]`, or `[B, T]` for a classifier of tokens (-1 = not counted).
     """
+    return _ClassificationLoss(model, label_smoothing)
 
-    def loss(
-        params: Any, batch: Batch, dropout_rng: jax.Array | None
+
+# Losses are values, so that trainings with equal ones share a compiled program.
+
+
+@dataclasses.dataclass(frozen=True)
+class _LanguageModelLoss:
+    model: Decoder | MaskedLanguageModel | EncoderDecoder
+    label_smoothing: float
+    z_loss: float
+
+    def __call__(
+        self, params: Any, batch: Batch, dropout_rng: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
         inputs, labels, rngs = _inputs(batch, dropout_rng)
-        output, sown = model.apply({"params": params}, **inputs, rngs=rngs, mutable=["losses"])
-        total, weight = cross_entropy(output.logits, labels, label_smoothing=label_smoothing)
+        smoothing: Any = {"label_smoothing": self.label_smoothing, "z_loss": self.z_loss}
+
+        def sums(model: Any) -> tuple[jax.Array, jax.Array]:
+            hidden = model.hidden_states(**inputs).hidden
+            table, bias = model.output_table(), model.output_bias()
+            biases = () if bias is None else (bias,)
+            if labels.size * table.shape[0] > _MAX_LOGITS * num_parts():
+                return sum_over_parts(
+                    functools.partial(
+                        chunked_cross_entropy, scale=model.config.logit_factor,
+                        softcap=model.config.logit_softcap, **smoothing,
+                    ),
+                    hidden, table, labels, *biases,
+                )  # fmt: skip
+            return cross_entropy(model.logits(hidden), labels, **smoothing)
+
+        apply = nn.apply(sums, self.model, mutable=["losses"])
+        (total, weight), sown = apply({"params": params}, rngs=rngs)
         return _with_sown(total, weight, sown, dropout_rng), weight
 
-    return loss
+
+@dataclasses.dataclass(frozen=True)
+class _ClassificationLoss:
+    model: SequenceClassifier
+    label_smoothing: float
+
+    def __call__(
+        self, params: Any, batch: Batch, dropout_rng: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        inputs, labels, rngs = _inputs(batch, dropout_rng)
+        output, sown = self.model.apply({"params": params}, **inputs, rngs=rngs, mutable=["losses"])
+        total, weight = cross_entropy(output.logits, labels, label_smoothing=self.label_smoothing)
+        return _with_sown(total, weight, sown, dropout_rng), weight
 
 
 def _inputs(

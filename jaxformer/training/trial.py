@@ -1,16 +1,21 @@
-"""Trials: a loss, initial parameters and an optimizer, and the steps made of them."""
+"""Trials: a loss, initial parameters and an optimizer, and the programs made of them."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import jax
+import numpy as np
 import optax
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError
 from jaxformer.training.losses import Combine, LossFunction
+from jaxformer.training.parallel import Program, Runner
 from jaxformer.training.state import TrainState, check_optimizer
 from jaxformer.training.step import make_eval_step, make_train_step
+
+T = TypeVar("T")
 
 
 class Trial(NamedTuple):
@@ -50,20 +55,123 @@ def check_trial(trial: Trial) -> None:
         raise ConfigError(f"frozen and combine go together, got only {given}; pass {missing}, too")
 
 
-def first_state(trial: Trial, start: Any, loop: LoopConfig) -> TrainState:
-    """State before the first step; `start` are its parameters, or the key to draw them with."""
-    params = trial.init_params(start) if callable(trial.init_params) else start
-    return TrainState.create(params, trial.optimizer, averages=loop.average_decay is not None)
+class Recipe(NamedTuple):
+    """Makes a trial from numbers, which are arguments of its programs.
+
+    Args:
+        make: function of the numbers except "seed", by name, to a trial.
+        numbers: "seed", of parameters and dropout, and what `make` takes; traced in programs.
+        params: initial parameters; None if the trial draws them.
+        frozen: frozen parameters, if any.
+    """
+
+    make: Callable[..., Trial]
+    numbers: Mapping[str, float]
+    params: Any = None
+    frozen: Any = None
+
+    @classmethod
+    def of(cls, trial: Trial, seed: int) -> "Recipe":
+        """The recipe of a trial, whose only number is the seed."""
+        params = None if callable(trial.init_params) else trial.init_params
+        return cls(lambda: trial, {"seed": seed}, params, trial.frozen)
+
+    @property
+    def trial(self) -> Trial:
+        """The trial, without initial parameters."""
+        # Without initial parameters, which every run of a sweep would hold until the end.
+        return make_trial(self.make, self.numbers)._replace(init_params=None, frozen=self.frozen)
+
+    @property
+    def seed(self) -> int:
+        """The seed of parameters and dropout."""
+        return int(self.numbers["seed"])
+
+    @property
+    def arguments(self) -> dict[str, np.generic]:
+        """The numbers as programs take them: the seed modulo 2^32, as in `jax.random.key`."""
+        return {
+            name: np.int64(number).astype(np.int32) if name == "seed" else np.float32(number)
+            for name, number in self.numbers.items()
+        }
 
 
-def steps_of(
-    trial: Trial, loop: LoopConfig, seed: int | jax.Array, axis_name: str | None = None
-) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Training step and evaluation step of a trial."""
-    train_step = make_train_step(
-        trial.loss, trial.optimizer, seed=seed, accumulate_steps=loop.accumulate_steps,
-        skip_bad_steps=loop.skip_bad_steps, average_decay=loop.average_decay,
-        axis_name=axis_name, combine=trial.combine,
+def make_trial(make: Callable[..., Trial], numbers: Mapping[str, Any]) -> Trial:
+    """The trial of these numbers, which may be traced."""
+    return make(**{name: number for name, number in numbers.items() if name != "seed"})
+
+
+class Programs(NamedTuple):
+    """What `fit` compiles; numbers and frozen parameters are arguments.
+
+    Args:
+        create: function of (numbers, initial parameters or None) that returns the first state; for
+            `Runner.create`.
+        train: program of the training step: (state, batch, numbers, frozen) to (state, metrics).
+        evaluate: program of the evaluation step: (params, batch, numbers, frozen) to sums.
+    """
+
+    create: Callable[[tuple[Mapping[str, Any], Any]], TrainState]
+    train: Program
+    evaluate: Program
+
+
+def make_programs(make: Callable[..., Trial], loop: LoopConfig, runner: Runner) -> Programs:
+    """Programs of the recipes with this `make`."""
+
+    def create(start: tuple[Mapping[str, Any], Any]) -> TrainState:
+        numbers, params = start
+        trial = make_trial(make, numbers)
+        if callable(trial.init_params):
+            params = trial.init_params(jax.random.key(numbers["seed"]))
+        return TrainState.create(params, trial.optimizer, averages=loop.average_decay is not None)
+
+    def train_step(state: TrainState, batch: Any, numbers: Mapping[str, Any], frozen: Any) -> Any:
+        trial = make_trial(make, numbers)
+        step = make_train_step(
+            trial.loss, trial.optimizer, seed=numbers["seed"],
+            accumulate_steps=loop.accumulate_steps, skip_bad_steps=loop.skip_bad_steps,
+            average_decay=loop.average_decay, axis_name=runner.axis_name, combine=trial.combine,
+        )  # fmt: skip
+        return step(state, batch, frozen)
+
+    def eval_step(params: Any, batch: Any, numbers: Mapping[str, Any], frozen: Any) -> Any:
+        trial = make_trial(make, numbers)
+        loss = trial.validation_loss or trial.loss
+        step = make_eval_step(loss, axis_name=runner.axis_name, combine=trial.combine)
+        return step(params, batch, frozen)
+
+    return Programs(create, runner.compile_train(train_step), runner.compile_eval(eval_step))
+
+
+def shared_programs(make: Callable[..., Trial], loop: LoopConfig, runner: Runner) -> Programs:
+    """As `make_programs`; but the last few are kept, and used again for an equal `make`."""
+    # What programs do not depend on, such as the number of steps, is left out.
+    own = LoopConfig(
+        steps=1, accumulate_steps=loop.accumulate_steps, skip_bad_steps=loop.skip_bad_steps,
+        average_decay=loop.average_decay,
     )  # fmt: skip
-    loss = trial.validation_loss or trial.loss
-    return train_step, make_eval_step(loss, axis_name=axis_name, combine=trial.combine)
+    return _kept(make_programs, make, own, runner)
+
+
+def shared_evaluation(loss: LossFunction, runner: Runner) -> Program:
+    """Program of the evaluation step of a loss, (params, batch) to sums; kept as above."""
+    return _kept(_evaluation, loss, runner)
+
+
+def _evaluation(loss: LossFunction, runner: Runner) -> Program:
+    return runner.compile_eval(make_eval_step(loss, axis_name=runner.axis_name))
+
+
+def _kept(function: Callable[..., T], *args: Any) -> T:
+    """The result of a function, which is kept if its arguments can be compared."""
+    try:
+        hash(args)
+    except TypeError:  # a part of them, such as a loss of the user's, cannot
+        return function(*args)
+    return _latest(function, *args)
+
+
+@functools.lru_cache(maxsize=16)
+def _latest(function: Callable[..., T], *args: Any) -> T:
+    return function(*args)

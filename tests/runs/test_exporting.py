@@ -22,7 +22,7 @@ def test_decoder_start_is_the_end_of_text_unless_the_model_has_its_own(tmp_path,
     )  # fmt: skip
     tokenizers, decoding = (text.byte_tokenizer(),) * 2, SpecialTokens(decoder_start=start)
     model = runs.TranslationModel(config=config, tokenizers=tokenizers, decoding=decoding)
-    params = jax.jit(model.draw_params)(jax.random.key(0))
+    params = jax.jit(model.initializer)(jax.random.key(0))
     run = runs.Run(tmp_path, runs.TranslationTask(model=model), params, 0)
     assert export_run(run, tmp_path / "hf") == "mbart"
     settings = json.loads((tmp_path / "hf" / "generation_config.json").read_text())

@@ -13,7 +13,8 @@ from jaxformer.config import (
     SgdConfig,
 )
 from jaxformer.runs import task_class
-from jaxformer.runs.weights.memory import model_optimizer, param_shapes, state_shapes
+from jaxformer.runs.weights.memory import param_shapes, state_shapes
+from jaxformer.runs.weights.trials import run_recipe
 from tests.small_config import assert_refused, model, small
 
 WIDE = model(d_model=24, vocab_size=7, mup=MupConfig(d_model=12))
@@ -27,7 +28,7 @@ def test_kernels_of_a_run_move_by_the_learning_rate_of_their_width():
     )
     planned = task_class(config).text_model(config=config, tokenizers=())
     ones = jax.tree.map(lambda leaf: jnp.ones(leaf.shape), param_shapes(planned))
-    optimizer = model_optimizer(planned)
+    optimizer = run_recipe(planned, None).trial.optimizer
     state = optimizer.init(ones)
     assert jax.tree.structure(state) == jax.tree.structure(state_shapes(planned).opt_state)
     updates, _ = optimizer.update(ones, state, ones)

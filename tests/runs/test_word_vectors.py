@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import ConfigError, DataError
+from jaxformer.runs.text_models.text_model import Initializer
 from tests.runs import tiny
 
 VECTORS = {"cat": [1.0, 2.0, 3.0, 4.0], "sun": [-1.0, 0.5, 0.25, 8.0], "unheard": [9.0] * 4}
@@ -41,11 +42,11 @@ def tokenizer_of(run):
 
 def start_params(run, monkeypatch):
     """What training starts from, where a model begins with zeros instead of a draw."""
-    shapes = jax.eval_shape(lambda: run.model.draw_params(jax.random.key(0)))
+    shapes = jax.eval_shape(run.model.initializer, jax.random.key(0))
     zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     draw = lambda *_: jax.tree.map(jax.numpy.asarray, zeros)  # noqa: E731
-    monkeypatch.setattr(type(run.model), "draw_params", draw)
-    return run.init_params(jax.random.key(0))
+    monkeypatch.setattr(Initializer, "__call__", draw)
+    return run.initializer(jax.random.key(0))
 
 
 @pytest.mark.parametrize("kind", KINDS)

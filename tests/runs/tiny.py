@@ -128,7 +128,7 @@ def untrained_language_model(folder, **model):
         tokenizer={"kind": "byte"}, model={"vocab_size": 257, "num_layers": 2} | model,
     )  # fmt: skip
     model = runs.CausalModel(config=made, tokenizers=(text.byte_tokenizer(),))
-    params = jax.jit(model.draw_params)(jax.random.key(0))
+    params = jax.jit(model.initializer)(jax.random.key(0))
     return runs.Run(folder, runs.LanguageModelTask(model=model), params, 0)
 
 

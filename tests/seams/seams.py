@@ -84,7 +84,7 @@ def start(config: ExperimentConfig, *flags: str, known: Any = ()) -> dict[str, A
 
     try:
         with (
-            mock.patch.object(train, "fit", stop),
+            mock.patch.object(train, "fit_recipe", stop),
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(printed),
         ):
@@ -92,7 +92,7 @@ def start(config: ExperimentConfig, *flags: str, known: Any = ()) -> dict[str, A
     except SystemExit as error:
         raise AssertionError(printed.getvalue()) from error
     except StartedError as error:
-        (trial, data, *_), _ = error.args
+        (recipe, _, data, *_), _ = error.args
     lines = re.sub(r"\b[0-9a-f]{32}\b", "KEY", printed.getvalue()).splitlines()
     return {
         "printed": lines,
@@ -102,8 +102,8 @@ def start(config: ExperimentConfig, *flags: str, known: Any = ()) -> dict[str, A
         "batches": digest([data.batches[step] for step in range(BATCHES)]),
         "validation": {name: digest(list(part)) for name, part in _validation(data)},
         "validation bytes": data.validation_bytes,
-        "parameters": _parameters(trial.init_params, known),
-        "frozen": _parameters(trial.frozen, known),
+        "parameters": _parameters(recipe.params or recipe.make.draw_params, known),
+        "frozen": _parameters(recipe.frozen, known),
     }
 
 

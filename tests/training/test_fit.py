@@ -204,11 +204,11 @@ def test_signal_while_another_shape_is_compiled_loses_no_step(tmp_path, monkeypa
     """And the state is not that of a step that was not taken."""
     compile_ = Program.compile
 
-    def interrupted(program, state, one):
+    def interrupted(program, state, one, *others):
         if one["x"].shape[0] == 16:
             signal.raise_signal(signal.SIGTERM)
             raise AssertionError("compiled to the end")
-        compile_(program, state, one)
+        compile_(program, state, one, *others)
 
     batches = [batch(step, rows=16 if step == 2 else 8) for step in range(4)]
     monkeypatch.setattr(Program, "compile", interrupted)
@@ -372,10 +372,10 @@ def test_loss_that_was_measured_before_a_signal_is_in_the_checkpoint(tmp_path, m
     """So that it is not measured again."""
     compile_, measured = Program.compile, []
 
-    def interrupted(program, state, one):
+    def interrupted(program, state, one, *others):
         if one["x"].shape[0] == 16:
             signal.raise_signal(signal.SIGTERM)
-        compile_(program, state, one)
+        compile_(program, state, one, *others)
 
     def validation():
         measured.append(len(measured))

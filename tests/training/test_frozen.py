@@ -104,11 +104,11 @@ def test_frozen_weights_are_an_argument_that_no_step_takes_away(base, matrices):
     frozen = runner.place_frozen(jax.tree.map(jax.numpy.asarray, base))
     step = make_train_step(language_model_loss(tiny.model()), optimizer, seed=0, combine=COMBINE)
     state = runner.place(TrainState.create(matrices, optimizer))
-    program = runner.compile_train(step, frozen)
-    text = program.lower(state, runner.batch_template(tiny.batch())).as_text()
+    program = runner.compile_train(step)
+    text = program.lower(state, runner.batch_template(tiny.batch()), frozen).as_text()
     assert max(len(line) for line in text.splitlines() if "stablehlo.constant" in line) < 400
     for _ in range(2):
-        state, _ = program(state, tiny.batch())
+        state, _ = program(state, tiny.batch(), frozen)
     assert_same(frozen, base)
     sizes = [sum(leaf.size for leaf in jax.tree.leaves(x)) for x in (state.opt_state, matrices)]
     assert sizes[0] <= 2 * sizes[1] + 3  # two moments of each, and counts

@@ -117,7 +117,7 @@ def test_mesh_trains_as_one_device(architecture, mesh):
     if MESHES[mesh].sequence > 1:  # keys and values go round, rather than all to every device
         batch = next(batches(architecture, 1))
         with step._context():
-            program = step._function.lower(state, step._put(batch)).as_text()
+            program = step._function.lower(state, step._put(batch), ()).as_text()
         assert "collective_permute" in program
 
 

@@ -70,6 +70,15 @@ def test_pmap_is_not_deprecated():
         runner.compile_eval(lambda params, batch: (params.sum(), batch.sum()))(state, np.ones(8))
 
 
+def test_rows_are_split_wherever_the_arrays_of_a_step_are():
+    """As many arrays as arguments, but two of them in the batch."""
+    program = PmapRunner(jax.local_devices()[:2]).compile_eval(
+        lambda kernel, batch: jax.lax.psum((kernel * batch["x"] - batch["y"]).sum(), "batch")
+    )
+    batch = {"x": np.arange(4.0), "y": np.ones(4)}
+    assert float(program(np.float32(2), batch)) == 8
+
+
 def test_replicas_that_agree_pass_and_drifted_ones_do_not():
     devices = jax.local_devices()[:2]
     runner = PmapRunner(devices)

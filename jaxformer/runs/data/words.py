@@ -3,9 +3,10 @@
 import dataclasses
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
+import jax
 import jax.numpy as jnp
 
 from jaxformer import text
@@ -21,6 +22,18 @@ _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff]"
 )
+
+
+@dataclasses.dataclass
+class _Drawn:
+    """Not hashable, so that no cache keeps the vectors."""
+
+    vectors: "StartVectors"
+    draw: Callable[[jax.Array], Any]
+    path: tuple[str, ...]
+
+    def __call__(self, rng: jax.Array) -> Any:
+        return self.vectors.put_into(self.draw(rng), self.path)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,6 +68,12 @@ class StartVectors:
             )
         report = f"word vectors: {len(found.ids):,} of {len(words):,} words are in {path}"
         return cls(found, (report,)), dataclasses.replace(config, model=model)
+
+    def initializer(
+        self, draw: Callable[[jax.Array], Any], path: tuple[str, ...]
+    ) -> Callable[[jax.Array], Any]:
+        """A function that draws parameters, with these vectors in the embedding at a path."""
+        return draw if self.vectors is None else _Drawn(self, draw, path)
 
     def put_into(self, params: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
         """Returns the parameters with these vectors in the embedding at a path."""

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import jax
@@ -17,9 +17,10 @@ from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import ViewedTask
 from jaxformer.runs.data.words import StartVectors
 from jaxformer.runs.text_models.text_model import TextModel
-from jaxformer.training import Evaluation, SingleRunner, TrainingData, evaluate, make_eval_step
+from jaxformer.training import Evaluation, SingleRunner, TrainingData, evaluate
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
+from jaxformer.training.trial import shared_evaluation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -201,9 +202,10 @@ class Task(ViewedTask):
         """Writes what opening a run needs into its folder: the model and validation data."""
         self.model.save(folder)
 
-    def init_params(self, rng: jax.Array) -> Any:
-        """Initial parameters of training, including pretrained word vectors."""
-        return self.vectors.put_into(self.model.draw_params(rng), self.model.embedding_path)
+    @property
+    def initializer(self) -> Callable[[jax.Array], Any]:
+        """Draws the initial parameters of training, including pretrained word vectors."""
+        return self.vectors.initializer(self.model.initializer, self.model.embedding_path)
 
     def training_data(self, runner: Runner) -> TrainingData:
         """Makes training and validation batches, for the devices of the runner."""
@@ -221,7 +223,7 @@ class Task(ViewedTask):
         runner = runner or SingleRunner()
         data = self.evaluation_data(validation, runner)
         assert data.validation is not None
-        eval_step = runner.compile_eval(make_eval_step(self.model.loss(0.0)))
+        eval_step = shared_evaluation(self.model.loss(0.0), runner)
         result = evaluate(eval_step, params, data.validation(), data.validation_bytes, data.unit)
         if data.scores is None:
             return result

@@ -179,10 +179,10 @@ class TextModel(abc.ABC):
         tokens = jax.ShapeDtypeStruct((rows, self.max_len), jnp.int32)
         return {"tokens": tokens, "labels": tokens}
 
-    def draw_params(self, rng: jax.Array) -> Any:
-        """Initializes the module's parameters."""
-        inputs = [jnp.zeros(each.shape, each.dtype) for each in self.init_inputs]
-        return self.module.init(rng, *inputs)["params"]
+    @property
+    def initializer(self) -> "Initializer":
+        """Draws the module's parameters, as a function of a PRNG key."""
+        return Initializer(self.module, self.init_inputs)
 
     @property
     def embedding_path(self) -> tuple[str, ...]:
@@ -247,6 +247,19 @@ class TextModel(abc.ABC):
         """
         encoded = encode_each(texts, self.encode)
         return hidden_states(self.module, self.read_hidden, params, encoded, self.max_len)
+
+
+@dataclasses.dataclass(frozen=True)
+class Initializer:
+    """Draws the parameters of a module; equal for equal modules and inputs."""
+
+    module: nn.Module
+    inputs: tuple[jax.ShapeDtypeStruct, ...]
+
+    def __call__(self, rng: jax.Array) -> Any:
+        """Draws the parameters from a PRNG key."""
+        inputs = [jnp.zeros(each.shape, each.dtype) for each in self.inputs]
+        return self.module.init(rng, *inputs)["params"]
 
 
 def as_kind(kind: type[Any], settings: Any) -> Any:

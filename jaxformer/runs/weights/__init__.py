@@ -3,7 +3,6 @@
 from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_huggingface
 from jaxformer.runs.weights.lora import combine_of
 from jaxformer.runs.weights.memory import (
-    model_optimizer,
     param_shapes,
     split_shapes,
     state_shapes,
@@ -16,6 +15,7 @@ from jaxformer.runs.weights.preparing import (
 )
 from jaxformer.runs.weights.run_folder import RunWeights, load_base, weight_source, write_base
 from jaxformer.runs.weights.source import Start, WeightSource
+from jaxformer.runs.weights.trials import numbers_of, run_recipe, with_numbers
 
 __all__ = [
     "HuggingFaceWeights",
@@ -27,12 +27,14 @@ __all__ = [
     "complete_tables",
     "is_huggingface",
     "load_base",
-    "model_optimizer",
+    "numbers_of",
     "param_shapes",
     "prepare_run",
     "prepare_task",
+    "run_recipe",
     "split_shapes",
     "state_shapes",
     "weight_source",
+    "with_numbers",
     "write_base",
 ]

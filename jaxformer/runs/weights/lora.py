@@ -19,7 +19,6 @@ class Adapted(NamedTuple):
 
     params: Any  # the matrices, and parameters that the base does not have
     frozen: Any  # the base
-    combine: Combine | None
     report: str
 
 
@@ -33,9 +32,10 @@ def adapt(model: TextModel, start: Start) -> Adapted:
         **jax.jit(draw)(jax.random.key(model.config.seed)),
         **{name: start.params[name] for name in start.new},
     }
-    return Adapted(params, frozen, combine_of(lora), _report_line(model, params, start))
+    return Adapted(params, frozen, _report_line(model, params, start))
 
 
+@functools.cache
 def combine_of(lora: LoraConfig | None) -> Combine | None:
     """Function from trained and frozen parameters to those of the model; None without LoRA."""
     if lora is None:

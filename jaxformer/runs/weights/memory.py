@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import optax
 
-from jaxformer.config import OptimizerConfig
 from jaxformer.memory import require_memory
 from jaxformer.models.init_shapes import init_shapes
 from jaxformer.runs.text_models.text_model import TextModel
@@ -26,19 +24,14 @@ def param_shapes(model: TextModel) -> Any:
     return init_shapes(scanned.module, *scanned.init_inputs)
 
 
-def model_optimizer(
-    model: TextModel, optimizer: OptimizerConfig | None = None
-) -> optax.GradientTransformation:
-    """Optimizer of a model; with μP, each kernel has its own factor of the learning rate.
-
-    Another config may be given; its numbers may be traced.
-    """
-    config, factors = model.config, None
-    if config.model.mup is not None:
-        base = dataclasses.replace(config, model=config.model.base)
-        based = dataclasses.replace(model, config=base)
-        factors = mup_factors(param_shapes(model), param_shapes(based))
-    return make_optimizer(optimizer or config.optimizer, config.schedule, factors)
+def rate_factors(model: TextModel) -> Any:
+    """Factor of the learning rate of each parameter with μP; None without it."""
+    config = model.config
+    if config.model.mup is None:
+        return None
+    base = dataclasses.replace(config, model=config.model.base)
+    based = dataclasses.replace(model, config=base)
+    return mup_factors(param_shapes(model), param_shapes(based))
 
 
 def split_shapes(model: TextModel, new: Sequence[str] = ()) -> tuple[Any, Any]:
@@ -57,9 +50,10 @@ def split_shapes(model: TextModel, new: Sequence[str] = ()) -> tuple[Any, Any]:
 
 def state_shapes(model: TextModel) -> TrainState:
     """Shapes and dtypes of a model's training state; computes nothing."""
-    optimizer = model_optimizer(model)
+    config = model.config
+    optimizer = make_optimizer(config.optimizer, config.schedule, rate_factors(model))
     trained, _ = split_shapes(model)
-    averages = model.config.training.average_decay is not None
+    averages = config.training.average_decay is not None
     create = functools.partial(TrainState.create, optimizer=optimizer, averages=averages)
     return jax.eval_shape(create, trained)
 

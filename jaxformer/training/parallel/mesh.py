@@ -113,27 +113,27 @@ class MeshRunner(Runner):
         specs = partition_specs(tree, self._rules, self.sizes)
         return jax.tree.map(functools.partial(NamedSharding, self._mesh), specs)
 
-    def compile_train(self, step: Callable[..., Any], frozen: Any = None) -> Program:
+    def compile_train(self, step: Callable[..., Any]) -> Program:
         """Makes a program of a training step, as in `Runner`."""
 
-        def placed_step(state: Any, batch: Any, *frozen: Any) -> tuple[Any, Any]:
+        def placed_step(state: Any, batch: Any, *others: Any) -> tuple[Any, Any]:
             if self._offloads:
                 state = jax.device_put(state, self._device_shardings(state))
             with nn.logical_axis_rules(_ACTIVATIONS):
-                state, metrics = step(state, batch, *frozen)
+                state, metrics = step(state, batch, *others)
             # The shardings it came with, so that the next step is the same program.
             return self._constrain(state), self._constrain_all(metrics)
 
-        return super().compile_train(placed_step, frozen)
+        return super().compile_train(placed_step)
 
-    def compile_eval(self, step: Callable[..., Any], frozen: Any = None) -> Program:
+    def compile_eval(self, step: Callable[..., Any]) -> Program:
         """Makes a program of an evaluation step, as in `Runner`."""
 
-        def placed_step(params: Any, batch: Any, *frozen: Any) -> Any:
+        def placed_step(params: Any, batch: Any, *others: Any) -> Any:
             with nn.logical_axis_rules(_ACTIVATIONS):
-                return self._constrain_all(step(params, batch, *frozen))
+                return self._constrain_all(step(params, batch, *others))
 
-        return super().compile_eval(placed_step, frozen)
+        return super().compile_eval(placed_step)
 
     def _constrain(self, tree: Any) -> Any:
         tree = jax.lax.with_sharding_constraint(tree, self._device_shardings(tree))

@@ -43,14 +43,12 @@ class PmapRunner(Runner):
         mesh = Mesh(np.asarray(devices), (self.axis_name,))
         super().__init__(devices, NamedSharding(mesh, PartitionSpec()))
         self.num_shards = self.num_local_shards = len(devices)
-        self._checksums = self._compiled(
-            functools.partial(_checksum_ranges, self.axis_name), has_frozen=False
-        )
+        self._checksums = self._compiled(functools.partial(_checksum_ranges, self.axis_name))
 
     def _put(self, batch: Any) -> Any:
-        """Splits the rows of a batch over the local devices."""
+        """Splits the rows of a batch over the local devices; a tuple, see `_compiled`."""
         count = len(self._devices)
-        return jax.tree.map(lambda x: rearrange(x, "(d b) ... -> d b ...", d=count), batch)
+        return (jax.tree.map(lambda x: rearrange(x, "(d b) ... -> d b ...", d=count), batch),)
 
     def template(self, shapes: Any) -> Any:
         """Shapes of a pytree of state, for `Program.lower`; every device holds all of it."""
@@ -59,26 +57,32 @@ class PmapRunner(Runner):
     def batch_template(self, shapes: Any) -> Any:
         """Splits the shapes of a global batch over the devices, for `Program.lower`."""
         count = self.num_devices
-        return jax.tree.map(
+        split = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(
                 (count, leaf.shape[0] // count, *leaf.shape[1:]), leaf.dtype
             ),
             shapes,
         )
+        return (split,)
 
-    def _compiled(self, step: Callable[..., Any], *, has_frozen: bool, **options: Any) -> Any:
-        """Pmaps a function of a replicated and a split pytree to a replicated result."""
-        in_axes = (None, 0, None) if has_frozen else (None, 0)
+    def _compiled(self, step: Callable[..., Any], **options: Any) -> Any:
+        """Pmaps a function of a replicated, a split and a replicated pytree to a replicated one."""
+
+        def step_of_split(tree: Any, batch: tuple[Any], others: Any) -> Any:
+            return step(tree, *batch, others)
+
+        # The batch is in a tuple because pmap (jax 0.11, 0.12) takes axes that are all numbers for
+        # those of the arrays wherever there happen to be as many arrays as arguments.
         return jax.pmap(
-            step, axis_name=self.axis_name, in_axes=in_axes, out_axes=None,
+            step_of_split, axis_name=self.axis_name, in_axes=(None, (0,), None), out_axes=None,
             devices=self._devices, **options,
         )  # fmt: skip
 
     def _checksum_ranges(self, tree: Any) -> Any:
         # pmap needs an argument that is split over the devices; the zeros are not used.
-        return self._checksums(tree, np.zeros(len(self._devices)))
+        return self._checksums(tree, (np.zeros(len(self._devices)),), ())
 
 
-def _checksum_ranges(axis_name: str, tree: Any, _: jax.Array) -> jax.Array:
+def _checksum_ranges(axis_name: str, tree: Any, _: jax.Array, __: tuple[()]) -> jax.Array:
     """Range of the checksums of each leaf over the devices; 0 where they agree."""
     return jnp.stack([checksum_range(leaf, axis_name) for leaf in jax.tree.leaves(tree)])

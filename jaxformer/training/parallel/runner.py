@@ -17,47 +17,45 @@ from jaxformer.text import Host
 
 
 class Program:
-    """A step on devices, as a function of (tree, batch), compiled once per batch shape.
+    """A step on devices, as a function of (tree, batch, *others), compiled once per batch shape.
 
     `compile` is separate, so that a caller can be interrupted before the step takes the state away.
-    A call compiles, too, if necessary. Frozen parameters are an argument of the compiled function,
-    never constants.
+    A call compiles, too, if necessary. The others, such as frozen parameters, are arguments of the
+    compiled function, never constants.
 
     Args:
-        function: result of `jax.jit` or `jax.pmap`.
+        function: result of `jax.jit` or `jax.pmap`, of (tree, batch, others).
         put: function that places a batch on the devices.
         finish: function applied to the result.
         context: returns a context manager in which to trace and call the function.
-        frozen: third argument of the function, on the devices; None if it takes two.
     """
 
     def __init__(
-        self, function: Any, put: Callable[[Any], Any], finish: Callable[[Any], Any], *,
-        context: Callable[[], AbstractContextManager[Any]], frozen: Any,
+        self, function: Any, put: Callable[[Any], Any], finish: Callable[[Any], Any],
+        context: Callable[[], AbstractContextManager[Any]],
     ) -> None:  # fmt: skip
         self._function, self._put, self._finish, self._context = function, put, finish, context
-        self._others = () if frozen is None else (frozen,)
         self._compiled: set[Any] = set()
 
     def is_compiled(self, batch: Any) -> bool:
         """Whether `compile` was called for a batch of this shape."""
         return _shapes(batch) in self._compiled
 
-    def compile(self, tree: Any, batch: Any) -> None:
+    def compile(self, tree: Any, batch: Any, *others: Any) -> None:
         """Compiles for the shapes of a batch; JAX caches the result for later calls."""
         with self._context():
-            self._function.lower(tree, self._put(batch), *self._others).compile()
+            self._function.lower(tree, self._put(batch), others).compile()
         self._compiled.add(_shapes(batch))
 
-    def lower(self, tree: Any, batch: Any) -> Any:
+    def lower(self, tree: Any, batch: Any, *others: Any) -> Any:
         """Lowers the step for shapes of the runner's templates, even of devices not here."""
         with self._context():
-            return self._function.lower(tree, batch, *self._others)
+            return self._function.lower(tree, batch, others)
 
-    def __call__(self, tree: Any, batch: Any) -> Any:
+    def __call__(self, tree: Any, batch: Any, *others: Any) -> Any:
         """Runs the step."""
         with self._context():
-            return self._finish(self._function(tree, self._put(batch), *self._others))
+            return self._finish(self._function(tree, self._put(batch), others))
 
 
 def _shapes(batch: Any) -> Any:
@@ -136,24 +134,25 @@ class Runner:
         """Shapes of a global batch, for `Program.lower`."""
         return self.template(shapes)
 
-    def compile_train(self, step: Callable[..., Any], frozen: Any = None) -> Program:
-        """Makes a program of a training step of (state, batch), which donates the state.
+    def compile_train(self, step: Callable[..., Any]) -> Program:
+        """Makes a program of a training step of (state, batch, *others), which donates the state.
 
-        Args:
-            step: the step; with frozen parameters, a function of (state, batch, frozen).
-            frozen: frozen parameters from `place_frozen`, if any.
+        The others, such as frozen parameters, are from `place_frozen`.
         """
-        return self._program(step, frozen, donate_argnums=0)
+        return self._program(step, donate_argnums=0)
 
-    def compile_eval(self, step: Callable[..., Any], frozen: Any = None) -> Program:
-        """Makes a program of an evaluation step of (params, batch), or (params, batch, frozen)."""
-        return self._program(step, frozen)
+    def compile_eval(self, step: Callable[..., Any]) -> Program:
+        """Makes a program of an evaluation step of (params, batch, *others)."""
+        return self._program(step)
 
-    def _program(self, step: Callable[..., Any], frozen: Any, **options: Any) -> Program:
-        function = self._compiled(step, has_frozen=frozen is not None, **options)
-        return Program(function, self._put, self._finish, context=self._context, frozen=frozen)
+    def _program(self, step: Callable[..., Any], **options: Any) -> Program:
+        def step_of_others(tree: Any, batch: Any, others: tuple[Any, ...]) -> Any:
+            return step(tree, batch, *others)
 
-    def _compiled(self, step: Callable[..., Any], *, has_frozen: bool, **options: Any) -> Any:
+        function = self._compiled(step_of_others, **options)
+        return Program(function, self._put, self._finish, self._context)
+
+    def _compiled(self, step: Callable[..., Any], **options: Any) -> Any:
         return jax.jit(step, **options)
 
     def _put(self, batch: Any) -> Any:

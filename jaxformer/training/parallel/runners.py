@@ -1,6 +1,7 @@
 """Chooses the runner of a config, for training and for inference; virtual CPU devices."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -65,7 +66,11 @@ def make_runner(
 
 def runner_on(devices: Sequence[jax.Device], kind: str, mesh: MeshConfig | None) -> Runner:
     """Runner of a kind, as in `make_runner`, on devices that need not be present."""
-    kind = runner_kind(kind, mesh, num_hosts(devices))
+    return _runner_on(tuple(devices), runner_kind(kind, mesh, num_hosts(devices)), mesh)
+
+
+@functools.lru_cache(maxsize=8)  # so that trainings on the same devices can share programs
+def _runner_on(devices: tuple[jax.Device, ...], kind: str, mesh: MeshConfig | None) -> Runner:
     if kind == "single":
         return SingleRunner(devices[0])
     return MeshRunner(mesh, devices) if kind == "mesh" else PmapRunner(devices)
@@ -73,7 +78,7 @@ def runner_on(devices: Sequence[jax.Device], kind: str, mesh: MeshConfig | None)
 
 def make_inference_runner(
     shapes: Any, trained_on: MeshConfig, mesh: MeshConfig | None = None
-) -> SingleRunner | MeshRunner:
+) -> Runner:
     """Creates the runner for inference with a model, on devices of this host.
 
     Without a mesh, the parameters are on one device if it has room for them twice, as decoding
@@ -82,7 +87,7 @@ def make_inference_runner(
     """
     devices = jax.local_devices()
     if mesh is None:
-        single = SingleRunner()
+        single = runner_on(devices[:1], "single", None)
         if len(devices) == 1 or 2 * single.num_bytes(shapes) <= single.memory:
             return single
         return MeshRunner.for_inference(trained_on, devices)
@@ -93,7 +98,7 @@ def make_inference_runner(
             f"the mesh to open a run on needs {count} devices of one host, got {len(devices)}; "
             "lower mesh.fsdp or mesh.tensor"
         )
-    return SingleRunner() if count == 1 else MeshRunner(sizes, devices[:count])
+    return runner_on(devices[:count], "single" if count == 1 else "mesh", sizes)
 
 
 def runner_kind(kind: str, mesh: MeshConfig | None, hosts: int) -> str:

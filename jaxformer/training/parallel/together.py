@@ -54,17 +54,18 @@ class TogetherRunner(SingleRunner):
         """A pytree of all runs, from one for each run."""
         return self._join(jax.device_put(list(trees), self._shared))
 
-    def create_each(self, make: Callable[[Any, Any], Any], numbers: Any, start: Any) -> Any:
-        """Computes the states of all runs by one program, each from its numbers and `start`."""
-        start = jax.device_put(start, self._shared)
-        return jax.jit(self._together(make, (True, False)))(numbers, start)
+    def create(self, make: Callable[[Any], Any], start: tuple[Any, Any], *others: Any) -> Any:
+        """Computes the states of all runs by one program; `start` is (numbers, shared start)."""
+        numbers, shared = start
+        both = self._together(lambda own, start: make((own, start)), (True, False))
+        return jax.jit(both)(numbers, jax.device_put(shared, self._shared))
 
     def place_numbers(self, tree: Any) -> Any:
         """Splits a pytree of all runs over the devices."""
         return jax.device_put(tree, self._by_run)
 
-    def _compiled(self, step: Callable[..., Any], *, has_frozen: bool, **options: Any) -> Any:
-        """Compiles a step of (state or params, batch, numbers) of one run."""
+    def _compiled(self, step: Callable[..., Any], **options: Any) -> Any:
+        """Compiles a step of (state or params, batch, others) of one run, each with its others."""
         return jax.jit(self._together(step, (True, not self._shares_batches, True)), **options)
 
     def _put(self, batch: Any) -> Any:

@@ -18,9 +18,8 @@ from jaxformer.training.fit import ANSWER, FitResult
 from jaxformer.training.loop import TrainingLoop
 from jaxformer.training.parallel import TogetherRunner, stop_agreement
 from jaxformer.training.records import MetricsWriter, Recorder, TrainingProgress, open_checkpoints
-from jaxformer.training.state import TrainState
 from jaxformer.training.sweep.runs import SweepRun, SweepSpec, start_folder, write_sweep
-from jaxformer.training.trial import first_state, steps_of
+from jaxformer.training.trial import Recipe, make_programs, make_trial
 
 
 def train_specs(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> list[SweepRun]:
@@ -64,29 +63,21 @@ def _train_group(
     shares_batches = all(spec.data is specs[0].data for spec in specs)
     devices = jax.local_devices()[: specs[0].num_devices]
     runner = TogetherRunner(len(specs), shares_batches=shares_batches, devices=devices)
-    numbers = runner.place_numbers(_stacked_numbers(specs))
-    first = make(**_rest(specs[0].numbers))
+    recipes = [Recipe(make, spec.numbers) for spec in specs]
+    first = make_trial(make, specs[0].numbers)
     if first.frozen is not None or first.combine is not None:
         raise ConfigError("a sweep trains all parameters, got frozen ones; train them with fit")
-    draws = callable(first.init_params)
-
-    def create(own: Mapping[str, jax.Array], start: Any) -> TrainState:
-        return first_state(
-            make(**_rest(own)), jax.random.key(own["seed"]) if draws else start, loop
-        )  # fmt: skip
-
-    def train_step(state: TrainState, batch: Any, own: Mapping[str, jax.Array]) -> Any:
-        return steps_of(make(**_rest(own)), loop, own["seed"])[0](state, batch)
-
-    def eval_step(params: Any, batch: Any, own: Mapping[str, jax.Array]) -> Any:
-        return steps_of(make(**_rest(own)), loop, own["seed"])[1](params, batch)
-
+    start = None if callable(first.init_params) else first.init_params
+    programs = make_programs(make, loop, runner)
+    numbers = runner.place_numbers(
+        jax.tree.map(lambda *one: np.stack(one), *(recipe.arguments for recipe in recipes))
+    )
     with contextlib.ExitStack() as stack:
         folders = [None if folder is None else folder / spec.name for spec in specs]
         saved = [
             stack.enter_context(open_checkpoints(path, loop.keep_checkpoints)) for path in folders
         ]
-        state = runner.create_each(create, numbers, None if draws else first.init_params)
+        state = runner.create(programs.create, (numbers, start))
         step = saved[0].latest_step or 0
         if step:
             state = runner.join(
@@ -102,12 +93,11 @@ def _train_group(
         if step:
             progress.print(f"resuming {len(specs)} runs at step {step} of {loop.steps}")
         runs = []
-        for index, (spec, path, checkpoints) in enumerate(zip(specs, folders, saved, strict=True)):
-            # Without initial parameters, which every run would hold until the end.
-            trial = make(**_rest(spec.numbers))._replace(init_params=None)
+        for index, (spec, recipe) in enumerate(zip(specs, recipes, strict=True)):
+            path, checkpoints = folders[index], saved[index]
             runs.append(
                 Recorder(
-                    config=loop, trial=trial, seed=int(spec.numbers["seed"]), data=spec.data,
+                    config=loop, trial=recipe.trial, seed=recipe.seed, data=spec.data,
                     runner=runner, folder=path, checkpoints=checkpoints, last_saved=step,
                     metrics=stack.enter_context(MetricsWriter(path, step)),
                     print_line=functools.partial(progress.print_of, spec.name),
@@ -117,8 +107,7 @@ def _train_group(
         together = TrainingLoop(
             config=loop, runs=runs, runner=runner, state=state, step=step, folder=folder,
             data=specs[0].data if shares_batches else _joined([spec.data for spec in specs]),
-            train_step=runner.compile_train(train_step, numbers),
-            eval_step=runner.compile_eval(eval_step, numbers),
+            programs=programs, arguments=(numbers, None),
             progress=progress, signals=signals, agreement=agreement,
         )  # fmt: skip
         together.train()
@@ -130,20 +119,6 @@ def _train_group(
             run.step, run.params, run.evaluation, together.stop_signal, run.metrics.records
         )
         for run in runs
-    }
-
-
-def _rest(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers that `make` takes."""
-    return {name: number for name, number in numbers.items() if name != "seed"}
-
-
-def _stacked_numbers(specs: Sequence[SweepSpec]) -> dict[str, np.ndarray]:
-    return {
-        name: np.array(
-            [spec.numbers[name] for spec in specs], np.int32 if name == "seed" else np.float32
-        )
-        for name in specs[0].numbers
     }
 
 

@@ -1,0 +1,97 @@
+"""The trial of a run, made from the numbers of its config."""
+
+import copy
+import dataclasses
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from jaxformer.config import (
+    AdamWConfig,
+    ExperimentConfig,
+    LionConfig,
+    ModelConfig,
+    MuonConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+)
+from jaxformer.runs.text_models.text_model import TextModel
+from jaxformer.runs.weights.lora import combine_of
+from jaxformer.runs.weights.memory import rate_factors
+from jaxformer.training import LossFunction, Trial, make_optimizer, make_schedule
+from jaxformer.training.losses import Combine
+from jaxformer.training.trial import Recipe
+
+Config = TypeVar("Config")
+
+_DECAYING = (AdamWConfig, LionConfig, MuonConfig)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunTrial:
+    """Makes the trial of a run from its numbers; equal if the programs of two runs are."""
+
+    loss: LossFunction
+    validation_loss: LossFunction
+    draw_params: Callable[..., Any] | None
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    combine: Combine | None
+    model: ModelConfig
+    factors: Any = dataclasses.field(compare=False)  # follow from the model
+
+    def __call__(self, **numbers: Any) -> Trial:
+        """Makes the trial; the numbers may be traced."""
+        optimizer = with_numbers(self, numbers).optimizer
+        return Trial(
+            loss=self.loss,
+            init_params=self.draw_params,
+            optimizer=make_optimizer(optimizer, self.schedule, self.factors),
+            validation_loss=self.validation_loss,
+            learning_rate=make_schedule(optimizer.learning_rate, self.schedule),
+            combine=self.combine,
+        )
+
+
+def run_recipe(model: TextModel, params: Any, frozen: Any = None) -> Recipe:
+    """Recipe of a run's trial.
+
+    Args:
+        model: the model, with the run's config.
+        params: initial parameters, or a function that draws them, as in `Trial`.
+        frozen: frozen parameters of a run with LoRA.
+    """
+    config, draws = model.config, callable(params)
+    numbers = numbers_of(config)
+    make = RunTrial(
+        loss=model.loss(config.training.label_smoothing),
+        validation_loss=model.loss(0.0),
+        draw_params=params if draws else None,
+        optimizer=with_numbers(config, dict.fromkeys(numbers, 0)).optimizer,
+        schedule=config.schedule,
+        combine=combine_of(config.lora),
+        model=config.model,
+        factors=rate_factors(model),
+    )
+    return Recipe(make, numbers, None if draws else params, frozen)
+
+
+def numbers_of(config: ExperimentConfig) -> dict[str, float]:
+    """The settings that are arguments of a run's programs, by key; the others are compiled in."""
+    keys = ["seed", "optimizer.learning_rate"]
+    if type(config.optimizer) in _DECAYING:
+        keys.append("optimizer.weight_decay")
+    return {key: operator.attrgetter(key)(config) for key in keys}
+
+
+def with_numbers(config: Config, numbers: Mapping[str, Any]) -> Config:
+    """A copy of a config with other numbers, which are not checked: they may be traced."""
+    changed = copy.copy(config)
+    for key, number in numbers.items():
+        table, _, name = key.rpartition(".")
+        owner: Any = changed
+        if table:
+            owner = copy.copy(getattr(changed, table))
+            object.__setattr__(changed, table, owner)
+        object.__setattr__(owner, name, number)
+    return changed
