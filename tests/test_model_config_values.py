@@ -175,6 +175,14 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         (lambda: model(**CUDNN, positions="alibi"), ["'cudnn' takes no bias", "='alibi'"]),
         (lambda: model(**CUDNN, positions="relative"), ["takes no bias", "='relative'"]),
         (lambda: model(**CUDNN, dropout_rate=0.1), ["has no dropout", "dropout_rate=0.1"]),
+        (
+            lambda: model(attention_implementation="splash", attention_sinks=True),
+            ["'splash' has no sinks"],
+        ),
+        (
+            lambda: model(attention_implementation="splash", dropout_rate=0.1),
+            ["'splash' has no dropout"],
+        ),
         (lambda: model(positions="alibbi"), ["positions must be one of none,", "mean 'alibi'?"]),
         (lambda: model(positions=3), ["positions must be one of NoPositionsConfig", "got 3"]),
         (lambda: model(positions=LINEAR), ["RotaryConfig, AlibiConfig", "got LinearScalingConfig"]),
@@ -263,6 +271,7 @@ def test_model_configs_accept_values_at_their_bounds():
     model(d_model=9, positions="learned")
     model(positions=RelativeConfig(num_buckets=2, max_distance=2), local_window_size=1)
     model(**CUDNN, local_window_size=3)
+    model(attention_implementation="splash", dtype="float32", attention_softcap=5.0)
     model(architecture="encoder", positions=RelativeConfig(num_buckets=4), num_classes=2)
     model(embedding_dim=12)
     model(embedding_dim=5)

@@ -80,9 +80,9 @@ class ModelConfig:
         qk_norm_over: what qk_norm normalizes: each "head" separately, or "all_heads" together, as
             in OLMo 2 (OLMo Team, 2024).
         attention_implementation: how attention is computed: "dense" holds all attention weights in
-            memory, "chunked" a part of them at a time; "cudnn" is a kernel for NVIDIA GPUs; "auto"
-            chooses the best one that supports the options. With a cache, the choice is always
-            automatic, whatever this key says.
+            memory, "chunked" a part of them at a time; "cudnn" is a kernel for NVIDIA GPUs and
+            "splash" one for TPUs; "auto" chooses the best one that supports the options. With a
+            cache, the choice is always automatic, whatever this key says.
         norm: kind of normalization layer.
         norm_position: where the norms are: before each sublayer ("pre"), after its residual sum
             ("post"), before it and on its output ("sandwich"), or only on its output ("output", as
@@ -177,7 +177,7 @@ class ModelConfig:
     logit_softcap: PositiveFloat | None = None
     qk_norm: bool = False
     qk_norm_over: Literal["head", "all_heads"] = "head"
-    attention_implementation: Literal["auto", "dense", "chunked", "cudnn"] = "auto"
+    attention_implementation: Literal["auto", "dense", "chunked", "cudnn", "splash"] = "auto"
     norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
     norm_position: Literal["pre", "post", "sandwich", "output"] = "pre"
     norm_eps: PositiveFloat = 1e-5

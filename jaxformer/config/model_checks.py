@@ -226,14 +226,17 @@ def _check_positions(model: "ModelConfig", positions: PositionsConfig) -> None:
 
 
 def _check_implementation(model: "ModelConfig", positions: tuple[PositionsConfig, ...]) -> None:
-    if model.attention_implementation != "cudnn":
+    kernel = model.attention_implementation
+    if kernel not in ("cudnn", "splash"):
         return
     # Limits on head widths and segments depend on the call, so attention itself checks them.
     biases = [each.kind for each in positions if each.acts_on == "scores"]
     impossible = {
-        f"dtype={model.dtype!r}": ("computes in bfloat16", model.dtype == "float32"),
+        f"dtype={model.dtype!r}": (
+            "computes in bfloat16", kernel == "cudnn" and model.dtype == "float32"
+        ),
         f"attention_softcap={model.attention_softcap}": (
-            "has no soft cap", model.attention_softcap is not None
+            "has no soft cap", kernel == "cudnn" and model.attention_softcap is not None
         ),
         "attention_sinks=True": ("has no sinks", model.attention_sinks),
         f"positions={' and '.join(map(repr, biases))}": ("takes no bias", bool(biases)),
@@ -242,7 +245,7 @@ def _check_implementation(model: "ModelConfig", positions: tuple[PositionsConfig
     for got, (rule, applies) in impossible.items():
         if applies:
             raise ConfigError(
-                f"attention_implementation 'cudnn' {rule}, got {got}; change this setting, "
+                f"attention_implementation {kernel!r} {rule}, got {got}; change this setting, "
                 "or set attention_implementation to 'auto'"
             )
 

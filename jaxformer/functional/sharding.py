@@ -1,5 +1,7 @@
 """The mesh, if any, over which jit splits the program being traced."""
 
+import math
+
 import jax
 
 
@@ -9,6 +11,26 @@ def automatic_axes() -> dict[str, int]:
     The mesh comes from `jax.set_mesh`; its axes should be Auto. Inside a mapped function there is
     none, because the program there runs on a single device.
     """
-    mesh = jax.sharding.get_abstract_mesh()
+    return _not_manual(jax.sharding.get_abstract_mesh())
+
+
+def axes_of(array: jax.Array) -> dict[str, int]:
+    """Likewise, of the mesh of an array: jit takes it from its arguments, also without set_mesh."""
+    return _not_manual(jax.typeof(array).sharding.mesh)
+
+
+def _not_manual(mesh: jax.sharding.AbstractMesh) -> dict[str, int]:
     manual = () if mesh.empty else mesh.manual_axes
     return {name: size for name, size in mesh.shape.items() if name not in manual}
+
+
+def is_one_device() -> bool:
+    """Whether the program being traced surely runs on one device.
+
+    There is only one device, or `jax.pmap` or `jax.shard_map` maps the program over all of them.
+    Otherwise jit may split it: its in_shardings are not known while tracing.
+    """
+    mapped = (
+        not jax.sharding.get_abstract_mesh().empty and math.prod(automatic_axes().values()) == 1
+    )
+    return mapped or jax.device_count() == 1

@@ -94,10 +94,10 @@ def _over_a_ring(
     """
     # The logical axis rules of activations say which mesh axes split rows, tokens and heads.
     rows, tokens, heads = map(_mesh_axes, ("batch", "sequence", "heads"))
-    # cuDNN lacks the residual by which a ring merges blocks, and a ring does not return the
+    # These kernels lack the residual by which a ring merges blocks, and a ring does not return the
     # residual that sinks need.
     could = context.attention_fn is dot_product_attention and not (
-        config.attention_implementation == "cudnn" or config.attention_sinks
+        config.attention_implementation in ("cudnn", "splash") or config.attention_sinks
     )
     if len(tokens) != 1 or _num_parts(tokens) == 1 or not could:
         return context

@@ -137,11 +137,16 @@ def _place(
 
 def _plan(config: ExperimentConfig, place: Place) -> Plan:
     accelerator, count, devices = place
-    if config.model.attention_implementation == "cudnn" and accelerator.platform == "tpu":
-        raise ConfigError(
-            "model.attention_implementation 'cudnn' is for NVIDIA GPUs, got accelerator "
-            f"{accelerator.name}; choose 'auto'"
-        )
+    kernel = config.model.attention_implementation
+    for name, platform, devices_for in (
+        ("cudnn", "cuda", "NVIDIA GPUs"),
+        ("splash", "tpu", "TPUs"),
+    ):
+        if kernel == name and accelerator.platform != platform:
+            raise ConfigError(
+                f"model.attention_implementation {kernel!r} is for {devices_for}, got accelerator "
+                f"{accelerator.name}; choose 'auto'"
+            )
     model = planned_model(config)
     config = model.config
     if config.training.runner == "single" and count > 1:

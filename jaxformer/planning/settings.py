@@ -12,8 +12,9 @@ def planned_model(config: ExperimentConfig) -> TextModel:
     model = config.model
     if model.layer_execution == "auto":
         model = dataclasses.replace(model, layer_execution="scan")  # as on any accelerator
-    if model.attention_implementation == "cudnn":
-        # cuDNN needs a GPU to be traced; chunked attention keeps as little memory.
+    if model.attention_implementation in ("cudnn", "splash"):
+        # cuDNN needs a GPU to be traced, and products in kernels are not counted; chunked attention
+        # keeps as little memory.
         model = dataclasses.replace(model, attention_implementation="chunked")
     schedule = config.schedule.ending_at(config.training.steps)
     config = dataclasses.replace(config, model=model, schedule=schedule)

@@ -41,7 +41,7 @@ def test_auto_takes_what_the_number_of_weights_calls_for(
 ):
     found = attention_implementation(*shapes(num_queries=num_queries, num_keys=num_keys))
     assert found.name == name
-    assert set(found.declined) == {"dense", "chunked", "cudnn"} - {name}
+    assert set(found.declined) == {"dense", "chunked", "cudnn", "splash"} - {name}
     assert reason in found.declined[declined]
     assert "needs an NVIDIA GPU, and the default backend is cpu" in found.declined["cudnn"]
 

@@ -320,6 +320,7 @@ REFUSED = {
     "axis": ({"axis_name": "x"}, ConfigError, "must name a mapped axis, .*'x'"),
     "name": ({"implementation": ["dense"]}, ConfigError, "implementation must be 'auto'"),
     "cudnn": ({"implementation": "cudnn"}, ConfigError, "'cudnn' cannot serve ring attention"),
+    "splash": ({"implementation": "splash"}, ConfigError, "'splash' cannot serve ring attention"),
     "length": ({"key_value_seq_lengths": 9}, ShapeError, r"must be in 0 \.\. 8, got 9"),
     "rate": ({"dropout_rate": 0.5}, ConfigError, "needs a dropout_rng"),
 }

@@ -23,6 +23,7 @@ from jaxformer.functional.attention.inputs import (
     ScoreKeywords,
     prepare_attention,
 )
+from jaxformer.functional.attention.splash import splash_attention, why_not_splash
 from jaxformer.functional.checks import (
     Array,
     as_array,
@@ -31,26 +32,31 @@ from jaxformer.functional.checks import (
     check_keywords,
     is_symbolic,
 )
+from jaxformer.functional.sharding import is_one_device
 
-Name = Literal["dense", "chunked", "cudnn"]
+Name = Literal["dense", "chunked", "cudnn", "splash"]
 
 _Attended = tuple[jax.Array, jax.Array | None]
 _FUNCTIONS: dict[Name, Callable[..., _Attended]] = {
     "dense": dense_attention,
     "chunked": chunked_attention,
     "cudnn": cudnn_attention,
+    "splash": splash_attention,
 }
 _MIN_CHUNKED_QUERIES = 65  # Blocks have at least 64, so fewer are all in one.
 # Up to this many weights, dense attention is at least as fast as chunked. Measured on CPU;
 # elsewhere it is 1 GiB in float32, which a device holds easily.
 _MAX_DENSE_WEIGHTS = {"cpu": 2**22, "other": 2**28}
+# Beyond this many weights (16 MiB in float32) dense attention reads and writes them in a TPU's HBM.
+_MIN_SPLASH_WEIGHTS = 2**22
+_MIN_SPLASH_QUERIES = 128  # Splash pads fewer to this.
 
 
 class Choice(NamedTuple):
     """Result of `attention_implementation`.
 
     Args:
-        name: what "auto" uses: "dense", "chunked" or "cudnn".
+        name: what "auto" uses: "dense", "chunked", "cudnn" or "splash".
         declined: for each of the others, the reason not to use it.
     """
 
@@ -142,6 +148,8 @@ def attend_by(
     reason, remedy = None, "dense"
     if name == "cudnn":
         reason, remedy = why_not_cudnn(inputs, "cuda"), "chunked"
+    elif name == "splash":
+        reason, remedy = why_not_splash(inputs, "tpu"), "chunked"
     elif name == "chunked":
         reason = why_not_chunked(inputs)
     if reason is not None:
@@ -159,8 +167,8 @@ def check_implementation(wanted: Implementation) -> str:
     name = "dense" if wanted in ("xla", None) else wanted
     if name != "auto" and (not isinstance(name, str) or name not in _FUNCTIONS):
         raise ConfigError(
-            f"implementation must be 'auto', 'dense', 'chunked' or 'cudnn' (None and 'xla' mean "
-            f"dense), got {wanted!r}"
+            "implementation must be 'auto', 'dense', 'chunked', 'cudnn' or 'splash' (None and "
+            f"'xla' mean dense), got {wanted!r}"
         )
     return name
 
@@ -186,16 +194,21 @@ def _run_by_platform(
 
 def _choose(inputs: AttentionInputs, platform: str) -> Choice:
     *leading, num_queries, num_heads, _ = inputs.query.shape
+    known = [size for size in leading if not is_symbolic(size)]
+    count = math.prod(known) * num_heads * num_queries * inputs.key.shape[-3]
     no_cudnn = why_not_cudnn(inputs, platform)
     if no_cudnn is None:
         slower = "cudnn serves this call and is faster"
-        return Choice("cudnn", {"dense": slower, "chunked": slower})
+        return Choice("cudnn", {"dense": slower, "chunked": slower, "splash": slower})
     declined = {"cudnn": no_cudnn}
+    no_splash = _why_not_auto_splash(inputs, platform, count)
+    if no_splash is None:
+        slower = "splash serves this call and holds no weights in HBM"
+        return Choice("splash", declined | {"dense": slower, "chunked": slower})
+    declined["splash"] = no_splash
     no_chunked = why_not_chunked(inputs)
     if no_chunked is not None:
         return Choice("dense", declined | {"chunked": no_chunked})
-    known = [size for size in leading if not is_symbolic(size)]
-    count = math.prod(known) * num_heads * num_queries * inputs.key.shape[-3]
     most = _MAX_DENSE_WEIGHTS["cpu" if platform == "cpu" else "other"]
     if count <= most:
         declined["chunked"] = (
@@ -210,3 +223,21 @@ def _choose(inputs: AttentionInputs, platform: str) -> Choice:
         )
         return Choice("chunked", declined)
     return Choice("dense", declined)
+
+
+def _why_not_auto_splash(inputs: AttentionInputs, platform: str, count: int) -> str | None:
+    """First reason why "auto" does not take Splash for a number of weights, or None if it does."""
+    backend = platforms.default_platform()
+    if backend != "tpu":
+        # Elsewhere nearly no program is compiled for a TPU, and each would trace the kernel.
+        return f"'auto' takes it on TPUs, and the default backend is {backend}"
+    reason = why_not_splash(inputs, platform)
+    if reason is not None:
+        return reason
+    if not is_one_device():
+        return "jit may split this program over devices, but only pmap and shard_map split a kernel"
+    if count <= _MIN_SPLASH_WEIGHTS:
+        return f"{count:,} weights are no more than the {_MIN_SPLASH_WEIGHTS:,} that dense can hold"
+    if inputs.query.shape[-3] < _MIN_SPLASH_QUERIES:
+        return f"T={inputs.query.shape[-3]} queries are fewer than a block of {_MIN_SPLASH_QUERIES}"
+    return None

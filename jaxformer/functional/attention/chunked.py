@@ -94,7 +94,7 @@ def _attend_all(
 ) -> _Attended:
     """Computes attention in all heads, a few of them at a time."""
     # For all blocks together: a key may be hidden from one block and visible to the next.
-    inputs = zero_hidden(inputs, _visible_keys(inputs, loops))
+    inputs = zero_hidden(inputs, visible_keys(inputs, loops))
 
     def attend_head(head: _Head) -> _Attended:
         one = inputs._replace(
@@ -219,7 +219,7 @@ def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
     return Blocks(block, max(1, min(kv_heads, weights // (block * per_query))))
 
 
-def _visible_keys(inputs: AttentionInputs, loops: tuple[BlockLoop, ...]) -> jax.Array | None:
+def visible_keys(inputs: AttentionInputs, loops: tuple[BlockLoop, ...]) -> jax.Array | None:
     """Mask of keys that some query sees: bool `[..., N, S]`, or None if all are seen.
 
     Works block by block, so that no [T, S] mask is held. No query sees keys outside the loops'

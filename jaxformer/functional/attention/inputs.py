@@ -27,7 +27,7 @@ from jaxformer.functional.masks import read_offset, to_rank, window_sides
 
 Lengths = int | Array
 WindowSize = int | tuple[int | None, int | None]
-Implementation = Literal["auto", "dense", "chunked", "cudnn", "xla"] | None
+Implementation = Literal["auto", "dense", "chunked", "cudnn", "splash", "xla"] | None
 
 
 class MaskKeywords(TypedDict, total=False):

@@ -2,16 +2,19 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import jax
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 
+from jaxformer.errors import ConfigError
 from jaxformer.functional.attention.inputs import AttentionInputs
 
-OTHERS = "tpu"
+OTHERS = "rocm"
 """Any platform without its own entry in `PLATFORMS`."""
 
-PLATFORMS = ("cpu", "cuda", OTHERS)
+PLATFORMS = ("cpu", "cuda", "tpu", OTHERS)
 
 Result = TypeVar("Result")
 
@@ -58,3 +61,17 @@ def by_platform(functions: Mapping[str, Callable[[], Result]]) -> Result:
     default = functions[OTHERS]
     own = {name: function for name, function in functions.items() if function is not default}
     return jax.lax.platform_dependent(default=default, **own)
+
+
+def refuse(message: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    """Stands for an array of a program that cannot be compiled: lowering it raises ConfigError."""
+    return _REFUSAL.bind(message=message, shape=shape, dtype=dtype)
+
+
+def _raise_refusal(context: mlir.LoweringRuleContext, *, message: str, **_: Any) -> NoReturn:
+    raise ConfigError(message)
+
+
+_REFUSAL = Primitive("refusal")
+_REFUSAL.def_abstract_eval(lambda *, shape, dtype, **_: jax.core.ShapedArray(shape, dtype))
+mlir.register_lowering(_REFUSAL, _raise_refusal)

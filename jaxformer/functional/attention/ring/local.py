@@ -52,7 +52,7 @@ def ring_attention(
         **options: the keywords of `dot_product_attention`, except query_offset. Lengths count
             tokens of the whole sequence, segment ids are integer `[..., T/n]`, dropout_rng is the
             same on all devices of this axis, and the implementation, of each T/2n by T/2n block,
-            may not be "cudnn".
+            may not be "cudnn" or "splash".
 
     Returns:
         float `[..., T/n, N, Hv]`, in the query's dtype and in ring order.
@@ -83,10 +83,10 @@ def ring_attention(
     check_keywords("ring_attention", options, AttentionKeywords)
     refuse_for_ring(bias, mask, options)
     size, implementation = mapped_size(axis_name), options.pop("implementation", "auto")
-    if check_implementation(implementation) == "cudnn":
+    if check_implementation(implementation) in ("cudnn", "splash"):
         raise ConfigError(
-            "implementation='cudnn' cannot serve ring attention, which merges blocks by a residual "
-            "that cuDNN does not return; pass 'auto' or 'chunked'"
+            f"implementation={implementation!r} cannot serve ring attention, which merges blocks "
+            "by a residual that this kernel does not return; pass 'auto' or 'chunked'"
         )
     lengths = options.pop("query_seq_lengths", None), options.pop("key_value_seq_lengths", None)
     dropout_rate, dropout_rng = options.pop("dropout_rate", 0.0), options.pop("dropout_rng", None)

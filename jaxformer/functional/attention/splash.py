@@ -1,0 +1,249 @@
+"""JAX's Splash attention, a Pallas kernel for TPUs, for the calls that it supports.
+
+Pallas is imported when the kernel is first used: it takes time, and CPUs and GPUs never need it.
+"""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from einops import rearrange
+
+from jaxformer.functional import masks
+from jaxformer.functional.attention import platforms
+from jaxformer.functional.attention.block_mask import zero_hidden
+from jaxformer.functional.attention.chunked import visible_keys
+from jaxformer.functional.attention.inputs import AttentionInputs
+from jaxformer.functional.attention.plan import plan_loops
+from jaxformer.functional.checks import is_symbolic
+from jaxformer.functional.sharding import automatic_axes, axes_of
+
+_DTYPES = ("bfloat16", "float32")
+_LANES = 128  # the kernel's blocks of queries and keys are multiples of this
+_LARGEST_BLOCK = 512
+# The kernel's score of a hidden key. A sink is a further score in the softmax that has no value: at
+# half of it, its weight is exactly 0 beside any visible key, and exactly 1 in a row that sees
+# nothing, which then has output 0 and gradients of 0. Without it, that row would average values.
+_HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
+_SINK = 0.5 * _HIDDEN
+_REFUSAL = "implementation='splash' needs a TPU; pass 'auto' or 'chunked'"
+_INTERPRET = False  # tests interpret the kernel, which then runs on any platform
+
+
+class _Setting(NamedTuple):
+    """Numbers that a kernel is built for; lengths are padded."""
+
+    num_heads: int
+    num_queries: int
+    num_keys: int
+    window: tuple[int | None, int | None]
+    offset: int
+    softcap: float | None
+    interpret: bool
+
+
+def why_not_splash(inputs: AttentionInputs, platform: str) -> str | None:
+    """First reason why Splash does not support a call on a platform, or None if it does."""
+    num_queries, num_keys, structure = (
+        inputs.query.shape[-3],
+        inputs.key.shape[-3],
+        inputs.structure,
+    )
+    ids = (structure.query_ids, structure.key_ids)
+    axes = automatic_axes() or axes_of(inputs.query)
+    reasons = {
+        f"it needs a TPU, and the program is for {platform}": platform != "tpu",
+        f"it needs {' or '.join(_DTYPES)}, and the query is {inputs.query.dtype}": (
+            inputs.query.dtype.name not in _DTYPES
+        ),
+        f"it needs sizes that are known, got a query {inputs.query.shape} and S={num_keys}": (
+            is_symbolic(*inputs.query.shape, num_keys)
+        ),
+        f"it needs arrays that are not empty, got T={num_queries}, S={num_keys}, a query "
+        f"{inputs.query.shape} and a value {inputs.value.shape}": (
+            0 in inputs.query.shape or 0 in inputs.value.shape
+        ),
+        "it does not return the log-sum-exp with a gradient": inputs.static.return_residual,
+        "it has no dropout": inputs.static.dropout_rate > 0,
+        "it takes no mask as an array": inputs.mask is not None,
+        "it takes no bias": inputs.bias is not None,
+        "its causal attention and windows need a query_offset that is an int, got an array": (
+            structure.window != (None, None) and not isinstance(structure.offset, int)
+        ),
+        "its segment ids have 32 bits, got integers of 64": (
+            any(each is not None and each.dtype.itemsize > 4 for each in ids)
+        ),
+        f"jit cannot split it over the devices of a mesh, got one of {axes}": (
+            math.prod(axes.values()) > 1
+        ),
+        "it does not say which axes of a shard_map its output varies over; give check_vma=False": (
+            bool(jax.typeof(inputs.query).manual_axis_type.varying)
+        ),
+    }
+    return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def splash_attention(
+    inputs: AttentionInputs, dropout_rng: jax.Array | None
+) -> tuple[jax.Array, None]:
+    """`dot_product_attention` with Splash, for calls that `why_not_splash` allows.
+
+    A program that contains it can be traced anywhere. Compiling it for another platform than TPU
+    raises ConfigError.
+    """
+    del dropout_rng  # dropout is not supported
+    return _attend_on_tpu(inputs, None, _INTERPRET), None
+
+
+@platforms.jit_with_numbers
+def _attend_on_tpu(
+    inputs: AttentionInputs, dropout_rng: jax.Array | None, interpret: bool
+) -> jax.Array:
+    del dropout_rng
+    attend = functools.partial(_attend, inputs, interpret)
+    if interpret:
+        return attend()
+    refuse = functools.partial(_refuse, inputs.query, inputs.key, inputs.value)
+    return platforms.by_platform(dict.fromkeys(platforms.PLATFORMS, refuse) | {"tpu": attend})
+
+
+@jax.custom_vjp  # gradients are refused too: a program may hold them without the output
+def _refuse(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+    return platforms.refuse(_REFUSAL, (*query.shape[:-1], value.shape[-1]), query.dtype)
+
+
+def _refuse_forward(*inputs: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    return _refuse(*inputs), inputs
+
+
+def _refuse_backward(inputs: tuple[jax.Array, ...], _: jax.Array) -> tuple[jax.Array, ...]:
+    return tuple(platforms.refuse(_REFUSAL, each.shape, each.dtype) for each in inputs)
+
+
+_refuse.defvjp(_refuse_forward, _refuse_backward)
+
+
+def _attend(inputs: AttentionInputs, interpret: bool) -> jax.Array:
+    """Output `[..., T, N, Hv]`; lengths are padded to multiples of a block, as hidden keys."""
+    from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
+
+    structure, static, leading = inputs.structure, inputs.static, inputs.query.shape[:-3]
+    num_queries, num_heads = inputs.query.shape[-3:-1]
+    num_keys = inputs.key.shape[-3]
+    loops = plan_loops(structure, num_queries, num_keys, _LARGEST_BLOCK)
+    inputs = zero_hidden(inputs, visible_keys(inputs, loops))
+    # The kernel has no scale. The query is scaled in float32 and rounded once, which is exact if
+    # the scale is a power of two (H = 64 or 256). A product in bfloat16 would round the scale, too.
+    query = (inputs.query.astype(jnp.float32) * static.scale).astype(inputs.query.dtype)
+    query, key, value = (_heads_first(array) for array in (query, inputs.key, inputs.value))
+    setting = _Setting(
+        num_heads, query.shape[-2], key.shape[-2],
+        structure.window, structure.offset if isinstance(structure.offset, int) else 0,
+        static.softcap, interpret,
+    )  # fmt: skip
+    kernel, sinks = _kernel(setting), jnp.full(num_heads, _SINK, jnp.float32)
+    ids = _segment_ids(inputs, setting)
+
+    def attend_row(
+        query: jax.Array, key: jax.Array, value: jax.Array, ids: tuple[jax.Array, jax.Array] | None
+    ) -> jax.Array:
+        return kernel(query, key, value, None if ids is None else SegmentIds(*ids), sinks)
+
+    output = jax.vmap(attend_row)(query, key, value, ids)
+    output = rearrange(output[:, :, :num_queries], "b n t v -> b t n v")
+    output = output.reshape(*leading, *output.shape[1:])
+    if structure.query_lengths is None:
+        return output
+    real = masks.first_keys(structure.query_lengths, num_queries)
+    real = rearrange(masks.to_rank(real, output.ndim), "... 1 1 t -> ... t 1 1")
+    return jnp.where(jnp.broadcast_to(real, output.shape), output, 0)
+
+
+def _heads_first(array: jax.Array) -> jax.Array:
+    """`[B, N, T', H]` of `[..., T, N, H]`, padded with zeros to a multiple of a block's unit."""
+    array = rearrange(array, "... t n h -> (...) n t h")
+    return jnp.pad(array, ((0, 0), (0, 0), (0, -array.shape[-2] % _LANES), (0, 0)))
+
+
+def _segment_ids(inputs: AttentionInputs, setting: _Setting) -> tuple[jax.Array, jax.Array] | None:
+    """Ids of queries `[B, T']` and keys `[B, S']`, where keys that are not real match no query.
+
+    None if all keys are real and in one segment. Queries that are not real need no id: their
+    outputs are replaced afterwards.
+    """
+    structure, leading = inputs.structure, inputs.query.shape[:-3]
+    num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
+    lengths = structure.key_lengths
+    if lengths is None and setting.num_keys > num_keys:
+        lengths = num_keys
+    if lengths is None and structure.query_ids is None:
+        return None
+
+    def rows(ids: jax.Array | None, size: int, padded: int) -> jax.Array:
+        ids = jnp.zeros((*leading, size), jnp.int32) if ids is None else ids.astype(jnp.int32)
+        ids = ids.reshape(math.prod(leading), size)
+        return jnp.pad(ids, ((0, 0), (0, padded - size)))
+
+    query_ids = rows(structure.query_ids, num_queries, setting.num_queries)
+    key_ids = rows(structure.key_ids, num_keys, setting.num_keys)
+    if lengths is None:
+        return query_ids, key_ids
+    # The smallest number that is no query's id: one of the first T' + 1.
+    candidates = jnp.arange(setting.num_queries + 1)
+    used = jax.vmap(lambda ids: jnp.isin(candidates, ids, method="sort"))(query_ids)
+    unused = jnp.argmin(used, axis=-1, keepdims=True).astype(jnp.int32)
+    lengths = jnp.broadcast_to(jnp.asarray(lengths, jnp.int32), leading).reshape(-1)
+    real = rearrange(masks.first_keys(lengths, setting.num_keys), "b 1 1 s -> b s")
+    return query_ids, jnp.where(real, key_ids, unused)
+
+
+@functools.lru_cache(maxsize=64)
+def _kernel(setting: _Setting) -> Any:
+    """Kernel of `[N, T', H]`, `[K, S', H]`, `[K, S', Hv]`, segment ids and sinks `[N]`."""
+    from jax.experimental.pallas.ops.tpu import splash_attention as splash
+
+    shape = setting.num_queries, setting.num_keys
+
+    class Window(splash.LocalMask):
+        """Window that compares positions only in blocks at its edges.
+
+        The builder reads every block several times: at T = 32,768 that took 19 s with LocalMask.
+        """
+
+        def __getitem__(self, block: tuple[slice, slice]) -> np.ndarray:
+            queries, keys = (range(*part.indices(n)) for part, n in zip(block, shape, strict=True))
+            left, right = (math.inf if side is None else side for side in setting.window)
+            # Distances of a key from a query, to the right, lie between these two.
+            least = keys[0] - (queries[-1] + setting.offset)
+            most = keys[-1] - (queries[0] + setting.offset)
+            if -left <= least and most <= right:
+                return np.ones((len(queries), len(keys)), bool)
+            if most < -left or right < least:
+                return np.zeros((len(queries), len(keys)), bool)
+            return super().__getitem__(block)
+
+    windowed = setting.window != (None, None)
+    mask = Window(shape, setting.window, setting.offset) if windowed else splash.FullMask(shape)
+    queries, keys = map(_block_size, shape)
+    blocks = splash.BlockSizes(
+        block_q=queries, block_kv=keys, block_kv_compute=keys,
+        block_q_dkv=queries, block_kv_dkv=keys, block_kv_dkv_compute=keys,
+        block_q_dq=queries, block_kv_dq=keys,
+    )  # fmt: skip
+    # Concrete arrays, so that they can be kept from one trace to the next.
+    with jax.ensure_compile_time_eval():
+        return splash.make_splash_mha_single_device(
+            splash.MultiHeadMask([mask] * setting.num_heads),
+            block_sizes=blocks,
+            mask_value=_HIDDEN,
+            attn_logits_soft_cap=setting.softcap,
+            interpret=setting.interpret,
+        )
+
+
+def _block_size(length: int) -> int:
+    """Largest multiple of the unit, up to the largest block, that divides a padded length."""
+    return max(size for size in range(_LANES, _LARGEST_BLOCK + 1, _LANES) if length % size == 0)

@@ -1,0 +1,269 @@
+"""JAX's Splash kernel, interpreted on the CPU, against the oracle; and when it is compiled."""
+
+import functools
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+
+from jaxformer.errors import ConfigError
+from jaxformer.functional import attention_implementation, dot_product_attention
+from jaxformer.functional.attention import choice, platforms, splash
+from tests.functional import oracle
+from tests.functional.attention_cases import (
+    Sizes,
+    assert_close,
+    assert_equals_the_reference,
+    assert_same_bits,
+    inputs_of,
+    run,
+    unattended,
+)
+
+ROOT = pathlib.Path(__file__).parents[2]
+SPLASH = {"implementation": "splash"}
+PADDED = Sizes((), 130, 150, 2, 1, 11, 13)  # two blocks of queries and of keys, both partly padding
+rng = np.random.default_rng(7)
+SEGMENTS = {
+    "query_segment_ids": rng.integers(0, 3, (2, 130)).astype(np.int8),
+    "key_value_segment_ids": rng.integers(1, 5, (2, 150)).astype(np.int8),
+    "query_seq_lengths": np.array([120, 7]),
+    "key_value_seq_lengths": np.array([140, 0]),
+}
+CASES = {
+    "causal, unlike widths": (Sizes((), 160, 160, 2, 1, 16, 8), {}, {"is_causal": True}),
+    "all keys": (Sizes((), 128, 128, 1, 1, 16, 16), {}, {"scale": 0.3}),
+    "window, cap and offset": (
+        PADDED, {}, {"local_window_size": (20, 10), "query_offset": 30, "softcap": 2.0},
+    ),
+    "first queries see nothing": (PADDED, {}, {"is_causal": True, "query_offset": -30}),
+    "segments and lengths": (PADDED._replace(leading=(2,)), SEGMENTS, {}),
+}  # fmt: skip
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Runs the kernel on the CPU, in blocks of 128."""
+    monkeypatch.setattr(splash, "_INTERPRET", True)
+    monkeypatch.setattr(splash, "_LARGEST_BLOCK", 128)
+    splash._kernel.cache_clear()
+    yield
+    splash._kernel.cache_clear()
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_splash_equals_the_reference(case):
+    sizes, options, static = case
+    assert_equals_the_reference(sizes, options, static | SPLASH)
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("name", ["first queries see nothing", "segments and lengths"])
+def test_splash_rows_without_keys_are_zero_and_unseen_nan_changes_nothing(name):
+    sizes, options, static = CASES[name]
+    rows, keys = unattended(sizes, options, static)
+    assert rows.any() and keys.any()
+
+    def outcome(poison):
+        inputs = inputs_of(sizes)
+        for each in ("key", "value"):
+            inputs[each][keys] = poison
+        return run(sizes, options, static | SPLASH, inputs)[1:]
+
+    output, gradients = outcome(0)
+    assert (output[rows] == 0).all() and (output[~rows] != 0).all()
+    assert (gradients["query"][rows] == 0).all()
+    assert (gradients["key"][keys] == 0).all() and (gradients["value"][keys] == 0).all()
+    assert_same_bits(outcome(np.nan), (output, gradients))
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_splash_in_bfloat16_is_as_close_as_dense():
+    sizes = CASES["causal, unlike widths"][0]
+    inputs = inputs_of(sizes, jnp.bfloat16)
+    exact = run(
+        sizes, {}, {"is_causal": True}, {n: a.astype(np.float32) for n, a in inputs.items()}
+    )
+    _, output, gradients = run(sizes, {}, {"is_causal": True} | SPLASH, inputs)
+    assert output.dtype == jnp.bfloat16
+    assert_close(output, exact[1], 2**-8)
+    for name, gradient in gradients.items():
+        assert_close(gradient, exact[2][name], 2**-6)
+
+
+def shapes(dtype=jnp.bfloat16, leading=(4,), num_tokens=1024):
+    return [jax.ShapeDtypeStruct((*leading, num_tokens, 4, 16), dtype)] * 3
+
+
+def on_a_tpu(monkeypatch, num_devices=1):
+    monkeypatch.setattr(platforms, "default_platform", lambda: "tpu")
+    monkeypatch.setattr(jax, "device_count", lambda: num_devices)
+
+
+NOT_FOR_SPLASH = [
+    (shapes(jnp.float16), {}, "bfloat16 or float32, and the query is float16"),
+    (shapes(leading=(0,)), {}, "not empty"),
+    (shapes(), {"return_residual": True}, "log-sum-exp"),
+    (shapes(), {"dropout_rate": 0.1}, "no dropout"),
+    (shapes(), {"mask": np.ones((1024, 1024), bool)}, "no mask as an array"),
+    (shapes(), {"bias": np.zeros((1024, 1024), np.float32)}, "no bias"),
+    (shapes(), {"is_causal": True, "query_offset": np.zeros(4, int)}, "an int, got an array"),
+]
+
+
+@pytest.mark.parametrize(("arrays", "options", "reason"), NOT_FOR_SPLASH)
+def test_splash_declines_what_it_cannot_serve_and_raises_when_named(
+    arrays, options, reason, monkeypatch
+):
+    on_a_tpu(monkeypatch)
+    found = attention_implementation(*arrays, **options)
+    assert found.name != "splash"
+    assert reason in found.declined["splash"]
+    key = {"dropout_rng": jax.random.key(0)} if "dropout_rate" in options else {}
+    attend = functools.partial(dot_product_attention, implementation="splash", **options, **key)
+    with pytest.raises(ConfigError) as error:
+        jax.eval_shape(attend, *arrays)
+    assert f"'splash' cannot serve this call: {found.declined['splash']}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "platform", "name", "reason"),
+    [
+        (1024, "tpu", "splash", None),
+        (256, "tpu", "dense", "1,048,576 weights are no more than the 4,194,304"),
+        (1024, "rocm", "dense", "needs a TPU, and the program is for rocm"),
+        (1024, "cpu", "chunked", "needs a TPU, and the program is for cpu"),
+    ],
+)
+def test_auto_takes_splash_on_tpus(num_tokens, platform, name, reason, monkeypatch):
+    arrays = shapes(num_tokens=num_tokens)
+    assert (
+        "the default backend is cpu"
+        in (attention_implementation(*arrays, platform=platform).declined["splash"])
+    )
+    on_a_tpu(monkeypatch)
+    found = attention_implementation(*arrays, is_causal=True, platform=platform)
+    assert found.name == name
+    assert set(found.declined) == {"dense", "chunked", "cudnn", "splash"} - {name}
+    assert reason is None or reason in found.declined["splash"]
+
+
+def test_auto_on_a_tpu_also_compiles_for_other_platforms(monkeypatch):
+    on_a_tpu(monkeypatch)
+    monkeypatch.setattr(choice, "_MIN_SPLASH_WEIGHTS", 0)
+    arrays = inputs_of(Sizes((), 128, 128, 2, 1, 16, 16))
+    attend = jax.jit(functools.partial(dot_product_attention, is_causal=True))
+    assert_close(attend(**arrays), oracle.attention(**arrays, is_causal=True), 1e-6)
+    for platform, kernels in (("tpu", 1), ("rocm", 0), ("cuda", 0)):
+        text = export.export(attend, platforms=[platform])(**arrays).mlir_module()
+        assert text.count("tpu_custom_call") == kernels
+
+
+def test_splash_compiled_for_another_platform_raises():
+    arrays = inputs_of(Sizes((), 128, 128, 2, 1, 16, 8))
+    attend = functools.partial(dot_product_attention, implementation="splash")
+    # The gradient alone, too: the compiler drops the output, which it does not need.
+    gradient = jax.jit(jax.grad(lambda arrays: attend(**arrays).sum()))
+    for function in (lambda arrays: attend(**arrays), gradient):
+        with pytest.raises(ConfigError, match="'splash' needs a TPU; pass 'auto'"):
+            function(arrays)
+    exported = export.export(gradient, platforms=["tpu"])(arrays)
+    assert exported.mlir_module().count("tpu_custom_call") == 3
+    tangents = jax.jit(lambda arrays: jax.jvp(lambda a: attend(**a), [arrays], [arrays]))
+    with pytest.raises(TypeError, match="forward-mode"):
+        export.export(tangents, platforms=["tpu"])(arrays)
+
+
+def test_splash_runs_within_pmap_and_is_declined_where_a_mesh_splits_it():
+    attend = functools.partial(dot_product_attention, implementation="splash")
+    x = jax.ShapeDtypeStruct((1, 128, 2, 16), np.float32)
+    assert jax.eval_shape(jax.pmap(attend), x, x, x).shape == x.shape
+    mesh = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    split = jax.sharding.PartitionSpec("data")
+    for check, raises in ((False, False), (True, True)):
+        mapped = jax.shard_map(attend, mesh=mesh, in_specs=split, out_specs=split, check_vma=check)
+        if raises:
+            with pytest.raises(ConfigError, match="give check_vma=False"):
+                jax.eval_shape(mapped, x, x, x)
+        else:
+            assert jax.eval_shape(mapped, x, x, x).shape == x.shape
+    two = jax.sharding.AbstractMesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    with jax.sharding.use_abstract_mesh(two), pytest.raises(ConfigError, match="{'data': 2}"):
+        jax.eval_shape(attend, x, x, x)
+    # Without jax.set_mesh, the mesh is that of the arguments.
+    sharding = jax.sharding.NamedSharding(two, jax.sharding.PartitionSpec(None))
+    x = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+    with pytest.raises(ConfigError, match="{'data': 2}"):
+        jax.eval_shape(jax.jit(attend), x, x, x)
+
+
+def test_auto_takes_splash_where_jit_cannot_split_the_program(monkeypatch):
+    on_a_tpu(monkeypatch, num_devices=2)
+    found = []
+
+    def note(x):
+        found.append(attention_implementation(x, x, x))
+        return x
+
+    x = jax.ShapeDtypeStruct((1, 2, 2048, 4, 16), jnp.bfloat16)
+    jax.eval_shape(lambda x: (note(x[0]), jax.pmap(note)(x)), x)
+    jitted, mapped = found
+    assert "jit may split this program over devices" in jitted.declined["splash"]
+    assert (jitted.name, mapped.name) == ("dense", "splash")
+
+
+def test_functional_does_not_import_pallas():
+    code = "import sys, jaxformer.functional; print('jax.experimental.pallas' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.stdout.strip() == "False"
+
+
+PROGRAM = """
+import functools, json, sys
+import jax, jax.numpy as jnp
+jax.config.update("jax_platforms", "cpu")
+from jax.experimental import topologies
+from jaxformer.functional import dot_product_attention
+name, shapes = json.loads(sys.argv[1])
+devices = topologies.get_topology_desc(platform="tpu", topology_name=name).devices
+sharding = jax.sharding.SingleDeviceSharding(devices[0])
+def loss(*arrays):
+    options = dict(is_causal=True, implementation="splash")
+    return dot_product_attention(*arrays, **options).astype(jnp.float32).sum()
+found = []
+for shape in shapes:
+    x = jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
+    program = jax.jit(jax.value_and_grad(loss, (0, 1, 2))).lower(x, x, x).compile()
+    temporaries = program.memory_analysis().temp_size_in_bytes
+    found.append([program.as_text().count("tpu_custom_call"), temporaries])
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+@pytest.mark.parametrize("name", ["v5e:2x2", "v5p:2x2x1", "v6e:2x2"])
+def test_splash_is_compiled_for_a_tpu_in_memory_linear_in_the_length(name):
+    # In a process of its own, since libtpu reads its environment when it is loaded.
+    many = [[8, 1024, 12, 64], [1, 4096, 8, 64], [8, 4096, 12, 64], [8, 16_384, 12, 64]]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps([name, many])],
+        capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": "", "TPU_SKIP_MDS_QUERY": "1",
+             "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"},
+    )  # fmt: skip
+    (*_, short, long) = found = json.loads(done.stdout.splitlines()[-1])
+    assert all(kernels >= 3 for kernels, _ in found)  # forward, queries, keys and values
+    assert long[1] <= 4.5 * short[1]
