@@ -12,6 +12,7 @@ import jax
 from jaxformer.errors import ConfigError
 from jaxformer.planning.accelerators import Accelerator
 from jaxformer.planning.collectives import Collective, read_collectives
+from jaxformer.planning.hlo import parse_hlo
 from jaxformer.planning.settings import batch_rows
 from jaxformer.runs import TextModel
 from jaxformer.runs.weights import run_recipe, split_shapes, state_shapes
@@ -112,7 +113,7 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device]) -> CompiledSte
         temporaries=memory.temp_size_in_bytes,
         program=memory.generated_code_size_in_bytes,
         host=memory.host_argument_size_in_bytes + memory.host_temp_size_in_bytes,
-        collectives=tuple(read_collectives(compiled.as_text(), len(devices))),
+        collectives=tuple(read_collectives(parse_hlo(compiled.as_text()), len(devices))),
     )
 
 
