@@ -16,7 +16,6 @@ _SOURCES = {
         "logits and loss": r"logits|pool|classes|jvp\((jit\(\w*\))?\)",
         "embedding": r"embedding|positions",
         "dropout": r"dropout",
-        "scan of layers": r"\bstack\._scan\b",  # its stacks of weights and activations
         "optimizer": r"^jit\((?!.*jvp\()",  # all that is not differentiated
     }.items()
 }
@@ -127,6 +126,8 @@ def _elements_used(program: Program, fused: Computation, name: str) -> int | Non
             if operand == name:
                 if user.opcode in _VIEWS:
                     part = _elements_used(program, fused, user.name)
+                elif _updates_a_copy(fused, user):
+                    part = None
                 else:
                     part = _elements_read(program, fused, user, position)
                 if part is None:
@@ -160,18 +161,20 @@ def _written_by_fusion(program: Program, fused: Computation, name: str) -> Itera
             yield from _written_by_fusion(program, fused, element)
     elif one.opcode == "bitcast":
         yield from _written_by_fusion(program, fused, one.operand_names[0])
-    elif one.opcode in _UPDATES and not _is_parameter(fused, one.operand_names[0]):
-        yield one.arrays[0].num_bytes  # of new memory, which is written as a whole
+    elif _updates_a_copy(fused, one):
+        yield one.arrays[0].num_bytes
     else:
         yield from _written(program, fused, name)
 
 
-def _is_parameter(fused: Computation, name: str) -> bool:
-    """Whether an array of a fusion is one of its parameters, perhaps seen otherwise."""
-    one = fused.instructions[name]
-    while one.opcode in _VIEWS:
-        one = fused.instructions[one.operand_names[0]]
-    return one.opcode == "parameter"
+def _updates_a_copy(fused: Computation, one: Instruction) -> bool:
+    """Whether an instruction in a fusion updates what is no parameter, so that all is written."""
+    if one.opcode not in _UPDATES:
+        return False
+    target = fused.instructions[one.operand_names[0]]
+    while target.opcode == "bitcast":
+        target = fused.instructions[target.operand_names[0]]
+    return target.opcode != "parameter"
 
 
 def _source(program: Program, computation: Computation, one: Instruction) -> str:
@@ -182,7 +185,8 @@ def _source(program: Program, computation: Computation, one: Instruction) -> str
             if found := _source_of_names(program, near):
                 return found
             near = follow(computation, near)
-    return "other"
+    # The stacks of weights and activations that a scan reads from and writes to.
+    return "scan of layers" if "stack._scan" in one.op_name else "other"
 
 
 def _user(computation: Computation, one: Instruction) -> Instruction | None:

@@ -95,8 +95,12 @@ def test_asynchronous_slice_reads_the_slice():
 
 def test_slices_and_updates_count_what_they_move():
     assert total([row("a", "dynamic-slice", "%p, %i, %i, %i)")]) == 2
+    assert total([row("a", "slice", "%p), slice={[2:3], [0:8], [0:128]}")]) == 2
+    assert total([row("a", "gather", "%p, %i)")]) == 2
     new = row("n", "parameter", "3)")
     assert total([new, whole("a", "dynamic-update-slice", "%p, %n, %i, %i, %i)")]) == 2
+    # A scatter adds: it reads what it updates, the new values, and writes.
+    assert total([new, whole("a", "scatter", "%p, %i, %n)")]) == 3
 
 
 LOOP = """
@@ -158,6 +162,27 @@ FUSED = """
   ROOT %r = (f32[8,8,128], f32[1,8,128]) tuple(%b, %n)
 }
 
+%copies (p: bf16[8,8,128], i: s32[], n: f32[1,8,128]) -> f32[8,8,128] {
+  %p = bf16[8,8,128]{2,1,0:T(8,128)(2,1)} parameter(0)
+  %i = s32[]{:T(128)S(6)} parameter(1)
+  %n = f32[1,8,128]{2,1,0:T(8,128)} parameter(2)
+  %wide = f32[8,8,128]{2,1,0:T(8,128)} convert(%p)
+  ROOT %u = f32[8,8,128]{2,1,0:T(8,128)} dynamic-update-slice(%wide, %n, %i, %i, %i)
+}
+
+%seen (p: f32[8,8,128], i: s32[], n: f32[1,8,128]) -> f32[8,8,128] {
+  %p = f32[8,8,128]{2,1,0:T(8,128)} parameter(0)
+  %i = s32[]{:T(128)S(6)} parameter(1)
+  %n = f32[1,8,128]{2,1,0:T(8,128)} parameter(2)
+  %b = f32[8,8,128]{2,1,0:T(8,128)} bitcast(%p)
+  ROOT %u = f32[8,8,128]{2,1,0:T(8,128)} dynamic-update-slice(%b, %n, %i, %i, %i)
+}
+
+%converts (p: f32[8,8,128]) -> bf16[8,8,128] {
+  %p = f32[8,8,128]{2,1,0:T(8,128)} parameter(0)
+  ROOT %c = bf16[8,8,128]{2,1,0:T(8,128)(2,1)} convert(%p)
+}
+
 %fills (i: s32[], n: f32[1,8,128]) -> f32[8,8,128] {
   %i = s32[]{:T(128)S(6)} parameter(0)
   %n = f32[1,8,128]{2,1,0:T(8,128)} parameter(1)
@@ -170,6 +195,8 @@ FUSED = """
 
 def test_fusion_reads_the_slices_of_its_parameters():
     assert total([row("f", "fusion", "%p, %i), kind=kLoop, calls=%reads")], FUSED) == 1 + 1
+    narrow = "%f = bf16[8,8,128]{2,1,0:T(8,128)(2,1)} fusion(%p), kind=kLoop, calls=%converts"
+    assert total([narrow], FUSED) == 8 + 4
     # All of what something else than a slice uses, too.
     assert total([whole("f", "fusion", "%p, %i), kind=kLoop, calls=%both")], FUSED) == 8 + 8
 
@@ -179,7 +206,12 @@ def test_fusion_that_updates_a_parameter_writes_the_update():
     pair = "%f = (f32[8,8,128]{2,1,0:T(8,128)}, f32[1,8,128]{2,1,0:T(8,128)}) "
     line = pair + "fusion(%p, %i, %n), kind=kLoop, calls=%writes"
     assert total([new, line], FUSED) == 1 + (1 + 1)
+    line = whole("f", "fusion", "%p, %i, %n), kind=kLoop, calls=%seen")
+    assert total([new, line], FUSED) == 1 + 1
     # New memory is written as a whole.
+    line = whole("f", "fusion", "%h, %i, %n), kind=kLoop, calls=%copies")
+    half = "%h = bf16[8,8,128]{2,1,0:T(8,128)(2,1)} parameter(4)"
+    assert total([new, half, line], FUSED) == 4 + 1 + 8
     assert total([new, whole("f", "fusion", "%i, %n), kind=kLoop, calls=%fills")], FUSED) == 1 + 8
 
 
@@ -221,7 +253,10 @@ NAMED = f"""
 
 
 def test_instruction_without_a_name_is_of_what_it_fuses_or_its_use_or_its_operand():
-    assert list(traffic([whole("f", "fusion", "%p), calls=%named")], NAMED)) == ["attention"]
+    scan = 'metadata={op_name="jit(step)/jvp(Decoder)/stack/stack._scan/while/body/dynamic_slice"}'
+    for name in ("", f", {scan}"):
+        fusion = whole("f", "fusion", f"%p), calls=%named{name}")
+        assert list(traffic([fusion], NAMED)) == ["attention"]
     copied, used = whole("a", "copy", "%p)"), whole("b", "negate", f"%a), {LOGITS}")
     assert traffic([copied, used]) == {"logits and loss": 32 * ROW}
     made, copied = whole("a", "negate", f"%p), {LOGITS}"), whole("b", "copy", "%a)")
