@@ -34,8 +34,7 @@ if sys.argv[2] == "mesh":
     config = dataclasses.replace(config, mesh=MESH)
 plan = make_plan(config, ACCELERATORS["v5p"], topology="2x2x1")
 print(json.dumps({"failure": plan.compiled.failure, "sizes": plan.sizes,
-                  "total": plan.compiled.total, "seconds": plan.compiled.seconds,
-                  "traffic": dict(plan.traffic)}))
+                  "total": plan.compiled.total, "seconds": plan.compiled.seconds}))
 """
 
 
@@ -64,7 +63,6 @@ def test_step_compiles_for_a_tpu(name, runner):
     found = json.loads(done.stdout.splitlines()[-1])
     print(name, runner, found)
     assert found["failure"] is None and found["total"] < 95 * 2**30
-    assert {"attention", "feed-forward", "logits and loss", "optimizer"} <= found["traffic"].keys()
     sizes = [found["sizes"][axis] for axis in ("data", "fsdp", "tensor")]
     assert sizes == ([4, 1, 1] if runner == "pmap" else [1, 2, 2])
 
