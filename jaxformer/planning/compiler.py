@@ -4,7 +4,8 @@ import importlib.util
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -12,6 +13,8 @@ import jax
 from jaxformer.errors import ConfigError
 from jaxformer.planning.accelerators import Accelerator
 from jaxformer.planning.collectives import Collective, read_collectives
+from jaxformer.planning.hbm import read_traffic
+from jaxformer.planning.hlo import parse_hlo
 from jaxformer.planning.settings import batch_rows
 from jaxformer.runs import TextModel
 from jaxformer.runs.weights import run_recipe, split_shapes, state_shapes
@@ -34,7 +37,7 @@ _CHIP_CONFIGS = {"v4": {"chip_config_name": "megacore"}}
 
 
 class CompiledStep(NamedTuple):
-    """A compiled training step: its memory, in bytes on each device, and its collectives.
+    """A compiled training step: its memory, in bytes on each device, and what it moves.
 
     Args:
         seconds: compile time.
@@ -44,6 +47,10 @@ class CompiledStep(NamedTuple):
         program: the code.
         host: bytes in the memory of the host; not part of the total.
         collectives: collectives of a step.
+        traffic: bytes that a step reads from and writes to the device memory, on each device, by
+            source, most first: "attention", "feed-forward", "norms", "embedding", "logits and
+            loss", "dropout" between layers, "scan of layers" (its stacks of weights and
+            activations), "optimizer" and "other". Kernels count operands and results once.
         failure: why compiling failed, such as too little memory; None if it succeeded.
     """
 
@@ -54,6 +61,7 @@ class CompiledStep(NamedTuple):
     program: int = 0
     host: int = 0
     collectives: tuple[Collective, ...] = ()
+    traffic: Mapping[str, int] = MappingProxyType({})
     failure: str | None = None
 
     @property
@@ -105,6 +113,7 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device]) -> CompiledSte
             raise
         return CompiledStep(time.monotonic() - start, failure=_account(str(error)))
     seconds, memory = time.monotonic() - start, compiled.memory_analysis()
+    program = parse_hlo(compiled.as_text())
     return CompiledStep(
         seconds=seconds,
         arguments=memory.argument_size_in_bytes,
@@ -112,7 +121,8 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device]) -> CompiledSte
         temporaries=memory.temp_size_in_bytes,
         program=memory.generated_code_size_in_bytes,
         host=memory.host_argument_size_in_bytes + memory.host_temp_size_in_bytes,
-        collectives=tuple(read_collectives(compiled.as_text(), len(devices))),
+        collectives=tuple(read_collectives(program, len(devices))),
+        traffic=read_traffic(program),
     )
 
 

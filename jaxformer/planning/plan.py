@@ -48,6 +48,8 @@ class Plan:
         flops: FLOPs of the matrix products of a step, on all devices.
         collectives: collectives of a step, from the compiled program, or else as expected.
         compiled: the compiled step; None without a compiler.
+        traffic: bytes that a step reads from and writes to the memory of a device, by source, from
+            the compiled program; without one, the least number of bytes, as "at least".
         seconds: least seconds per step for "compute", "memory" and "interconnect", at peak rates.
     """
 
@@ -60,6 +62,7 @@ class Plan:
     flops: Flops
     collectives: Sequence[Collective]
     compiled: CompiledStep | None
+    traffic: Mapping[str, int]
     seconds: Mapping[str, float]
 
     @property
@@ -86,7 +89,15 @@ class Plan:
 
     def step_seconds(self, utilization: float) -> float:
         """Seconds per step, if matrix products run at a fraction of the peak: its largest bound."""
-        return max(self.seconds["compute"] / utilization, *self.seconds.values())
+        return max(self._bounds(utilization).values())
+
+    def bound(self, utilization: float) -> str:
+        """Name of the bound that `step_seconds` is: "compute", "memory" or "interconnect"."""
+        bounds = self._bounds(utilization)
+        return max(bounds, key=bounds.__getitem__)
+
+    def _bounds(self, utilization: float) -> dict[str, float]:
+        return {**self.seconds, "compute": self.seconds["compute"] / utilization}
 
 
 def make_plan(
@@ -98,8 +109,9 @@ def make_plan(
 ) -> Plan:
     """Plans a training run; nothing of the model is allocated, and no data is read.
 
-    For TPUs, their compiler compiles the step, so that memory and collectives are exact. A plan
-    needs no accelerator; if JAX has not started, let it start on the CPU (`jax_platforms`).
+    For TPUs, their compiler compiles the step, so that memory and collectives are exact, and the
+    memory traffic is that of the compiled program. A plan needs no accelerator; if JAX has not
+    started, let it start on the CPU (`jax_platforms`).
 
     Args:
         config: the experiment.
@@ -159,7 +171,9 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
     step = None if devices is None else compile_step(model, devices)
     if step is not None and step.failure is None:
         collectives: Sequence[Collective] = step.collectives
+        traffic = step.traffic
     else:
+        traffic = {"at least": memory_traffic(needs, config.training.accumulate_steps)}
         collectives = expected_collectives(
             config, params, needs, sizes, rows, devices_per_host=accelerator.devices_per_host
         )
@@ -167,14 +181,14 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
     own = dataclasses.replace(config, mesh=MeshConfig())
     flops = step_of_config(own, rows // parts).flops.times(parts)
     peak = accelerator.bfloat16 if config.model.dtype == "bfloat16" else accelerator.float32
-    moved = memory_traffic(needs, config.training.accumulate_steps)
     return Plan(
         model=model, place=place, sizes=sizes, rows=rows,
         num_params=sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params)),
         needs=needs, flops=flops, collectives=collectives, compiled=step,
+        traffic=traffic,
         seconds={
             "compute": flops.total / (count * peak),
-            "memory": moved / accelerator.memory_bandwidth,
+            "memory": sum(traffic.values()) / accelerator.memory_bandwidth,
             "interconnect": seconds_of(collectives, accelerator),
         },
     )  # fmt: skip

@@ -21,6 +21,8 @@ def test_plan_reads_no_data_and_takes_flags_of_both(plan_config, capsys):
     said = output(capsys, "plan", plan_config, *words, "--devices", 8).out
     assert "8 x H100; mesh data 4, fsdp 2" in said
     assert "8 rows of 32 tokens" in said and ": fits" in said
+    assert "traffic      at least " in said and "(expected, through the memory of" in said
+    assert "; memory limits the step at the peak speed" in " ".join(said.split())
     assert not (plan_config.parent / "run").exists()
 
 
@@ -42,15 +44,20 @@ def test_plan_of_a_compiled_step_has_what_the_compiler_says(plan_config, capsys,
     def compile_as(step):
         monkeypatch.setattr(
             planning, "make_plan", lambda *args, **options: dataclasses.replace(
-                make(*args, **options), compiled=step
+                make(*args, **options), compiled=step, traffic=step.traffic or {"at least": 1}
             ),
         )  # fmt: skip
 
     words = ["plan", plan_config, "--model.vocab-size", 31, "--accelerator", "H100"]
-    compile_as(CompiledStep(2.6, 2**22, 2**20, 2**21, 2**10, host=2**30))
+    traffic = {"attention": 3 * 2**29, "logits and loss": 2**29 - 2**24, "other": 2**24}
+    compile_as(CompiledStep(2.6, 2**22, 2**20, 2**21, 2**10, host=2**30, traffic=traffic))
     said = " ".join(output(capsys, *words).out.split())
     assert "compiled arguments 4 MiB, results 1 MiB, temporaries 2 MiB, program 1 KiB" in said
     assert ", on the host 1 GiB; in 3 s memory 7.001 MiB of " in said
+    assert (
+        "traffic 2 GiB (compiled, through the memory of each device): attention 75%, "
+        "logits and loss 24% bounds" in said
+    )
     compile_as(CompiledStep(2.6, failure="Ran out of memory"))
     monkeypatch.setattr(planning, "nearest_that_fits", lambda plan: None)
     with pytest.raises(SystemExit) as stopped:
@@ -59,6 +66,23 @@ def test_plan_of_a_compiled_step_has_what_the_compiler_says(plan_config, capsys,
     assert stopped.value.code == 1
     assert "memory does not fit; the compiler reports: Ran out of memory" in said
     assert "fits nothing, even with more remat, micro-batches or fsdp; use more devices" in said
+
+
+def test_plan_says_which_bound_holds_at_the_peak_and_as_assumed(plan_config, capsys, monkeypatch):
+    make = planning.make_plan
+    seconds = {"compute": 3.0, "memory": 5.0, "interconnect": 0.001}
+    monkeypatch.setattr(
+        planning, "make_plan",
+        lambda *args, **options: dataclasses.replace(make(*args, **options), seconds=seconds),
+    )  # fmt: skip
+    words = ["plan", plan_config, "--model.vocab-size", 31, "--accelerator", "H100"]
+    said = " ".join(output(capsys, *words).out.split())
+    assert (
+        "bounds compute 3 s, memory 5 s, interconnect 1 ms; memory limits the step at the peak, "
+        "compute at 40% of it speed 7.5 s a step"
+    ) in said
+    said = " ".join(output(capsys, *words, "--utilization", 0.9).out.split())
+    assert "memory limits the step at the peak speed 5 s a step" in said
 
 
 def test_plan_says_where_a_step_is_too_short_to_be_estimated(plan_config, capsys):

@@ -7,6 +7,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxformer.planning import Collective
 from jaxformer.planning.collectives import read_collectives
+from jaxformer.planning.hlo import parse_hlo
 
 # As XLA writes a program for a TPU, cut to the lines that matter: one gather, in three places.
 ASYNC = """HloModule jit_step
@@ -58,7 +59,7 @@ source_target_pairs={{0,1},{1,0},{2,3},{3,2}}
 
 
 def test_collectives_that_share_a_channel_all_count():
-    assert read_collectives(SHARDED, 4) == [
+    assert read_collectives(parse_hlo(SHARDED), 4) == [
         Collective("all-reduce", 2, 1, 400),
         Collective("collective-permute", 2, 2, 64),
         Collective("reduce-scatter", 4, 1, 64),
@@ -68,9 +69,8 @@ def test_collectives_that_share_a_channel_all_count():
 
 def test_collective_that_names_no_groups_is_one_of_all_devices():
     program = "ENTRY %main (p: f32[3]) -> f32[3] {\n  %s = f32[3]{0} all-reduce(%p), channel_id=1, "
-    assert read_collectives(program + "replica_groups={}, to_apply=%add\n}\n", 8) == [
-        Collective("all-reduce", 8, 1, 12)
-    ]
+    program = parse_hlo(program + "replica_groups={}, to_apply=%add\n}\n")
+    assert read_collectives(program, 8) == [Collective("all-reduce", 8, 1, 12)]
 
 
 def test_collectives_count_once_for_each_turn_of_a_loop():
@@ -79,7 +79,7 @@ def test_collectives_count_once_for_each_turn_of_a_loop():
         Collective("all-reduce", 2, 12, 12 * (7 * 4 + 5)),
         Collective("all-gather", 2, 1, 32),
     )
-    assert read_collectives(ASYNC, 8) == [gather, reduce, start]
+    assert read_collectives(parse_hlo(ASYNC), 8) == [gather, reduce, start]
     assert gather.traffic == gather.num_bytes * 3 / 4
     assert reduce.traffic == reduce.num_bytes
 
@@ -102,4 +102,4 @@ def test_sums_in_a_compiled_scan_are_found(turns):
         (16,), jnp.float32, sharding=NamedSharding(mesh, PartitionSpec("rows"))
     )
     text = program.lower(shape).compile().as_text()
-    assert read_collectives(text, 4) == [Collective("all-reduce", 4, turns, 4 * turns)]
+    assert read_collectives(parse_hlo(text), 4) == [Collective("all-reduce", 4, turns, 4 * turns)]

@@ -60,6 +60,10 @@ def test_plan_of_devices_has_the_memory_and_collectives_of_their_program():
     assert plan.collectives == step.collectives
     assert {(one.kind, one.group) for one in step.collectives} == {("all-reduce", 2)}
     assert sum(one.num_bytes for one in step.collectives) >= plan.needs.gradients
+    assert plan.traffic == step.traffic and sum(step.traffic.values()) > 2 * state
+    assert {"attention", "feed-forward", "norms", "logits and loss", "optimizer"} <= {*step.traffic}
+    bandwidth = ACCELERATORS["v5e"].memory_bandwidth
+    assert plan.seconds["memory"] == sum(step.traffic.values()) / bandwidth
 
 
 def test_what_does_not_fit_is_said_without_the_list_of_buffers():

@@ -15,7 +15,7 @@ from jaxformer.planning import (
     step_flops,
 )
 from jaxformer.planning import plan as planner
-from jaxformer.planning.traffic import seconds_of
+from jaxformer.planning.traffic import memory_traffic, seconds_of
 from tests.small_config import model, small
 
 H100 = ACCELERATORS["H100"]
@@ -58,7 +58,21 @@ def test_bounds_follow_from_the_peaks():
     kinds = {(one.kind, one.group) for one in plan.collectives}
     assert kinds == {("all-reduce", 4), ("all-gather", 2), ("reduce-scatter", 2)}
     assert plan.step_seconds(1.0) == max(plan.seconds.values())
+    # Without a compiled program, the bytes are those that must move at least.
+    least = memory_traffic(plan.needs, plan.config.training.accumulate_steps)
+    assert plan.traffic == {"at least": least}
+    assert plan.seconds["memory"] == least / H100.memory_bandwidth
     assert plan.tokens == 8 * 16
+
+
+def test_largest_bound_has_the_time_of_a_step():
+    plan = make_plan(config(), H100)
+    seconds = {"compute": 3.0, "memory": 5.0, "interconnect": 1.0}
+    plan = dataclasses.replace(plan, seconds=seconds)
+    assert (plan.bound(1.0), plan.step_seconds(1.0)) == ("memory", 5.0)
+    assert (plan.bound(0.5), plan.step_seconds(0.5)) == ("compute", 6.0)
+    plan = dataclasses.replace(plan, seconds=seconds | {"interconnect": 7.0})
+    assert (plan.bound(0.5), plan.step_seconds(0.5)) == ("interconnect", 7.0)
 
 
 def test_pmap_sums_gradients_once_and_a_mesh_in_every_micro_batch():

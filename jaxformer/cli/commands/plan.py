@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # A step starts hundreds of kernels; each start takes the host microseconds.
 _SHORT_STEP = 5e-3  # seconds
+_LEAST_PART = 0.01  # of the traffic; smaller parts are not listed
 _TOO_SMALL = (
     "for this estimate: in such a short step, starting the kernels takes longer than their work, "
     "and the estimate leaves that out; expect several times this time, and measure it"
@@ -109,7 +110,8 @@ def _lines(made: "planning.Plan", utilization: float) -> dict[str, str]:
         ),
         **_memory_lines(made),
         "collectives": _collectives(made),
-        "bounds": ", ".join(f"{name} {_time(one)}" for name, one in made.seconds.items()),
+        "traffic": _traffic(made),
+        "bounds": _bounds(made, utilization),
         "speed": _speed(made, utilization),
         **({"too small": _TOO_SMALL} if made.step_seconds(utilization) < _SHORT_STEP else {}),
         "training": f"{training.steps:,} steps, {training.steps * made.tokens:.3g} tokens, in "
@@ -154,6 +156,27 @@ def _collectives(made: "planning.Plan") -> str:
         for one in made.collectives
     )
     return f"{listed} ({'compiled' if read else 'expected'}, on each device)"
+
+
+def _traffic(made: "planning.Plan") -> str:
+    """Bytes that a step moves through the memory of a device, and where they come from."""
+    total = sum(made.traffic.values())
+    if "at least" in made.traffic:
+        return f"at least {readable_bytes(total)} (expected, through the memory of each device)"
+    parts = ", ".join(
+        f"{source} {num_bytes / total:.0%}"
+        for source, num_bytes in made.traffic.items()
+        if num_bytes >= _LEAST_PART * total
+    )
+    return f"{readable_bytes(total)} (compiled, through the memory of each device): {parts}"
+
+
+def _bounds(made: "planning.Plan", utilization: float) -> str:
+    """The least times of a step, and which of them is the largest."""
+    listed = ", ".join(f"{name} {_time(one)}" for name, one in made.seconds.items())
+    largest, assumed = made.bound(1.0), made.bound(utilization)
+    text = f"{listed}; {largest} limits the step at the peak"
+    return text if assumed == largest else f"{text}, {assumed} at {utilization:.0%} of it"
 
 
 def _parts(**sizes: int) -> str:
