@@ -15,8 +15,7 @@ import time
 
 import numpy as np
 import torch
-from torch import nn
-from torch.nn import functional as F
+from nanogpt_torch import NanoGpt, Sizes, make_adamw
 
 from jaxformer.config import LoopConfig, load_config
 from jaxformer.models import Decoder
@@ -34,58 +33,11 @@ BATCH_SIZE, STEPS, WARMUP, PEAK = 12, 2000, 100, 1e-3
 LAYERS, HEADS, WIDTH, LENGTH = 4, 4, 128, 64
 
 
-class Layer(nn.Module):
-    """Causal attention and a feed-forward layer, each behind a norm."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH, bias=False) for _ in range(2))
-        self.qkv, self.out, self.up, self.down = (
-            nn.Linear(rows * WIDTH, columns * WIDTH, bias=False)
-            for rows, columns in ((1, 3), (1, 1), (1, 4), (4, 1))
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Maps [B, T, D] to [B, T, D]."""
-        batch, length, _ = x.shape
-        heads = self.qkv(self.norms[0](x)).view(batch, length, 3, HEADS, -1)
-        mixed = F.scaled_dot_product_attention(*heads.permute(2, 0, 3, 1, 4), is_causal=True)
-        x = x + self.out(mixed.transpose(1, 2).reshape(x.shape))
-        return x + self.down(F.gelu(self.up(self.norms[1](x))))
-
-
-class Model(nn.Module):
-    """The decoder of nanoGPT."""
-
-    def __init__(self, vocab_size: int) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(vocab_size, WIDTH)
-        self.positions = nn.Embedding(LENGTH, WIDTH)
-        self.layers = nn.Sequential(*(Layer() for _ in range(LAYERS)))
-        self.norm = nn.LayerNorm(WIDTH, bias=False)
-        for name, parameter in self.named_parameters():
-            if parameter.dim() > 1:
-                narrow = (
-                    math.sqrt(2 * LAYERS) if name.endswith(("out.weight", "down.weight")) else 1
-                )
-                nn.init.normal_(parameter, std=0.02 / narrow)
-
-    def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Mean loss of [B, T] tokens."""
-        x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
-        logits = self.norm(self.layers(x)) @ self.tokens.weight.T
-        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-
-
 def train_torch(train: np.ndarray, held_out: list[Batch], vocab_size: int, seed: int) -> float:
     """Held-out loss of nanoGPT's recipe."""
     torch.manual_seed(seed)
-    model, ids = Model(vocab_size), torch.from_numpy(train)
-    groups = [
-        {"params": [one for one in model.parameters() if one.dim() > 1], "weight_decay": 0.1},
-        {"params": [one for one in model.parameters() if one.dim() == 1], "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=PEAK, betas=(0.9, 0.99))
+    model = NanoGpt(Sizes(LAYERS, HEADS, WIDTH, LENGTH, vocab_size))
+    optimizer, ids = make_adamw(model, PEAK, beta2=0.99), torch.from_numpy(train)
     for step in range(STEPS):
         falls = (1 + math.cos(math.pi * max(step - WARMUP, 0) / (STEPS - WARMUP))) / 2
         for group in optimizer.param_groups:
@@ -94,7 +46,7 @@ def train_torch(train: np.ndarray, held_out: list[Batch], vocab_size: int, seed:
         loss = model(ids[starts], ids[starts + 1])
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     with torch.no_grad():
         losses = [

@@ -1,16 +1,19 @@
-"""Times one training step of a jaxformer decoder against a plain Flax Linen model of its size.
+"""Times one training step of a jaxformer decoder against others of its size.
 
-Both train on the same batch in one process, in turn, so that a noisy machine is equally noisy to
-both. Prints the ratio, tokens per second, compile times, and the share of the machine's own
-matmul peak, measured in the same run.
+They are a plain Flax Linen model and, where PyTorch is installed, nanoGPT's model under
+`torch.compile`, in float32. All train on the same batch in one process, in turn, so that a noisy
+machine is equally noisy to them. Prints ratios, tokens per second, compile times, and the share of
+the machine's own matmul peak, measured in the same run.
 
 Run: python experiments/benchmarks/train_step.py --size medium --dtype float32 --loop
 """
 
 import argparse
 import functools
+import importlib.util
+import os
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -95,6 +98,27 @@ def plain_step(model: PlainDecoder, optimizer: optax.GradientTransformation) -> 
     return jax.jit(step, donate_argnums=0)
 
 
+def torch_step(batch: Mapping[str, np.ndarray], *sizes: int) -> Callable[[], Any]:
+    """A training step of nanoGPT's model, compiled; sizes as of its `Sizes`."""
+    import torch
+    from nanogpt_torch import NanoGpt, Sizes, make_adamw
+
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    model = NanoGpt(Sizes(*sizes))
+    compiled, optimizer = torch.compile(model), make_adamw(model, 1e-4, beta2=0.95)
+    tokens, labels = (torch.from_numpy(batch[name].astype(np.int64)) for name in batch)
+
+    def step() -> float:
+        loss = compiled(tokens, labels)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return float(loss)
+
+    return step
+
+
 def matmul_peak(dtype: jnp.dtype, size: int, repeats: int = 8) -> float:
     """FLOP/s of the fastest of several square products."""
     a = jnp.ones((size, size), dtype)
@@ -109,6 +133,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--loop", action="store_true", help="loop over layers instead of scanning")
+    parser.add_argument("--torch", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--matmul-size", type=int, default=2048, help="of the peak's products")
     arguments = parser.parse_args()
     layers, heads, width, length, batch_size, vocab = SIZES[arguments.size]
@@ -148,22 +173,28 @@ def main() -> None:
         states[name], metrics = steps[name](states[name], batch)
         return metrics["loss"]
 
-    compile_times = {name: timed(lambda name=name: run(name)) for name in steps}
     programs = {name: functools.partial(run, name) for name in steps}
+    if importlib.util.find_spec("torch") is None:
+        print("without PyTorch, which is not installed")
+    elif arguments.torch and arguments.dtype == "float32":
+        programs["torch"] = torch_step(batch, layers, heads, width, length, vocab)
+    compile_times = {name: timed(program) for name, program in programs.items()}
     times = interleaved(programs, arguments.repeats, warm_up=0)
 
     peak = matmul_peak(dtype, arguments.matmul_size)
     flops = {name: count_flops(step, states[name], batch).total for name, step in steps.items()}
-    ours, theirs = times["jaxformer"], times["plain"]
     print(f"{arguments.size}: {layers} layers, d_model {width}, {heads} heads, T {length}, "
           f"batch {batch_size}, {arguments.dtype}, on {jax.devices()[0].device_kind}")  # fmt: skip
     print(f"parameters: jaxformer {count:,}, plain Linen {plain_count:,}")
+    print(f"matmul peak {peak / 1e9:.0f} GFLOP/s")
     for name, values in times.items():
         best, median = min(values) * 1e3, statistics.median(values) * 1e3
-        speed, share = batch_size * length / min(values), flops[name] / min(values) / peak
-        print(f"{name:>10}: min {best:8.1f} ms  median {median:8.1f} ms  {speed:9,.0f} tokens/s")
-        print(f"{'':>10}  {share:.1%} of matmul peak  first call {compile_times[name]:.1f} s")
-    print(f"time jaxformer / plain: {ratio(ours, theirs)}; matmul peak {peak / 1e9:.0f} GFLOP/s")
+        speed, compiling = batch_size * length / min(values), compile_times[name]
+        share = f"{flops[name] / min(values) / peak:.1%} of peak, " if name in flops else ""
+        print(f"{name:>10}: min {best:8.1f} ms, median {median:8.1f} ms, {speed:9,.0f} tokens/s, "
+              f"{share}first call {compiling:.1f} s")  # fmt: skip
+    for name in list(times)[1:]:
+        print(f"time {name} / jaxformer: {ratio(times[name], times['jaxformer'])}")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,10 @@ SCRIPTS = {
         "--size tiny --steps 1 --repeats 1 --gigabytes 0.001",
         r"saving: a save adds .* of 100 steps\nverifying 0.00 GiB: min [\d.]+ s, .* s a GiB",
     ),
+    "benchmarks/compile_time.py": (
+        "--layers 1 2 --width 8 --repeats 1",
+        r"cpu, 2 layers: traced and compiled .*\ncpu: [\d.]+ times the minimum .*(\nv5e.*)*",
+    ),
     "benchmarks/cross_entropy.py": (
         "--batch-size 1 --length 16 --vocab-size 32 --width 8 --chunk-size 8 --repeats 1",
         r"chunked: min +[\d.]+ s .* MB .*\n  time chunked / dense: min [\d.]+, .*; memory 1/[\d.]+",
@@ -41,7 +45,14 @@ SCRIPTS = {
         r"batch 1, .*: first call [\d.]+ s, then\n  jaxformer: [\d.]+ tokens/s.*\n(.*\n)+"
         r"from the start of Python to the first token\n(  .*: min [\d.]+ s, median [\d.]+ s\n?)+",
     ),
-    "benchmarks/import_time.py": ("--repeats 1", r"jaxformer: min [\d.]+ s.*\nratio: of minima .*"),
+    "benchmarks/many_runs.py": (
+        "--rates 2 --seeds 1 --width 8 --steps 1",
+        r"first run: .*\n(each further run: min .*\n){2}sweep of the 2, compiling .* of a core\)",
+    ),
+    "benchmarks/start_up.py": (
+        "--repeats 1 --model.num-layers 1 --model.d-model 8 --model.num-heads 1",
+        r"ratio: of minima .*\n(first step of quickstart, .* cache: min .*\n?){2}",
+    ),
     "benchmarks/loading.py": (
         "--layers 1 --width 64 --vocab-size 64 --repeats 1",
         r"(gpt2: read min .*\nllama: read min .* ratio min .* memory at most .* the parameters"
@@ -51,13 +62,9 @@ SCRIPTS = {
         "--gigabytes 0.001",
         r"prepare: 0.00 GB, .*MB/s\n(.*\n){2}speed .* by turns: \d+%, \d+%, \d+%",
     ),
-    "benchmarks/sweep.py": (
-        "--seeds 2 --width 8 --rounds 1 --steps 1",
-        r"compiling included, together: .*\n(.*\n){4}steps alone: .* times as fast together .*",
-    ),
     "benchmarks/train_step.py": (
-        "--size tiny --repeats 1 --matmul-size 64",
-        r"plain: min .* tokens/s\n.* of matmul peak .*\ntime jaxformer / plain: min [\d.]+, .*",
+        "--size tiny --repeats 1 --matmul-size 64 --no-torch",
+        r"plain: min .* tokens/s, .* of peak, first call .*\ntime plain / jaxformer: min .*",
     ),
     "seeds/mistakes.py": ("--steps 1", r"Right: Positional encoding.*\n(.*\n){5}position 4 .*"),
     "seeds/multi_head_and_encoder.py": ("--steps 8", r"by a loop\n(.*\n){10}position 9 .*"),
@@ -69,9 +76,13 @@ SCRIPTS = {
 }  # fmt: skip
 
 # They start a process for each model and turn, which takes a minute.
-SLOW = ("benchmarks/generation.py", "benchmarks/loading.py", "benchmarks/prepare.py")
+SLOW = (
+    "benchmarks/generation.py", "benchmarks/loading.py", "benchmarks/prepare.py",
+    "benchmarks/start_up.py",
+)  # fmt: skip
 ELSEWHERE = [
-    "seeds/run_all.py", "benchmarks/nanogpt_cpu.py", "benchmarks/tpu_decoding.py",
+    "seeds/run_all.py", "benchmarks/nanogpt_cpu.py", "benchmarks/report.py",
+    "benchmarks/tpu_decoding.py",
     "interop/golden.py", "phrasebook/grammar.py",
 ]  # fmt: skip
 
