@@ -62,6 +62,8 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
+    if len(set(arguments.layers)) == 1:
+        parser.error("--layers must be two different numbers")
     jax.config.update("jax_enable_compilation_cache", False)
     for name, chips in devices().items():
         times: dict[int, list[float]] = {layers: [] for layers in arguments.layers}
@@ -77,7 +79,8 @@ def main() -> None:
             print(f"{name}, {layers} layers: traced and compiled in min {min(found):.1f} s, "
                   f"median {statistics.median(found):.1f} s")  # fmt: skip
         few, many = times.values()
-        print(f"{name}: {min(many) / min(few):.2f} times the minimum for as many layers")
+        first, second = times
+        print(f"{name}: {second} layers take {min(many) / min(few):.2f} times as long as {first}")
 
 
 if __name__ == "__main__":

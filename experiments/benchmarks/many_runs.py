@@ -1,7 +1,7 @@
 """Times runs of one process that differ in learning rate and seed: in turn, and as a sweep.
 
-Each trains a decoder of 0.1 M parameters for 60 steps, in a run folder of its own, as `train_run`
-does. The first of them compiles, or loads its programs from JAX's cache of compiled programs.
+Each trains a decoder of 0.1 M parameters by default, in a run folder of its own, as `train_run`
+does. The first of them compiles: the cache of compiled programs is empty.
 
 Run: python experiments/benchmarks/many_runs.py --rates 3 --seeds 4
 """
@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import dataclasses
 import io
+import os
 import pathlib
 import statistics
 import tempfile
@@ -44,7 +45,7 @@ def experiment(folder: pathlib.Path, width: int, steps: int) -> ExperimentConfig
 
 
 def seconds(train: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds of a training, and of a core, whose lines are not shown."""
+    """Seconds that a training takes, and CPU seconds; its lines are not shown."""
     began, began_on_core = time.perf_counter(), time.process_time()
     with contextlib.redirect_stdout(io.StringIO()):
         train()
@@ -58,10 +59,14 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--steps", type=int, default=60)
     options = parser.parse_args()
+    if options.rates * options.seeds < 2:
+        parser.error("--rates times --seeds must be at least 2")
     rates = [1e-3 * (1 + index) for index in range(options.rates)]
     seeds = list(range(options.seeds))
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
+        os.environ["XDG_CACHE_HOME"] = name
+        os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
         base = experiment(folder, options.width, options.steps)
 
         def train(rate: float, seed: int) -> None:
@@ -74,17 +79,18 @@ def main() -> None:
 
         pairs = [(rate, seed) for seed in seeds for rate in rates]
         times = [seconds(lambda pair=pair: train(*pair)) for pair in pairs]
-        print(f"first run: {times[0][0]:.2f} s ({times[0][1]:.2f} s of a core)")
-        for what, found in zip(("", " of a core"), zip(*times[1:], strict=True), strict=True):
+        print(f"first run: {times[0][0]:.2f} s ({times[0][1]:.2f} CPU seconds)")
+        for unit, index in (("s", 0), ("CPU seconds", 1)):
+            found = [one[index] for one in times[1:]]
             median = statistics.median(found)
-            print(f"each further run: min {min(found):.2f} s{what}, median {median:.2f}")
+            print(f"each further run: min {min(found):.2f} {unit}, median {median:.2f}")
         values = {"optimizer.learning_rate": rates, "seed": seeds}
         sweep = dataclasses.replace(base, out=str(folder / "sweep"))
         whole, on_core = seconds(lambda: train_sweep(sweep, values))
         count = len(pairs)
         print(
             f"sweep of the {count}, compiling included: {whole:.2f} s, {whole / count:.2f} a run "
-            f"({on_core / count:.2f} of a core)"
+            f"({on_core / count:.2f} CPU seconds)"
         )
 
 

@@ -43,10 +43,11 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "torch", "transformers", 
 
 def machine() -> Iterator[str]:
     """Lines on the processor, its cache, the memory and the load."""
-    facts = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    names = [line.partition(":")[2].strip() for line in facts if line.startswith("model name")]
+    facts = pathlib.Path("/proc/cpuinfo")
+    lines = facts.read_text(encoding="utf-8").splitlines() if facts.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     yield f"processor: {names[0] if names else platform.processor()}"
-    yield f"cores: {len(os.sched_getaffinity(0))}"
+    yield f"cores: {os.cpu_count()}"
     cache = pathlib.Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
     if cache.exists():
         yield f"L2 cache of a core: {cache.read_text(encoding='utf-8').strip()}"

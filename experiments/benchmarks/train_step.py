@@ -106,7 +106,9 @@ def torch_step(batch: Mapping[str, np.ndarray], *sizes: int) -> Callable[[], Any
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     model = NanoGpt(Sizes(*sizes))
     compiled, optimizer = torch.compile(model), make_adamw(model, 1e-4, beta2=0.95)
-    tokens, labels = (torch.from_numpy(batch[name].astype(np.int64)) for name in batch)
+    tokens, labels = (
+        torch.from_numpy(batch[name].astype(np.int64)) for name in ("tokens", "labels")
+    )
 
     def step() -> float:
         loss = compiled(tokens, labels)
@@ -174,9 +176,11 @@ def main() -> None:
         return metrics["loss"]
 
     programs = {name: functools.partial(run, name) for name in steps}
-    if importlib.util.find_spec("torch") is None:
+    if not arguments.torch or arguments.dtype != "float32":
+        print("without PyTorch: --no-torch, or not in float32")
+    elif importlib.util.find_spec("torch") is None:
         print("without PyTorch, which is not installed")
-    elif arguments.torch and arguments.dtype == "float32":
+    else:
         programs["torch"] = torch_step(batch, layers, heads, width, length, vocab)
     compile_times = {name: timed(program) for name, program in programs.items()}
     times = interleaved(programs, arguments.repeats, warm_up=0)

@@ -229,7 +229,7 @@ def _check_implementation(model: "ModelConfig", positions: tuple[PositionsConfig
     kernel = model.attention_implementation
     if kernel not in ("cudnn", "splash"):
         return
-    # Limits on head widths and segments depend on the call, so attention itself checks them.
+    # Other limits, such as on head widths, depend on the call, so attention itself checks them.
     biases = [each.kind for each in positions if each.acts_on == "scores"]
     impossible = {
         f"dtype={model.dtype!r}": (

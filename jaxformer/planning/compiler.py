@@ -103,7 +103,7 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device]) -> CompiledSte
     _, frozen = split_shapes(model)
     lowered = make_programs(recipe.make, training, runner).train.lower(
         runner.template(state_shapes(model)), runner.batch_template(batch),
-        *runner.template((jax.eval_shape(lambda: recipe.arguments), frozen)),
+        runner.template(jax.eval_shape(lambda: recipe.arguments)), runner.template(frozen),
     )  # fmt: skip
     start = time.monotonic()
     try:

@@ -54,7 +54,7 @@ def _traffic(program: Program, name: str) -> collections.Counter[str]:
         elif one.opcode == "conditional":
             keys = ("branch_computations", "true_computation", "false_computation")
             branches = [_traffic(program, branch) for branch in one.called(*keys)]
-            total.update(max(branches, key=lambda branch: sum(branch.values())))
+            total.update(max(branches, key=lambda branch: branch.total(), default={}))
         elif one.opcode == "call":
             for inner in one.called("to_apply"):
                 total += _traffic(program, inner)
@@ -103,7 +103,7 @@ def _elements_read(
         return one.arrays[-2 if one.opcode.endswith("-start") else 0].size
     if position == 0 and one.opcode == "dynamic-update-slice":
         return 0
-    if position == 0 and one.opcode == "scatter":
+    if position == 0 and one.opcode == "scatter" and len(one.arrays) == 1:
         return _updates(computation, one).size
     if one.opcode == "fusion":
         inner = program.computations[one.called("calls")[0]]
@@ -144,7 +144,8 @@ def _updates(computation: Computation, one: Instruction) -> Array:
 def _written(program: Program, computation: Computation, name: str) -> list[int]:
     """Bytes that each array of a result writes."""
     one = computation.instructions[name]
-    if one.opcode in _UPDATES and one.operand_names[0] in computation.instructions:
+    is_update = one.opcode in _UPDATES and len(one.arrays) == 1
+    if is_update and one.operand_names[0] in computation.instructions:
         return [_updates(computation, one).num_bytes]
     if one.opcode == "fusion":
         inner = program.computations[one.called("calls")[0]]

@@ -20,7 +20,7 @@ from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.weights import PreparedRun, load_base, prepare_run, write_base
 from jaxformer.runs.weights.lora import adapt
 from jaxformer.runs.weights.memory import require_training_memory
-from jaxformer.runs.weights.trials import run_recipe
+from jaxformer.runs.weights.trials import can_share, run_recipe
 from jaxformer.storage import LOCK, run_lock
 from jaxformer.text import BucketedBatches
 from jaxformer.training import (
@@ -39,7 +39,7 @@ from jaxformer.training.parallel import (
     is_first_process,
     require_same,
 )
-from jaxformer.training.trial import Recipe, shared_programs
+from jaxformer.training.trial import Recipe, make_programs, shared_programs
 
 _LAG = 30.0  # seconds until a network file system shows the files of another host
 
@@ -88,8 +88,9 @@ def train_run(
         run = start_run(config, folder, runner, task=task, base=base)
         if on_start is not None:
             on_start(run.task)
-        loop = run.task.config.training
-        programs = shared_programs(run.recipe.make, loop, runner)
+        make, loop = run.recipe.make, run.task.config.training
+        make_or_share = shared_programs if can_share(make) else make_programs
+        programs = make_or_share(make, loop, runner)
         return fit_recipe(
             run.recipe, programs, run.data, folder, loop, runner=runner, callbacks=callbacks
         )

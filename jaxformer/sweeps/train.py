@@ -164,6 +164,7 @@ def _start_group(
                 data=data[config.seed],
                 callbacks=() if callbacks is None else callbacks(**values),
                 num_devices=1 if config.training.runner == "single" else config.training.devices,
+                params=run.recipe.params,
             )
         )
     return specs

@@ -127,9 +127,9 @@ def fit_recipe(
     with open_checkpoints(path, loop.keep_checkpoints) as checkpoints:
         start = checkpoints.step_to_resume(loop.steps) if path else 0
         # The initial state is computed by one program: eagerly, each leaf compiles one.
-        numbers = recipe.arguments
-        state = runner.create(programs.create, (numbers, recipe.params), recipe.frozen)
+        state = runner.create(programs.create, (recipe.arguments, recipe.params), recipe.frozen)
         recipe = recipe._replace(params=None, frozen=runner.place_frozen(recipe.frozen))
+        numbers = runner.place_frozen(recipe.arguments)
         if start:
             state = checkpoints.restore(state)  # the initial state is the template
         with (

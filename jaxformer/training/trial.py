@@ -59,7 +59,8 @@ class Recipe(NamedTuple):
     """Makes a trial from numbers, which are arguments of its programs.
 
     Args:
-        make: function of the numbers except "seed", by name, to a trial.
+        make: function of the numbers except "seed", by name, to a trial. Recipes with an equal one
+            may share programs.
         numbers: "seed", of parameters and dropout, and what `make` takes; traced in programs.
         params: initial parameters; None if the trial draws them.
         frozen: frozen parameters, if any.
@@ -89,9 +90,10 @@ class Recipe(NamedTuple):
 
     @property
     def arguments(self) -> dict[str, np.generic]:
-        """The numbers as programs take them: the seed modulo 2^32, as in `jax.random.key`."""
+        """The numbers as programs take them; of the seed, the bits that `jax.random.key` uses."""
+        integer, real = map(jax.dtypes.canonicalize_dtype, (np.int64, np.float64))
         return {
-            name: np.int64(number).astype(np.int32) if name == "seed" else np.float32(number)
+            name: np.int64(number).astype(integer) if name == "seed" else real.type(number)
             for name, number in self.numbers.items()
         }
 
@@ -105,13 +107,13 @@ class Programs(NamedTuple):
     """What `fit` compiles; numbers and frozen parameters are arguments.
 
     Args:
-        create: function of (numbers, initial parameters or None) that returns the first state; for
-            `Runner.create`.
+        create: function of numbers and initial parameters, or None to draw them, that returns the
+            first state; for `Runner.create`.
         train: program of the training step: (state, batch, numbers, frozen) to (state, metrics).
         evaluate: program of the evaluation step: (params, batch, numbers, frozen) to sums.
     """
 
-    create: Callable[[tuple[Mapping[str, Any], Any]], TrainState]
+    create: Callable[[Mapping[str, Any], Any], TrainState]
     train: Program
     evaluate: Program
 
@@ -119,8 +121,7 @@ class Programs(NamedTuple):
 def make_programs(make: Callable[..., Trial], loop: LoopConfig, runner: Runner) -> Programs:
     """Programs of the recipes with this `make`."""
 
-    def create(start: tuple[Mapping[str, Any], Any]) -> TrainState:
-        numbers, params = start
+    def create(numbers: Mapping[str, Any], params: Any) -> TrainState:
         trial = make_trial(make, numbers)
         if callable(trial.init_params):
             params = trial.init_params(jax.random.key(numbers["seed"]))
@@ -156,18 +157,27 @@ def shared_programs(make: Callable[..., Trial], loop: LoopConfig, runner: Runner
 
 def shared_evaluation(loss: LossFunction, runner: Runner) -> Program:
     """Program of the evaluation step of a loss, (params, batch) to sums; kept as above."""
-    return _kept(_evaluation, loss, runner)
+    return _kept(_evaluation, loss, runner) if is_value(loss) else _evaluation(loss, runner)
 
 
 def _evaluation(loss: LossFunction, runner: Runner) -> Program:
     return runner.compile_eval(make_eval_step(loss, axis_name=runner.axis_name))
 
 
+def is_value(part: Any) -> bool:
+    """Whether a part of a program, such as a loss, is compared by its fields, as dataclasses are.
+
+    Functions are not: no other would ever equal them, and what they hold would be kept in vain.
+    """
+    kind = type(part)
+    return kind.__eq__ is not object.__eq__ and kind.__hash__ is not None
+
+
 def _kept(function: Callable[..., T], *args: Any) -> T:
-    """The result of a function, which is kept if its arguments can be compared."""
+    """The result of a function, which is kept if its arguments can be hashed."""
     try:
         hash(args)
-    except TypeError:  # a part of them, such as a loss of the user's, cannot
+    except TypeError:
         return function(*args)
     return _latest(function, *args)
 

@@ -44,7 +44,7 @@ def test_plan_of_a_compiled_step_has_what_the_compiler_says(plan_config, capsys,
     def compile_as(step):
         monkeypatch.setattr(
             planning, "make_plan", lambda *args, **options: dataclasses.replace(
-                make(*args, **options), compiled=step, traffic=step.traffic or {"at least": 1}
+                make(*args, **options), compiled=step, traffic=step.traffic or {"all": 1}
             ),
         )  # fmt: skip
 

@@ -44,7 +44,13 @@ CASES = {
     "window, cap and offset": (
         PADDED, {}, {"local_window_size": (20, 10), "query_offset": 30, "softcap": 2.0},
     ),
-    "first queries see nothing": (PADDED, {}, {"is_causal": True, "query_offset": -30}),
+    "first queries see nothing": (
+        PADDED, {}, {"is_causal": True, "query_offset": -30, "softcap": 1.5},
+    ),
+    "no query sees a key": (PADDED, {}, {"is_causal": True, "query_offset": -500}),
+    "sides beyond 32 bits": (
+        Sizes((2, 1), 128, 128, 4, 2, 8, 8), {}, {"local_window_size": (2**31 - 1, 2**31 - 1)},
+    ),
     "segments and lengths": (PADDED._replace(leading=(2,)), SEGMENTS, {}),
 }  # fmt: skip
 
@@ -183,7 +189,7 @@ def test_splash_compiled_for_another_platform_raises():
         export.export(tangents, platforms=["tpu"])(arrays)
 
 
-def test_splash_runs_within_pmap_and_is_declined_where_a_mesh_splits_it():
+def test_splash_is_traced_within_pmap_and_is_declined_where_a_mesh_splits_it():
     attend = functools.partial(dot_product_attention, implementation="splash")
     x = jax.ShapeDtypeStruct((1, 128, 2, 16), np.float32)
     assert jax.eval_shape(jax.pmap(attend), x, x, x).shape == x.shape

@@ -39,7 +39,7 @@ def test_state_has_the_bytes_of_arrays_on_a_mesh():
     optimizer = make_optimizer(wanted.optimizer, planned.config.schedule)
     runner = MeshRunner(wanted.mesh, jax.devices()[:4])
     state = runner.create(
-        lambda rng: TrainState.create(planned.initializer(rng), optimizer), jax.random.key(0)
+        lambda rng: TrainState.create(planned.initializer(rng), optimizer), (jax.random.key(0),)
     )
 
     def on_one_device(tree):

@@ -13,7 +13,7 @@ import pytest
 from jaxformer import runs
 from jaxformer.config import AdamWConfig, LoraConfig, ScheduleConfig, SgdConfig
 from jaxformer.runs.weights import run_recipe
-from jaxformer.training import make_train_step, trial
+from jaxformer.training import SingleRunner, make_train_step, trial
 from tests.runs import tiny
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -65,7 +65,9 @@ def test_run_with_other_numbers_compiles_nothing_and_is_that_of_a_process_of_its
     )  # fmt: skip
     alone = runs.train_run(make("alone"))
     unshared()
-    runs.train_run(config(folder, "first"))
+    with counting_compilations() as compiled:
+        runs.train_run(config(folder, "first"))
+    assert compiled  # so JAX still reports them
     use(runs.open_run(folder / "first"))
     with counting_compilations() as compiled:
         second = runs.train_run(make("second"))
@@ -144,7 +146,32 @@ class OfOneself(runs.CausalModel):
         return lambda params, batch, rng: inner(params, batch, rng)
 
 
-def test_losses_that_cannot_be_compared_share_nothing(folder):
-    model = model_of(folder)
-    own = OfOneself(config=model.config, tokenizers=model.tokenizers)
-    assert run_recipe(own, None).make != run_recipe(own, None).make
+class TaskOfOneself(runs.LanguageModelTask):
+    text_model = OfOneself
+
+
+def test_functions_as_losses_share_nothing_and_are_not_kept(folder, unshared):
+    losses = []
+    inner = OfOneself.loss
+
+    def noted(model, label_smoothing):
+        losses.append(inner(model, label_smoothing))
+        return losses[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OfOneself, "loss", noted)
+        runs.train_run(config(folder, "own"), task=TaskOfOneself)
+    held = [weakref.ref(losses.pop()) for _ in range(len(losses))]
+    gc.collect()
+    assert trial._latest.cache_info().currsize == 0
+    assert held and all(each() is None for each in held)
+
+
+def test_values_that_hold_what_cannot_be_hashed_share_nothing(unshared):
+    @dataclasses.dataclass(frozen=True)
+    class Loss:
+        table: list
+
+    assert trial.is_value(Loss([1])) and not trial.is_value(lambda: 0)
+    trial.shared_evaluation(Loss([1]), SingleRunner())
+    assert trial._latest.cache_info().currsize == 0

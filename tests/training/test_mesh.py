@@ -66,7 +66,7 @@ def created(architecture, runner, optimizer=OPTIMIZER):
     def create(rng):
         return TrainState.create(model.init(rng, **inputs)["params"], optimizer)
 
-    return runner.create(create, jax.random.key(0))
+    return runner.create(create, (jax.random.key(0),))
 
 
 def trained(architecture, runner, steps=20, accumulate_steps=2, optimizer=OPTIMIZER):
@@ -205,7 +205,7 @@ def test_state_is_a_copy_of_what_it_is_made_from():
     original = jnp.arange(8.0)
     runner = MeshRunner()
     step = runner.compile_train(lambda state, batch: (state + 1, batch.sum()))
-    for state in (runner.place(original), runner.create(lambda x: x, original)):
+    for state in (runner.place(original), runner.create(lambda x: x, (original,))):
         step(state, np.zeros(8))
         assert original.tolist() == list(range(8))
 

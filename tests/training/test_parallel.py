@@ -65,7 +65,7 @@ def test_pmap_is_not_deprecated():
         warnings.simplefilter("error")
         runner = PmapRunner()
         step = runner.compile_train(lambda state, batch: (state + 1, batch.sum()))
-        state, _ = step(runner.create(lambda start: start * 2.0, jnp.arange(5.0)), np.zeros(8))
+        state, _ = step(runner.create(lambda start: start * 2.0, (jnp.arange(5.0),)), np.zeros(8))
         runner.check_replicas(state)
         runner.compile_eval(lambda params, batch: (params.sum(), batch.sum()))(state, np.ones(8))
 

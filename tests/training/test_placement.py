@@ -146,10 +146,11 @@ def test_rules_of_the_user_place_what_a_run_starts_from():
         head = jax.random.normal(start["rng"], (4, 6))
         return {"mlp": {"down_kernel": head}, "scale": start["scale"]}
 
-    made = runner.create(create, {"rng": jax.random.key(0), "scale": np.ones(3, np.float32)})
+    start = {"rng": jax.random.key(0), "scale": np.ones(3, np.float32)}
+    made = runner.create(create, (start,))
     assert made["mlp"]["down_kernel"].sharding.spec == PartitionSpec(None, "fsdp")
     with pytest.raises(ConfigError, match="'mlp/down_kernel', which matches no parameter"):
-        runner.create(lambda rng: {"scale": jax.random.normal(rng, (3,))}, jax.random.key(0))
+        runner.create(lambda rng: {"scale": jax.random.normal(rng, (3,))}, (jax.random.key(0),))
 
 
 def test_parameters_for_one_host_are_whole_or_split_as_they_are():
@@ -182,3 +183,12 @@ def test_axes_without_a_size_take_the_devices_that_are_left():
 def test_mesh_for_inference_is_that_of_training_where_it_fits(trained_on, split):
     sizes = MeshRunner.for_inference(trained_on, jax.devices()[:4]).sizes
     assert (sizes["data"], sizes["fsdp"], sizes["tensor"]) == (1, *split)
+
+
+def test_rules_match_the_paths_of_initial_parameters():
+    """Whatever arguments stand before them."""
+    rules = (MeshRule(path="up_kernel", axes=("", "")),)
+    runner = MeshRunner(MeshConfig(fsdp=2, rules=rules), jax.devices()[:2])
+    start = {"up_kernel": np.ones((3, 2), np.float32)}  # fsdp does not divide 3
+    made = runner.create(lambda number, params: params, (np.float32(1), start))
+    assert made["up_kernel"].sharding.is_fully_replicated

@@ -161,7 +161,7 @@ def _collectives(made: "planning.Plan") -> str:
 def _traffic(made: "planning.Plan") -> str:
     """Bytes that a step moves through the memory of a device, and where they come from."""
     total = sum(made.traffic.values())
-    if "at least" in made.traffic:
+    if made.compiled is None or made.compiled.failure is not None:
         return f"at least {readable_bytes(total)} (expected, through the memory of each device)"
     parts = ", ".join(
         f"{source} {num_bytes / total:.0%}"

@@ -77,9 +77,9 @@ def attention_implementation(
 ) -> Choice:  # fmt: skip
     """Name of the implementation that `dot_product_attention` uses for a call, and why.
 
-    The choice depends on shapes, dtypes, Python arguments and the platform that the program is
-    compiled for, never on array values. Nothing is computed. If T or S is symbolic (`jax.export`),
-    only dense attention is possible; symbolic leading axes count as 1.
+    The choice depends on shapes, dtypes, Python arguments, the mesh, the default backend and the
+    platform that the program is compiled for, never on array values. Nothing is computed. If T or S
+    is symbolic (`jax.export`), only dense attention is possible; symbolic leading axes count as 1.
 
     Args:
         query: as in `dot_product_attention`; this and all arrays may be `jax.ShapeDtypeStruct`.

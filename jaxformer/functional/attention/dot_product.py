@@ -101,9 +101,10 @@ def dot_product_attention(
             "chunked" computes them in blocks, in memory linear in T and S, and skips blocks hidden
             by causality, window or lengths given as ints. "cudnn" is NVIDIA's fused kernel (forward
             and reverse mode only, weights rounded to the query's dtype). "splash" is JAX's kernel
-            for TPUs (likewise; gradients round the weights to the query's dtype, and so is the
-            scaled query); it may be traced anywhere, but compiled only for a TPU. "auto" picks what
-            `attention_implementation` reports for the platform the program is compiled for. They
+            for TPUs (likewise; the scaled query, and in gradients the weights, are rounded to the
+            query's dtype); it may be traced anywhere, but compiled only for a TPU. "auto" picks
+            what `attention_implementation` reports for the platform the program is compiled for; on
+            a TPU this may be "splash": pass "chunked" for forward mode or second derivatives. They
             draw different dropout masks. On CPU, chunked computes a few heads at a time, so split
             heads with shard_map, not with jit alone. Under `jax.export` every size except H may be
             symbolic; a symbolic T or S needs dense.

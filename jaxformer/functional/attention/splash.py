@@ -17,13 +17,14 @@ from jaxformer.functional.attention import platforms
 from jaxformer.functional.attention.block_mask import zero_hidden
 from jaxformer.functional.attention.chunked import visible_keys
 from jaxformer.functional.attention.inputs import AttentionInputs
-from jaxformer.functional.attention.plan import plan_loops
+from jaxformer.functional.attention.plan import plan_loops, visible_key_range
 from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.sharding import automatic_axes, axes_of
 
 _DTYPES = ("bfloat16", "float32")
 _LANES = 128  # the kernel's blocks of queries and keys are multiples of this
 _LARGEST_BLOCK = 512
+_LARGEST_HEAD = 256  # compiled for TPUs; the blocks of wider ones may not fit into their VMEM
 # The kernel's score of a hidden key. A sink is a further score in the softmax that has no value: at
 # half of it, its weight is exactly 0 beside any visible key, and exactly 1 in a row that sees
 # nothing, which then has output 0 and gradients of 0. Without it, that row would average values.
@@ -47,20 +48,20 @@ class _Setting(NamedTuple):
 
 def why_not_splash(inputs: AttentionInputs, platform: str) -> str | None:
     """First reason why Splash does not support a call on a platform, or None if it does."""
-    num_queries, num_keys, structure = (
-        inputs.query.shape[-3],
-        inputs.key.shape[-3],
-        inputs.structure,
-    )
+    num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
+    structure, widths = inputs.structure, (inputs.query.shape[-1], inputs.value.shape[-1])
     ids = (structure.query_ids, structure.key_ids)
-    axes = automatic_axes() or axes_of(inputs.query)
+    arrays = [leaf for leaf in jax.tree.leaves(inputs) if isinstance(leaf, jax.Array)]
+    axes = max(automatic_axes(), *map(axes_of, arrays), key=lambda sizes: math.prod(sizes.values()))
     reasons = {
         f"it needs a TPU, and the program is for {platform}": platform != "tpu",
         f"it needs {' or '.join(_DTYPES)}, and the query is {inputs.query.dtype}": (
             inputs.query.dtype.name not in _DTYPES
         ),
-        f"it needs sizes that are known, got a query {inputs.query.shape} and S={num_keys}": (
-            is_symbolic(*inputs.query.shape, num_keys)
+        f"it needs sizes that are known, got a query {inputs.query.shape} and a value "
+        f"{inputs.value.shape}": is_symbolic(*inputs.query.shape, *inputs.value.shape),
+        f"it needs heads of at most {_LARGEST_HEAD}, got H={widths[0]} and Hv={widths[1]}": (
+            not is_symbolic(*widths) and max(widths) > _LARGEST_HEAD
         ),
         f"it needs arrays that are not empty, got T={num_queries}, S={num_keys}, a query "
         f"{inputs.query.shape} and a value {inputs.value.shape}": (
@@ -80,7 +81,7 @@ def why_not_splash(inputs: AttentionInputs, platform: str) -> str | None:
             math.prod(axes.values()) > 1
         ),
         "it does not say which axes of a shard_map its output varies over; give check_vma=False": (
-            bool(jax.typeof(inputs.query).manual_axis_type.varying)
+            any(jax.typeof(array).manual_axis_type.varying for array in arrays)
         ),
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
@@ -133,17 +134,24 @@ def _attend(inputs: AttentionInputs, interpret: bool) -> jax.Array:
     structure, static, leading = inputs.structure, inputs.static, inputs.query.shape[:-3]
     num_queries, num_heads = inputs.query.shape[-3:-1]
     num_keys = inputs.key.shape[-3]
+    if visible_key_range(structure, num_keys, 0, num_queries) == (0, 0):
+        return jnp.zeros((*inputs.query.shape[:-1], inputs.value.shape[-1]), inputs.query.dtype)
     loops = plan_loops(structure, num_queries, num_keys, _LARGEST_BLOCK)
     inputs = zero_hidden(inputs, visible_keys(inputs, loops))
     # The kernel has no scale. The query is scaled in float32 and rounded once, which is exact if
     # the scale is a power of two (H = 64 or 256). A product in bfloat16 would round the scale, too.
     query = (inputs.query.astype(jnp.float32) * static.scale).astype(inputs.query.dtype)
     query, key, value = (_heads_first(array) for array in (query, inputs.key, inputs.value))
+    offset = structure.offset if isinstance(structure.offset, int) else 0
+    left, right = structure.window
+    # A side that hides no key is dropped, since the kernel's positions have 32 bits.
+    window = (
+        None if left is None or left >= query.shape[-2] + offset else left,
+        None if right is None or right + offset >= key.shape[-2] else right,
+    )
     setting = _Setting(
-        num_heads, query.shape[-2], key.shape[-2],
-        structure.window, structure.offset if isinstance(structure.offset, int) else 0,
-        static.softcap, interpret,
-    )  # fmt: skip
+        num_heads, query.shape[-2], key.shape[-2], window, offset, static.softcap, interpret
+    )
     kernel, sinks = _kernel(setting), jnp.full(num_heads, _SINK, jnp.float32)
     ids = _segment_ids(inputs, setting)
 
@@ -163,9 +171,11 @@ def _attend(inputs: AttentionInputs, interpret: bool) -> jax.Array:
 
 
 def _heads_first(array: jax.Array) -> jax.Array:
-    """`[B, N, T', H]` of `[..., T, N, H]`, padded with zeros to a multiple of a block's unit."""
+    """`[B, N, T', H]` of `[..., T, N, H]`, padded with zeros to what blocks can divide."""
     array = rearrange(array, "... t n h -> (...) n t h")
-    return jnp.pad(array, ((0, 0), (0, 0), (0, -array.shape[-2] % _LANES), (0, 0)))
+    # Of many blocks, two units at least, since an odd number of units has small divisors.
+    unit = _LANES if array.shape[-2] <= _LARGEST_BLOCK else 2 * _LANES
+    return jnp.pad(array, ((0, 0), (0, 0), (0, -array.shape[-2] % unit), (0, 0)))
 
 
 def _segment_ids(inputs: AttentionInputs, setting: _Setting) -> tuple[jax.Array, jax.Array] | None:

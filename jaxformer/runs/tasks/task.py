@@ -17,7 +17,7 @@ from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import ViewedTask
 from jaxformer.runs.data.words import StartVectors
 from jaxformer.runs.text_models.text_model import TextModel
-from jaxformer.training import Evaluation, SingleRunner, TrainingData, evaluate
+from jaxformer.training import Evaluation, TrainingData, evaluate, make_runner
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
 from jaxformer.training.trial import shared_evaluation
@@ -220,7 +220,7 @@ class Task(ViewedTask):
             validation: result of `load_validation` or `read_validation`.
             runner: runner for the devices that hold the parameters; default: one device.
         """
-        runner = runner or SingleRunner()
+        runner = runner or make_runner("single")
         data = self.evaluation_data(validation, runner)
         assert data.validation is not None
         eval_step = shared_evaluation(self.model.loss(0.0), runner)

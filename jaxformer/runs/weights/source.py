@@ -123,7 +123,7 @@ class WeightSource(abc.ABC):
         report = f"starting from the weights and tokenizers of {self.path}{at}"
         if not (new := self.new_parameters(model)):
             return Start(params, new, (report,))
-        drawn = loads.create(model.initializer, jax.random.key(model.config.seed))
+        drawn = loads.create(model.initializer, (jax.random.key(model.config.seed),))
         # A masked language model may also have an output table, which a classifier does not need.
         taken = {name: _part(params[name], drawn[name]) for name in drawn if name not in new}
         report = f"{report}; the scores of the classes start anew"

@@ -20,7 +20,7 @@ from jaxformer.runs.weights.lora import combine_of
 from jaxformer.runs.weights.memory import rate_factors
 from jaxformer.training import LossFunction, Trial, make_optimizer, make_schedule
 from jaxformer.training.losses import Combine
-from jaxformer.training.trial import Recipe
+from jaxformer.training.trial import Recipe, is_value
 
 Config = TypeVar("Config")
 
@@ -29,7 +29,7 @@ _DECAYING = (AdamWConfig, LionConfig, MuonConfig)
 
 @dataclasses.dataclass(frozen=True)
 class RunTrial:
-    """Makes the trial of a run from its numbers; equal if the programs of two runs are."""
+    """Makes the trial of a run from its numbers; equal only if the programs of two runs are."""
 
     loss: LossFunction
     validation_loss: LossFunction
@@ -37,7 +37,7 @@ class RunTrial:
     optimizer: OptimizerConfig
     schedule: ScheduleConfig
     combine: Combine | None
-    model: ModelConfig
+    model: tuple[type[TextModel], ModelConfig]
     factors: Any = dataclasses.field(compare=False)  # follow from the model
 
     def __call__(self, **numbers: Any) -> Trial:
@@ -70,10 +70,18 @@ def run_recipe(model: TextModel, params: Any, frozen: Any = None) -> Recipe:
         optimizer=with_numbers(config, dict.fromkeys(numbers, 0)).optimizer,
         schedule=config.schedule,
         combine=combine_of(config.lora),
-        model=config.model,
+        model=(type(model), config.model),
         factors=rate_factors(model),
     )
     return Recipe(make, numbers, None if draws else params, frozen)
+
+
+def can_share(make: Any) -> bool:
+    """Whether another run's may be equal, so that its programs are worth keeping."""
+    return all(
+        part is None or is_value(part)
+        for part in (make.loss, make.validation_loss, make.draw_params)
+    )
 
 
 def numbers_of(config: ExperimentConfig) -> dict[str, float]:

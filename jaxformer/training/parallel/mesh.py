@@ -84,12 +84,12 @@ class MeshRunner(Runner):
         """Bytes of a pytree of parameters or state on each device, during its update."""
         return bytes_per_device(shapes, self._rules, self.sizes, *others)
 
-    def create(self, make: Callable[[Any], Any], start: Any, *others: Any) -> Any:
+    def create(self, make: Callable[..., Any], arguments: tuple[Any, ...], *others: Any) -> Any:
         """Computes a pytree of state directly in its shards; no device ever holds all of it."""
-        shapes = jax.eval_shape(make, start)
+        shapes = jax.eval_shape(make, *arguments)
         check_rules((shapes, *others), self._rules)
-        start, shardings = self.place(start), self._shardings(shapes)
-        return jax.jit(make, out_shardings=shardings)(start)
+        shardings = self._shardings(shapes)
+        return jax.jit(make, out_shardings=shardings)(*map(self.place, arguments))
 
     def place(self, tree: Any) -> Any:
         """Copies a pytree to the devices by leaf; a copy, because steps donate their state."""

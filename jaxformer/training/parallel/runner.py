@@ -107,9 +107,9 @@ class Runner:
         """
         return num_bytes(shapes)
 
-    def create(self, make: Callable[[Any], Any], start: Any, *others: Any) -> Any:
-        """Computes the state `make(start)` by one program, and places it; `others` as above."""
-        return self.place(jax.jit(make)(start))
+    def create(self, make: Callable[..., Any], arguments: tuple[Any, ...], *others: Any) -> Any:
+        """Computes the state `make(*arguments)` by one program, and places it; others as above."""
+        return self.place(jax.jit(make)(*arguments))
 
     def place(self, tree: Any) -> Any:
         """Copies a pytree to the devices; a copy, because steps donate their state."""
@@ -137,7 +137,7 @@ class Runner:
     def compile_train(self, step: Callable[..., Any]) -> Program:
         """Makes a program of a training step of (state, batch, *others), which donates the state.
 
-        The others, such as frozen parameters, are from `place_frozen`.
+        The others, such as frozen parameters, should be from `place_frozen`.
         """
         return self._program(step, donate_argnums=0)
 

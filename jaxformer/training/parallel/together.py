@@ -54,11 +54,11 @@ class TogetherRunner(SingleRunner):
         """A pytree of all runs, from one for each run."""
         return self._join(jax.device_put(list(trees), self._shared))
 
-    def create(self, make: Callable[[Any], Any], start: tuple[Any, Any], *others: Any) -> Any:
-        """Computes the states of all runs by one program; `start` is (numbers, shared start)."""
-        numbers, shared = start
-        both = self._together(lambda own, start: make((own, start)), (True, False))
-        return jax.jit(both)(numbers, jax.device_put(shared, self._shared))
+    def create(self, make: Callable[..., Any], arguments: tuple[Any, ...], *others: Any) -> Any:
+        """Computes the states of all runs by one program, from (numbers by run, shared start)."""
+        numbers, start = arguments
+        create = jax.jit(self._together(make, (True, False)))
+        return create(numbers, jax.device_put(start, self._shared))
 
     def place_numbers(self, tree: Any) -> Any:
         """Splits a pytree of all runs over the devices."""

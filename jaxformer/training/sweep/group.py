@@ -67,7 +67,8 @@ def _train_group(
     first = make_trial(make, specs[0].numbers)
     if first.frozen is not None or first.combine is not None:
         raise ConfigError("a sweep trains all parameters, got frozen ones; train them with fit")
-    start = None if callable(first.init_params) else first.init_params
+    start = specs[0].params if first.init_params is None else first.init_params
+    start = None if callable(start) else start
     programs = make_programs(make, loop, runner)
     numbers = runner.place_numbers(
         jax.tree.map(lambda *one: np.stack(one), *(recipe.arguments for recipe in recipes))

@@ -42,7 +42,8 @@ class SweepSpec(NamedTuple):
     """A run of a sweep before it is trained.
 
     Its numbers, "seed" among them, are arguments of the program. Runs with the same `make`, a
-    function of the numbers except the seed, share a program, and the settings of the loop.
+    function of the numbers except the seed, share a program, the settings of the loop, and the
+    initial parameters, if these are given rather than drawn.
     """
 
     name: str
@@ -53,6 +54,7 @@ class SweepSpec(NamedTuple):
     data: TrainingData
     callbacks: Sequence[Callback] = ()
     num_devices: int | None = None
+    params: Any = None
 
 
 def combine_values(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
