@@ -141,7 +141,7 @@ def test_mesh_splits_the_average_as_the_parameters_and_has_that_of_pmap(trained)
             loss, OPTIMIZER, seed=0, average_decay=DECAY, axis_name=runner.axis_name
         )
         program = runner.compile_train(step)
-        state = runner.create(lambda p: TrainState.create(p, OPTIMIZER, averages=True), start())
+        state = runner.create(lambda p: TrainState.create(p, OPTIMIZER, averages=True), (start(),))
         state, _ = program(state, batch(0))
         with jax.no_tracing():  # the second step is the same program
             for one in range(1, 6):
