@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 
 from jaxformer.errors import ConfigError
+from jaxformer.functional.attention.platforms import compiling_for
 from jaxformer.planning.accelerators import Accelerator
 from jaxformer.planning.collectives import Collective, read_collectives
 from jaxformer.planning.hbm import read_traffic
@@ -101,10 +102,11 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device]) -> CompiledSte
     batch = model.batch_shapes(batch_rows(config, runner.num_shards))
     recipe = run_recipe(model, None)
     _, frozen = split_shapes(model)
-    lowered = make_programs(recipe.make, training, runner).train.lower(
-        runner.template(state_shapes(model)), runner.batch_template(batch),
-        runner.template(jax.eval_shape(lambda: recipe.arguments)), runner.template(frozen),
-    )  # fmt: skip
+    with compiling_for("tpu"):  # so that attention decides as it does there
+        lowered = make_programs(recipe.make, training, runner).train.lower(
+            runner.template(state_shapes(model)), runner.batch_template(batch),
+            runner.template(jax.eval_shape(lambda: recipe.arguments)), runner.template(frozen),
+        )  # fmt: skip
     start = time.monotonic()
     try:
         compiled = lowered.compile()

@@ -15,7 +15,7 @@ from jaxformer.planning.collectives import Collective
 from jaxformer.planning.compiler import CompiledStep, compile_step, topology_devices
 from jaxformer.planning.flops import Flops
 from jaxformer.planning.memory import MemoryNeeds, memory_needs, state_needs
-from jaxformer.planning.settings import batch_rows, planned_model
+from jaxformer.planning.settings import batch_rows, planned_model, with_attention
 from jaxformer.planning.step import step_of_config
 from jaxformer.planning.traffic import expected_collectives, memory_traffic, seconds_of
 from jaxformer.runs import TextModel
@@ -174,7 +174,7 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
     sizes = axis_sizes(config.mesh, count)
     rows, params = batch_rows(config, sizes["data"] * sizes["fsdp"]), param_shapes(model)
     needs = memory_needs(config, sizes)
-    step = None if devices is None else compile_step(model, devices)
+    step = None if devices is None else compile_step(with_attention(model, kernel), devices)
     if step is not None and step.failure is None:
         collectives: Sequence[Collective] = step.collectives
         traffic = step.traffic

@@ -1,6 +1,7 @@
 """Model of an experiment without its data, and the rows of its batches."""
 
 import dataclasses
+from typing import Any
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
@@ -12,13 +13,20 @@ def planned_model(config: ExperimentConfig) -> TextModel:
     model = config.model
     if model.layer_execution == "auto":
         model = dataclasses.replace(model, layer_execution="scan")  # as on any accelerator
+    schedule = config.schedule.ending_at(config.training.steps)
+    config = dataclasses.replace(config, model=model, schedule=schedule)
+    planned = task_class(config).text_model.without_data(config)
     if model.attention_implementation in ("cudnn", "splash"):
         # cuDNN needs a GPU to be traced, and products in kernels are not counted; chunked attention
         # keeps as little memory.
-        model = dataclasses.replace(model, attention_implementation="chunked")
-    schedule = config.schedule.ending_at(config.training.steps)
-    config = dataclasses.replace(config, model=model, schedule=schedule)
-    return task_class(config).text_model.without_data(config)
+        return with_attention(planned, "chunked")
+    return planned
+
+
+def with_attention(model: TextModel, name: Any) -> TextModel:
+    """The model with an attention implementation, such as the one that a plan replaced."""
+    changed = dataclasses.replace(model.config.model, attention_implementation=name)
+    return dataclasses.replace(model, config=dataclasses.replace(model.config, model=changed))
 
 
 def batch_rows(config: ExperimentConfig, num_shards: int) -> int:

@@ -93,7 +93,7 @@ def test_splash_rows_without_keys_are_zero_and_unseen_nan_changes_nothing(name):
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_splash_in_bfloat16_is_as_close_as_dense():
+def test_splash_in_bfloat16_is_close_to_float32():
     sizes = CASES["causal, unlike widths"][0]
     inputs = inputs_of(sizes, jnp.bfloat16)
     exact = run(

@@ -1,5 +1,6 @@
 """The compiler on the real training step: of the CPU here, and of a TPU that need not be there."""
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -10,9 +11,12 @@ import sys
 import jax
 import pytest
 
+from jaxformer.functional.attention import choice
+from jaxformer.functional.attention.dense import dense_attention
 from jaxformer.planning import ACCELERATORS, compiler
 from jaxformer.planning.plan import Place, _plan
 from tests.planning.test_plan import config
+from tests.small_config import model
 
 ROOT = pathlib.Path(__file__).parents[2]
 TINY = """
@@ -48,6 +52,28 @@ print(json.dumps({
     "collectives": plan.collectives,
 }))
 """
+
+
+@pytest.mark.parametrize("implementation", ["auto", "splash"])
+def test_attention_is_compiled_as_on_the_accelerator(implementation, monkeypatch):
+    """But FLOPs are those of attention whose products can be counted."""
+    taken = []
+
+    def note(*args):
+        taken.append(args)
+        return dense_attention(*args)
+
+    monkeypatch.setitem(choice._FUNCTIONS, "splash", note)
+    monkeypatch.setattr(choice, "_MIN_SPLASH_WEIGHTS", 0)
+    long = model(max_len=128, vocab_size=22, attention_implementation=implementation)
+    one_device = Place(ACCELERATORS["v5e"], 1, jax.devices()[:1])
+    plan = _plan(dataclasses.replace(config(), model=long), one_device)
+    assert taken and plan.compiled.failure is None
+    taken.clear()
+    chunked = dataclasses.replace(long, attention_implementation="chunked")
+    expected = _plan(dataclasses.replace(config(), model=chunked), one_device).flops
+    assert not taken
+    assert (plan.flops == expected) == (implementation == "splash")  # "auto" counts as dense here
 
 
 def test_plan_of_devices_has_the_memory_and_collectives_of_their_program():

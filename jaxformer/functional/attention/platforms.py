@@ -1,7 +1,9 @@
 """Programs that are traced once and compiled differently per platform."""
 
+import contextlib
+import contextvars
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, TypeVar
 
 import jax
@@ -18,9 +20,23 @@ PLATFORMS = ("cpu", "cuda", "tpu", OTHERS)
 
 Result = TypeVar("Result")
 
+_compiled_for: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform", default=None)
+
+
+@contextlib.contextmanager
+def compiling_for(platform: str) -> Iterator[None]:
+    """Traces as where a platform is the default backend, for devices that need not be present."""
+    token = _compiled_for.set(platform)
+    try:
+        yield
+    finally:
+        _compiled_for.reset(token)
+
 
 def default_platform() -> str:
     """Name of the default backend, "cuda" or "rocm" for a GPU."""
+    if (platform := _compiled_for.get()) is not None:
+        return platform
     backend = jax.default_backend()
     if backend != "gpu":
         return backend
