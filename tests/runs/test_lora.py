@@ -19,7 +19,7 @@ from jaxformer.config import (
 )
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs.weights import prepare_run
-from jaxformer.runs.weights.lora import adapt
+from jaxformer.runs.weights.lora import adapt, combine_of
 from jaxformer.runs.weights.memory import split_shapes, state_shapes
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
@@ -96,7 +96,7 @@ def test_run_starts_as_its_base_to_the_bit(source, tmp_path):
     own = adapt(task.model, base.start(task.model, SingleRunner()))
     run = runs.open_run(source)
     assert_same(own.frozen, run.params)
-    combined = own.combine(own.params, own.frozen)
+    combined = combine_of(task.config.lora)(own.params, own.frozen)
     assert task.evaluate(combined, task.validation) == task.evaluate(run.params, task.validation)
 
 
