@@ -150,7 +150,7 @@ def test_model_is_made_in_one_place(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Narrow, "hidden_states", hidden_states)
-        params = jax.jit(task.init_params)(jax.random.key(0))
+        params = jax.jit(task.initializer)(jax.random.key(0))
         task.evaluate(params, task.validation)
         task.model.hidden_states(params, ["one two"])
     assert len(seen) >= 2 and set(seen) == {Narrow}
