@@ -13,10 +13,7 @@ from jaxformer.storage import default_cache_dir
 
 # Settings of JAX: its default, and ours. Beyond the size, JAX deletes the least recently used.
 _SETTINGS = {
-    "jax_compilation_cache_max_size": (
-        -1,
-        2**31,
-    ),  # bytes; beyond them, JAX deletes the least recently used
+    "jax_compilation_cache_max_size": (-1, 2**31),  # bytes
     "jax_persistent_cache_min_compile_time_secs": (1.0, 0.1),
 }
 _WRITING = 60.0  # seconds that writing one may take

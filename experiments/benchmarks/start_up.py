@@ -51,7 +51,8 @@ def first_step_seconds(config: str, flags: list[str], out: pathlib.Path, cache: 
         "--training.log-every", "1", *flags,
     ]  # fmt: skip
     environment = {**os.environ, "XDG_CACHE_HOME": cache}
-    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    for name in ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"):
+        environment.pop(name, None)
     began = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None

@@ -49,7 +49,7 @@ class Plan:
         collectives: collectives of a step, from the compiled program, or else as expected.
         compiled: the compiled step; None without a compiler.
         traffic: bytes that a step reads from and writes to the memory of a device, by source, from
-            the compiled program; without one, the least number of bytes, as "at least".
+            the compiled program; without one, the least number of bytes, as "all".
         seconds: least seconds per step for "compute", "memory" and "interconnect", at peak rates.
     """
 

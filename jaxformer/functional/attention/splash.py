@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from einops import rearrange
+from einops import rearrange, unpack
 
 from jaxformer.functional import masks
 from jaxformer.functional.attention import platforms
@@ -162,7 +162,7 @@ def _attend(inputs: AttentionInputs, interpret: bool) -> jax.Array:
 
     output = jax.vmap(attend_row)(query, key, value, ids)
     output = rearrange(output[:, :, :num_queries], "b n t v -> b t n v")
-    output = output.reshape(*leading, *output.shape[1:])
+    (output,) = unpack(output, [leading], "* t n v")
     if structure.query_lengths is None:
         return output
     real = masks.first_keys(structure.query_lengths, num_queries)
@@ -194,8 +194,7 @@ def _segment_ids(inputs: AttentionInputs, setting: _Setting) -> tuple[jax.Array,
 
     def rows(ids: jax.Array | None, size: int, padded: int) -> jax.Array:
         ids = jnp.zeros((*leading, size), jnp.int32) if ids is None else ids.astype(jnp.int32)
-        ids = ids.reshape(math.prod(leading), size)
-        return jnp.pad(ids, ((0, 0), (0, padded - size)))
+        return jnp.pad(rearrange(ids, "... t -> (...) t"), ((0, 0), (0, padded - size)))
 
     query_ids = rows(structure.query_ids, num_queries, setting.num_queries)
     key_ids = rows(structure.key_ids, num_keys, setting.num_keys)
@@ -205,8 +204,8 @@ def _segment_ids(inputs: AttentionInputs, setting: _Setting) -> tuple[jax.Array,
     candidates = jnp.arange(setting.num_queries + 1)
     used = jax.vmap(lambda ids: jnp.isin(candidates, ids, method="sort"))(query_ids)
     unused = jnp.argmin(used, axis=-1, keepdims=True).astype(jnp.int32)
-    lengths = jnp.broadcast_to(jnp.asarray(lengths, jnp.int32), leading).reshape(-1)
-    real = rearrange(masks.first_keys(lengths, setting.num_keys), "b 1 1 s -> b s")
+    lengths = jnp.broadcast_to(jnp.asarray(lengths, jnp.int32), leading)
+    real = rearrange(masks.first_keys(lengths, setting.num_keys), "... 1 1 s -> (...) s")
     return query_ids, jnp.where(real, key_ids, unused)
 
 
