@@ -135,14 +135,14 @@ class Runner:
         return self.template(shapes)
 
     def compile_train(self, step: Callable[..., Any]) -> Program:
-        """Makes a program of a training step of (state, batch, *others), which donates the state.
+        """Makes a program of a training step of ``(state, batch, *others)``, which donates the state.
 
         The others, such as frozen parameters, should be from `place_frozen`.
         """
         return self._program(step, donate_argnums=0)
 
     def compile_eval(self, step: Callable[..., Any]) -> Program:
-        """Makes a program of an evaluation step of (params, batch, *others)."""
+        """Makes a program of an evaluation step of ``(params, batch, *others)``."""
         return self._program(step)
 
     def _program(self, step: Callable[..., Any], **options: Any) -> Program:
