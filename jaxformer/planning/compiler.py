@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention.platforms import compiling_for
+from jaxformer.functional.platforms import compiling_for
 from jaxformer.planning.accelerators import Accelerator
 from jaxformer.planning.collectives import Collective, read_collectives
 from jaxformer.planning.hbm import read_traffic

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional import attention_implementation, dot_product_attention
-from jaxformer.functional.attention import choice, platforms
+from jaxformer.functional import attention_implementation, dot_product_attention, platforms
+from jaxformer.functional.attention import choice
 from tests.functional import oracle
 from tests.functional.attention_cases import QUICK, assert_close, cotangent_of, inputs_of
 from tests.functional.attention_cases import Sizes as Axes

@@ -15,8 +15,8 @@ import pytest
 from jax import export
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional import attention_implementation, dot_product_attention
-from jaxformer.functional.attention import choice, platforms, splash
+from jaxformer.functional import attention_implementation, dot_product_attention, platforms
+from jaxformer.functional.attention import choice, splash
 from tests.functional import oracle
 from tests.functional.attention_cases import (
     Sizes,

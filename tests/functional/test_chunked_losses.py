@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.functional import chunked_cross_entropy, cross_entropy, unembed
+from jaxformer.functional.platforms import compiling_for
 
 # 21 tokens in chunks of at most 5: 4 are filled up. The table's gradient takes 2 blocks of 7.
 SHAPE, VOCAB, WIDTH, SIZE = (3, 7), 13, 5, 5
@@ -313,6 +314,13 @@ def test_chunked_cross_entropy_never_holds_the_logits_of_all_tokens():
     assert largest(trace(dense, 4096)) == 4096 * 997
     assert largest(trace(chunked_cross_entropy, 4096)) == 256 * 997
     assert largest(trace(chunked_cross_entropy, 4096, chunk_size=64)) == 64 * 997
+
+
+def test_accelerators_take_chunks_of_as_many_logits_as_their_memory_holds_easily():
+    with compiling_for("tpu"):
+        assert largest(trace(chunked_cross_entropy, 8192, 2**16)) == 2**28
+        assert largest(trace(chunked_cross_entropy, 4096, 2**19)) == 1024 * 2**19
+        assert largest(trace(chunked_cross_entropy, 4096)) == 4096 * 997
 
 
 def test_chunked_cross_entropy_computes_no_product_twice():

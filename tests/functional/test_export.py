@@ -10,7 +10,8 @@ from jax import export
 
 from jaxformer import functional as F
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention import choice, platforms
+from jaxformer.functional import platforms
+from jaxformer.functional.attention import choice
 from tests.functional import oracle
 from tests.functional.attention_cases import Sizes as Axes
 from tests.functional.attention_cases import assert_close, cotangent_of, evaluate, inputs_of

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, cast
 import jax
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention import platforms
+from jaxformer.functional import platforms
 from jaxformer.functional.attention.chunked import (
     Blocks,
     block_sizes,

@@ -24,10 +24,10 @@ from jaxformer.functional.attention.block_mask import (
 )
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.attention.plan import BlockLoop, plan_loops, visible_key_range
-from jaxformer.functional.attention.platforms import jit_with_numbers
 from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.masks import to_rank
+from jaxformer.functional.platforms import jit_with_numbers
 
 
 class Blocks(NamedTuple):

@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 from einops import pack, rearrange, unpack
 
-from jaxformer.functional import masks
-from jaxformer.functional.attention import platforms
+from jaxformer.functional import masks, platforms
 from jaxformer.functional.attention.block_mask import zero_hidden
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.checks import is_symbolic

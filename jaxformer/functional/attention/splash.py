@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from einops import rearrange, unpack
 
-from jaxformer.functional import masks
-from jaxformer.functional.attention import platforms
+from jaxformer.functional import masks, platforms
 from jaxformer.functional.attention.block_mask import zero_hidden
 from jaxformer.functional.attention.chunked import visible_keys
 from jaxformer.functional.attention.inputs import AttentionInputs

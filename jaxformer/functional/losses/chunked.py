@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional import platforms
 from jaxformer.functional.checks import (
     Array,
     as_array,
@@ -57,10 +58,11 @@ def chunked_cross_entropy(
         z_loss: weight of $(\log Z)^2$.
         scale: factor of the hidden states, and so of the logits before the bias; 1 when not given.
         softcap: c in c * tanh(logits / c), which bounds the logits; None = no cap.
-        chunk_size: tokens per chunk. None = a sixteenth of the tokens, between 128 and 1024.
-            Smaller chunks read and write the table's gradient too often; larger ones hold too many
-            logits. Must be None if the number of tokens is symbolic (`jax.export`); a chunk is then
-            exactly a sixteenth.
+        chunk_size: tokens per chunk. None = on a CPU a sixteenth of the tokens, between 128 and
+            1024; on accelerators as many as have 2^28 logits (1 GiB), at least 1024. Smaller chunks
+            read and write the table's gradient too often; larger ones hold too many logits. Must be
+            None if the number of tokens is symbolic (`jax.export`); a chunk is then exactly a
+            sixteenth.
 
     Returns:
         (loss_sum, weight_sum), like `cross_entropy`, in float32 (float64 for float64).
@@ -105,7 +107,7 @@ def chunked_cross_entropy(
         hidden = hidden * static_number("scale", scale, positive=True)
 
     tokens = labels.size
-    chunks = _number_of_chunks(tokens, chunk_size)
+    chunks = _number_of_chunks(tokens, sizes["V"], chunk_size)
     size = -(-tokens // chunks)  # even chunks: less than one padding token in each
     fill = chunks * size - tokens
 
@@ -121,7 +123,7 @@ def chunked_cross_entropy(
     return loss, counted.sum(dtype=jnp.int32).astype(loss.dtype)
 
 
-def _number_of_chunks(tokens: int, chunk_size: int | None) -> int:
+def _number_of_chunks(tokens: int, vocab_size: int, chunk_size: int | None) -> int:
     if is_symbolic(tokens):
         if chunk_size is not None:
             raise ConfigError(
@@ -129,8 +131,12 @@ def _number_of_chunks(tokens: int, chunk_size: int | None) -> int:
                 f"a fixed number of chunks, got chunk_size={chunk_size} and {tokens} tokens"
             )
         return 16
-    size = min(max(tokens // 16, 128), 1024) if chunk_size is None else chunk_size
-    return max(-(-tokens // size), 1)
+    if chunk_size is None:
+        # A CPU wants a chunk in its cache. On an accelerator each chunk costs two passes over the
+        # table's gradient in its memory.
+        is_cpu = platforms.default_platform() == "cpu"
+        chunk_size = min(max(tokens // 16, 128), 1024) if is_cpu else max(2**28 // vocab_size, 1024)
+    return max(-(-tokens // chunk_size), 1)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))

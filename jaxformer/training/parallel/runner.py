@@ -135,9 +135,9 @@ class Runner:
         return self.template(shapes)
 
     def compile_train(self, step: Callable[..., Any]) -> Program:
-        """Makes a program of a training step of ``(state, batch, *others)``, which donates the state.
+        """Makes a program of a training step of ``(state, batch, *others)``.
 
-        The others, such as frozen parameters, should be from `place_frozen`.
+        The state is donated. The others, such as frozen parameters, should be from `place_frozen`.
         """
         return self._program(step, donate_argnums=0)
 

@@ -11,7 +11,6 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention.inputs import AttentionInputs
 
 OTHERS = "rocm"
 """Any platform without its own entry in `PLATFORMS`."""
@@ -44,10 +43,10 @@ def default_platform() -> str:
 
 
 def jit_with_numbers(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Compiles a function of (inputs, dropout key, *hashable options) with static Python numbers.
+    """Compiles a function of (pytree, PRNG key, *hashable options) with static Python numbers.
 
-    The numbers in the inputs decide which blocks are computed. Layers and calls with equal shapes
-    and numbers share one trace, so an eager call compiles only once.
+    The numbers in the pytree are part of the program: attention skips blocks by them. Layers and
+    calls with equal shapes and numbers share one trace, so an eager call compiles only once.
     """
 
     @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -58,7 +57,7 @@ def jit_with_numbers(function: Callable[..., Result]) -> Callable[..., Result]:
         return function(*jax.tree.unflatten(tree, leaves), *options)
 
     @functools.wraps(function)
-    def call(inputs: AttentionInputs, dropout_rng: jax.Array | None, *options: Any) -> Result:
+    def call(inputs: Any, dropout_rng: jax.Array | None, *options: Any) -> Result:
         leaves, tree = jax.tree.flatten((inputs, dropout_rng))
         numbers = tuple(None if isinstance(leaf, jax.Array) else leaf for leaf in leaves)
         arrays = [leaf if isinstance(leaf, jax.Array) else None for leaf in leaves]
