@@ -9,6 +9,7 @@ from jaxformer.functional.attention import (
     from_ring_order,
     ring_attention,
     ring_positions,
+    sharded_attention,
     sharded_ring_attention,
     to_ring_order,
 )
@@ -108,6 +109,7 @@ __all__ = [
     "rms_norm",
     "rotary_tables",
     "segments",
+    "sharded_attention",
     "sharded_ring_attention",
     "sinusoidal_positions",
     "to_ring_order",

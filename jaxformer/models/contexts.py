@@ -14,10 +14,12 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional.attention import (
     RingLayout,
     dot_product_attention,
+    sharded_attention,
     sharded_ring_attention,
 )
 from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.multi_head import AttentionFunction, KVCache, Rotation, WindowCache
+from jaxformer.functional.platforms import default_platform
 from jaxformer.functional.sharding import automatic_axes
 from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.positions import Positions
@@ -68,7 +70,7 @@ def layer_contexts(
             )
             context = _with_bias(context, scheme, positions.shape[1], layer_cache)
             if layer_cache is None and not needs_weights:
-                context = _over_a_ring(context, config, *positions.shape)
+                context = _over_devices(context, config, *positions.shape)
             contexts[key] = context
         result.append(contexts[key])
     return result
@@ -85,24 +87,37 @@ def _room(config: ModelConfig, num_tokens: int, cache: Cache | None) -> int:
     return min([config.max_len, *whole[:1]])  # capacities are rounded up
 
 
-def _over_a_ring(
+def _over_devices(
     context: AttentionContext, config: ModelConfig, num_rows: int, num_tokens: int
 ) -> AttentionContext:
-    """Uses ring attention if jit splits the tokens over devices and ring attention supports it.
+    """Maps attention over the devices that jit splits it over, where jit does it worse or cannot.
 
-    Otherwise XLA gathers the keys and values of whole sequences on every device.
+    If tokens are split, by ring attention where it supports the call; otherwise XLA gathers the
+    keys and values of whole sequences on every device. If only rows and heads are, for the kernel
+    of TPUs, which jit cannot split.
     """
     # The logical axis rules of activations say which mesh axes split rows, tokens and heads.
     rows, tokens, heads = map(_mesh_axes, ("batch", "sequence", "heads"))
-    # These kernels lack the residual by which a ring merges blocks, and a ring does not return the
-    # residual that sinks need.
-    could = context.attention_fn is dot_product_attention and not (
-        config.attention_implementation in ("cudnn", "splash") or config.attention_sinks
+    could = (
+        context.attention_fn is dot_product_attention
+        # The residual that sinks need is returned neither by a ring nor by the kernel.
+        and not config.attention_sinks
+        and context.mask is None
+        and context.bias is None
     )
-    if len(tokens) != 1 or _num_parts(tokens) == 1 or not could:
+    if not could:
         return context
-    fits = num_rows % _num_parts(rows) == num_tokens % (2 * _num_parts(tokens)) == 0
-    if not fits or context.mask is not None or context.bias is not None:
+    if _num_parts(tokens) == 1:
+        kernel = config.attention_implementation
+        on_tpu = kernel == "auto" and default_platform() == "tpu"
+        if _num_parts(rows) * _num_parts(heads) == 1 or not (on_tpu or kernel == "splash"):
+            return context
+        split = functools.partial(sharded_attention, batch_axes=rows, head_axes=heads)
+        return dataclasses.replace(context, attention_fn=split)
+    # These kernels lack the residual by which a ring merges blocks.
+    if len(tokens) != 1 or config.attention_implementation in ("cudnn", "splash"):
+        return context
+    if not num_rows % _num_parts(rows) == num_tokens % (2 * _num_parts(tokens)) == 0:
         return context
     parts = _num_parts(heads)
     layout = RingLayout(

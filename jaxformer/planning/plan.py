@@ -20,7 +20,7 @@ from jaxformer.planning.step import step_of_config
 from jaxformer.planning.traffic import expected_collectives, memory_traffic, seconds_of
 from jaxformer.runs import TextModel
 from jaxformer.runs.weights import param_shapes
-from jaxformer.training.parallel import axis_sizes, runner_kind
+from jaxformer.training.parallel import axis_sizes
 
 _REMATS = ("none", "dots", "full")
 _MOST_COMPILED = 4  # settings; compiling each takes about a minute
@@ -159,12 +159,6 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
                 f"model.attention_implementation {kernel!r} is for {devices_for}, got accelerator "
                 f"{accelerator.name}; choose 'auto'"
             )
-    is_split = runner_kind(config.training.runner, config.mesh, hosts=1) == "mesh" and count > 1
-    if kernel == "splash" and is_split:
-        raise ConfigError(
-            "model.attention_implementation 'splash' cannot be split over a mesh, got "
-            f"{count} devices; choose 'auto', or training.runner 'pmap'"
-        )
     model = planned_model(config)
     config = model.config
     if config.training.runner == "single" and count > 1:

@@ -241,7 +241,8 @@ import functools, json, sys
 import jax, jax.numpy as jnp
 jax.config.update("jax_platforms", "cpu")
 from jax.experimental import topologies
-from jaxformer.functional import dot_product_attention
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jaxformer.functional import dot_product_attention, sharded_attention
 name, shapes = json.loads(sys.argv[1])
 devices = topologies.get_topology_desc(platform="tpu", topology_name=name).devices
 sharding = jax.sharding.SingleDeviceSharding(devices[0])
@@ -254,14 +255,23 @@ for shape in shapes:
     program = jax.jit(jax.value_and_grad(loss, (0, 1, 2))).lower(x, x, x).compile()
     temporaries = program.memory_analysis().temp_size_in_bytes
     found.append([program.as_text().count("tpu_custom_call"), temporaries])
-print(json.dumps(found))
+axes = (AxisType.Auto,) * 2
+mesh = jax.make_mesh((2, 2), ("data", "tensor"), axis_types=axes, devices=devices)
+split = NamedSharding(mesh, PartitionSpec("data", None, "tensor"))
+x = jax.ShapeDtypeStruct(shapes[0], jnp.bfloat16, sharding=split)
+def split_loss(*arrays):
+    options = dict(is_causal=True, implementation="splash", batch_axes="data", head_axes="tensor")
+    return sharded_attention(*arrays, **options).astype(jnp.float32).sum()
+with jax.set_mesh(mesh):
+    text = jax.jit(jax.grad(split_loss, (0, 1, 2))).lower(x, x, x).compile().as_text()
+print(json.dumps([found, text.count("tpu_custom_call"), text.count("all-")]))
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
 @pytest.mark.parametrize("name", ["v5e:2x2", "v5p:2x2x1", "v6e:2x2"])
-def test_splash_is_compiled_for_a_tpu_in_memory_linear_in_the_length(name):
+def test_splash_is_compiled_for_tpus_in_memory_linear_in_the_length(name):
     # In a process of its own, since libtpu reads its environment when it is loaded.
     many = [[8, 1024, 12, 64], [1, 4096, 8, 64], [8, 4096, 12, 64], [8, 16_384, 12, 64]]
     done = subprocess.run(
@@ -270,6 +280,8 @@ def test_splash_is_compiled_for_a_tpu_in_memory_linear_in_the_length(name):
         env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": "", "TPU_SKIP_MDS_QUERY": "1",
              "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"},
     )  # fmt: skip
-    (*_, short, long) = found = json.loads(done.stdout.splitlines()[-1])
+    found, kernels_on_mesh, messages = json.loads(done.stdout.splitlines()[-1])
+    *_, short, long = found
+    assert (kernels_on_mesh, messages) == (3, 0)  # nothing moves between devices
     assert all(kernels >= 3 for kernels, _ in found)  # forward, queries, keys and values
     assert long[1] <= 4.5 * short[1]

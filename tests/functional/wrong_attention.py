@@ -26,10 +26,20 @@ RIGHT = {
     "attention_weights": SCORED,
     "dot_product_attention": ATTENTION,
     "multi_head_attention": {"params": MHA, "query_inputs": ones(2, 3, 8), "num_heads": 2},
+    "sharded_attention": ATTENTION,
     "project_memory": {"params": MHA, "key_value_inputs": ones(2, 3, 8), "num_heads": 2},
 }
 
 CALLS = {
+    "sharded_attention": [
+        ({"query": OBJECTS}, "query"),
+        ({"query": ones(3, 4, 8)}, "query"),
+        ({"key": ones(3, 5, 2, 8), "value": ones(3, 5, 2, 7)}, "key"),
+        ({"value": ones(2, 4, 2, 7)}, "value"),
+        ({"batch_axes": "data"}, "batch_axes"),
+        ({"head_axes": (3,)}, "head_axes"),
+        ({"scale": "1"}, "scale"),
+    ],
     "dot_product_attention": [
         ({"query": ones(2, 3, 4, 8).astype(FLOAT8)}, "query"),
         ({"query": ones(2, 3, 4, 8, dtype=np.complex64)}, "query"),

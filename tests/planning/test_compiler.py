@@ -11,6 +11,7 @@ import sys
 import jax
 import pytest
 
+from jaxformer.config import MeshConfig
 from jaxformer.functional.attention import choice
 from jaxformer.functional.attention.dense import dense_attention
 from jaxformer.planning import ACCELERATORS, compiler
@@ -74,6 +75,10 @@ def test_attention_is_compiled_as_on_the_accelerator(implementation, monkeypatch
     expected = _plan(dataclasses.replace(config(), model=chunked), one_device).flops
     assert not taken
     assert (plan.flops == expected) == (implementation == "splash")  # "auto" counts as dense here
+    # On a mesh, every device runs the kernel for its own rows.
+    split = dataclasses.replace(config(mesh=MeshConfig(fsdp=2)), model=long)
+    plan = _plan(split, Place(ACCELERATORS["v5e"], 4, jax.devices()[:4]))
+    assert {inputs.query.shape[0] for inputs, _ in taken} == {plan.rows // 4}
 
 
 def test_plan_of_devices_has_the_memory_and_collectives_of_their_program():

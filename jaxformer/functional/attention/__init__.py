@@ -14,6 +14,7 @@ from jaxformer.functional.attention.ring.order import (
     to_ring_order,
 )
 from jaxformer.functional.attention.ring.sharded import RingLayout, sharded_ring_attention
+from jaxformer.functional.attention.sharded import sharded_attention
 
 __all__ = [
     "AttentionKeywords",
@@ -25,6 +26,7 @@ __all__ = [
     "from_ring_order",
     "ring_attention",
     "ring_positions",
+    "sharded_attention",
     "sharded_ring_attention",
     "to_ring_order",
 ]

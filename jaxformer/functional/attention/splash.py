@@ -3,6 +3,7 @@
 Pallas is imported when the kernel is first used: it takes time, and CPUs and GPUs never need it.
 """
 
+import concurrent.futures
 import functools
 import math
 from typing import Any, NamedTuple
@@ -241,15 +242,18 @@ def _kernel(setting: _Setting) -> Any:
         block_q_dkv=queries, block_kv_dkv=keys, block_kv_dkv_compute=keys,
         block_q_dq=queries, block_kv_dq=keys,
     )  # fmt: skip
-    # Concrete arrays, so that they can be kept from one trace to the next.
-    with jax.ensure_compile_time_eval():
-        return splash.make_splash_mha_single_device(
-            splash.MultiHeadMask([mask] * setting.num_heads),
-            block_sizes=blocks,
-            mask_value=_HIDDEN,
-            attn_logits_soft_cap=setting.softcap,
-            interpret=setting.interpret,
-        )
+    build = functools.partial(
+        splash.make_splash_mha_single_device,
+        splash.MultiHeadMask([mask] * setting.num_heads),
+        block_sizes=blocks,
+        mask_value=_HIDDEN,
+        attn_logits_soft_cap=setting.softcap,
+        interpret=setting.interpret,
+    )
+    # The kernel holds arrays. In a thread of its own, which knows neither the trace nor the mesh of
+    # this one, they are concrete, so that they can be kept from one trace to the next.
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(build).result()
 
 
 def _block_size(length: int) -> int:

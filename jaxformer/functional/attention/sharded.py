@@ -1,0 +1,107 @@
+"""Attention of global arrays whose rows and heads jit splits over the devices of a mesh."""
+
+import math
+from typing import Any, Unpack
+
+import jax
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from jaxformer.errors import ConfigError
+from jaxformer.functional.attention.dot_product import dot_product_attention
+from jaxformer.functional.attention.inputs import AttentionKeywords, read_lengths
+from jaxformer.functional.checks import Array, as_array, check_axes
+from jaxformer.functional.sharding import automatic_axes
+
+
+def sharded_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    bias: Array | None = None,
+    mask: Array | None = None,
+    *,
+    batch_axes: str | tuple[str, ...] = (),
+    head_axes: str | tuple[str, ...] = (),
+    **options: Unpack[AttentionKeywords],
+) -> jax.Array:
+    """`dot_product_attention` of global arrays, where each device computes its rows and heads.
+
+    For `jax.jit` with a mesh: jit splits dense and chunked attention itself, but no Pallas kernel,
+    such as that of "splash". Nothing moves between devices. Calls that no such kernel supports are
+    left to jit: those with a bias, a mask, dropout or an array as query_offset, and where the
+    devices do not divide the rows or heads.
+
+    To use it in a model, pass `functools.partial(sharded_attention, batch_axes="data")` as the
+    attention function. In training with the runner "mesh", models do so themselves on TPUs.
+
+    Args:
+        query: float `[B, T, N, H]`.
+        key: float `[B, S, K, H]`.
+        value: float `[B, S, K, Hv]`.
+        bias: as in `dot_product_attention`.
+        mask: as in `dot_product_attention`.
+        batch_axes: axes of the mesh of `jax.set_mesh`, of type Auto, that B is split over, a name
+            or several.
+        head_axes: axes of the mesh that N and K are split over.
+        **options: the keywords of `dot_product_attention`.
+
+    Returns:
+        float `[B, T, N, Hv]`, split like the query.
+
+    Raises:
+        ShapeError: an argument does not fit.
+        ConfigError: an option is invalid, or the mesh has no such axis.
+
+    Example:
+        >>> axes = (jax.sharding.AxisType.Auto,)
+        >>> mesh = jax.make_mesh((1,), ("data",), axis_types=axes, devices=jax.devices()[:1])
+        >>> x = jax.numpy.ones((2, 3, 4, 8))
+        >>> with jax.set_mesh(mesh):
+        ...     sharded_attention(x, x, x, batch_axes="data", is_causal=True).shape
+        (2, 3, 4, 8)
+    """
+    query, key, value = (
+        as_array(name, array) for name, array in (("query", query), ("key", key), ("value", value))
+    )
+    sizes = check_axes("query", query, "B T N H")
+    sizes |= check_axes("key", key, "B S K H", {"B": sizes["B"], "H": sizes["H"]})
+    check_axes("value", value, "B S K Hv", {axis: sizes[axis] for axis in "BSK"})
+    batch_axes, head_axes = (
+        (axes,) if isinstance(axes, str) else axes for axes in (batch_axes, head_axes)
+    )
+    rows, heads = _num_devices(batch_axes), _num_devices(head_axes)
+    divides = sizes["B"] % rows == sizes["N"] % heads == sizes["K"] % heads == 0
+    arrays = bias is not None or mask is not None or np.ndim(options.get("query_offset"))
+    if rows * heads == 1 or not divides or arrays or options.get("dropout_rate"):
+        return dot_product_attention(query, key, value, bias, mask, **options)
+    others: dict[str, Any] = {**options}
+    by_row: dict[str, jax.Array] = {}
+    for name, axis in (("query_segment_ids", "T"), ("key_value_segment_ids", "S")):
+        if (ids := others.pop(name, None)) is not None:
+            by_row[name] = as_array(name, ids)
+            check_axes(name, by_row[name], f"B {axis}", {"B": sizes["B"], axis: sizes[axis]})
+    for name, axis in (("query_seq_lengths", "T"), ("key_value_seq_lengths", "S")):
+        lengths = read_lengths(name, others.get(name), (sizes["B"],), sizes[axis])
+        if isinstance(lengths, jax.Array):  # ints stay ints, by which a kernel skips blocks
+            by_row[name] = lengths
+            others.pop(name)
+
+    def attend(query: Any, key: Any, value: Any, by_row: dict[str, Any]) -> jax.Array:
+        return dot_product_attention(query, key, value, **by_row, **others)
+
+    split = PartitionSpec(batch_axes, None, head_axes)
+    return jax.shard_map(
+        attend, in_specs=(split, split, split, PartitionSpec(batch_axes)), out_specs=split,
+        check_vma=False,  # a Pallas kernel does not say over which axes its output varies
+    )(query, key, value, by_row)  # fmt: skip
+
+
+def _num_devices(axes: tuple[str, ...]) -> int:
+    mesh = automatic_axes()
+    if unknown := [axis for axis in axes if axis not in mesh]:
+        raise ConfigError(
+            f"batch_axes and head_axes must name axes of the mesh of jax.set_mesh, of type Auto, "
+            f"{', '.join(mesh) or 'of which there is none'}, got {unknown[0]!r}"
+        )
+    return math.prod(mesh[axis] for axis in axes)

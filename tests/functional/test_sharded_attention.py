@@ -1,0 +1,102 @@
+"""Attention that every device computes for its own rows and heads."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from jaxformer.errors import ConfigError
+from jaxformer.functional import dot_product_attention, sharded_attention
+from jaxformer.functional.attention import sharded, splash
+from tests.functional.attention_cases import QUICK, assert_close, normal
+
+B, T = 4, 128
+AXES = {"batch_axes": ("data", "fsdp"), "head_axes": "tensor"}
+SHAPES = (B, T, 4, 8), (B, T, 2, 8), (B, T, 2, 16), (B, T, 4, 16)
+ids = np.sort(np.random.default_rng(0).integers(0, 3, (B, T), np.int32))
+ROWS = {
+    "query_segment_ids": ids,
+    "key_value_segment_ids": ids,
+    "query_seq_lengths": np.array([T, 20, 0, 7], np.int32),
+    "key_value_seq_lengths": np.array([T, 0, 3, 9], np.int32),
+}
+
+
+@pytest.fixture(autouse=True)
+def mesh():
+    axes = (2, 2, 2), ("data", "fsdp", "tensor")
+    mesh = jax.make_mesh(*axes, axis_types=(AxisType.Auto,) * 3)
+    with jax.set_mesh(mesh):
+        yield mesh
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    monkeypatch.setattr(splash, "_INTERPRET", True)
+    splash._kernel.cache_clear()
+    yield
+    splash._kernel.cache_clear()
+
+
+@functools.partial(jax.jit, compiler_options=QUICK, static_argnums=(0, 1))
+def evaluate(attend, static, arrays, options):
+    *inputs, cotangent = arrays
+    attend = functools.partial(attend, **options, **dict(static))
+    output, pull = jax.vjp(attend, *inputs)
+    return output, *pull(cotangent)
+
+
+def split_arrays(mesh):
+    split = NamedSharding(mesh, PartitionSpec(("data", "fsdp"), None, "tensor"))
+    return [jax.device_put(normal(*shape, seed=i), split) for i, shape in enumerate(SHAPES)]
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("lengths", [ROWS, {"query_seq_lengths": 100, "key_value_seq_lengths": 9}])
+def test_splash_on_a_mesh_equals_one_device(mesh, lengths):
+    options = {name: each for name, each in lengths.items() if isinstance(each, np.ndarray)}
+    numbers = {name: each for name, each in lengths.items() if name not in options}
+    static = tuple({"is_causal": True, "query_offset": 0, **numbers}.items())
+    attend = functools.partial(sharded_attention, **AXES)
+    kernel = (*static, ("implementation", "splash"))
+    got = evaluate(attend, kernel, split_arrays(mesh), options)
+    arrays = [normal(*shape, seed=i) for i, shape in enumerate(SHAPES)]
+    expected = evaluate(dot_product_attention, static, arrays, options)
+    assert got[0].sharding.spec == PartitionSpec(("data", "fsdp"), None, "tensor")
+    for one, other in zip(got, expected, strict=True):
+        assert_close(one, other, 1e-5)
+
+
+def test_each_device_computes_its_own_rows_and_heads(monkeypatch, mesh):
+    seen = []
+
+    def note(query, key, value, *others, **options):
+        seen.append((query.shape, key.shape, options))
+        return dot_product_attention(query, key, value, *others, **options)
+
+    monkeypatch.setattr(sharded, "dot_product_attention", note)
+
+    def shapes(q=SHAPES[0], k=SHAPES[1], **options):
+        attend = functools.partial(sharded_attention, **AXES, **options)
+        jax.eval_shape(attend, *[jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (q, k, k)])
+        return seen.pop()[:2]
+
+    own, whole = ((1, T, 2, 8), (1, T, 1, 8)), SHAPES[:2]
+    assert shapes() == shapes(query_seq_lengths=7, dropout_rate=0.0) == own
+    assert shapes(query_seq_lengths=jnp.full(1, 7)) == own
+    # What no kernel supports is left to jit.
+    assert shapes(bias=jnp.zeros((T, T))) == shapes(mask=jnp.ones((T, T), bool)) == whole
+    assert shapes(dropout_rate=0.5, dropout_rng=jax.random.key(0)) == whole
+    assert shapes(query_offset=jnp.zeros(B, int), is_causal=True) == whole
+    odd = ((B - 1, T, 4, 8), (B - 1, T, 2, 8)), ((B, T, 3, 8), (B, T, 1, 8))
+    assert [shapes(*each) for each in odd] == list(odd)
+    assert shapes((B, T, 4, 8), (B, T, 1, 8)) == ((B, T, 4, 8), (B, T, 1, 8))
+
+
+def test_axes_that_the_mesh_lacks_are_named():
+    x = jnp.ones((B, T, 2, 8))
+    with pytest.raises(ConfigError, match="axes of the mesh .* data, fsdp, tensor, got 'rows'"):
+        sharded_attention(x, x, x, batch_axes=("data", "rows"))
