@@ -47,13 +47,17 @@ class PlainBlock(nn.Module):
 
     heads: int
     dtype: jnp.dtype
+    attention_fn: Callable[..., jax.Array] = nn.dot_product_attention
 
     @nn.compact
     def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
         """Maps [B, T, D] to [B, T, D]."""
         width = x.shape[-1]
         h = nn.LayerNorm(dtype=self.dtype)(x)
-        x = x + nn.MultiHeadDotProductAttention(self.heads, dtype=self.dtype)(h, mask=mask)
+        attend = nn.MultiHeadDotProductAttention(
+            self.heads, dtype=self.dtype, attention_fn=self.attention_fn
+        )
+        x = x + attend(h, mask=mask)
         h = nn.Dense(4 * width, dtype=self.dtype)(nn.LayerNorm(dtype=self.dtype)(x))
         return x + nn.Dense(width, dtype=self.dtype)(nn.gelu(h, approximate=False))
 
@@ -67,6 +71,8 @@ class PlainDecoder(nn.Module):
     max_len: int
     vocab_size: int
     dtype: jnp.dtype
+    remat: bool = False
+    attention_fn: Callable[..., jax.Array] = nn.dot_product_attention
 
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
@@ -75,8 +81,9 @@ class PlainDecoder(nn.Module):
         positions = nn.Embed(self.max_len, self.width, dtype=self.dtype)
         x = embed(tokens) + positions(jnp.arange(tokens.shape[1]))[None]
         mask = nn.make_causal_mask(tokens)
+        block = nn.remat(PlainBlock) if self.remat else PlainBlock
         for _ in range(self.layers):
-            x = PlainBlock(self.heads, self.dtype)(x, mask)
+            x = block(self.heads, self.dtype, self.attention_fn)(x, mask)
         x = nn.LayerNorm(dtype=self.dtype)(x)
         return embed.attend(x).astype(jnp.float32)
 

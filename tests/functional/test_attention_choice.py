@@ -1,15 +1,19 @@
 """Which implementation a call takes, and why not the others."""
 
 import functools
+import importlib
+import re
+import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional import attention_implementation, dot_product_attention, platforms
-from jaxformer.functional.attention import choice
+from jaxformer.functional.attention import choice, cudnn
 from tests.functional import oracle
 from tests.functional.attention_cases import QUICK, assert_close, cotangent_of, inputs_of
 from tests.functional.attention_cases import Sizes as Axes
@@ -140,6 +144,19 @@ def test_cudnn_declines_what_it_cannot_serve_and_raises_when_named(
     )
 
 
+@pytest.mark.parametrize(("capability", "largest"), [("8.9", 128), ("9.0", 256), ("12.0", 256)])
+def test_cudnn_takes_wider_heads_on_newer_gpus(capability, largest, monkeypatch):
+    on_a_gpu(monkeypatch)
+    gpu = types.SimpleNamespace(compute_capability=capability)
+    monkeypatch.setattr(jax, "local_devices", lambda: [gpu])
+    fits, does_not = (
+        attention_implementation(*shapes(jnp.bfloat16, width=width, value_width=width))
+        for width in (largest, largest + 8)
+    )
+    assert fits.name == "cudnn"
+    assert f"a multiple of 8 up to {largest}, got H={largest + 8}" in does_not.declined["cudnn"]
+
+
 SQUARE = Axes((2, 3), 8, 8, 4, 2, 8, 8)
 FOR_CUDNN = {
     "nothing": (SQUARE, {}),
@@ -197,3 +214,42 @@ def test_cudnn_is_asked_for_what_the_contract_means(case, monkeypatch):
     assert_close(output, expected, 2**-7)
     assert (np.asarray(output)[expected == 0] == 0).all()
     assert all(np.isfinite(np.asarray(g, np.float32)).all() for g in gradients.values())
+
+
+MASK_OF_CUDNN = {
+    "nothing": ("NO_MASK", 0),
+    "T and S differ": ("NO_MASK", 0),
+    "causal": ("CAUSAL", 0),
+    "window": ("CAUSAL", 4),  # the query's own key counts
+    "lengths": ("PADDING_CAUSAL", 0),
+    "lengths as ints": ("PADDING", 0),
+}
+
+
+@pytest.mark.parametrize("name", FOR_CUDNN)
+def test_cudnn_is_lowered_for_an_nvidia_gpu(name, monkeypatch):
+    """By JAX's own rules and kernels, which want a GPU only to ask for its kind and for cuDNN."""
+    sizes, options = FOR_CUDNN[name]
+    mask, window = MASK_OF_CUDNN[name]
+    on_a_gpu(monkeypatch)
+    rules = importlib.import_module("jax._src.cudnn.fused_attention_stablehlo")
+    monkeypatch.setattr(rules, "check_cudnn_version", lambda: 91_300)
+    monkeypatch.setattr(rules, "check_compute_capability", lambda _: True)
+    monkeypatch.setattr(cudnn, "_is_hopper_or_later", lambda _: True)
+
+    def loss(arrays):
+        output = dot_product_attention(*arrays, **options, implementation="cudnn")
+        return output.astype(np.float32).sum()
+
+    kernels = ["__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"]
+    disabled = [export.DisabledSafetyCheck.custom_call(kernel) for kernel in kernels]
+    for width in (8, 256):
+        arrays = tuple(inputs_of(sizes._replace(H=width, Hv=width), jnp.bfloat16).values())
+        gradient = jax.jit(jax.value_and_grad(loss))
+        exported = export.export(gradient, platforms=["cuda"], disabled_checks=disabled)(arrays)
+        calls = [line for line in exported.mlir_module().splitlines() if "@__cudnn" in line]
+        assert [re.search(r"@(\S+)\(", call)[1] for call in calls] == kernels
+        for call in calls:
+            config = call.replace(r"\22", "")
+            assert f"mask_type: {mask}," in config
+            assert f"sliding_window_length: {window}," in config

@@ -10,7 +10,7 @@ from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.checks import is_symbolic
 
 _DTYPES = ("bfloat16", "float16")
-_LARGEST_HEAD = 128
+_LARGEST_HEAD = 128  # 256 from compute capability 9.0 (Hopper) on
 
 
 def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
@@ -26,6 +26,7 @@ def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
     left, right = structure.window
     lengths = structure.query_lengths, structure.key_lengths
     backend = platforms.default_platform()
+    largest = 2 * _LARGEST_HEAD if _is_hopper_or_later(backend) else _LARGEST_HEAD
     reasons = {
         f"it needs an NVIDIA GPU, and the program is for {platform}": (
             platform not in ("cuda", backend)
@@ -35,8 +36,8 @@ def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
         f"it needs {' or '.join(_DTYPES)}, and the query is {inputs.query.dtype}": (
             inputs.query.dtype.name not in _DTYPES
         ),
-        f"it needs a head width that is a multiple of 8 up to {_LARGEST_HEAD}, got H={width}": (
-            width % 8 != 0 or width > _LARGEST_HEAD
+        f"it needs a head width that is a multiple of 8 up to {largest}, got H={width}": (
+            width % 8 != 0 or width > largest
         ),
         f"it needs values as wide as keys, got Hv={value_width} and H={width}": (
             value_width != width
@@ -74,6 +75,14 @@ def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
         ),
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def _is_hopper_or_later(backend: str) -> bool:
+    """Whether the default backend's GPUs have compute capability 9.0 or more."""
+    if backend != "cuda":
+        return False
+    capability = getattr(jax.local_devices()[0], "compute_capability", "0")  # such as "9.0"
+    return int(capability.split(".")[0]) >= 9
 
 
 def cudnn_attention(

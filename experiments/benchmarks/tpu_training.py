@@ -1,0 +1,176 @@
+"""Training steps on TPUs, as their compiler plans them: memory traffic, temporaries, utilization.
+
+Three sizes at two lengths on four chips each, with 8,192 tokens a chip: with the attention that
+"auto" takes, with chunked attention, and a plain Linen model with the attention of `jax.nn`. The
+time is the largest of three bounds at peak rates: arithmetic, memory and interconnect. So the share
+of arithmetic in it is the highest utilization that the program can reach. Bytes that a kernel moves
+are counted once. No TPU is needed, but `pip install "jaxformer[tpu]"`; a program takes minutes.
+
+Run: python experiments/benchmarks/tpu_training.py --sizes 124M --lengths 1024 --chips v5e
+"""
+
+import argparse
+import functools
+import importlib.util
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+# Compiling for a TPU needs none: JAX shall not look for one.
+os.environ |= {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from train_step import PlainDecoder, plain_step
+
+from jaxformer.config import (
+    AdamWConfig,
+    DataConfig,
+    ExperimentConfig,
+    MeshConfig,
+    ModelConfig,
+    ScheduleConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
+from jaxformer.planning import ACCELERATORS, count_flops, make_plan
+from jaxformer.planning.accelerators import Accelerator
+from jaxformer.planning.compiler import topology_devices
+from jaxformer.planning.hbm import read_traffic
+from jaxformer.planning.hlo import parse_hlo
+
+SIZES = {  # layers, d_model, heads; of GPT-3 (Brown et al., 2020, table 2.1)
+    "124M": (12, 768, 12),
+    "350M": (24, 1024, 16),
+    "1.3B": (24, 2048, 16),
+}
+TOPOLOGIES = {"v5e": "2x2", "v5p": "2x2x1", "v6e": "2x2"}
+NUM_CHIPS, TOKENS, VOCAB_SIZE = 4, 8192, 50304
+
+
+class Figures(NamedTuple):
+    """Of a step on one chip: bytes, FLOPs, and the least seconds for each of three bounds."""
+
+    traffic: Mapping[str, int]
+    temporaries: int
+    flops: float
+    seconds: Mapping[str, float]
+
+
+def ours(size: str, length: int, chip: Accelerator, attention: str) -> Figures | None:
+    """Figures of jaxformer's step; None if it does not fit."""
+    layers, width, heads = SIZES[size]
+    config = ExperimentConfig(
+        model=ModelConfig(
+            vocab_size=VOCAB_SIZE, max_len=length, num_layers=layers, d_model=width,
+            num_heads=heads, positions="learned", activation="gelu_tanh", dtype="bfloat16",
+            remat="dots", attention_implementation=attention,
+        ),
+        data=DataConfig(paths=("none.txt",)),
+        tokenizer=TokenizerConfig(kind="bpe", vocab_size=VOCAB_SIZE),
+        optimizer=AdamWConfig(learning_rate=1e-4),
+        schedule=ScheduleConfig(name="constant"),
+        training=TrainingConfig(steps=1, batch_size=NUM_CHIPS * TOKENS // length),
+        mesh=MeshConfig(fsdp=NUM_CHIPS if size == "1.3B" else 1),
+    )  # fmt: skip
+    plan = make_plan(config, chip, topology=TOPOLOGIES[chip.name])
+    if not plan.fits:
+        return None
+    compiled = plan.compiled
+    return Figures(plan.traffic, compiled.temporaries, plan.flops.total / NUM_CHIPS, plan.seconds)
+
+
+def plain(size: str, length: int, chip: Accelerator) -> Figures | None:
+    """Figures of a plain Linen model, each block rematerialized; None if it does not fit."""
+    layers, width, heads = SIZES[size]
+    model = PlainDecoder(
+        layers, heads, width, length, VOCAB_SIZE, jnp.bfloat16, remat=True,
+        attention_fn=attend_by_jax_nn,
+    )  # fmt: skip
+    rows, optimizer = TOKENS // length, optax.adamw(1e-4)
+    mesh = jax.make_mesh(
+        (NUM_CHIPS,), ("data",), axis_types=(AxisType.Auto,),
+        devices=topology_devices(chip, TOPOLOGIES[chip.name]),
+    )  # fmt: skip
+
+    def placed(tree: object, *axes: str) -> object:
+        split = NamedSharding(mesh, PartitionSpec(*axes))
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=split), tree
+        )
+
+    tokens = jax.ShapeDtypeStruct((NUM_CHIPS * rows, length), jnp.int32)
+    params = jax.eval_shape(model.init, jax.random.key(0), tokens)["params"]
+    state = placed((params, jax.eval_shape(optimizer.init, params)))
+    batch = placed({"tokens": tokens, "labels": tokens}, "data")
+    step = plain_step(model, optimizer)
+    try:
+        compiled = step.lower(state, batch).compile()
+    except RuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return None
+    traffic = {"all": sum(read_traffic(parse_hlo(compiled.as_text())).values())}
+    flops = count_flops(step, state, batch).total / NUM_CHIPS
+    seconds = {
+        "compute": flops / chip.bfloat16,
+        "memory": sum(traffic.values()) / chip.memory_bandwidth,
+        # Every chip sends and receives its share of the gradients twice, around a ring.
+        "interconnect": 2 * 4 * sum(leaf.size for leaf in jax.tree.leaves(params))
+        * (NUM_CHIPS - 1) / NUM_CHIPS / chip.interconnect,
+    }  # fmt: skip
+    return Figures(traffic, compiled.memory_analysis().temp_size_in_bytes, flops, seconds)
+
+
+def attend_by_jax_nn(
+    query: jax.Array, key: jax.Array, value: jax.Array, *args: object, **options: object
+) -> jax.Array:
+    """Causal attention of `jax.nn`, with the signature that Linen expects."""
+    return jax.nn.dot_product_attention(query, key, value, is_causal=True)
+
+
+def row(name: str, found: Figures | None) -> str:
+    """A row of the table, in Markdown."""
+    if found is None:
+        return f"| {name} | does not fit | | | | | |"
+    slowest = max(found.seconds, key=found.seconds.__getitem__)
+    most = ", ".join(
+        f"{source} {num_bytes / 2**30:.1f}" for source, num_bytes in list(found.traffic.items())[:3]
+    )
+    time, compute = found.seconds[slowest], found.seconds["compute"]
+    return (
+        f"| {name} | {sum(found.traffic.values()) / 2**30:.1f} | {most} "
+        f"| {found.temporaries / 2**30:.2f} | {found.flops / 1e12:.2f} "
+        f"| {time * 1e3:.1f} ({slowest}) | {compute / time:.0%} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--lengths", nargs="+", type=int, default=[1024, 4096])
+    parser.add_argument("--chips", nargs="+", choices=TOPOLOGIES, default=list(TOPOLOGIES))
+    contenders = {
+        "auto": functools.partial(ours, attention="auto"),
+        "chunked": functools.partial(ours, attention="chunked"),
+        "plain": plain,
+    }
+    parser.add_argument("--models", nargs="+", choices=contenders, default=list(contenders))
+    arguments = parser.parse_args()
+    if importlib.util.find_spec("libtpu") is None:
+        print("without a TPU's compiler, which is not installed")
+        return
+    print("| model | traffic, GiB | most of it | temporaries, GiB | TFLOP | time, ms | share of "
+          "arithmetic |\n|---|---|---|---|---|---|---|")  # fmt: skip
+    for chip in arguments.chips:
+        for size in arguments.sizes:
+            for length in arguments.lengths:
+                for name in arguments.models:
+                    found = contenders[name](size, length, ACCELERATORS[chip])
+                    print(row(f"{chip}, {size}, T {length:,}, {name}", found), flush=True)
+
+
+if __name__ == "__main__":
+    main()
