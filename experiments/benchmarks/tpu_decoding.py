@@ -1,11 +1,14 @@
-"""Memory and communication of decoding on a split model, by the TPU's own compiler.
+"""Memory, communication and memory traffic of decoding on a split model, by the TPU's own compiler.
 
-A decoder of 1.7 B parameters, float32, 8 rows of 1,024 tokens, on four v5e. No TPU is needed:
+Two decoders on four v5e, 8 rows of 1,024 tokens: one of 1.7 B parameters in float32, and one of the
+shape of Llama 3 8B in bfloat16. A token must at least read the parameters, but for the table that
+embeds tokens, and the cache; a small model also keeps parameters on the chip. No TPU is needed:
 
     pip install -e ".[tpu]"
     JAX_PLATFORMS=cpu TPU_SKIP_MDS_QUERY=1 python experiments/benchmarks/tpu_decoding.py
 """
 
+import dataclasses
 import math
 import re
 from collections import Counter
@@ -21,13 +24,23 @@ from jaxformer.inference.decoding_loop import Prompts, decode, prefill
 from jaxformer.inference.token_rules import TokenRules
 from jaxformer.models import Decoder
 from jaxformer.modules.layer_variables import split_layers
+from jaxformer.planning.hbm import read_traffic
+from jaxformer.planning.hlo import parse_hlo
 from jaxformer.training import MeshRunner
 
-MODEL = ModelConfig(
+SMALL = ModelConfig(
     vocab_size=50304, max_len=1024, num_layers=24, d_model=2048, num_heads=16,
     positions=RotaryConfig(), norm="rms_norm", activation="swiglu", use_bias=False,
 )  # fmt: skip
-ROWS, PROMPT = 8, 512
+LARGE = dataclasses.replace(
+    SMALL, vocab_size=128_256, num_layers=32, d_model=4096, num_heads=32, num_kv_heads=8,
+    d_ff=14_336, tied_embeddings=False, dtype="bfloat16",
+)  # fmt: skip
+PLACES = (
+    (SMALL, MeshConfig(tensor=4)), (SMALL, MeshConfig(fsdp=2, tensor=2)),
+    (SMALL, MeshConfig(fsdp=4)), (LARGE, MeshConfig(tensor=4)),
+)  # fmt: skip
+ROWS, PROMPT, CHUNK = 8, 512, 8
 COLLECTIVES = (
     r"= \S+ (all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all)(-start)?\("
 )
@@ -35,28 +48,45 @@ COLLECTIVES = (
 
 def main():
     devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
-    model = with_automatic_attention(Decoder(MODEL))
-    shapes = jax.eval_shape(model.init_params, jax.random.key(0))
-    whole = sum(leaf.size for leaf in jax.tree.leaves(shapes)) * 4 / 2**30
-    print(f"parameters: {whole:.2f} GiB in all; GiB on each device:")
-    for mesh in (MeshConfig(tensor=4), MeshConfig(fsdp=2, tensor=2), MeshConfig(fsdp=4)):
-        runner = MeshRunner(mesh, devices)
+    print("GiB on each device:")
+    for config, mesh in PLACES:
+        model, runner = with_automatic_attention(Decoder(config)), MeshRunner(mesh, devices)
+        shapes = jax.tree.map(
+            lambda leaf, dtype=config.dtype: jax.ShapeDtypeStruct(leaf.shape, dtype),
+            jax.eval_shape(model.init_params, jax.random.key(0)),
+        )
         params = split_shapes(runner.template(shapes))
         everywhere = NamedSharding(jax.tree.leaves(params)[0].sharding.mesh, PartitionSpec())
         state = prefilled(model, params, everywhere)
         program = decode.lower(
             model, params, state, jax.ShapeDtypeStruct((), jnp.int32, sharding=everywhere),
-            chunk_size=8, sampling=SamplingConfig(), rules=TokenRules(end_tokens=()),
+            chunk_size=CHUNK, sampling=SamplingConfig(), rules=TokenRules(end_tokens=()),
         ).compile()  # fmt: skip
-        cache = sum(bytes_per_device(leaf) for leaf in jax.tree.leaves(state.cache))
-        memory = program.memory_analysis()
+        weights, cache = (
+            sum(map(bytes_per_device, jax.tree.leaves(tree))) for tree in (params, state.cache)
+        )
+        table = 0 if config.tied_embeddings else bytes_per_device(params["embedding"]["embedding"])
+        needed, moved = weights - table + cache, traffic_of_a_token(program.as_text())
+        temporaries = program.memory_analysis().temp_size_in_bytes
         found = Counter(name for name, _ in re.findall(COLLECTIVES, program.as_text()))
         print(
-            f"fsdp {mesh.fsdp} tensor {mesh.tensor}: "
-            f"parameters {sum(map(bytes_per_device, jax.tree.leaves(params))) / 2**30:.2f}, "
-            f"cache {cache / 2**30:.2f}, temporary {memory.temp_size_in_bytes / 2**30:.2f}; "
-            f"collectives {dict(found)}"
+            f"{sum(leaf.size for leaf in jax.tree.leaves(shapes)) / 1e9:.1f} B {config.dtype}, "
+            f"fsdp {mesh.fsdp} tensor {mesh.tensor}: parameters {weights / 2**30:.2f}, "
+            f"cache {cache / 2**30:.2f}, temporary {temporaries / 2**30:.2f}; a token moves "
+            f"{moved / 2**30:.2f}, and must move {needed / 2**30:.2f} ({needed / moved:.0%}); "
+            f"collectives {dict(found)}",
+            flush=True,
         )
+
+
+def traffic_of_a_token(text):
+    """Bytes that the loop's body moves, and its share of what the program moves around it."""
+    program = parse_hlo(text)
+    instructions = program.computations[program.entry].instructions.values()
+    (loop,) = (one for one in instructions if one.opcode == "while")
+    body = program._replace(entry=loop.called("body")[0])
+    inside, whole = (sum(read_traffic(part).values()) for part in (body, program))
+    return inside + (whole - program.trip_count(loop) * inside) / CHUNK
 
 
 def split_shapes(template):
@@ -86,7 +116,7 @@ def prefilled(model, params, everywhere):
     keys = jax.ShapeDtypeStruct(keys.shape, keys.dtype, sharding=everywhere)
     lowered = prefill.lower(
         model, params, Prompts(shape(ROWS, PROMPT), shape(ROWS), keys, None, None),
-        capacity=MODEL.max_len, track_seen=False, track_history=False,
+        capacity=model.config.max_len, track_seen=False, track_history=False,
     )  # fmt: skip
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
