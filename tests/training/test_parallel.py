@@ -1,3 +1,6 @@
+import concurrent.futures
+import re
+import time
 import warnings
 
 import jax
@@ -7,7 +10,15 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxformer.errors import ConfigError, TrainingError
-from jaxformer.training import PmapRunner, SingleRunner, make_eval_step, make_runner, split_cpu
+from jaxformer.training import (
+    MeshRunner,
+    PmapRunner,
+    SingleRunner,
+    make_eval_step,
+    make_runner,
+    split_cpu,
+)
+from jaxformer.training.parallel import TogetherRunner
 from jaxformer.training.parallel.runner import _checksum
 
 
@@ -133,6 +144,42 @@ def test_programs_on_virtual_cpu_devices_run_one_at_a_time():
     params, batch = runner.place(jnp.eye(200)), {"x": np.zeros(2, np.float32)}
     step(params, batch)
     assert step(params, batch).is_ready()
+
+
+@pytest.mark.parametrize("kind", [PmapRunner, lambda devices: MeshRunner(devices=devices)])
+def test_no_other_thread_starts_a_program_on_virtual_cpu_devices_meanwhile(kind):
+    running, most = [], []
+
+    def program(index):
+        running.append(index)
+        most.append(len(running))
+        time.sleep(0.02)
+        running.remove(index)
+        return jnp.zeros(())
+
+    one, other = (kind(jax.local_devices()[:count]) for count in (2, 3))
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda i: (one, other)[i % 2]._run(program, i), range(8)))
+    assert len(most) == 8 and max(most) == 1
+
+
+def test_programs_of_several_runs_have_no_collectives():
+    """So a signal's watcher can save them beside a program that the main thread is stuck in."""
+    runner = TogetherRunner(6, shares_batches=True, devices=jax.local_devices()[:2])
+    start = (jnp.arange(6.0), jnp.ones(3))
+    state = runner.create(lambda number, shared: {"x": number * shared}, start)
+    train = runner.compile_train(lambda state, batch, number: (state, number * batch.sum()))
+    programs = [train.lower(state, np.ones((4, 3)), runner.place_numbers(jnp.arange(6.0)))]
+    programs.append(runner._join.lower([jnp.ones(3)] * 6))
+    for program in programs:
+        text = program.compile().as_text()
+        assert "ENTRY" in text and not re.search("all-|collective|reduce-scatter", text)
+    for index in range(6):
+        one = runner.take(state, index)["x"]
+        assert one.devices() == {jax.local_devices()[0]} and one.tolist() == [index] * 3
+    # Shards of one device each go in.
+    taken = runner._take.lower(jax.tree.map(lambda x: x.addressable_data(1), state), 0)
+    assert "num_partitions = 1" in taken.as_text()
 
 
 @pytest.mark.parametrize("runner", [SingleRunner(), PmapRunner(jax.local_devices()[:2])])

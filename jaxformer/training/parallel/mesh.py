@@ -89,7 +89,8 @@ class MeshRunner(Runner):
         shapes = jax.eval_shape(make, *arguments)
         check_rules((shapes, *others), self._rules)
         shardings = self._shardings(shapes)
-        return jax.jit(make, out_shardings=shardings)(*map(self.place, arguments))
+        create = jax.jit(make, out_shardings=shardings)
+        return self._run(create, *map(self.place, arguments))
 
     def place(self, tree: Any) -> Any:
         """Copies a pytree to the devices by leaf; a copy, because steps donate their state."""
@@ -185,7 +186,7 @@ class MeshRunner(Runner):
     def _checksum_ranges(self, tree: Any) -> Any:
         leaves = jax.tree.leaves(tree)
         specs = tuple(leaf.sharding.spec for leaf in leaves)
-        return _checksum_ranges(self._mesh, specs)(leaves)
+        return self._run(_checksum_ranges(self._mesh, specs), leaves)
 
     def on_one_host(self, params: Any) -> Any:
         """Returns parameters on one device or, if the mesh splits them, on this host's devices.

@@ -80,7 +80,7 @@ class PmapRunner(Runner):
 
     def _checksum_ranges(self, tree: Any) -> Any:
         # pmap needs an argument that is split over the devices; the zeros are not used.
-        return self._checksums(tree, (np.zeros(len(self._devices)),), ())
+        return self._run(self._checksums, tree, (np.zeros(len(self._devices)),), ())
 
 
 def _checksum_ranges(axis_name: str, tree: Any, _: jax.Array, __: tuple[()]) -> jax.Array:

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -26,15 +27,15 @@ class Program:
     Args:
         function: result of `jax.jit` or `jax.pmap`, of (tree, batch, others).
         put: function that places a batch on the devices.
-        finish: function applied to the result.
+        run: calls the compiled function with its arguments, as `Runner` does.
         context: returns a context manager in which to trace and call the function.
     """
 
     def __init__(
-        self, function: Any, put: Callable[[Any], Any], finish: Callable[[Any], Any],
+        self, function: Any, put: Callable[[Any], Any], run: Callable[..., Any],
         context: Callable[[], AbstractContextManager[Any]],
     ) -> None:  # fmt: skip
-        self._function, self._put, self._finish, self._context = function, put, finish, context
+        self._function, self._put, self._run, self._context = function, put, run, context
         self._compiled: set[Any] = set()
 
     def is_compiled(self, batch: Any) -> bool:
@@ -55,7 +56,7 @@ class Program:
     def __call__(self, tree: Any, batch: Any, *others: Any) -> Any:
         """Runs the step."""
         with self._context():
-            return self._finish(self._function(tree, self._put(batch), others))
+            return self._run(self._function, tree, self._put(batch), others)
 
 
 def _shapes(batch: Any) -> Any:
@@ -89,7 +90,8 @@ class Runner:
         self._whole = whole  # sharding of what every device holds
         self.num_devices, self.num_local_devices = len(self._devices), len(self._local)
         self.num_hosts = num_hosts(self._devices)
-        self._finish = _one_at_a_time(self._local)
+        # Calls every compiled function whose devices communicate: see `_one_at_a_time`.
+        self._run = _one_at_a_time if _can_deadlock(self._local) else _call
         self._context: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
 
     @property
@@ -150,7 +152,7 @@ class Runner:
             return step(tree, batch, *others)
 
         function = self._compiled(step_of_others, **options)
-        return Program(function, self._put, self._finish, self._context)
+        return Program(function, self._put, self._run, self._context)
 
     def _compiled(self, step: Callable[..., Any], **options: Any) -> Any:
         return jax.jit(step, **options)
@@ -213,13 +215,28 @@ def num_hosts(devices: Sequence[jax.Device]) -> int:
     return len({device.process_index for device in devices})
 
 
-def _one_at_a_time(devices: Sequence[jax.Device]) -> Callable[[Any], Any]:
-    """Function to call on each program's result; it blocks if programs could deadlock."""
+def _can_deadlock(devices: Sequence[jax.Device]) -> bool:
+    """Whether two programs in flight on these devices could wait for each other forever."""
     # Virtual CPU devices share one thread pool, where a device at a collective waits for the
     # others. Two programs in flight, such as two evaluation batches, can fill it with waiting ones.
-    if len(devices) > 1 and devices[0].platform == "cpu":
-        return jax.block_until_ready
-    return lambda result: result
+    return len(devices) > 1 and devices[0].platform == "cpu"
+
+
+def _call(function: Callable[..., Any], *args: Any) -> Any:
+    """Calls a compiled function; other programs may run meanwhile."""
+    return function(*args)
+
+
+_turn = threading.Lock()  # of this process, because all runners share its devices
+
+
+def _one_at_a_time(function: Callable[..., Any], *args: Any) -> Any:
+    """Calls a compiled function, and waits for its result, while no other such call runs.
+
+    A signal may cut the wait short; what follows then, saving and leaving, has no collectives.
+    """
+    with _turn:
+        return jax.block_until_ready(function(*args))
 
 
 def _checksum(leaf: jax.Array) -> jax.Array:
