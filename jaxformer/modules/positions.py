@@ -9,7 +9,6 @@ import functools
 from collections.abc import Callable
 
 import jax
-from einops import rearrange
 from flax import linen as nn
 
 from jaxformer.config import (
@@ -24,8 +23,14 @@ from jaxformer.config import (
     SinusoidalConfig,
 )
 from jaxformer.functional.embedding import table_rows
+from jaxformer.functional.masks import to_rank
 from jaxformer.functional.multi_head import Rotation
-from jaxformer.functional.positions.biases import alibi_bias, relative_position_buckets
+from jaxformer.functional.positions.biases import (
+    AlibiBias,
+    PositionBias,
+    RelativeBias,
+    alibi_slopes,
+)
 from jaxformer.functional.positions.scaling import (
     LinearScaling,
     Llama3Scaling,
@@ -107,6 +112,14 @@ class Positions(nn.Module):
 
         Returns:
             float of rank 4 that broadcasts to `[B, N, T, S]`, or None.
+        """
+        return None
+
+    def position_bias(self) -> PositionBias | None:
+        """Bias that attention can compute block by block; a model prefers it to `bias`.
+
+        Returns:
+            `AlibiBias`, `RelativeBias` or None.
         """
         return None
 
@@ -206,8 +219,11 @@ class AlibiPositions(_ConfiguredPositions):
 
     def bias(self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0) -> jax.Array:
         """Float32 `[1, N, T, S]`, or `[B, N, T, S]` with one offset per row."""
-        bias = alibi_bias(self.model.num_heads, num_queries, num_keys, query_offset)
-        return bias if bias.ndim == 4 else bias[None]
+        return to_rank(self.position_bias().array(num_queries, num_keys, query_offset), 4)
+
+    def position_bias(self) -> AlibiBias:
+        """ALiBi with the published slopes."""
+        return AlibiBias(alibi_slopes(self.model.num_heads))
 
 
 class RelativePositions(_ConfiguredPositions):
@@ -223,12 +239,11 @@ class RelativePositions(_ConfiguredPositions):
 
     def bias(self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0) -> jax.Array:
         """Float `[1, N, T, S]`, or `[B, N, T, S]` with one offset per row."""
-        buckets = relative_position_buckets(
-            num_queries, num_keys, query_offset, num_buckets=self.scheme.num_buckets,
-            max_distance=self.scheme.max_distance, bidirectional=not self.causal,
-        )  # fmt: skip
-        bias = rearrange(table_rows(self.table, buckets), "... t s n -> ... n t s")
-        return bias if bias.ndim == 4 else bias[None]
+        return to_rank(self.position_bias().array(num_queries, num_keys, query_offset), 4)
+
+    def position_bias(self) -> RelativeBias:
+        """The table, with buckets of both directions unless attention is causal."""
+        return RelativeBias(self.table, not self.causal, self.scheme.max_distance)
 
 
 _SCHEMES: dict[type, Callable[..., Positions]] = {
