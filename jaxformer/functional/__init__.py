@@ -42,6 +42,8 @@ from jaxformer.functional.multi_head import (
 from jaxformer.functional.normalization import layer_norm, rms_norm
 from jaxformer.functional.pooling import pool
 from jaxformer.functional.positions.biases import (
+    AlibiBias,
+    RelativeBias,
     alibi_bias,
     alibi_slopes,
     relative_position_buckets,
@@ -61,6 +63,7 @@ from jaxformer.functional.positions.sinusoids import (
 from jaxformer.functional.taps import LayerTaps
 
 __all__ = [
+    "AlibiBias",
     "AttentionFunction",
     "CachedKeys",
     "ExpertsOutput",
@@ -76,6 +79,7 @@ __all__ = [
     "LongropeScaling",
     "MultiHeadOutput",
     "MultiHeadParams",
+    "RelativeBias",
     "RingLayout",
     "RotaryScaling",
     "Rotation",

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from jaxformer.config import LayerConfig, ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.attention import (
     RingLayout,
+    add_biases,
     dot_product_attention,
     sharded_attention,
     sharded_ring_attention,
@@ -182,16 +184,12 @@ def _with_bias(
     cache: KVCache | WindowCache | None,
 ) -> AttentionContext:  # fmt: skip
     """Adds the bias of a position scheme, and reorders bias and mask by the slots of a cache."""
-    bias = scheme.bias(*_placement(num_queries, cache))
+    by_scheme = scheme.bias(*_placement(num_queries, cache))
+    given, mask = cast("jax.Array | None", context.bias), context.mask  # an array: of the inputs
     if cache is not None:
-        context = dataclasses.replace(
-            context,
-            bias=None if context.bias is None else cache.by_slot(context.bias, num_queries),
-            mask=None if context.mask is None else cache.by_slot(context.mask, num_queries),
-        )
-    if cache is not None and not context.is_causal and context.mask is None:
-        # Cached attention must be causal or have a mask; this one hides no key.
-        context = dataclasses.replace(context, mask=jnp.ones((1, 1, 1, 1), bool))
-    if bias is None:
-        return context
-    return dataclasses.replace(context, bias=bias if context.bias is None else context.bias + bias)
+        given = None if given is None else cache.by_slot(given, num_queries)
+        mask = None if mask is None else cache.by_slot(mask, num_queries)
+        if mask is None and not context.is_causal:
+            # Cached attention must be causal or have a mask; this one hides no key.
+            mask = jnp.ones((1, 1, 1, 1), bool)
+    return dataclasses.replace(context, bias=add_biases(given, by_scheme), mask=mask)

@@ -10,7 +10,7 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.attention import dot_product_attention
+from jaxformer.functional.attention import Bias, dot_product_attention
 from jaxformer.functional.multi_head import (
     AttentionFunction,
     KVCache,
@@ -47,9 +47,10 @@ class AttentionContext:
             to, None = all.
         attention_fn: self-attention function with the signature of `dot_product_attention`.
         rotation: function that rotates queries and keys.
-        bias: float `[B or 1, N or 1, T, S]`, added to the scores of self-attention. With a cache,
-            S is its capacity, or, for a `WindowCache`, its slots plus the new tokens.
-        mask: bool, likewise; True = attend.
+        bias: added to the scores of self-attention, as in `dot_product_attention`: float
+            `[B or 1, N or 1, T, S]`, an `AlibiBias` or `RelativeBias`, or a pair of both. With a
+            cache, S is its capacity, or, for a `WindowCache`, its slots plus the new tokens.
+        mask: bool `[B or 1, N or 1, T, S]`, likewise; True = attend.
         segment_ids: integer `[B, T]`; tokens attend only to their own segment.
         lengths: int `[B]`, number of real tokens at the start of each row.
         encoded: float `[B, S, D]`, the encoder's output, for cross-attention.
@@ -61,7 +62,7 @@ class AttentionContext:
     local_window_size: tuple[int | None, int | None] | None = None
     attention_fn: AttentionFunction = dot_product_attention
     rotation: Rotation | None = None
-    bias: jax.Array | None = None
+    bias: Bias | None = None
     mask: jax.Array | None = None
     segment_ids: jax.Array | None = None
     lengths: jax.Array | None = None

@@ -9,7 +9,6 @@ import functools
 from collections.abc import Callable
 
 import jax
-from einops import rearrange
 from flax import linen as nn
 
 from jaxformer.config import (
@@ -25,7 +24,12 @@ from jaxformer.config import (
 )
 from jaxformer.functional.embedding import table_rows
 from jaxformer.functional.multi_head import Rotation
-from jaxformer.functional.positions.biases import alibi_bias, relative_position_buckets
+from jaxformer.functional.positions.biases import (
+    AlibiBias,
+    PositionBias,
+    RelativeBias,
+    alibi_slopes,
+)
 from jaxformer.functional.positions.scaling import (
     LinearScaling,
     Llama3Scaling,
@@ -97,7 +101,7 @@ class Positions(nn.Module):
 
     def bias(
         self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0
-    ) -> jax.Array | None:
+    ) -> jax.Array | PositionBias | None:
         """Bias on the attention scores; depends only on the order of the tokens in a row.
 
         Args:
@@ -106,7 +110,8 @@ class Positions(nn.Module):
             query_offset: index of the first query among the keys: int, or int `[B]`, one per row.
 
         Returns:
-            float of rank 4 that broadcasts to `[B, N, T, S]`, or None.
+            float of rank 4 that broadcasts to `[B, N, T, S]`; an `AlibiBias` or `RelativeBias`,
+            which attention computes block by block; or None.
         """
         return None
 
@@ -204,10 +209,9 @@ class AlibiPositions(_ConfiguredPositions):
 
     scheme: AlibiConfig
 
-    def bias(self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0) -> jax.Array:
-        """Float32 `[1, N, T, S]`, or `[B, N, T, S]` with one offset per row."""
-        bias = alibi_bias(self.model.num_heads, num_queries, num_keys, query_offset)
-        return bias if bias.ndim == 4 else bias[None]
+    def bias(self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0) -> AlibiBias:
+        """ALiBi with the published slopes."""
+        return AlibiBias(alibi_slopes(self.model.num_heads))
 
 
 class RelativePositions(_ConfiguredPositions):
@@ -221,14 +225,11 @@ class RelativePositions(_ConfiguredPositions):
         init, dtype = normal_init(self.model), param_dtype(self.model)
         self.table = self.param("table", init, shape, dtype)
 
-    def bias(self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0) -> jax.Array:
-        """Float `[1, N, T, S]`, or `[B, N, T, S]` with one offset per row."""
-        buckets = relative_position_buckets(
-            num_queries, num_keys, query_offset, num_buckets=self.scheme.num_buckets,
-            max_distance=self.scheme.max_distance, bidirectional=not self.causal,
-        )  # fmt: skip
-        bias = rearrange(table_rows(self.table, buckets), "... t s n -> ... n t s")
-        return bias if bias.ndim == 4 else bias[None]
+    def bias(
+        self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0
+    ) -> RelativeBias:
+        """The table, with buckets of both directions unless attention is causal."""
+        return RelativeBias(self.table, not self.causal, self.scheme.max_distance)
 
 
 _SCHEMES: dict[type, Callable[..., Positions]] = {

@@ -7,10 +7,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.extend import core
 
-from jaxformer.functional import dot_product_attention
-from tests.functional.attention_cases import IMPLEMENTATIONS, assert_close, normal
+from jaxformer.functional import (
+    AlibiBias,
+    RelativeBias,
+    alibi_slopes,
+    dot_product_attention,
+)
+from tests.functional.attention_cases import (
+    IMPLEMENTATIONS,
+    assert_close,
+    called_by,
+    normal,
+    shapes_of,
+)
 
 # 2 rows of 3 blocks and a rest, where each block has several key heads.
 LEADING, T, N, K, H = 2, 809, 6, 3, 8
@@ -87,6 +97,24 @@ def test_chunked_takes_a_sixteenth_of_the_memory_at_length_16384():
     chunked, dense = (cost(name, 16_384, is_causal=True) for name in ("chunked", "dense"))
     print(f"temporary memory at T = 16,384: chunked {chunked:,} bytes, dense {dense:,}")
     assert chunked <= dense / 16
+
+
+@pytest.mark.parametrize(
+    "bias", [AlibiBias(alibi_slopes(2)), RelativeBias(normal(32, 2), bidirectional=False)], ids=type
+)
+def test_chunked_memory_of_a_position_bias_is_that_of_none(bias):
+    """An array of it would take 2 GiB, and its gradient as much."""
+    shape = jax.ShapeDtypeStruct((1, 16_384, 2, 64), jnp.float32)
+
+    def attend(query, key, value, bias):
+        return dot_product_attention(
+            query, key, value, bias, is_causal=True, implementation="chunked"
+        )
+
+    compiled = jax.jit(functools.partial(gradients, attend)).lower(*[shape] * 3, bias).compile()
+    took = compiled.memory_analysis().temp_size_in_bytes
+    print(f"temporary memory at T = 16,384 with {type(bias).__name__}: {took:,} bytes")
+    assert took <= 1.03 * cost("chunked", 16_384, is_causal=True)
 
 
 def test_chunked_memory_grows_with_the_length_not_its_square():
@@ -172,29 +200,6 @@ def test_nan_in_a_bias_is_not_taken_for_a_hidden_key(implementation):
     bias = np.full((5, 5), np.nan, np.float32)
     output = dot_product_attention(*inputs, bias, implementation=implementation)
     assert np.isnan(output).all()
-
-
-def called_by(equation):
-    """Programs that an equation calls; where they differ by platform, that for a CPU."""
-    params = dict(equation.params)
-    if (platforms := params.pop("branches_platforms", None)) is not None:
-        params["branches"] = params["branches"][platforms.index(("cpu",))]
-    for inner in jax.tree.leaves(
-        list(params.values()), is_leaf=lambda x: isinstance(x, core.ClosedJaxpr)
-    ):
-        if isinstance(inner, core.ClosedJaxpr):
-            yield inner.jaxpr
-        elif isinstance(inner, core.Jaxpr):
-            yield inner
-
-
-def shapes_of(jaxpr, shapes):
-    """Collects the shapes of everything that a program computes, calls included."""
-    for equation in jaxpr.eqns:
-        shapes |= {variable.aval.shape for variable in equation.outvars}
-        for inner in called_by(equation):
-            shapes_of(inner, shapes)
-    return shapes
 
 
 STRUCTURES = {

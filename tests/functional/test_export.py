@@ -41,6 +41,8 @@ def attention(query, mask, segments, lengths):
         attend(is_causal=True, local_window_size=3, implementation="dense"),
         attend(mask=mask, key_value_seq_lengths=lengths, is_causal=True, query_offset=later),
         attend(query_segment_ids=segments, key_value_segment_ids=segments, query_seq_lengths=2),
+        attend(bias=F.RelativeBias(KERNEL[:, :6], max_distance=7), query_offset=1),
+        attend(bias=F.AlibiBias(KERNEL[0, :6]), query_offset=lengths),
         F.attention_weights(query, key, mask=mask[..., :1]),
     ]
 

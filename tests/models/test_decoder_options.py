@@ -1,5 +1,6 @@
 import dataclasses
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -8,11 +9,12 @@ import pytest
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig, RelativeConfig
-from jaxformer.functional import dot_product_attention
+from jaxformer.functional import AlibiBias, RelativeBias, dot_product_attention
 from jaxformer.models import Decoder, init_cache
 from jaxformer.models.init_shapes import init_shapes
 from jaxformer.modules import Stack
 from tests import option_sets
+from tests.functional.attention_cases import shapes_of
 
 LENGTH, CAPACITY = 9, 13
 TOKENS = np.asarray(jax.random.randint(jax.random.key(2), (3, LENGTH), 0, option_sets.VOCAB))
@@ -120,16 +122,27 @@ def contexts_of_stack(decoder, **arguments):
 
 
 @pytest.mark.parametrize("name", option_sets.OPTIONS)
-def test_bias_has_a_batch_axis_only_with_a_cache(name):
+def test_position_bias_reaches_attention_as_a_value(name):
     decoder = Decoder(option_sets.config(name))
-    heads, biased = decoder.config.num_heads, decoder.config.positions.acts_on == "scores"
-    (context,) = contexts_of_stack(decoder)
-    assert (context.bias is not None) == biased
-    assert context.bias is None or context.bias.shape == (1, heads, LENGTH, LENGTH)
-    (context,) = contexts_of_stack(decoder, cache=init_cache(decoder.config, 3, CAPACITY))
-    keys = decoder.config.local_window_size
-    rows, keys = (3, CAPACITY) if keys is None else (1, keys + LENGTH)
-    assert context.bias is None or context.bias.shape == (rows, heads, LENGTH, keys)
+    kind = {"alibi": AlibiBias, "relative": RelativeBias}.get(decoder.config.positions.kind)
+    for cache in (None, init_cache(decoder.config, 3, CAPACITY)):
+        (context,) = contexts_of_stack(decoder, cache=cache)
+        assert context.bias is None if kind is None else type(context.bias) is kind
+
+
+@pytest.mark.parametrize("name", ["alibi", "relative"])
+def test_position_bias_is_never_as_large_as_the_weights_in_chunked_attention(name):
+    length = 1024
+
+    def largest(implementation):
+        config = option_sets.config(name, attention_implementation=implementation, max_len=length)
+        decoder = Decoder(config)
+        loss = lambda params, tokens: decoder.apply({"params": params}, tokens).logits.sum()  # noqa: E731
+        params, tokens = option_sets.random_params(config), np.zeros((1, length), np.int32)
+        program = jax.make_jaxpr(jax.grad(loss))(params, tokens)
+        return max(map(math.prod, shapes_of(program.jaxpr, set())))
+
+    assert largest("chunked") < length * length <= largest("dense")
 
 
 def test_attention_implementation_reaches_attention_but_not_with_a_cache():

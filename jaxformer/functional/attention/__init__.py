@@ -6,7 +6,7 @@ from jaxformer.functional.attention.dot_product import (
     attention_weights,
     dot_product_attention,
 )
-from jaxformer.functional.attention.inputs import AttentionKeywords
+from jaxformer.functional.attention.inputs import AttentionKeywords, Bias, add_biases
 from jaxformer.functional.attention.ring.local import ring_attention
 from jaxformer.functional.attention.ring.order import (
     from_ring_order,
@@ -18,7 +18,9 @@ from jaxformer.functional.attention.sharded import sharded_attention
 
 __all__ = [
     "AttentionKeywords",
+    "Bias",
     "RingLayout",
+    "add_biases",
     "attention_implementation",
     "attention_mask",
     "attention_weights",

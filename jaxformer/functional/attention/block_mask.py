@@ -1,4 +1,4 @@
-"""Attention mask of one block of queries and keys; zeroing of arrays that no query reads."""
+"""Attention mask and bias of one block of queries and keys; zeroing of what no query reads."""
 
 import jax
 import jax.numpy as jnp
@@ -6,13 +6,14 @@ from einops import rearrange
 
 from jaxformer.functional import masks
 from jaxformer.functional.attention.inputs import AttentionInputs
+from jaxformer.functional.dtypes import at_least
 
 Slice = tuple[int | jax.Array, int]
 """Start (may be traced) and size of a slice along one axis."""
 
 
 def block_mask(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Array | None:
-    """Mask of one block, bool, from mask, structure and bias > -inf.
+    """Mask of one block, bool, from mask, structure and bias > -inf (position biases are finite).
 
     It has the rank of `[..., N, t, s]`, with size 1 where it does not vary; None = no mask.
     """
@@ -43,6 +44,32 @@ def block_mask(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Arra
 def full_mask(inputs: AttentionInputs) -> jax.Array | None:
     """Boolean attention mask of all queries and keys, like `block_mask`."""
     return block_mask(inputs, (0, inputs.query.shape[-3]), (0, inputs.key.shape[-3]))
+
+
+def block_bias(
+    inputs: AttentionInputs, queries: Slice, keys: Slice, zero: int | jax.Array = 0
+) -> jax.Array | None:
+    """Sum of the biases of one block, float32 or 64; None = no bias.
+
+    It has the rank of `[..., N, t, s]`. `zero` is added to the distances, as chunked attention's
+    heads need it.
+    """
+    wide, rank = at_least(inputs.query.dtype, jnp.float32), inputs.query.ndim
+    bias = None
+    if inputs.bias is not None:
+        bias = slice_block(inputs.bias, queries, keys).astype(wide)
+    if inputs.position_bias is None:
+        return bias
+    (first_query, num_queries), (first_key, num_keys) = queries, keys
+    offset = inputs.structure.offset + (first_query + zero - first_key)
+    by_distance = inputs.position_bias.array(num_queries, num_keys, offset)
+    by_distance = masks.to_rank(by_distance, rank)
+    return by_distance if bias is None else bias + by_distance
+
+
+def full_bias(inputs: AttentionInputs) -> jax.Array | None:
+    """Sum of the biases of all queries and keys, like `block_bias`."""
+    return block_bias(inputs, (0, inputs.query.shape[-3]), (0, inputs.key.shape[-3]))
 
 
 def slice_block(array: jax.Array, queries: Slice, keys: Slice) -> jax.Array:

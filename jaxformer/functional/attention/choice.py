@@ -19,9 +19,12 @@ from jaxformer.functional.attention.cudnn import cudnn_attention, why_not_cudnn
 from jaxformer.functional.attention.dense import dense_attention
 from jaxformer.functional.attention.inputs import (
     AttentionInputs,
+    Bias,
     Implementation,
     ScoreKeywords,
+    add_biases,
     prepare_attention,
+    split_bias,
 )
 from jaxformer.functional.attention.splash import splash_attention, why_not_splash
 from jaxformer.functional.checks import (
@@ -32,6 +35,7 @@ from jaxformer.functional.checks import (
     check_keywords,
     is_symbolic,
 )
+from jaxformer.functional.positions.biases import PositionBias
 from jaxformer.functional.sharding import is_one_device
 
 Name = Literal["dense", "chunked", "cudnn", "splash"]
@@ -72,7 +76,7 @@ class _Program(NamedTuple):
 
 
 def attention_implementation(
-    query: Array, key: Array, value: Array, bias: Array | None = None, mask: Array | None = None,
+    query: Array, key: Array, value: Array, bias: Bias | None = None, mask: Array | None = None,
     *, platform: str | None = None, **options: Any,
 ) -> Choice:  # fmt: skip
     """Name of the implementation that `dot_product_attention` uses for a call, and why.
@@ -115,25 +119,27 @@ def attention_implementation(
     wanted = default if platform is None else platform
     if not isinstance(wanted, str) or wanted != default:
         check_choice("platform", wanted, ("cpu", "cuda", "rocm", "tpu"))
-    arrays = {"query": query, "key": key, "value": value, "bias": bias, "mask": mask}
-    for name, array in arrays.items():
-        if array is not None and not hasattr(array, "dtype"):
-            arrays[name] = as_array(name, array)
-        elif array is not None:
-            check_dtype(name, array, "bool" if name == "mask" else "floating")
+    array, position_bias = split_bias(bias)
+    arrays = {"query": query, "key": key, "value": value, "bias": array, "mask": mask}
+    for name, given in arrays.items():
+        if given is not None and not hasattr(given, "dtype"):
+            arrays[name] = as_array(name, given)
+        elif given is not None:
+            check_dtype(name, given, "bool" if name == "mask" else "floating")
     choices: list[Choice] = []
 
     def decide(
-        query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None
-    ) -> None:
+        query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None,
+        position_bias: PositionBias | None,
+    ) -> None:  # fmt: skip
         inputs = prepare_attention(
-            query, key, value, bias, mask, scoring,
+            query, key, value, add_biases(bias, position_bias), mask, scoring,
             dropout_rate=dropout_rate, return_residual=return_residual,
         )  # fmt: skip
         choices.append(_choose(inputs, wanted))
 
     # Traced instead of called: shapes suffice, and nothing is computed.
-    jax.eval_shape(decide, *arrays.values())
+    jax.eval_shape(decide, *arrays.values(), position_bias)
     return choices[0]
 
 

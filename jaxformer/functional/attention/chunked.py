@@ -17,9 +17,9 @@ from einops import rearrange
 from jaxformer.functional.attention.block import SAVED, attend
 from jaxformer.functional.attention.block_mask import (
     Slice,
+    block_bias,
     block_mask,
     slice_axis,
-    slice_block,
     zero_hidden,
 )
 from jaxformer.functional.attention.inputs import AttentionInputs
@@ -28,6 +28,7 @@ from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.masks import to_rank
 from jaxformer.functional.platforms import jit_with_numbers
+from jaxformer.functional.positions.biases import PositionBias
 
 
 class Blocks(NamedTuple):
@@ -46,7 +47,7 @@ class _Head(NamedTuple):
 
     `zero` depends on the head, so that XLA does not hoist every block's mask out of the head loop,
     where together they would be as large as the weights. A bias or mask shared by all heads is
-    None.
+    None. The position bias has the slopes or table columns of the `g` query heads.
     """
 
     number: jax.Array
@@ -55,6 +56,7 @@ class _Head(NamedTuple):
     key: jax.Array
     value: jax.Array
     bias: jax.Array | None
+    position_bias: PositionBias | None
     mask: jax.Array | None
 
 
@@ -102,6 +104,7 @@ def _attend_all(
             key=head.key,
             value=head.value,
             bias=shared.bias if head.bias is None else head.bias,
+            position_bias=head.position_bias,
             mask=shared.mask if head.mask is None else head.mask,
         )
         rng = None if dropout_rng is None else jax.random.fold_in(dropout_rng, head.number)
@@ -144,6 +147,10 @@ def _split_heads(inputs: AttentionInputs) -> tuple[_Head, AttentionInputs]:
         key=rearrange(inputs.key, "... s k h -> k ... s h").astype(wide),
         value=rearrange(inputs.value, "... s k v -> k ... s v").astype(wide),
         bias=by_head(bias),
+        position_bias=jax.tree.map(
+            lambda numbers: rearrange(numbers, "... (k g) -> k ... g", k=kv_heads),
+            inputs.position_bias,
+        ),
         mask=by_head(mask),
     )
     return heads, inputs._replace(bias=bias)
@@ -162,9 +169,7 @@ def _attend_blocks(
     @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(*SAVED))
     def attend_block(first_query: int | jax.Array, first_key: int | jax.Array) -> _Attended:
         queries, keys = (first_query, loop.num_queries), (first_key, loop.num_keys)
-        bias = keep = None
-        if inputs.bias is not None:
-            bias = slice_block(inputs.bias, queries, keys).astype(query.dtype)
+        keep = None
         if rng is not None:
             # Drawn per block, so that no [T, S] dropout mask is ever held.
             shape = (*query.shape[:-2], loop.num_queries, loop.num_keys)
@@ -175,7 +180,7 @@ def _attend_blocks(
             slice_axis(query, queries, axis=-2),
             slice_axis(key, keys, axis=-2),
             slice_axis(value, keys, axis=-2),
-            bias,
+            block_bias(inputs, queries, keys, zero),
             block_mask(inputs, (first_query + zero, loop.num_queries), keys),
             keep,
         )

@@ -56,6 +56,7 @@ def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
         "it takes a mask as a bias of finite numbers, so a row with nothing to attend to would "
         "not be 0": inputs.mask is not None,
         "a bias may hold -inf, and a row of them would not be 0": inputs.bias is not None,
+        "it takes a bias only as an array [N, T, S]": inputs.position_bias is not None,
         "it has no segment ids": structure.query_ids is not None,
         f"its window needs causal attention, got a window of {structure.window}": (
             (left is not None or right is not None) and right != 0

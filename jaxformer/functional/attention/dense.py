@@ -12,7 +12,7 @@ from jaxformer.functional.attention.block import (
     softmax_factors,
     weighted_values,
 )
-from jaxformer.functional.attention.block_mask import full_mask, zero_hidden
+from jaxformer.functional.attention.block_mask import full_bias, full_mask, zero_hidden
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.dtypes import widened
 from jaxformer.functional.taps import LayerTaps
@@ -35,8 +35,7 @@ def dense_attention(
     if dropout_rng is not None:
         shape = (*query.shape[:-1], key.shape[-2])
         keep = jax.random.bernoulli(dropout_rng, 1 - inputs.static.dropout_rate, shape)
-    bias, mask = (_by_key_head(x, key.shape[-3]) for x in (inputs.bias, mask))
-    bias = None if bias is None else bias.astype(value.dtype)
+    bias, mask = (_by_key_head(x, key.shape[-3]) for x in (full_bias(inputs), mask))
     if given is None:
         output, residual = attend(inputs.static, query, key, value, bias, mask, keep)
     else:
@@ -61,10 +60,9 @@ def dense_weights(inputs: AttentionInputs, stage: str, tap: LayerTaps | None = N
     weights = dot_products(inputs.static, query, key)
     if stage != "scores":
         weights = capped(inputs.static, weights)
-    bias, mask = (_by_key_head(x, key.shape[-3]) for x in (inputs.bias, mask))
+    mask = _by_key_head(mask, key.shape[-3])
     if stage not in ("scores", "capped"):
-        bias = None if bias is None else bias.astype(weights.dtype)
-        weights = biased(weights, bias)
+        weights = biased(weights, _by_key_head(full_bias(inputs), key.shape[-3]))
         if tap is not None:
             weights = tap("scores", rearrange(weights, "... k g t s -> ... (k g) t s"))
             weights = rearrange(weights, "... (k g) t s -> ... k g t s", k=key.shape[-3])

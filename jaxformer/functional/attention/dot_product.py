@@ -13,6 +13,7 @@ from jaxformer.functional.attention.choice import attend_by
 from jaxformer.functional.attention.dense import dense_weights
 from jaxformer.functional.attention.inputs import (
     AttentionKeywords,
+    Bias,
     Implementation,
     Lengths,
     MaskKeywords,
@@ -28,14 +29,14 @@ Stage = Literal["scores", "capped", "biased", "masked", "softmax"]
 
 @overload
 def dot_product_attention(
-    query: Array, key: Array, value: Array, bias: Array | None = ..., mask: Array | None = ...,
+    query: Array, key: Array, value: Array, bias: Bias | None = ..., mask: Array | None = ...,
     *, return_residual: Literal[False] = ..., **options: Unpack[AttentionKeywords],
 ) -> jax.Array: ...  # fmt: skip
 
 
 @overload
 def dot_product_attention(
-    query: Array, key: Array, value: Array, bias: Array | None = ..., mask: Array | None = ...,
+    query: Array, key: Array, value: Array, bias: Bias | None = ..., mask: Array | None = ...,
     *, return_residual: Literal[True], **options: Unpack[AttentionKeywords],
 ) -> tuple[jax.Array, jax.Array]: ...  # fmt: skip
 
@@ -44,7 +45,7 @@ def dot_product_attention(
     query: Array,
     key: Array,
     value: Array,
-    bias: Array | None = None,
+    bias: Bias | None = None,
     mask: Array | None = None,
     *,
     scale: float | None = None,
@@ -79,14 +80,17 @@ def dot_product_attention(
         key: float `[..., S, K, H]`, same leading axes; query head n reads key head n // (N / K).
         value: float `[..., S, K, Hv]`.
         bias: float, added to the capped scores: `[T, S]`, or of the rank of `[..., N, T, S]` and
-            broadcastable to it. -inf hides a key.
-        mask: bool, True = attend; shaped like the bias.
+            broadcastable to it. -inf hides a key. Or an `AlibiBias` or a `RelativeBias`,
+            which depend on query_offset, and which chunked attention computes block by block. Or
+            a pair (array, one of these): both are added.
+        mask: bool, True = attend; shaped like an array bias.
         scale: factor of the scores; 1 / sqrt(H) when not given.
         is_causal: whether query i, at position `query_offset + i`, attends only to keys at or
             before that position.
         query_offset: int, or integer array that broadcasts to the leading axes; between -2**30 and
-            2**30. Required by is_causal and local_window_size if T differs from S: 0 aligns the
-            first query with the first key, S - T the last with the last. Ignored without them.
+            2**30. Required by is_causal, local_window_size and a bias by position if T differs from
+            S: 0 aligns the first query with the first key, S - T the last with the last. Ignored
+            without them.
         query_seq_lengths: number of real queries in each row, integers that broadcast to the
             leading axes; the outputs of the others are 0.
         key_value_seq_lengths: number of real keys, likewise; the others are hidden.
@@ -157,7 +161,7 @@ def dot_product_attention(
 def attention_weights(
     query: Array,
     key: Array,
-    bias: Array | None = None,
+    bias: Bias | None = None,
     mask: Array | None = None,
     *,
     stage: Stage = "softmax",
@@ -203,7 +207,7 @@ def attention_mask(
     key: Array,
     mask: Array | None = None,
     *,
-    bias: Array | None = None,
+    bias: Bias | None = None,
     **structure: Unpack[MaskKeywords],
 ) -> jax.Array | None:
     """Boolean attention mask that `dot_product_attention` applies for these arguments.
@@ -219,7 +223,7 @@ def attention_mask(
         query: float `[..., T, N, H]`; only its shape and dtype are used.
         key: float `[..., S, K, H]`, likewise.
         mask: bool, True = attend; broadcasts to `[..., N, T, S]` with that rank, or is `[T, S]`.
-        bias: float, shaped like the mask; -inf hides a key.
+        bias: as in `dot_product_attention`; -inf in an array hides a key.
         **structure: is_causal, query_offset, query_seq_lengths, key_value_seq_lengths,
             local_window_size, query_segment_ids and key_value_segment_ids, as in
             `dot_product_attention`. Queries beyond their length attend to nothing.

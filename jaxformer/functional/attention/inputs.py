@@ -1,7 +1,8 @@
 """Arguments of attention, before and after checks and defaults."""
 
+import dataclasses
 import math
-from typing import Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -23,10 +24,14 @@ from jaxformer.functional.checks import (
     static_number,
     static_softcap,
 )
+from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.masks import read_offset, to_rank, window_sides
+from jaxformer.functional.positions.biases import AlibiBias, PositionBias, RelativeBias
 
 Lengths = int | Array
 WindowSize = int | tuple[int | None, int | None]
+Bias = Array | PositionBias | tuple[Array, PositionBias]
+"""What is added to the scores: an array, a bias by distance, or the sum of both as a pair."""
 Implementation = Literal["auto", "dense", "chunked", "cudnn", "splash", "xla"] | None
 
 
@@ -89,7 +94,8 @@ class AttentionInputs(NamedTuple):
         key: float `[..., S, K, H]`.
         value: float `[..., S, K, Hv]`.
         bias: float of the rank of the weights, `[..., N, T, S]` with size 1 where it does not vary.
-        mask: bool, likewise; None = attend everywhere.
+        position_bias: added in addition; its slopes or table in float32, or 64 for float64.
+        mask: bool, like the bias; None = attend everywhere.
         structure: limits on the keys a query may attend to, in addition to the mask.
         static: scale, cap, dropout rate, and whether to return the residual.
     """
@@ -98,6 +104,7 @@ class AttentionInputs(NamedTuple):
     key: jax.Array
     value: jax.Array
     bias: jax.Array | None
+    position_bias: PositionBias | None
     mask: jax.Array | None
     structure: Structure
     static: StaticOptions
@@ -107,7 +114,7 @@ def prepare_attention(
     query: Array,
     key: Array,
     value: Array,
-    bias: Array | None,
+    bias: Bias | None,
     mask: Array | None,
     options: ScoreKeywords,
     *,
@@ -122,10 +129,36 @@ def prepare_attention(
     static = _static_options(options, dropout_rate, return_residual, sizes["H"])
     leading = query.shape[:-3]
     weights_shape = (*leading, sizes["N"], sizes["T"], sizes["S"])
-    bias = _align("bias", bias, "floating", weights_shape)
+    array, position_bias = split_bias(bias)
+    array = _align("bias", array, "floating", weights_shape)
+    position_bias = _check_position_bias(position_bias, query.dtype, sizes)
     mask = _align("mask", mask, "bool", weights_shape)
-    structure = _structure(options, sizes, leading)
-    return AttentionInputs(query, key, value, bias, mask, structure, static)
+    structure = _structure(options, sizes, leading, by_distance=position_bias is not None)
+    return AttentionInputs(query, key, value, array, position_bias, mask, structure, static)
+
+
+def add_biases(array: Array | None, other: Array | PositionBias | None) -> Bias | None:
+    """The sum of two biases, of which the second may be one by distance; None = no bias."""
+    if array is None or other is None:
+        return other if array is None else array
+    return (array, other) if isinstance(other, AlibiBias | RelativeBias) else array + other
+
+
+def split_bias(bias: Any) -> tuple[Array | None, PositionBias | None]:
+    """The array and the bias by distance of which a bias is the sum."""
+    if isinstance(bias, AlibiBias | RelativeBias):
+        return None, bias
+    parts = bias if isinstance(bias, tuple) else ()
+    by_distance = [isinstance(part, AlibiBias | RelativeBias) for part in parts]
+    if not any(by_distance):
+        return bias, None
+    if by_distance != [False, True]:
+        names = ", ".join(type(part).__name__ for part in parts)
+        raise ShapeError(
+            f"a tuple of biases must be (array, AlibiBias or RelativeBias), got ({names}); add "
+            "arrays, and pass the sum"
+        )
+    return bias
 
 
 def used_rng(dropout_rate: float, dropout_rng: jax.Array | None) -> jax.Array | None:
@@ -190,6 +223,25 @@ def _align(
     return array
 
 
+def _check_position_bias(
+    bias: PositionBias | None, dtype: jnp.dtype, sizes: dict[str, int]
+) -> PositionBias | None:
+    """Checks a bias by distance, and widens its numbers, so that gradients are summed in them."""
+
+    def checked(name: str, numbers: Array, axes: str) -> jax.Array:
+        numbers = as_array(name, numbers)
+        check_axes(name, numbers, axes, {"N": sizes["N"]}, remedy="N is the query's")
+        check_dtype(name, numbers, "floating")
+        return numbers.astype(at_least(dtype, jnp.float32))
+
+    if bias is None:
+        return None
+    if isinstance(bias, AlibiBias):
+        return AlibiBias(checked("slopes of AlibiBias", bias.slopes, "N"))
+    table = checked("table of RelativeBias", bias.table, "num_buckets N")
+    return dataclasses.replace(bias, table=table)
+
+
 def _static_options(
     options: ScoreKeywords, dropout_rate: float, return_residual: bool, head_dim: int
 ) -> StaticOptions:
@@ -207,8 +259,13 @@ def _static_options(
     return static
 
 
-def _structure(options: MaskKeywords, sizes: dict[str, int], leading: tuple[int, ...]) -> Structure:
-    """Checks causality, window, lengths and segments, and fills in the defaults."""
+def _structure(
+    options: MaskKeywords, sizes: dict[str, int], leading: tuple[int, ...], *, by_distance: bool
+) -> Structure:
+    """Checks causality, window, lengths and segments, and fills in the defaults.
+
+    by_distance: whether there is a bias that needs the offset.
+    """
     num_queries, num_keys = sizes["T"], sizes["S"]
     is_causal = static_bool("is_causal", options.get("is_causal", False))
     left, right = window_sides("local_window_size", options.get("local_window_size"))
@@ -217,10 +274,11 @@ def _structure(options: MaskKeywords, sizes: dict[str, int], leading: tuple[int,
     if given is not None:
         # Leaves half of the int32 range for the positions themselves.
         offset = _per_row("query_offset", read_offset("query_offset", given, 2**30), leading)
-    if is_causal or (left, right) != (None, None):
+    if is_causal or by_distance or (left, right) != (None, None):
         if given is None and num_queries != num_keys:
             raise ShapeError(
-                "is_causal and local_window_size need query_offset when T and S differ, got "
+                "is_causal, local_window_size and position biases need query_offset when T and S "
+                "differ, got "
                 f"T={num_queries} and S={num_keys}; 0 aligns the first query with the first "
                 f"key, S - T = {num_keys - num_queries} the last with the last"
             )

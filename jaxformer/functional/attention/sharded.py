@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec
 
 from jaxformer.errors import ConfigError
 from jaxformer.functional.attention.dot_product import dot_product_attention
-from jaxformer.functional.attention.inputs import AttentionKeywords, read_lengths
+from jaxformer.functional.attention.inputs import AttentionKeywords, Bias, read_lengths
 from jaxformer.functional.checks import Array, as_array, check_axes
 from jaxformer.functional.sharding import automatic_axes
 
@@ -18,7 +18,7 @@ def sharded_attention(
     query: Array,
     key: Array,
     value: Array,
-    bias: Array | None = None,
+    bias: Bias | None = None,
     mask: Array | None = None,
     *,
     batch_axes: str | tuple[str, ...] = (),

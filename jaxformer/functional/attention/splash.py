@@ -70,7 +70,7 @@ def why_not_splash(inputs: AttentionInputs, platform: str) -> str | None:
         "it does not return the log-sum-exp with a gradient": inputs.static.return_residual,
         "it has no dropout": inputs.static.dropout_rate > 0,
         "it takes no mask as an array": inputs.mask is not None,
-        "it takes no bias": inputs.bias is not None,
+        "it takes no bias": inputs.bias is not None or inputs.position_bias is not None,
         "its causal attention and windows need a query_offset that is an int, got an array": (
             structure.window != (None, None) and not isinstance(structure.offset, int)
         ),

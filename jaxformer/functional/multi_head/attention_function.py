@@ -1,5 +1,6 @@
 """Calls a user's attention function instead of the library's, and checks its result."""
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -8,9 +9,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.attention import AttentionKeywords, dot_product_attention
+from jaxformer.functional.attention import AttentionKeywords, Bias, dot_product_attention
+from jaxformer.functional.attention.block_mask import full_bias
+from jaxformer.functional.attention.inputs import prepare_attention, split_bias
 from jaxformer.functional.checks import Array
 from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.multi_head.cached import uses_positions
 
 AttentionFunction = Callable[..., jax.Array]
 """A function with the signature of `dot_product_attention`."""
@@ -27,7 +31,7 @@ def call_attention(
     query: jax.Array,
     key: jax.Array,
     value: jax.Array,
-    bias: Array | None,
+    bias: Bias | None,
     mask: Array | None,
     options: AttentionKeywords,
     *,
@@ -44,6 +48,14 @@ def call_attention(
     if attention_fn is dot_product_attention:
         result = dot_product_attention(query, key, value, bias, mask, **given)
         return result if with_residual else (result, None)
+    is_partial = (
+        isinstance(attention_fn, functools.partial) and attention_fn.func is dot_product_attention
+    )
+    if split_bias(bias)[1] is not None and not is_partial:
+        # A user's own function knows biases as arrays only.
+        bias = full_bias(prepare_attention(query, key, value, bias, mask, options))
+        if not uses_positions(options):
+            given.pop("query_offset", None)
     result = _call(attention_fn, query, key, value, bias, mask, given)
     if with_residual and not (isinstance(result, tuple) and len(result) == 2):
         raise ShapeError(
@@ -60,7 +72,7 @@ def call_attention(
 
 def _call(
     attention_fn: AttentionFunction, query: jax.Array, key: jax.Array, value: jax.Array,
-    bias: Array | None, mask: Array | None, options: dict[str, Any],
+    bias: Bias | None, mask: Array | None, options: dict[str, Any],
 ) -> Any:  # fmt: skip
     """Calls a user's attention function with the options that are not at their defaults."""
     if not callable(attention_fn):

@@ -46,14 +46,23 @@ def check_cached(
 
 
 def with_cached_keys(
-    options: AttentionKeywords, keys: CachedKeys, num_tokens: jax.Array | None
-) -> AttentionKeywords:
-    """Adds the query offset and lengths for queries that attend to the keys of a cache."""
+    options: AttentionKeywords, keys: CachedKeys, num_tokens: jax.Array | None,
+    *, by_distance: bool,
+) -> AttentionKeywords:  # fmt: skip
+    """Adds the query offset and lengths for queries that attend to the keys of a cache.
+
+    by_distance: whether there is a bias that needs the offset.
+    """
     options = {
         **options,
         "query_seq_lengths": num_tokens,
         "key_value_seq_lengths": keys.lengths,
     }
-    if options.get("is_causal") or options.get("local_window_size") is not None:
+    if by_distance or uses_positions(options):
         options["query_offset"] = keys.query_offset
     return options
+
+
+def uses_positions(options: AttentionKeywords) -> bool:
+    """Whether a call depends on query_offset without a bias by distance."""
+    return bool(options.get("is_causal")) or options.get("local_window_size") is not None

@@ -12,10 +12,15 @@ import jax.numpy as jnp
 from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.attention import AttentionKeywords, dot_product_attention
+from jaxformer.functional.attention import AttentionKeywords, Bias, dot_product_attention
 from jaxformer.functional.attention.block import softmax_factors
 from jaxformer.functional.attention.dense import dense_attention, dense_weights
-from jaxformer.functional.attention.inputs import AttentionInputs, prepare_attention, used_rng
+from jaxformer.functional.attention.inputs import (
+    AttentionInputs,
+    prepare_attention,
+    split_bias,
+    used_rng,
+)
 from jaxformer.functional.checks import (
     Array,
     as_array,
@@ -71,7 +76,7 @@ def multi_head_attention(
     params: MultiHeadParams,
     query_inputs: jax.Array,
     key_value_inputs: jax.Array | None = None,
-    bias: Array | None = None,
+    bias: Bias | None = None,
     mask: Array | None = None,
     *,
     num_heads: int,
@@ -95,8 +100,8 @@ def multi_head_attention(
         params: the four projections, and optional norm scales and sinks.
         query_inputs: float `[..., T, D]`.
         key_value_inputs: float `[..., S, D]`; query_inputs when not given (self-attention).
-        bias: added to the scores, as in `dot_product_attention`. With a `KVCache`, S is its
-            capacity; with a `WindowCache`, S is W + T, its slots plus the new tokens.
+        bias: added to the scores, as in `dot_product_attention`. With a `KVCache`, S of an array is
+            its capacity; with a `WindowCache`, S is W + T, its slots plus the new tokens.
         mask: bool, True = attend, likewise.
         num_heads: N.
         num_kv_heads: K; N when not given.
@@ -118,7 +123,7 @@ def multi_head_attention(
             describes them.
         attention_fn: attention function with the signature of `dot_product_attention`. It is called
             with query, key and value, plus any non-default arguments by name; with sinks, also with
-            return_residual=True.
+            return_residual=True. One of your own gets a bias by position as an array.
         **options: scale, is_causal, query_offset, query_seq_lengths, key_value_seq_lengths,
             local_window_size, query_segment_ids, key_value_segment_ids, softcap, dropout_rate,
             dropout_rng and implementation, as in `dot_product_attention`. A cache sets the
@@ -182,7 +187,9 @@ def multi_head_attention(
         check_axes("query_inputs", query_inputs, "B T D", {"B": cache.lengths.shape[0]})
         check_cached(options, cache, crosses, mask)
         keys, cache = cache.extend(key, value, num_tokens)
-        options, mask = with_cached_keys(options, keys, num_tokens), combine(mask, keys.mask)
+        by_distance = split_bias(bias)[1] is not None
+        options = with_cached_keys(options, keys, num_tokens, by_distance=by_distance)
+        mask = combine(mask, keys.mask)
         key, value = keys.key.astype(query.dtype), keys.value.astype(query.dtype)
     weights: jax.Array | None = None
     if return_weights or (tap is not None and tap.asks("scores", "weights")):

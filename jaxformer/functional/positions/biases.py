@@ -1,14 +1,17 @@
-"""Position biases on attention scores: ALiBi and T5's relative position buckets."""
+"""Position biases on attention scores: ALiBi, and T5's learned biases by relative position."""
 
 import bisect
+import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from einops import rearrange
+from einops import rearrange, repeat
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.checks import is_int, static_bool
+from jaxformer.functional.checks import Array, check_size, is_int, static_bool
+from jaxformer.functional.dtypes import widened
 from jaxformer.functional.masks import Offset, relative_positions, to_rank
 
 _MOST_HEADS = 2**16
@@ -75,10 +78,123 @@ def alibi_bias(
         >>> alibi_bias(1, 1, 3, query_offset=2).tolist()
         [[[-0.0078125, -0.00390625, 0.0]]]
     """
-    slopes = rearrange(alibi_slopes(num_heads), "n -> n 1 1")
-    relative = relative_positions(num_queries, num_keys, query_offset)  # [T, S] or [..., 1, T, S]
-    relative = relative[None] if relative.ndim == 2 else relative
-    return to_rank(slopes, relative.ndim) * (-jnp.abs(relative)).astype(jnp.float32)
+    return AlibiBias(alibi_slopes(num_heads)).array(num_queries, num_keys, query_offset)
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=("slopes",), meta_fields=())
+@dataclasses.dataclass(frozen=True, eq=False)
+class AlibiBias:
+    """ALiBi bias as a value: `dot_product_attention` takes it as `bias` in place of an array.
+
+    Chunked attention then computes it block by block, in memory linear in T and S. It is a pytree,
+    so the slopes may be learned.
+
+    Args:
+        slopes: float `[N]`, one per head, such as `alibi_slopes(N)`.
+
+    References:
+        Press, Smith and Lewis, "Train Short, Test Long: Attention with Linear Biases Enables
+        Input Length Extrapolation", 2022.
+
+    Example:
+        >>> from jaxformer.functional import dot_product_attention
+        >>> query = key = value = jnp.ones((2, 5, 4, 8))
+        >>> bias = AlibiBias(alibi_slopes(4))
+        >>> dot_product_attention(query, key, value, bias, is_causal=True).shape
+        (2, 5, 4, 8)
+    """
+
+    slopes: Array
+
+    def array(self, num_queries: int, num_keys: int, query_offset: Offset = 0) -> jax.Array:
+        """The bias as an array.
+
+        Args:
+            num_queries: T.
+            num_keys: S.
+            query_offset: position of the first query: int, or integer array `[...]` with one offset
+                per row, which may be traced.
+
+        Returns:
+            float32 (float64 for float64) `[N, T, S]`, or `[..., N, T, S]` for an array offset.
+
+        Raises:
+            ShapeError: a length is negative, or an offset is not an integer.
+        """
+        slopes = rearrange(widened(jnp.asarray(self.slopes)), "n -> n 1 1")
+        relative = relative_positions(num_queries, num_keys, query_offset)
+        relative = relative[None] if relative.ndim == 2 else relative  # [..., 1, T, S]
+        return to_rank(slopes, relative.ndim) * (-jnp.abs(relative)).astype(slopes.dtype)
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("table",),
+    meta_fields=("bidirectional", "max_distance"),
+)
+@dataclasses.dataclass(frozen=True, eq=False)
+class RelativeBias:
+    """T5's relative position bias as a value: one learned number per head and bucket of distances.
+
+    `dot_product_attention` takes it as `bias` in place of an array. Chunked attention then computes
+    it block by block, in memory linear in T and S. It is a pytree: the table is its only leaf.
+
+    Args:
+        table: float `[num_buckets, N]`.
+        bidirectional: as in `relative_position_buckets`.
+        max_distance: likewise.
+
+    References:
+        Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
+        Transformer", 2020, section 2.1.
+
+    Example:
+        >>> bias = RelativeBias(jnp.array([[0.0], [1.0], [2.0], [3.0]]), max_distance=16)
+        >>> bias.array(2, 4).tolist()
+        [[[0.0, 3.0, 3.0, 3.0], [1.0, 0.0, 3.0, 3.0]]]
+    """
+
+    table: Array
+    bidirectional: bool = True
+    max_distance: int = 128
+
+    def array(self, num_queries: int, num_keys: int, query_offset: Offset = 0) -> jax.Array:
+        """The bias as an array.
+
+        Args:
+            num_queries: T.
+            num_keys: S.
+            query_offset: position of the first query: int, or integer array `[...]` with one offset
+                per row, which may be traced.
+
+        Returns:
+            float32 (float64 for float64) `[N, T, S]`, or `[..., N, T, S]` for an array offset.
+
+        Raises:
+            ConfigError: the buckets are invalid, as in `relative_position_buckets`.
+            ShapeError: a length is negative, or an offset is not an integer.
+        """
+        num_queries = check_size("num_queries", num_queries, least=0)
+        num_keys = check_size("num_keys", num_keys, least=0)
+        # A row of the block is the next row shifted by one, so the biases of all distances from
+        # -T to S are looked up once. A gather of T * S numbers would be slow, most of all its
+        # gradient.
+        distances = num_queries + num_keys + 1
+        buckets = relative_position_buckets(
+            1, distances, query_offset + num_queries, num_buckets=self.table.shape[0],
+            max_distance=self.max_distance, bidirectional=self.bidirectional,
+        )  # fmt: skip
+        by_distance = widened(jnp.asarray(self.table))[buckets[..., 0, :]]
+        by_distance = rearrange(by_distance, "... d n -> ... n d")
+        # Cut into rows that are shorter by one, copies of the vector move right by one per row.
+        rows = repeat(by_distance, "... d -> ... (t d)", t=num_queries)
+        rows = rows[..., : num_queries * (distances - 1)]
+        rows = rearrange(rows, "... (t d) -> ... t d", t=num_queries, d=distances - 1)
+        return rows[..., num_queries:]
+
+
+PositionBias = AlibiBias | RelativeBias
+"""A bias that depends on the distance between query and key."""
 
 
 def relative_position_buckets(

@@ -46,7 +46,8 @@ def ring_attention(
         query: float `[..., T/n, N, H]`, this device's slice; T/n is even.
         key: float `[..., T/n, K, H]`; query head n reads key head n // (N / K).
         value: float `[..., T/n, K, Hv]`.
-        bias: not supported, because it would be `[T, T]` over all devices.
+        bias: not supported: an array would be `[T, T]` over all devices. Position biases are not
+            either.
         mask: not supported, likewise.
         axis_name: the mapped axis that the sequence is split over, such as a mesh axis.
         **options: the keywords of `dot_product_attention`, except query_offset. Lengths count
@@ -127,8 +128,9 @@ def refuse_for_ring(bias: Any, mask: Any, options: AttentionKeywords) -> None:
         if given is not None:
             raise ConfigError(
                 f"ring attention takes no {name}, since a [T, T] array would not fit on a device "
-                "of a ring; use is_causal, local_window_size, lengths and segment ids (with rotary "
-                "or absolute positions), or dot_product_attention"
+                "of a ring, and it computes no position biases; use is_causal, local_window_size, "
+                "lengths and segment ids (with rotary or absolute positions), or "
+                "dot_product_attention"
             )
     if (offset := options.get("query_offset")) is not None:
         raise ConfigError(
