@@ -23,6 +23,7 @@ BENCHMARKS = {  # commands, by the headings of the page
     "Functional core": ["functional_core.py"],
     "Training step": [
         "train_step.py --size small --loop",
+        "train_step.py --size small --loop --cpu-devices 2",
         "train_step.py --size medium --loop --repeats 7",
         "train_step.py --size medium --repeats 7",
     ],
