@@ -1,4 +1,4 @@
-"""Available memory and CPU cores, and an error before a program needs more memory."""
+"""Available memory, and an error before a program needs more."""
 
 import os
 import pathlib
@@ -27,48 +27,27 @@ def host_memory() -> int:
 
 
 def _cgroup_limits() -> list[int]:
-    """Memory limits of this process's control groups, if any."""
-    texts = map(_text, _cgroup_files("memory", "memory.max", "memory.limit_in_bytes"))
-    return [int(text) for text in texts if text.isdecimal()]  # not "max"
-
-
-def usable_cores() -> int:
-    """Number of CPU cores that this process may use: the least of affinity and cgroup quota."""
-    # macOS and Windows have no affinity of processes.
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    for file in _cgroup_files("cpu", "cpu.max", "cpu.cfs_quota_us"):
-        # "200000 100000", quota and period in microseconds; in version 1, one file for each.
-        numbers = [*_text(file).split(), *_text(file.with_name("cpu.cfs_period_us")).split()]
-        if len(numbers) == 2 and all(map(str.isdecimal, numbers)):  # not "max", nor -1
-            cores = min(cores, int(numbers[0]) // int(numbers[1]))
-    return max(cores, 1)
-
-
-def _cgroup_files(controller: str, name: str, old_name: str) -> list[pathlib.Path]:
-    """Files, perhaps missing, of a setting of this process's control groups, outer ones included.
-
-    Takes the names of the setting in version 2 and version 1 of control groups.
-    """
-    files = [_CGROUPS / name, _CGROUPS / controller / old_name]
-    for line in _text(pathlib.Path("/proc/self/cgroup")).splitlines():
-        # Such as "0::/user.slice", or "4:memory:/user.slice" of version 1.
+    """Limits of this process's control groups, if any."""
+    try:
+        lines = pathlib.Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    files = [_CGROUPS / "memory.max", _CGROUPS / "memory/memory.limit_in_bytes"]
+    for line in lines:  # such as "0::/user.slice", or "4:memory:/user.slice" of version 1
         _, controllers, path = line.split(":", 2)
         group = pathlib.PurePosixPath(path.lstrip("/"))
         for inner in (group, *group.parents):
             if not controllers:
-                files.append(_CGROUPS / inner / name)
-            elif controller in controllers.split(","):
-                files.append(_CGROUPS / controller / inner / old_name)
-    return list(dict.fromkeys(files))
-
-
-def _text(file: pathlib.Path) -> str:
-    """Stripped text of a file of the system; empty if it cannot be read."""
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        return ""
+                files.append(_CGROUPS / inner / "memory.max")
+            elif "memory" in controllers.split(","):
+                files.append(_CGROUPS / "memory" / inner / "memory.limit_in_bytes")
+    found = []
+    for file in dict.fromkeys(files):
+        try:
+            found.append(int(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError):  # missing, or "max"
+            continue
+    return found
 
 
 def device_memory(device: Any) -> int:

@@ -10,7 +10,6 @@ import tyro
 from jaxformer.cli.overrides import implied_settings, override_config, split_flags
 from jaxformer.cli.parsing import parse
 from jaxformer.config import ExperimentConfig, load_config
-from jaxformer.errors import ConfigError
 
 ConfigPath = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG")]
 
@@ -55,23 +54,3 @@ def split_cpu_for(config: ExperimentConfig) -> None:
         from jaxformer.training.parallel import split_cpu
 
         split_cpu(config.training.cpu_devices)
-
-
-def split_cpu_by_default(config: ExperimentConfig) -> list[str]:
-    """Splits the CPU if the config leaves that open and training is faster; a line that says so.
-
-    Call it before JAX starts, but after the hosts of a job have connected.
-    """
-    from jaxformer.training.parallel import Machine, default_cpu_devices, split_cpu
-
-    count = default_cpu_devices(config, Machine.here())
-    if count is None:
-        return []
-    try:
-        split_cpu(count)
-    except ConfigError:  # JAX has started, in a program that calls this one
-        return []
-    return [
-        f"the CPU is split into {count} devices, because a small model trains faster so, with the "
-        "same losses to rounding; --training.cpu-devices 1 does not split it"
-    ]

@@ -80,10 +80,10 @@ class TrainingConfig(LoopConfig):
             "single" uses one device. "auto" is "mesh" if a key of `[mesh]` differs from its default
             or there are several hosts, and "pmap" otherwise.
         devices: number of this host's devices to use; all if not set.
-        cpu_devices: number of virtual devices that this machine's CPU is split into; at most 1,024.
-            If not set, `jaxformer train` splits it into two where that is faster and the losses
-            stay equal to rounding (docs/devices.md); 1 turns this off. In Python, `train_run` does
-            not split the CPU, because JAX may have started.
+        cpu_devices: number of virtual devices that the commands split this machine's CPU into, to
+            try parallel training without accelerators, or because two are faster for a small model;
+            at most 1,024; not split if not set. In Python, JAX has the devices that it started
+            with.
     """
 
     batch_size: PositiveInt | None = dataclasses.field(

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING
 
 from jaxformer.cli.commands.figures import draw
 from jaxformer.cli.commands.runs import print_evaluation
-from jaxformer.cli.experiment import (
-    ConfigPath,
-    config_path,
-    read_config,
-    split_cpu_by_default,
-    split_cpu_for,
-)
+from jaxformer.cli.experiment import ConfigPath, config_path, read_config, split_cpu_for
 from jaxformer.cli.hosts import LAUNCH_FLAGS, several_hosts
 from jaxformer.cli.overrides import pop_flags
 from jaxformer.cli.terminal import flush, for_terminal, lasting_output, show, wrapped
@@ -53,7 +47,6 @@ def train(words: Sequence[str]) -> None:
         assert config.out is not None  # load_config fills it in
         folder = pathlib.Path(config.out)
         with several_hosts(launch, folder) as is_first:
-            implied += split_cpu_by_default(config)
             for line in implied if is_first else ():
                 show(line)
             from jaxformer import runs

@@ -1,6 +1,5 @@
 """Runners compile and run steps on devices; only this package knows pmap, meshes and processes."""
 
-from jaxformer.training.parallel.cpus import Machine, default_cpu_devices, split_cpu
 from jaxformer.training.parallel.hosts.agreement import StopAgreement, stop_agreement
 from jaxformer.training.parallel.hosts.launch import Launch, start_hosts
 from jaxformer.training.parallel.hosts.messages import (
@@ -22,13 +21,14 @@ from jaxformer.training.parallel.runners import (
     make_runner,
     runner_kind,
     runner_on,
+    split_cpu,
 )
 from jaxformer.training.parallel.together import TogetherRunner
 
 __all__ = [
-    "HostWatch", "Launch", "Machine", "MeshRunner", "PmapRunner", "Program", "Runner",
-    "SingleRunner", "StopAgreement", "TogetherRunner", "axis_sizes", "bytes_per_device",
-    "default_cpu_devices", "gather_texts", "in_first_process", "is_first_process",
-    "make_inference_runner", "make_runner", "num_processes", "require_same", "runner_kind",
-    "runner_on", "split_cpu", "start_hosts", "stop_agreement", "this_process",
+    "HostWatch", "Launch", "MeshRunner", "PmapRunner", "Program", "Runner", "SingleRunner",
+    "StopAgreement", "TogetherRunner", "axis_sizes", "bytes_per_device", "gather_texts",
+    "in_first_process", "is_first_process", "make_inference_runner", "make_runner",
+    "num_processes", "require_same", "runner_kind", "runner_on", "split_cpu", "start_hosts",
+    "stop_agreement", "this_process",
 ]  # fmt: skip

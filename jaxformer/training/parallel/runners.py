@@ -1,4 +1,4 @@
-"""Chooses the runner of a config, for training and for inference."""
+"""Chooses the runner of a config, for training and for inference; virtual CPU devices."""
 
 import dataclasses
 import functools
@@ -106,3 +106,15 @@ def runner_kind(kind: str, mesh: MeshConfig | None, hosts: int) -> str:
     if kind != "auto":
         return kind
     return "mesh" if mesh not in (None, MeshConfig()) or hosts > 1 else "pmap"
+
+
+def split_cpu(count: int) -> None:
+    """Splits this machine's CPU into `count` virtual devices; call it before JAX starts."""
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError:  # JAX has started, which is fine with the same number
+        if len(jax.local_devices(backend="cpu")) != count:
+            raise ConfigError(
+                f"training.cpu_devices={count} must be set before JAX starts, but it has already "
+                f"started with {len(jax.local_devices(backend='cpu'))} CPU devices"
+            ) from None
