@@ -92,11 +92,11 @@ def _room(config: ModelConfig, num_tokens: int, cache: Cache | None) -> int:
 def _over_devices(
     context: AttentionContext, config: ModelConfig, num_rows: int, num_tokens: int
 ) -> AttentionContext:
-    """Maps attention over the devices that jit splits it over, where jit does it worse or cannot.
+    """Chooses the attention function where jit splits the program over devices.
 
-    If tokens are split, by ring attention where it supports the call; otherwise XLA gathers the
-    keys and values of whole sequences on every device. If only rows and heads are, for the kernel
-    of TPUs, which jit cannot split.
+    Where it splits tokens, ring attention, if that supports the call: XLA would gather the keys and
+    values of whole sequences on every device. Where it splits rows and heads alone, an attention
+    that can call the kernel of TPUs, which jit cannot split.
     """
     # The logical axis rules of activations say which mesh axes split rows, tokens and heads.
     rows, tokens, heads = map(_mesh_axes, ("batch", "sequence", "heads"))
@@ -114,7 +114,11 @@ def _over_devices(
         on_tpu = kernel == "auto" and default_platform() == "tpu"
         if _num_parts(rows) * _num_parts(heads) == 1 or not (on_tpu or kernel == "splash"):
             return context
-        split = functools.partial(sharded_attention, batch_axes=rows, head_axes=heads)
+        parts = _num_parts(heads)
+        by_heads = config.num_heads % parts == config.kv_heads % parts == 0
+        split = functools.partial(
+            sharded_attention, batch_axes=rows, head_axes=heads if by_heads else ()
+        )
         return dataclasses.replace(context, attention_fn=split)
     # These kernels lack the residual by which a ring merges blocks.
     if len(tokens) != 1 or config.attention_implementation in ("cudnn", "splash"):
@@ -185,7 +189,7 @@ def _with_bias(
 ) -> AttentionContext:  # fmt: skip
     """Adds the bias of a position scheme, and reorders bias and mask by the slots of a cache."""
     by_scheme = scheme.bias(*_placement(num_queries, cache))
-    given, mask = cast("jax.Array | None", context.bias), context.mask  # an array: of the inputs
+    given, mask = cast("jax.Array | None", context.bias), context.mask  # the caller's is an array
     if cache is not None:
         given = None if given is None else cache.by_slot(given, num_queries)
         mask = None if mask is None else cache.by_slot(mask, num_queries)

@@ -229,7 +229,9 @@ class RelativePositions(_ConfiguredPositions):
         self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0
     ) -> RelativeBias:
         """The table, with buckets of both directions unless attention is causal."""
-        return RelativeBias(self.table, not self.causal, self.scheme.max_distance)
+        return RelativeBias(
+            self.table, bidirectional=not self.causal, max_distance=self.scheme.max_distance
+        )
 
 
 _SCHEMES: dict[type, Callable[..., Positions]] = {

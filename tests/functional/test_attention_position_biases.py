@@ -19,6 +19,7 @@ from jaxformer.functional import (
     dot_product_attention,
     multi_head_attention,
     relative_position_buckets,
+    sharded_attention,
 )
 from tests.functional.attention_cases import (
     GROUPED,
@@ -251,10 +252,11 @@ def test_attention_functions_of_ones_own_get_an_array():
     assert_close(got, layer(bias=value, is_causal=True).output, 1e-5)
 
 
-def test_partial_of_our_function_gets_the_value():
+@pytest.mark.parametrize("function", [dot_product_attention, sharded_attention])
+def test_partial_of_our_functions_gets_the_value(function):
     """A block of chunked attention is as far as the bias is computed."""
     params = MultiHeadParams(*(normal(12, 12, seed=i) for i in range(4)))
-    chunked = functools.partial(dot_product_attention, implementation="chunked")
+    chunked = functools.partial(function, implementation="chunked")
     layer = functools.partial(
         multi_head_attention, params, num_heads=N, bias=AlibiBias(numbers_of(ALIBI))
     )
@@ -299,3 +301,21 @@ def test_array_of_a_value_has_the_definition(kind, offset, sizes):
     rows = value_of(kind, numbers).array(*sizes, np.array([offset, 5]))
     expected = [array_of(kind, numbers, *sizes, each) for each in (offset, 5)]
     np.testing.assert_array_equal(rows, np.stack(expected), strict=True)
+
+
+@KINDS
+def test_offsets_of_small_integers_do_not_wrap(kind):
+    value = value_of(kind, numbers_of(kind))
+    expected = value.array(200, 3, 100)
+    for offset in (np.uint8(100), [100], np.array([100], np.uint8)):
+        got = value.array(200, 3, offset)
+        np.testing.assert_array_equal(np.squeeze(got), np.squeeze(expected))
+    for offset in (True, None, 0.5, 2**31 - 2):
+        with pytest.raises(ShapeError, match="query_offset"):
+            value.array(200, 3, offset)
+
+
+def test_numbers_of_a_value_are_checked():
+    for value in (AlibiBias(np.ones((2, 2))), RelativeBias(np.ones(4))):
+        with pytest.raises(ShapeError, match="slopes|table"):
+            value.array(2, 2)

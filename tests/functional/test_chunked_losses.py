@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax import export
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
@@ -321,6 +322,8 @@ def test_accelerators_take_chunks_of_as_many_logits_as_their_memory_holds_easily
         assert largest(trace(chunked_cross_entropy, 8192, 2**16)) == 2**28
         assert largest(trace(chunked_cross_entropy, 4096, 2**19)) == 1024 * 2**19
         assert largest(trace(chunked_cross_entropy, 4096)) == 4096 * 997
+        (vocab_size,) = export.symbolic_shape("v")
+        assert products(trace(chunked_cross_entropy, 4096, vocab_size)) == 3
 
 
 def test_chunked_cross_entropy_computes_no_product_twice():

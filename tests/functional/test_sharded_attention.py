@@ -96,7 +96,15 @@ def test_each_device_computes_its_own_rows_and_heads(monkeypatch, mesh):
     assert shapes((B, T, 4, 8), (B, T, 1, 8)) == ((B, T, 4, 8), (B, T, 1, 8))
 
 
+def test_what_is_left_to_jit_keeps_its_arguments():
+    query, key, value, _ = (normal(*shape, seed=i) for i, shape in enumerate(SHAPES))
+    given = {"bias": normal(T, T), "mask": normal(T, T, seed=1) > 0, "softcap": 2.0}
+    attend = jax.jit(functools.partial(sharded_attention, **AXES, **given))
+    expected = dot_product_attention(query, key, value, **given)
+    assert_close(attend(query, key, value), expected, 1e-5)
+
+
 def test_axes_that_the_mesh_lacks_are_named():
     x = jnp.ones((B, T, 2, 8))
-    with pytest.raises(ConfigError, match="axes of the mesh .* data, fsdp, tensor, got 'rows'"):
+    with pytest.raises(ConfigError, match="got 'rows', and the mesh has data, fsdp, tensor"):
         sharded_attention(x, x, x, batch_axes=("data", "rows"))

@@ -101,10 +101,13 @@ def test_attention_is_compiled_as_on_the_accelerator(implementation, monkeypatch
     expected = _plan(dataclasses.replace(config(), model=chunked), one_device).flops
     assert not taken
     assert (plan.flops == expected) == (implementation == "splash")  # "auto" counts as dense here
-    # On a mesh, every device runs the kernel for its own rows.
-    split = dataclasses.replace(config(mesh=MeshConfig(fsdp=2)), model=long)
-    plan = _plan(split, Place(ACCELERATORS["v5e"], 4, jax.devices()[:4]))
-    assert {inputs.query.shape[0] for inputs, _ in taken} == {plan.rows // 4}
+    # On a mesh, every device runs the kernel for its own rows and heads.
+    even = dataclasses.replace(long, d_model=32, num_heads=4, num_kv_heads=2)
+    split = dataclasses.replace(config(mesh=MeshConfig(fsdp=2, tensor=2)), model=even)
+    plan = _plan(split, Place(ACCELERATORS["v5e"], 8, jax.devices()))
+    shapes = {(inputs.query.shape, inputs.key.shape) for inputs, _ in taken}
+    assert ((plan.rows // 4, 128, 2, 8), (plan.rows // 4, 128, 1, 8)) in shapes
+    assert ((plan.rows, 128, 4, 8), (plan.rows, 128, 2, 8)) not in shapes
 
 
 def test_plan_of_devices_has_the_memory_and_collectives_of_their_program():

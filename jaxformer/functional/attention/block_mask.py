@@ -51,8 +51,8 @@ def block_bias(
 ) -> jax.Array | None:
     """Sum of the biases of one block, float32 or 64; None = no bias.
 
-    It has the rank of `[..., N, t, s]`. `zero` is added to the distances, as chunked attention's
-    heads need it.
+    It has the rank of `[..., N, t, s]`. `zero` is added to the distances: if it is traced, XLA
+    does not compute the biases of all blocks before a loop.
     """
     wide, rank = at_least(inputs.query.dtype, jnp.float32), inputs.query.ndim
     bias = None

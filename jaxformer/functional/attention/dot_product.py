@@ -88,7 +88,7 @@ def dot_product_attention(
         is_causal: whether query i, at position `query_offset + i`, attends only to keys at or
             before that position.
         query_offset: int, or integer array that broadcasts to the leading axes; between -2**30 and
-            2**30. Required by is_causal, local_window_size and a bias by position if T differs from
+            2**30. Required by is_causal, local_window_size and a position bias if T differs from
             S: 0 aligns the first query with the first key, S - T the last with the last. Ignored
             without them.
         query_seq_lengths: number of real queries in each row, integers that broadcast to the

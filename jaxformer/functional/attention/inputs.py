@@ -31,7 +31,7 @@ from jaxformer.functional.positions.biases import AlibiBias, PositionBias, Relat
 Lengths = int | Array
 WindowSize = int | tuple[int | None, int | None]
 Bias = Array | PositionBias | tuple[Array, PositionBias]
-"""What is added to the scores: an array, a bias by distance, or the sum of both as a pair."""
+"""What is added to the scores: an array, a position bias, or the sum of both as a pair."""
 Implementation = Literal["auto", "dense", "chunked", "cudnn", "splash", "xla"] | None
 
 
@@ -133,26 +133,26 @@ def prepare_attention(
     array = _align("bias", array, "floating", weights_shape)
     position_bias = _check_position_bias(position_bias, query.dtype, sizes)
     mask = _align("mask", mask, "bool", weights_shape)
-    structure = _structure(options, sizes, leading, by_distance=position_bias is not None)
+    structure = _structure(options, sizes, leading, has_position_bias=position_bias is not None)
     return AttentionInputs(query, key, value, array, position_bias, mask, structure, static)
 
 
 def add_biases(array: Array | None, other: Array | PositionBias | None) -> Bias | None:
-    """The sum of two biases, of which the second may be one by distance; None = no bias."""
+    """The sum of two biases, of which the second may be a position bias; None = no bias."""
     if array is None or other is None:
         return other if array is None else array
     return (array, other) if isinstance(other, AlibiBias | RelativeBias) else array + other
 
 
 def split_bias(bias: Any) -> tuple[Array | None, PositionBias | None]:
-    """The array and the bias by distance of which a bias is the sum."""
+    """Splits a bias into an array and a position bias."""
     if isinstance(bias, AlibiBias | RelativeBias):
         return None, bias
     parts = bias if isinstance(bias, tuple) else ()
-    by_distance = [isinstance(part, AlibiBias | RelativeBias) for part in parts]
-    if not any(by_distance):
+    are_values = [isinstance(part, AlibiBias | RelativeBias) for part in parts]
+    if not any(are_values):
         return bias, None
-    if by_distance != [False, True]:
+    if are_values != [False, True]:
         names = ", ".join(type(part).__name__ for part in parts)
         raise ShapeError(
             f"a tuple of biases must be (array, AlibiBias or RelativeBias), got ({names}); add "
@@ -226,7 +226,7 @@ def _align(
 def _check_position_bias(
     bias: PositionBias | None, dtype: jnp.dtype, sizes: dict[str, int]
 ) -> PositionBias | None:
-    """Checks a bias by distance, and widens its numbers, so that gradients are summed in them."""
+    """Checks a position bias, and widens its numbers, so that gradients are summed in them."""
 
     def checked(name: str, numbers: Array, axes: str) -> jax.Array:
         numbers = as_array(name, numbers)
@@ -260,11 +260,15 @@ def _static_options(
 
 
 def _structure(
-    options: MaskKeywords, sizes: dict[str, int], leading: tuple[int, ...], *, by_distance: bool
+    options: MaskKeywords,
+    sizes: dict[str, int],
+    leading: tuple[int, ...],
+    *,
+    has_position_bias: bool,
 ) -> Structure:
     """Checks causality, window, lengths and segments, and fills in the defaults.
 
-    by_distance: whether there is a bias that needs the offset.
+    has_position_bias: whether there is one, which needs the offset.
     """
     num_queries, num_keys = sizes["T"], sizes["S"]
     is_causal = static_bool("is_causal", options.get("is_causal", False))
@@ -274,7 +278,7 @@ def _structure(
     if given is not None:
         # Leaves half of the int32 range for the positions themselves.
         offset = _per_row("query_offset", read_offset("query_offset", given, 2**30), leading)
-    if is_causal or by_distance or (left, right) != (None, None):
+    if is_causal or has_position_bias or (left, right) != (None, None):
         if given is None and num_queries != num_keys:
             raise ShapeError(
                 "is_causal, local_window_size and position biases need query_offset when T and S "

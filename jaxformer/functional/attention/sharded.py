@@ -28,9 +28,9 @@ def sharded_attention(
     """`dot_product_attention` of global arrays, where each device computes its rows and heads.
 
     For `jax.jit` with a mesh: jit splits dense and chunked attention itself, but no Pallas kernel,
-    such as that of "splash". Nothing moves between devices. Calls that no such kernel supports are
-    left to jit: those with a bias, a mask, dropout or an array as query_offset, and where the
-    devices do not divide the rows or heads.
+    such as that of "splash". Nothing moves between devices if the axes are all of the mesh. Calls
+    that no such kernel supports are left to jit: those with a bias, a mask, dropout or one
+    query_offset per row, and where the devices do not divide the rows or heads.
 
     To use it in a model, pass `functools.partial(sharded_attention, batch_axes="data")` as the
     attention function. In training with the runner "mesh", models do so themselves on TPUs.
@@ -101,7 +101,7 @@ def _num_devices(axes: tuple[str, ...]) -> int:
     mesh = automatic_axes()
     if unknown := [axis for axis in axes if axis not in mesh]:
         raise ConfigError(
-            f"batch_axes and head_axes must name axes of the mesh of jax.set_mesh, of type Auto, "
-            f"{', '.join(mesh) or 'of which there is none'}, got {unknown[0]!r}"
+            "batch_axes and head_axes must name axes of type Auto of the mesh of jax.set_mesh, got "
+            f"{unknown[0]!r}, and the mesh has {', '.join(mesh) or 'none'}"
         )
     return math.prod(mesh[axis] for axis in axes)

@@ -135,7 +135,8 @@ def _number_of_chunks(tokens: int, vocab_size: int, chunk_size: int | None) -> i
         # A CPU wants a chunk in its cache. On an accelerator each chunk costs two passes over the
         # table's gradient in its memory.
         is_cpu = platforms.default_platform() == "cpu"
-        chunk_size = min(max(tokens // 16, 128), 1024) if is_cpu else max(2**28 // vocab_size, 1024)
+        known = 1 if is_symbolic(vocab_size) else vocab_size
+        chunk_size = min(max(tokens // 16, 128), 1024) if is_cpu else max(2**28 // known, 1024)
     return max(-(-tokens // chunk_size), 1)
 
 

@@ -9,7 +9,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.attention import AttentionKeywords, Bias, dot_product_attention
+from jaxformer.functional.attention import (
+    AttentionKeywords,
+    Bias,
+    dot_product_attention,
+    sharded_attention,
+)
 from jaxformer.functional.attention.block_mask import full_bias
 from jaxformer.functional.attention.inputs import prepare_attention, split_bias
 from jaxformer.functional.checks import Array
@@ -19,7 +24,7 @@ from jaxformer.functional.multi_head.cached import uses_positions
 AttentionFunction = Callable[..., jax.Array]
 """A function with the signature of `dot_product_attention`."""
 
-
+_TAKE_POSITION_BIASES = (dot_product_attention, sharded_attention)
 _DEFAULTS = {
     name: parameter.default
     for name, parameter in inspect.signature(dot_product_attention).parameters.items()
@@ -48,10 +53,8 @@ def call_attention(
     if attention_fn is dot_product_attention:
         result = dot_product_attention(query, key, value, bias, mask, **given)
         return result if with_residual else (result, None)
-    is_partial = (
-        isinstance(attention_fn, functools.partial) and attention_fn.func is dot_product_attention
-    )
-    if split_bias(bias)[1] is not None and not is_partial:
+    inner = attention_fn.func if isinstance(attention_fn, functools.partial) else attention_fn
+    if split_bias(bias)[1] is not None and inner not in _TAKE_POSITION_BIASES:
         # A user's own function knows biases as arrays only.
         bias = full_bias(prepare_attention(query, key, value, bias, mask, options))
         if not uses_positions(options):

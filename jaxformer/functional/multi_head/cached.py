@@ -47,22 +47,22 @@ def check_cached(
 
 def with_cached_keys(
     options: AttentionKeywords, keys: CachedKeys, num_tokens: jax.Array | None,
-    *, by_distance: bool,
+    *, has_position_bias: bool,
 ) -> AttentionKeywords:  # fmt: skip
     """Adds the query offset and lengths for queries that attend to the keys of a cache.
 
-    by_distance: whether there is a bias that needs the offset.
+    has_position_bias: whether there is one, which needs the offset.
     """
     options = {
         **options,
         "query_seq_lengths": num_tokens,
         "key_value_seq_lengths": keys.lengths,
     }
-    if by_distance or uses_positions(options):
+    if has_position_bias or uses_positions(options):
         options["query_offset"] = keys.query_offset
     return options
 
 
 def uses_positions(options: AttentionKeywords) -> bool:
-    """Whether a call depends on query_offset without a bias by distance."""
+    """Whether a call depends on query_offset without a position bias."""
     return bool(options.get("is_causal")) or options.get("local_window_size") is not None

@@ -123,7 +123,7 @@ def multi_head_attention(
             describes them.
         attention_fn: attention function with the signature of `dot_product_attention`. It is called
             with query, key and value, plus any non-default arguments by name; with sinks, also with
-            return_residual=True. One of your own gets a bias by position as an array.
+            return_residual=True. A function of your own gets position biases as an array.
         **options: scale, is_causal, query_offset, query_seq_lengths, key_value_seq_lengths,
             local_window_size, query_segment_ids, key_value_segment_ids, softcap, dropout_rate,
             dropout_rng and implementation, as in `dot_product_attention`. A cache sets the
@@ -187,8 +187,8 @@ def multi_head_attention(
         check_axes("query_inputs", query_inputs, "B T D", {"B": cache.lengths.shape[0]})
         check_cached(options, cache, crosses, mask)
         keys, cache = cache.extend(key, value, num_tokens)
-        by_distance = split_bias(bias)[1] is not None
-        options = with_cached_keys(options, keys, num_tokens, by_distance=by_distance)
+        has_position_bias = split_bias(bias)[1] is not None
+        options = with_cached_keys(options, keys, num_tokens, has_position_bias=has_position_bias)
         mask = combine(mask, keys.mask)
         key, value = keys.key.astype(query.dtype), keys.value.astype(query.dtype)
     weights: jax.Array | None = None

@@ -10,9 +10,17 @@ import numpy as np
 from einops import rearrange, repeat
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.checks import Array, check_size, is_int, static_bool
+from jaxformer.functional.checks import (
+    Array,
+    as_array,
+    check_axes,
+    check_size,
+    is_int,
+    is_symbolic,
+    static_bool,
+)
 from jaxformer.functional.dtypes import widened
-from jaxformer.functional.masks import Offset, relative_positions, to_rank
+from jaxformer.functional.masks import Offset, read_offset, relative_positions, to_rank
 
 _MOST_HEADS = 2**16
 _MOST_BUCKETS = 1024  # finding the borders takes ever larger integers
@@ -90,7 +98,7 @@ class AlibiBias:
     so the slopes may be learned.
 
     Args:
-        slopes: float `[N]`, one per head, such as `alibi_slopes(N)`.
+        slopes: array, float `[N]`, one per head, such as `alibi_slopes(N)`; finite.
 
     References:
         Press, Smith and Lewis, "Train Short, Test Long: Attention with Linear Biases Enables
@@ -121,7 +129,9 @@ class AlibiBias:
         Raises:
             ShapeError: a length is negative, or an offset is not an integer.
         """
-        slopes = rearrange(widened(jnp.asarray(self.slopes)), "n -> n 1 1")
+        slopes = as_array("slopes", self.slopes)
+        check_axes("slopes", slopes, "N")
+        slopes = rearrange(widened(slopes), "n -> n 1 1")
         relative = relative_positions(num_queries, num_keys, query_offset)
         relative = relative[None] if relative.ndim == 2 else relative  # [..., 1, T, S]
         return to_rank(slopes, relative.ndim) * (-jnp.abs(relative)).astype(slopes.dtype)
@@ -140,7 +150,7 @@ class RelativeBias:
     it block by block, in memory linear in T and S. It is a pytree: the table is its only leaf.
 
     Args:
-        table: float `[num_buckets, N]`.
+        table: array, float `[num_buckets, N]`; finite: pass a mask to hide keys.
         bidirectional: as in `relative_position_buckets`.
         max_distance: likewise.
 
@@ -176,15 +186,20 @@ class RelativeBias:
         """
         num_queries = check_size("num_queries", num_queries, least=0)
         num_keys = check_size("num_keys", num_keys, least=0)
+        table = as_array("table", self.table)
+        check_axes("table", table, "num_buckets N")
+        if not is_symbolic(query_offset):
+            known = sum(size for size in (num_queries, num_keys) if not is_symbolic(size))
+            query_offset = read_offset("query_offset", query_offset, 2**31 - 4 - 2 * known)
         # A row of the block is the next row shifted by one, so the biases of all distances from
         # -T to S are looked up once. A gather of T * S numbers would be slow, most of all its
         # gradient.
         distances = num_queries + num_keys + 1
         buckets = relative_position_buckets(
-            1, distances, query_offset + num_queries, num_buckets=self.table.shape[0],
+            1, distances, query_offset + num_queries, num_buckets=table.shape[0],
             max_distance=self.max_distance, bidirectional=self.bidirectional,
         )  # fmt: skip
-        by_distance = widened(jnp.asarray(self.table))[buckets[..., 0, :]]
+        by_distance = widened(table)[buckets[..., 0, :]]
         by_distance = rearrange(by_distance, "... d n -> ... n d")
         # Cut into rows that are shorter by one, copies of the vector move right by one per row.
         rows = repeat(by_distance, "... d -> ... (t d)", t=num_queries)

@@ -90,7 +90,7 @@ class Runner:
         self._whole = whole  # sharding of what every device holds
         self.num_devices, self.num_local_devices = len(self._devices), len(self._local)
         self.num_hosts = num_hosts(self._devices)
-        # Calls every compiled function whose devices communicate: see `_one_at_a_time`.
+        # Calls a compiled function: see `_one_at_a_time`.
         self._run = _one_at_a_time if _can_deadlock(self._local) else _call
         self._context: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
 

@@ -49,12 +49,7 @@ class TogetherRunner(SingleRunner):
         """One run's part of a pytree of all runs, on the first device."""
         # By a program of the one device that has it: one of all devices would have a collective.
         place, own_index = divmod(index, self._num_runs // self.num_devices)
-        device = self._devices[place]
-
-        def on_device(leaf: jax.Array) -> jax.Array:
-            return next(one.data for one in leaf.addressable_shards if one.device == device)
-
-        own = self._take(jax.tree.map(on_device, tree), own_index)
+        own = self._take(jax.tree.map(lambda leaf: leaf.addressable_data(place), tree), own_index)
         return jax.device_put(own, self._devices[0])
 
     def join(self, trees: Sequence[Any]) -> Any:
