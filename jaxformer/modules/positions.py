@@ -254,8 +254,9 @@ def make_positions(model: ModelConfig, *, causal: bool) -> Positions:
 
     Example:
         >>> config = ModelConfig(max_len=8, num_layers=1, d_model=4, num_heads=2, positions="alibi")
-        >>> make_positions(config, causal=True).apply({}, 3, 3, method=AlibiPositions.bias).shape
-        (1, 2, 3, 3)
+        >>> scheme = make_positions(config, causal=True)
+        >>> scheme.apply({}, 3, 3, method=scheme.bias).array(3, 3).shape
+        (2, 3, 3)
     """
     if isinstance(model.positions, NoPositionsConfig):
         return Positions()

@@ -10,6 +10,7 @@ from einops import rearrange
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
+from jaxformer.functional import AlibiBias, RelativeBias
 from jaxformer.modules import RotaryPositions, make_positions
 
 _MOST = 2**16  # positions; a figure has fewer pixels
@@ -136,6 +137,9 @@ def _of_scheme(config: ModelConfig, params: Any, length: int, causal: bool) -> P
     if encoding is not None:
         return PositionTable(kind, np.asarray(encoding[0], np.float32))
     num_keys = length if causal else 2 * length - 1
-    bias = scheme.apply(variables, 1, num_keys, length - 1, method=type(scheme).bias)
-    bias = rearrange(np.asarray(bias, np.float32), "1 n 1 s -> n s")
+    value: AlibiBias | RelativeBias = scheme.apply(
+        variables, 1, num_keys, length - 1, method=type(scheme).bias
+    )
+    bias = np.asarray(value.array(1, num_keys, length - 1), np.float32)
+    bias = rearrange(bias, "n 1 s -> n s")
     return PositionBiases(kind, bias, np.arange(num_keys) - (length - 1))
