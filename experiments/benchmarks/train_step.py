@@ -148,7 +148,8 @@ def main() -> None:
     parser.add_argument("--torch", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--matmul-size", type=int, default=2048, help="of the peak's products")
     arguments = parser.parse_args()
-    split_cpu(arguments.cpu_devices)
+    if arguments.cpu_devices > 1:
+        split_cpu(arguments.cpu_devices)
     layers, heads, width, length, batch_size, vocab = SIZES[arguments.size]
     dtype = jnp.dtype(arguments.dtype)
 
