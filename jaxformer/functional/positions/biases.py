@@ -127,7 +127,8 @@ class AlibiBias:
             float32 (float64 for float64) `[N, T, S]`, or `[..., N, T, S]` for an array offset.
 
         Raises:
-            ShapeError: a length is negative, or an offset is not an integer.
+            ShapeError: a length is negative, an offset is not an integer, or the slopes are not
+                `[N]`.
         """
         slopes = as_array("slopes", self.slopes)
         check_axes("slopes", slopes, "N")
@@ -169,20 +170,15 @@ class RelativeBias:
     max_distance: int = 128
 
     def array(self, num_queries: int, num_keys: int, query_offset: Offset = 0) -> jax.Array:
-        """The bias as an array.
-
-        Args:
-            num_queries: T.
-            num_keys: S.
-            query_offset: position of the first query: int, or integer array `[...]` with one offset
-                per row, which may be traced.
+        """The bias as an array, of the arguments of `AlibiBias.array`.
 
         Returns:
             float32 (float64 for float64) `[N, T, S]`, or `[..., N, T, S]` for an array offset.
 
         Raises:
             ConfigError: the buckets are invalid, as in `relative_position_buckets`.
-            ShapeError: a length is negative, or an offset is not an integer.
+            ShapeError: a length is negative, an offset is not an integer, or the table is not
+                `[num_buckets, N]`.
         """
         num_queries = check_size("num_queries", num_queries, least=0)
         num_keys = check_size("num_keys", num_keys, least=0)
