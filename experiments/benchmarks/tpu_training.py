@@ -28,6 +28,7 @@ import optax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from train_step import PlainDecoder, plain_step
 
+from jaxformer.accelerators import Accelerator
 from jaxformer.config import (
     AdamWConfig,
     DataConfig,
@@ -39,7 +40,6 @@ from jaxformer.config import (
     TrainingConfig,
 )
 from jaxformer.planning import ACCELERATORS, count_flops, make_plan
-from jaxformer.planning.accelerators import Accelerator
 from jaxformer.planning.compiler import topology_devices
 from jaxformer.planning.hbm import read_traffic
 from jaxformer.planning.hlo import parse_hlo

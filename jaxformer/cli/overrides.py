@@ -103,7 +103,7 @@ def override_config(
     _refuse_unknown(default, flags, prog)
     rest = [word for flag in flags for word in flag.words]
     if {"-h", "--help"} & set(rest):
-        default = for_help(default, with_base=launches)
+        default = for_help(default, trains=launches)
     changed = parse(
         type(default),
         default=default,

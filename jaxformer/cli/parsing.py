@@ -5,7 +5,6 @@ import dataclasses
 import io
 import itertools
 import os
-import pathlib
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +29,13 @@ _OFTEN = {
     "model": ("max_len", "num_layers", "d_model", "num_heads"),
     "data": ("paths",),
 }
-_BASE = "for a LoRA run: current path of its base model, if it has moved."
+_OF_TRAIN = {  # flags of jaxformer train that are not keys
+    "base": ("RUN", "for a LoRA run: current path of its base model, if it has moved."),
+    "profile": (
+        "FIRST:END",
+        "steps to trace, such as 20:25 (20 to 24); see jaxformer plot profile.",
+    ),
+}
 _VALUES = tyro.constructors.ConstructorRegistry()
 
 
@@ -89,7 +94,7 @@ def by_default(what: str, metavar: str | None = None) -> Any:
     return tyro.conf.arg(help_behavior_hint=f"(default: {what})", metavar=metavar)
 
 
-def for_help(config: Any, *, with_base: bool) -> Any:
+def for_help(config: Any, *, trains: bool) -> Any:
     """Unchecked copy of a config; its help in tyro begins with the most used options."""
     # These are in tables without a name, which tyro puts into its first group.
     arg, parts = tyro.conf.arg, {}
@@ -97,8 +102,8 @@ def for_help(config: Any, *, with_base: bool) -> Any:
         "out": Annotated[str | None, arg(metavar="OUT")],
         "init_from": Annotated[str | None, arg(metavar="RUN")],
     }
-    if with_base:  # a flag of jaxformer train, not a key
-        hints["base"] = Annotated[pathlib.Path | None, arg(metavar="RUN", help=_BASE)]
+    for name, (metavar, text) in _OF_TRAIN.items() if trains else ():
+        hints[name] = Annotated[str | None, arg(metavar=metavar, help=text)]
     for table, often in _OFTEN.items():
         for group, is_top in ((f"often_{table}", True), (table, False)):
             of_table = {}
@@ -108,7 +113,7 @@ def for_help(config: Any, *, with_base: bool) -> Any:
                 of_table[name] = Annotated[hint, mark]
             parts[group] = _with_types(getattr(config, table), of_table)
             hints[group] = Annotated[type(parts[group]), arg(name="" if is_top else None)]
-    return _with_types(config, hints, base=None, **parts)
+    return _with_types(config, hints, **parts, **dict.fromkeys(_OF_TRAIN))
 
 
 def _with_types(config: Any, hints: Mapping[str, Any], **values: Any) -> Any:

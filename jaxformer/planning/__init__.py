@@ -1,9 +1,9 @@
 """Plans of training runs: memory and time, without accelerators, data, or the model in memory."""
 
-from jaxformer.planning.accelerators import ACCELERATORS, Accelerator, find_accelerator
+from jaxformer.accelerators import ACCELERATORS, Accelerator, find_accelerator
+from jaxformer.flops import Flops, count_flops
 from jaxformer.planning.collectives import Collective
 from jaxformer.planning.compiler import CompiledStep
-from jaxformer.planning.flops import Flops, count_flops
 from jaxformer.planning.memory import MemoryNeeds, memory_needs
 from jaxformer.planning.plan import Plan, make_plan, nearest_that_fits
 from jaxformer.planning.step import forward_flops, step_flops

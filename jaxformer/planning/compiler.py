@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import jax
 
+from jaxformer.accelerators import Accelerator
 from jaxformer.errors import ConfigError
 from jaxformer.functional.platforms import compiling_for
-from jaxformer.planning.accelerators import Accelerator
 from jaxformer.planning.collectives import Collective, read_collectives
 from jaxformer.planning.hbm import read_traffic
 from jaxformer.planning.hlo import parse_hlo

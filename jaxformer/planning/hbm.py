@@ -5,20 +5,8 @@ import re
 from collections.abc import Iterator
 
 from jaxformer.planning.hlo import Array, Computation, Instruction, Program
+from jaxformer.training.records.parts import part_of
 
-# Where the bytes of an instruction come from, by the path of JAX's names; the first that fits.
-_SOURCES = {
-    source: re.compile(pattern)
-    for source, pattern in {
-        "norms": r"norm\b",
-        "attention": r"attention|positions\.(rotation|bias|scores)",
-        "feed-forward": r"feed_forward|experts",
-        "logits and loss": r"logits|pool|classes|jvp\((jit\(\w*\))?\)",
-        "embedding": r"embedding|positions",
-        "dropout": r"dropout",
-        "optimizer": r"^jit\((?!.*jvp\()",  # all that is not differentiated
-    }.items()
-}
 _FREE = {
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id",
     "replica-id", "opt-barrier", "add-dependency",
@@ -202,16 +190,12 @@ def _operand(computation: Computation, one: Instruction) -> Instruction | None:
 
 def _source_of_names(program: Program, one: Instruction) -> str | None:
     """Source by the name of an instruction, or else by most of the names that it fuses."""
-    if found := _source_of_name(one.op_name):
+    if found := part_of(one.op_name):
         return found
     fused = (
         inner.op_name
         for called in one.called("calls")
         for inner in program.computations[called].instructions.values()
     )
-    votes = collections.Counter(found for name in fused if (found := _source_of_name(name)))
+    votes = collections.Counter(found for name in fused if (found := part_of(name)))
     return votes.most_common(1)[0][0] if votes else None
-
-
-def _source_of_name(op_name: str) -> str | None:
-    return next((source for source, one in _SOURCES.items() if one.search(op_name)), None)

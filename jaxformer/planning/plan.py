@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import jax
 
+from jaxformer.accelerators import Accelerator
 from jaxformer.config import ExperimentConfig, MeshConfig
 from jaxformer.errors import ConfigError
-from jaxformer.planning.accelerators import Accelerator
+from jaxformer.flops import Flops
 from jaxformer.planning.collectives import Collective
 from jaxformer.planning.compiler import CompiledStep, compile_step, topology_devices
-from jaxformer.planning.flops import Flops
 from jaxformer.planning.memory import MemoryNeeds, memory_needs, state_needs
 from jaxformer.planning.settings import batch_rows, planned_model, with_attention
 from jaxformer.planning.step import step_of_config

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.config import ExperimentConfig
-from jaxformer.planning.flops import Flops, count_flops, count_products
+from jaxformer.flops import Flops, count_flops, count_products
 from jaxformer.planning.settings import planned_model
 from jaxformer.runs import TextModel
 from jaxformer.runs.weights import combine_of, param_shapes, split_shapes

@@ -7,8 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jaxformer.accelerators import Accelerator
 from jaxformer.config import ExperimentConfig
-from jaxformer.planning.accelerators import Accelerator
 from jaxformer.planning.collectives import Collective, total_by_kind
 from jaxformer.planning.memory import MemoryNeeds, num_layers
 from jaxformer.training.parallel import runner_kind

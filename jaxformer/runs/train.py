@@ -51,6 +51,7 @@ def train_run(
     on_start: Callable[[Task], None] | None = None,
     base: str | os.PathLike[str] | None = None,
     callbacks: Sequence[Callback] = (),
+    profile: range | None = None,
 ) -> FitResult:
     """Creates or resumes the run folder `config.out`, and trains in it while holding its lock.
 
@@ -65,6 +66,7 @@ def train_run(
         base: path of the base model of a resumed LoRA run; by default, where it was when the run
             began.
         callbacks: as in `fit`.
+        profile: as in `fit`.
 
     Returns:
         The outcome of the training.
@@ -92,8 +94,9 @@ def train_run(
         make_or_share = shared_programs if can_share(make) else make_programs
         programs = make_or_share(make, loop, runner)
         return fit_recipe(
-            run.recipe, programs, run.data, folder, loop, runner=runner, callbacks=callbacks
-        )
+            run.recipe, programs, run.data, folder, loop, runner=runner, callbacks=callbacks,
+            profile=profile,
+        )  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -13,7 +13,14 @@ from jaxformer.training.data import TrainingData, check_data
 from jaxformer.training.evaluation import Evaluation
 from jaxformer.training.loop import TrainingLoop
 from jaxformer.training.parallel import Runner, is_first_process, make_runner, stop_agreement
-from jaxformer.training.records import MetricsWriter, Recorder, TrainingProgress, open_checkpoints
+from jaxformer.training.records import (
+    MetricsWriter,
+    Recorder,
+    StepProfiler,
+    TrainingProgress,
+    WallClock,
+    open_checkpoints,
+)
 from jaxformer.training.trial import Programs, Recipe, Trial, check_trial, make_programs
 
 ANSWER = "stopping after this step; once more ends it now"
@@ -47,6 +54,7 @@ def fit(
     runner: Runner | None = None,
     seed: int = 0,
     callbacks: Sequence[Callback] = (),
+    profile: range | None = None,
 ) -> FitResult:
     """Trains up to `loop.steps`; resumes from the newest checkpoint in the folder if there is one.
 
@@ -68,6 +76,10 @@ def fit(
             soon after it), and the step is saved. If a callback has a method `resume`, as
             `EarlyStopping` does, it gets the earlier records, each with its "step", before the
             first step; it may return True, too.
+        profile: steps to trace with `jax.profiler`, counted from 1, such as range(20, 25) for steps
+            20 to 24. The trace is written to profile/ in the folder; `read_profile` reads it, and
+            so do XProf, TensorBoard and Perfetto. While it is taken, steps do not overlap with the
+            work of the host before and after.
 
     Returns:
         The parameters, and how training ended. On SIGINT or SIGTERM, the step in progress is
@@ -77,7 +89,8 @@ def fit(
     Raises:
         ConfigError: the newest checkpoint is beyond `loop.steps`, the optimizer is not an optax
             transformation, the loss does not return two numbers, only one of frozen and combine is
-            given, or a callback needs validation data and there is none.
+            given, a callback needs validation data and there is none, or the steps to profile are
+            not among those to be taken.
         DataError: batches cannot be indexed by step, or a batch is not a pytree of arrays whose
             rows divide over the devices.
         CheckpointError: a checkpoint is damaged or has different parameters, or another process
@@ -105,7 +118,9 @@ def fit(
     check_trial(trial)
     recipe, runner = Recipe.of(trial, seed), runner or make_runner()
     programs = make_programs(recipe.make, loop, runner)
-    return fit_recipe(recipe, programs, data, folder, loop, runner=runner, callbacks=callbacks)
+    return fit_recipe(
+        recipe, programs, data, folder, loop, runner=runner, callbacks=callbacks, profile=profile
+    )
 
 
 def fit_recipe(
@@ -117,8 +132,10 @@ def fit_recipe(
     *,
     runner: Runner,
     callbacks: Sequence[Callback] = (),
+    profile: range | None = None,
 ) -> FitResult:
     """`fit` with the programs of a recipe, which are for this runner."""
+    clock = WallClock()
     check_data(data, loop.steps)
     for callback in callbacks:
         if data.validation is None and getattr(callback, "needs_validation", False):
@@ -126,6 +143,7 @@ def fit_recipe(
     path = None if folder is None else pathlib.Path(folder)
     with open_checkpoints(path, loop.keep_checkpoints) as checkpoints:
         start = checkpoints.step_to_resume(loop.steps) if path else 0
+        profiler = StepProfiler(profile, path, start=start, steps=loop.steps)
         # The initial state is computed by one program: eagerly, each leaf compiles one.
         state = runner.create(programs.create, (recipe.arguments, recipe.params), recipe.frozen)
         recipe = recipe._replace(params=None, frozen=runner.place_frozen(recipe.frozen))
@@ -151,6 +169,7 @@ def fit_recipe(
                 config=loop, runs=[recorder], data=data, runner=runner, state=state, step=start,
                 programs=programs, arguments=(numbers, recipe.frozen),
                 folder=path, progress=progress, signals=signals, agreement=agreement,
+                clock=clock, profiler=profiler,
             )  # fmt: skip
             run.train()
             params = run.state.evaluated

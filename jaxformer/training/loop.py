@@ -6,7 +6,6 @@ import functools
 import itertools
 import pathlib
 import signal
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -19,7 +18,7 @@ from jaxformer.errors import StorageError, TrainingError
 from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_rows
 from jaxformer.training.evaluation import LossSums, loss_sums
 from jaxformer.training.parallel import Runner, StopAgreement
-from jaxformer.training.records import Recorder, TrainingProgress
+from jaxformer.training.records import Recorder, StepProfiler, TrainingProgress, WallClock, clock
 from jaxformer.training.state import TrainState
 from jaxformer.training.trial import Programs
 
@@ -40,6 +39,8 @@ class TrainingLoop:
     progress: TrainingProgress
     signals: stopping.StopSignals
     agreement: StopAgreement
+    clock: WallClock
+    profiler: StepProfiler
     state: TrainState
     step: int
     folder: pathlib.Path | None
@@ -51,8 +52,10 @@ class TrainingLoop:
         self._last_saved = self.step
         self._last_metrics: dict[str, jax.Array] = {}
         self._unlogged: list[Any] = []  # metrics of the steps since the last log, on the devices
-        # Start of the first of these steps, in seconds, shifted by pauses such as validation.
-        self._unlogged_since = 0.0
+        self._unlogged_flops: list[float] = []  # of those that this process has taken
+        self._seconds_before = 0.0  # of these steps, before a resumed run was stopped
+        self.accelerator = self.runner.accelerator
+        self._logged = self.clock.seconds()  # of each activity at the last log
 
     @property
     def training(self) -> list[Recorder]:
@@ -64,7 +67,8 @@ class TrainingLoop:
         self.describe()
         try:
             try:
-                self.take_steps()
+                with self.clock.during(clock.STEPS), self.profiler:
+                    self.take_steps()
             except stopping.Stopped:
                 self.signals.finish_first()
                 if self.signals.owns_process and self.step == self._last_saved:
@@ -72,6 +76,7 @@ class TrainingLoop:
                 self.save_checked()
             finally:
                 self.wait()
+            self.progress.print(self.clock.summary())
         except StorageError as error:
             saved = min(run.checkpoints.latest_step or 0 for run in self.runs)
             raise StorageError(f"{error}; the run is saved up to step {saved}") from None
@@ -90,16 +95,22 @@ class TrainingLoop:
             # A signal may abort the first step: it may take minutes, and only it would be lost.
             is_first = self.step == started_at
             make = functools.partial(self.may_be_cut_short, batch_at) if is_first else batch_at
-            batch = make(self.data.batches, self.step, parts)
+            self.profiler.before(self.step + 1, self._last_metrics)
+            with self.clock.during(clock.DATA):
+                batch = make(self.data.batches, self.step, parts)
             train = self.programs.train
             if not train.is_compiled(batch):
-                self.may_be_cut_short(train.compile, self.state, batch, *self.arguments)
-            self.state, metrics = train(self.state, batch, *self.arguments)
-            if is_first and self.runner.num_hosts == 1 and self.signals.owns_process:
-                self.signals.cut_short(jax.block_until_ready, metrics)
-            # Waits for the previous step: one step stays queued, so that the device does not wait
-            # for the host. More of them would delay the end after a signal.
-            jax.block_until_ready(self._last_metrics)
+                with self.clock.during(clock.COMPILING):
+                    self.may_be_cut_short(train.compile, self.state, batch, *self.arguments)
+            self._unlogged_flops.append(self._model_flops(batch))
+            with jax.profiler.StepTraceAnnotation("train", step_num=self.step + 1):
+                self.state, metrics = train(self.state, batch, *self.arguments)
+                if is_first and self.runner.num_hosts == 1 and self.signals.owns_process:
+                    self.signals.cut_short(jax.block_until_ready, metrics)
+                # Waits for the previous step: one step stays queued, so that the device does not
+                # wait for the host. More of them would delay the end after a signal.
+                jax.block_until_ready(self._last_metrics)
+            self.profiler.after(self.step + 1, metrics)
             self._unlogged.append(metrics)
             self._last_metrics = metrics
             self.step += 1
@@ -122,10 +133,9 @@ class TrainingLoop:
         """Starts from what the last call has recorded, and makes up for a missing validation."""
         for run in self.runs:
             run.resume_callbacks()
-        self._unlogged_since = time.monotonic()
         if self.step:
             found = [run.checkpoints.unlogged(self.step) for run in self.runs]
-            self._unlogged_since -= max(seconds for seconds, _ in found)
+            self._seconds_before = max(seconds for seconds, _ in found)
             self._unlogged = found[0][1]
             if self.runs[0].index is not None:
                 steps = zip(*(metrics for _, metrics in found), strict=True)
@@ -199,27 +209,46 @@ class TrainingLoop:
 
     def log(self) -> None:
         """Records the mean loss and the speed of the steps since the last log."""
-        steps, now = jax.device_get(self._unlogged), time.monotonic()
-        seconds = now - self._unlogged_since
+        steps, spent = jax.device_get(self._unlogged), self.clock.since(self._logged)
+        per_step = (self._seconds_before + clock.step_seconds(spent)) / len(steps)
+        meters = self._meters(per_step, spent)
 
         def log(run: Recorder) -> tuple[float, float]:
-            return run.log(steps, lambda: run.part(self.state.params), self.step, seconds)
+            return run.log(steps, lambda: run.part(self.state.params), self.step, meters)
 
         logged = self.each(self.training, log)
-        self._unlogged_since, self._unlogged = now, []
+        self._logged, self._seconds_before = self.clock.seconds(), 0.0
+        self._unlogged, self._unlogged_flops = [], []
         losses = {name: loss for name, (loss, _) in logged.items()}
-        self.progress.update(self.step, losses, per_second=sum(one for _, one in logged.values()))
+        speed = sum(one for _, one in logged.values())
+        self.progress.update(self.step, losses, per_second=speed, meters=clock.meter_text(meters))
+
+    def _meters(self, per_step: float, spent: Mapping[str, float]) -> dict[str, float]:
+        """Metrics of time, of the devices' utilization, and of their memory."""
+        meters = {"seconds_per_step": per_step, **clock.activity_metrics(spent)}
+        if self.accelerator is not None:
+            peak = self.accelerator.bfloat16 * self.runner.num_devices
+            meters["flops_utilization"] = np.mean(self._unlogged_flops).item() / per_step / peak
+        if (peak_memory := self.runner.peak_memory) is not None:
+            meters["peak_memory_bytes"] = peak_memory
+        return meters
+
+    def _model_flops(self, batch: Any) -> float:
+        """FLOPs of a step, to be counted only for an accelerator whose peak is known."""
+        if self.accelerator is None:
+            return 0.0
+        with self.clock.during(clock.COMPILING):
+            return self.programs.train.model_flops(self.state, batch, *self.arguments)
 
     def evaluate(self, runs: Sequence[Recorder]) -> None:
         """Computes and records validation loss and scores, if there is validation data."""
-        began = time.monotonic()
         if self.data.validation is None:
             return
         params = self.state.evaluated
-        batches = self._validation_batches()
-        sums = self.may_be_cut_short(loss_sums, self._eval_step, params, batches)
-        self.each(runs, lambda run: self._evaluated(run, params, sums))
-        self._unlogged_since += time.monotonic() - began  # this time does not count as training
+        with self.clock.during(clock.EVALUATING):
+            batches = self._validation_batches()
+            sums = self.may_be_cut_short(loss_sums, self._eval_step, params, batches)
+            self.each(runs, lambda run: self._evaluated(run, params, sums))
 
     def _eval_step(self, params: Any, batch: Any) -> Any:
         return self.programs.evaluate(params, batch, *self.arguments)
@@ -254,12 +283,14 @@ class TrainingLoop:
 
     def save(self) -> None:
         """Saves the state after checking it."""
-        self.check()
-        self._save(self.training)
+        with self.clock.during(clock.SAVING):
+            self.check()
+            self._save(self.training)
         self._last_saved = self.step
 
     def _save(self, runs: Sequence[Recorder]) -> None:
-        steps, seconds = jax.device_get(self._unlogged), time.monotonic() - self._unlogged_since
+        steps = jax.device_get(self._unlogged)
+        seconds = self._seconds_before + clock.step_seconds(self.clock.since(self._logged))
         for run in runs:
             run.save(run.part(self.state), steps, seconds)
 
@@ -282,5 +313,6 @@ class TrainingLoop:
 
     def wait(self) -> None:
         """Waits until all that is saved is on disk."""
-        for run in self.runs:
-            run.checkpoints.wait()
+        with self.clock.during(clock.SAVING):
+            for run in self.runs:
+                run.checkpoints.wait()

@@ -80,15 +80,16 @@ class _LanguageModelLoss:
             hidden = model.hidden_states(**inputs).hidden
             table, bias = model.output_table(), model.output_bias()
             biases = () if bias is None else (bias,)
-            if labels.size * table.shape[0] > _MAX_LOGITS * num_parts():
-                return sum_over_parts(
-                    functools.partial(
-                        chunked_cross_entropy, scale=model.config.logit_factor,
-                        softcap=model.config.logit_softcap, **smoothing,
-                    ),
-                    hidden, table, labels, *biases,
-                )  # fmt: skip
-            return cross_entropy(model.logits(hidden), labels, **smoothing)
+            with jax.named_scope("loss"):
+                if labels.size * table.shape[0] > _MAX_LOGITS * num_parts():
+                    return sum_over_parts(
+                        functools.partial(
+                            chunked_cross_entropy, scale=model.config.logit_factor,
+                            softcap=model.config.logit_softcap, **smoothing,
+                        ),
+                        hidden, table, labels, *biases,
+                    )  # fmt: skip
+                return cross_entropy(model.logits(hidden), labels, **smoothing)
 
         apply = nn.apply(sums, self.model, mutable=["losses"])
         (total, weight), sown = apply({"params": params}, rngs=rngs)
@@ -105,7 +106,10 @@ class _ClassificationLoss:
     ) -> tuple[jax.Array, jax.Array]:
         inputs, labels, rngs = _inputs(batch, dropout_rng)
         output, sown = self.model.apply({"params": params}, **inputs, rngs=rngs, mutable=["losses"])
-        total, weight = cross_entropy(output.logits, labels, label_smoothing=self.label_smoothing)
+        with jax.named_scope("loss"):
+            total, weight = cross_entropy(
+                output.logits, labels, label_smoothing=self.label_smoothing
+            )
         return _with_sown(total, weight, sown, dropout_rng), weight
 
 

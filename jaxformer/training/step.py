@@ -126,10 +126,12 @@ def make_train_step(
         goes_on = state.bad_step < 0
         healthy = finite & goes_on
         skipped = ~finite & goes_on & (state.skipped_steps < skip_bad_steps)
-        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        with jax.named_scope("optimizer"):
+            updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+            params = optax.apply_updates(state.params, updates)
         new = TrainState(
             step=state.step + 1,
-            params=optax.apply_updates(state.params, updates),
+            params=params,
             opt_state=opt_state,
             bad_step=state.bad_step,
             skipped_steps=state.skipped_steps,

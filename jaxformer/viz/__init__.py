@@ -10,6 +10,7 @@ from jaxformer.viz.positions import (
     position_heatmap,
     rotary_heatmaps,
 )
+from jaxformer.viz.profile import time_bars
 from jaxformer.viz.sweeps import sweep_curves
 from jaxformer.viz.training import loss_curves
 
@@ -25,4 +26,5 @@ __all__ = [
     "position_heatmap",
     "rotary_heatmaps",
     "sweep_curves",
+    "time_bars",
 ]

@@ -133,6 +133,7 @@ def options_of_runs(run):
     found |= of_command(["evaluate"], [run], ("data", "step"))
     found |= of_command(["plot", "positions"], [run], ("length", "step", "output"))
     found |= of_command(["plot", "loss"], [run], ("output",))
+    found |= of_command(["plot", "profile"], [run], ("output",))
     found |= of_command(["plot", "attention"], [run], ("text",))
     found |= of_command(["plot", "attention"], [run, "--text", "the c"], ("output", "target"))
     return found

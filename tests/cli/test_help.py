@@ -37,14 +37,14 @@ def test_help_of_a_config_begins_with_what_is_used_most_and_has_every_flag_once(
     wanted = {key.replace("_", "-") for key in flag_values(config)}
     optional = {"lora", "model.experts", "model.mup", "model.positions.scaling"}
     tables = optional | {"optimizer", "model.positions"}
-    assert sorted(wanted - tables | {"base"}) == sorted(flags)
-    assert flags[:14] == [
-        "out", "init-from", "seed", "base", "training.steps", "training.batch-size",
+    assert sorted(wanted - tables | {"base", "profile"}) == sorted(flags)
+    assert flags[:15] == [
+        "out", "init-from", "seed", "base", "profile", "training.steps", "training.batch-size",
         "training.batch-tokens", "training.devices", "optimizer.learning-rate", "model.max-len",
         "model.num-layers", "model.d-model", "model.num-heads", "data.paths",
     ]  # fmt: skip
     assert "--training.steps INT" in shown and "(default: 500)" in shown
-    assert shown[: shown.index("--optimizer.learning-rate")].count("\n") < 47
+    assert shown[: shown.index("--optimizer.learning-rate")].count("\n") < 50
     assert "--coordinator" in shown
 
 

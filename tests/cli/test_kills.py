@@ -12,6 +12,7 @@ from orbax.checkpoint import v1 as ocp
 from jaxformer.training.checkpoints import checkpoint_loss
 from tests.cli.commands import TEXT
 from tests.cli.forks import MOMENTS, Forks
+from tests.records import without_meters
 
 COMMON = """
 out = "{out}"
@@ -140,10 +141,7 @@ def contents(out):
         states = {step: load(checkpointer, step) for step in steps}
     losses = [(step, checkpoint_loss(checkpoints / str(step))) for step in steps]
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    metrics = [
-        {key: value for key, value in record.items() if not key.endswith("_per_second")}
-        for record in records
-    ]
+    metrics = without_meters(records)
     names = {path.name for path in out.iterdir()} - {"metrics.superseded.jsonl"}
     files = {
         name: (out / name).read_bytes().decode()

@@ -163,6 +163,33 @@ def test_loss_that_training_draws_has_its_unit(classification_run, drawn):
     assert set(lines(figure)) == {TRAINING, "validation"}
 
 
+def test_profile_of_a_training_is_drawn_and_printed(tmp_path, capsys, drawn):
+    config = write_config(tmp_path)
+    said = output(capsys, "train", config, "--training.steps", 4, "--profile", "2:4").out
+    assert re.search(r"\nwall time \d+\.\d s: .*compiling \d+\.\d s \(\d+%\)", said)
+    run, picture = tmp_path / "run", tmp_path / "profile.png"
+    out = output(capsys, "plot", "profile", run, "--output", picture).out.splitlines()
+    assert re.match(r"device, per step: .*attention [\d.e+]+ ms", out[0])
+    assert re.match(r"host, per step: .*waiting for data [\d.e+-]+ ms", out[1])
+    assert out[2] == str(picture) and picture.read_bytes().startswith(STARTS[".png"])
+    figure = drawn[-1][-1]
+    assert figure.axes[0].get_title() == "Time of a training step of run\n(mean of 2)"
+    assert output(capsys, "verify", run).out
+
+
+@pytest.mark.parametrize(
+    "steps, message",
+    [
+        ("5", "--profile must be steps FIRST:END, such as 20:25 for steps 20 to 24, got '5'"),
+        ("3:9", "profile must be steps between 1 and 4, one after the other, got 3:9; 1:5"),
+    ],
+)
+def test_steps_to_profile_that_are_none_are_refused(tmp_path, capsys, steps, message):
+    config = write_config(tmp_path)
+    words = ("train", config, "--training.steps", 4, "--profile", steps)
+    assert message in one_line(capsys, *words)
+
+
 def test_mistakes_of_plot_get_one_line(
     translation_run, classification_run, tmp_path, capsys, monkeypatch
 ):
@@ -186,7 +213,9 @@ def test_mistakes_of_plot_get_one_line(
         (["positions", run, "--length", 13], "must be in 1 .. max_len=12, got 13"),
         (["positions", run, "--step", 7], "no checkpoint of step 7"),
         (["positions"], "plot positions"),
-        ([], "{loss, sweep, positions, attention}. For"),
+        (["profile", run], "has no trace of steps; take one with --profile 20:25"),
+        (["profile", "absent"], "absent has no trace of steps"),
+        ([], "{loss, sweep, profile, positions, attention}. For"),
     ):
         assert message in one_line(capsys, "plot", *words)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.png", "link"]

@@ -132,7 +132,7 @@ def test_config_behind_two_dashes_trains_too(trained, capsys):
 def test_override_reaches_a_table_within_a_table(tmp_path, capsys, monkeypatch):
     configs = []
 
-    def train_run(config, *, on_start, base):
+    def train_run(config, *, on_start, base, profile):
         configs.append(config)
         raise ConfigError("enough")
 

@@ -27,6 +27,7 @@ from jaxformer.training import (
     make_schedule,
     read_metrics,
 )
+from tests.records import without_meters
 from tests.training import tiny
 
 
@@ -77,10 +78,6 @@ def uninterrupted(tmp_path_factory):
     return folder
 
 
-def without_time(records):
-    return [{k: v for k, v in r.items() if k != "tokens_per_second"} for r in records]
-
-
 def test_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path, uninterrupted):
     """Dropout on: the rng is a function of the step, not of what ran before."""
     train(tmp_path, 2)
@@ -88,7 +85,7 @@ def test_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path, uninterrupted):
     train(tmp_path, 5, batches)
     assert batches.asked == [2, 3, 4]
     jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(uninterrupted))
-    assert without_time(read_metrics(tmp_path)) == without_time(read_metrics(uninterrupted))
+    assert without_meters(read_metrics(tmp_path)) == without_meters(read_metrics(uninterrupted))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +122,7 @@ def test_run_stopped_by_a_signal_is_saved_and_goes_on_bitwise(tmp_path, uninterr
     assert [record["step"] for record in read_metrics(tmp_path)] == [2, 2]
     train(tmp_path, 5)
     jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(uninterrupted))
-    assert without_time(read_metrics(tmp_path)) == without_time(read_metrics(uninterrupted))
+    assert without_meters(read_metrics(tmp_path)) == without_meters(read_metrics(uninterrupted))
 
 
 def test_metrics_hold_training_and_validation_records(uninterrupted):

@@ -21,6 +21,7 @@ from jaxformer.training import (
 )
 from jaxformer.training.parallel import TogetherRunner
 from jaxformer.training.sweep import group, name_runs
+from tests.records import without_meters
 
 TRUE = np.float32([[1.0], [-2.0], [0.5]])
 LOOP = LoopConfig(steps=6, log_every=2, eval_every=3, checkpoint_every=3)
@@ -55,17 +56,13 @@ def sweep(folder, values=None, **options):
     return fit_sweep(options.pop("make"), values, options.pop("data"), folder, **options)
 
 
-def without_speed(records):
-    return [{k: v for k, v in one.items() if k != "rows_per_second"} for one in records]
-
-
 def alone(optimizer, data=DATA, folder=None, init_params=draw, loop=LOOP, seed=0):
     trial = Trial(loss, init_params, optimizer)
     return fit(trial, data, folder, loop, seed=seed, runner=SingleRunner())
 
 
 def assert_same_records(records, expected):
-    for one, other in zip(without_speed(records), without_speed(expected), strict=True):
+    for one, other in zip(without_meters(records), without_meters(expected), strict=True):
         assert one == pytest.approx(other, rel=1e-6)
 
 

@@ -101,8 +101,22 @@ class PlotSweep:
 
 
 @dataclasses.dataclass(frozen=True)
+class PlotProfile:
+    """Draw where the time of training steps went, by part of the model, and print it.
+
+    The run needs a trace of some steps: jaxformer train CONFIG --profile 20:25
+    """
+
+    run: RunFolder
+    """Run folder, such as runs/quickstart."""
+
+    output: pathlib.Path = pathlib.Path("profile.png")
+    """File to write: .png, .svg or .pdf."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw losses, sweeps, positions or attention into files.
+    """Draw losses, sweeps, profiles, positions or attention.
 
     An existing file is replaced. Pictures need matplotlib (install jaxformer[viz]); the attention
     page does not.
@@ -111,6 +125,7 @@ class Plot:
     figure: tyro.conf.OmitSubcommandPrefixes[
         Annotated[PlotLoss, tyro.conf.subcommand("loss")]
         | Annotated[PlotSweep, tyro.conf.subcommand("sweep")]
+        | Annotated[PlotProfile, tyro.conf.subcommand("profile")]
         | Annotated[PlotPositions, tyro.conf.subcommand("positions")]
         | Annotated[PlotAttention, tyro.conf.subcommand("attention")]
     ]
@@ -256,9 +271,24 @@ def _plot_attention(command: PlotAttention) -> None:
     show(str(command.output))
 
 
+def _plot_profile(command: PlotProfile) -> None:
+    from jaxformer import viz
+    from jaxformer.training import read_profile
+
+    found = read_profile(command.run)
+    for name, seconds in (("device", found.device), ("host", found.host)):
+        if seconds:
+            parts = ", ".join(f"{part} {1000 * one:.3g} ms" for part, one in seconds.items())
+            show(f"{name}, per step: {parts}")
+    title = f"Time of a training step of {command.run.resolve().name}\n(mean of {found.steps})"
+    groups = {"device": found.device, "host": found.host}
+    _write(viz.time_bars(groups, title=title), command.output)
+
+
 _FIGURES: dict[type, Callable[[Any], None]] = {
     PlotLoss: _plot_loss,
     PlotSweep: lambda command: _write(sweep_figure(command.folder), command.output),
+    PlotProfile: _plot_profile,
     PlotPositions: _plot_positions,
     PlotAttention: _plot_attention,
 }

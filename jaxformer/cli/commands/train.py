@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -40,8 +41,10 @@ def train(words: Sequence[str]) -> None:
     """Trains or resumes the run of a config with its overrides; the first host reports."""
     with lasting_output():
         path, overrides = config_path(Train, words)
-        launch, overrides = pop_flags(overrides, {**LAUNCH_FLAGS, "--base": pathlib.Path})
-        base = launch.pop("base", None)
+        flags = {**LAUNCH_FLAGS, "--base": pathlib.Path, "--profile": str}
+        launch, overrides = pop_flags(overrides, flags)
+        base, steps = launch.pop("base", None), launch.pop("profile", None)
+        profile = None if steps is None else profiled_steps(steps)
         config, implied = read_config(path, overrides, launches=True)
         split_cpu_for(config)
         assert config.out is not None  # load_config fills it in
@@ -52,7 +55,7 @@ def train(words: Sequence[str]) -> None:
             from jaxformer import runs
 
             on_start = print_start if is_first else None
-            result = runs.train_run(config, on_start=on_start, base=base)
+            result = runs.train_run(config, on_start=on_start, base=base, profile=profile)
             if result.stop_signal is not None:
                 flush()  # so that this line is the last one
                 say_stopped(result.stop_signal, for_terminal(saved_note(result.step, folder)))
@@ -60,6 +63,16 @@ def train(words: Sequence[str]) -> None:
             result = result._replace(params=None)  # makes room for those of the best step
             if is_first:
                 _report(folder, result, base)
+
+
+def profiled_steps(text: str) -> range:
+    """Parses --profile 20:25, which is steps 20 to 24; raises ConfigError."""
+    found = re.fullmatch(r"(\d+):(\d+)", text)
+    if found is None:
+        raise ConfigError(
+            f"--profile must be steps FIRST:END, such as 20:25 for steps 20 to 24, got {text!r}"
+        )
+    return range(int(found[1]), int(found[2]))
 
 
 def print_start(task: "Task") -> None:

@@ -37,7 +37,7 @@ LAYOUT = 1
 _MANIFEST = "manifest.json"
 # Files that grow or are rewritten during a run, so the manifest does not cover them.
 _GROWING = (CHECKPOINTS, "metrics.jsonl", "metrics.superseded.jsonl", "samples.txt", "loss.png",
-            "tensorboard", "spikes", LOCK)  # fmt: skip
+            "tensorboard", "spikes", "profile", LOCK)  # fmt: skip
 
 # Settings that may change when a run is resumed: how long, how often, where; never what is
 # computed.

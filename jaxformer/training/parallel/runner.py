@@ -12,7 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding, SingleDeviceSharding
 
+from jaxformer.accelerators import Accelerator, accelerator_of
 from jaxformer.errors import TrainingError
+from jaxformer.flops import count_model_flops
 from jaxformer.memory import device_memory
 from jaxformer.text import Host
 
@@ -37,6 +39,7 @@ class Program:
     ) -> None:  # fmt: skip
         self._function, self._put, self._run, self._context = function, put, run, context
         self._compiled: set[Any] = set()
+        self._model_flops: dict[Any, float] = {}
 
     def is_compiled(self, batch: Any) -> bool:
         """Whether `compile` was called for a batch of this shape."""
@@ -47,6 +50,16 @@ class Program:
         with self._context():
             self._function.lower(tree, self._put(batch), others).compile()
         self._compiled.add(_shapes(batch))
+
+    def model_flops(self, tree: Any, batch: Any, *others: Any) -> float:
+        """FLOPs of a step on all devices, as `count_model_flops`; traced once per batch shape."""
+        shapes = _shapes(batch)
+        if shapes not in self._model_flops:
+            with self._context():
+                self._model_flops[shapes] = count_model_flops(
+                    self._function, tree, self._put(batch), others
+                )
+        return self._model_flops[shapes]
 
     def lower(self, tree: Any, batch: Any, *others: Any) -> Any:
         """Lowers the step for shapes of the runner's templates, even of devices not here."""
@@ -99,6 +112,19 @@ class Runner:
         """Bytes of memory per device; virtual CPU devices share the memory of their host."""
         shared = len(self._local) if self._local[0].platform == "cpu" else 1
         return min(map(device_memory, self._local)) // shared
+
+    @property
+    def accelerator(self) -> Accelerator | None:
+        """What kind of accelerator the devices are; None for CPUs, and for unknown ones."""
+        return accelerator_of(self._devices[0])
+
+    @property
+    def peak_memory(self) -> int | None:
+        """Most bytes that were ever in use on a local device; None if they do not report it."""
+        stats = [device.memory_stats() or {} for device in self._local]
+        return max(
+            (one["peak_bytes_in_use"] for one in stats if "peak_bytes_in_use" in one), default=None
+        )
 
     def num_bytes(self, shapes: Any, *others: Any) -> int:
         """Bytes of a pytree of parameters or state on each device, during its update.

@@ -57,8 +57,10 @@ class TrainingProgress:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def update(self, step: int, losses: Mapping[str, float], *, per_second: float) -> None:
-        """Moves the bar, or prints a line if there is none; losses are in nats."""
+    def update(
+        self, step: int, losses: Mapping[str, float], *, per_second: float, meters: str = ""
+    ) -> None:
+        """Moves the bar, or prints a line with the meters; losses are in nats."""
         speed = f"{per_second:,.0f} {self._unit}s/s"
         for name, loss in losses.items():
             self._progress.update(
@@ -70,7 +72,8 @@ class TrainingProgress:
             values = [*losses.values()] or [math.nan]
             ends = " to ".join(f"{x:.3f}" for x in sorted({min(values), max(values)}))
             count = f" in {len(losses)} runs" if len(self._tasks) > 1 else ""
-            self.print(f"step {step}/{self._total}  loss {ends}{count}  {speed}  {left:.0f} s left")
+            parts = (f"loss {ends}{count}", speed, *filter(None, [meters]), f"{left:.0f} s left")
+            self.print("  ".join([f"step {step}/{self._total}", *parts]))
 
     def leave(self, name: str, reason: str) -> None:
         """Shows that a run of a sweep trains no longer, and why."""

@@ -116,12 +116,12 @@ class Recorder:
 
     def log(
         self, steps: Sequence[Mapping[str, Any]], params: Callable[[], Any], step: int,
-        seconds: float,
+        meters: Mapping[str, float],
     ) -> tuple[float, float]:  # fmt: skip
         """Records the mean loss and the speed of the steps since the last record.
 
-        Takes the metrics of these steps, of all runs, and returns the mean loss, NaN if all were
-        skipped, and labels per second.
+        Takes the metrics of these steps, of all runs, and their meters. Returns the mean loss, NaN
+        if all were skipped, and labels per second.
         """
         self.check(steps[-1], params)
         own = [self.own(one) for one in steps]
@@ -147,9 +147,10 @@ class Recorder:
             values["learning_rate"] = float(schedule(max(step - skipped - 1, 0)))
         if self.config.skip_bad_steps:
             values["skipped_steps"] = skipped
+        seconds = meters["seconds_per_step"] * len(own)
         per_second = float(weights[np.isfinite(weights)].sum()) / seconds
         values[f"{self.data.unit.replace(' ', '_')}s_per_second"] = per_second
-        self.record(step, values)
+        self.record(step, {**values, **meters})
         return mean, per_second
 
     def record(self, step: int, values: dict[str, float]) -> None:

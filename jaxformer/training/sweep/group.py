@@ -17,7 +17,14 @@ from jaxformer.training.data import TrainingData, ValidationBatches, check_data
 from jaxformer.training.fit import ANSWER, FitResult
 from jaxformer.training.loop import TrainingLoop
 from jaxformer.training.parallel import TogetherRunner, stop_agreement
-from jaxformer.training.records import MetricsWriter, Recorder, TrainingProgress, open_checkpoints
+from jaxformer.training.records import (
+    MetricsWriter,
+    Recorder,
+    StepProfiler,
+    TrainingProgress,
+    WallClock,
+    open_checkpoints,
+)
 from jaxformer.training.sweep.runs import SweepRun, SweepSpec, start_folder, write_sweep
 from jaxformer.training.trial import Recipe, make_programs, make_trial
 
@@ -57,7 +64,7 @@ def _train_group(
     specs: Sequence[SweepSpec], folder: pathlib.Path | None
 ) -> tuple[TrainingLoop, dict[str, FitResult]]:
     """Trains runs by one program, from the same step."""
-    make, loop = specs[0].make, specs[0].loop
+    make, loop, clock = specs[0].make, specs[0].loop, WallClock()
     for spec in specs:
         check_data(spec.data, loop.steps)
     shares_batches = all(spec.data is specs[0].data for spec in specs)
@@ -108,7 +115,7 @@ def _train_group(
         together = TrainingLoop(
             config=loop, runs=runs, runner=runner, state=state, step=step, folder=folder,
             data=specs[0].data if shares_batches else _joined([spec.data for spec in specs]),
-            programs=programs, arguments=(numbers, None),
+            programs=programs, arguments=(numbers, None), clock=clock, profiler=StepProfiler(),
             progress=progress, signals=signals, agreement=agreement,
         )  # fmt: skip
         together.train()

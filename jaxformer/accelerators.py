@@ -1,7 +1,7 @@
-"""Accelerators to plan for, with the figures of their makers."""
+"""Accelerators, with the figures of their makers."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from jaxformer.config.checks import suggestion
 from jaxformer.errors import ConfigError
@@ -103,6 +103,12 @@ ACCELERATORS = {
 }
 """All accelerators, by name."""
 
+_KINDS = {  # names of ACCELERATORS, by `jax.Device.device_kind`
+    "NVIDIA A100-SXM4-80GB": "A100", "NVIDIA H100 80GB HBM3": "H100", "NVIDIA H200": "H200",
+    "NVIDIA B200": "B200", "TPU v4": "v4", "TPU v5 lite": "v5e", "TPU v5": "v5p",
+    "TPU v6 lite": "v6e",
+}  # fmt: skip
+
 
 def find_accelerator(name: str) -> Accelerator:
     """Accelerator of a name, ignoring case.
@@ -121,3 +127,8 @@ def find_accelerator(name: str) -> Accelerator:
             f"{suggestion(name, ACCELERATORS)}"
         )
     return by_lower[name.lower()]
+
+
+def accelerator_of(device: Any) -> Accelerator | None:
+    """Accelerator that a `jax.Device` is; None for a CPU, and for others that are not listed."""
+    return ACCELERATORS.get(_KINDS.get(device.device_kind, ""))

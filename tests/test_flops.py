@@ -6,12 +6,21 @@ import pytest
 from jax.experimental import pallas
 from jax.sharding import AxisType, PartitionSpec
 
-from jaxformer.config import DataConfig, ExpertsConfig, LoraConfig, ModelConfig, TrainingConfig
+from jaxformer.config import (
+    DataConfig,
+    ExpertsConfig,
+    LoraConfig,
+    ModelConfig,
+    MuonConfig,
+    ScheduleConfig,
+    TrainingConfig,
+)
 from jaxformer.errors import ConfigError
+from jaxformer.flops import count_model_flops
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel
 from jaxformer.planning import Flops, count_flops, forward_flops, step_flops
 from jaxformer.planning.settings import planned_model
-from jaxformer.training import language_model_loss
+from jaxformer.training import TrainState, language_model_loss, make_optimizer, make_train_step
 from tests.small_config import model, small
 
 # Wide against the vocabulary and the length, so that products outweigh what is done elementwise,
@@ -181,3 +190,26 @@ def test_products_count_on_all_devices_and_not_in_kernels():
         out[...] = jax.lax.fori_loop(0, x[0, 0].astype(int), lambda _, y: product(y), x[...])
 
     assert count_flops(pallas.pallas_call(kernel, out_shape=SQUARE), SQUARE) == Flops()
+
+
+@pytest.mark.parametrize("remat", ["none", "dots", "full"])
+@pytest.mark.parametrize("execution", ["scan", "loop"])
+def test_model_flops_are_those_without_remat_and_optimizer(remat, execution):
+    """Three products for one of the forward pass, in whichever way they are computed."""
+    sizes = {"num_layers": 3, "d_model": 16, "num_heads": 2, "vocab_size": 11, "max_len": 8}
+    config = ModelConfig(
+        **sizes, remat=remat, layer_execution=execution, attention_implementation="dense"
+    )
+    decoder, optimizer = (
+        Decoder(config),
+        make_optimizer(MuonConfig(learning_rate=0.1), ScheduleConfig(decay_steps=9)),
+    )
+    tokens = jnp.zeros((2, 8), jnp.int32)
+    state = jax.eval_shape(
+        lambda: TrainState.create(decoder.init(jax.random.key(0), tokens)["params"], optimizer)
+    )
+    loss, batch = language_model_loss(decoder), {"tokens": tokens, "labels": tokens}
+    forward = count_flops(loss, state.params, batch, None).total
+    step = make_train_step(loss, optimizer, seed=0)
+    assert count_model_flops(step, state, batch) == 3 * forward
+    assert count_flops(step, state, batch).total > 3 * forward  # with Muon's, and those of remat

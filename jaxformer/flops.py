@@ -69,16 +69,52 @@ def count_flops(function: Callable[..., Any], *args: Any) -> Flops:
     return count_products(jax.make_jaxpr(function)(*args).jaxpr)
 
 
-def count_products(jaxpr: Jaxpr, scope: str = "") -> Flops:
-    """FLOPs of the products of a program, and of the programs in it; `scope` names its modules."""
+def count_model_flops(function: Callable[..., Any], *args: Any) -> float:
+    """FLOPs of the matrix products of a training step that its model requires.
+
+    As `count_flops`, without what remat computes again, and without products outside of the
+    gradient, such as those of an optimizer. This is the count of model FLOPs utilization
+    (Chowdhery et al., "PaLM", 2022, appendix B).
+
+    Args:
+        function: a training step.
+        *args: its arguments; all arrays may be `jax.ShapeDtypeStruct`.
+
+    Raises:
+        ConfigError: as in `count_flops`.
+
+    Example:
+        >>> loss = lambda kernel, x: jax.checkpoint(lambda x: jnp.sin(x @ kernel))(x).sum()
+        >>> arrays = (jax.ShapeDtypeStruct(shape, "float32") for shape in ((3, 5), (2, 3)))
+        >>> count_model_flops(jax.grad(loss), *arrays)  # of the product, and of its gradient
+        120.0
+    """
+    jaxpr = jax.make_jaxpr(function)(*args).jaxpr
+    return count_products(jaxpr, counts=_is_of_model).total
+
+
+def _is_of_model(scope: str) -> bool:
+    return "jvp(" in scope and "rematted_computation" not in scope
+
+
+def count_products(
+    jaxpr: Jaxpr, scope: str = "", counts: Callable[[str], bool] = lambda scope: True
+) -> Flops:
+    """FLOPs of the products of a program and of the programs in it.
+
+    Args:
+        jaxpr: the program.
+        scope: names of the modules that it is in.
+        counts: function of the scope of a product that tells whether it counts.
+    """
     total = Flops()
     for eqn in jaxpr.eqns:
         own = f"{scope}/{eqn.source_info.name_stack}"
         if eqn.primitive.name == "dot_general":
-            total = total.plus(_product(eqn, own))
+            total = total.plus(_product(eqn, own) if counts(own) else Flops())
         elif eqn.primitive.name == "pallas_call":
             continue  # kernels do not count, and their loops may have traced bounds
-        elif inner := [count_products(one, own) for one in _inner_programs(eqn)]:
+        elif inner := [count_products(one, own, counts) for one in _inner_programs(eqn)]:
             total = total.plus(_runs_of(eqn, inner))
     return total
 

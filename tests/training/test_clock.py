@@ -1,0 +1,154 @@
+"""Where the wall time of a training goes: the clock, its metrics, and its line."""
+
+import dataclasses
+import io
+import math
+import re
+import time
+import types
+
+import jax
+import numpy as np
+import optax
+import pytest
+from rich.console import Console
+
+from jaxformer.accelerators import ACCELERATORS, accelerator_of
+from jaxformer.config import LoopConfig
+from jaxformer.training import PmapRunner, SingleRunner, TrainingData, Trial, fit, read_metrics
+from jaxformer.training.parallel import Runner
+from jaxformer.training.records import clock as clocks
+from jaxformer.training.records.progress import TrainingProgress
+from tests.records import METERS
+
+ROWS, D_IN, D_OUT = 10, 7, 3
+
+
+def loss(params, batch, rng):
+    return ((batch["x"] @ params) ** 2).sum(), batch["x"].shape[0]
+
+
+def batch(step):
+    return {"x": np.random.default_rng(step).normal(size=(ROWS, D_IN)).astype(np.float32)}
+
+
+class Slow:
+    """Batches that take a while."""
+
+    def __getitem__(self, step):
+        time.sleep(0.05)
+        return batch(step)
+
+
+def train(folder=None, batches=None, validation=None, steps=4, runner=None, **options):
+    data = TrainingData(batches or [batch(step) for step in range(9)], validation, unit="row")
+    trial = Trial(loss, np.ones((D_IN, D_OUT), np.float32), optax.sgd(1e-3))
+    loop = LoopConfig(steps=steps, log_every=2, eval_every=2, checkpoint_every=2)
+    return fit(trial, data, folder, loop, runner=runner or SingleRunner(), **options)
+
+
+def test_clock_counts_the_innermost_activity_and_loses_no_time(monkeypatch):
+    times = iter([0.0, 1.0, 3.0, 6.0, 10.0, 15.0])
+    monkeypatch.setattr(clocks, "time", types.SimpleNamespace(monotonic=times.__next__))
+    clock = clocks.WallClock()  # 0 to 1: starting
+    with clock.during(clocks.STEPS):  # 1 to 3 and 6 to 10
+        with pytest.raises(RuntimeError), clock.during(clocks.SAVING):  # 3 to 6
+            raise RuntimeError
+    assert clock.summary() == (  # 10 to 15: starting
+        "wall time 15.0 s: starting 6.0 s (40%), steps 6.0 s (40%), saving 3.0 s (20%)"
+    )
+
+
+def test_records_say_where_the_time_went_and_the_last_line_sums_it_up(tmp_path, capsys):
+    def validation():
+        time.sleep(0.2)
+        return [batch(99)]
+
+    began = time.monotonic()
+    train(tmp_path, Slow(), validation)
+    wall = time.monotonic() - began
+    first, second = (one for one in read_metrics(tmp_path) if "loss" in one)
+    assert set(METERS) < set(first) and not {"flops_utilization", "peak_memory_bytes"} & set(first)
+    # The first record has no validation behind it, and the second no compiling.
+    assert first["seconds_compiling"] > 0 == first["seconds_evaluating"]
+    assert second["seconds_evaluating"] >= 0.2 > second["seconds_compiling"] == 0
+    for record in (first, second):
+        assert record["seconds_waiting_for_data"] >= 0.1
+        assert record["rows_per_second"] * record["seconds_per_step"] == pytest.approx(ROWS)
+        assert 0.05 <= record["seconds_per_step"] < 0.2  # neither compiling nor validation
+    *_, summary = capsys.readouterr().out.splitlines()
+    parts = {name: float(spent) for name, spent in re.findall(r"([a-z ]+) (\d+\.\d) s \(", summary)}
+    assert set(parts) == {" " + activity for activity in clocks.ACTIVITIES}
+    total = float(re.match(r"wall time (\d+\.\d) s: ", summary)[1])
+    assert total == pytest.approx(sum(parts.values()), abs=0.31)
+    assert total == pytest.approx(wall, abs=0.5)
+    assert parts[" waiting for data"] >= 0.2 and parts[" evaluating"] >= 0.4
+
+
+@pytest.mark.parametrize("runner", [SingleRunner, PmapRunner])
+def test_utilization_is_that_of_the_model_on_all_devices(tmp_path, monkeypatch, capsys, runner):
+    """Three products: forward, and of the gradient only that of the parameters."""
+    device = dataclasses.replace(ACCELERATORS["H100"], bfloat16=1e5)
+    monkeypatch.setattr(Runner, "accelerator", device)
+    monkeypatch.setattr(Runner, "peak_memory", 3 * 2**30)
+    runner = runner() if runner is SingleRunner else runner(jax.local_devices()[:2])
+    train(tmp_path, runner=runner)
+    record = read_metrics(tmp_path)[-1]
+    flops = 2 * (2 * ROWS * D_IN * D_OUT)
+    achieved = flops / record["seconds_per_step"] / runner.num_devices
+    assert record["flops_utilization"] == pytest.approx(achieved / 1e5)
+    assert record["peak_memory_bytes"] == 3 * 2**30
+    share = f"{record['flops_utilization']:.0%} of peak FLOP/s  3 GiB"
+    assert re.search(rf"rows/s  \S+ s/step  {re.escape(share)}  0 s left", capsys.readouterr().out)
+
+
+def test_utilization_after_a_resume_is_that_of_its_own_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        Runner, "accelerator", dataclasses.replace(ACCELERATORS["H100"], bfloat16=1e5)
+    )
+    train(tmp_path, steps=2)
+    train(tmp_path, steps=3)
+    record = read_metrics(tmp_path)[-1]
+    flops = 2 * (2 * ROWS * D_IN * D_OUT)
+    assert record["step"] == 3
+    assert record["flops_utilization"] == pytest.approx(flops / record["seconds_per_step"] / 1e5)
+
+
+def test_devices_are_known_by_the_names_that_jax_gives_them():
+    kinds = {"NVIDIA H100 80GB HBM3": "H100", "TPU v5 lite": "v5e", "TPU v5": "v5p"}
+    for kind, name in kinds.items():
+        device = types.SimpleNamespace(device_kind=kind)
+        assert accelerator_of(device) is ACCELERATORS[name]
+    assert accelerator_of(jax.local_devices()[0]) is None
+    assert SingleRunner().accelerator is None and SingleRunner().peak_memory is None
+
+
+def test_peak_memory_is_the_largest_of_the_local_devices():
+    runner = SingleRunner()
+    runner._local = [
+        types.SimpleNamespace(memory_stats=lambda peak=peak: peak and {"peak_bytes_in_use": peak})
+        for peak in (None, 5, 7, 6)
+    ]
+    assert runner.peak_memory == 7
+
+
+def test_clock_costs_microseconds():
+    clock = clocks.WallClock()
+
+    def seconds():
+        began = time.perf_counter()
+        for _ in range(100):
+            with clock.during(clocks.DATA):
+                pass
+        return (time.perf_counter() - began) / 100
+
+    assert min(seconds() for _ in range(20)) < 1e-4 and math.isfinite(seconds())
+
+
+def test_a_line_shows_meters_and_a_bar_does_not():
+    for is_terminal in (False, True):
+        out = io.StringIO()
+        console = Console(file=out, force_terminal=is_terminal, width=80, color_system=None)
+        with TrainingProgress(0, 9, console) as progress:
+            progress.update(2, {"": 2.5}, per_second=123.4, meters="0.1 s/step")
+        assert ("0.1 s/step" in out.getvalue()) != is_terminal
