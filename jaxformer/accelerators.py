@@ -15,7 +15,7 @@ class Accelerator:
     """One device, a GPU or a TPU chip, as its maker describes it.
 
     Args:
-        name: name in plans, such as "H100".
+        name: short name, such as "H100".
         platform: "cuda" or "tpu".
         bfloat16: FLOP/s of dense bfloat16 matrix products, without sparsity.
         float32: FLOP/s of float32 matrix products at JAX's default precision: TF32 on an NVIDIA
@@ -105,8 +105,8 @@ ACCELERATORS = {
 
 _KINDS = {  # names of ACCELERATORS, by `jax.Device.device_kind`
     "NVIDIA A100-SXM4-80GB": "A100", "NVIDIA H100 80GB HBM3": "H100", "NVIDIA H200": "H200",
-    "NVIDIA B200": "B200", "TPU v4": "v4", "TPU v5 lite": "v5e", "TPU v5": "v5p",
-    "TPU v6 lite": "v6e",
+    "NVIDIA B200": "B200", "TPU v4": "v4", "TPU v5 lite": "v5e", "TPU v5e": "v5e", "TPU v5": "v5p",
+    "TPU v5p": "v5p", "TPU v6 lite": "v6e", "TPU v6e": "v6e",
 }  # fmt: skip
 
 
@@ -130,5 +130,6 @@ def find_accelerator(name: str) -> Accelerator:
 
 
 def accelerator_of(device: Any) -> Accelerator | None:
-    """Accelerator that a `jax.Device` is; None for a CPU, and for others that are not listed."""
-    return ACCELERATORS.get(_KINDS.get(device.device_kind, ""))
+    """Accelerator of a `jax.Device`; None if its kind is not listed, as for CPUs."""
+    name = _KINDS.get(device.device_kind)
+    return None if name is None else ACCELERATORS[name]

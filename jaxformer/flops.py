@@ -10,6 +10,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 from jaxformer.errors import ConfigError
+from jaxformer.op_names import is_of_model
 
 _LAYER = re.compile(r"\b(?:(?:cross_)?attention|(?P<feed_forward>feed_forward))\b")
 
@@ -70,51 +71,51 @@ def count_flops(function: Callable[..., Any], *args: Any) -> Flops:
 
 
 def count_model_flops(function: Callable[..., Any], *args: Any) -> float:
-    """FLOPs of the matrix products of a training step that its model requires.
+    """Model FLOPs of a training step: matrix products of its forward and backward pass.
 
-    As `count_flops`, without what remat computes again, and without products outside of the
-    gradient, such as those of an optimizer. This is the count of model FLOPs utilization
-    (Chowdhery et al., "PaLM", 2022, appendix B).
+    As `count_flops`, but without what remat computes again, and without products outside of the
+    gradient, such as those of an optimizer; for model FLOPs utilization (Chowdhery et al., "PaLM",
+    2022, appendix B). Chunked attention counts fewer than dense attention, which computes hidden
+    pairs, too.
 
     Args:
         function: a training step.
         *args: its arguments; all arrays may be `jax.ShapeDtypeStruct`.
 
     Raises:
-        ConfigError: as in `count_flops`.
+        ConfigError: a while loop, whose number of iterations is unknown, has matrix products.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> loss = lambda kernel, x: jax.checkpoint(lambda x: jnp.sin(x @ kernel))(x).sum()
         >>> arrays = (jax.ShapeDtypeStruct(shape, "float32") for shape in ((3, 5), (2, 3)))
         >>> count_model_flops(jax.grad(loss), *arrays)  # of the product, and of its gradient
         120.0
     """
     jaxpr = jax.make_jaxpr(function)(*args).jaxpr
-    return count_products(jaxpr, counts=_is_of_model).total
-
-
-def _is_of_model(scope: str) -> bool:
-    return "jvp(" in scope and "rematted_computation" not in scope
+    return count_products(jaxpr, is_counted=is_of_model).total
 
 
 def count_products(
-    jaxpr: Jaxpr, scope: str = "", counts: Callable[[str], bool] = lambda scope: True
+    jaxpr: Jaxpr, scope: str = "", *, is_counted: Callable[[str], bool] = lambda scope: True
 ) -> Flops:
     """FLOPs of the products of a program and of the programs in it.
 
     Args:
         jaxpr: the program.
         scope: names of the modules that it is in.
-        counts: function of the scope of a product that tells whether it counts.
+        is_counted: whether a product with this scope counts.
     """
     total = Flops()
     for eqn in jaxpr.eqns:
         own = f"{scope}/{eqn.source_info.name_stack}"
         if eqn.primitive.name == "dot_general":
-            total = total.plus(_product(eqn, own) if counts(own) else Flops())
+            total = total.plus(_product(eqn, own) if is_counted(own) else Flops())
         elif eqn.primitive.name == "pallas_call":
             continue  # kernels do not count, and their loops may have traced bounds
-        elif inner := [count_products(one, own, counts) for one in _inner_programs(eqn)]:
+        elif inner := [
+            count_products(one, own, is_counted=is_counted) for one in _inner_programs(eqn)
+        ]:
             total = total.plus(_runs_of(eqn, inner))
     return total
 

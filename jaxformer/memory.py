@@ -56,6 +56,11 @@ def device_memory(device: Any) -> int:
     return int(limit) if limit else host_memory()
 
 
+def peak_memory(device: Any) -> int | None:
+    """Most bytes in use on a JAX device since the process began; None if it does not report it."""
+    return (device.memory_stats() or {}).get("peak_bytes_in_use")
+
+
 def require_memory(needs: Mapping[str, int], available: int, *, what: str, remedy: str) -> None:
     """Raises ConfigError if the sum of the needs, lower bounds in bytes, is not available."""
     total = sum(needs.values())

@@ -29,7 +29,7 @@ _OFTEN = {
     "model": ("max_len", "num_layers", "d_model", "num_heads"),
     "data": ("paths",),
 }
-_OF_TRAIN = {  # flags of jaxformer train that are not keys
+_TRAIN_FLAGS = {  # flags of jaxformer train that are not keys
     "base": ("RUN", "for a LoRA run: current path of its base model, if it has moved."),
     "profile": (
         "FIRST:END",
@@ -102,7 +102,7 @@ def for_help(config: Any, *, trains: bool) -> Any:
         "out": Annotated[str | None, arg(metavar="OUT")],
         "init_from": Annotated[str | None, arg(metavar="RUN")],
     }
-    for name, (metavar, text) in _OF_TRAIN.items() if trains else ():
+    for name, (metavar, text) in _TRAIN_FLAGS.items() if trains else ():
         hints[name] = Annotated[str | None, arg(metavar=metavar, help=text)]
     for table, often in _OFTEN.items():
         for group, is_top in ((f"often_{table}", True), (table, False)):
@@ -113,7 +113,7 @@ def for_help(config: Any, *, trains: bool) -> Any:
                 of_table[name] = Annotated[hint, mark]
             parts[group] = _with_types(getattr(config, table), of_table)
             hints[group] = Annotated[type(parts[group]), arg(name="" if is_top else None)]
-    return _with_types(config, hints, **parts, **dict.fromkeys(_OF_TRAIN))
+    return _with_types(config, hints, **parts, **dict.fromkeys(_TRAIN_FLAGS))
 
 
 def _with_types(config: Any, hints: Mapping[str, Any], **values: Any) -> Any:

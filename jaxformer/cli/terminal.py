@@ -62,6 +62,14 @@ def show_named(name: str, *texts: str) -> None:
         show(wrapped(line, rest=indent))
 
 
+def readable_seconds(seconds: float) -> str:
+    """A time in the largest unit in which it is at least 1."""
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "s")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1000:.3g} ms"
+
+
 def wrapped(line: str, *, first: str = "", rest: str = "") -> str:
     """A line wrapped to the terminal width, only at spaces, with indents of its lines."""
     return textwrap.fill(

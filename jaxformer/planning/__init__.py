@@ -1,7 +1,7 @@
 """Plans of training runs: memory and time, without accelerators, data, or the model in memory."""
 
 from jaxformer.accelerators import ACCELERATORS, Accelerator, find_accelerator
-from jaxformer.flops import Flops, count_flops
+from jaxformer.flops import Flops, count_flops, count_model_flops
 from jaxformer.planning.collectives import Collective
 from jaxformer.planning.compiler import CompiledStep
 from jaxformer.planning.memory import MemoryNeeds, memory_needs
@@ -10,6 +10,6 @@ from jaxformer.planning.step import forward_flops, step_flops
 
 __all__ = [
     "ACCELERATORS", "Accelerator", "Collective", "CompiledStep", "Flops", "MemoryNeeds", "Plan",
-    "count_flops", "find_accelerator", "forward_flops", "make_plan", "memory_needs",
-    "nearest_that_fits", "step_flops",
+    "count_flops", "count_model_flops", "find_accelerator", "forward_flops", "make_plan",
+    "memory_needs", "nearest_that_fits", "step_flops",
 ]  # fmt: skip

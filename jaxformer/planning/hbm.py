@@ -4,8 +4,8 @@ import collections
 import re
 from collections.abc import Iterator
 
+from jaxformer.op_names import part_of
 from jaxformer.planning.hlo import Array, Computation, Instruction, Program
-from jaxformer.training.records.parts import part_of
 
 _FREE = {
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id",

@@ -74,7 +74,8 @@ def train_run(
     Raises:
         ConfigError: the config is invalid, or does not fit the machine, the data or the model of
             `init_from`; the run already has more steps; the task lacks a method; hosts differ in
-            versions, config, devices or data; or base is given, but this is no resumed LoRA run.
+            versions, config, devices or data; base is given, but this is no resumed LoRA run; or
+            profile has steps beyond the last one.
         CheckpointError: out is no run folder, has another config, or is locked by another process;
             a checkpoint is missing or damaged; or the base of a LoRA run is missing or has changed.
         StorageError: a file cannot be written.

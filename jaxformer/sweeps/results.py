@@ -6,21 +6,18 @@ import html
 import io
 import math
 import pathlib
-import re
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxformer.errors import DataError
 from jaxformer.training import read_metrics
+from jaxformer.training.records import METERS
 from jaxformer.training.sweep import read_sweep
 
 _SEED = "seed"
 _LOWER_IS_BETTER = ("loss", "bits", "perplexity")
-_NO_RESULTS = re.compile(  # metrics of steps, of time and of the machine
-    r".*(_per_second|learning_rate|grad_norm|skipped_steps)"
-    r"|seconds_.*|flops_utilization|peak_memory_bytes"
-)
+_SPEEDS = ("_per_second", "learning_rate", "grad_norm", "skipped_steps")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +150,7 @@ def sweep_table(folder: pathlib.Path) -> SweepTable:
     names = dict.fromkeys(name for found in results.values() for name in found)
     if not names:
         raise DataError(f"{folder} has no metrics yet; train the sweep first")
-    metrics = [name for name in names if not _NO_RESULTS.fullmatch(name)]
+    metrics = [name for name in names if not name.endswith(_SPEEDS) and name not in METERS]
     keys = [key for key in next(iter(runs.values())) if key != _SEED]
     rows: dict[tuple[Any, ...], list[dict[str, float]]] = {}
     for name, values in runs.items():

@@ -13,10 +13,10 @@ from jaxformer.training.data import TrainingData, check_data
 from jaxformer.training.evaluation import Evaluation
 from jaxformer.training.loop import TrainingLoop
 from jaxformer.training.parallel import Runner, is_first_process, make_runner, stop_agreement
+from jaxformer.training.profiles import StepProfiler
 from jaxformer.training.records import (
     MetricsWriter,
     Recorder,
-    StepProfiler,
     TrainingProgress,
     WallClock,
     open_checkpoints,
@@ -77,9 +77,10 @@ def fit(
             `EarlyStopping` does, it gets the earlier records, each with its "step", before the
             first step; it may return True, too.
         profile: steps to trace with `jax.profiler`, counted from 1, such as range(20, 25) for steps
-            20 to 24. The trace is written to profile/ in the folder; `read_profile` reads it, and
-            so do XProf, TensorBoard and Perfetto. While it is taken, steps do not overlap with the
-            work of the host before and after.
+            20 to 24. The first process of a job writes the trace to profile/ in the folder;
+            `read_profile` reads it, and so do XProf, TensorBoard and Perfetto. Training waits for
+            the devices before the first traced step and after the last. A resumed training traces
+            those of the steps that are left.
 
     Returns:
         The parameters, and how training ended. On SIGINT or SIGTERM, the step in progress is
@@ -89,8 +90,8 @@ def fit(
     Raises:
         ConfigError: the newest checkpoint is beyond `loop.steps`, the optimizer is not an optax
             transformation, the loss does not return two numbers, only one of frozen and combine is
-            given, a callback needs validation data and there is none, or the steps to profile are
-            not among those to be taken.
+            given, a callback needs validation data and there is none, or profile has steps beyond
+            `loop.steps` or no folder.
         DataError: batches cannot be indexed by step, or a batch is not a pytree of arrays whose
             rows divide over the devices.
         CheckpointError: a checkpoint is damaged or has different parameters, or another process
@@ -143,7 +144,6 @@ def fit_recipe(
     path = None if folder is None else pathlib.Path(folder)
     with open_checkpoints(path, loop.keep_checkpoints) as checkpoints:
         start = checkpoints.step_to_resume(loop.steps) if path else 0
-        profiler = StepProfiler(profile, path, start=start, steps=loop.steps)
         # The initial state is computed by one program: eagerly, each leaf compiles one.
         state = runner.create(programs.create, (recipe.arguments, recipe.params), recipe.frozen)
         recipe = recipe._replace(params=None, frozen=runner.place_frozen(recipe.frozen))
@@ -160,6 +160,10 @@ def fit_recipe(
         ):
             if start:
                 progress.print(f"resuming at step {start} of {loop.steps}")
+            profiler = StepProfiler(
+                clock, profile if is_first_process() else None, path, start=start, end=loop.steps,
+                print_line=progress.print,
+            )  # fmt: skip
             recorder = Recorder(
                 config=loop, trial=recipe.trial, seed=recipe.seed, data=data, runner=runner,
                 folder=path, checkpoints=checkpoints, metrics=metrics, print_line=progress.print,

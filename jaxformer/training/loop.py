@@ -18,7 +18,10 @@ from jaxformer.errors import StorageError, TrainingError
 from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_rows
 from jaxformer.training.evaluation import LossSums, loss_sums
 from jaxformer.training.parallel import Runner, StopAgreement
-from jaxformer.training.records import Recorder, StepProfiler, TrainingProgress, WallClock, clock
+from jaxformer.training.profiles import StepProfiler
+from jaxformer.training.profiles.profiler import STEP
+from jaxformer.training.records import Activity, Recorder, TrainingProgress, WallClock
+from jaxformer.training.records.clock import activity_metrics, meter_text, step_seconds
 from jaxformer.training.state import TrainState
 from jaxformer.training.trial import Programs
 
@@ -52,9 +55,8 @@ class TrainingLoop:
         self._last_saved = self.step
         self._last_metrics: dict[str, jax.Array] = {}
         self._unlogged: list[Any] = []  # metrics of the steps since the last log, on the devices
-        self._unlogged_flops: list[float] = []  # of those that this process has taken
-        self._seconds_before = 0.0  # of these steps, before a resumed run was stopped
-        self.accelerator = self.runner.accelerator
+        self._unlogged_flops: list[float | None] = []  # of those that this process has taken
+        self._resumed_seconds = 0.0  # of those that an earlier process has taken
         self._logged = self.clock.seconds()  # of each activity at the last log
 
     @property
@@ -66,16 +68,17 @@ class TrainingLoop:
         """Takes the remaining steps, or stops after the step during which a signal arrives."""
         self.describe()
         try:
-            try:
-                with self.clock.during(clock.STEPS), self.profiler:
-                    self.take_steps()
-            except stopping.Stopped:
-                self.signals.finish_first()
-                if self.signals.owns_process and self.step == self._last_saved:
-                    raise  # nothing to save, and the state may still be being computed
-                self.save_checked()
-            finally:
-                self.wait()
+            with self.profiler:
+                try:
+                    with self.clock.during(Activity.STEPS):
+                        self.take_steps()
+                except stopping.Stopped:
+                    self.signals.finish_first()
+                    if self.signals.owns_process and self.step == self._last_saved:
+                        raise  # nothing to save, and the state may still be being computed
+                    self.save_checked()
+                finally:
+                    self.wait()
             self.progress.print(self.clock.summary())
         except StorageError as error:
             saved = min(run.checkpoints.latest_step or 0 for run in self.runs)
@@ -96,14 +99,17 @@ class TrainingLoop:
             is_first = self.step == started_at
             make = functools.partial(self.may_be_cut_short, batch_at) if is_first else batch_at
             self.profiler.before(self.step + 1, self._last_metrics)
-            with self.clock.during(clock.DATA):
+            with self.clock.during(Activity.DATA, counts=self._has_no_step_in_flight):
                 batch = make(self.data.batches, self.step, parts)
             train = self.programs.train
             if not train.is_compiled(batch):
-                with self.clock.during(clock.COMPILING):
+                jax.block_until_ready(self._last_metrics)
+                with self.clock.during(Activity.COMPILING):
                     self.may_be_cut_short(train.compile, self.state, batch, *self.arguments)
-            self._unlogged_flops.append(self._model_flops(batch))
-            with jax.profiler.StepTraceAnnotation("train", step_num=self.step + 1):
+                    if self.runner.accelerator is not None:
+                        train.count_flops(self.state, batch, *self.arguments)
+            self._unlogged_flops.append(train.model_flops(batch))
+            with jax.profiler.StepTraceAnnotation(STEP, step_num=self.step + 1):
                 self.state, metrics = train(self.state, batch, *self.arguments)
                 if is_first and self.runner.num_hosts == 1 and self.signals.owns_process:
                     self.signals.cut_short(jax.block_until_ready, metrics)
@@ -133,9 +139,10 @@ class TrainingLoop:
         """Starts from what the last call has recorded, and makes up for a missing validation."""
         for run in self.runs:
             run.resume_callbacks()
+        self._logged = self.clock.seconds()
         if self.step:
             found = [run.checkpoints.unlogged(self.step) for run in self.runs]
-            self._seconds_before = max(seconds for seconds, _ in found)
+            self._resumed_seconds = max(seconds for seconds, _ in found)
             self._unlogged = found[0][1]
             if self.runs[0].index is not None:
                 steps = zip(*(metrics for _, metrics in found), strict=True)
@@ -209,43 +216,43 @@ class TrainingLoop:
 
     def log(self) -> None:
         """Records the mean loss and the speed of the steps since the last log."""
-        steps, spent = jax.device_get(self._unlogged), self.clock.since(self._logged)
-        per_step = (self._seconds_before + clock.step_seconds(spent)) / len(steps)
+        steps, now = jax.device_get(self._unlogged), self.clock.seconds()
+        spent = {activity: now[activity] - self._logged[activity] for activity in now}
+        per_step = (self._resumed_seconds + step_seconds(spent)) / len(steps)
         meters = self._meters(per_step, spent)
 
         def log(run: Recorder) -> tuple[float, float]:
             return run.log(steps, lambda: run.part(self.state.params), self.step, meters)
 
         logged = self.each(self.training, log)
-        self._logged, self._seconds_before = self.clock.seconds(), 0.0
+        self._logged, self._resumed_seconds = now, 0.0
         self._unlogged, self._unlogged_flops = [], []
         losses = {name: loss for name, (loss, _) in logged.items()}
         speed = sum(one for _, one in logged.values())
-        self.progress.update(self.step, losses, per_second=speed, meters=clock.meter_text(meters))
+        self.progress.update(self.step, losses, per_second=speed, meters=meter_text(meters))
 
-    def _meters(self, per_step: float, spent: Mapping[str, float]) -> dict[str, float]:
+    def _meters(self, per_step: float, spent: Mapping[Activity, float]) -> dict[str, float]:
         """Metrics of time, of the devices' utilization, and of their memory."""
-        meters = {"seconds_per_step": per_step, **clock.activity_metrics(spent)}
-        if self.accelerator is not None:
-            peak = self.accelerator.bfloat16 * self.runner.num_devices
-            meters["flops_utilization"] = np.mean(self._unlogged_flops).item() / per_step / peak
+        meters = {"seconds_per_step": per_step, **activity_metrics(spent)}
+        flops = [one for one in self._unlogged_flops if one is not None]
+        if (accelerator := self.runner.accelerator) is not None and flops:
+            peak = accelerator.bfloat16 * self.runner.num_devices
+            meters["flops_utilization"] = np.mean(flops).item() / per_step / peak
         if (peak_memory := self.runner.peak_memory) is not None:
             meters["peak_memory_bytes"] = peak_memory
         return meters
 
-    def _model_flops(self, batch: Any) -> float:
-        """FLOPs of a step, to be counted only for an accelerator whose peak is known."""
-        if self.accelerator is None:
-            return 0.0
-        with self.clock.during(clock.COMPILING):
-            return self.programs.train.model_flops(self.state, batch, *self.arguments)
+    def _has_no_step_in_flight(self) -> bool:
+        """Whether the devices have nothing to do."""
+        return all(leaf.is_ready() for leaf in jax.tree.leaves(self._last_metrics))
 
     def evaluate(self, runs: Sequence[Recorder]) -> None:
         """Computes and records validation loss and scores, if there is validation data."""
         if self.data.validation is None:
             return
         params = self.state.evaluated
-        with self.clock.during(clock.EVALUATING):
+        jax.block_until_ready(self._last_metrics)
+        with self.clock.during(Activity.EVALUATING):
             batches = self._validation_batches()
             sums = self.may_be_cut_short(loss_sums, self._eval_step, params, batches)
             self.each(runs, lambda run: self._evaluated(run, params, sums))
@@ -283,16 +290,16 @@ class TrainingLoop:
 
     def save(self) -> None:
         """Saves the state after checking it."""
-        with self.clock.during(clock.SAVING):
-            self.check()
-            self._save(self.training)
+        self.check()
+        self._save(self.training)
         self._last_saved = self.step
 
     def _save(self, runs: Sequence[Recorder]) -> None:
         steps = jax.device_get(self._unlogged)
-        seconds = self._seconds_before + clock.step_seconds(self.clock.since(self._logged))
-        for run in runs:
-            run.save(run.part(self.state), steps, seconds)
+        seconds = self._resumed_seconds + step_seconds(self.clock.since(self._logged))
+        with self.clock.during(Activity.SAVING):
+            for run in runs:
+                run.save(run.part(self.state), steps, seconds)
 
     def check(self) -> None:
         """Raises TrainingError if the state is not finite, or differs between devices."""
@@ -313,6 +320,6 @@ class TrainingLoop:
 
     def wait(self) -> None:
         """Waits until all that is saved is on disk."""
-        with self.clock.during(clock.SAVING):
+        with self.clock.during(Activity.SAVING):
             for run in self.runs:
                 run.checkpoints.wait()

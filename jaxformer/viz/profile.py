@@ -1,21 +1,21 @@
-"""Where the time of a training step goes."""
+"""Bar chart of the time of a training step."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from jaxformer.errors import DataError
-from jaxformer.viz.style import Lettering, line_style
+from jaxformer.viz.style import Lettering, line_style, small_legend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def time_bars(seconds: Mapping[str, Mapping[str, float]], *, title: str = "") -> "Figure":
-    """Bars of the time that parts of a step take, with their shares.
+    """Bar chart of the time of each part of a training step, with its share of its group.
 
     Args:
-        seconds: seconds of each part, by name, in groups: those of a group share a color and a sum,
-            such as {"device": {"attention": 0.03, "feed-forward": 0.05}}. Groups may be empty.
+        seconds: seconds per step of each part, by group and name, such as
+            {"device": {"attention": 0.03, "feed-forward": 0.05}}. Groups may be empty.
         title: title of the figure.
 
     Returns:
@@ -47,12 +47,15 @@ def time_bars(seconds: Mapping[str, Mapping[str, float]], *, title: str = "") ->
             range(first, len(names)), [1000 * one for one in parts.values()],
             color=line_style(index)["color"], label=lettering.token(group),
         )  # fmt: skip
-        shares = [f"{one / total:.0%}" for one in parts.values()]
-        axes.bar_label(bars, shares, padding=3, fontsize=8)
+        shares = [f" ({one / total:.0%})" if len(parts) > 1 else "" for one in parts.values()]
+        times = [f"{1000 * one:.3g} ms" for one in parts.values()]
+        labels = [time + share for time, share in zip(times, shares, strict=True)]
+        axes.bar_label(bars, labels, padding=3, fontsize=8)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.margins(x=0.12)
+    axes.margins(x=0.25)
     axes.grid(axis="x", alpha=0.3)
     if len(shown) > 1:
-        axes.legend(loc="lower right")
+        axes.legend(loc="lower right", **small_legend(len(shown)))
+    lettering.apply(figure)
     return figure

@@ -19,7 +19,7 @@ import pytest
 
 from jaxformer.cli import main
 from jaxformer.cli.commands.sweep import read_sweep
-from jaxformer.cli.hosts import LAUNCH_FLAGS
+from jaxformer.cli.commands.train import TRAIN_FLAGS
 from jaxformer.cli.overrides import override_config, pop_flags
 from jaxformer.config import ExperimentConfig, ModelConfig, config_from_dict, load_config
 from jaxformer.interop import HuggingFaceModel, save_huggingface
@@ -56,7 +56,7 @@ FEW_STEPS = {
 TEXT = ["the assert statement is a statement"] * 40
 
 
-def train(folder, name, architecture, source, lines, **changes):
+def train(folder, name, architecture, source, lines, profile=None, **changes):
     """Trains for two steps in runs/NAME."""
     suffix = "jsonl" if source == "conversations" else "txt"
     data = {"source": source, "paths": (tiny.write(folder / f"{name}.{suffix}", lines),)}
@@ -70,7 +70,8 @@ def train(folder, name, architecture, source, lines, **changes):
             data=data,
             training=FEW_STEPS,
             **{"model": {"max_len": 64}} | changes,
-        )
+        ),
+        profile=profile,
     )
     (place / "run").rename(folder / "runs" / name)
 
@@ -86,6 +87,7 @@ def trained(tmp_path_factory):
     characters = {"tokenizer": {"kind": "character"}}
     prompts = [*TEXT, "The assert statement"]
     train(folder, "quickstart", "decoder", "files", prompts, **characters)
+    train(folder, "traced", "decoder", "files", TEXT, profile=range(2, 3))
     train(folder, "phrasebook_en_kn", "encoder_decoder", "pairs", rows)
     train(folder, "phrasebook_topics", "encoder", "labelled", rows)
     train(folder, "masked_python", "encoder", "files", TEXT)
@@ -146,7 +148,7 @@ def test_commands_run(page, trained, monkeypatch):
             assert len(configs) > 1
             continue
         if command in ("train", "prepare"):
-            _, flags = pop_flags(words[1:], LAUNCH_FLAGS)
+            _, flags = pop_flags(words[1:], TRAIN_FLAGS)
             override_config(load_config(words[0]), flags, prog="jaxformer train")
             continue
         with monkeypatch.context() as patch:

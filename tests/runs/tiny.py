@@ -89,10 +89,10 @@ def assert_stood_still(before, after):
     )
 
 
-def train(config):
+def train(config, **options):
     """Trains, and returns the lines that say what became of the data."""
     reports = []
-    runs.train_run(config, on_start=lambda task: reports.extend(task.report))
+    runs.train_run(config, on_start=lambda task: reports.extend(task.report), **options)
     return reports
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import io
-import math
 import re
 import time
 import types
@@ -13,13 +12,14 @@ import optax
 import pytest
 from rich.console import Console
 
+from jaxformer import accelerators
 from jaxformer.accelerators import ACCELERATORS, accelerator_of
 from jaxformer.config import LoopConfig
 from jaxformer.training import PmapRunner, SingleRunner, TrainingData, Trial, fit, read_metrics
 from jaxformer.training.parallel import Runner
-from jaxformer.training.records import clock as clocks
+from jaxformer.training.records import METERS, Activity, WallClock, clock
 from jaxformer.training.records.progress import TrainingProgress
-from tests.records import METERS
+from tests.records import CPU_METERS
 
 ROWS, D_IN, D_OUT = 10, 7, 3
 
@@ -49,13 +49,13 @@ def train(folder=None, batches=None, validation=None, steps=4, runner=None, **op
 
 def test_clock_counts_the_innermost_activity_and_loses_no_time(monkeypatch):
     times = iter([0.0, 1.0, 3.0, 6.0, 10.0, 15.0])
-    monkeypatch.setattr(clocks, "time", types.SimpleNamespace(monotonic=times.__next__))
-    clock = clocks.WallClock()  # 0 to 1: starting
-    with clock.during(clocks.STEPS):  # 1 to 3 and 6 to 10
-        with pytest.raises(RuntimeError), clock.during(clocks.SAVING):  # 3 to 6
+    monkeypatch.setattr(clock, "time", types.SimpleNamespace(monotonic=times.__next__))
+    watch = WallClock()  # 0 to 1: other
+    with watch.during(Activity.STEPS):  # 1 to 3 and 6 to 10
+        with pytest.raises(RuntimeError), watch.during(Activity.SAVING):  # 3 to 6
             raise RuntimeError
-    assert clock.summary() == (  # 10 to 15: starting
-        "wall time 15.0 s: starting 6.0 s (40%), steps 6.0 s (40%), saving 3.0 s (20%)"
+    assert watch.summary() == (  # 10 to 15: other
+        "wall time 15.0 s: other 6.0 s (40%), steps 6.0 s (40%), saving 3.0 s (20%)"
     )
 
 
@@ -68,20 +68,23 @@ def test_records_say_where_the_time_went_and_the_last_line_sums_it_up(tmp_path, 
     train(tmp_path, Slow(), validation)
     wall = time.monotonic() - began
     first, second = (one for one in read_metrics(tmp_path) if "loss" in one)
-    assert set(METERS) < set(first) and not {"flops_utilization", "peak_memory_bytes"} & set(first)
+    assert set(METERS) & set(first) == set(CPU_METERS)
     # The first record has no validation behind it, and the second no compiling.
     assert first["seconds_compiling"] > 0 == first["seconds_evaluating"]
     assert second["seconds_evaluating"] >= 0.2 > second["seconds_compiling"] == 0
     for record in (first, second):
         assert record["seconds_waiting_for_data"] >= 0.1
         assert record["rows_per_second"] * record["seconds_per_step"] == pytest.approx(ROWS)
-        assert 0.05 <= record["seconds_per_step"] < 0.2  # neither compiling nor validation
+        assert 0.05 <= record["seconds_per_step"]
+    # Neither compiling nor validation is of the steps, which take less.
+    assert first["seconds_per_step"] < first["seconds_compiling"] + 0.1
+    assert second["seconds_per_step"] < second["seconds_evaluating"]
     *_, summary = capsys.readouterr().out.splitlines()
     parts = {name: float(spent) for name, spent in re.findall(r"([a-z ]+) (\d+\.\d) s \(", summary)}
-    assert set(parts) == {" " + activity for activity in clocks.ACTIVITIES}
+    assert set(parts) == {" " + activity for activity in Activity}
     total = float(re.match(r"wall time (\d+\.\d) s: ", summary)[1])
     assert total == pytest.approx(sum(parts.values()), abs=0.31)
-    assert total == pytest.approx(wall, abs=0.5)
+    assert total <= wall + 0.1
     assert parts[" waiting for data"] >= 0.2 and parts[" evaluating"] >= 0.4
 
 
@@ -98,8 +101,39 @@ def test_utilization_is_that_of_the_model_on_all_devices(tmp_path, monkeypatch, 
     achieved = flops / record["seconds_per_step"] / runner.num_devices
     assert record["flops_utilization"] == pytest.approx(achieved / 1e5)
     assert record["peak_memory_bytes"] == 3 * 2**30
-    share = f"{record['flops_utilization']:.0%} of peak FLOP/s  3 GiB"
+    share = f"{record['flops_utilization']:.0%} model FLOPs utilization  3 GiB peak memory"
     assert re.search(rf"rows/s  \S+ s/step  {re.escape(share)}  0 s left", capsys.readouterr().out)
+
+
+def test_a_slow_callback_is_in_the_next_record(tmp_path):
+    """What happens while a record is written belongs to the steps after it."""
+    train(tmp_path, callbacks=[lambda step, metrics: time.sleep(0.3)], steps=6)
+    records = [one["seconds_per_step"] for one in read_metrics(tmp_path)]
+    assert len(records) == 3 and min(records[1:]) >= 0.15
+
+
+def test_data_that_is_loaded_while_a_step_is_computed_is_not_waited_for(monkeypatch):
+    times = iter([0.0, 1.0, 3.0, 6.0])
+    monkeypatch.setattr(clock, "time", types.SimpleNamespace(monotonic=times.__next__))
+    watch = WallClock()
+    with watch.during(Activity.DATA, counts=lambda: False):
+        pass
+    assert watch.seconds()[Activity.DATA] == 0 and watch._spent[Activity.OTHER] == 6
+
+
+def test_a_loss_whose_products_cannot_be_counted_trains_without_utilization(tmp_path, monkeypatch):
+    def looped(params, batch, rng):
+        def go_on(carry):
+            return jax.numpy.abs(carry).max() > 1e9
+
+        y = jax.lax.while_loop(go_on, lambda y: y @ (params @ params.T), batch["x"])
+        return (jax.lax.stop_gradient(y).sum() + (batch["x"] @ params).sum()), ROWS
+
+    monkeypatch.setattr(Runner, "accelerator", ACCELERATORS["H100"])
+    data = TrainingData([batch(step) for step in range(4)], unit="row")
+    trial = Trial(looped, np.ones((D_IN, D_OUT), np.float32), optax.sgd(1e-3))
+    fit(trial, data, tmp_path, LoopConfig(steps=4, log_every=2), runner=SingleRunner())
+    assert "flops_utilization" not in read_metrics(tmp_path)[-1]
 
 
 def test_utilization_after_a_resume_is_that_of_its_own_steps(tmp_path, monkeypatch):
@@ -115,6 +149,7 @@ def test_utilization_after_a_resume_is_that_of_its_own_steps(tmp_path, monkeypat
 
 
 def test_devices_are_known_by_the_names_that_jax_gives_them():
+    assert {*accelerators._KINDS.values()} == {*ACCELERATORS}
     kinds = {"NVIDIA H100 80GB HBM3": "H100", "TPU v5 lite": "v5e", "TPU v5": "v5p"}
     for kind, name in kinds.items():
         device = types.SimpleNamespace(device_kind=kind)
@@ -133,16 +168,16 @@ def test_peak_memory_is_the_largest_of_the_local_devices():
 
 
 def test_clock_costs_microseconds():
-    clock = clocks.WallClock()
+    watch = WallClock()
 
     def seconds():
         began = time.perf_counter()
         for _ in range(100):
-            with clock.during(clocks.DATA):
+            with watch.during(Activity.DATA):
                 pass
         return (time.perf_counter() - began) / 100
 
-    assert min(seconds() for _ in range(20)) < 1e-4 and math.isfinite(seconds())
+    assert min(seconds() for _ in range(20)) < 1e-4
 
 
 def test_a_line_shows_meters_and_a_bar_does_not():

@@ -28,7 +28,7 @@ from jaxformer.training import (
 from jaxformer.training.checkpoints import checkpoint_loss, checkpoint_steps
 from jaxformer.training.parallel import Program
 from jaxformer.training.records.metrics import MetricsWriter
-from tests.records import METERS, without_meters
+from tests.records import CPU_METERS, without_meters
 
 TRUE = np.float32([[1.0], [-2.0], [0.5]])
 
@@ -75,9 +75,9 @@ def test_own_task_is_trained_as_by_a_loop_written_out(tmp_path):
     assert result.step == 6 and result.stop_signal is None
     records = read_metrics(tmp_path / "new" / "run")
     assert [sorted(record) for record in records][:3] == [
-        sorted(["grad_norm", "loss", "rows_per_second", "step", *METERS]),
+        sorted(["grad_norm", "loss", "rows_per_second", "step", *CPU_METERS]),
         ["step", "validation_loss"],
-        sorted(["grad_norm", "loss", "rows_per_second", "step", *METERS]),
+        sorted(["grad_norm", "loss", "rows_per_second", "step", *CPU_METERS]),
     ]
     total, count = loss(params, batch(99), None)
     assert result.evaluation.loss == pytest.approx(float(total) / count, rel=1e-3)

@@ -1,6 +1,10 @@
 """Traces of training steps: which steps, what is read of them, and what is refused."""
 
+import functools
+import os
 import re
+import shutil
+import signal
 
 import jax
 import numpy as np
@@ -8,8 +12,9 @@ import optax
 import pytest
 
 from jaxformer.config import LoopConfig
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import ConfigError, DataError, StorageError
 from jaxformer.training import (
+    Checkpoints,
     PmapRunner,
     SingleRunner,
     TrainingData,
@@ -23,8 +28,9 @@ from tests.training import tiny
 PARTS = {"attention", "feed-forward", "norms", "logits and loss", "optimizer"}
 
 
-def train(folder, profile, *, runner=None, steps=6):
-    data = TrainingData([tiny.batch(step) for step in range(steps)], lambda: [tiny.batch(99)])
+def train(folder, profile, *, runner=None, steps=6, batches=None):
+    batches = batches or [tiny.batch(step) for step in range(steps)]
+    data = TrainingData(batches, lambda: [tiny.batch(99)])
     trial = Trial(language_model_loss(tiny.model()), tiny.init_params, optax.adam(1e-3))
     loop = LoopConfig(steps=steps, log_every=3, eval_every=4, checkpoint_every=3)
     return fit(trial, data, folder, loop, runner=runner or SingleRunner(), profile=profile)
@@ -38,12 +44,12 @@ def traced(tmp_path_factory):
 
 def check(found):
     assert found.steps == 4
-    assert PARTS < set(found.device)
-    assert {"waiting for data", "saving", "evaluating"} == set(found.host)
-    seconds = list(found.device.values())
+    assert PARTS < set(found.device_seconds)
+    assert {"waiting for data", "saving", "evaluating"} == set(found.host_seconds)
+    seconds = list(found.device_seconds.values())
     assert seconds == sorted(seconds, reverse=True) and min(seconds) > 0
     # Validation, once after step 4, is of another program.
-    assert found.device["other programs"] > 0
+    assert found.device_seconds["other programs"] > 0
 
 
 def test_profile_has_the_steps_the_parts_of_the_model_and_the_work_of_the_host(traced):
@@ -64,39 +70,109 @@ def test_profile_changes_no_bit_of_the_training(traced, tmp_path):
 def test_profile_of_the_last_step_ends_with_it(tmp_path):
     train(tmp_path, range(6, 7))
     found = read_profile(tmp_path)
-    assert found.steps == 1 and "saving" not in found.host
+    assert found.steps == 1 and "saving" not in found.host_seconds
 
 
 @pytest.mark.parametrize("profile", [range(0, 2), range(5, 8), range(3, 3), range(1, 6, 2)])
-def test_steps_that_will_not_be_taken_are_refused(tmp_path, profile):
-    wanted = f"steps between 1 and 6, one after the other, got {profile.start}:{profile.stop}"
+def test_steps_that_a_training_does_not_have_are_refused(tmp_path, profile):
+    wanted = f"must be consecutive and in 1 .. 6, got {profile}; try 2:7"
     with pytest.raises(ConfigError, match=re.escape(wanted)):
         train(tmp_path, profile)
     assert not (tmp_path / "profile").exists()
 
 
-def test_steps_of_a_resumed_run_are_those_that_are_left(tmp_path):
+def test_the_command_of_a_run_that_was_stopped_traces_the_steps_that_are_left(tmp_path, capsys):
     train(tmp_path, None, steps=3)
-    with pytest.raises(ConfigError, match="steps between 4 and 6, .* got 3:5; 4:7 traces"):
-        train(tmp_path, range(3, 5))
+    train(tmp_path, range(3, 6))
+    said = "steps 3 to 5 were to be traced; only 4 on are left after step 3\n"
+    assert said in capsys.readouterr().out
+    assert read_profile(tmp_path).steps == 2
+    train(tmp_path, range(3, 6))
+    said = "steps 3 to 5 were to be traced; none of them is left after step 6\n"
+    assert said in capsys.readouterr().out
+
+
+class Failing:
+    """Batches that fail at step 4."""
+
+    def __init__(self, fail):
+        self._fail = fail
+
+    def __getitem__(self, step):
+        if step == 3:
+            self._fail()
+        return tiny.batch(step)
+
+
+def test_an_error_or_a_signal_within_the_traced_steps_ends_the_trace_and_is_not_hidden(tmp_path):
+    def error():
+        raise RuntimeError("no batch")
+
+    with pytest.raises(RuntimeError, match="no batch"):
+        train(tmp_path / "error", range(2, 6), batches=Failing(error))
+    assert read_profile(tmp_path / "error").steps == 2
+    stop = functools.partial(signal.raise_signal, signal.SIGTERM)
+    result = train(tmp_path / "signal", range(2, 6), batches=Failing(stop))
+    assert result.stop_signal == signal.SIGTERM and result.step == 4
+    assert read_profile(tmp_path / "signal").steps == 3
+    with Checkpoints(tmp_path / "signal" / "checkpoints", read_only=True) as checkpoints:
+        assert checkpoints.latest_step == 4
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_trace_that_cannot_be_written_is_said_unless_something_worse_was(
+    tmp_path, fails, monkeypatch
+):
+    stop_trace = jax.profiler.stop_trace
+
+    def full():
+        stop_trace()
+        raise OSError("disk full")
+
+    def error():
+        raise RuntimeError("no batch")
+
+    monkeypatch.setattr(jax.profiler, "stop_trace", full)
+    batches = Failing(error) if fails else None
+    kind, message = (RuntimeError, "no batch") if fails else (StorageError, "disk full; check its")
+    with pytest.raises(kind, match=message):
+        train(tmp_path, range(2, 6), batches=batches)
 
 
 def test_profile_needs_a_folder():
-    with pytest.raises(ConfigError, match="written to the run folder, got folder=None"):
+    with pytest.raises(ConfigError, match="needs a run folder to write to, got folder=None"):
         train(None, range(2, 4))
 
 
-def test_a_trace_that_is_being_taken_is_not_disturbed(tmp_path):
+def test_a_folder_that_jax_cannot_name_is_refused(tmp_path):
+    folder = tmp_path / os.fsdecode(b"run\xff")
+    with pytest.raises(ConfigError, match="run folder whose path is UTF-8, got"):
+        train(folder, range(2, 4))
+
+
+def test_a_trace_that_is_being_taken_is_not_disturbed_nor_is_the_training(tmp_path, capsys):
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0  # much faster
     with jax.profiler.trace(tmp_path / "own", profiler_options=options):
-        with pytest.raises(ConfigError, match="while another trace is taken"):
-            train(tmp_path / "run", range(2, 4))
+        assert train(tmp_path / "run", range(2, 4)).step == 6
+    assert "no step is traced: " in capsys.readouterr().out
     assert list((tmp_path / "own").rglob("*.xplane.pb"))
 
 
+def test_damaged_and_linked_traces_are_refused(traced, tmp_path):
+    shutil.copytree(traced[0] / "profile", tmp_path / "profile")
+    (path,) = (tmp_path / "profile").rglob("*.xplane.pb")
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(DataError, match="is damaged: .*; remove its folder"):
+        read_profile(tmp_path)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "profile").symlink_to(traced[0] / "profile")
+    with pytest.raises(DataError, match="has no trace of steps"):
+        read_profile(tmp_path / "linked")
+
+
 def test_a_run_without_a_trace_says_how_to_take_one(tmp_path):
-    with pytest.raises(DataError, match="has no trace of steps; take one with --profile 20:25"):
+    with pytest.raises(DataError, match="has no trace of steps; train with --profile 20:25"):
         read_profile(tmp_path)
 
 

@@ -15,7 +15,7 @@ def test_bars_are_milliseconds_with_shares_of_their_group():
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         "attention", "feed-forward", "saving",
     ]  # fmt: skip
-    assert [text.get_text() for text in axes.texts] == ["75%", "25%", "100%"]
+    assert [text.get_text() for text in axes.texts] == ["30 ms (75%)", "10 ms (25%)", "2 ms"]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["device", "host"]
     assert axes.get_title() == "Time" and axes.get_legend() is not None
 

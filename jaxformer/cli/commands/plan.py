@@ -9,7 +9,7 @@ import tyro
 
 from jaxformer.cli.experiment import ConfigPath, read_config
 from jaxformer.cli.parsing import by_default, parse
-from jaxformer.cli.terminal import show_named
+from jaxformer.cli.terminal import readable_seconds, show_named
 from jaxformer.errors import ConfigError
 from jaxformer.memory import readable_bytes
 
@@ -115,8 +115,8 @@ def _lines(made: "planning.Plan", utilization: float) -> dict[str, str]:
         "speed": _speed(made, utilization),
         **({"too small": _TOO_SMALL} if made.step_seconds(utilization) < _SHORT_STEP else {}),
         "training": f"{training.steps:,} steps, {training.steps * made.tokens:.3g} tokens, in "
-        f"{_time(total)} at {utilization:.0%} of the peak "
-        f"({_time(training.steps * made.step_seconds(1.0))} at 100%)",
+        f"{readable_seconds(total)} at {utilization:.0%} of the peak "
+        f"({readable_seconds(training.steps * made.step_seconds(1.0))} at 100%)",
     }
 
 
@@ -173,7 +173,7 @@ def _traffic(made: "planning.Plan") -> str:
 
 def _bounds(made: "planning.Plan", utilization: float) -> str:
     """The least times of a step, and which of them is the largest."""
-    listed = ", ".join(f"{name} {_time(one)}" for name, one in made.seconds.items())
+    listed = ", ".join(f"{name} {readable_seconds(one)}" for name, one in made.seconds.items())
     largest, assumed = made.bound(1.0), made.bound(utilization)
     text = f"{listed}; {largest} limits the step at the peak"
     return text if assumed == largest else f"{text}, {assumed} at {utilization:.0%} of it"
@@ -186,14 +186,6 @@ def _parts(**sizes: int) -> str:
 def _speed(made: "planning.Plan", utilization: float) -> str:
     seconds = made.step_seconds(utilization)
     return (
-        f"{_time(seconds)} a step, {made.tokens / seconds:,.0f} tokens/s at {utilization:.0%} of "
-        "the peak"
+        f"{readable_seconds(seconds)} a step, {made.tokens / seconds:,.0f} tokens/s at "
+        f"{utilization:.0%} of the peak"
     )
-
-
-def _time(seconds: float) -> str:
-    """A time in the largest unit in which it is at least 1."""
-    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "s")):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1000:.3g} ms"

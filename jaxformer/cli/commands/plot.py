@@ -13,7 +13,7 @@ from jaxformer.cli.commands.figures import cannot_draw, write_figure
 from jaxformer.cli.commands.sweep import sweep_figure
 from jaxformer.cli.inputs import Opening, RunFolder, open_for
 from jaxformer.cli.parsing import by_default
-from jaxformer.cli.terminal import lasting_output, show
+from jaxformer.cli.terminal import lasting_output, readable_seconds, show, show_named
 from jaxformer.config import config_differences
 from jaxformer.storage import write_whole
 
@@ -102,7 +102,7 @@ class PlotSweep:
 
 @dataclasses.dataclass(frozen=True)
 class PlotProfile:
-    """Draw where the time of training steps went, by part of the model, and print it.
+    """Draw and print the time of training steps, by part of the model.
 
     The run needs a trace of some steps: jaxformer train CONFIG --profile 20:25
     """
@@ -116,7 +116,7 @@ class PlotProfile:
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw losses, sweeps, profiles, positions or attention.
+    """Draw losses, sweeps, profiles, positions or attention into a file.
 
     An existing file is replaced. Pictures need matplotlib (install jaxformer[viz]); the attention
     page does not.
@@ -276,12 +276,14 @@ def _plot_profile(command: PlotProfile) -> None:
     from jaxformer.training import read_profile
 
     found = read_profile(command.run)
-    for name, seconds in (("device", found.device), ("host", found.host)):
-        if seconds:
-            parts = ", ".join(f"{part} {1000 * one:.3g} ms" for part, one in seconds.items())
-            show(f"{name}, per step: {parts}")
-    title = f"Time of a training step of {command.run.resolve().name}\n(mean of {found.steps})"
-    groups = {"device": found.device, "host": found.host}
+    groups = {"device": found.device_seconds, "host": found.host_seconds}
+    for name, seconds in groups.items():
+        parts = ", ".join(f"{part} {readable_seconds(one)}" for part, one in seconds.items())
+        show_named(name, f"{parts or 'nothing'} per step")
+    title = (
+        f"{command.run.resolve().name}: time per training step\n"
+        f"(summed over operations; steps traced: {found.steps})"
+    )
     _write(viz.time_bars(groups, title=title), command.output)
 
 

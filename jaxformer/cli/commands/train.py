@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from jaxformer.training import FitResult
 
 
+TRAIN_FLAGS: dict[str, type] = {**LAUNCH_FLAGS, "--base": pathlib.Path, "--profile": str}
+
+
 @dataclasses.dataclass(frozen=True)
 class Train:
     """Train a model from a config, or resume its run.
@@ -41,8 +44,7 @@ def train(words: Sequence[str]) -> None:
     """Trains or resumes the run of a config with its overrides; the first host reports."""
     with lasting_output():
         path, overrides = config_path(Train, words)
-        flags = {**LAUNCH_FLAGS, "--base": pathlib.Path, "--profile": str}
-        launch, overrides = pop_flags(overrides, flags)
+        launch, overrides = pop_flags(overrides, TRAIN_FLAGS)
         base, steps = launch.pop("base", None), launch.pop("profile", None)
         profile = None if steps is None else profiled_steps(steps)
         config, implied = read_config(path, overrides, launches=True)

@@ -13,9 +13,9 @@ import numpy as np
 from jax.sharding import Sharding, SingleDeviceSharding
 
 from jaxformer.accelerators import Accelerator, accelerator_of
-from jaxformer.errors import TrainingError
+from jaxformer.errors import ConfigError, TrainingError
 from jaxformer.flops import count_model_flops
-from jaxformer.memory import device_memory
+from jaxformer.memory import device_memory, peak_memory
 from jaxformer.text import Host
 
 
@@ -51,15 +51,16 @@ class Program:
             self._function.lower(tree, self._put(batch), others).compile()
         self._compiled.add(_shapes(batch))
 
-    def model_flops(self, tree: Any, batch: Any, *others: Any) -> float:
-        """FLOPs of a step on all devices, as `count_model_flops`; traced once per batch shape."""
-        shapes = _shapes(batch)
-        if shapes not in self._model_flops:
-            with self._context():
-                self._model_flops[shapes] = count_model_flops(
-                    self._function, tree, self._put(batch), others
-                )
-        return self._model_flops[shapes]
+    def count_flops(self, tree: Any, batch: Any, *others: Any) -> None:
+        """Counts the model FLOPs of a step for the shapes of a batch, by tracing it."""
+        with self._context(), contextlib.suppress(ConfigError):  # a loop of unknown length
+            self._model_flops[_shapes(batch)] = count_model_flops(
+                self._function, tree, self._put(batch), others
+            )
+
+    def model_flops(self, batch: Any) -> float | None:
+        """Model FLOPs of a step on all devices, if they were counted and can be."""
+        return self._model_flops.get(_shapes(batch)) if self._model_flops else None
 
     def lower(self, tree: Any, batch: Any, *others: Any) -> Any:
         """Lowers the step for shapes of the runner's templates, even of devices not here."""
@@ -115,16 +116,13 @@ class Runner:
 
     @property
     def accelerator(self) -> Accelerator | None:
-        """What kind of accelerator the devices are; None for CPUs, and for unknown ones."""
+        """Accelerator of the devices; None for CPUs and for unlisted ones."""
         return accelerator_of(self._devices[0])
 
     @property
     def peak_memory(self) -> int | None:
-        """Most bytes that were ever in use on a local device; None if they do not report it."""
-        stats = [device.memory_stats() or {} for device in self._local]
-        return max(
-            (one["peak_bytes_in_use"] for one in stats if "peak_bytes_in_use" in one), default=None
-        )
+        """Most bytes in use on a local device so far; None if the devices do not report it."""
+        return max((one for one in map(peak_memory, self._local) if one is not None), default=None)
 
     def num_bytes(self, shapes: Any, *others: Any) -> int:
         """Bytes of a pytree of parameters or state on each device, during its update.

@@ -1,20 +1,37 @@
-"""Where the wall time of a training goes, and the meters of its steps."""
+"""Wall time of a training by activity, and the meters of its steps."""
 
 import contextlib
+import enum
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import jax
 
 from jaxformer.memory import readable_bytes
 
-ACTIVITIES = STARTING, STEPS, DATA, COMPILING, EVALUATING, SAVING = (
-    "starting", "steps", "waiting for data", "compiling", "evaluating", "saving"
+
+class Activity(enum.StrEnum):
+    """What a training spends its wall time on; OTHER is all that is not named."""
+
+    OTHER = "other"
+    STEPS = "steps"
+    DATA = "waiting for data"
+    COMPILING = "compiling"
+    EVALUATING = "evaluating"
+    SAVING = "saving"
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric of the seconds spent on it."""
+        return f"seconds_{self.replace(' ', '_')}"
+
+
+RECORDED = (Activity.DATA, Activity.COMPILING, Activity.EVALUATING, Activity.SAVING)
+METERS = (
+    "seconds_per_step", *(activity.metric for activity in RECORDED), "flops_utilization",
+    "peak_memory_bytes",
 )  # fmt: skip
-_METRICS = {  # by activity
-    DATA: "seconds_waiting_for_data", COMPILING: "seconds_compiling",
-    EVALUATING: "seconds_evaluating", SAVING: "seconds_saving",
-}  # fmt: skip
+"""Metrics that depend on the machine, besides labels per second."""
 
 
 class WallClock:
@@ -22,39 +39,46 @@ class WallClock:
 
     Example:
         >>> clock = WallClock()
-        >>> with clock.during(COMPILING):
+        >>> with clock.during(Activity.COMPILING):
         ...     pass
-        >>> [activity for activity, seconds in clock.seconds().items() if seconds]
-        ['starting', 'compiling']
+        >>> [str(activity) for activity, seconds in clock.seconds().items() if seconds]
+        ['other', 'compiling']
     """
 
     def __init__(self) -> None:
-        self._spent = dict.fromkeys(ACTIVITIES, 0.0)
-        self._activity, self._since = STARTING, time.monotonic()
+        self._spent = dict.fromkeys(Activity, 0.0)
+        self._activity, self._since = Activity.OTHER, time.monotonic()
 
-    def begin(self, activity: str) -> str:
+    @contextlib.contextmanager
+    def during(
+        self, activity: Activity, *, counts: Callable[[], bool] = lambda: True
+    ) -> Iterator[None]:
+        """Context of an activity, which a profile shows by its name.
+
+        If `counts` is then false, its time belongs to the activity around it.
+        """
+        ended = self._begin(activity)
+        try:
+            with jax.profiler.TraceAnnotation(activity.value):
+                yield
+        finally:
+            if not counts():
+                self._activity = ended
+            self._begin(ended)
+
+    def _begin(self, activity: Activity) -> Activity:
         """Begins an activity, and returns the one that it ends."""
         now, ended = time.monotonic(), self._activity
         self._spent[ended] += now - self._since
         self._activity, self._since = activity, now
         return ended
 
-    @contextlib.contextmanager
-    def during(self, activity: str) -> Iterator[None]:
-        """Context of an activity, which a profile shows by its name."""
-        ended = self.begin(activity)
-        try:
-            with jax.profiler.TraceAnnotation(activity):
-                yield
-        finally:
-            self.begin(ended)
-
-    def seconds(self) -> dict[str, float]:
+    def seconds(self) -> dict[Activity, float]:
         """Seconds of each activity until now."""
-        self.begin(self._activity)
+        self._begin(self._activity)
         return dict(self._spent)
 
-    def since(self, earlier: Mapping[str, float]) -> dict[str, float]:
+    def since(self, earlier: Mapping[Activity, float]) -> dict[Activity, float]:
         """Seconds of each activity since an earlier result of `seconds`."""
         return {activity: now - earlier[activity] for activity, now in self.seconds().items()}
 
@@ -70,22 +94,21 @@ class WallClock:
         return f"wall time {total:.1f} s: {', '.join(parts)}"
 
 
-def step_seconds(spent: Mapping[str, float]) -> float:
-    """Seconds of steps, with waiting for data and for saving."""
-    return sum(spent[activity] for activity in (STEPS, DATA, SAVING))
+def step_seconds(spent: Mapping[Activity, float]) -> float:
+    """Seconds of steps, with waiting for data."""
+    return spent[Activity.STEPS] + spent[Activity.DATA]
 
 
-def activity_metrics(spent: Mapping[str, float]) -> dict[str, float]:
+def activity_metrics(spent: Mapping[Activity, float]) -> dict[str, float]:
     """Metrics of the seconds that activities took."""
-    return {metric: spent[activity] for activity, metric in _METRICS.items()}
+    return {activity.metric: spent[activity] for activity in RECORDED}
 
 
-def meter_text(metrics: Mapping[str, float]) -> str:
+def meter_text(meters: Mapping[str, float]) -> str:
     """Meters of a record for the progress line."""
-    per_step = metrics["seconds_per_step"]
-    parts = [f"{per_step:.3g} s/step"]
-    if (utilization := metrics.get("flops_utilization")) is not None:
-        parts.append(f"{utilization:.0%} of peak FLOP/s")
-    if (peak := metrics.get("peak_memory_bytes")) is not None:
-        parts.append(readable_bytes(int(peak)))
+    parts = [f"{meters['seconds_per_step']:.3g} s/step"]
+    if (utilization := meters.get("flops_utilization")) is not None:
+        parts.append(f"{utilization:.0%} model FLOPs utilization")
+    if (peak := meters.get("peak_memory_bytes")) is not None:
+        parts.append(f"{readable_bytes(int(peak))} peak memory")
     return "  ".join(parts)

@@ -17,10 +17,10 @@ from jaxformer.training.data import TrainingData, ValidationBatches, check_data
 from jaxformer.training.fit import ANSWER, FitResult
 from jaxformer.training.loop import TrainingLoop
 from jaxformer.training.parallel import TogetherRunner, stop_agreement
+from jaxformer.training.profiles import StepProfiler
 from jaxformer.training.records import (
     MetricsWriter,
     Recorder,
-    StepProfiler,
     TrainingProgress,
     WallClock,
     open_checkpoints,
@@ -115,7 +115,7 @@ def _train_group(
         together = TrainingLoop(
             config=loop, runs=runs, runner=runner, state=state, step=step, folder=folder,
             data=specs[0].data if shares_batches else _joined([spec.data for spec in specs]),
-            programs=programs, arguments=(numbers, None), clock=clock, profiler=StepProfiler(),
+            programs=programs, arguments=(numbers, None), clock=clock, profiler=StepProfiler(clock),
             progress=progress, signals=signals, agreement=agreement,
         )  # fmt: skip
         together.train()

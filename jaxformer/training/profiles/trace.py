@@ -1,25 +1,21 @@
 """Reads traces of training steps: device time by part of the model, host time by activity."""
 
-import collections
 import functools
 import pathlib
-import re
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
 from jaxformer.errors import DataError
-from jaxformer.training.records import clock
-from jaxformer.training.records.parts import part_of
-from jaxformer.training.records.profiler import FOLDER
+from jaxformer.op_names import is_of_gradient, part_of
+from jaxformer.storage import read_whole
+from jaxformer.training.profiles.profiler import FOLDER, STEP
+from jaxformer.training.records.clock import RECORDED
 
 _CONTROL = {"while", "conditional", "call"}  # their events contain those of other operations
-_ACTIVITIES = (clock.DATA, clock.COMPILING, clock.EVALUATING, clock.SAVING)
-_STEP = "train"  # name of a step's event on the host
-_OPTIMIZER = re.compile(r"\boptimizer\b")  # a program with such an operation is a training step
 
 # The fields that are read of XPlane and HLO protocol buffers (openxla/xla: tsl/profiler/protobuf/
 # xplane.proto, xla/service/hlo.proto): their numbers and types. A map is a list of entries.
@@ -39,50 +35,70 @@ _REPEATED = {"planes", "event_metadata", "stats", "computations", "instructions"
 
 
 class StepProfile(NamedTuple):
-    """Where the time of traced training steps went, in seconds per step.
+    """Mean time of a traced training step, by part of the model and by activity of the host.
 
     Args:
-        steps: number of steps.
-        device: seconds of operations on a device, by part of the model, most first; on a CPU, whose
-            threads run operations at once, the sum of their times.
-        host: seconds of the host's activities, such as waiting for data, most first.
+        steps: number of traced steps.
+        device_seconds: seconds per step of each part of the model, largest first: the sum of the
+            durations of its operations, averaged over devices. On a CPU, operations run in
+            parallel, so that the sum can exceed the time of the step. "other" are operations of the
+            step whose part is unknown, "other programs" those of validation and saving.
+        host_seconds: seconds per step of activities of the host, such as "waiting for data",
+            largest first.
     """
 
     steps: int
-    device: Mapping[str, float]
-    host: Mapping[str, float]
+    device_seconds: Mapping[str, float]
+    host_seconds: Mapping[str, float]
 
 
 def read_profile(folder: pathlib.Path) -> StepProfile:
-    """Reads the newest trace of a run folder.
+    """Reads the newest trace of a run folder; of a job on several hosts, that of one host.
 
     Args:
         folder: the run folder.
 
+    Returns:
+        Where the time of the traced steps went.
+
     Raises:
         DataError: there is no trace, or it has no training step.
+
+    Example:
+        >>> profile = read_profile(pathlib.Path("runs/traced"))  # doctest: +SKIP
+        >>> profile.device_seconds["attention"]  # doctest: +SKIP
+        0.291
     """
-    paths = sorted((folder / FOLDER).glob("plugins/profile/*/*.xplane.pb"))
+    own = (folder / FOLDER).resolve()
+    paths = [
+        path
+        for path in sorted((folder / FOLDER).glob("plugins/profile/*/*.xplane.pb"))
+        if path.resolve().is_relative_to(own) and not (folder / FOLDER).is_symlink()
+    ]  # without those behind links
     if not paths:
         raise DataError(
-            f"{folder} has no trace of steps; take one with --profile 20:25, which traces steps 20 "
-            "to 24 of a training"
+            f"{folder} has no trace of steps; train with --profile 20:25, or in Python with "
+            "profile=range(20, 25), to trace steps 20 to 24"
         )
     with warnings.catch_warnings():
-        # Python warns of a class of jaxlib at its first use; as an error, that ends the process.
+        # Python warns of a class of jaxlib at its first use; as an error, that aborts the process.
         warnings.simplefilter("ignore", DeprecationWarning)
-        return _read(paths[-1])
+        try:
+            return _read(paths[-1])
+        except RuntimeError as error:
+            raise DataError(f"{paths[-1]} is damaged: {error}; remove its folder") from None
 
 
 def _read(path: pathlib.Path) -> StepProfile:
-    profile, steps, host = jax.profiler.ProfileData.from_file(str(path)), 0, Counter[str]()
-    programs = collections.defaultdict[_Program, Counter[str]](Counter)  # ns by operation
+    content, steps, host = read_whole(path), 0, Counter[str]()
+    profile = jax.profiler.ProfileData.from_serialized_xspace(content)
+    programs = defaultdict[_Program, Counter[str]](Counter)  # ns by operation
     for plane in profile.planes:
         for line in plane.lines:
             for event in line.events:
-                if event.name == _STEP:
+                if event.name == STEP:
                     steps += 1
-                elif event.name in _ACTIVITIES:
+                elif event.name in RECORDED:
                     host[event.name] += event.duration_ns
                 elif (operation := _operation(line.name, event)) is not None:
                     name, stats = operation
@@ -90,18 +106,21 @@ def _read(path: pathlib.Path) -> StepProfile:
                     program = _Program(stats.get("hlo_module"), stats.get("program_id"), device)
                     programs[program][name] += event.duration_ns
     if not steps or not programs:
-        raise DataError(f"{path} has no training step with operations; take another trace")
-    spent, modules = Counter[str](), list(_modules(path))
-    for program, operations in programs.items():
+        raise DataError(f"{path} has no training step; take a trace of some with --profile")
+    spent, modules = Counter[str](), list(_modules(content))
+    # What the host of an accelerator computes is not of the step.
+    on_devices = [program for program in programs if "/device:" in program.device[0]]
+    for program in on_devices or programs:
+        operations = programs[program]
         parts = _parts(program, operations, modules)
         for name, duration in operations.items():
             if (part := parts.get(name, "other")) is not None:
                 spent[part] += duration
-    num_devices = len({program.device for program in programs})
+    num_devices = len({program.device for program in on_devices or programs})
     return StepProfile(
         steps=steps,
-        device={part: ns / 1e9 / steps / num_devices for part, ns in spent.most_common()},
-        host={name: ns / 1e9 / steps for name, ns in host.most_common()},
+        device_seconds={part: ns / 1e9 / steps / num_devices for part, ns in spent.most_common()},
+        host_seconds={name: ns / 1e9 / steps for name, ns in host.most_common()},
     )
 
 
@@ -125,16 +144,18 @@ def _parts(
     program: _Program, operations: Iterable[str], modules: Sequence[Any]
 ) -> dict[str, str | None]:
     """Parts of a step by name of operation; None for those that contain others."""
-    # Those of a program from the compilation cache have the number that it was compiled with, so
-    # that its name and operations must do.
-    named = [one for one in modules if program.module in (None, one.name)]
-    found = {id(one): {each.name: each for each in _instructions(one)} for one in named}
-    fitting = [one for one in named if found[id(one)].keys() >= set(operations)]
+    # A program from the compilation cache keeps the id of the process that compiled it, so ids may
+    # differ: name and operations decide, and an equal id is preferred.
+    found = [
+        (one.id != program.program_id, {each.name: each for each in _instructions(one)})
+        for one in modules
+        if program.module in (None, one.name)
+    ]
+    fitting = [each for each in found if each[1].keys() >= set(operations)]
     if not fitting:
         return {}
-    own = min(fitting, key=lambda one: (one.id != program.program_id, len(found[id(one)])))
-    instructions = found[id(own)]
-    is_step = any(_OPTIMIZER.search(one.metadata.op_name) for one in instructions.values())
+    _, instructions = min(fitting, key=lambda each: (each[0], len(each[1])))
+    is_step = any(is_of_gradient(one.metadata.op_name) for one in instructions.values())
     parts: dict[str, str | None] = {}
     for name, one in instructions.items():
         part = part_of(one.metadata.op_name) or "other" if is_step else "other programs"
@@ -146,9 +167,9 @@ def _instructions(module: Any) -> Iterator[Any]:
     return (one for computation in module.computations for one in computation.instructions)
 
 
-def _modules(path: pathlib.Path) -> Iterator[Any]:
+def _modules(content: bytes) -> Iterator[Any]:
     """HLO modules of the programs in a trace."""
-    for plane in _message("Space").FromString(path.read_bytes()).planes:
+    for plane in _message("Space").FromString(content).planes:
         for entry in plane.event_metadata if plane.name == "/host:metadata" else ():
             for stat in entry.value.stats:
                 if stat.bytes_value:
