@@ -18,6 +18,7 @@ class StepProfiler:
     """Traces some steps of a training into `profile/` of its run folder.
 
     Of a resumed training, it traces the steps that are left, so that the same command resumes it.
+    A trace that cannot be taken or written is said, and ends no training.
 
     Args:
         clock: clock of the training, which counts starting and writing a trace as other activity.
@@ -55,12 +56,8 @@ class StepProfiler:
     def __enter__(self) -> "StepProfiler":
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        try:
-            self._stop()
-        except StorageError:
-            if kind is None:  # otherwise the error that ends the training says more
-                raise
+    def __exit__(self, *_: object) -> None:
+        self._stop()
 
     def before(self, step: int, last_metrics: Any) -> None:
         """Starts the trace before its first step, when the step before that one has ended."""
@@ -77,12 +74,12 @@ class StepProfiler:
                 self._stop()
 
     def _start(self) -> None:
-        make_folder(pathlib.Path(self._path))
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0  # every call of Python would be an event
         try:
+            make_folder(pathlib.Path(self._path))
             jax.profiler.start_trace(self._path, profiler_options=options)
-        except RuntimeError as error:  # such as another trace; no reason to lose the training
+        except (StorageError, RuntimeError) as error:  # such as another trace
             self._print(f"no step is traced: {error}")
         else:
             self._is_tracing = True
@@ -94,10 +91,10 @@ class StepProfiler:
         try:
             jax.profiler.stop_trace()
         except (OSError, RuntimeError) as error:
-            raise StorageError(
-                f"cannot write the trace to {self._path}: {error}; check its free space and "
+            self._print(
+                f"the trace cannot be written to {self._path}: {error}; check its free space and "
                 "permissions"
-            ) from None
+            )
 
 
 def _path(folder: pathlib.Path | None) -> str:

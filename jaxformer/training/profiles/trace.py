@@ -53,7 +53,7 @@ class StepProfile(NamedTuple):
 
 
 def read_profile(folder: pathlib.Path) -> StepProfile:
-    """Reads the newest trace of a run folder; of a job on several hosts, that of one host.
+    """Reads the newest trace of a run folder.
 
     Args:
         folder: the run folder.
