@@ -66,6 +66,11 @@ SCRIPTS = {
         "--size tiny --repeats 1 --matmul-size 64 --no-torch",
         r"plain: min .* tokens/s, .* of peak, first call .*\ntime plain / jaxformer: min .*",
     ),
+    "launch/first_hour.py": (
+        "--tiny --out /dev/null",
+        r"- auto: all claims hold\n(.*\n)+- splash: skipped: .*\n(.*\n)+"
+        r"- device, attention: .*\n(.*\n)+0 of 6 parts failed; the page is .*",
+    ),
     "seeds/mistakes.py": ("--steps 1", r"Right: Positional encoding.*\n(.*\n){5}position 4 .*"),
     "seeds/multi_head_and_encoder.py": ("--steps 8", r"by a loop\n(.*\n){10}position 9 .*"),
     "seeds/self_attention_by_hand.py": ("--steps 1", r"Inputs\n(.*\n){6} +it +0\.25 +0\.20 +0\.85"),
@@ -75,10 +80,10 @@ SCRIPTS = {
     "seeds/transformer_from_scratch.py": ("--steps 2", r"Vocabulary\n(.*\n){14} +with +14"),
 }  # fmt: skip
 
-# They start a process for each model and turn, which takes a minute.
+# They start a process for each model and turn, or train quickstart, which takes a minute.
 SLOW = (
     "benchmarks/generation.py", "benchmarks/loading.py", "benchmarks/prepare.py",
-    "benchmarks/start_up.py",
+    "benchmarks/start_up.py", "launch/first_hour.py",
 )  # fmt: skip
 ELSEWHERE = [
     "seeds/run_all.py", "benchmarks/nanogpt_cpu.py", "benchmarks/report.py",
@@ -116,6 +121,18 @@ def test_script_gives_its_table_by_every_command_of_its_docstring(script, monkey
         monkeypatch.setattr(sys, "argv", [script, *words, *options.split()])
         runpy.run_path(str(FOLDER / script), run_name="__main__")
         assert re.search(table + r"\n\Z", capsys.readouterr().out)
+
+
+def test_first_hour_fails_where_an_implementation_is_not_exact(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER / "launch"))
+    first_hour = importlib.import_module("first_hour")
+    lines = list(first_hour.implementations((1, 5, 2, 8)))
+    assert [line.partition(":")[0] for line in lines[2:]] == [
+        f"- {name}" for name in first_hour.IMPLEMENTATIONS
+    ]
+    monkeypatch.setattr(first_hour, "LARGEST_ERROR", 1e-4)
+    with pytest.raises(AssertionError, match=r"errors above 0.0001 in auto, dense, chunked"):
+        list(first_hour.implementations((1, 5, 2, 8)))
 
 
 def test_functional_core_says_that_torch_is_missing(monkeypatch, capsys):
