@@ -116,7 +116,7 @@ class PlotProfile:
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw losses, sweeps, profiles, positions or attention into a file.
+    """Draw a figure: losses, sweep, profile, positions or attention.
 
     An existing file is replaced. Pictures need matplotlib (install jaxformer[viz]); the attention
     page does not.

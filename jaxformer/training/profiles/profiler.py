@@ -40,11 +40,7 @@ class StepProfiler:
         self._first, self._last, self._path = 0, 0, ""
         if steps is not None:
             self._path = _path(folder)
-            if not (1 <= steps.start < steps.stop <= end + 1 and steps.step == 1):
-                raise ConfigError(
-                    f"steps to trace must be consecutive and in 1 .. {end}, got {steps}; try "
-                    f"{min(start + 2, end)}:{min(start + 7, end + 1)}"
-                )
+            check_steps(steps, end)
             self._first, self._last = max(steps.start, start + 1), steps.stop - 1
             if steps.start <= start:
                 left = "none of them is" if start >= self._last else f"only {self._first} on are"
@@ -95,6 +91,15 @@ class StepProfiler:
                 f"the trace cannot be written to {self._path}: {error}; check its free space and "
                 "permissions"
             )
+
+
+def check_steps(steps: range, end: int) -> None:
+    """Raises ConfigError for steps to trace that a training of `end` steps does not have."""
+    if not (1 <= steps.start < steps.stop <= end + 1 and steps.step == 1):
+        raise ConfigError(
+            f"steps to trace must be consecutive and in 1 .. {end}, got {steps}; try "
+            f"{min(2, end)}:{min(7, end + 1)}"
+        )
 
 
 def _path(folder: pathlib.Path | None) -> str:
