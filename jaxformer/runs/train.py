@@ -39,7 +39,7 @@ from jaxformer.training.parallel import (
     is_first_process,
     require_same,
 )
-from jaxformer.training.profiles import check_steps
+from jaxformer.training.profiles import check_profile
 from jaxformer.training.trial import Recipe, make_programs, shared_programs
 
 _LAG = 30.0  # seconds until a network file system shows the files of another host
@@ -86,7 +86,7 @@ def train_run(
         raise ConfigError("out, the run folder, must be set")
     folder = pathlib.Path(config.out)
     if profile is not None:
-        check_steps(profile, config.training.steps)
+        check_profile(profile, folder, config.training.steps)  # before the data is read
     keep_programs()
     require_same("versions, devices and config", _versions() | changed_settings(config))
     with take_folder(folder):

@@ -13,7 +13,7 @@ from jaxformer.training.data import TrainingData, check_data
 from jaxformer.training.evaluation import Evaluation
 from jaxformer.training.loop import TrainingLoop
 from jaxformer.training.parallel import Runner, is_first_process, make_runner, stop_agreement
-from jaxformer.training.profiles import StepProfiler
+from jaxformer.training.profiles import StepProfiler, check_profile
 from jaxformer.training.records import (
     MetricsWriter,
     Recorder,
@@ -142,6 +142,8 @@ def fit_recipe(
         if data.validation is None and getattr(callback, "needs_validation", False):
             raise ConfigError(f"{callback} needs validation data, got none; add it, or remove this")
     path = None if folder is None else pathlib.Path(folder)
+    if profile is not None:
+        check_profile(profile, path, loop.steps)
     with open_checkpoints(path, loop.keep_checkpoints) as checkpoints:
         start = checkpoints.step_to_resume(loop.steps) if path else 0
         # The initial state is computed by one program: eagerly, each leaf compiles one.
@@ -161,7 +163,7 @@ def fit_recipe(
             if start:
                 progress.print(f"resuming at step {start} of {loop.steps}")
             profiler = StepProfiler(
-                clock, profile if is_first_process() else None, path, start=start, end=loop.steps,
+                clock, profile if is_first_process() else None, path, start=start,
                 print_line=progress.print,
             )  # fmt: skip
             recorder = Recorder(

@@ -20,8 +20,14 @@ from jaxformer.training.evaluation import LossSums, loss_sums
 from jaxformer.training.parallel import Runner, StopAgreement
 from jaxformer.training.profiles import StepProfiler
 from jaxformer.training.profiles.profiler import STEP
-from jaxformer.training.records import Activity, Recorder, TrainingProgress, WallClock
-from jaxformer.training.records.clock import activity_metrics, meter_text, step_seconds
+from jaxformer.training.records import (
+    Activity,
+    Recorder,
+    StepMeters,
+    TrainingProgress,
+    WallClock,
+)
+from jaxformer.training.records.meters import meter_text
 from jaxformer.training.state import TrainState
 from jaxformer.training.trial import Programs
 
@@ -55,9 +61,7 @@ class TrainingLoop:
         self._last_saved = self.step
         self._last_metrics: dict[str, jax.Array] = {}
         self._unlogged: list[Any] = []  # metrics of the steps since the last log, on the devices
-        self._unlogged_flops: list[float | None] = []  # of those that this process has taken
-        self._resumed_seconds = 0.0  # of those that an earlier process has taken
-        self._logged = self.clock.seconds()  # of each activity at the last log
+        self._meters = StepMeters(self.clock, self.runner)
 
     @property
     def training(self) -> list[Recorder]:
@@ -108,7 +112,7 @@ class TrainingLoop:
                     self.may_be_cut_short(train.compile, self.state, batch, *self.arguments)
                     if self.runner.accelerator is not None:
                         train.count_flops(self.state, batch, *self.arguments)
-            self._unlogged_flops.append(train.model_flops(batch))
+            self._meters.add(train.model_flops(batch))
             with jax.profiler.StepTraceAnnotation(STEP, step_num=self.step + 1):
                 self.state, metrics = train(self.state, batch, *self.arguments)
                 if is_first and self.runner.num_hosts == 1 and self.signals.owns_process:
@@ -139,10 +143,10 @@ class TrainingLoop:
         """Starts from what the last call has recorded, and makes up for a missing validation."""
         for run in self.runs:
             run.resume_callbacks()
-        self._logged = self.clock.seconds()
+        self._meters.begin()
         if self.step:
             found = [run.checkpoints.unlogged(self.step) for run in self.runs]
-            self._resumed_seconds = max(seconds for seconds, _ in found)
+            self._meters.begin(max(seconds for seconds, _ in found))
             self._unlogged = found[0][1]
             if self.runs[0].index is not None:
                 steps = zip(*(metrics for _, metrics in found), strict=True)
@@ -216,31 +220,17 @@ class TrainingLoop:
 
     def log(self) -> None:
         """Records the mean loss and the speed of the steps since the last log."""
-        steps, now = jax.device_get(self._unlogged), self.clock.seconds()
-        spent = {activity: now[activity] - self._logged[activity] for activity in now}
-        per_step = (self._resumed_seconds + step_seconds(spent)) / len(steps)
-        meters = self._meters(per_step, spent)
+        steps = jax.device_get(self._unlogged)
+        meters = self._meters.read(len(steps))
 
         def log(run: Recorder) -> tuple[float, float]:
             return run.log(steps, lambda: run.part(self.state.params), self.step, meters)
 
         logged = self.each(self.training, log)
-        self._logged, self._resumed_seconds = now, 0.0
-        self._unlogged, self._unlogged_flops = [], []
+        self._unlogged = []
         losses = {name: loss for name, (loss, _) in logged.items()}
         speed = sum(one for _, one in logged.values())
         self.progress.update(self.step, losses, per_second=speed, meters=meter_text(meters))
-
-    def _meters(self, per_step: float, spent: Mapping[Activity, float]) -> dict[str, float]:
-        """Metrics of time, of the devices' utilization, and of their memory."""
-        meters = {"seconds_per_step": per_step, **activity_metrics(spent)}
-        flops = [one for one in self._unlogged_flops if one is not None]
-        if (accelerator := self.runner.accelerator) is not None and flops:
-            peak = accelerator.bfloat16 * self.runner.num_devices
-            meters["flops_utilization"] = np.mean(flops).item() / per_step / peak
-        if (peak_memory := self.runner.peak_memory) is not None:
-            meters["peak_memory_bytes"] = peak_memory
-        return meters
 
     def _has_no_step_in_flight(self) -> bool:
         """Whether the devices have nothing to do."""
@@ -295,8 +285,7 @@ class TrainingLoop:
         self._last_saved = self.step
 
     def _save(self, runs: Sequence[Recorder]) -> None:
-        steps = jax.device_get(self._unlogged)
-        seconds = self._resumed_seconds + step_seconds(self.clock.since(self._logged))
+        steps, seconds = jax.device_get(self._unlogged), self._meters.seconds
         with self.clock.during(Activity.SAVING):
             for run in runs:
                 run.save(run.part(self.state), steps, seconds)

@@ -22,25 +22,21 @@ class StepProfiler:
 
     Args:
         clock: clock of the training, which counts starting and writing a trace as other activity.
-        steps: the steps, counted from 1; None for none.
+        steps: the steps, counted from 1; None for none. They have passed `check_profile`.
         folder: the run folder.
         start: step that the training starts from.
-        end: its last step.
         print_line: prints why there is no trace, or less of it.
 
-    Raises:
-        ConfigError: there is no folder, or the steps are not consecutive or beyond the last one.
     """
 
     def __init__(
         self, clock: WallClock, steps: range | None = None, folder: pathlib.Path | None = None, *,
-        start: int = 0, end: int = 0, print_line: Callable[[str], None] = print,
+        start: int = 0, print_line: Callable[[str], None] = print,
     ) -> None:  # fmt: skip
         self._clock, self._print, self._is_tracing = clock, print_line, False
         self._first, self._last, self._path = 0, 0, ""
-        if steps is not None:
-            self._path = _path(folder)
-            check_steps(steps, end)
+        if steps is not None and folder is not None:
+            self._path = str(folder / FOLDER)
             self._first, self._last = max(steps.start, start + 1), steps.stop - 1
             if steps.start <= start:
                 left = "none of them is" if start >= self._last else f"only {self._first} on are"
@@ -93,23 +89,18 @@ class StepProfiler:
             )
 
 
-def check_steps(steps: range, end: int) -> None:
-    """Raises ConfigError for steps to trace that a training of `end` steps does not have."""
+def check_profile(steps: range, folder: pathlib.Path | None, end: int) -> None:
+    """Raises ConfigError for steps that a training of `end` steps lacks, or an unusable folder."""
     if not (1 <= steps.start < steps.stop <= end + 1 and steps.step == 1):
         raise ConfigError(
             f"steps to trace must be consecutive and in 1 .. {end}, got {steps}; try "
             f"{min(2, end)}:{min(7, end + 1)}"
         )
-
-
-def _path(folder: pathlib.Path | None) -> str:
-    """Path of the traces of a run folder, as JAX takes it."""
     if folder is None:
         raise ConfigError("profile needs a run folder to write to, got folder=None; pass a folder")
     try:
         str(folder).encode()
-    except UnicodeEncodeError:
+    except UnicodeEncodeError:  # JAX takes no other path
         raise ConfigError(
             f"profile needs a run folder whose path is UTF-8, got {str(folder)!r}; rename it"
         ) from None
-    return str(folder / FOLDER)

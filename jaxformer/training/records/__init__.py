@@ -1,11 +1,12 @@
 """Records of a run while it trains: metrics, progress, wall time, bad steps, loss spikes."""
 
-from jaxformer.training.records.clock import METERS, Activity, WallClock
+from jaxformer.training.records.clock import Activity, WallClock
+from jaxformer.training.records.meters import METERS, StepMeters
 from jaxformer.training.records.metrics import MetricsWriter, read_metrics
 from jaxformer.training.records.progress import TrainingProgress
 from jaxformer.training.records.recorder import Recorder, open_checkpoints
 
 __all__ = [
-    "METERS", "Activity", "MetricsWriter", "Recorder", "TrainingProgress", "WallClock",
-    "open_checkpoints", "read_metrics",
+    "METERS", "Activity", "MetricsWriter", "Recorder", "StepMeters", "TrainingProgress",
+    "WallClock", "open_checkpoints", "read_metrics",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Wall time of a training by activity, and the meters of its steps."""
+"""Wall time of a training, by activity."""
 
 import contextlib
 import enum
@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 import jax
-
-from jaxformer.memory import readable_bytes
 
 
 class Activity(enum.StrEnum):
@@ -27,11 +25,7 @@ class Activity(enum.StrEnum):
 
 
 RECORDED = (Activity.DATA, Activity.COMPILING, Activity.EVALUATING, Activity.SAVING)
-METERS = (
-    "seconds_per_step", *(activity.metric for activity in RECORDED), "flops_utilization",
-    "peak_memory_bytes",
-)  # fmt: skip
-"""Metrics that depend on the machine, besides labels per second."""
+"""Activities whose time is a metric, and which profiles show."""
 
 
 class WallClock:
@@ -92,23 +86,3 @@ class WallClock:
             if spent[activity]
         ]
         return f"wall time {total:.1f} s: {', '.join(parts)}"
-
-
-def step_seconds(spent: Mapping[Activity, float]) -> float:
-    """Seconds of steps, with waiting for data."""
-    return spent[Activity.STEPS] + spent[Activity.DATA]
-
-
-def activity_metrics(spent: Mapping[Activity, float]) -> dict[str, float]:
-    """Metrics of the seconds that activities took."""
-    return {activity.metric: spent[activity] for activity in RECORDED}
-
-
-def meter_text(meters: Mapping[str, float]) -> str:
-    """Meters of a record for the progress line."""
-    parts = [f"{meters['seconds_per_step']:.3g} s/step"]
-    if (utilization := meters.get("flops_utilization")) is not None:
-        parts.append(f"{utilization:.0%} model FLOPs utilization")
-    if (peak := meters.get("peak_memory_bytes")) is not None:
-        parts.append(f"{readable_bytes(int(peak))} peak memory")
-    return "  ".join(parts)
