@@ -166,7 +166,7 @@ def test_loss_that_training_draws_has_its_unit(classification_run, drawn):
 def test_profile_of_a_training_is_drawn_and_printed(tmp_path, capsys, drawn):
     config = write_config(tmp_path)
     said = output(capsys, "train", config, "--training.steps", 4, "--profile", "2:4").out
-    assert re.search(r"\nwall time \d+\.\d s: .*compiling \d+\.\d s \(\d+%\)", said)
+    assert re.search(r"\nwall time \d+\.\d s: .*steps \d+\.\d s \(\d+%\)", said)
     run, picture = tmp_path / "run", tmp_path / "profile.png"
     *lines, last = output(capsys, "plot", "profile", run, "--output", picture).out.splitlines()
     said = " ".join(" ".join(lines).split())
