@@ -128,6 +128,26 @@ def masked_run(tmp_path_factory):
     )
 
 
+@pytest.fixture(scope="session")
+def emulator():
+    """Buckets on this machine, which gs:// means while a test uses them."""
+    from tests.emulator import Emulator
+
+    with Emulator().running() as emulator:
+        yield emulator
+
+
+@pytest.fixture
+def bucket(emulator, monkeypatch):
+    """Path of an empty bucket."""
+    from jaxformer.storage import as_path
+
+    for name, value in emulator.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(emulator, "fault", emulator.fault)  # undone at the end
+    return as_path(f"gs://{emulator.add_bucket()}")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _drop_compiled_programs():
     """Frees what a file has compiled: of all together Linux would not allow the memory maps."""

@@ -1,0 +1,115 @@
+"""Google Cloud Storage on this machine: gcp-storage-emulator, with conditions and faults.
+
+The package ignores conditions on an object's generation, which locks need, and answers one request
+at a time; both are added here.
+"""
+
+import contextlib
+import functools
+import http.server
+import re
+import secrets
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator
+
+from gcp_storage_emulator import server as emulator
+from gcp_storage_emulator.exceptions import NotFound
+
+_OBJECT = re.compile(r".*/b/(?P<bucket>[^/]+)/o(/(?P<name>.+))?")
+
+
+class _Handler(emulator.RequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def __init__(self, store: "Emulator", *arguments: object) -> None:
+        self._store = store
+        super().__init__(store.storage, *arguments)
+
+    def _handle(self, method: Callable[[], None]) -> None:
+        if status := self._store.fault(self.command, self.path):
+            return self._refuse(status)
+        with self._store.lock:  # a condition and what follows are one step
+            if not self._holds():
+                return self._refuse(412)
+            method()
+            return None
+
+    def _holds(self) -> bool:
+        query = urllib.parse.parse_qs(urllib.parse.urlparse(self.path).query)
+        wanted = query.get("ifGenerationMatch")
+        return wanted is None or wanted[0] == self._generation()
+
+    def _generation(self) -> str:
+        """Generation of the object of the request; 0 if there is none."""
+        url = urllib.parse.urlparse(self.path)
+        if not (found := _OBJECT.fullmatch(url.path)):
+            return "0"
+        name = found["name"] or urllib.parse.parse_qs(url.query).get("name", [""])[0]
+        try:
+            bucket, name = found["bucket"], urllib.parse.unquote(name)
+            return str(self.storage.get_file_obj(bucket, name)["generation"])
+        except NotFound:
+            return "0"
+
+    def _refuse(self, status: int) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        self.rfile.read(length)  # or else it would be taken for the next request
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def end_headers(self) -> None:
+        """Adds the generation, by which TensorStore knows what it has read."""
+        if self.command == "GET":
+            self.send_header("x-goog-generation", self._generation())
+        super().end_headers()
+
+    def do_GET(self) -> None:
+        self._handle(super().do_GET)
+
+    def do_POST(self) -> None:
+        self._handle(super().do_POST)
+
+    def do_PUT(self) -> None:
+        self._handle(super().do_PUT)
+
+    def do_DELETE(self) -> None:
+        self._handle(super().do_DELETE)
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Says nothing of clients that close a connection."""
+
+
+class Emulator:
+    """A server with empty buckets; `fault(method, path)` may return a status to refuse with."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.storage = emulator.Server("127.0.0.1", 0, True)._storage
+        self.lock = threading.Lock()
+        self.fault: Callable[[str, str], int | None] = lambda *_: None
+        self._server = _Server(("127.0.0.1", port), functools.partial(_Handler, self))
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def add_bucket(self) -> str:
+        """Makes an empty bucket; returns its name."""
+        name = f"bucket-{secrets.token_hex(4)}"
+        emulator.buckets.create_bucket(name, self.storage)
+        return name
+
+    def environment(self) -> dict[str, str]:
+        """Variables by which gcsfs and TensorStore find it."""
+        return {"STORAGE_EMULATOR_HOST": self.url, "TENSORSTORE_GCS_HTTP_URL": self.url}
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator["Emulator"]:
+        """Serves in a thread."""
+        thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._server.shutdown()
+            self._server.server_close()
