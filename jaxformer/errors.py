@@ -4,6 +4,8 @@ Each message states the rule, the value that broke it, and the remedy; the comma
 it is. The one warning here has its own class so that programs can filter it.
 """
 
+import errno
+
 __all__ = [
     "CheckpointError",
     "CheckpointWarning",
@@ -41,3 +43,15 @@ class StorageError(ValueError):
 
 class TrainingError(ValueError):
     """A training run that cannot continue, for example because its loss is no longer finite."""
+
+
+def first_line(reason: object) -> str:
+    """First line of an error's text, or the name of its class, for the message of another error."""
+    return (str(reason).strip().splitlines() or [type(reason).__name__])[0]
+
+
+def storage_error(path: object, error: OSError, doing: str = "written") -> StorageError:
+    """StorageError for a file that could not be written or read."""
+    reason = error.strerror or str(error) or type(error).__name__
+    remedy = "free space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "fix this"
+    return StorageError(f"{path} cannot be {doing}: {reason}; {remedy}, and try again")

@@ -7,6 +7,7 @@ at a time; both are added here.
 import contextlib
 import functools
 import http.server
+import logging
 import re
 import secrets
 import threading
@@ -16,11 +17,13 @@ from collections.abc import Callable, Iterator
 from gcp_storage_emulator import server as emulator
 from gcp_storage_emulator.exceptions import NotFound
 
+logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)  # each missing file
 _OBJECT = re.compile(r".*/b/(?P<bucket>[^/]+)/o(/(?P<name>.+))?")
 
 
 class _Handler(emulator.RequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # which would hold every answer back for 40 ms
 
     def __init__(self, store: "Emulator", *arguments: object) -> None:
         self._store = store
@@ -29,6 +32,8 @@ class _Handler(emulator.RequestHandler):
     def _handle(self, method: Callable[[], None]) -> None:
         if status := self._store.fault(self.command, self.path):
             return self._refuse(status)
+        if "/moveTo/" in self.path:
+            return self._refuse(400)  # the package has no moves; gcsfs then copies
         with self._store.lock:  # a condition and what follows are one step
             if not self._holds():
                 return self._refuse(412)
@@ -93,9 +98,9 @@ class Emulator:
         self._server = _Server(("127.0.0.1", port), functools.partial(_Handler, self))
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def add_bucket(self) -> str:
-        """Makes an empty bucket; returns its name."""
-        name = f"bucket-{secrets.token_hex(4)}"
+    def add_bucket(self, name: str | None = None) -> str:
+        """Makes an empty bucket, unless there is one of that name; returns its name."""
+        name = name or f"bucket-{secrets.token_hex(4)}"
         emulator.buckets.create_bucket(name, self.storage)
         return name
 

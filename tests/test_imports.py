@@ -48,7 +48,7 @@ MAY_IMPORT_OUTSIDE = {
     "errors": set(),
     "config": set(),
     "memory": set(),
-    "storage": {"fsspec"},  # only for paths in buckets
+    "storage": {"filelock", "fsspec", "tensorstore"},  # only for paths in buckets
     "functional": {"jax", "einops", "chex", "numpy"},
 }
 NEVER = ("flax.nnx", "pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal",

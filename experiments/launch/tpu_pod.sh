@@ -8,9 +8,9 @@ TPU="my-tpu"                                # CHANGE: name of the TPU VM
 ZONE="us-central2-b"                        # CHANGE: its zone
 PROJECT="my-project"                        # CHANGE: its project
 CONFIG="quickstart"                         # CHANGE: config, or name of a built-in one
-OUT="/mnt/shared/runs/quickstart"           # CHANGE: run folder, on a disk that all hosts mount
+OUT="gs://my-bucket/runs/quickstart"        # CHANGE: run folder, in a bucket
 PYTHON="python3"                            # CHANGE: Python of the hosts, 3.11 or newer
-INSTALL="$PYTHON -m pip install --quiet 'jaxformer[tpu]'"  # CHANGE: how jaxformer comes there
+INSTALL="$PYTHON -m pip install --quiet 'jaxformer[tpu,gcs]'"  # CHANGE: how jaxformer comes there
 
 on_all_hosts() {
   gcloud compute tpus tpu-vm ssh "$TPU" --zone="$ZONE" --project="$PROJECT" --worker=all \

@@ -5,6 +5,7 @@ import dataclasses
 import io
 import itertools
 import os
+import pathlib
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ import tyro
 from jaxformer import errors
 from jaxformer.cli.terminal import flush, show, width, wrapped
 from jaxformer.config.checks import TYPE_NAMES, field_types, suggestion, union_members
+from jaxformer.storage import as_path
 
 _STYLE = re.compile(r"\x1b\[[\d;]*m")  # terminal colors
 _BOX = re.compile("[\u2500-\u257f]+")
@@ -86,6 +88,19 @@ def _optional_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Any:
     return dataclasses.replace(
         spec, choices=spec.choices and (*spec.choices, "None"),
         instance_from_str=lambda said: None if said == ["None"] else spec.instance_from_str(said),
+    )  # fmt: skip
+
+
+@_VALUES.primitive_rule
+def _path_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Any:
+    """Parses a path, which may be the URL of a bucket."""
+    if info.type is not pathlib.Path:
+        return None
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1, metavar=info.type.__name__.upper(),
+        instance_from_str=lambda said: as_path(said[0]),
+        is_instance=lambda value: isinstance(value, pathlib.Path),
+        str_from_instance=lambda value: [str(value)],
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from jaxformer.config.checks import BetweenZeroAndOne, PositiveInt, check_fields, require, within
 from jaxformer.errors import ConfigError
+from jaxformer.storage import in_bucket
 
 Yields = Literal["stream", "conversations", "pairs", "labelled"]
 
@@ -156,7 +157,8 @@ class DataConfig:
             with role and content; messages of the role assistant are answers. "pairs": one file of
             source, tab, target per line; or a file of sources and one of targets, line by line.
             "labelled": text, tab, label per line. Text files whose names end in .gz or .zst are
-            decompressed.
+            decompressed. All but token ids may be in buckets, such as gs://bucket/corpus/*.jsonl,
+            and are streamed (needs `pip install "jaxformer[gcs]"`).
         field: name, for "files", of the JSON key, or the Parquet or Arrow column, that holds the
             text.
         errors: what happens to a record of "files" or "conversations" that cannot be read, such as
@@ -177,8 +179,8 @@ class DataConfig:
             sequences of max_len tokens; "documents" does so too, but tokens attend only to their
             own document, and positions restart at 0 in each.
         cache: folder where tokenized text and the results of scanning files are kept, for later
-            runs on the same data; $XDG_CACHE_HOME/jaxformer, or else ~/.cache/jaxformer, if not
-            set.
+            runs on the same data, on this machine; $XDG_CACHE_HOME/jaxformer, or else
+            ~/.cache/jaxformer, if not set.
         mask_rate: fraction of the tokens of a text that an encoder has to predict, between 0 and 1.
         num_buckets: number of lengths that batches of pairs and labeled texts are padded to, 1 to
             8. Training compiles once per length: with fewer lengths, training starts sooner; with
@@ -232,6 +234,11 @@ class DataConfig:
         if self.cache is not None and not source.paths:
             raise ConfigError(
                 f"data.cache is for data from files, got source={self.source!r}; remove it"
+            )
+        if self.cache is not None and in_bucket(self.cache):
+            raise ConfigError(
+                "data.cache must be a folder on this machine, since its files are memory-mapped, "
+                f"got cache={self.cache!r}; name one on a disk"
             )
         if self.packing != "windows" and not self.is_stream:
             streams = _listed(key for key, other in SOURCES.items() if "stream" in other.yields)

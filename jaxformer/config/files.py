@@ -12,7 +12,7 @@ from jaxformer.config.kinds import kinds_of
 from jaxformer.config.reading import config_from_dict, default_kind, with_source_of_paths
 from jaxformer.config.schema import ExperimentConfig
 from jaxformer.errors import ConfigError
-from jaxformer.storage import read_regular
+from jaxformer.storage import as_path, read_regular
 
 _MAX_BYTES = 2**22
 
@@ -46,7 +46,7 @@ def load_config(
         >>> load_config("quickstart").model.num_layers
         4
     """
-    path = _found(pathlib.Path(path))
+    path = _found(as_path(path))
     try:
         values = tomllib.loads(read_regular(path, limit=_MAX_BYTES).decode())
     except FileNotFoundError:

@@ -9,12 +9,13 @@ import sys
 import huggingface_hub
 
 from jaxformer.errors import CheckpointError
+from jaxformer.storage import as_path, lexists
 
 _ID = re.compile(r"[\w.-]+/[\w.-]+")
 # Usual names of folders in a project; nobody who types one means an owner at the Hub.
 _LOCAL = frozenset({"checkpoints", "configs", "data", "downloads", "models", "outputs", "runs"})
 # The files that a model needs; no code, and no weights in other formats.
-_FILES = ("*.json", "*.safetensors", "*.model", "*.spm", "*.txt", "*.jinja")
+FILES = ("*.json", "*.safetensors", "*.model", "*.spm", "*.txt", "*.jinja")
 
 
 def is_model_id(path: str | os.PathLike[str]) -> bool:
@@ -26,17 +27,17 @@ def is_model_id(path: str | os.PathLike[str]) -> bool:
         >>> is_model_id("openai-community/gpt2"), is_model_id("runs/quickstart/samples")
         (True, False)
     """
-    folder = pathlib.Path(path)
-    is_free = not folder.parent.is_dir() and folder.parent.name not in _LOCAL
-    return bool(_ID.fullmatch(str(folder))) and is_free
+    folder = as_path(path)
+    if not _ID.fullmatch(str(folder)):
+        return False
+    return not folder.parent.is_dir() and folder.parent.name not in _LOCAL
 
 
 def local_folder(path: str | os.PathLike[str]) -> pathlib.Path:
     """Folder of a model: the path itself, or the download of the model OWNER/MODEL."""
-    folder = pathlib.Path(path)
-    if os.path.lexists(folder):
+    folder, name = as_path(path), str(path)
+    if lexists(folder):
         return folder
-    name = os.fspath(path)
     if not is_model_id(name):
         raise CheckpointError(
             f"{name} must be the folder of a model, or an id such as openai-community/gpt2; there "
@@ -49,7 +50,7 @@ def local_folder(path: str | os.PathLike[str]) -> pathlib.Path:
 def _download(name: str) -> pathlib.Path:
     print(f"downloading {name} from the Hugging Face Hub", file=sys.stderr, flush=True)
     try:
-        return pathlib.Path(huggingface_hub.snapshot_download(name, allow_patterns=list(_FILES)))
+        return pathlib.Path(huggingface_hub.snapshot_download(name, allow_patterns=list(FILES)))
     except Exception as error:  # the network, the Hub or the disk may fail in any way
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise CheckpointError(

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import pathlib
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,7 +25,7 @@ from jaxformer.interop.safetensors import require_no_weights, write_tensors
 from jaxformer.interop.saved_settings import generation_values, one_or_list
 from jaxformer.interop.saved_tokenizers import write_tokenizer
 from jaxformer.interop.special_tokens import SpecialTokens, require_supported
-from jaxformer.storage import discard_draft, drafted, make_folder, write_whole
+from jaxformer.storage import as_path, discard_draft, drafted, make_folder, write_whole
 from jaxformer.text import Tokenizer
 
 
@@ -168,7 +167,7 @@ def save_huggingface(
             chat template without a tokenizer.
         StorageError: the folder already has weights, or a file cannot be written.
     """
-    folder, config, params = pathlib.Path(folder), model.config.without_mup, model.params
+    folder, config, params = as_path(folder), model.config.without_mup, model.params
     kind = kind_of_params(config, params)
     family, fields = _family_for(config, params, kind, model_type, model.model_type)
     name = next(name for name, each in family.classes.items() if each == kind)

@@ -17,11 +17,12 @@ from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.conversion.weights import read_params
 from jaxformer.interop.families.registry import MODEL_CLASSES, family_of, kind_of_tensors
 from jaxformer.interop.generation_settings import read_special_tokens
+from jaxformer.interop.hub import FILES
 from jaxformer.interop.safetensors import Tensor, open_tensors
 from jaxformer.interop.special_tokens import SpecialTokens
 from jaxformer.interop.tokenizers.loading import Tokenizers, load_tokenizers
 from jaxformer.models.init_shapes import init_shapes
-from jaxformer.storage import open_regular, read_object
+from jaxformer.storage import on_disk, open_regular, read_object
 from jaxformer.text import Tokenizer
 
 CONFIG = "config.json"
@@ -151,7 +152,7 @@ def open_huggingface(
         CheckpointError: a file is missing or damaged.
         ConfigError: a field of the config or a dtype is not supported.
     """
-    folder = pathlib.Path(path)
+    folder = on_disk(path, FILES)
     for name, value in (("dtype", dtype), ("param_dtype", param_dtype)):
         if value is not None and value not in get_args(Float):
             raise ConfigError(f"{name} must be {' or '.join(get_args(Float))}, got {value!r}")

@@ -14,7 +14,7 @@ from jaxformer import __version__
 from jaxformer.config import ModelConfig, config_from_dict, config_to_toml
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.interop.safetensors import LazyTensor, read_tensors, write_tensor_file
-from jaxformer.storage import read_regular, write_whole
+from jaxformer.storage import as_path, lexists, read_regular, write_whole
 
 _MAX_CONFIG = 2**22  # bytes
 
@@ -47,7 +47,7 @@ def save_params(path: str | os.PathLike[str], config: ModelConfig, params: Any) 
     text = config_to_toml(config)
     # An interrupted save may have left the same config.
     for one, is_free in ((path, False), (beside, _has(beside, text))):
-        if os.path.lexists(one) and not is_free:
+        if lexists(one) and not is_free:
             raise StorageError(f"{one} exists already; remove it, or choose another name")
     tensors = {
         name: LazyTensor(leaf.shape, leaf.dtype, functools.partial(np.asarray, leaf))
@@ -93,7 +93,7 @@ def _has(path: pathlib.Path, text: str) -> bool:
 
 def _paths(path: str | os.PathLike[str]) -> tuple[pathlib.Path, pathlib.Path]:
     """Paths of the parameters and of the config."""
-    found = pathlib.Path(path)
+    found = as_path(path)
     if found.suffix != ".safetensors":
         raise ConfigError(f"a parameter file must end in .safetensors, got {found}; rename it")
     return found, found.with_suffix(".toml")

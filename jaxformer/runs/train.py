@@ -21,7 +21,7 @@ from jaxformer.runs.weights import PreparedRun, load_base, prepare_run, write_ba
 from jaxformer.runs.weights.lora import adapt
 from jaxformer.runs.weights.memory import require_training_memory
 from jaxformer.runs.weights.trials import can_share, run_recipe
-from jaxformer.storage import LOCK, run_lock
+from jaxformer.storage import LOCK, as_path, lock_holder, run_lock
 from jaxformer.text import BucketedBatches
 from jaxformer.training import (
     FitResult,
@@ -84,7 +84,7 @@ def train_run(
     """
     if config.out is None:
         raise ConfigError("out, the run folder, must be set")
-    folder = pathlib.Path(config.out)
+    folder = as_path(config.out)
     if profile is not None:
         check_profile(profile, folder, config.training.steps)  # before the data is read
     keep_programs()
@@ -236,19 +236,12 @@ def _settings_report(task: Task, data: TrainingData, resumes: bool) -> Iterator[
 
 def _require_shared(folder: pathlib.Path) -> None:
     """Raises CheckpointError if this host does not see the first host's run folder."""
-    held = gather_texts("lock of the run folder", _lock_text(folder))[0]
+    held = gather_texts("lock of the run folder", lock_holder(folder))[0]
     deadline = time.monotonic() + _LAG
-    while not files.is_run(folder) or _lock_text(folder) != held:
+    while not files.is_run(folder) or lock_holder(folder) != held:
         if is_first_process() or time.monotonic() > deadline:
             raise CheckpointError(
                 f"out={folder} must be on a file system that all hosts share; this host does not "
                 "see the first host's folder"
             )
         time.sleep(0.1)
-
-
-def _lock_text(folder: pathlib.Path) -> str:
-    """Text of a folder's lock, which names its holder; the lock of a copy does not."""
-    with contextlib.suppress(OSError):
-        return (folder / LOCK).read_text(errors="replace")
-    return ""

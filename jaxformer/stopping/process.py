@@ -15,7 +15,7 @@ def saved_note(step: int | None = None, folder: str | os.PathLike[str] = "") -> 
     """Message of a stopped training: its saved step, if any, and how to resume it."""
     if not step:
         return "before the first step; repeat the command to start again"
-    return f"at step {step}, saved in {os.fspath(folder)}; repeat the command to resume"
+    return f"at step {step}, saved in {folder}; repeat the command to resume"
 
 
 _process: StopSignals | None = None

@@ -1,40 +1,47 @@
 """Paths of files in buckets, such as gs://bucket/corpus/a.jsonl, read through fsspec."""
 
-import base64
-import binascii
+import concurrent.futures
 import contextlib
 import errno
-import logging
+import fnmatch
+import glob
+import io
 import os
 import pathlib
+import posixpath
 import re
-from collections.abc import Iterator
-from typing import Any, BinaryIO, NamedTuple
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from jaxformer.errors import ConfigError
-from jaxformer.storage.json_files import first_line
+from jaxformer.storage.file_systems import (
+    MISSING,
+    BucketObject,
+    BucketStream,
+    bucket_errors,
+    file_system,
+    listed,
+)
 
-# pathlib joins the slashes: str(pathlib.Path("gs://a/b")) is "gs:/a/b".
-_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+]+):/{1,2}(?P<key>[^/].*)", re.DOTALL)
-_GOOGLE = ("gs", "gcs")
-_PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "az": "adlfs"}  # of fsspec, by scheme
-_DENIED = ("Forbidden", "nonymous caller", "redentials", "AccessDenied")  # in messages
+T = TypeVar("T")
+
+URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+]+):/{1,2}(?P<key>[^/].*)", re.DOTALL)
+"""Scheme and key of a URL, also of one whose slashes pathlib has joined."""
+
+PATIENCE = 600.0
+"""Seconds for which a bucket that does not answer is asked again, while a run is locked there."""
+
+_PAUSE = 5.0  # seconds between two tries
 _BLOCK = 2**22  # bytes requested at a time
-_MISSING = (FileNotFoundError, NotADirectoryError)
+_REMOVED = 16  # files that are removed at a time
+_READ = 2**17  # bytes copied from a block at a time
 
 
-class BucketObject(NamedTuple):
-    """A file in a bucket, as a listing shows it.
-
-    Args:
-        size: in bytes.
-        version: text that differs after each write.
-        md5: its MD5 in hexadecimal, computed by the bucket; None if the bucket has none.
-    """
-
-    size: int
-    version: str
-    md5: str | None
+locks: dict[str, Callable[[], None]] = {}
+"""Of each folder that this process has locked, what raises StorageError if the lock is lost."""
 
 
 class BucketPath(type(pathlib.Path())):  # type: ignore[misc]
@@ -42,7 +49,7 @@ class BucketPath(type(pathlib.Path())):  # type: ignore[misc]
 
     The methods of `pathlib.Path` that are redefined here work on the bucket, and so do the
     functions of this package. The operating system knows no such path: `os.fspath` raises
-    TypeError.
+    ConfigError.
 
     Example:
         >>> path = BucketPath("gs://bucket/corpus")
@@ -53,11 +60,17 @@ class BucketPath(type(pathlib.Path())):  # type: ignore[misc]
     __slots__ = ()
 
     def __str__(self) -> str:
-        found = _URL.fullmatch(super().__str__())
-        return f"{found['scheme']}://{found['key']}" if found else super().__str__()
+        found = URL.fullmatch(super().__str__())
+        if not found:
+            return super().__str__()
+        key = found["key"]
+        return f"{found['scheme']}://{posixpath.normpath(key) if '..' in self.parts else key}"
 
     def __fspath__(self) -> str:
-        raise TypeError(f"{self} is in a bucket, and not a path of this machine")
+        raise ConfigError(
+            f"{self} is in a bucket, and must be on a disk of this machine; copy it there, for "
+            f"example with: gcloud storage cp -r {self} ."
+        )
 
     @property
     def scheme(self) -> str:
@@ -70,9 +83,18 @@ class BucketPath(type(pathlib.Path())):  # type: ignore[misc]
         return str(self).partition("://")[2]
 
     @property
+    def bucket(self) -> "BucketPath":
+        """The bucket itself."""
+        return BucketPath(f"{self.scheme}://{self.key.partition('/')[0]}")
+
+    @property
     def system(self) -> Any:
         """The fsspec file system; ConfigError if its package is missing."""
-        return _file_system(self.scheme, str(self))
+        return file_system(str(self))
+
+    def is_absolute(self) -> bool:
+        """Always True: there is no working folder."""
+        return True
 
     def absolute(self) -> "BucketPath":
         """Returns the path, which has no working folder."""
@@ -88,143 +110,198 @@ class BucketPath(type(pathlib.Path())):  # type: ignore[misc]
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
         """Whether a file has this path, or lies below it."""
-        with bucket_errors(self):
-            return bool(self.system.exists(self.key))
+        return bool(self._ask(lambda: self.system.exists(self.key)))
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
         """Whether a file has this path."""
-        with bucket_errors(self):
-            return bool(self.system.isfile(self.key))
+        return bool(self._ask(lambda: self.system.isfile(self.key)))
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
         """Whether files lie below this path."""
-        with bucket_errors(self):
-            return bool(self.system.isdir(self.key))
+        return bool(self._ask(lambda: self.system.isdir(self.key)))
 
     def iterdir(self) -> Iterator["BucketPath"]:
         """Yields the paths of files and folders directly below this one."""
-        with bucket_errors(self):
-            keys = self.system.ls(self.key, detail=False)
-        names = sorted({key.rstrip("/").rpartition("/")[2] for key in keys} - {""})
-        yield from (self / name for name in names)
+        prefix = f"{self.key}/"
+        keys = self._ask(lambda: self.system.ls(self.key, detail=False))
+        names = {key.removeprefix(prefix).rstrip("/") for key in keys if key.startswith(prefix)}
+        yield from (self / name for name in sorted(names - {""}))
 
     def read_bytes(self) -> bytes:
         """Content of the file."""
-        with bucket_errors(self):
-            return bytes(self.system.cat_file(self.key))
+        return bytes(self._ask(lambda: self.system.cat_file(self.key)))
 
     def write_bytes(self, data: Any) -> int:
         """Replaces the file atomically."""
-        with bucket_errors(self):
-            self.system.pipe_file(self.key, data)
+        self._change(lambda: self.system.pipe_file(self.key, data))
         return len(data)
+
+    def upload(self, file: pathlib.Path) -> None:
+        """Replaces the file atomically by one of this machine."""
+        self._change(lambda: self.system.put_file(str(file), self.key))
+
+    def download(self, file: pathlib.Path) -> None:
+        """Copies the file to one of this machine, which is whole or not there."""
+        draft = file.with_name(f".{secrets.token_hex(8)}.tmp")
+        try:
+            self._ask(lambda: self.system.get_file(self.key, str(draft)))
+            os.replace(draft, file)
+        finally:
+            draft.unlink(missing_ok=True)
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Removes the file."""
-        with contextlib.suppress(*(_MISSING if missing_ok else ())), bucket_errors(self):
-            self.system.rm_file(self.key)
+        with contextlib.suppress(*(MISSING if missing_ok else ())):
+            self._ask(lambda: self.system.rm_file(self.key), changes=True)
 
-    def open_stream(self) -> BinaryIO:
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        """Does nothing: in a bucket, a folder is where files are."""
+
+    def remove_tree(self) -> None:
+        """Removes the file, and all files below this path, if there are any."""
+        paths = [self / name for name in self.files()] + [self]
+        with concurrent.futures.ThreadPoolExecutor(_REMOVED) as threads:
+            list(threads.map(lambda path: path.unlink(missing_ok=True), paths))
+
+    def rename(self, target: "BucketPath") -> "BucketPath":
+        """Moves all files below this path, by copying each."""
+        for name in self.files():
+            (self / name)._copy(target / name)
+            (self / name).unlink()
+        return target
+
+    def _copy(self, target: "BucketPath") -> None:
+        target._change(lambda: self.system.cp_file(self.key, target.key))
+
+    def _ask(
+        self, request: Callable[[], T], *, changes: bool = False,
+        missing: str = "there is no such file",
+    ) -> T:  # fmt: skip
+        """Answer of the bucket to a request, whose errors are of one kind.
+
+        While this process holds the lock of a folder that the path is in, a bucket that does not
+        answer is asked again for minutes, and before each request that changes something, the lock
+        must still be held. `missing` is the message if there is no file of this path.
+        """
+        require_lock, started = _lock_of(self), time.monotonic()
+        while True:
+            if changes and require_lock is not None:
+                require_lock()
+            try:
+                with bucket_errors(str(self), missing=missing):
+                    return request()
+            except OSError as error:
+                is_late = time.monotonic() - started > PATIENCE
+                if require_lock is None or error.errno != errno.EIO or is_late:
+                    raise
+                print(f"{self}: {error.strerror}; trying again", file=sys.stderr, flush=True)
+                time.sleep(_PAUSE)
+
+    def _change(self, request: Callable[[], object]) -> None:
+        """As `_ask`, for a request that writes this file."""
+        self._ask(request, changes=True, missing="there is no such bucket")
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """Size of the file, with no other part of a status."""
+        return os.stat_result((0, 0, 0, 1, 0, 0, self.info().size, 0, 0, 0))
+
+    def open_stream(self) -> io.BufferedReader:
         """Opens the file for reading; blocks are requested as they are read."""
-        with bucket_errors(self):
-            stream: BinaryIO = self.system.open(
-                self.key, "rb", block_size=_BLOCK, cache_type="readahead"
+        found = self._ask(lambda: self.system.info(self.key))
+        if found["type"] == "directory":
+            raise IsADirectoryError(errno.EISDIR, "it is a folder", str(self))
+        if (encoding := found.get("contentEncoding")) not in (None, "", "identity"):
+            reason = f"its content is stored as {encoding}; upload it as it is, ending in .gz"
+            raise OSError(errno.EINVAL, reason, str(self))
+        stream = self._ask(
+            lambda: self.system.open(
+                self.key, "rb", block_size=_BLOCK, cache_type="readahead", size=found["size"]
             )
-        return stream
+        )
+        read = BucketStream(str(self), stream, listed(found), self.info)
+        return io.BufferedReader(read, _READ)
 
     def info(self) -> BucketObject:
         """Size and version of the file."""
-        with bucket_errors(self):
-            return _object(self.system.info(self.key))
+        return listed(self._ask(lambda: self.system.info(self.key)))
 
     def files(self) -> dict[str, BucketObject]:
         """All files below this path, by their path relative to it, sorted."""
         prefix = f"{self.key.rstrip('/')}/"
-        with bucket_errors(self):
-            found = self.system.find(prefix, detail=True)
-        return {
-            key.removeprefix(prefix): _object(values)
+        found = self._ask(lambda: self.system.find(prefix, detail=True))
+        files = {
+            key.removeprefix(prefix): listed(values)
             for key, values in sorted(found.items())
             if key.startswith(prefix) and not key.endswith("/")
         }
+        for name in files:
+            if {"", ".", ".."} & set(name.split("/")):
+                raise OSError(
+                    errno.EINVAL, f"it has the object {name!r}, which no path names", str(self)
+                )
+        return files
+
+    def glob(self, pattern: str, **_: object) -> Iterator["BucketPath"]:
+        """Yields the files below this path that match a pattern, sorted.
+
+        `**` matches folders of any depth. Names that begin with a dot are matched only by a pattern
+        that begins with one.
+
+        Raises:
+            OSError: the bucket cannot be listed.
+        """
+        parts = [part for part in pattern.split("/") if part]
+        parts += ["*"] if parts[-1:] == ["**"] else []
+        pairs = zip(parts, ["", *parts], strict=False)  # "**/**" is "**"
+        parts = [part for part, before in pairs if not part == before == "**"]
+        found = self._below(parts) if "**" in parts else self._at(parts)
+        with contextlib.suppress(*MISSING):  # of the bucket
+            yield from sorted(found)
+
+    def _below(self, parts: list[str]) -> Iterator["BucketPath"]:
+        """Files of any depth that match a pattern with `**`."""
+        yield from (self / name for name in self.files() if _matches(name.split("/"), parts))
+
+    def _at(self, parts: list[str]) -> Iterator["BucketPath"]:
+        """Files that match a pattern without `**`: only folders that match are listed."""
+        found = self._ask(lambda: self.system.ls(self.key, detail=True))
+        wanted = "file" if len(parts) == 1 else "directory"
+        for values in found:
+            folder, _, name = values["name"].rstrip("/").rpartition("/")
+            is_below = folder == self.key  # not the object that stands for this folder itself
+            if is_below and values["type"] == wanted and _matches([name], parts[:1]):
+                yield from (self / name)._at(parts[1:]) if len(parts) > 1 else [self / name]
+
+    def matching(self) -> Iterator["BucketPath"]:
+        """Yields the files that match this path as a pattern, sorted; as in `glob`."""
+        first = next((i for i, part in enumerate(self.parts) if glob.has_magic(part)), None)
+        if first is None:
+            return iter([self] if self.is_file() else [])
+        first = max(first, 2)  # after the scheme and the bucket
+        folder = BucketPath(*self.parts[:first])
+        return folder.glob("/".join(self.parts[first:]))
 
 
-def as_path(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Parses a path of this machine, or a URL such as gs://bucket/folder.
+def _matches(names: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether the names of a path match the parts of a pattern.
 
     Example:
-        >>> as_path("gs://bucket/a").name, type(as_path("gs://bucket/a")).__name__
-        ('a', 'BucketPath')
-        >>> as_path("runs/a")
-        PosixPath('runs/a')
+        >>> _matches(["a", "b", "c.txt"], ["**", "*.txt"]), _matches([".c"], ["*"])
+        (True, False)
     """
-    if isinstance(path, BucketPath):
-        return path
-    text = os.fspath(path)
-    return BucketPath(text) if _URL.fullmatch(text) else pathlib.Path(path)
+    if not (names and pattern):
+        return not (names or pattern)
+    (name, *others), (part, *rest) = names, pattern
+    is_shown = part.startswith(".") or not name.startswith(".")
+    if part == "**":
+        return _matches(names, rest) or (is_shown and _matches(others, pattern))
+    return is_shown and fnmatch.fnmatchcase(name, part) and _matches(others, rest)
 
 
-@contextlib.contextmanager
-def bucket_errors(path: BucketPath) -> Iterator[None]:
-    """Turns every error of a bucket into an OSError whose strerror is one line."""
-    try:
-        yield
-    except ConfigError:
-        raise
-    except _MISSING:
-        raise FileNotFoundError(errno.ENOENT, "there is no such file", str(path)) from None
-    except Exception as error:  # each file system raises kinds of its own
-        raise OSError(errno.EIO, _reason(path, error), str(path)) from None
-
-
-def _reason(path: BucketPath, error: Exception) -> str:
-    """What went wrong, on one line, and what to do without credentials."""
-    line = first_line(error)[:300]
-    code = getattr(error, "code", None)
-    if str(code) in ("401", "403") or any(word in line for word in _DENIED):
-        remedy = "have the right to it, and log in"
-        if path.scheme in _GOOGLE:
-            remedy += " with: gcloud auth application-default login"
-        return f"{line}; {remedy}"
-    return line
-
-
-def _object(values: Any) -> BucketObject:
-    """The entry of a listing, whose keys each file system names in its own way."""
-    names = ("generation", "etag", "ETag", "mtime", "LastModified", "created")
-    version = next((str(values[name]) for name in names if values.get(name)), "")
-    md5 = values.get("md5Hash")
-    return BucketObject(int(values.get("size") or 0), version, _hexadecimal(md5))
-
-
-def _hexadecimal(md5: str | None) -> str | None:
-    """A digest in base64, in hexadecimal."""
-    if md5 is None:
-        return None
-    try:
-        return base64.b64decode(md5, validate=True).hex()
-    except binascii.Error:
-        return None
-
-
-def _file_system(scheme: str, url: str) -> Any:
-    """The fsspec file system of a scheme; fsspec makes one for each."""
-    is_google = scheme in _GOOGLE
-    if is_google:
-        # Without it, gcsfs asks a second service for the kind of a bucket before every request.
-        os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-        logging.getLogger("gcsfs").setLevel(logging.ERROR)
-    try:
-        import fsspec
-
-        # Listings are not kept: other processes write to the bucket, too.
-        return fsspec.filesystem(scheme, use_listings_cache=False)
-    except ImportError as error:
-        if missing := _PACKAGES.get(scheme):
-            install = '"jaxformer[gcs]"' if is_google else missing
-            reason = f"{missing}, which is missing; pip install {install}"
-        else:
-            reason = f"a package that is missing ({first_line(error)})"
-        raise ConfigError(f"{url} needs {reason}") from None
-    except ValueError as error:
-        raise ConfigError(f"{url} has an unknown scheme ({error}); use gs:// or s3://") from None
+def _lock_of(path: BucketPath) -> Callable[[], None] | None:
+    """What must hold before a path is written: the lock of a folder that it is in, if any."""
+    text = str(path)
+    for folder, require in list(locks.items()):
+        if text == folder or text.startswith(f"{folder}/"):
+            return require
+    return None

@@ -1,4 +1,4 @@
-"""Atomic writes, and reads that follow no links and never block."""
+"""Atomic writes, and reads that follow no links and never block; on a disk or in a bucket."""
 
 import contextlib
 import errno
@@ -6,12 +6,17 @@ import os
 import pathlib
 import re
 import secrets
+import shutil
 import stat
+import tempfile
 import time
 from collections.abc import Iterable
 from typing import BinaryIO
 
-from jaxformer.errors import CheckpointError, StorageError
+from jaxformer.errors import CheckpointError, storage_error
+from jaxformer.storage.appending import BucketAppender
+from jaxformer.storage.buckets import BucketPath
+from jaxformer.storage.paths import as_path
 
 _DRAFT = re.compile(r"\.[0-9a-f]{16}\.tmp")
 
@@ -33,22 +38,18 @@ def default_cache_dir() -> pathlib.Path | None:
     return pathlib.Path(home) / "jaxformer"
 
 
-def storage_error(path: str | pathlib.Path, error: OSError, doing: str = "written") -> StorageError:
-    """StorageError for a file that could not be written or read."""
-    reason = error.strerror or str(error) or type(error).__name__
-    remedy = "free space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "fix this"
-    return StorageError(f"{path} cannot be {doing}: {reason}; {remedy}, and try again")
-
-
 def write_whole(path: str | pathlib.Path, content: str | bytes | Iterable[bytes]) -> None:
     """Writes a file atomically: after a crash it has its old content, or all of the new.
 
     A link at the path is replaced, not followed. The parts of an iterable need not be in memory at
     the same time.
     """
-    path = pathlib.Path(path)
+    path = as_path(path)
     content = content.encode() if isinstance(content, str) else content
     parts = (content,) if isinstance(content, bytes) else content
+    if isinstance(path, BucketPath):
+        _write_to_bucket(path, parts)
+        return
     draft = path.with_name(f".{secrets.token_hex(8)}.tmp")  # recognized by `is_draft`
     try:
         # "x" creates a new file, so it never writes through an existing link.
@@ -64,6 +65,31 @@ def write_whole(path: str | pathlib.Path, content: str | bytes | Iterable[bytes]
     finally:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
+
+
+def _write_to_bucket(path: BucketPath, parts: Iterable[bytes]) -> None:
+    """Uploads a file from this machine, where all parts are written first."""
+    try:
+        with tempfile.NamedTemporaryFile() as file:
+            file.writelines(parts)
+            file.flush()
+            path.upload(pathlib.Path(file.name))
+    except OSError as error:
+        raise storage_error(path, error) from None
+
+
+def lexists(path: pathlib.Path) -> bool:
+    """Whether there is a file, a folder, or a link that may lead nowhere."""
+    return path.is_symlink() or path.exists()
+
+
+def remove_tree(folder: pathlib.Path, *, ignore_errors: bool = True) -> None:
+    """Removes a folder and all in it; what cannot be removed stays, or is an OSError."""
+    if not isinstance(folder, BucketPath):
+        shutil.rmtree(folder, ignore_errors=ignore_errors)
+        return
+    with contextlib.suppress(*((OSError,) if ignore_errors else ())):
+        folder.remove_tree()
 
 
 def make_folder(folder: pathlib.Path) -> None:
@@ -102,8 +128,13 @@ def sync_path(path: pathlib.Path) -> None:
         os.close(descriptor)
 
 
-def open_to_append(path: str | pathlib.Path) -> BinaryIO:
+def open_to_append(path: pathlib.Path) -> BinaryIO | BucketAppender:
     """Opens a regular file, never through a link, for `append`; creates it if it is missing."""
+    if isinstance(path, BucketPath):
+        try:
+            return BucketAppender(path)
+        except OSError as error:
+            raise storage_error(path, error, "read") from None
 
     def opener(path: str, flags: int) -> int:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
@@ -119,7 +150,7 @@ def open_to_append(path: str | pathlib.Path) -> BinaryIO:
     return file
 
 
-def append(file: BinaryIO, data: bytes) -> None:
+def append(file: BinaryIO | BucketAppender, data: bytes) -> None:
     """Appends to a file of `open_to_append`; StorageError if that fails."""
     rest = memoryview(data)
     try:
@@ -130,7 +161,10 @@ def append(file: BinaryIO, data: bytes) -> None:
 
 
 def open_regular(path: str | pathlib.Path) -> BinaryIO:
-    """Opens a regular file for reading; follows links."""
+    """Opens a regular file, or a file in a bucket, for reading; follows links."""
+    path = as_path(path)
+    if isinstance(path, BucketPath):
+        return path.open_stream()
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a FIFO would block
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
@@ -153,7 +187,12 @@ def read_regular(path: str | pathlib.Path, *, limit: int) -> bytes:
 
 def read_whole(path: str | pathlib.Path, *, limit: int = 2**30) -> bytes:
     """Reads a file of a run folder: a regular file, not a link, of limited bytes."""
+    path = as_path(path)
     try:
+        if isinstance(path, BucketPath):
+            if path.info().size > limit:
+                raise _too_large(path, limit)
+            return path.read_bytes()  # in one request, so that it is of one version
         # O_NONBLOCK, because opening a FIFO would block.
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -162,8 +201,12 @@ def read_whole(path: str | pathlib.Path, *, limit: int = 2**30) -> bytes:
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {_named(error).strerror}") from None
     if len(data) > limit:
-        raise CheckpointError(f"{path} must have at most {limit:,} bytes, got more")
+        raise _too_large(path, limit)
     return data
+
+
+def _too_large(path: pathlib.Path, limit: int) -> CheckpointError:
+    return CheckpointError(f"{path} must have at most {limit:,} bytes, got more")
 
 
 def _named(error: OSError) -> OSError:

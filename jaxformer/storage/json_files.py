@@ -150,11 +150,6 @@ def some(names: Collection[str]) -> str:
     return ", ".join(first) + (f" and {more:,} more" if more > 0 else "")
 
 
-def first_line(reason: object) -> str:
-    """First line of an error's text, or the name of its class, for the message of another error."""
-    return (str(reason).strip().splitlines() or [type(reason).__name__])[0]
-
-
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):

@@ -12,13 +12,14 @@ import threading
 from collections.abc import Iterator
 
 from jaxformer.errors import CheckpointError
+from jaxformer.storage.buckets import BucketPath
 from jaxformer.storage.files import storage_error
+from jaxformer.storage.lease import BUCKET_LOCK, DISK_LOCK, being_trained, lease_holder, run_lease
 
 LOCK = "lock"
 """Name of the lock file in a run folder."""
 
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-_PREFIX = b"process "
 _MAX_HOLDER = 300  # bytes
 
 _held: dict[tuple[int, int] | None, int] = {}
@@ -37,7 +38,13 @@ def run_lock(folder: pathlib.Path) -> Iterator[None]:
     locks on the server, which also work between computers; with the mount options
     `local_lock=flock` or `nolock`, the lock works on one computer only. A process forked during
     training keeps the lock for as long as it lives.
+
+    In a bucket, the file holds the lock until some seconds after its holder stops renewing it.
     """
+    if isinstance(folder, BucketPath):
+        with run_lease(folder, LOCK):
+            yield
+        return
     if _held.get(_key(folder)) == threading.get_ident():
         yield
         return
@@ -58,6 +65,17 @@ def run_lock(folder: pathlib.Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def lock_holder(folder: pathlib.Path) -> str:
+    """Text that names who holds the lock of a folder; empty if nobody does, as in a copy of it."""
+    path = folder / LOCK
+    if isinstance(path, BucketPath):
+        return lease_holder(path)
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def _key(folder: pathlib.Path) -> tuple[int, int] | None:
     """Device and inode of the lock file; None if it is missing."""
     try:
@@ -75,7 +93,8 @@ def _open_and_take(folder: pathlib.Path) -> int:
         try:
             _take(descriptor, folder)
             status = os.fstat(descriptor)
-            if os.pread(descriptor, len(_PREFIX), 0) not in (b"", _PREFIX):
+            written = os.pread(descriptor, _MAX_HOLDER, 0)
+            if written and not written.startswith((DISK_LOCK, BUCKET_LOCK)):
                 raise CheckpointError(
                     f"{folder / LOCK} must be the lock of a run folder, got another file of that "
                     "name; rename it, or choose another folder"
@@ -93,10 +112,7 @@ def _take(descriptor: int, folder: pathlib.Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise CheckpointError(
-            f"{folder} is being trained by {_holder(descriptor)}; wait until it ends, stop it with "
-            "kill and its process number (it saves first), or choose another folder"
-        ) from None
+        raise being_trained(folder, _holder(descriptor)) from None
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise storage_error(folder / LOCK, error, "locked") from None
@@ -112,13 +128,13 @@ def _write_holder(descriptor: int) -> None:
     holder = f"{os.getpid()} on {socket.gethostname()}, since {since}"
     with contextlib.suppress(OSError):  # on a full disk, the lock works without the name
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, _PREFIX + holder.encode(), 0)
+        os.pwrite(descriptor, DISK_LOCK + holder.encode(), 0)
 
 
 def _holder(descriptor: int) -> str:
     """Who holds the lock: as written in the file, or "another process"."""
     written = os.pread(descriptor, _MAX_HOLDER, 0).decode(errors="replace")
-    is_plain = written.startswith(_PREFIX.decode()) and written.isprintable()
+    is_plain = written.startswith(DISK_LOCK.decode()) and written.isprintable()
     return written if is_plain else "another process"
 
 

@@ -1,26 +1,25 @@
-"""Manifests: SHA-256 of every file of a folder, to detect damage before files are read."""
+"""Manifests: digests of all files of a folder, to detect damage before files are read."""
 
-import concurrent.futures
 import dataclasses
 import hashlib
 import json
-import os
 import pathlib
-import stat
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from jaxformer.errors import CheckpointError
-from jaxformer.storage.files import is_draft, sync_path, write_whole
+from jaxformer.storage.digests import algorithm, files_of
+from jaxformer.storage.files import write_whole
 from jaxformer.storage.json_files import read_json
 
 _MAX_MANIFEST = 64 * 2**20  # bytes: some 500,000 files
-_HASHING_THREADS = 4  # hashlib releases the GIL
 
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """SHA-256 of every file of a folder, by path with slashes, and information on the folder.
+    """Digests of all files of a folder, by path with slashes, and information on the folder.
+
+    They are SHA-256, but in a bucket MD5, which the bucket itself computes and lists.
 
     The information is JSON values, such as the version that wrote it. A file that is being replaced
     has several valid digests.
@@ -39,11 +38,11 @@ class Manifest:
         sync: bool = False,
     ) -> "Manifest":
         """Makes the manifest of a folder of regular files; `sync` also syncs them to disk."""
-        paths = _regular_files(folder, ignore)
-        digests = _digests(folder, paths, sync=sync)
+        files = files_of(folder)
+        paths = files.paths(ignore)
+        digests = files.digests(dict.fromkeys(paths, files.algorithm))
         if sync:
-            for parent in {os.path.dirname(path) for path in paths} | {""}:
-                sync_path(folder / parent)
+            files.sync(paths)
         return cls(about, {path: (digest,) for path, digest in digests.items()})
 
     def damage(
@@ -55,78 +54,26 @@ class Manifest:
         and links, which are not read.
         """
         try:
+            files = files_of(folder)
             if others:
-                paths = [path for path in sorted(self.files) if _lies_in(folder, path)]
+                paths = [path for path in sorted(self.files) if files.has(path)]
             else:
-                paths = _regular_files(folder, ignore)
-            found = _digests(folder, paths)
+                paths = files.paths(ignore)
+            known = {path: algorithm(*self.files[path][:1]) for path in paths if path in self.files}
+            digests, found = files.digests(known), set(paths)
         except CheckpointError as error:
             return str(error)
         except OSError as error:
             return f"{error.filename} cannot be read: {error.strerror}"
-        for path in sorted(self.files.keys() | found.keys()):
+        for path in sorted(self.files.keys() | found):
             if path not in found:
                 return f"{path} is missing"
             if path not in self.files:
                 return f"{path} does not belong to it"
-            if found[path] not in self.files[path]:
-                return f"{path} is not the file that was written: its SHA-256 differs"
+            if digests[path] not in self.files[path]:
+                name = {"md5": "MD5", "sha256": "SHA-256"}[known[path]]
+                return f"{path} is not the file that was written: its {name} differs"
         return None
-
-
-def _regular_files(folder: pathlib.Path, ignore: Collection[str]) -> list[str]:
-    """Paths of all files below a folder, sorted; does not follow links."""
-    found: list[str] = []
-    folders = [""]
-    while folders:
-        prefix = folders.pop()
-        with os.scandir(folder / prefix) as entries:
-            for entry in entries:
-                path = f"{prefix}{entry.name}"
-                if path in ignore or is_draft(entry.name):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(f"{path}/")
-                elif entry.is_file(follow_symlinks=False):
-                    found.append(path)
-                else:
-                    kind = "a link" if entry.is_symlink() else "not a regular file"
-                    raise CheckpointError(f"{path} is {kind}")
-    return sorted(found)
-
-
-def _lies_in(folder: pathlib.Path, path: str) -> bool:
-    """Whether a folder has a regular file at a path; CheckpointError for a link or the like."""
-    parts = path.split("/")
-    if ".." in parts or os.path.isabs(path):
-        raise CheckpointError(f"{path} is not in the folder")
-    for end in range(1, len(parts) + 1):
-        part = "/".join(parts[:end])
-        try:
-            mode = os.lstat(folder / part).st_mode
-        except FileNotFoundError:
-            return False
-        if not (stat.S_ISREG(mode) if part == path else stat.S_ISDIR(mode)):
-            kind = "a link" if stat.S_ISLNK(mode) else "not a regular file"
-            raise CheckpointError(f"{part} is {kind}")
-    return True
-
-
-def _digests(folder: pathlib.Path, paths: Collection[str], *, sync: bool = False) -> dict[str, str]:
-    """SHA-256 of files in a folder, by path; OSError if a file cannot be read."""
-    with concurrent.futures.ThreadPoolExecutor(_HASHING_THREADS) as threads:
-        digests = threads.map(lambda path: _digest(folder / path, sync), paths)
-        return dict(zip(paths, digests, strict=True))
-
-
-def _digest(path: pathlib.Path, sync: bool) -> str:
-    """SHA-256 of a file, in hexadecimal; with sync, also syncs it to disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(descriptor, "rb", buffering=0) as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if sync:
-            os.fsync(descriptor)
-        return digest
 
 
 def write_manifest(path: pathlib.Path, manifest: Manifest) -> None:

@@ -13,6 +13,7 @@ from jaxformer.runs.folder.files import is_run
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.train import StartedRun, start_run, take_folder
 from jaxformer.runs.weights import PreparedRun, numbers_of, prepare_run, with_numbers
+from jaxformer.storage import as_path
 from jaxformer.sweeps.configs import NamedConfigs, sweep_configs
 from jaxformer.text import BucketedBatches
 from jaxformer.training import SweepRun, Trial, make_runner
@@ -53,7 +54,7 @@ def train_sweep(
     if config.out is None:
         raise ConfigError("out, the folder of the sweep, must be set")
     named = sweep_configs(config, values)
-    return train_configs(named, pathlib.Path(config.out), task=task, callbacks=callbacks)
+    return train_configs(named, as_path(config.out), task=task, callbacks=callbacks)
 
 
 def train_configs(

@@ -2,13 +2,13 @@
 
 import dataclasses
 import itertools
-import pathlib
 import re
 from collections.abc import Mapping
 
 import numpy as np
 
 from jaxformer.errors import DataError
+from jaxformer.storage import as_path
 from jaxformer.text.sources.files import read_lines, require_fits_memory
 
 _HEADER = re.compile(r"([0-9]+) ([0-9]+)")
@@ -64,15 +64,15 @@ def read_word_vectors(path: str, words: Mapping[str, int]) -> WordVectors:
         2013; Pennington, Socher, Manning, GloVe: Global Vectors for Word Representation, 2014.
 
     Example:
-        >>> import tempfile
+        >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = pathlib.Path(folder, "a.txt").write_text("the 0.5 1\ncat -2 3\n")
         ...     found = read_word_vectors(f"{folder}/a.txt", {"a": 0, "cat": 7})
         >>> found.vectors, found.ids
         (array([[-2.,  3.]], dtype=float32), array([7], dtype=int32))
     """
-    require_fits_memory(pathlib.Path(path))
-    lines = read_lines(pathlib.Path(path))
+    require_fits_memory(as_path(path))
+    lines = read_lines(as_path(path))
     first = next(lines, "").rstrip(" ")
     header = _HEADER.fullmatch(first)
     width = int(header[2]) if header else first.count(" ")

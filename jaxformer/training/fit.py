@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from jaxformer import stopping
 from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError
+from jaxformer.storage import as_path
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.data import TrainingData, check_data
 from jaxformer.training.evaluation import Evaluation
@@ -141,7 +142,7 @@ def fit_recipe(
     for callback in callbacks:
         if data.validation is None and getattr(callback, "needs_validation", False):
             raise ConfigError(f"{callback} needs validation data, got none; add it, or remove this")
-    path = None if folder is None else pathlib.Path(folder)
+    path = None if folder is None else as_path(folder)
     if profile is not None:
         check_profile(profile, path, loop.steps)
     with open_checkpoints(path, loop.keep_checkpoints) as checkpoints:

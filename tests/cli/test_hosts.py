@@ -47,7 +47,9 @@ def tiny_config(folder, **changes):
 class Job:
     """Two processes of `jaxformer train`, or the first; flags and folders are for each of them."""
 
-    def __init__(self, config, *words, flags=((), ()), folders=(None, None), alone=False):
+    def __init__(
+        self, config, *words, flags=((), ()), folders=(None, None), env=({}, {}), alone=False
+    ):
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         self.processes = [
@@ -57,7 +59,7 @@ class Job:
                  "--num-processes", "2", "--process-id", str(process),
                  "--host-timeout", str(HOST_TIMEOUT), *words, *flags[process]],
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                cwd=folders[process], env={**os.environ, "JAX_PLATFORMS": "cpu"},
+                cwd=folders[process], env={**os.environ, "JAX_PLATFORMS": "cpu", **env[process]},
             )
             for process in range(1 if alone else 2)
         ]  # fmt: skip
@@ -313,5 +315,5 @@ def test_jobset_has_the_fields_that_kubernetes_asks_for():
     assert all(isinstance(word, str) for word in container["command"])
     resources = container["resources"]
     assert resources["requests"] == resources["limits"] == {"google.com/tpu": "4"}
-    mounts = {mount["name"] for mount in container["volumeMounts"]}
-    assert mounts == {volume["name"] for volume in pod["volumes"]}
+    out = container["command"][container["command"].index("--out") + 1]
+    assert out.startswith("gs://") and pod["serviceAccountName"]

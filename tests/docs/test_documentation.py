@@ -24,6 +24,7 @@ from jaxformer.cli.overrides import override_config, pop_flags
 from jaxformer.config import ExperimentConfig, ModelConfig, config_from_dict, load_config
 from jaxformer.interop import HuggingFaceModel, save_huggingface
 from jaxformer.models import Decoder
+from jaxformer.storage import as_path
 from jaxformer.text import byte_tokenizer
 from tests.docs.pages import blocks, dead_links, run
 from tests.runs import pretrained_folders, tiny
@@ -140,8 +141,10 @@ def test_python_cells_run_and_print_what_follows_them(page, capsys, trained, mon
 
 
 @pytest.mark.parametrize("page", [page for page in pages_with("bash") if commands(page.values[0])])
-def test_commands_run(page, trained, monkeypatch):
+def test_commands_run(page, trained, monkeypatch, emulator):
     """Of `train`, `sweep` and `prepare` configs and flags are read, all others run."""
+    if "gs://my-bucket" in read(page):
+        put_into_bucket(trained / "runs" / "quickstart", emulator, monkeypatch)
     for command, *words in commands(page):
         if command == "sweep":
             _, configs, _ = read_sweep(words)
@@ -154,6 +157,17 @@ def test_commands_run(page, trained, monkeypatch):
         with monkeypatch.context() as patch:
             patch.chdir(trained)
             main([command, *words[: words.index(">") if ">" in words else None]])
+
+
+def put_into_bucket(run, emulator, monkeypatch):
+    """Makes the bucket that the pages name, with a run of the same name."""
+    for name, value in emulator.environment().items():
+        monkeypatch.setenv(name, value)
+    emulator.add_bucket("my-bucket")
+    for path in run.rglob("*"):
+        if path.is_file():
+            target = as_path(f"gs://my-bucket/runs/{run.name}/{path.relative_to(run)}")
+            target.write_bytes(path.read_bytes())
 
 
 @pytest.mark.parametrize("page", pages_with("toml"))

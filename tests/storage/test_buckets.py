@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from jaxformer.errors import ConfigError
-from jaxformer.storage import BucketPath, as_path
+from jaxformer.storage import BucketPath, as_path, write_whole
 
 
 @pytest.mark.parametrize("text", ["gs://bucket/a/b.txt", "s3://bucket/a/b.txt"])
@@ -17,11 +17,17 @@ def test_url_stays_a_url_whatever_it_passed_through(text):
     assert isinstance(path, BucketPath) and str(path) == text
     assert as_path(pathlib.Path(text)) == path == as_path(path)
     assert str(path.parent / "c") == text.replace("b.txt", "c") == str(path.with_name("c"))
-    with pytest.raises(TypeError, match="is in a bucket"):
+    with pytest.raises(ConfigError, match="is in a bucket, and must be on a disk"):
         os.stat(path)
 
 
-@pytest.mark.parametrize("text", ["runs/a", "/tmp/a", "C:/a", "a:b", "gs:", "./gs://a"])
+@pytest.mark.parametrize("text", ["gs:///a", "gs://", "GS://bucket/a"])
+def test_url_without_a_bucket_is_refused(text):
+    with pytest.raises(ConfigError, match="must be like gs://bucket/folder"):
+        as_path(text)
+
+
+@pytest.mark.parametrize("text", ["runs/a", "/tmp/a", "C:/a", "a:b", "gs:", "./gs://a", "no:/a"])
 def test_other_paths_are_of_this_machine(text):
     assert not isinstance(as_path(text), BucketPath)
 
@@ -74,3 +80,40 @@ as_path("gs://a/b").exists()
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     message = 'gs://a/b needs gcsfs, which is missing; pip install "jaxformer[gcs]"'
     assert result.stderr.splitlines()[-1].endswith(message)
+
+
+def test_names_with_signs_of_patterns_are_names(bucket):
+    for name in ("a[1]/x", "a1/x", "a*/x"):
+        (bucket / name).write_bytes(name.encode())
+    (bucket / "a[1]").rename(bucket / "b?")
+    (bucket / "a*").remove_tree()
+    assert set(bucket.files()) == {"a1/x", "b?/x"}
+
+
+def test_objects_that_no_path_names_are_said(bucket):
+    bucket.system.pipe_file(f"{bucket.key}/w//a.txt", b"1")
+    with pytest.raises(OSError, match="it has the object '/a.txt', which no path names"):
+        (bucket / "w").files()
+
+
+@pytest.mark.parametrize("size", [2**23, 2**20])
+def test_a_file_that_is_replaced_while_it_is_read_is_an_error(bucket, size):
+    write_whole(bucket / "a", b"1" * 2**23)
+    with (bucket / "a").open_stream() as stream:
+        stream.read(10)
+        write_whole(bucket / "a", b"2" * size)
+        with pytest.raises(OSError, match="it has changed while it was read"):
+            stream.read()
+
+
+def test_nothing_of_buckets_is_loaded_without_one():
+    program = """
+import sys
+import jaxformer.cli, jaxformer.runs, jaxformer.training
+from jaxformer.text import read_documents
+read_documents([sys.argv[1]])
+print({"gcsfs", "s3fs", "aiohttp"} & sys.modules.keys())
+"""
+    words = [sys.executable, "-c", program, __file__]
+    result = subprocess.run(words, capture_output=True, text=True)
+    assert result.stdout == "set()\n", result.stderr

@@ -11,7 +11,7 @@ import tensorstore
 
 from jaxformer.storage import Manifest, read_manifest, write_manifest
 from jaxformer.training import Checkpoints, TrainState
-from jaxformer.training.checkpoints.manifest import _CHANGED_LATER, _MANIFEST
+from jaxformer.training.checkpoints.manifest import _CHANGED_LATER, MANIFEST
 
 
 def state(step, size=7):
@@ -64,9 +64,9 @@ def flip(path, bit=None):
 
 def sign(folder, **about):
     """Makes the manifest of a checkpoint right again, as a stranger could who has changed it."""
-    before = read_manifest(folder / _MANIFEST).about
-    manifest = Manifest.of(folder, {**before, **about}, ignore=(_MANIFEST, *_CHANGED_LATER))
-    write_manifest(folder / _MANIFEST, manifest)
+    before = read_manifest(folder / MANIFEST).about
+    manifest = Manifest.of(folder, {**before, **about}, ignore=(MANIFEST, *_CHANGED_LATER))
+    write_manifest(folder / MANIFEST, manifest)
 
 
 def replace(folder, old, new):

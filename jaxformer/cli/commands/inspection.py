@@ -14,6 +14,7 @@ from jaxformer.cli.experiment import read_config, split_cpu_for
 from jaxformer.cli.parsing import parse
 from jaxformer.cli.terminal import for_terminal, show, show_named, width
 from jaxformer.errors import ConfigError
+from jaxformer.storage import as_path
 
 if TYPE_CHECKING:
     from jaxformer.runs import BatchReport, DataReport, LengthHistogram, SharedTexts, TextFigures
@@ -50,7 +51,7 @@ def inspect(words: Sequence[str]) -> None:
     command, overrides = parse(
         Inspect, args=list(words), prog="jaxformer inspect", return_unknown_args=True
     )
-    folder = pathlib.Path(command.config)
+    folder = as_path(command.config)
     # A missing path next to run folders is taken for a misspelled one of them.
     is_wrong = len(folder.parts) > 1 and folder.suffix != ".toml" and not folder.exists()
     if folder.is_dir() or (is_wrong and any(folder.parent.glob("*/config.toml"))):

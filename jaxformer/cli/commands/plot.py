@@ -15,7 +15,7 @@ from jaxformer.cli.inputs import Opening, RunFolder, open_for
 from jaxformer.cli.parsing import by_default
 from jaxformer.cli.terminal import lasting_output, readable_seconds, show, show_named
 from jaxformer.config import config_differences
-from jaxformer.storage import write_whole
+from jaxformer.storage import BucketPath, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -158,6 +158,8 @@ def _check_output(output: pathlib.Path, suffixes: Sequence[str]) -> None:
     """Refuses an output that cannot be written, before anything is computed."""
     if output.suffix.lower() not in suffixes:
         raise errors.ConfigError(f"--output must end in {', '.join(suffixes)}, got {output}")
+    if isinstance(output, BucketPath):
+        return  # whose faults are those of writing
     if not output.parent.is_dir():
         raise errors.ConfigError(f"--output {output} is in a folder that does not exist; create it")
     if output.is_dir():
@@ -178,7 +180,7 @@ def _write(figure: "Figure", output: pathlib.Path) -> None:
 
 def _behind_links(output: pathlib.Path) -> pathlib.Path:
     """Resolves links, so that a user's link to the output is kept."""
-    return pathlib.Path(os.path.realpath(output))
+    return output.resolve()
 
 
 def _plot_loss(command: PlotLoss) -> None:

@@ -18,7 +18,7 @@ from jaxformer.cli.terminal import flush, for_terminal, lasting_output, show
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.stopping import saved_note, say_stopped
-from jaxformer.storage import write_whole
+from jaxformer.storage import as_path, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,7 +93,7 @@ def read_sweep(
         for one in chosen
     ]
     own_out = any(flag.key == "out" for flag in split_flags(overrides))
-    folder = pathlib.Path(str(configs[0].out) if own_out else f"{loaded.out}_sweep")
+    folder = as_path(str(configs[0].out) if own_out else f"{loaded.out}_sweep")
     return chosen, configs, folder
 
 

@@ -16,7 +16,7 @@ from jaxformer.cli.terminal import flush, for_terminal, lasting_output, show, wr
 from jaxformer.config import ExperimentConfig, changed_settings
 from jaxformer.errors import ConfigError, StorageError
 from jaxformer.stopping import saved_note, say_stopped
-from jaxformer.storage import write_whole
+from jaxformer.storage import as_path, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,7 +50,7 @@ def train(words: Sequence[str]) -> None:
         config, implied = read_config(path, overrides, launches=True)
         split_cpu_for(config)
         assert config.out is not None  # load_config fills it in
-        folder = pathlib.Path(config.out)
+        folder = as_path(config.out)
         with several_hosts(launch, folder) as is_first:
             for line in implied if is_first else ():
                 show(line)

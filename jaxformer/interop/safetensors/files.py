@@ -19,7 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxformer.errors import CheckpointError, ShapeError
-from jaxformer.storage import damaged_download, open_regular, parse_object, shown, write_whole
+from jaxformer.storage import (
+    damaged_download,
+    on_disk,
+    open_regular,
+    parse_object,
+    shown,
+    write_whole,
+)
 
 _MAX_HEADER = 100_000_000  # bytes, as in the reference implementation
 _MAX_AXES = 64  # of a NumPy array
@@ -78,7 +85,7 @@ class Tensor(NamedTuple):
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """Tensors of a file by name, in the order of their data; CheckpointError if it is damaged."""
-    path = pathlib.Path(path)
+    path = on_disk(path)
     try:
         with open_regular(path) as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -168,7 +168,8 @@ def write_tensors(
 def require_no_weights(folder: pathlib.Path) -> None:
     """Raises StorageError if a folder already has weights."""
     try:
-        found = sorted(name for name in os.listdir(folder) if _WEIGHTS.fullmatch(name))
+        paths = folder.iterdir() if folder.is_dir() else ()
+        found = sorted(path.name for path in paths if _WEIGHTS.fullmatch(path.name))
     except OSError as error:
         raise storage_error(folder, error) from None
     if found:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.progress import TransferSpeedColumn as SpeedColumn
 
+from jaxformer.text.sources.files import file_stamps
 from jaxformer.training.parallel import is_first_process
 
 _PATIENCE = 2.0  # seconds; shorter work shows nothing
@@ -17,7 +18,7 @@ _LINES = 30.0  # seconds between two lines
 
 def total_size(paths: Iterable[str | pathlib.Path]) -> int:
     """Bytes of files; reading reports those that are missing."""
-    return sum(path.stat().st_size for path in map(pathlib.Path, paths) if path.is_file())
+    return sum(max(size, 0) for size, _ in file_stamps(paths))
 
 
 class ByteProgress:

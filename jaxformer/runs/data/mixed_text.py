@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -12,6 +11,7 @@ from jaxformer.config import DataConfig, MixtureSourceConfig
 from jaxformer.errors import DataError
 from jaxformer.runs.data.text_parts import TextPart
 from jaxformer.runs.data.values import Split
+from jaxformer.storage import real_path
 
 _SAMPLE = 2**25  # bytes of training text for training a tokenizer, as for a corpus
 _PIECE = 2**17  # characters of a document that are sampled together
@@ -68,7 +68,7 @@ def _require_apart(sources: Sequence[MixtureSourceConfig]) -> None:
         with naming_source(source.name):
             files = text.text_files(source.paths)
         for file in files:
-            owner = owners.setdefault(os.path.realpath(file), source.name)
+            owner = owners.setdefault(real_path(file), source.name)
             if owner != source.name:
                 raise DataError(
                     f"a file must be in one source of data.mixture, got '{file}' in {owner!r} and "

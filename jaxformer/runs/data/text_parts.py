@@ -1,7 +1,6 @@
 """Text of a run, for training or for validation: documents, text files and token files."""
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -12,6 +11,7 @@ from jaxformer.errors import ConfigError, DataError, StorageError
 from jaxformer.runs.data.byte_progress import ByteProgress, total_size
 from jaxformer.runs.data.prepare import cache_dir
 from jaxformer.runs.data.values import Split
+from jaxformer.storage import real_path
 from jaxformer.text.sources.streams import warn_of_no_cache
 
 _MUCH = 2**26  # bytes of text; the tokens of less may stay in memory
@@ -214,7 +214,7 @@ def left_out(corpus: text.Corpus) -> tuple[str, ...]:
 def require_other_files(paths: Sequence[str], validation_paths: Sequence[str]) -> None:
     """Raises DataError, which names the file, if one is both for training and validation."""
     both = (text.text_files(names) for names in (paths, validation_paths))
-    files, others = ({os.path.realpath(file) for file in part} for part in both)
+    files, others = ({real_path(file) for file in part} for part in both)
     if shared := files & others:
         raise DataError(
             "data.validation_paths must be other files than data.paths, got one in both: "

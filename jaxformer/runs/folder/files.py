@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import difflib
-import os
 import pathlib
 from collections.abc import Callable
 
@@ -17,6 +16,7 @@ from jaxformer.storage import (
     Manifest,
     discard_draft,
     drafted,
+    lexists,
     moved_names,
     read_manifest,
     remove_drafts,
@@ -49,7 +49,7 @@ _MAY_CHANGE = ("training.steps", "training.log_every", "training.eval_every",
 
 def is_run(folder: pathlib.Path) -> bool:
     """Whether a folder is a run folder, damaged or not: whether it has a config."""
-    return os.path.lexists(folder / _CONFIG)
+    return lexists(folder / _CONFIG)
 
 
 def require_free(folder: pathlib.Path, name: str = "out") -> None:
@@ -200,7 +200,7 @@ def write_folder_manifest(folder: pathlib.Path) -> None:
 
 def _read_manifest(folder: pathlib.Path) -> Manifest:
     """Reads the manifest of a run folder; checks its layout and that it has a config."""
-    if not os.path.lexists(folder / _MANIFEST):
+    if not lexists(folder / _MANIFEST):
         raise CheckpointError(
             f"it has no {_MANIFEST}, so it was written by an old version of jaxformer, whose runs "
             f"jaxformer {__version__} does not read; train it again, or use the old version"

@@ -1,11 +1,11 @@
 """Verifying a run folder and all of its checkpoints."""
 
-import os
 import pathlib
 from typing import NamedTuple
 
 from jaxformer.errors import CheckpointError
 from jaxformer.runs.folder.files import CHECKPOINTS, folder_damage, is_run
+from jaxformer.storage import as_path, lexists
 from jaxformer.training.checkpoints import checkpoint_damage, checkpoint_steps
 
 
@@ -35,8 +35,8 @@ def verify_run(path: str | pathlib.Path) -> list[Verified]:
     Raises:
         CheckpointError: the path is not a run folder.
     """
-    folder = pathlib.Path(path)
-    if not is_run(folder) and not os.path.lexists(folder / CHECKPOINTS):
+    folder = as_path(path)
+    if not is_run(folder) and not lexists(folder / CHECKPOINTS):
         raise CheckpointError(f"{folder} is not a run folder: it has no config.toml")
     found = [Verified("run folder", folder_damage(folder))]
     checkpoints = folder / CHECKPOINTS
@@ -45,6 +45,6 @@ def verify_run(path: str | pathlib.Path) -> list[Verified]:
     if checkpoints.is_dir():
         for step in checkpoint_steps(checkpoints):
             damage = checkpoint_damage(checkpoints / str(step))
-            if damage is None or os.path.lexists(checkpoints / str(step)):  # a training removes it
+            if damage is None or lexists(checkpoints / str(step)):  # a training removes it
                 found.append(Verified(f"{CHECKPOINTS}/{step}", damage))
     return found

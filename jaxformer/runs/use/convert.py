@@ -14,6 +14,7 @@ from jaxformer.runs.folder.files import CHECKPOINTS, require_free, start_folder
 from jaxformer.runs.use.exporting import export_run
 from jaxformer.runs.use.opening import open_run
 from jaxformer.runs.weights import HuggingFaceWeights, is_huggingface
+from jaxformer.storage import as_path
 from jaxformer.training import Checkpoints, SingleRunner, TrainState
 
 
@@ -56,7 +57,7 @@ def convert(
             kind of target.
         StorageError: a file cannot be written.
     """
-    source, target = pathlib.Path(source), pathlib.Path(target)
+    source, target = as_path(source), as_path(target)
     to_file, imports = target.suffix == ".safetensors", is_huggingface(source)
     for name, value, fits in (
         ("model_type", model_type, not to_file and not imports), ("step", step, not imports),

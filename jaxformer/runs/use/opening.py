@@ -18,6 +18,7 @@ from jaxformer.runs.weights import (
     WeightSource,
     is_huggingface,
 )
+from jaxformer.storage import as_path
 from jaxformer.training.parallel import make_inference_runner
 
 
@@ -74,7 +75,7 @@ def open_run(
         _refuse(path, "a Hugging Face folder", "a run", step=step, task=task, base=base)
         options = {"dtype": dtype, "param_dtype": dtype, "max_len": max_len}
         source = HuggingFaceWeights(
-            pathlib.Path(path), source_language=source_language, target_language=target_language,
+            as_path(path), source_language=source_language, target_language=target_language,
             options={**options, "ignore": tuple(ignore)},
         )  # fmt: skip
         source.require_head()
@@ -83,7 +84,7 @@ def open_run(
         own = {"dtype": dtype, "max_len": max_len, "source_language": source_language,
                "target_language": target_language}  # fmt: skip
         _refuse(path, "a run", "a Hugging Face folder", **own)
-        source = RunWeights(pathlib.Path(path), step, task, base=base)
+        source = RunWeights(as_path(path), step, task, base=base)
         if base is not None and source.config.lora is None:
             raise ConfigError(
                 f"base can only be set for a LoRA run, got {base} for {path}, which was trained "

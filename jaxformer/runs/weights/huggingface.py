@@ -37,6 +37,7 @@ from jaxformer.runs.text_models.answering import TemplateModel
 from jaxformer.runs.text_models.causal import CausalModel
 from jaxformer.runs.text_models.classifier import ClassifierModel
 from jaxformer.runs.weights.source import WeightSource
+from jaxformer.storage import as_path, lexists
 from jaxformer.training.parallel import Runner
 
 _SOURCES = {"decoder": "files", "masked": "files", "pooled": "files", "classifier": "labelled",
@@ -50,9 +51,9 @@ _NEW_TOKENS = 256  # of a continuation, if the folder does not say
 
 def is_huggingface(path: str | os.PathLike[str]) -> bool:
     """Whether a path is a Hugging Face folder, or could be a model id: OWNER/MODEL."""
-    folder = pathlib.Path(path)
-    if os.path.lexists(folder):
-        return os.path.lexists(folder / "config.json") and not is_run(folder)
+    folder = as_path(path)
+    if lexists(folder):
+        return lexists(folder / "config.json") and not is_run(folder)
     return is_model_id(folder)
 
 

@@ -25,6 +25,7 @@ from jaxformer.runs.text_models.masked import MaskedModel
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.run_folder import RunWeights, weight_source
 from jaxformer.runs.weights.source import WeightSource
+from jaxformer.storage import as_path
 
 # Model settings that may differ from those of the weights: how it is computed, and what the new run
 # decides.
@@ -61,8 +62,8 @@ def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict
             raise ConfigError(f"{name} must be a string, got {value!r}")
     stored = weight_source(init_from)
     _require_other(stored.path, out)
-    is_resumed = is_run(pathlib.Path(out))
-    source = read_run_config(pathlib.Path(out)) if is_resumed else stored.config
+    is_resumed = is_run(as_path(out))
+    source = read_run_config(as_path(out)) if is_resumed else stored.config
     tables = tomllib.loads(config_to_toml(source))
     new = [*_MAY_DIFFER]  # decided by the new run or its data
     training = values.get("training")
@@ -79,7 +80,7 @@ def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict
 
 def _require_other(folder: pathlib.Path, out: str) -> None:
     """Raises ConfigError if a run would start from itself."""
-    if folder.resolve() == pathlib.Path(out).resolve():
+    if folder.resolve() == as_path(out).resolve():
         raise ConfigError(
             f"init_from must be another run than out, got {folder} for both; choose another out"
         )

@@ -18,7 +18,7 @@ from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_huggingface
 from jaxformer.runs.weights.memory import split_shapes
 from jaxformer.runs.weights.source import Start, WeightSource
-from jaxformer.storage import read_json, write_json
+from jaxformer.storage import as_path, lexists, read_json, real_path, write_json
 from jaxformer.training import Checkpoints, combine_low_rank, merge_low_rank
 from jaxformer.training.checkpoints import checkpoint_fingerprint
 from jaxformer.training.parallel import Runner
@@ -79,7 +79,7 @@ class RunWeights(WeightSource):
             try:
                 return self._merged(runner)
             except CheckpointError:
-                if os.path.lexists(self._checkpoint):
+                if lexists(self._checkpoint):
                     raise
 
     def _merged(self, runner: Runner) -> Any:
@@ -103,7 +103,7 @@ def weight_source(
     """Parses FOLDER, FOLDER@STEP or OWNER/MODEL, for a task and its config; reads nothing yet."""
     folder, _, at = init_from.rpartition("@")
     has_step = bool(folder) and at.isdecimal()
-    path, step = pathlib.Path(folder if has_step else init_from), int(at) if has_step else None
+    path, step = as_path(folder if has_step else init_from), int(at) if has_step else None
     if not is_huggingface(path):
         return RunWeights(path, step, kind, like)
     dtypes = {
@@ -115,8 +115,8 @@ def weight_source(
 
 def write_base(draft: pathlib.Path, folder: pathlib.Path, source: WeightSource) -> None:
     """Records the base of a new run with LoRA; its path from the folder, too, as both may move."""
-    path = os.path.abspath(source.folder)
-    relative = os.path.relpath(path, os.path.abspath(folder))
+    path = real_path(source.folder)
+    relative = os.path.relpath(path, real_path(folder))
     write_json(draft / _BASE, {"path": path, "relative": relative, "sha256": source.digest})
 
 
@@ -134,9 +134,9 @@ def load_base(
     assert task.config.init_from is not None
     step = weight_source(task.config.init_from).step
     if base is None:
-        own, moved = pathlib.Path(recorded), folder / relative
+        own, moved = as_path(recorded), folder / relative
         base = moved if moved.exists() and not own.exists() else own
-    init_from = os.fspath(base) if step is None else f"{os.fspath(base)}@{step}"
+    init_from = f"{base}" if step is None else f"{base}@{step}"
     source = weight_source(init_from, type(task), task.config)
 
     def missing(what: str) -> CheckpointError:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jaxformer.errors import DataError
+from jaxformer.storage import as_path
 from jaxformer.text.sources.document_files import Piece, read_pieces
 from jaxformer.text.sources.files import (
     FileState,
@@ -94,7 +95,7 @@ class Corpus:
         bad = BadRecords(self.errors)
         for index in range(start.file, len(self.files)):
             state = self.files[index]
-            path = pathlib.Path(state.path)
+            path = as_path(state.path)
             require_unchanged(state)
             within = start.within if index == start.file else 0
             for piece in read_pieces(path, bad, field=self.field, start=within):
@@ -124,7 +125,8 @@ def scan_corpus(
 ) -> Corpus:
     r"""Scans text files once, or loads the record of an earlier scan of more than 64 MiB.
 
-    The record is used if paths, sizes and modification times of the files are the same.
+    The record is used if paths, sizes and modification times (or versions) of the files are
+    the same.
 
     Args:
         files: the files, each once.
@@ -150,6 +152,7 @@ def scan_corpus(
         >>> corpus.num_documents, corpus.num_bytes, corpus.sample, corpus.validation_sample
         (2, 6, ('two',), ('one',))
     """
+    files = [as_path(file) for file in files]
     key = "documents", validation_fraction, field, errors, characters
     return remembered(
         scan_stem(cache_dir, "corpora", files, key),

@@ -1,5 +1,6 @@
 """Documents in files of any size, read in pieces: text, JSON Lines, Parquet and Arrow."""
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -47,16 +48,22 @@ def read_pieces(
     tokenizer of this package has a token that spans such a cut. Blank pieces are skipped. `start`
     is 0, or the `end` of the previous piece. A folder, and a file without text, is a DataError.
     """
-    if file.is_dir():
-        raise DataError(f"a path must be a file, got the folder '{file}'; try '{file}/**/*.txt'")
     is_empty = not start
     if has_records(file):
         pieces = _records(file, bad, field, start, digest)
     else:
         pieces = _blocks(file, bad, start, digest)
-    for piece in pieces:
-        is_empty = False
-        yield piece
+    try:
+        for piece in pieces:
+            is_empty = False
+            yield piece
+    except DataError:
+        with contextlib.suppress(OSError):
+            if file.is_dir():
+                raise DataError(
+                    f"a path must be a file, got the folder '{file}'; try '{file}/**/*.txt'"
+                ) from None
+        raise
     if is_empty:
         raise DataError(f"a text file must have text, got the empty '{file}'; leave it out")
 

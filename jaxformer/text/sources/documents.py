@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 
 from jaxformer.errors import DataError
 from jaxformer.memory import host_memory
+from jaxformer.storage import BucketPath, as_path, real_path
 from jaxformer.text.sources.document_files import read_pieces
-from jaxformer.text.sources.files import start_of_paths
+from jaxformer.text.sources.files import readable, start_of_paths
 from jaxformer.text.sources.record_files import BadRecords
 
 # Shorter paragraphs and lines, such as headings, often repeat without leaking validation text.
@@ -84,7 +85,8 @@ def text_files(paths: Sequence[str]) -> list[pathlib.Path]:
     """Expands paths and glob patterns to files, each once.
 
     Args:
-        paths: files or glob patterns; `**` matches folders of any depth. The files of a pattern
+        paths: files or glob patterns, of this machine or in buckets, such as
+            gs://bucket/corpus/*.jsonl; `**` matches folders of any depth. The files of a pattern
             are sorted by name, and a file that is named twice is listed once. A folder written by
             `save_to_disk` of a Hugging Face dataset stands for its files.
 
@@ -92,7 +94,8 @@ def text_files(paths: Sequence[str]) -> list[pathlib.Path]:
         The files, at least one.
 
     Raises:
-        DataError: there is no path, or a pattern matches no file.
+        ConfigError: a URL has an unknown scheme, or needs a package that is missing.
+        DataError: there is no path, a pattern matches no file, or a bucket cannot be listed.
 
     Example:
         >>> text_files(["a.txt", "./a.txt"])
@@ -102,7 +105,9 @@ def text_files(paths: Sequence[str]) -> list[pathlib.Path]:
         raise DataError(f"paths must be a list of text files or patterns, got {paths!r}; name one")
     files: dict[str, pathlib.Path] = {}
     for path in paths:
-        for file in _matches(path):
+        with readable(as_path(path)):
+            found = _matches(path)
+        for file in found:
             files.setdefault(_place(file), file)
     return list(files.values())
 
@@ -110,23 +115,28 @@ def text_files(paths: Sequence[str]) -> list[pathlib.Path]:
 def _place(file: pathlib.Path) -> str:
     """The path without links; unchanged if the path is invalid, which reading reports."""
     try:
-        return os.path.realpath(file)
+        return real_path(file)
     except (OSError, ValueError):
         return str(file)
 
 
 def _matches(path: str) -> list[pathlib.Path]:
     """Lists the files of a path or pattern."""
-    if pathlib.Path(path).is_dir() and (files := _dataset_files(pathlib.Path(path))):
+    place = as_path(path)
+    if place.is_dir() and (files := _dataset_files(place)):
         return files
-    if pathlib.Path(path).exists() or not glob.has_magic(path):
-        return [pathlib.Path(path)]
-    matches = (pathlib.Path(match) for match in _expanded(path))
-    if files := sorted(match for match in matches if match.is_file()):
+    if not glob.has_magic(path) or place.exists():
+        return [place]
+    if isinstance(place, BucketPath):
+        files = list(place.matching())
+    else:
+        matches = (pathlib.Path(match) for match in _expanded(path))
+        files = sorted(match for match in matches if match.is_file())
+    if files:
         return files
     raise DataError(
         f"a pattern must match at least one file, got {path!r}, which matches none; check its "
-        f"spelling{start_of_paths()}"
+        f"spelling{start_of_paths(place)}"
     )
 
 

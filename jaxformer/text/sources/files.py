@@ -1,5 +1,6 @@
 """Files: reading them, compressed or not, with clear errors; and whether they have changed."""
 
+import concurrent.futures
 import contextlib
 import gzip
 import hashlib
@@ -12,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.memory import host_memory
-from jaxformer.storage import open_regular
+from jaxformer.storage import as_path, in_bucket, open_regular, real_path, stamp
 
 BYTE_ORDER_MARK = "\ufeff"
 CONVERT = "convert it with: iconv -f LATIN1 -t UTF-8"
@@ -24,6 +25,7 @@ _MAX_UNPACKED = 200  # times the size of the file
 _ALWAYS_UNPACKED = 2**26  # bytes
 _SCAN_LAYOUT = 5  # version of what scans remember; part of its key
 _FED = 4096  # bytes of a .zst file decompressed at a time, to at most 140 MB
+_STAMPED = 16  # files whose stamps are requested at a time, since in buckets each takes a while
 
 
 def read_lines(file: pathlib.Path) -> Iterator[str]:
@@ -33,7 +35,7 @@ def read_lines(file: pathlib.Path) -> Iterator[str]:
     `\n` and `\r\n` end a line, so two files that were written line by line stay aligned even if a
     sentence contains U+2028. A line of more than 16 MiB is an error.
     """
-    offset = 0
+    file, offset = as_path(file), 0
     with opened(file) as stream:
         while line := stream.readline(_MAX_LINE + 1):
             if len(line) > _MAX_LINE:
@@ -67,8 +69,9 @@ def opened(
     `digest` is updated with the bytes on disk; it is complete once the stream was read to its end.
     """
     try:
-        with open_regular(file) as regular:
-            limit = max(_ALWAYS_UNPACKED, _MAX_UNPACKED * os.fstat(regular.fileno()).st_size)
+        with readable(file), open_regular(file) as regular:
+            limit = max(_ALWAYS_UNPACKED, _MAX_UNPACKED * regular.seek(0, os.SEEK_END))
+            regular.seek(0)
             plain: Any = regular
             if digest is not None:
                 plain = io.BufferedReader(_Watched(regular, digest.update), _READ)
@@ -85,19 +88,30 @@ def opened(
             f"a .gz file must be a whole gzip file, got the damaged '{file}': {error}; get it "
             "again, or drop .gz from its name if it is plain text"
         ) from None
-    except OSError as error:
-        raise DataError(
-            f"a path must be a file that can be read, got '{file}': {error.strerror}; check "
-            f"its spelling{start_of_paths()}"
-        ) from None
     except ValueError as error:
         if isinstance(error, DataError) or "null" not in str(error):
             raise
         raise DataError(f"a path must have no NUL, got {str(file)!r}; correct it") from None
 
 
-def start_of_paths() -> str:
-    """End of an error message: the folder that relative paths start from, if it still exists."""
+@contextlib.contextmanager
+def readable(file: pathlib.Path) -> Iterator[None]:
+    """A context in which a file that cannot be found or read is a DataError."""
+    try:
+        yield
+    except gzip.BadGzipFile:
+        raise
+    except OSError as error:
+        raise DataError(
+            f"a path must be a file that can be read, got '{file}': {error.strerror}; check "
+            f"its spelling{start_of_paths(file)}"
+        ) from None
+
+
+def start_of_paths(path: pathlib.Path) -> str:
+    """End of an error message: where a path starts from, if from a folder that still exists."""
+    if path.is_absolute():
+        return ""
     try:
         return f", it starts from {pathlib.Path.cwd()}"
     except OSError:
@@ -219,19 +233,29 @@ def unix_lines(text: str) -> str:
 class FileState(NamedTuple):
     """State of a file when it was scanned."""
 
-    path: str  # without links
+    path: str  # without links, or a URL
     size: int  # in bytes
-    modified: int  # in nanoseconds
+    modified: int  # in nanoseconds; in a bucket, its version
     content: str  # SHA-256
 
 
 def file_stamp(file: str | pathlib.Path) -> tuple[int, int]:
-    """Size in bytes and modification time in nanoseconds; -1 for both if reading will fail."""
+    """Size in bytes and time or version, as in `stamp`; -1 for both if reading will fail."""
     try:
-        found = os.stat(file)
+        return stamp(file)
+    except ConfigError:  # such as a missing package
+        raise
     except (OSError, ValueError):
         return -1, -1
-    return found.st_size, found.st_mtime_ns
+
+
+def file_stamps(files: Iterable[str | pathlib.Path]) -> list[tuple[int, int]]:
+    """The `file_stamp` of each file, which is a request for a file in a bucket."""
+    files = list(files)
+    if not any(map(in_bucket, files)):
+        return list(map(file_stamp, files))
+    with concurrent.futures.ThreadPoolExecutor(_STAMPED) as pool:
+        return list(pool.map(file_stamp, files))
 
 
 def read_state(
@@ -243,21 +267,26 @@ def read_state(
     """
     if digest is None:
         digest = hashlib.sha256()
-        with open_regular(file) as stream:
+        with readable(file), open_regular(file) as stream:
             while data := stream.read(2**20):
                 digest.update(data)
     require_stamp(file, before)
-    return FileState(os.path.realpath(file), *before, digest.hexdigest())
+    return FileState(real_path(file), *before, digest.hexdigest())
 
 
 def require_unchanged(state: FileState) -> None:
-    """Raises DataError if size or modification time of a file have changed."""
+    """Raises DataError if size, modification time or version of a file have changed."""
     require_stamp(state.path, (state.size, state.modified))
 
 
-def require_stamp(file: str | pathlib.Path, stamp: tuple[int, int]) -> None:
+def require_stamp(file: str | pathlib.Path, before: tuple[int, int]) -> None:
     """Raises DataError if a file has another `file_stamp`."""
-    if file_stamp(file) != stamp:
+    with readable(as_path(file)):
+        try:
+            found = stamp(file)
+        except FileNotFoundError:
+            found = -1, -1
+    if found != before:
         raise DataError(
             f"'{file}' has changed while it was read; wait until it is complete, and try again"
         )
@@ -276,7 +305,7 @@ def scan_stem(
     if cache_dir is None:
         return None
     digest = hashlib.sha256(repr((_SCAN_LAYOUT, *options)).encode(errors="surrogateescape"))
-    for file in files:
-        stamp = os.path.realpath(file), file_stamp(file)
-        digest.update(repr(stamp).encode(errors="surrogateescape"))
+    files = list(files)
+    for file, found in zip(files, file_stamps(files), strict=True):
+        digest.update(repr((real_path(file), found)).encode(errors="surrogateescape"))
     return cache_dir / name / digest.hexdigest()[:32]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.storage import first_line
+from jaxformer.storage import first_line, open_regular
 from jaxformer.text.sources.files import (
     BYTE_ORDER_MARK,
     CONVERT,
@@ -182,13 +182,13 @@ def _column(file: pathlib.Path, field: str, setting: str = "") -> Iterator[Any]:
     library: Any = ipc
     kind = "Arrow" if file.name.lower().endswith(".arrow") else "Parquet"
     try:
-        if kind == "Parquet":
-            table: Any = parquet.ParquetFile(file)
-            _require_column(file, field, setting, table.schema_arrow.names)
-            for batch in table.iter_batches(batch_size=_ROWS, columns=[field]):
-                yield from _values(batch.column(0))
-            return
-        with pyarrow.OSFile(str(file)) as source:
+        with open_regular(file) as source:
+            if kind == "Parquet":
+                table: Any = parquet.ParquetFile(source)
+                _require_column(file, field, setting, table.schema_arrow.names)
+                for batch in table.iter_batches(batch_size=_ROWS, columns=[field]):
+                    yield from _values(batch.column(0))
+                return
             is_file = source.read(6) == b"ARROW1"
             source.seek(0)
             reader = library.open_file(source) if is_file else library.open_stream(source)
@@ -197,7 +197,8 @@ def _column(file: pathlib.Path, field: str, setting: str = "") -> Iterator[Any]:
             for batch in batches:
                 yield from _values(batch.column(field))
     except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"'{file}' cannot be read as {kind}: {first_line(error)}") from None
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise DataError(f"'{file}' cannot be read as {kind}: {reason}") from None
 
 
 def _values(column: Any) -> Iterator[Any]:

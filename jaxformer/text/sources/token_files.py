@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxformer.errors import DataError
+from jaxformer.storage import as_path, in_bucket
 from jaxformer.text.sources.files import opened, require_stamp
 from jaxformer.text.store.arrays import JoinedArray, joined, map_array
 
@@ -111,7 +112,7 @@ def map_token_files(files: Sequence[pathlib.Path]) -> TokenFiles:
     """
     if not files:
         raise DataError("files must be a list of token files, got none; name one")
-    ranges = tuple(_mapped(file) for file in files)
+    ranges = tuple(_mapped(as_path(file)) for file in files)
     first = ranges[0]
     for other in ranges[1:]:
         if other.tokens.dtype != first.tokens.dtype:
@@ -127,6 +128,11 @@ def _mapped(path: pathlib.Path) -> TokenRange:
     if path.suffix.lower() not in (".bin", ".npy"):
         raise DataError(
             f"a token file must end in .bin or .npy, got '{path}'; rename or convert it"
+        )
+    if in_bucket(path):
+        raise DataError(
+            f"a token file is memory-mapped, so it must be on a disk, got '{path}'; copy it first "
+            f"with: gcloud storage cp {path} ."
         )
     with opened(path) as file:  # reports why a file cannot be read
         found = os.fstat(file.fileno())

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxformer.errors import DataError, StorageError
-from jaxformer.storage import first_line, write_whole
+from jaxformer.storage import BucketPath, first_line, write_whole
 
 _PART = 2**20  # numbers written at a time
 
@@ -92,7 +92,9 @@ def write_array(path: pathlib.Path, array: np.ndarray | JoinedArray) -> None:
 
 
 def map_array(path: pathlib.Path, *, remedy: str) -> np.ndarray:
-    """Maps a file into memory; `remedy` ends the error message if it is missing or damaged.
+    """Maps a file into memory, or reads one in a bucket.
+
+    `remedy` ends the error message if it is missing or damaged.
 
     Example:
         >>> import tempfile
@@ -120,6 +122,8 @@ def map_array(path: pathlib.Path, *, remedy: str) -> np.ndarray:
 
 
 def _map(path: pathlib.Path) -> np.ndarray:
+    if isinstance(path, BucketPath):
+        return np.asarray(np.load(io.BytesIO(path.read_bytes()), allow_pickle=False))
     # Unlike np.load, this closes a file that it cannot read.
     return np.lib.format.open_memmap(path, mode="r")
 

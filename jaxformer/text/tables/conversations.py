@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from jaxformer.errors import DataError
+from jaxformer.storage import as_path
 from jaxformer.text.sources.record_files import BadRecords, Errors, has_records, read_records
 from jaxformer.text.store.ragged import IGNORE, Example
 from jaxformer.text.tables.table import Table
@@ -84,7 +85,7 @@ class Conversations(Table):
         if isinstance(paths, str) or not paths:
             raise DataError(f"paths must be a list of JSON Lines files, got {paths!r}; name one")
         number = 0
-        for path in map(pathlib.Path, paths):
+        for path in map(as_path, paths):
             if not has_records(path):
                 raise DataError(
                     f"conversations are read from .jsonl, .parquet or .arrow files, got '{path}'; "

@@ -2,12 +2,12 @@
 
 import dataclasses
 import itertools
-import pathlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from jaxformer.errors import DataError
+from jaxformer.storage import as_path
 from jaxformer.text.sources.files import read_lines
 from jaxformer.text.store.ragged import Example
 from jaxformer.text.tables.table import Table
@@ -55,7 +55,7 @@ class Pairs(Table):
                 two files have different numbers of lines.
 
         Example:
-            >>> import tempfile
+            >>> import pathlib, tempfile
             >>> with tempfile.TemporaryDirectory() as folder:
             ...     _ = pathlib.Path(folder, "a.tsv").write_text("A dog.\tEin Hund.\nA cat.\t\n")
             ...     pairs, counts = Pairs.read([f"{folder}/a.tsv"])
@@ -70,7 +70,7 @@ class Pairs(Table):
         if len(paths) == 1:
             yield from super().rows(paths)
             return
-        lines = [read_lines(pathlib.Path(path)) for path in paths]
+        lines = [read_lines(as_path(path)) for path in paths]
         for i, row in enumerate(itertools.zip_longest(*lines), 1):
             if None in row:
                 counts = [

@@ -1,13 +1,13 @@
 """Scans files of rows: collects the validation rows and a sample for training a tokenizer."""
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxformer.errors import DataError
-from jaxformer.text.sources.files import FileState, file_stamp, read_state, scan_stem
+from jaxformer.storage import as_path, real_path
+from jaxformer.text.sources.files import FileState, file_stamps, read_state, scan_stem
 from jaxformer.text.sources.holdout import Holdout, Scanned, Scanner
 from jaxformer.text.store.shards import remembered
 from jaxformer.text.tables.row_corpus import RowCorpus, row_size, take_rows
@@ -64,10 +64,10 @@ def scan_rows(
     """
     if not table.__module__.startswith("jaxformer."):
         cache_dir = None  # your own table may change how it reads rows
-    paths = [os.path.realpath(path) for path in paths]  # independent of the working folder
+    paths = [real_path(path) for path in paths]  # independent of the working folder
     key = (table.__module__, table.__qualname__, options, validation_fraction, characters)
     return remembered(
-        scan_stem(cache_dir, "corpora", map(pathlib.Path, paths), key),
+        scan_stem(cache_dir, "corpora", map(as_path, paths), key),
         lambda: _scan(table, paths, options, validation_fraction, characters, on_progress),
         lambda corpus: ({}, _packed(corpus)) if corpus.num_bytes > _RECORDED else None,
         lambda _, values: _unpacked(table, values),
@@ -83,7 +83,7 @@ def _scan(
     on_progress: Callable[[int], None],
 ) -> RowCorpus:
     """`scan_rows` without a record."""
-    stamps = {path: file_stamp(path) for path in paths}
+    stamps = dict(zip(paths, file_stamps(paths), strict=True))
     scanner = Scanner[_Row](validation_fraction, sample=_SAMPLE, held_out=_VALIDATION)
     distinct: dict[str, set[str]] = {name: set() for name in table.categories}
     counts, num_bytes, seen = RowCounts(table.unit, 0), 0, set[str]()
@@ -120,7 +120,7 @@ def _scan(
     return RowCorpus(
         table=table,
         options=options,
-        files=tuple(read_state(pathlib.Path(path), stamps[path]) for path in paths),
+        files=tuple(read_state(as_path(path), stamps[path]) for path in paths),
         validation_fraction=validation_fraction,
         holdout=found.holdout,
         counts=counts,

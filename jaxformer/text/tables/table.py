@@ -2,11 +2,11 @@
 
 import dataclasses
 import itertools
-import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 from jaxformer.errors import DataError
+from jaxformer.storage import as_path
 from jaxformer.text.sources.files import read_lines, require_fits_memory
 from jaxformer.text.sources.holdout import (
     Holdout,
@@ -84,7 +84,7 @@ class Table:
             DataError: there is no path, a file is missing, damaged or not UTF-8, or no row is left.
 
         Example:
-            >>> import tempfile
+            >>> import pathlib, tempfile
             >>> from jaxformer.text import Labelled
             >>> with tempfile.TemporaryDirectory() as folder:
             ...     _ = pathlib.Path(folder, "a.tsv").write_text("Great!\tgood\nBoring. bad\n")
@@ -93,7 +93,7 @@ class Table:
             (('Great!',), ('good',), '2 texts read, 1 kept; 1 misaligned (line 2)')
         """
         for path in paths if isinstance(paths, list | tuple) else ():
-            require_fits_memory(pathlib.Path(path))  # since rows are kept in memory
+            require_fits_memory(as_path(path))  # since rows are kept in memory
         kept, counts = cls.of_rows(cls.rows(paths, **options))
         if kept is None:
             got = " and ".join(f"'{file}'" for file in paths)
@@ -121,7 +121,7 @@ class Table:
             raise DataError(f"paths must be a list of TSV files, got {paths!r}; name one")
         for path in paths:
             file = f"{path}:" if len(paths) > 1 else ""
-            for i, line in enumerate(read_lines(pathlib.Path(path)), 1):
+            for i, line in enumerate(read_lines(as_path(path)), 1):
                 yield f"{file}{i}", line.split("\t")
 
     def split(self, validation_fraction: float, counts: RowCounts) -> tuple[Self, Self, RowCounts]:

@@ -1,16 +1,15 @@
 """Checkpoints of a training run, saved with Orbax in the background, each atomically."""
 
 import contextlib
-import os
 import pathlib
-import shutil
+from collections.abc import Callable
 from typing import Any
 
 import jax
 from orbax.checkpoint import v1 as ocp
 
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
-from jaxformer.storage import first_line, make_folder
+from jaxformer.storage import first_line, remove_tree, storage_error
 from jaxformer.training.checkpoints.index import CheckpointIndex
 from jaxformer.training.checkpoints.manifest import (
     Unlogged,
@@ -18,11 +17,11 @@ from jaxformer.training.checkpoints.manifest import (
     checkpoint_unlogged,
     write_checkpoint_manifest,
 )
-from jaxformer.training.checkpoints.orbax import PlainPath, load_arrays, orbax_log
+from jaxformer.training.checkpoints.orbax import load_arrays, orbax_log
+from jaxformer.training.checkpoints.places import Place, place_of
 from jaxformer.training.parallel import in_first_process, is_first_process
 from jaxformer.training.state import TrainState, average_dtype
 
-_DRAFT = ".orbax-checkpoint-tmp"  # Orbax's suffix of an incomplete checkpoint
 _SLACK = 2**18  # bytes of a checkpoint besides its arrays, at most
 
 
@@ -61,13 +60,16 @@ class Checkpoints(CheckpointIndex):
         self._failed = False
         if folder.is_symlink():
             raise CheckpointError(f"{folder} is a link, which could lead anywhere; remove it")
+        self._place = place_of(folder)
         if read_only and not folder.is_dir():
             raise CheckpointError(f"{folder} has no checkpoint; train the run first")
         if not read_only:
-            make_folder(folder)
-            _clear_the_way(folder)
+            self._place.make()
+            _clear_the_way(self._place)
         super().__init__(folder)
-        self._plain = PlainPath(folder)
+        self._plain = self._place.open()
+        self.before_commit: Callable[[], object] = lambda: None
+        """Called before a checkpoint is complete, in the thread that saves it."""
         orbax_log.num_open += 1
         if read_only:
             return
@@ -77,14 +79,17 @@ class Checkpoints(CheckpointIndex):
         # The first process calls this after all other files are written, before the folder gets its
         # final name; an error prevents that. A function, because Orbax copies the options, and
         # would copy the object of a method.
-        context.asynchronous.post_finalization_callback = lambda: write_checkpoint_manifest(
-            folder / f"{self._saving[0]}{_DRAFT}", *self._saving
-        )
+        context.asynchronous.post_finalization_callback = lambda: self._commit()
         self._checkpointer = ocp.training.Checkpointer(
             self._plain.path,
             context=context,
             preservation_policy=ocp.training.preservation_policies.PreserveAll(),
         )
+
+    def _commit(self) -> None:
+        """Writes the manifest of the checkpoint that Orbax has written."""
+        self.before_commit()
+        write_checkpoint_manifest(self._place.draft(self._saving[0]), *self._saving)
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -149,6 +154,7 @@ class Checkpoints(CheckpointIndex):
         items = _items(state)
         self._require_room(step, sum(leaf.nbytes for leaf in jax.tree.leaves(items)))
         self._saving = step, validation_loss, unlogged
+        self._place.require_lock()
         try:
             self._response = self._checkpointer.save_checkpointables_async(step, items, force=True)
         except Exception as error:  # Orbax and TensorStore raise many kinds
@@ -177,21 +183,15 @@ class Checkpoints(CheckpointIndex):
         # Orbax would choose the checkpoints to keep by metrics of its own.
         for step in self.superseded(self._keep) if is_first_process() else ():
             self._forget(step)
-            # Renamed first, so that after a crash the rest is recognized as a draft and removed.
-            old = self._folder / f"{step}.old{_DRAFT}"
-            try:
-                os.rename(self._folder / str(step), old)
-            except OSError:
-                continue  # one checkpoint more stays
-            shutil.rmtree(old, ignore_errors=True)
+            self._place.remove(step)
 
     def _require_room(self, step: int, size: int) -> None:
         """Raises StorageError if the disk has fewer free bytes than arrays of `size` need."""
         try:
-            free = shutil.disk_usage(self._folder).free
+            free = self._place.free()
         except OSError as error:
             raise self._failure(step, error) from None
-        if is_first_process() and free < size + _SLACK:
+        if is_first_process() and free is not None and free < size + _SLACK:
             raise self._failure(
                 step, f"it needs {size + _SLACK:,} bytes, and the disk has {free:,} free"
             )
@@ -199,7 +199,8 @@ class Checkpoints(CheckpointIndex):
     def _failure(self, step: int, reason: object) -> StorageError:
         """Error of a save that failed; removes its files."""
         self._response, self._failed = None, True
-        shutil.rmtree(self._folder / f"{step}{_DRAFT}", ignore_errors=True)
+        with contextlib.suppress(StorageError):  # a lost lock: the files may be another process's
+            remove_tree(self._place.draft(step))
         self._forget(step)
         said = first_line(reason)
         if len(said) > 300:  # the reason is at the end, after a path
@@ -293,12 +294,14 @@ def _items(state: TrainState) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _clear_the_way(folder: pathlib.Path) -> None:
+def _clear_the_way(place: Place) -> None:
     """Removes drafts, verifies all checkpoints, and renames damaged ones to free their steps."""
 
     def clear() -> None:
-        for draft in folder.glob(f"*{_DRAFT}"):  # left by a killed process
-            shutil.rmtree(draft, ignore_errors=True)
-        CheckpointIndex(folder).set_damaged_aside()
+        try:
+            place.remove_drafts()
+            CheckpointIndex(place.folder).set_damaged_aside()
+        except OSError as error:
+            raise storage_error(place.folder, error, "read") from None
 
     in_first_process("verify the checkpoints", clear)  # no collective, which could time out

@@ -1,11 +1,11 @@
 """Index of the checkpoints in a folder: the newest, the best, and the damaged ones."""
 
-import os
 import pathlib
 import warnings
 from collections.abc import Callable, Iterable
 
 from jaxformer.errors import CheckpointError, CheckpointWarning, StorageError
+from jaxformer.storage import lexists
 from jaxformer.training.checkpoints.manifest import (
     checkpoint_damage,
     checkpoint_loss,
@@ -39,7 +39,7 @@ class CheckpointIndex:
             self._losses[step] = checkpoint_loss(folder)
         except CheckpointError as error:
             self._losses.pop(step, None)
-            if os.path.lexists(folder):  # otherwise another process has just removed it
+            if lexists(folder):  # otherwise another process has just removed it
                 self._damaged[step] = str(error)
 
     def _forget(self, step: int) -> None:
@@ -57,7 +57,7 @@ class CheckpointIndex:
             folder = self._folder / str(step)
             if (damage := checkpoint_damage(folder)) is not None:
                 del self._losses[step]
-                if os.path.lexists(folder):
+                if lexists(folder):
                     self._damaged[step] = damage
                 else:  # removed by a training, which saved a newer one first
                     self._add_new()
@@ -152,7 +152,7 @@ class CheckpointIndex:
 def _set_aside(folder: pathlib.Path) -> pathlib.Path:
     """Renames the folder of a damaged checkpoint; returns its new path."""
     number, new = 1, folder.with_name(f"{folder.name}.damaged")
-    while os.path.lexists(new):
+    while lexists(new):
         number += 1
         new = folder.with_name(f"{folder.name}.damaged-{number}")
     try:

@@ -3,20 +3,26 @@
 import dataclasses
 import hashlib
 import json
-import os
 import pathlib
 import re
 from typing import Any
 
 from jaxformer import __version__
 from jaxformer.errors import CheckpointError
-from jaxformer.storage import Manifest, read_manifest, read_whole, write_manifest
+from jaxformer.storage import (
+    Manifest,
+    file_sizes,
+    lexists,
+    read_manifest,
+    read_whole,
+    write_manifest,
+)
+from jaxformer.training.checkpoints.places import MANIFEST, place_of
 
 LAYOUT = 1
 """Version of the checkpoint layout; other versions cannot be read."""
 
-_MANIFEST = "manifest.json"
-_STEP = re.compile(r"0|[1-9][0-9]*")
+_HEADER = re.compile(r"[^/]+/(_[^/]*|array_metadatas/[^/]+)")  # files without array data
 _MAX_HEADER = 64 * 2**20  # bytes of a file without array data
 
 # Orbax writes the commit time into these after the manifest is written.
@@ -33,7 +39,7 @@ Unlogged = tuple[float, list[dict[str, float]]]
 
 def checkpoint_steps(folder: pathlib.Path) -> list[int]:
     """Steps of the checkpoints in a folder in order, including damaged ones."""
-    return sorted(int(name) for name in os.listdir(folder) if _STEP.fullmatch(name))
+    return place_of(folder).steps()
 
 
 def write_checkpoint_manifest(
@@ -45,7 +51,7 @@ def write_checkpoint_manifest(
         "validation_loss": validation_loss, "unlogged": unlogged,
     }  # fmt: skip
     manifest = Manifest.of(folder, about, ignore=_CHANGED_LATER, sync=True)
-    write_manifest(folder / _MANIFEST, manifest)
+    write_manifest(folder / MANIFEST, manifest)
 
 
 def checkpoint_fingerprint(folder: pathlib.Path) -> str:
@@ -58,7 +64,7 @@ def add_checkpoint_loss(folder: pathlib.Path, validation_loss: float) -> None:
     """Adds the validation loss (nats per label) to the manifest of a checkpoint."""
     manifest = _read(folder)
     about = {**manifest.about, "validation_loss": validation_loss}
-    write_manifest(folder / _MANIFEST, dataclasses.replace(manifest, about=about))
+    write_manifest(folder / MANIFEST, dataclasses.replace(manifest, about=about))
 
 
 def checkpoint_loss(folder: pathlib.Path) -> float | None:
@@ -77,7 +83,7 @@ def checkpoint_damage(folder: pathlib.Path) -> str | None:
     """The first difference between a checkpoint and its manifest, for a message; None if none."""
     try:
         manifest = _read(folder)
-        found = manifest.damage(folder, ignore=(_MANIFEST, *_CHANGED_LATER))
+        found = manifest.damage(folder, ignore=(MANIFEST, *_CHANGED_LATER))
         _check_orbax(folder)
         return found or _too_large(folder)
     except CheckpointError as error:
@@ -88,12 +94,12 @@ def _read(folder: pathlib.Path) -> Manifest:
     """Reads and checks the manifest of a checkpoint."""
     if folder.is_symlink() or not folder.is_dir():
         raise CheckpointError("it must be a folder, got a link or a file")
-    if not os.path.lexists(folder / _MANIFEST):
+    if not lexists(folder / MANIFEST):
         raise CheckpointError(
-            f"it has no {_MANIFEST}, like checkpoints of early versions, which jaxformer "
+            f"it has no {MANIFEST}, like checkpoints of early versions, which jaxformer "
             f"{__version__} cannot read"
         )
-    manifest = read_manifest(folder / _MANIFEST)
+    manifest = read_manifest(folder / MANIFEST)
     about = manifest.about
     if about.get("layout") != LAYOUT:
         raise CheckpointError(
@@ -129,7 +135,7 @@ def _check_orbax(folder: pathlib.Path) -> None:
 
 def _too_large(folder: pathlib.Path) -> str | None:
     """Reports a metadata file that is implausibly large and would fill the memory."""
-    for path in (*folder.glob("*/_*"), *folder.glob("*/array_metadatas/*")):
-        if path.stat().st_size > _MAX_HEADER:
-            return f"{path.name} has more than {_MAX_HEADER:,} bytes"
+    for path, size in file_sizes(folder).items():
+        if _HEADER.fullmatch(path) and size > _MAX_HEADER:
+            return f"{path.rpartition('/')[2]} has more than {_MAX_HEADER:,} bytes"
     return None

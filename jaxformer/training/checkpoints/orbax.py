@@ -4,7 +4,6 @@ import contextlib
 import logging
 import os
 import pathlib
-import re
 import tempfile
 from contextlib import AbstractContextManager
 from typing import Any
@@ -13,11 +12,9 @@ import jax
 from orbax.checkpoint import v1 as ocp
 
 from jaxformer.errors import CheckpointError, StorageError
-from jaxformer.storage import first_line
+from jaxformer.storage import PLAIN, first_line, lexists
 from jaxformer.training.parallel import num_processes, this_process
 
-# Orbax reads brackets as a glob pattern, and TensorStore requires UTF-8.
-_PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 _LINK = "folder"
 
 
@@ -27,7 +24,7 @@ def load_arrays(path: pathlib.Path, templates: dict[str, Any], where: pathlib.Pa
         return _load(path, templates, where)
     finally:
         # Even after success: TensorStore reads missing parts of an array as zeros.
-        if not os.path.lexists(where):
+        if not lexists(where):
             raise CheckpointError(
                 f"{where} was removed while it was read, probably by a training that removes old "
                 "checkpoints; try again, with another step if you chose this one"
@@ -117,7 +114,7 @@ class PlainPath:
     def __init__(self, folder: pathlib.Path) -> None:
         self._temporary: pathlib.Path | None = None
         self.path = pathlib.Path(os.path.realpath(folder))
-        if not _PLAIN.fullmatch(str(self.path)):
+        if not PLAIN.fullmatch(str(self.path)):
             self._temporary = _temporary_folder(folder)
             (self._temporary / _LINK).symlink_to(self.path, target_is_directory=True)
             self.path = self._temporary / _LINK
@@ -133,7 +130,7 @@ class PlainPath:
 def _temporary_folder(folder: pathlib.Path) -> pathlib.Path:
     """Makes a private folder with a plain path, in TMPDIR or a temporary folder of the system."""
     candidates = [os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp", "/dev/shm"]
-    plain = [one for one in candidates if os.path.isabs(one) and _PLAIN.fullmatch(one)]
+    plain = [one for one in candidates if os.path.isabs(one) and PLAIN.fullmatch(one)]
     reason = "TMPDIR has other characters, too"
     for parent in plain:
         try:

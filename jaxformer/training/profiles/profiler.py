@@ -1,5 +1,6 @@
 """Takes traces of training steps with `jax.profiler`."""
 
+import contextlib
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import jax
 
 from jaxformer.errors import ConfigError, StorageError
-from jaxformer.storage import make_folder
+from jaxformer.storage import written_folder
 from jaxformer.training.records import Activity, WallClock
 
 FOLDER = "profile"
@@ -34,9 +35,9 @@ class StepProfiler:
         start: int = 0, print_line: Callable[[str], None] = print,
     ) -> None:  # fmt: skip
         self._clock, self._print, self._is_tracing = clock, print_line, False
-        self._first, self._last, self._path = 0, 0, ""
+        self._first, self._last, self._folder = 0, 0, folder and folder / FOLDER
+        self._written = contextlib.ExitStack()
         if steps is not None and folder is not None:
-            self._path = str(folder / FOLDER)
             self._first, self._last = max(steps.start, start + 1), steps.stop - 1
             if steps.start <= start:
                 left = "none of them is" if start >= self._last else f"only {self._first} on are"
@@ -69,9 +70,11 @@ class StepProfiler:
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0  # every call of Python would be an event
         try:
-            make_folder(pathlib.Path(self._path))
-            jax.profiler.start_trace(self._path, profiler_options=options)
+            assert self._folder is not None  # or there were no steps to trace
+            path = self._written.enter_context(written_folder(self._folder))
+            jax.profiler.start_trace(str(path), profiler_options=options)
         except (StorageError, RuntimeError) as error:  # such as another trace
+            self._written.close()
             self._print(f"no step is traced: {error}")
         else:
             self._is_tracing = True
@@ -81,10 +84,11 @@ class StepProfiler:
             return
         self._is_tracing = False
         try:
-            jax.profiler.stop_trace()
-        except (OSError, RuntimeError) as error:
+            with self._written:
+                jax.profiler.stop_trace()
+        except (OSError, RuntimeError, StorageError) as error:
             self._print(
-                f"the trace cannot be written to {self._path}: {error}; check its free space and "
+                f"the trace cannot be written to {self._folder}: {error}; check its free space and "
                 "permissions"
             )
 

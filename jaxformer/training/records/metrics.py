@@ -2,14 +2,13 @@
 
 import contextlib
 import json
-import os
 import pathlib
 import socket
 import time
 from typing import Any
 
 from jaxformer.errors import DataError
-from jaxformer.storage import append, make_folder, open_to_append, read_whole, write_whole
+from jaxformer.storage import append, lexists, make_folder, open_to_append, read_whole, write_whole
 
 _FILE = "metrics.jsonl"
 _SUPERSEDED = "metrics.superseded.jsonl"
@@ -41,7 +40,7 @@ class MetricsWriter:
         self, folder: pathlib.Path | None, start_step: int = 0, *, writes: bool = True
     ) -> None:
         self._open = contextlib.ExitStack()
-        self._file: Any = None
+        self._files: list[Any] = []  # metrics, then events
         self.records: list[dict[str, Any]] = []  # of all steps so far
         if writes and folder is not None:
             self._start(folder, start_step)
@@ -61,13 +60,19 @@ class MetricsWriter:
         name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
         events = self._open.enter_context(open_to_append(folder / "tensorboard" / name))
         self._events = EventWriter(events, start_step)
-        self._file = self._open.enter_context(open_to_append(folder / _FILE))
+        self._files = [self._open.enter_context(open_to_append(folder / _FILE)), events]
 
     def __enter__(self) -> "MetricsWriter":
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._files.clear()
         self._open.close()
+
+    def flush(self) -> None:
+        """Returns when all that was written is stored, if the folder is in a bucket, too."""
+        for file in list(self._files):
+            file.flush()
 
     def write(self, step: int, **values: float) -> None:
         """Writes one record.
@@ -80,9 +85,9 @@ class MetricsWriter:
             StorageError: the record cannot be written.
         """
         self.records.append({"step": step, **values})
-        if self._file is None:
+        if not self._files:
             return
-        append(self._file, _lines(self.records[-1:]))
+        append(self._files[0], _lines(self.records[-1:]))
         self._events.write(step, values)
 
 
@@ -104,7 +109,7 @@ def read_metrics(folder: pathlib.Path) -> list[dict[str, Any]]:
         DataError: another line is damaged.
     """
     path = folder / _FILE
-    if not os.path.lexists(path):
+    if not lexists(path):
         return []
     *lines, _ = read_whole(path).split(b"\n")
     return [_record(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]

@@ -59,6 +59,8 @@ class Recorder:
     """Its parameters then."""
 
     def __post_init__(self) -> None:
+        # A run that resumes from a checkpoint has the records up to it.
+        self.checkpoints.before_commit = self.metrics.flush
         parts = self.runner.num_local_shards * self.config.accumulate_steps
         self._batch_at = functools.partial(batch_at, self.data.batches, parts=parts)
         self._spikes = LossSpikes(self.folder, self._batch_at, self.print_line, self.runner.host)

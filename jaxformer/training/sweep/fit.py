@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError
+from jaxformer.storage import as_path
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.data import TrainingData
 from jaxformer.training.sweep.group import train_specs
@@ -100,7 +101,7 @@ def fit_sweep(
                 num_devices=num_devices,
             )
         )
-    return train_specs(specs, None if folder is None else pathlib.Path(folder))
+    return train_specs(specs, None if folder is None else as_path(folder))
 
 
 def _names_taken(make: Callable[..., Trial], values: Mapping[str, Any]) -> set[str]:

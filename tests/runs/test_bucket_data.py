@@ -1,0 +1,108 @@
+"""Runs on data in buckets: prepared and resumed as runs on the same files of a disk."""
+
+import numpy as np
+import pytest
+
+from jaxformer import runs
+from jaxformer.config import DataConfig, MixtureSourceConfig
+from jaxformer.errors import CheckpointError, ConfigError, DataError
+from jaxformer.runs.data import text_parts
+from jaxformer.text.sources import corpus as corpora
+from tests.runs import tiny
+
+WORDS = ["cat", "dog", "mat", "log", "sat", "ran", "on", "to", "the", "a"]
+RNG = np.random.default_rng(0)
+TEXTS = [" ".join(RNG.choice(WORDS, 30)) + "." for _ in range(40)]
+
+
+@pytest.fixture
+def folders(tmp_path, bucket):
+    """A folder with two files, and one in a bucket with the same."""
+    (tmp_path / "deep").mkdir()
+    tiny.write_bodies(tmp_path / "a.jsonl", TEXTS[:30])
+    tiny.write_bodies(tmp_path / "deep" / "b.jsonl", TEXTS[30:])
+    for name in ("a.jsonl", "deep/b.jsonl"):
+        (bucket / name).write_bytes((tmp_path / name).read_bytes())
+    return tmp_path, bucket
+
+
+def experiment(folder, data, **changes):
+    return tiny.config_of_text(folder, {"field": "body"} | data, **changes)
+
+
+def mixture(place):
+    named = {"one": f"{place}/*.jsonl", "two": f"{place}/deep/b.jsonl"}
+    return tuple(
+        MixtureSourceConfig(name=name, paths=(path,), weight=1.0, field="body")
+        for name, path in named.items()
+    )
+
+
+DATA = {
+    "pattern": lambda place: {"paths": (f"{place}/**/*.jsonl",)},
+    "validation": lambda place: {
+        "paths": (f"{place}/a.jsonl",), "validation_paths": (f"{place}/deep/*.jsonl",),
+    },
+    "mixture": lambda place: {"mixture": mixture(place), "field": "text"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_data_are_those_of_a_disk(folders, kind):
+    here, there = (runs.prepare_task(experiment(folders[0], DATA[kind](one))) for one in folders)
+    assert there.summary == here.summary
+    for name, stream in here.train.items():
+        np.testing.assert_array_equal(there.train[name].tokens, stream.tokens)
+    for name, found in here.validation.items():
+        np.testing.assert_array_equal(there.validation[name].stream.tokens, found.stream.tokens)
+
+
+def test_run_goes_on_and_reads_only_what_was_written_again(folders, monkeypatch):
+    monkeypatch.setattr(text_parts, "_MUCH", 0)
+    monkeypatch.setattr(corpora, "_RECORDED", 0)
+    folder, bucket = folders
+    made = experiment(folder, DATA["pattern"](bucket))
+    reports = tiny.said_before_the_first_step(made)
+    assert any(line.startswith("40 documents, ") for line in reports)
+    with monkeypatch.context() as patch:
+        patch.setattr(corpora, "read_pieces", None)
+        assert tiny.said_before_the_first_step(made) == reports
+    path = bucket / "a.jsonl"
+    path.write_bytes(path.read_bytes())
+    assert tiny.said_before_the_first_step(made) == reports
+    path.write_bytes(path.read_bytes() * 2)
+    with pytest.raises(CheckpointError, match="was trained on another text"):
+        runs.train_run(made)
+
+
+def test_file_for_training_and_validation_is_an_error(folders):
+    data = {"paths": (f"{folders[1]}/*",), "validation_paths": (f"{folders[1]}/a.jsonl",)}
+    with pytest.raises(DataError, match=f"got one in both: '{folders[1]}/a.jsonl'"):
+        runs.prepare_task(experiment(folders[0], data))
+
+
+def test_pairs_are_those_of_a_disk(folders):
+    prepared = []
+    for place in folders:
+        (place / "a.tsv").write_bytes(
+            b"".join(b"a dog %d\tein Hund %d\n" % (i, i) for i in range(40))
+        )
+        data = {"source": "pairs", "paths": (f"{place}/a.tsv",)}
+        prepared.append(
+            runs.prepare_task(tiny.config(folders[0], architecture="encoder_decoder", data=data))
+        )
+    assert prepared[0].summary == prepared[1].summary
+
+
+def test_cache_must_be_on_this_machine():
+    with pytest.raises(ConfigError, match="data.cache must be a folder on this machine") as info:
+        DataConfig(source="files", paths=("gs://bucket/a.txt",), cache="gs://bucket/cache")
+    assert "gs://bucket/cache" in str(info.value)
+
+
+def test_token_files_are_to_be_copied_first(folders):
+    folder, bucket = folders
+    (bucket / "a.bin").write_bytes(bytes(100))
+    data = {"source": "tokens", "paths": (f"{bucket}/*.bin",), "field": "text"}
+    with pytest.raises(DataError, match=f"gcloud storage cp {bucket}/a.bin"):
+        runs.prepare_task(experiment(folder, data, tokenizer={"kind": "byte"}))

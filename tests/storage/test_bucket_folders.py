@@ -1,0 +1,183 @@
+"""Folders in a bucket: written whole, appended to, verified, and copied to this machine."""
+
+import hashlib
+import os
+import pathlib
+
+import pytest
+
+from jaxformer.errors import CheckpointError, ConfigError, StorageError
+from jaxformer.storage import (
+    Manifest,
+    append,
+    appending,
+    buckets,
+    discard_draft,
+    drafted,
+    moved_names,
+    on_disk,
+    open_to_append,
+    read_regular,
+    read_whole,
+    write_whole,
+    written_folder,
+)
+
+
+def contents(folder):
+    return {path: (folder / path).read_bytes() for path in folder.files()}
+
+
+def test_files_are_written_and_read_as_on_a_disk(bucket):
+    write_whole(bucket / "a", "text")
+    write_whole(str(bucket / "b"), iter([b"in ", b"parts"]))
+    assert contents(bucket) == {"a": b"text", "b": b"in parts"}
+    assert read_whole(bucket / "a") == b"text" == read_regular(bucket / "a", limit=4)
+    with pytest.raises(CheckpointError, match="must have at most 3 bytes"):
+        read_whole(bucket / "a", limit=3)
+    with pytest.raises(CheckpointError, match="c cannot be read: there is no such file"):
+        read_whole(bucket / "c")
+
+
+def test_missing_right_to_write_is_one_line(bucket, emulator):
+    emulator.fault = lambda method, _: 403 if method == "POST" else None
+    with pytest.raises(StorageError, match="a cannot be written: .*application-default") as info:
+        write_whole(bucket / "a", b"")
+    assert "\n" not in str(info.value)
+
+
+def test_a_bucket_that_is_gone_for_a_while_is_tried_again(bucket, emulator, monkeypatch, capsys):
+    monkeypatch.setattr("jaxformer.storage.buckets._PAUSE", 0.01)
+    left = [400] * 3  # which gcsfs does not try again itself
+    emulator.fault = lambda *_: left.pop() if left else None
+    with pytest.raises(StorageError):
+        write_whole(bucket / "a", b"text")
+    monkeypatch.setitem(buckets.locks, str(bucket), lambda: None)  # as while training
+    write_whole(bucket / "a", b"text")
+    left += [400] * 2
+    assert (bucket / "a").read_bytes() == b"text" and not left
+    assert capsys.readouterr().err.count("trying again") == 4
+
+
+def test_what_is_appended_is_uploaded_now_and_then_and_at_the_end(bucket, monkeypatch):
+    monkeypatch.setattr(appending, "_INTERVAL", 0.05)
+    write_whole(bucket / "log", b"before\n")
+    with open_to_append(bucket / "log") as file:
+        append(file, b"one\n")
+        for _ in range(200):
+            if (bucket / "log").read_bytes() == b"before\none\n":
+                break
+        else:
+            pytest.fail("nothing was uploaded")
+        monkeypatch.setattr(appending, "_INTERVAL", 1e6)
+        append(file, b"two\n")
+        file.flush()
+        assert (bucket / "log").read_bytes() == b"before\none\ntwo\n"
+        append(file, b"three\n")
+    assert (bucket / "log").read_bytes() == b"before\none\ntwo\nthree\n"
+
+
+def fill(folder):
+    with drafted(folder, last="config") as draft:
+        (draft / "deep").mkdir()
+        for name in ("a", "deep/b", "config"):
+            (draft / name).write_text(name)
+
+
+def test_a_folder_is_filled_completely_or_not_at_all(bucket, emulator, monkeypatch):
+    whole = {"a": b"a", "config": b"config", "deep/b": b"deep/b"}
+    fill(bucket / "one")
+    assert contents(bucket / "one") == whole
+    sent = []
+
+    def killed_after(count):
+        def fault(method, path):
+            is_write = method in ("POST", "PUT", "DELETE")
+            sent.extend([path] if is_write else [])
+            return 403 if is_write and len(sent) > count else None
+
+        return fault
+
+    for count in range(4):  # the connection is lost after so many writes, and what undoes them
+        folder = bucket / f"run-{count}"
+        sent.clear()
+        emulator.fault = killed_after(count)
+        with pytest.raises(StorageError):
+            fill(folder)
+        emulator.fault = lambda *_: None
+        found = contents(folder) if folder.exists() else {}
+        assert "config" not in found
+        assert set(found) <= {"a", "deep/b", *(name for name in found if "moves.json" in name)}
+        assert {name.partition("/")[0] for name in found if "moves" not in name} <= set(
+            moved_names(folder)
+        )
+        discard_draft(folder, last="config")
+        assert contents(folder) == {}
+        fill(folder)
+        assert contents(folder) == whole
+
+
+def test_programs_that_know_no_buckets_write_to_a_folder_that_is_uploaded(bucket, tmp_path):
+    for folder in (bucket / "a", tmp_path / "a"):
+        with written_folder(folder) as written:
+            assert isinstance(os.fspath(written), str)
+            (written / "deep").mkdir()
+            (written / "deep" / "file").write_bytes(b"content")
+        assert (folder / "deep" / "file").read_bytes() == b"content"
+
+
+def test_manifest_finds_every_kind_of_damage_and_reads_nothing_to_do_so(bucket, emulator):
+    for name in ("a", "deep/b"):
+        write_whole(bucket / name, name * 100)
+    manifest = Manifest.of(bucket, {"step": 1}, sync=True)
+    assert manifest.files["a"] == (hashlib.md5(b"a" * 100).hexdigest(),)
+    requests = []
+    emulator.fault = lambda *request: requests.append(request)
+    assert manifest.damage(bucket) is None and manifest.damage(bucket, others=True) is None
+    assert not any("alt=media" in path for _, path in requests)
+    write_whole(bucket / "a", "a" * 99 + "b")
+    assert manifest.damage(bucket) == "a is not the file that was written: its MD5 differs"
+    write_whole(bucket / "a", "a" * 100)
+    write_whole(bucket / "c", "")
+    assert manifest.damage(bucket) == "c does not belong to it"
+    assert manifest.damage(bucket, others=True) is None
+    (bucket / "deep" / "b").unlink()
+    assert manifest.damage(bucket, others=True) == "deep/b is missing"
+
+
+def test_a_copy_of_a_folder_is_verified_where_it_lies(bucket, tmp_path):
+    """With MD5 on a disk, and with SHA-256 in a bucket, which is read for it."""
+    (tmp_path / "a").write_bytes(b"content")
+    write_whole(bucket / "a", b"content")
+    of_bucket, of_disk = Manifest.of(bucket, {}), Manifest.of(tmp_path, {})
+    assert of_bucket.damage(tmp_path) is None and of_disk.damage(bucket) is None
+    (tmp_path / "a").write_bytes(b"Content")
+    write_whole(bucket / "a", b"Content")
+    assert of_bucket.damage(tmp_path) == "a is not the file that was written: its MD5 differs"
+    assert of_disk.damage(bucket) == "a is not the file that was written: its SHA-256 differs"
+
+
+def test_files_to_map_are_copied_to_this_machine_once(bucket, emulator, capsys):
+    write_whole(bucket / "model" / "a.json", b"{}")
+    write_whole(bucket / "model" / "b.bin", b"other")
+    write_whole(bucket / "model" / "deep" / "c.json", b"deep")
+    copy = on_disk(bucket / "model", ["*.json"])
+    names = {path.name for path in copy.iterdir()} - {".lock", ".versions.json"}
+    assert names == {"a.json"} and (copy / "a.json").read_bytes() == b"{}"
+    assert f"downloading 2 bytes from {bucket / 'model'}" in capsys.readouterr().err
+    downloads = []
+    emulator.fault = lambda _, path: downloads.append(path) if "alt=media" in path else None
+    assert on_disk(bucket / "model", ["*.json"]) == copy and downloads == []
+    write_whole(bucket / "model" / "a.json", b"[]")  # of the same size
+    (bucket / "model" / "deep" / "c.json").unlink()
+    assert (on_disk(str(bucket / "model" / "a.json"))).read_bytes() == b"[]"
+    assert on_disk(bucket / "model", ["*.json"]) == copy and len(downloads) == 1
+    (bucket / "model" / "a.json").unlink()
+    on_disk(bucket / "model", ["*.json"])
+    assert not (copy / "a.json").exists()
+    assert on_disk("models/x") == pathlib.Path("models/x")
+
+
+def test_path_for_the_system_says_what_to_do(bucket):
+    with pytest.raises(ConfigError, match="must be on a disk of this machine; copy it there"):
+        open(bucket / "a")

@@ -1,0 +1,256 @@
+"""Files in buckets are read as the same files on disk are: streamed, with errors of one line."""
+
+import gzip
+import itertools
+import json
+
+import pyarrow
+import pytest
+import zstandard
+from pyarrow import ipc, parquet
+
+from jaxformer import text
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.text.sources import corpus as corpora
+
+TEXTS = [f"text {i} of a few words, über {i * i}" for i in range(300)]
+LINES = "".join(json.dumps({"text": one}) + "\n" for one in TEXTS).encode()
+TABLE = pyarrow.table({"text": TEXTS})
+
+
+def write_arrow(path, writer):
+    with writer(str(path), TABLE.schema) as file:
+        file.write_table(TABLE)
+
+
+WRITE = {
+    "a.txt": lambda path: path.write_text("\n".join(TEXTS), encoding="utf-8"),
+    "a.txt.gz": lambda path: path.write_bytes(gzip.compress("\n".join(TEXTS).encode())),
+    "a.jsonl": lambda path: path.write_bytes(LINES),
+    "a.jsonl.gz": lambda path: path.write_bytes(gzip.compress(LINES)),
+    "a.jsonl.zst": lambda path: path.write_bytes(zstandard.compress(LINES)),
+    "a.parquet": lambda path: parquet.write_table(TABLE, path, row_group_size=50),
+    "file.arrow": lambda path: write_arrow(path, ipc.new_file),
+    "stream.arrow": lambda path: write_arrow(path, ipc.new_stream),
+}
+
+
+def put(path, folder):
+    """Copies a file, or those below a folder, into a bucket."""
+    for file in [path] if path.is_file() else filter(lambda one: one.is_file(), path.rglob("*")):
+        (folder / str(file.relative_to(path.parent))).write_bytes(file.read_bytes())
+    return folder / path.name
+
+
+def said(read, *arguments, **options):
+    """The message of the error, which is one line."""
+    with pytest.raises((ConfigError, DataError)) as info:
+        read(*arguments, **options)
+    message = str(info.value)
+    assert "\n" not in message and "it starts from" not in message
+    return message
+
+
+@pytest.mark.parametrize("name", WRITE)
+def test_documents_are_those_of_the_same_file_on_disk(tmp_path, bucket, name):
+    WRITE[name](tmp_path / name)
+    here, there = tmp_path / name, put(tmp_path / name, bucket)
+    found, expected = ([*text.read_documents([str(path)])] for path in (there, here))
+    assert found == expected and "".join(found).count("über") == len(TEXTS)
+    ours, others = (text.scan_corpus([path], validation_fraction=0.2) for path in (there, here))
+    assert ours.fingerprint == others.fingerprint and ours.files[0].path == str(there)
+    assert ours.sample == others.sample and ours.validation_sample == others.validation_sample
+    pieces = [[*one.pieces(corpora.Place())] for one in (ours, others)]
+    assert pieces[0] == pieces[1]
+    _, place = pieces[0][len(pieces[0]) // 2]
+    assert [*ours.pieces(place)] == [*others.pieces(place)]
+
+
+@pytest.mark.parametrize(
+    ("table", "files"),
+    [
+        (text.Pairs, {"a.tsv": "one\teins\ntwo\tzwei\n"}),
+        (text.Pairs, {"a.en": "one\ntwo\n", "a.de": "eins\nzwei\n"}),
+        (text.Labelled, {"a.tsv": "good\tyes\nbad\tno\nnone\n"}),
+        (text.Conversations, {"a.jsonl": json.dumps({"messages": [
+            {"role": role, "content": "hello"} for role in ("user", "assistant")]}) + "\n"}),
+    ],
+)  # fmt: skip
+def test_rows_are_those_of_the_same_files_on_disk(tmp_path, bucket, table, files):
+    for name, content in files.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        put(tmp_path / name, bucket)
+    here, there = ([str(folder / name) for name in files] for folder in (tmp_path, bucket))
+    assert table.read(there) == table.read(here)
+    ours, others = (text.scan_rows(table, one, validation_fraction=0) for one in (there, here))
+    assert ours.fingerprint == others.fingerprint and list(ours.paths) == there
+    assert [*ours.pieces(99)] == [*others.pieces(99)]
+
+
+def test_word_vectors_are_read(bucket):
+    (bucket / "a.txt").write_bytes(b"the 0.5 1\ncat -2 3\n")
+    assert text.read_word_vectors(f"{bucket}/a.txt", {"cat": 7}).vectors.tolist() == [[-2, 3]]
+
+
+def test_tokenizer_is_read(bucket):
+    (bucket / "a.json").write_bytes(text.byte_tokenizer().to_json().encode())
+    assert text.Tokenizer.load(f"{bucket}/a.json").identity == text.byte_tokenizer().identity
+
+
+NAMES = (
+    "a.txt", "b.md", ".hidden.txt", "old/a.txt", "old/deep/er/c1.txt", "old/.git/c.txt",
+    "new/c2.txt", "new/c3.txt", ".old/d.txt", "new/a[1].txt",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "*.txt", "**/*.txt", "**", "*/c?.txt", "n*/c[!3].txt", "old/**/er/*", "**/deep/**/*.txt",
+        "**/**/c*", ".*/*.txt", ".*", "**/.*.txt", "new/a[1].txt", "a.txt", "**/old/*",
+    ],
+)  # fmt: skip
+def test_pattern_matches_the_same_files_as_on_disk(tmp_path, bucket, pattern):
+    for name in NAMES:
+        path = tmp_path / "corpus" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("some text", encoding="utf-8")
+    put(tmp_path / "corpus", bucket)
+    found, expected = (text.text_files([f"{one}/corpus/{pattern}"]) for one in (bucket, tmp_path))
+    assert list(map(str, found)) == [
+        str(one).replace(str(tmp_path), str(bucket)) for one in expected
+    ]
+    assert text.text_files([*map(str, found), f"{bucket}/corpus/{pattern}"]) == found
+
+
+def test_placeholder_of_a_folder_is_not_a_file(bucket):
+    (bucket / "corpus" / "a").write_bytes(b"some text")
+    bucket.system.pipe_file(f"{bucket.key}/corpus/", b"")
+    for pattern in ("corpus/*", "corpus/**", "*/*"):
+        assert text.text_files([f"{bucket}/{pattern}"]) == [bucket / "corpus" / "a"]
+
+
+def test_saved_dataset_stands_for_its_files(bucket):
+    state = {"_data_files": [{"filename": "b.arrow"}, {"filename": "a.arrow"}]}
+    (bucket / "set" / "train" / "state.json").write_bytes(json.dumps(state).encode())
+    (bucket / "set" / "dataset_dict.json").write_bytes(b"{}")
+    folder = bucket / "set" / "train"
+    assert text.text_files([str(folder)]) == [folder / "b.arrow", folder / "a.arrow"]
+    assert f"splits train; name one, such as '{folder}'" in said(text.text_files, [f"{bucket}/set"])
+
+
+def test_large_file_is_streamed(bucket, emulator, monkeypatch):
+    monkeypatch.setattr("jaxformer.storage.buckets._BLOCK", 2**17)
+    line = json.dumps({"text": "some text " * 100}).encode() + b"\n"
+    (bucket / "a.jsonl").write_bytes(line * 900)  # 7 blocks
+    blocks = []
+    emulator.fault = lambda _, path: blocks.append(path) if "alt=media" in path else None
+    corpus = text.scan_corpus([bucket / "a.jsonl"], validation_fraction=0)
+    assert 3 <= len(blocks) <= 7
+    blocks.clear()
+    pieces = corpus.pieces(corpora.Place())
+    next(pieces)
+    assert len(blocks) == 1
+    assert sum(1 for _ in pieces) == 899
+    blocks.clear()
+    assert len([*corpus.pieces(corpora.Place(0, 899 * len(line)))]) == 1
+    assert len(blocks) == 1  # none of what is before the place
+    pieces = corpus.pieces(corpora.Place())
+    next(pieces)
+    emulator.fault = lambda *_: 403
+    assert "Forbidden" in said(list, pieces)
+
+
+def test_scan_is_remembered_until_the_file_is_written_again(tmp_path, bucket, monkeypatch):
+    monkeypatch.setattr(corpora, "_RECORDED", 0)
+    path = bucket / "a.jsonl"
+    path.write_bytes(LINES)
+    options = {"validation_fraction": 0.2, "cache_dir": tmp_path}
+    first = text.scan_corpus([path], **options)
+    with monkeypatch.context() as patch:
+        patch.setattr(corpora, "read_pieces", None)
+        again = text.scan_corpus([path], **options)
+        assert again.files == first.files and isinstance(again.files[0].modified, int)
+        path.write_bytes(LINES)
+        with pytest.raises(TypeError):
+            text.scan_corpus([path], **options)
+    assert "has changed while it was read" in said(list, first.pieces(corpora.Place()))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.parquet"])
+def test_file_that_is_written_while_it_is_read_is_an_error(tmp_path, bucket, monkeypatch, name):
+    WRITE[name](tmp_path / name)
+    path, reads = put(tmp_path / name, bucket), corpora.read_pieces
+
+    def rewriting(*arguments, **options):
+        yield from reads(*arguments, **options)
+        path.write_bytes(path.read_bytes())
+
+    monkeypatch.setattr(corpora, "read_pieces", rewriting)
+    message = said(text.scan_corpus, [path], validation_fraction=0)
+    assert message.startswith(f"'{path}' has changed while it was read")
+
+
+def test_requests_that_fail_now_and_then_lose_nothing(bucket, emulator, monkeypatch):
+    monkeypatch.setattr("gcsfs.retry.random.random", lambda: 0.0)
+    path, count = bucket / "a.jsonl", itertools.count(1)
+    path.write_bytes(LINES)
+    emulator.fault = lambda *_: 503 if next(count) % 9 == 0 else None
+    assert text.read_documents([f"{bucket}/*.jsonl"]) == TEXTS
+    assert next(count) > 9
+
+
+@pytest.mark.parametrize("name", WRITE)
+def test_stream_that_fails_is_an_error_of_one_line(tmp_path, bucket, emulator, name):
+    WRITE[name](tmp_path / name)
+    path = put(tmp_path / name, bucket)
+    emulator.fault = lambda _, url: 403 if "alt=media" in url else None
+    message = said(text.read_documents, [str(path)])
+    assert f"'{path}'" in message and "gcloud auth application-default login" in message
+
+
+def test_file_that_is_read_again_for_its_hash_may_fail(bucket, emulator):
+    (bucket / "a.tsv").write_bytes(b"good\tyes\nbad\tno\n")
+    count = itertools.count()
+    emulator.fault = lambda _, url: 403 if "alt=media" in url and next(count) == 1 else None
+    message = said(text.scan_rows, text.Labelled, [f"{bucket}/a.tsv"], validation_fraction=0)
+    assert f"'{bucket}/a.tsv': Forbidden" in message
+
+
+def test_what_cannot_be_read_is_named(bucket, emulator):
+    (bucket / "corpus" / "a.txt").write_bytes(b"some text")
+    for url, reason in {
+        f"{bucket}/none.txt": "there is no such file",
+        f"{bucket}/none.parquet": "there is no such file",
+        f"{bucket}/none/*.txt": "a pattern must match at least one file",
+        f"{bucket}/corpus/a.txt/*": "a pattern must match at least one file",
+        "gs://no-such-bucket/a.txt": "there is no such file",
+        "gs://no-such-bucket/*.txt": "a pattern must match at least one file",
+        "gs://no-such-bucket/**/*.txt": "a pattern must match at least one file",
+        f"{bucket}/corpus": f"got the folder '{bucket}/corpus'; try '{bucket}/corpus/**/*.txt'",
+        "s3://bucket/a.txt": "needs s3fs, which is missing",
+        "foo://bucket/**/*.txt": "has an unknown scheme",
+    }.items():
+        message = said(text.read_documents, [url])
+        assert url in message and reason in message
+    emulator.fault = lambda *_: 403
+    for read, name in (
+        (text.read_documents, "a"),
+        (text.Labelled.read, "a"),
+        (text.text_files, "*"),
+    ):
+        message = said(read, [f"{bucket}/corpus/{name}.txt"])
+        assert f"'{bucket}/corpus/{name}.txt': Forbidden" in message and "login" in message
+
+
+@pytest.mark.parametrize("name", ["a.bin", "a.npy"])
+def test_token_files_are_to_be_copied_first(bucket, name):
+    (bucket / name).write_bytes(b"\0\0")
+    message = said(text.map_token_files, [bucket / name])
+    assert message.endswith(f"copy it first with: gcloud storage cp {bucket}/{name} .")
+
+
+def test_decompression_bomb_is_refused(bucket, monkeypatch):
+    monkeypatch.setattr("jaxformer.text.sources.files._ALWAYS_UNPACKED", 0)
+    (bucket / "a.txt.gz").write_bytes(gzip.compress(b"a " * 10**6))
+    assert "must unpack to at most 200 times" in said(text.read_documents, [f"{bucket}/a.txt.gz"])

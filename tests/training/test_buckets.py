@@ -1,0 +1,190 @@
+"""Trainings whose folder is in a bucket."""
+
+import asyncio
+import re
+import time
+
+import numpy as np
+import optax
+import pytest
+
+from jaxformer.config import LoopConfig
+from jaxformer.errors import CheckpointError, CheckpointWarning, StorageError
+from jaxformer.storage import LOCK, BucketPath, buckets, lease, run_lock
+from jaxformer.training import (
+    Checkpoints,
+    SingleRunner,
+    TrainingData,
+    Trial,
+    fit,
+    read_metrics,
+    read_profile,
+)
+from jaxformer.training.checkpoints import checkpoint_damage, checkpoint_steps
+from tests.records import without_meters
+from tests.training import saved
+
+LOOP = LoopConfig(steps=6, log_every=2, eval_every=3, checkpoint_every=3)
+
+
+def loss(params, batch, rng):
+    error = batch["x"] @ params["kernel"] - batch["y"]
+    return (error**2).sum(), error.size
+
+
+def batch(step):
+    x = np.random.default_rng(step).normal(size=(8, 3)).astype(np.float32)
+    return {"x": x, "y": x @ np.float32([[1], [2], [3]])}
+
+
+def train(folder, steps=6, **options):
+    trial = Trial(loss, {"kernel": np.zeros((3, 1), np.float32)}, optax.adam(0.3))
+    data = TrainingData([batch(step) for step in range(6)], lambda: [batch(99)], unit="row")
+    loop = LoopConfig(steps=steps, log_every=2, eval_every=3, checkpoint_every=3)
+    return fit(trial, data, folder, loop, runner=SingleRunner(), **options)
+
+
+def kernel(result):
+    return np.asarray(result.params["kernel"])
+
+
+def test_a_training_in_a_bucket_is_the_one_on_a_disk_and_resumes(bucket, tmp_path, capsys):
+    on_disk = train(tmp_path / "run")
+    train(str(bucket / "run"), steps=3, profile=range(2, 4))
+    assert checkpoint_steps(bucket / "run" / "checkpoints") == [3]
+    resumed = train(bucket / "run")
+    assert "resuming at step 3 of 6" in capsys.readouterr().out
+    np.testing.assert_array_equal(kernel(resumed), kernel(on_disk))
+    ours, theirs = (read_metrics(folder / "run") for folder in (bucket, tmp_path))
+    assert without_meters(ours)[-2:] == without_meters(theirs)[-2:]
+    assert read_profile(bucket / "run").steps == 2
+    names = {re.sub(r"(checkpoints|profile|tensorboard)/.*", r"\1", name)
+             for name in (bucket / "run").files()}  # fmt: skip
+    assert names == {"checkpoints", "metrics.jsonl", "profile", "tensorboard"}
+
+
+def test_checkpoints_are_kept_removed_and_chosen_as_on_a_disk(bucket):
+    saved.save(bucket / "c", 1, 2, 3, 4, losses=(2.0, 1.0, 3.0, 4.0), keep=2)
+    assert checkpoint_steps(bucket / "c") == [2, 3, 4]
+    assert {path.partition("/")[0] for path in (bucket / "c").files()} == {"2", "3", "4"}
+    with Checkpoints(bucket / "c", read_only=True) as checkpoints:
+        assert (checkpoints.latest_step, checkpoints.best_step) == (4, 2)
+        saved.assert_same(checkpoints.restore(saved.state(0)), saved.state(4))
+        saved.assert_same(
+            checkpoints.restore_params(saved.state(0).params, 2), saved.state(2).params
+        )
+
+
+def test_a_save_that_is_cut_off_after_any_write_leaves_the_step_before_it(bucket, emulator):
+    """As by a kill: nothing more is written, but the run can be read, and goes on."""
+    saved.save(bucket / "c", 1)
+    emulator.fault, writes = counted(None)
+    saved.save(bucket / "whole", 1)
+    total = len(writes)
+    for count in sorted({1, total // 2, *range(total - 4, total)}):
+        emulator.fault, _ = counted(count)
+        with pytest.raises(StorageError):
+            saved.save(bucket / "c", 2)
+        emulator.fault = lambda *_: None
+        with Checkpoints(bucket / "c", read_only=True) as checkpoints:
+            assert checkpoints.latest_step == 1
+            saved.assert_same(checkpoints.restore(saved.state(0)), saved.state(1))
+    saved.save(bucket / "c", 3)
+    assert {path.partition("/")[0] for path in (bucket / "c").files()} == {"1", "3"}
+
+
+def counted(most):
+    """A fault that refuses every change after so many, and the list of those before."""
+    changes = []
+
+    def fault(method, _):
+        if method == "GET":
+            return None
+        if most is not None and len(changes) >= most:
+            return 403
+        changes.append(method)
+        return None
+
+    return fault, changes
+
+
+def test_every_flipped_bit_is_found(bucket):
+    saved.save(bucket / "c", 1, 2)
+    for name in (bucket / "c" / "2").files():
+        path = bucket / "c" / "2" / name
+        if path.name in ("commit_success.txt",):
+            continue  # Orbax's mark of a complete checkpoint, which only has to be there
+        content = path.read_bytes()
+        saved.flip(path)
+        assert checkpoint_damage(bucket / "c" / "2") is not None, name
+        path.write_bytes(content)
+    saved.flip(saved.data_file(bucket / "c" / "2"))
+    with pytest.warns(CheckpointWarning, match=f"{bucket}/c/2 is damaged .* renamed to 2.damaged"):
+        saved.save(bucket / "c", 3)
+    assert checkpoint_steps(bucket / "c") == [1, 3]
+    with pytest.raises(CheckpointError, match=r"has no checkpoint of step 2, only \[1, 3\]"):
+        with Checkpoints(bucket / "c", read_only=True) as checkpoints:
+            checkpoints.require_step(2)
+
+
+def test_records_up_to_a_checkpoint_are_stored_before_it(bucket, monkeypatch):
+    """So a training that is killed at any time resumes with all of them."""
+    written = []
+    for method in ("write_bytes", "upload"):
+        monkeypatch.setattr(BucketPath, method, recorded(getattr(BucketPath, method), written))
+    train(bucket / "run", steps=3)
+    manifest = next(i for i, (name, _) in enumerate(written) if name == "3/manifest.json")
+    stored = [lines for name, lines in written[:manifest] if name == "run/metrics.jsonl"]
+    assert stored[-1] == len(read_metrics(bucket / "run"))
+
+
+def recorded(write, written):
+    def write_and_record(path, content):
+        data = content if isinstance(content, bytes) else content.read_bytes()
+        written.append(("/".join(path.parts[-2:]), data.count(b"\n")))
+        return write(path, content)
+
+    return write_and_record
+
+
+def test_faults_of_the_bucket_are_tried_again_or_said(bucket, emulator, monkeypatch):
+    real_sleep = asyncio.sleep
+    monkeypatch.setattr("gcsfs.retry.asyncio.sleep", lambda seconds: real_sleep(seconds / 100))
+    count = iter(range(10**6))
+    emulator.fault = lambda *_: 503 if next(count) % 5 == 4 else None
+    clean = train(bucket / "run")
+    emulator.fault = lambda *_: None
+    assert checkpoint_steps(bucket / "run" / "checkpoints") == [3, 6]
+    np.testing.assert_array_equal(kernel(clean), kernel(train(None)))
+    emulator.fault = lambda method, path: 403 if method == "POST" else None
+    with pytest.raises(StorageError) as info:
+        train(bucket / "other")
+    assert "\n" not in str(info.value)
+
+
+def test_characters_that_orbax_does_not_take_are_refused(bucket):
+    with pytest.raises(CheckpointError, match="with which no run can be in a bucket"):
+        Checkpoints(bucket / "a [1]")
+
+
+def test_a_training_that_lost_its_lock_touches_no_checkpoint_of_the_next(bucket, monkeypatch):
+    for name, seconds in {"LEASE": 1.0, "RENEWAL": 0.2, "_POLL": 0.05}.items():
+        monkeypatch.setattr(lease, name, seconds)
+    with run_lock(bucket), Checkpoints(bucket / "checkpoints", keep=1) as first:
+        first.save(saved.state(1))
+        first.wait()
+        (held,) = (require.__self__ for require in buckets.locks.values())
+        held._lost_to = "nobody yet"  # ends its renewals, as if its process were stopped
+        time.sleep(0.3)
+        held._lost_to = None
+        other = lease.Lease(bucket, LOCK)
+        other.take()
+        require = buckets.locks.pop(str(bucket))
+        saved.save(bucket / "checkpoints", 2)  # by the other
+        buckets.locks[str(bucket)] = require
+        stored = (bucket / "checkpoints").files()
+        with pytest.raises(StorageError, match="is now being trained by"):
+            first.save(saved.state(2), 0.5)
+            first.save(saved.state(3))
+        assert (bucket / "checkpoints").files() == stored
+    other.release()
