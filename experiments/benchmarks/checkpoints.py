@@ -5,6 +5,7 @@ nothing, one saves without a manifest, one as training does. Each waits for its 
 goes on in the background counts in full.
 
 Run: python experiments/benchmarks/checkpoints.py --size medium --steps 2 --gigabytes 1
+With --bucket gs://my-bucket/times, how long a save in a bucket holds a training up.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import pathlib
 import shutil
 import statistics
 import tempfile
+import time
 from unittest import mock
 
 import jax
@@ -22,6 +24,7 @@ from train_step import SIZES
 
 from jaxformer.config import AdamWConfig, ModelConfig, ScheduleConfig
 from jaxformer.models import Decoder
+from jaxformer.storage import as_path
 from jaxformer.training import (
     Checkpoints,
     SingleRunner,
@@ -103,15 +106,20 @@ def time_saving(size: str, num_steps: int, repeats: int, folder: pathlib.Path) -
               f"{extra / (EVERY * seconds):.2%} of {EVERY} steps")  # fmt: skip
 
 
+def large_state(gigabytes: float, step: int = 1) -> TrainState:
+    """A state whose parameters have some gigabytes."""
+    rng = np.random.default_rng(0)
+    size = int(gigabytes * 2**28 / 8)
+    arrays = {str(i): rng.normal(size=size).astype(np.float32) for i in range(8)}
+    return TrainState(
+        *jax.device_put((np.int32(step), arrays, np.int32(0), np.int32(-1), np.int32(0)))
+    )
+
+
 def time_verifying(size: float, repeats: int, folder: pathlib.Path) -> None:
     """Prints how long a checkpoint of some gigabytes takes to be compared with its manifest."""
-    rng = np.random.default_rng(0)
-    arrays = {str(i): rng.normal(size=int(size * 2**28 / 8)).astype(np.float32) for i in range(8)}
-    state = TrainState(
-        *jax.device_put((np.int32(1), arrays, np.int32(0), np.int32(-1), np.int32(0)))
-    )
     with Checkpoints(folder) as saved:
-        saved.save(state)
+        saved.save(large_state(size))
         saved.wait()
     stored = sum(p.stat().st_size for p in (folder / "1").rglob("*") if p.is_file()) / 2**30
     times = [timed(lambda: checkpoint_damage(folder / "1")) for _ in range(repeats)]
@@ -121,13 +129,41 @@ def time_verifying(size: float, repeats: int, folder: pathlib.Path) -> None:
     )
 
 
+def time_bucket(gigabytes: float, repeats: int, folder: pathlib.Path) -> None:
+    """Prints how long saves hold the calling thread, and how long until they are stored."""
+    held, stored = [], []
+    with Checkpoints(folder, keep=1) as saved:
+        for step in range(1, repeats + 2):
+            state = large_state(gigabytes, step)
+            began = time.perf_counter()
+            saved.save(state)
+            saving = time.perf_counter() - began
+            saved._response.result()  # without removing the checkpoint before it, as `wait` does
+            done = time.perf_counter() - began
+            began = time.perf_counter()
+            saved.wait()
+            if step > 1:  # the first removes none
+                held.append(saving + time.perf_counter() - began)
+                stored.append(done)
+    print(
+        f"{gigabytes:g} GiB in {folder}: a save holds the training up for min {min(held):.2f} s, "
+        f"median {statistics.median(held):.2f} s, and is stored after {min(stored):.1f} s"
+    )
+    began = time.perf_counter()
+    assert checkpoint_damage(folder / str(repeats + 1)) is None
+    print(f"verified in {time.perf_counter() - began:.2f} s")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--steps", type=int, default=4, help="in a loop with one save")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--gigabytes", type=float, default=0.1, help="of the verified checkpoint")
+    parser.add_argument("--bucket", help="folder in a bucket to save in, in place of all else")
     arguments = parser.parse_args()
+    if arguments.bucket is not None:
+        return time_bucket(arguments.gigabytes, arguments.repeats, as_path(arguments.bucket))
     folder = pathlib.Path(tempfile.mkdtemp())
     try:
         time_saving(arguments.size, arguments.steps, arguments.repeats, folder)

@@ -92,14 +92,19 @@ def checkpoint_damage(folder: pathlib.Path) -> str | None:
 
 def _read(folder: pathlib.Path) -> Manifest:
     """Reads and checks the manifest of a checkpoint."""
-    if folder.is_symlink() or not folder.is_dir():
-        raise CheckpointError("it must be a folder, got a link or a file")
-    if not lexists(folder / MANIFEST):
+    if folder.is_symlink():
+        raise CheckpointError("it must be a folder, got a link")
+    try:
+        manifest = read_manifest(folder / MANIFEST)
+    except CheckpointError:
+        if not folder.is_dir():
+            raise CheckpointError("it must be a folder, got a file") from None
+        if lexists(folder / MANIFEST):
+            raise
         raise CheckpointError(
             f"it has no {MANIFEST}, like checkpoints of early versions, which jaxformer "
             f"{__version__} cannot read"
-        )
-    manifest = read_manifest(folder / MANIFEST)
+        ) from None
     about = manifest.about
     if about.get("layout") != LAYOUT:
         raise CheckpointError(
