@@ -110,7 +110,7 @@ def load_huggingface(
         DataError: the tokenizer cannot be used.
 
     Example:
-        >>> import tempfile
+        >>> import pathlib, tempfile
         >>> import jax
         >>> from jaxformer.models import Decoder
         >>> config = ModelConfig(
