@@ -157,7 +157,7 @@ class DataConfig:
             with role and content; messages of the role assistant are answers. "pairs": one file of
             source, tab, target per line; or a file of sources and one of targets, line by line.
             "labelled": text, tab, label per line. Text files whose names end in .gz or .zst are
-            decompressed. All but token ids may be in buckets, such as gs://bucket/corpus/*.jsonl,
+            decompressed. All but token ids may be in buckets, such as `gs://bucket/corpus/*.jsonl`,
             and are streamed (needs `pip install "jaxformer[gcs]"`).
         field: name, for "files", of the JSON key, or the Parquet or Arrow column, that holds the
             text.

@@ -86,7 +86,7 @@ def text_files(paths: Sequence[str]) -> list[pathlib.Path]:
 
     Args:
         paths: files or glob patterns, of this machine or in buckets, such as
-            gs://bucket/corpus/*.jsonl; `**` matches folders of any depth. The files of a pattern
+            `gs://bucket/corpus/*.jsonl`; `**` matches folders of any depth. The files of a pattern
             are sorted by name, and a file that is named twice is listed once. A folder written by
             `save_to_disk` of a Hugging Face dataset stands for its files.
 

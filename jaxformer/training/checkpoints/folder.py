@@ -98,6 +98,8 @@ class Checkpoints(CheckpointIndex):
         try:
             with contextlib.nullcontext() if kind is None else contextlib.suppress(Exception):
                 self.wait()
+                if self._checkpointer is not None and kind is None:
+                    self._remove_superseded()  # also those that a killed training has left
         finally:
             self._close()
 
@@ -180,7 +182,10 @@ class Checkpoints(CheckpointIndex):
         except Exception as error:
             raise self._failure(self._saving[0], error) from error
         self._response = None
-        # Orbax would choose the checkpoints to keep by metrics of its own.
+        self._remove_superseded()
+
+    def _remove_superseded(self) -> None:
+        """Removes old checkpoints; Orbax would choose those to keep by metrics of its own."""
         for step in self.superseded(self._keep) if is_first_process() else ():
             self._forget(step)
             self._place.remove(step)
