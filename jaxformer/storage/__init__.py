@@ -29,7 +29,6 @@ from jaxformer.storage.json_files import (
     some,
     write_json,
 )
-from jaxformer.storage.lease import require_lease
 from jaxformer.storage.lock import LOCK, lock_holder, run_lock
 from jaxformer.storage.manifest import Manifest, read_manifest, sha256, write_manifest
 from jaxformer.storage.paths import PLAIN, as_path, in_bucket, real_path, require_plain, stamp
@@ -39,7 +38,7 @@ __all__ = [
     "damaged_download", "default_cache_dir", "discard_draft", "drafted", "file_sizes", "first_line",
     "in_bucket", "lexists", "lock_holder", "make_folder", "moved_names", "on_disk", "open_regular",
     "open_to_append", "parse_object", "read_download", "read_json", "read_manifest", "read_object",
-    "read_regular", "read_whole", "real_path", "remove_drafts", "remove_tree", "require_lease",
-    "require_plain", "run_lock", "sha256", "shown", "some", "stamp", "storage_error", "write_json",
-    "write_manifest", "write_whole", "written_folder",
+    "read_regular", "read_whole", "real_path", "remove_drafts", "remove_tree", "require_plain",
+    "run_lock", "sha256", "shown", "some", "stamp", "storage_error", "write_json", "write_manifest",
+    "write_whole", "written_folder",
 ]  # fmt: skip

@@ -173,6 +173,14 @@ class BucketPath(type(pathlib.Path())):  # type: ignore[misc]
     def _copy(self, target: "BucketPath") -> None:
         target._change(lambda: self.system.cp_file(self.key, target.key))
 
+    def require_lock(self) -> None:
+        """Raises StorageError if this process has locked a folder that the path is in, and lost it.
+
+        All methods that change something do so themselves.
+        """
+        if (require := _lock_of(self)) is not None:
+            require()
+
     def _ask(
         self, request: Callable[[], T], *, changes: bool = False,
         missing: str = "there is no such file",
@@ -183,16 +191,16 @@ class BucketPath(type(pathlib.Path())):  # type: ignore[misc]
         answer is asked again for minutes, and before each request that changes something, the lock
         must still be held. `missing` is the message if there is no file of this path.
         """
-        require_lock, started = _lock_of(self), time.monotonic()
+        is_locked, started = _lock_of(self) is not None, time.monotonic()
         while True:
-            if changes and require_lock is not None:
-                require_lock()
+            if changes:
+                self.require_lock()
             try:
                 with bucket_errors(str(self), missing=missing):
                     return request()
             except OSError as error:
                 is_late = time.monotonic() - started > PATIENCE
-                if require_lock is None or error.errno != errno.EIO or is_late:
+                if not is_locked or error.errno != errno.EIO or is_late:
                     raise
                 print(f"{self}: {error.strerror}; trying again", file=sys.stderr, flush=True)
                 time.sleep(_PAUSE)

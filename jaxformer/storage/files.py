@@ -80,7 +80,7 @@ def _write_to_bucket(path: BucketPath, parts: Iterable[bytes]) -> None:
 
 def lexists(path: pathlib.Path) -> bool:
     """Whether there is a file, a folder, or a link that may lead nowhere."""
-    return path.is_symlink() or path.exists()
+    return path.exists() if isinstance(path, BucketPath) else os.path.lexists(path)
 
 
 def remove_tree(folder: pathlib.Path, *, ignore_errors: bool = True) -> None:

@@ -59,13 +59,6 @@ def run_lease(folder: BucketPath, name: str) -> Iterator[None]:
         lease.release()
 
 
-def require_lease(folder: BucketPath) -> None:
-    """Raises StorageError if this process has locked a folder, or one above, and lost the lock."""
-    for path in (folder, *folder.parents):
-        if (require := locks.get(str(path))) is not None:
-            require()
-
-
 def being_trained(folder: pathlib.Path, holder: str) -> CheckpointError:
     """The error for a folder that another process has locked."""
     return CheckpointError(

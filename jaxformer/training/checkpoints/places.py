@@ -7,7 +7,7 @@ import re
 import shutil
 from typing import Any
 
-from jaxformer.storage import BucketPath, make_folder, remove_tree, require_lease, require_plain
+from jaxformer.storage import BucketPath, make_folder, remove_tree, require_plain
 from jaxformer.training.checkpoints.orbax import PlainPath
 
 MANIFEST = "manifest.json"
@@ -109,7 +109,7 @@ class BucketPlace(Place):
 
     def require_lock(self) -> None:
         """As described in `Place`."""
-        require_lease(self.folder)
+        self.folder.require_lock()
 
     def _begun(self) -> list[int]:
         """Steps of which there are files, in order."""
