@@ -104,6 +104,11 @@ class Emulator:
         emulator.buckets.create_bucket(name, self.storage)
         return name
 
+    def contents(self, bucket: str) -> dict[str, bytes]:
+        """All objects of a bucket, by name."""
+        names = list(self.storage.objects.get(bucket, {}))
+        return {name: self.storage.get_file(bucket, name) for name in names}
+
     def environment(self) -> dict[str, str]:
         """Variables by which gcsfs and TensorStore find it."""
         return {"STORAGE_EMULATOR_HOST": self.url, "TENSORSTORE_GCS_HTTP_URL": self.url}
