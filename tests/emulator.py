@@ -1,7 +1,8 @@
 """Google Cloud Storage on this machine: gcp-storage-emulator, with conditions and faults.
 
-The package ignores conditions on an object's generation, which locks need, and answers one request
-at a time; both are added here.
+The package ignores conditions on an object's generation, which locks need, answers one request at a
+time, and takes a carriage return at the end of an upload for a part of the boundary after it; all
+three are mended here.
 """
 
 import contextlib
@@ -19,6 +20,22 @@ from gcp_storage_emulator.exceptions import NotFound
 
 logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)  # each missing file
 _OBJECT = re.compile(r".*/b/(?P<bucket>[^/]+)/o(/(?P<name>.+))?")
+_decode_raw_data = emulator._decode_raw_data
+
+
+def _decode_upload(data: bytes | None, handler: "_Handler") -> bytes | None:
+    """The body of a request; in uploads of gcsfs, the line before the last boundary ends in CRLF.
+
+    gcsfs ends lines with LF, before which the parser takes a carriage return of the content away.
+    """
+    body: bytes | None = _decode_raw_data(data, handler)
+    if body and handler.headers.get("Content-Type", "").startswith("multipart/related"):
+        content, _, boundary = body.rpartition(b"\n--")
+        return content + b"\r\n--" + boundary
+    return body
+
+
+emulator._decode_raw_data = _decode_upload
 
 
 class _Handler(emulator.RequestHandler):

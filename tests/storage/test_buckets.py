@@ -54,6 +54,12 @@ def test_files_are_written_listed_and_read(bucket):
     assert list(folder.files()) == ["deep/b.txt"]
 
 
+@pytest.mark.parametrize("end", [b"\r", b"\n", b"\r\n", b"\n\r", b"\n--", b"\0", b" "])
+def test_files_end_as_they_were_written(bucket, end):
+    (bucket / "a").write_bytes(b"a" + end)
+    assert (bucket / "a").read_bytes() == b"a" + end
+
+
 def test_what_fails_is_an_error_of_the_system_with_one_line(bucket, emulator):
     for read in (BucketPath.read_bytes, BucketPath.open_stream, BucketPath.info, BucketPath.unlink):
         with pytest.raises(FileNotFoundError, match="there is no such file"):
