@@ -48,7 +48,8 @@ MAY_IMPORT_OUTSIDE = {
     "errors": set(),
     "config": set(),
     "memory": set(),
-    "storage": {"filelock", "fsspec", "tensorstore"},  # only for paths in buckets
+    # All but filelock only for paths in buckets.
+    "storage": {"aiohttp", "filelock", "fsspec", "gcsfs", "tensorstore"},
     "functional": {"jax", "einops", "chex", "numpy"},
 }
 NEVER = ("flax.nnx", "pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal",

@@ -11,8 +11,6 @@ import pathlib
 import posixpath
 import re
 import secrets
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -24,6 +22,7 @@ from jaxformer.storage.file_systems import (
     bucket_errors,
     file_system,
     listed,
+    locks,
 )
 
 T = TypeVar("T")
@@ -31,17 +30,10 @@ T = TypeVar("T")
 URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+]+):/{1,2}(?P<key>[^/].*)", re.DOTALL)
 """Scheme and key of a URL, also of one whose slashes pathlib has joined."""
 
-PATIENCE = 600.0
-"""Seconds for which a bucket that does not answer is asked again, while a run is locked there."""
-
-_PAUSE = 5.0  # seconds between two tries
-_BLOCK = 2**22  # bytes requested at a time
+_BLOCK = 2**23  # bytes requested at a time
+_BLOCKS = {"maxblocks": 3}  # in memory: the one that is read, the one before and the one after it
 _REMOVED = 16  # files that are removed at a time
 _READ = 2**17  # bytes copied from a block at a time
-
-
-locks: dict[str, Callable[[], None]] = {}
-"""Of each folder that this process has locked, what raises StorageError if the lock is lost."""
 
 
 class BucketPath(type(pathlib.Path())):  # type: ignore[misc]
@@ -178,8 +170,9 @@ class BucketPath(type(pathlib.Path())):  # type: ignore[misc]
 
         All methods that change something do so themselves.
         """
-        if (require := _lock_of(self)) is not None:
-            require()
+        for folder, require in list(locks.items()):
+            if str(self) == folder or str(self).startswith(f"{folder}/"):
+                require()
 
     def _ask(
         self, request: Callable[[], T], *, changes: bool = False,
@@ -187,23 +180,14 @@ class BucketPath(type(pathlib.Path())):  # type: ignore[misc]
     ) -> T:  # fmt: skip
         """Answer of the bucket to a request, whose errors are of one kind.
 
-        While this process holds the lock of a folder that the path is in, a bucket that does not
-        answer is asked again for minutes, and before each request that changes something, the lock
-        must still be held. `missing` is the message if there is no file of this path.
+        Before a request that changes something, the lock of a folder that the path is in must still
+        be held, if this process has locked one. `missing` is the message if there is no file of
+        this path.
         """
-        is_locked, started = _lock_of(self) is not None, time.monotonic()
-        while True:
-            if changes:
-                self.require_lock()
-            try:
-                with bucket_errors(str(self), missing=missing):
-                    return request()
-            except OSError as error:
-                is_late = time.monotonic() - started > PATIENCE
-                if not is_locked or error.errno != errno.EIO or is_late:
-                    raise
-                print(f"{self}: {error.strerror}; trying again", file=sys.stderr, flush=True)
-                time.sleep(_PAUSE)
+        if changes:
+            self.require_lock()
+        with bucket_errors(str(self), missing=missing):
+            return request()
 
     def _change(self, request: Callable[[], object]) -> None:
         """As `_ask`, for a request that writes this file."""
@@ -214,7 +198,7 @@ class BucketPath(type(pathlib.Path())):  # type: ignore[misc]
         return os.stat_result((0, 0, 0, 1, 0, 0, self.info().size, 0, 0, 0))
 
     def open_stream(self) -> io.BufferedReader:
-        """Opens the file for reading; blocks are requested as they are read."""
+        """Opens the file for reading; while a block is read, the next one is requested."""
         found = self._ask(lambda: self.system.info(self.key))
         if found["type"] == "directory":
             raise IsADirectoryError(errno.EISDIR, "it is a folder", str(self))
@@ -223,7 +207,12 @@ class BucketPath(type(pathlib.Path())):  # type: ignore[misc]
             raise OSError(errno.EINVAL, reason, str(self))
         stream = self._ask(
             lambda: self.system.open(
-                self.key, "rb", block_size=_BLOCK, cache_type="readahead", size=found["size"]
+                self.key,
+                "rb",
+                block_size=_BLOCK,
+                cache_type="background",
+                cache_options=_BLOCKS,
+                size=found["size"],
             )
         )
         read = BucketStream(str(self), stream, listed(found), self.info)
@@ -304,12 +293,3 @@ def _matches(names: Sequence[str], pattern: Sequence[str]) -> bool:
     if part == "**":
         return _matches(names, rest) or (is_shown and _matches(others, pattern))
     return is_shown and fnmatch.fnmatchcase(name, part) and _matches(others, rest)
-
-
-def _lock_of(path: BucketPath) -> Callable[[], None] | None:
-    """What must hold before a path is written: the lock of a folder that it is in, if any."""
-    text = str(path)
-    for folder, require in list(locks.items()):
-        if text == folder or text.startswith(f"{folder}/"):
-            return require
-    return None

@@ -11,14 +11,27 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from jaxformer.errors import ConfigError, first_line
+from jaxformer.errors import ConfigError, StorageError, first_line
 
 MISSING = (FileNotFoundError, NotADirectoryError)
 """Errors for a file that is not there."""
 
+PATIENCE = 600.0
+"""Seconds for which a bucket that does not answer is asked again, while a run is locked."""
+
+locks: dict[str, Callable[[], None]] = {}
+"""Of each run folder that this process has locked, what raises StorageError if it is lost."""
+
 _GOOGLE = ("gs://", "gcs://")
+_SETTINGS = {
+    # Without it, gcsfs asks a second service for the kind of a bucket before every request.
+    "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
+    # TensorStore sends a request again after so many seconds with fewer bytes a second.
+    "TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS": "30",
+    "TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES": "1",
+}
 PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "az": "adlfs"}  # by scheme
-_DENIED = ("Forbidden", "nonymous caller", "DefaultCredentialsError", "AccessDenied")  # in messages
+_DENIED = ("Forbidden", "nonymous caller", "CredentialsError", "AccessDenied")  # in messages
 
 
 class BucketObject(NamedTuple):
@@ -90,7 +103,7 @@ def bucket_errors(url: str, *, missing: str = "there is no such file") -> Iterat
     """
     try:
         yield
-    except ConfigError:
+    except (ConfigError, StorageError):  # a missing package, a lost lock
         raise
     except MISSING:
         raise FileNotFoundError(errno.ENOENT, missing, url) from None
@@ -138,14 +151,18 @@ def file_system(url: str) -> Any:
     """The fsspec file system of a scheme; fsspec makes one for each."""
     scheme = url.partition("://")[0]
     if is_google := url.startswith(_GOOGLE):
-        # Without it, gcsfs asks a second service for the kind of a bucket before every request.
-        os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+        for name, value in _SETTINGS.items():
+            os.environ.setdefault(name, value)
         log = logging.getLogger("gcsfs")
         if log.level == logging.NOTSET:
             log.setLevel(logging.CRITICAL)  # it logs tracebacks of what is raised anyway
     try:
         import fsspec
 
+        if is_google:
+            from jaxformer.storage import google
+
+            google.register()
         # Listings are not kept: other processes write to the bucket, too.
         return fsspec.filesystem(scheme, use_listings_cache=False)
     except ImportError as error:

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from jaxformer.errors import CheckpointError, ConfigError, StorageError, first_line
-from jaxformer.storage.buckets import PATIENCE, BucketPath, locks
+from jaxformer.storage.buckets import BucketPath
+from jaxformer.storage.file_systems import PATIENCE, locks
 from jaxformer.storage.paths import require_plain
 
 LEASE = 45.0  # seconds that a lock holds after it was renewed

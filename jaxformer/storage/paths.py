@@ -11,6 +11,8 @@ from jaxformer.storage.file_systems import PACKAGES
 PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 """Paths that Orbax takes: it reads brackets as a pattern, and TensorStore requires UTF-8."""
 
+_TRIED = re.compile(r"[\w./=,+@~ -]+")  # paths in a bucket that Orbax takes
+
 _LIKE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+]+://")
 # pathlib joins the slashes: str(pathlib.Path("gs://a/b")) is "gs:/a/b".
 _JOINED = re.compile(rf"({'|'.join(PACKAGES)}):/[^/]")
@@ -49,10 +51,10 @@ def require_plain(folder: BucketPath) -> None:
         raise CheckpointError(
             f"the name of a bucket must have 3 or more of a-z, 0-9, - _ and ., got {folder.bucket}"
         )
-    if not PLAIN.fullmatch(folder.key):
+    if not _TRIED.fullmatch(folder.key):
         raise CheckpointError(
-            f"{folder} has characters other than A-Z, a-z, 0-9, _ . / and -, with which no run can "
-            "be in a bucket; choose another folder"
+            f"{folder} has characters other than letters, digits, spaces and _ . / = , + @ ~ -, "
+            "with which no run can be in a bucket; choose another folder"
         )
 
 

@@ -4,15 +4,18 @@ import json
 import pathlib
 import random
 import shutil
+import threading
+import time
 
 import pytest
 
+from jaxformer.cli import main
 from jaxformer.training import Checkpoints, read_metrics
 from jaxformer.training.checkpoints import checkpoint_steps
 from tests.cli.commands import one_line, output, write_config
 from tests.cli.forks import LOCKED, Forks
 from tests.cli.test_hosts import Job, errors, tiny_config
-from tests.cli.test_kills import Case, contents
+from tests.cli.test_kills import Case
 from tests.records import without_meters
 
 
@@ -48,11 +51,31 @@ def test_every_command_takes_a_run_in_a_bucket(tmp_path, bucket, capsys, monkeyp
     assert f"did you mean {bucket}/runs/c?" in one_line(capsys, "evaluate", bucket / "runs" / "cc")
 
 
+def test_a_sweep_in_a_bucket_is_the_one_on_a_disk_and_goes_on(
+    tmp_path, bucket, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    config, rates = write_config(tmp_path), ("--optimizer.learning-rate", "1e-2,3e-2")
+    sweep = ("sweep", config, *rates, "--training.steps", 10, "--out")
+    for folder in (tmp_path, bucket):
+        output(capsys, *sweep, folder / "all")
+    ours, theirs = (
+        [
+            without_meters(read_metrics(folder / "all" / f"learning_rate={rate}"))
+            for rate in (0.01, 0.03)
+        ]
+        for folder in (bucket, tmp_path)
+    )
+    assert ours == theirs
+    assert "resuming 2 runs at step 10 of 10" in output(capsys, *sweep, bucket / "all").out
+    output(capsys, "plot", "sweep", bucket / "all")
+
+
 def test_mistakes_get_one_line(tmp_path, bucket, capsys):
     config = write_config(tmp_path)
     for out, message in [
         ("s3://bucket/run", "needs s3fs, which is missing; pip install s3fs"),
-        (bucket / "a b", "with which no run can be in a bucket; choose another folder"),
+        (bucket / "a[b]", "with which no run can be in a bucket; choose another folder"),
     ]:
         assert message in one_line(capsys, "train", config, "--out", out)
     assert "data.cache must be a folder on this machine" in one_line(
@@ -96,8 +119,36 @@ def test_25_random_kills(tmp_path, bucket, forks):
 
 
 @pytest.mark.slow
-def test_hosts_without_a_shared_disk_train_in_a_bucket(tmp_path, bucket, emulator):
-    """One is killed, both are killed, and one alone goes on from what two have saved."""
+def test_training_goes_on_while_the_bucket_is_gone_for_a_minute(
+    tmp_path, bucket, emulator, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    config, flags = write_config(tmp_path), ("--training.steps", 120)
+    output(capsys, "train", config, *flags)
+
+    def be_gone():
+        while not any("commit_success" in name for name in emulator.contents(bucket.name)):
+            time.sleep(0.05)
+        emulator.fault = lambda *_: 503
+        time.sleep(60)
+        emulator.fault = lambda *_: None
+
+    thread = threading.Thread(target=be_gone)
+    thread.start()
+    said = output(capsys, "train", config, *flags, "--out", bucket / "run").err
+    thread.join()
+    assert "does not answer" in said and "trying again" in said
+    ours, theirs = (
+        without_meters(read_metrics(folder)) for folder in (bucket / "run", tmp_path / "run")
+    )
+    assert ours == theirs
+    steps = [checkpoint_steps(folder / "run" / "checkpoints") for folder in (bucket, tmp_path)]
+    assert steps[0] == steps[1]
+
+
+@pytest.mark.slow
+def test_hosts_without_a_shared_disk_train_in_a_bucket(tmp_path, bucket, monkeypatch):
+    """One is killed, both are killed; both, and one alone, go on from what two have saved."""
     text = tmp_path / "text.txt"
     config = tiny_config(tmp_path)
     homes = [tmp_path / "first", tmp_path / "second"]
@@ -137,4 +188,15 @@ def test_hosts_without_a_shared_disk_train_in_a_bucket(tmp_path, bucket, emulato
     steps = [record["step"] for record in records if "loss" in record]
     assert steps == list(range(1, saved + 5))
     assert not list(pathlib.Path(homes[1]).glob("run*"))
-    assert contents(one)["metrics"]
+    for path in run.files():
+        (bucket / "alone" / path).write_bytes((run / path).read_bytes())
+    more = ("--training.steps", str(saved + 8))
+    with Job("tiny.toml", *flags, *more, **where) as job:
+        assert [status for status, *_ in job.ends()] == [0, 0]
+    monkeypatch.chdir(homes[0])
+    flags = ("--out", str(bucket / "alone"), "--mesh.fsdp", "4", "--training.devices", "4")
+    main(["train", "tiny.toml", *flags, *more])
+    both, alone = (without_meters(read_metrics(bucket / name)) for name in ("run", "alone"))
+    assert len(both) == len(alone) > len(records)
+    for ours, theirs in zip(both, alone, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)

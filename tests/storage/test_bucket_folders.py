@@ -1,8 +1,10 @@
 """Folders in a bucket: written whole, appended to, verified, and copied to this machine."""
 
+import asyncio
 import hashlib
 import os
 import pathlib
+import threading
 
 import pytest
 
@@ -11,9 +13,9 @@ from jaxformer.storage import (
     Manifest,
     append,
     appending,
-    buckets,
     discard_draft,
     drafted,
+    file_systems,
     moved_names,
     on_disk,
     open_to_append,
@@ -46,17 +48,57 @@ def test_missing_right_to_write_is_one_line(bucket, emulator):
     assert "\n" not in str(info.value)
 
 
-def test_a_bucket_that_is_gone_for_a_while_is_tried_again(bucket, emulator, monkeypatch, capsys):
-    monkeypatch.setattr("jaxformer.storage.buckets._PAUSE", 0.01)
-    left = [400] * 3  # which gcsfs does not try again itself
+def test_a_bucket_that_is_gone_for_a_while_is_tried_again(
+    bucket, emulator, tmp_path, monkeypatch, capsys
+):
+    real_sleep = asyncio.sleep
+    monkeypatch.setattr("gcsfs.retry.asyncio.sleep", lambda seconds: real_sleep(seconds / 1000))
+    left = [503] * 7  # one more than gcsfs tries itself
     emulator.fault = lambda *_: left.pop() if left else None
     with pytest.raises(StorageError):
         write_whole(bucket / "a", b"text")
-    monkeypatch.setitem(buckets.locks, str(bucket), lambda: None)  # as while training
+    monkeypatch.setitem(file_systems.locks, "runs/a", lambda: None)  # as while training
+    left += [503] * 13
     write_whole(bucket / "a", b"text")
-    left += [400] * 2
+    left += [503] * 7
     assert (bucket / "a").read_bytes() == b"text" and not left
-    assert capsys.readouterr().err.count("trying again") == 4
+    assert capsys.readouterr().err.count("trying again") == 3
+    left += [503] * 20  # for three requests, of which two are sent at once
+    (bucket / "a").download(copy := tmp_path / "a")
+    assert copy.read_bytes() == b"text" and not left
+
+
+def test_a_request_without_an_answer_is_sent_again(bucket, emulator, monkeypatch):
+    from jaxformer.storage import google
+
+    monkeypatch.setattr(google, "_TIMEOUT", 0.2)
+    google.PatientFileSystem.clear_instance_cache()  # it has the time-out of its making
+    answered = threading.Event()
+    pending = [None] * 2
+    emulator.fault = lambda *_: answered.wait(60) and 503 if pending and not pending.pop() else None
+    try:
+        write_whole(bucket / "a", b"text")
+        assert not pending and contents(bucket) == {"a": b"text"}
+    finally:
+        answered.set()
+        google.PatientFileSystem.clear_instance_cache()
+
+
+def test_what_was_lost_meanwhile_is_not_written(bucket, emulator, monkeypatch):
+    real_sleep = asyncio.sleep
+    monkeypatch.setattr("gcsfs.retry.asyncio.sleep", lambda seconds: real_sleep(seconds / 1000))
+
+    def lost():
+        raise StorageError("the lock is lost")
+
+    monkeypatch.setitem(file_systems.locks, "gs://other/run", lost)
+    left = [503] * 6
+    emulator.fault = lambda *_: left.pop() if left else None
+    with pytest.raises(StorageError, match="^the lock is lost$"):
+        write_whole(bucket / "a", b"text")
+    assert not left and contents(bucket) == {}
+    left += [503] * 6
+    assert not (bucket / "a").exists() and not left  # reading needs no lock
 
 
 def test_what_is_appended_is_uploaded_now_and_then_and_at_the_end(bucket, monkeypatch):

@@ -11,8 +11,8 @@ from jaxformer.storage import (
     LOCK,
     append,
     as_path,
-    buckets,
     discard_draft,
+    file_systems,
     lease,
     lock_holder,
     open_to_append,
@@ -27,7 +27,6 @@ def quick(monkeypatch):
     """Leases of a second."""
     for name, seconds in {"LEASE": 1.0, "RENEWAL": 0.2, "_POLL": 0.05, "_TIMEOUT": 2.0}.items():
         monkeypatch.setattr(lease, name, seconds)
-    monkeypatch.setattr(buckets, "_PAUSE", 0.05)
 
 
 def taken(folder):
@@ -77,7 +76,7 @@ def test_a_lease_that_nobody_renews_is_taken_over_and_its_holder_changes_nothing
     write_whole(bucket / DRAFT / "moves.json", b'["deep"]')
     with run_lock(bucket):
         file = open_to_append(bucket / "log")
-        (held,) = (require.__self__ for require in buckets.locks.values())
+        (held,) = (require.__self__ for require in file_systems.locks.values())
         held._lost_to = "nobody yet"  # ends its renewals, as if its process were stopped
         time.sleep(0.3)
         held._lost_to = None

@@ -1,6 +1,7 @@
 """Trainings whose folder is in a bucket."""
 
 import asyncio
+import itertools
 import re
 import time
 
@@ -10,7 +11,7 @@ import pytest
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import CheckpointError, CheckpointWarning, StorageError
-from jaxformer.storage import LOCK, BucketPath, buckets, lease, run_lock
+from jaxformer.storage import LOCK, BucketPath, file_systems, lease, run_lock
 from jaxformer.training import (
     Checkpoints,
     SingleRunner,
@@ -142,8 +143,15 @@ def recorded(write, written):
 def test_faults_of_the_bucket_are_tried_again_or_said(bucket, emulator, monkeypatch):
     real_sleep = asyncio.sleep
     monkeypatch.setattr("gcsfs.retry.asyncio.sleep", lambda seconds: real_sleep(seconds / 100))
-    count = iter(range(10**6))
-    emulator.fault = lambda *_: 503 if next(count) % 5 == 4 else None
+    count = itertools.count()
+
+    def fault(*_):
+        """A fifth of the requests fail: of them, one in three has no answer at all."""
+        if (number := next(count)) % 15 == 14:
+            raise ConnectionResetError
+        return 503 if number % 5 == 4 else None
+
+    emulator.fault = fault
     clean = train(bucket / "run")
     emulator.fault = lambda *_: None
     assert checkpoint_steps(bucket / "run" / "checkpoints") == [3, 6]
@@ -165,15 +173,15 @@ def test_a_training_that_lost_its_lock_touches_no_checkpoint_of_the_next(bucket,
     with run_lock(bucket), Checkpoints(bucket / "checkpoints", keep=1) as first:
         first.save(saved.state(1))
         first.wait()
-        (held,) = (require.__self__ for require in buckets.locks.values())
+        (held,) = (require.__self__ for require in file_systems.locks.values())
         held._lost_to = "nobody yet"  # ends its renewals, as if its process were stopped
         time.sleep(0.3)
         held._lost_to = None
         other = lease.Lease(bucket, LOCK)
         other.take()
-        require = buckets.locks.pop(str(bucket))
+        require = file_systems.locks.pop(str(bucket))
         saved.save(bucket / "checkpoints", 2)  # by the other
-        buckets.locks[str(bucket)] = require
+        file_systems.locks[str(bucket)] = require
         stored = (bucket / "checkpoints").files()
         with pytest.raises(StorageError, match="is now being trained by"):
             first.save(saved.state(2), 0.5)

@@ -1,5 +1,6 @@
 """Checkpoints of a training run, saved with Orbax in the background, each atomically."""
 
+import concurrent.futures
 import contextlib
 import pathlib
 from collections.abc import Callable
@@ -58,6 +59,8 @@ class Checkpoints(CheckpointIndex):
         self._saving: tuple[int, float | None, Unlogged] = (0, None, (0.0, []))  # as in `save`
         self._response: Any = None  # of the save in progress
         self._failed = False
+        self._thread = concurrent.futures.ThreadPoolExecutor(1)  # which removes old checkpoints
+        self._removals: list[concurrent.futures.Future[None]] = []
         if folder.is_symlink():
             raise CheckpointError(f"{folder} is a link, which could lead anywhere; remove it")
         self._place = place_of(folder)
@@ -100,6 +103,7 @@ class Checkpoints(CheckpointIndex):
                 self.wait()
                 if self._checkpointer is not None and kind is None:
                     self._remove_superseded()  # also those that a killed training has left
+                    self._wait_for_removals()
         finally:
             self._close()
 
@@ -107,6 +111,7 @@ class Checkpoints(CheckpointIndex):
         if self._checkpointer is not None:
             with contextlib.suppress(Exception):  # a failed save, already raised by `wait`
                 self._checkpointer.close()
+        self._thread.shutdown()
         if not self._failed:  # threads of a failed save may log even now
             orbax_log.num_open -= 1
         self._plain.close()
@@ -153,6 +158,7 @@ class Checkpoints(CheckpointIndex):
                 self._losses[step] = validation_loss
             return
         self.wait()
+        self._wait_for_removals()
         items = _items(state)
         self._require_room(step, sum(leaf.nbytes for leaf in jax.tree.leaves(items)))
         self._saving = step, validation_loss, unlogged
@@ -184,11 +190,16 @@ class Checkpoints(CheckpointIndex):
         self._response = None
         self._remove_superseded()
 
+    def _wait_for_removals(self) -> None:
+        """Waits until no old checkpoint is left; StorageError if the lock of the run is lost."""
+        while self._removals:
+            self._removals.pop().result()
+
     def _remove_superseded(self) -> None:
-        """Removes old checkpoints; Orbax would choose those to keep by metrics of its own."""
+        """Starts to remove old checkpoints; Orbax would choose by metrics of its own."""
         for step in self.superseded(self._keep) if is_first_process() else ():
             self._forget(step)
-            self._place.remove(step)
+            self._removals.append(self._thread.submit(self._place.remove, step))
 
     def _require_room(self, step: int, size: int) -> None:
         """Raises StorageError if the disk has fewer free bytes than arrays of `size` need."""

@@ -150,7 +150,7 @@ def test_large_file_is_streamed(bucket, emulator, monkeypatch):
     blocks.clear()
     pieces = corpus.pieces(corpora.Place())
     next(pieces)
-    assert len(blocks) == 1
+    assert len(blocks) <= 2  # one, and the one after it, which is requested beside
     assert sum(1 for _ in pieces) == 899
     blocks.clear()
     assert len([*corpus.pieces(corpora.Place(0, 899 * len(line)))]) == 1
