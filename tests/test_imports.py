@@ -208,7 +208,7 @@ import jaxformer.functional
 heavy = {"flax", "optax", "orbax", "grain", "tokenizers", "tyro", "rich", "matplotlib"}
 print(*sorted(heavy & set(sys.modules)))
 import jaxformer.runs, jaxformer.sweeps
-print(*sorted({"tensorboardX", "torch", "matplotlib", "tyro"} & set(sys.modules)))
+print(*sorted({"torch", "matplotlib", "tyro"} & set(sys.modules)))
 """
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -1,6 +1,5 @@
 """Reads traces of training steps: device time by part of the model, host time by activity."""
 
-import functools
 import pathlib
 import warnings
 from collections import Counter, defaultdict
@@ -13,13 +12,14 @@ from jaxformer.errors import DataError
 from jaxformer.op_names import is_of_gradient, part_of
 from jaxformer.storage import read_whole
 from jaxformer.training.profiles.profiler import FOLDER, STEP
+from jaxformer.training.protobuf import Messages
 from jaxformer.training.records.clock import RECORDED
 
 _CONTROL = {"while", "conditional", "call"}  # their events contain those of other operations
 
 # The fields that are read of XPlane and HLO protocol buffers (openxla/xla: tsl/profiler/protobuf/
 # xplane.proto, xla/service/hlo.proto): their numbers and types. A map is a list of entries.
-_MESSAGES: Mapping[str, Mapping[str, tuple[int, str]]] = {
+_FIELDS: Mapping[str, Mapping[str, tuple[int, str]]] = {
     "Space": {"planes": (1, "Plane")},
     "Plane": {"name": (2, "string"), "event_metadata": (4, "Entry")},
     "Entry": {"value": (2, "EventMetadata")},
@@ -31,7 +31,8 @@ _MESSAGES: Mapping[str, Mapping[str, tuple[int, str]]] = {
     "Instruction": {"name": (1, "string"), "opcode": (2, "string"), "metadata": (7, "Metadata")},
     "Metadata": {"op_name": (2, "string")},
 }
-_REPEATED = {"planes", "event_metadata", "stats", "computations", "instructions"}
+_REPEATED = frozenset({"planes", "event_metadata", "stats", "computations", "instructions"})
+_MESSAGES = Messages(_FIELDS, _REPEATED)
 
 
 class StepProfile(NamedTuple):
@@ -169,33 +170,8 @@ def _instructions(module: Any) -> Iterator[Any]:
 
 def _modules(content: bytes) -> Iterator[Any]:
     """HLO modules of the programs in a trace."""
-    for plane in _message("Space").FromString(content).planes:
+    for plane in _MESSAGES["Space"].FromString(content).planes:
         for entry in plane.event_metadata if plane.name == "/host:metadata" else ():
             for stat in entry.value.stats:
                 if stat.bytes_value:
-                    yield _message("Hlo").FromString(stat.bytes_value).hlo_module
-
-
-@functools.cache
-def _message(name: str) -> Any:
-    """Class of a message of `_MESSAGES`."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    file = descriptor_pb2.FileDescriptorProto(
-        name="jaxformer_trace.proto", package="jaxformer_trace", syntax="proto3"
-    )
-    types = descriptor_pb2.FieldDescriptorProto
-    scalars = {
-        "string": types.TYPE_STRING, "bytes": types.TYPE_BYTES, "int64": types.TYPE_INT64
-    }  # fmt: skip
-    for message, fields in _MESSAGES.items():
-        described = file.message_type.add(name=message)
-        for field, (number, kind) in fields.items():
-            label = types.LABEL_REPEATED if field in _REPEATED else types.LABEL_OPTIONAL
-            one = described.field.add(name=field, number=number, label=label)
-            one.type = scalars.get(kind, types.TYPE_MESSAGE)
-            if kind not in scalars:
-                one.type_name = f".jaxformer_trace.{kind}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"jaxformer_trace.{name}"))
+                    yield _MESSAGES["Hlo"].FromString(stat.bytes_value).hlo_module

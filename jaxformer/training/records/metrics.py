@@ -9,6 +9,7 @@ from typing import Any
 
 from jaxformer.errors import DataError
 from jaxformer.storage import append, lexists, make_folder, open_to_append, read_whole, write_whole
+from jaxformer.training.records.tensorboard import EventWriter
 
 _FILE = "metrics.jsonl"
 _SUPERSEDED = "metrics.superseded.jsonl"
@@ -53,9 +54,6 @@ class MetricsWriter:
         # Replaced atomically, so that a crash loses no record.
         self.records = [record for record in records if record["step"] <= start_step]
         write_whole(folder / _FILE, _lines(self.records))
-        # Not at the top: tensorboardX imports torch, where there is one, which takes seconds.
-        from jaxformer.training.records.tensorboard import EventWriter
-
         make_folder(folder / "tensorboard")
         name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
         events = self._open.enter_context(open_to_append(folder / "tensorboard" / name))
