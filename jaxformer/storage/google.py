@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,6 +17,9 @@ from jaxformer.storage.file_systems import PATIENCE, locks
 
 _TIMEOUT = 30.0  # seconds without a byte after which a request is sent again; gcsfs waits for 300
 _PAUSE = 5.0  # seconds before a request that gcsfs has given up, after half a minute, is sent again
+
+_given_up = threading.Event()
+"""Set from giving a bucket up until an answer: what an ending training still asks waits no more."""
 
 
 class PatientFileSystem(gcsfs.GCSFileSystem):
@@ -46,13 +50,18 @@ async def _patiently(send: Callable[[], Awaitable[Any]], *, changes: bool) -> An
     started = time.monotonic()
     while True:
         try:
-            return await send()
+            answer = await send()
         except Exception as error:  # gcsfs and aiohttp raise many kinds
-            is_late = time.monotonic() - started > PATIENCE
-            if not locks or is_late or not is_retriable(error):
+            if not locks or not is_retriable(error):
+                raise
+            if _given_up.is_set() or time.monotonic() - started > PATIENCE:
+                _given_up.set()
                 raise
             line = f"a bucket does not answer ({first_line(error)}); trying again"
             print(line, file=sys.stderr, flush=True)
+        else:
+            _given_up.clear()
+            return answer
         await asyncio.sleep(_PAUSE)
         for require in list(locks.values()) if changes else ():
             await asyncio.to_thread(require)  # it may wait for a renewal

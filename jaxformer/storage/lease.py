@@ -142,12 +142,12 @@ class Lease:
 
     def require(self) -> None:
         """Raises StorageError if the lock is lost, or cannot be renewed for minutes."""
-        started = time.monotonic()
         while time.monotonic() >= self._valid_until:
             try:
                 self.renew()
             except StorageError:
-                if self._lost_to is not None or time.monotonic() - started > PATIENCE:
+                late = time.monotonic() - self._valid_until
+                if self._lost_to is not None or late > PATIENCE:
                     raise
                 time.sleep(_POLL)
         if self._lost_to is not None:

@@ -68,6 +68,24 @@ def test_a_bucket_that_is_gone_for_a_while_is_tried_again(
     assert copy.read_bytes() == b"text" and not left
 
 
+def test_a_bucket_is_given_up_once(bucket, emulator, monkeypatch, capsys):
+    """What a training that ends still tries is not waited for again, until an answer comes."""
+    real_sleep = asyncio.sleep
+    monkeypatch.setattr("gcsfs.retry.asyncio.sleep", lambda seconds: real_sleep(seconds / 1000))
+    monkeypatch.setitem(file_systems.locks, "runs/a", lambda: None)
+    emulator.fault = lambda *_: 503
+    for patience, is_patient in ((0.1, True), (1000.0, False)):
+        monkeypatch.setattr("jaxformer.storage.google.PATIENCE", patience)
+        with pytest.raises(StorageError):
+            write_whole(bucket / "a", b"text")
+        assert ("trying again" in capsys.readouterr().err) is is_patient
+    left = [503] * 7
+    emulator.fault = lambda *_: None
+    write_whole(bucket / "a", b"text")
+    emulator.fault = lambda *_: left.pop() if left else None
+    assert (bucket / "a").read_bytes() == b"text" and not left
+
+
 def test_a_request_without_an_answer_is_sent_again(bucket, emulator, monkeypatch):
     from jaxformer.storage import google
 

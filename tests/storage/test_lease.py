@@ -123,6 +123,20 @@ def test_a_bucket_that_is_gone_for_longer_than_a_lease_is_waited_for(bucket, emu
     assert (bucket / "file").read_bytes() == b"content"
 
 
+def test_a_bucket_that_stays_gone_is_waited_for_once(bucket, emulator, monkeypatch):
+    monkeypatch.setattr(lease, "PATIENCE", 4.0)
+    with run_lock(bucket):
+        emulator.fault = lambda *_: 503
+        time.sleep(1.2)  # the lease has ended
+        times = [time.monotonic()]
+        for _ in range(2):
+            with pytest.raises(StorageError, match="lock cannot be written"):
+                bucket.require_lock()
+            times.append(time.monotonic())
+        emulator.fault = lambda *_: None
+    assert times[2] - times[1] < 3.2  # one try
+
+
 @pytest.mark.parametrize("name", ["gs://Ab/run", "gs://a/run"])
 def test_impossible_name_of_a_bucket_is_refused(name):
     with pytest.raises(CheckpointError, match="the name of a bucket must have 3 or more of a-z"):
