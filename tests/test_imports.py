@@ -49,7 +49,7 @@ MAY_IMPORT_OUTSIDE = {
     "config": set(),
     "memory": set(),
     # All but filelock only for paths in buckets.
-    "storage": {"aiohttp", "filelock", "fsspec", "gcsfs", "tensorstore"},
+    "storage": {"aiohttp", "filelock", "fsspec", "gcsfs", "google", "tensorstore"},
     "functional": {"jax", "einops", "chex", "numpy"},
 }
 NEVER = ("flax.nnx", "pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal",

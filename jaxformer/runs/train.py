@@ -21,7 +21,7 @@ from jaxformer.runs.weights import PreparedRun, load_base, prepare_run, write_ba
 from jaxformer.runs.weights.lora import adapt
 from jaxformer.runs.weights.memory import require_training_memory
 from jaxformer.runs.weights.trials import can_share, run_recipe
-from jaxformer.storage import LOCK, as_path, lock_holder, run_lock
+from jaxformer.storage import LOCK, as_path, lock_holder, patience, run_lock
 from jaxformer.text import BucketedBatches
 from jaxformer.training import (
     FitResult,
@@ -117,6 +117,7 @@ def take_folder(folder: pathlib.Path) -> Iterator[None]:
                 files.require_free(folder)
 
         in_first_process("take the run folder", take)
+        stack.enter_context(patience())
         yield
 
 

@@ -1,5 +1,6 @@
 """Appending to a file in a bucket, where files can only be replaced."""
 
+import contextlib
 import threading
 
 from jaxformer.errors import StorageError, storage_error
@@ -59,8 +60,10 @@ class BucketAppender:
     def __enter__(self) -> "BucketAppender":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Closes it; an error that is being raised is not replaced by one of closing."""
+        with contextlib.nullcontext() if kind is None else contextlib.suppress(StorageError):
+            self.close()
 
     def _upload_now_and_then(self) -> None:
         while not self._closed.wait(_INTERVAL * max(1.0, len(self._content) / _SMALL)):

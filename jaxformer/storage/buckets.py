@@ -31,7 +31,7 @@ URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+]+):/{1,2}(?P<key>[^/].*)", re.DOTALL
 """Scheme and key of a URL, also of one whose slashes pathlib has joined."""
 
 _BLOCK = 2**23  # bytes requested at a time
-_BLOCKS = {"maxblocks": 3}  # in memory: the one that is read, the one before and the one after it
+_BLOCKS = {"maxblocks": 3}  # in memory, besides the one that is requested
 _REMOVED = 16  # files that are removed at a time
 _READ = 2**17  # bytes copied from a block at a time
 
@@ -101,16 +101,26 @@ class BucketPath(type(pathlib.Path())):  # type: ignore[misc]
         return False
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether a file has this path, or lies below it."""
-        return bool(self._ask(lambda: self.system.exists(self.key)))
+        """Whether a file has this path, or lies below it; OSError if the bucket does not say."""
+        return self._type() is not None
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether a file has this path."""
-        return bool(self._ask(lambda: self.system.isfile(self.key)))
+        """Whether a file has this path; OSError if the bucket does not say."""
+        return self._type() == "file"
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether files lie below this path."""
-        return bool(self._ask(lambda: self.system.isdir(self.key)))
+        """Whether files lie below this path; OSError if the bucket does not say."""
+        return self._type() == "directory"
+
+    def _type(self) -> str | None:
+        """Either "file" or "directory"; None if there is neither.
+
+        Not by `isfile` of the file system, for which any error means that there is none.
+        """
+        try:
+            return str(self._ask(lambda: self.system.info(self.key))["type"])
+        except MISSING:
+            return None
 
     def iterdir(self) -> Iterator["BucketPath"]:
         """Yields the paths of files and folders directly below this one."""
@@ -136,7 +146,8 @@ class BucketPath(type(pathlib.Path())):  # type: ignore[misc]
         """Copies the file to one of this machine, which is whole or not there."""
         draft = file.with_name(f".{secrets.token_hex(8)}.tmp")
         try:
-            self._ask(lambda: self.system.get_file(self.key, str(draft)))
+            # In one stream: gcsfs would send it again by itself, if it were several.
+            self._ask(lambda: self.system.get_file(self.key, str(draft), concurrency=1))
             os.replace(draft, file)
         finally:
             draft.unlink(missing_ok=True)
@@ -159,7 +170,7 @@ class BucketPath(type(pathlib.Path())):  # type: ignore[misc]
         """Moves all files below this path, by copying each."""
         for name in self.files():
             (self / name)._copy(target / name)
-            (self / name).unlink()
+            (self / name).unlink(missing_ok=True)  # the answer to a first request may be lost
         return target
 
     def _copy(self, target: "BucketPath") -> None:
@@ -198,7 +209,10 @@ class BucketPath(type(pathlib.Path())):  # type: ignore[misc]
         return os.stat_result((0, 0, 0, 1, 0, 0, self.info().size, 0, 0, 0))
 
     def open_stream(self) -> io.BufferedReader:
-        """Opens the file for reading; while a block is read, the next one is requested."""
+        """Opens the file for reading; while a block is read, the next one is requested.
+
+        Closing the stream waits for that.
+        """
         found = self._ask(lambda: self.system.info(self.key))
         if found["type"] == "directory":
             raise IsADirectoryError(errno.EISDIR, "it is a folder", str(self))

@@ -17,14 +17,17 @@ MISSING = (FileNotFoundError, NotADirectoryError)
 """Errors for a file that is not there."""
 
 PATIENCE = 600.0
-"""Seconds for which a bucket that does not answer is asked again, while a run is locked."""
+"""Seconds for which a bucket that does not answer is asked again during a training."""
 
 locks: dict[str, Callable[[], None]] = {}
-"""Of each run folder that this process has locked, what raises StorageError if it is lost."""
+"""Of each folder that this process has locked, what raises StorageError if the lock is lost."""
+
+trainings: set[object] = set()
+"""One object for each training of this process, as long as it lasts."""
 
 _GOOGLE = ("gs://", "gcs://")
 _SETTINGS = {
-    # Without it, gcsfs asks a second service for the kind of a bucket before every request.
+    # gcsfs then does not load the client of a second service, for a rare kind of bucket.
     "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
     # TensorStore sends a request again after so many seconds with fewer bytes a second.
     "TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS": "30",
@@ -93,6 +96,17 @@ class BucketStream(io.RawIOBase):
         """Closes the stream."""
         self._stream.close()
         super().close()
+
+
+@contextlib.contextmanager
+def patience() -> Iterator[None]:
+    """A training, during which buckets that do not answer are asked again for ten minutes."""
+    training = object()
+    trainings.add(training)
+    try:
+        yield
+    finally:
+        trainings.remove(training)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,8 @@
-"""Google's buckets: gcsfs, with patience while a run is trained. Needs gcsfs."""
+"""Google's buckets: gcsfs, whose requests are sent again for longer during a training."""
 
 import asyncio
+import functools
+import random
 import sys
 import threading
 import time
@@ -9,64 +11,92 @@ from typing import Any
 
 import aiohttp
 import fsspec
-import gcsfs
-from gcsfs.retry import is_retriable
+from gcsfs.core import GCSFileSystem
+from gcsfs.retry import HttpError, is_retriable
+from google.auth.exceptions import TransportError
 
 from jaxformer.errors import first_line
-from jaxformer.storage.file_systems import PATIENCE, locks
+from jaxformer.storage.file_systems import PATIENCE, locks, trainings
 
-_TIMEOUT = 30.0  # seconds without a byte after which a request is sent again; gcsfs waits for 300
-_PAUSE = 5.0  # seconds before a request that gcsfs has given up, after half a minute, is sent again
+_IMPATIENCE = 30.0  # seconds for which requests are sent again without a training
+_PAUSES = (1.0, 32.0)  # seconds before a request is sent again: the first time, and at most
+_TIMEOUT = 30.0  # seconds without a byte of the answer after which a request is sent again
+_TOTAL = 300.0  # seconds for a request and its answer
+_QUIET = 30.0  # seconds between two lines about buckets that do not answer
+
+# Without the repetitions of gcsfs.
+_REQUEST = GCSFileSystem._request.__wrapped__
+_GET_FILE = GCSFileSystem._get_file_request.__wrapped__
 
 _given_up = threading.Event()
 """Set from giving a bucket up until an answer: what an ending training still asks waits no more."""
 
+_said = -_QUIET  # when the last line was printed
 
-class PatientFileSystem(gcsfs.GCSFileSystem):
-    """Google's buckets, where a request is sent again for ten minutes while a run is locked.
 
-    gcsfs alone gives up after half a minute, and a checkpoint with it. A request that changes
-    something is sent again only if all locks of this process still hold.
+class PatientFileSystem(GCSFileSystem):
+    """Google's buckets, where a request that fails is sent again for ten minutes of a training.
+
+    gcsfs alone gives up after half a minute, and a checkpoint with it. Before a request that
+    changes something is sent again, the locks of this process must still hold.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_TIMEOUT, sock_read=_TIMEOUT)
+        timeout = aiohttp.ClientTimeout(_TOTAL, sock_connect=_TIMEOUT, sock_read=_TIMEOUT)
         super().__init__(*args, **{"requests_timeout": timeout, **options})
 
     async def _request(self, method: str, path: str, *args: Any, **options: Any) -> Any:
-        def send() -> Any:
-            return super(PatientFileSystem, self)._request(method, path, *args, **options)
+        send = functools.partial(_REQUEST, self, method, path, *args, **options)
+        place = "/".join(map(str, args)) or path  # bucket and name, or a URL
+        return await _sent(send, place, changes=method.upper() not in ("GET", "HEAD"))
 
-        return await _patiently(send, changes=method.upper() not in ("GET", "HEAD"))
-
-    async def _get_file_request(self, *args: Any, **options: Any) -> Any:
-        def send() -> Any:
-            return super(PatientFileSystem, self)._get_file_request(*args, **options)
-
-        return await _patiently(send, changes=False)
+    async def _get_file_request(self, path: str, *args: Any, **options: Any) -> Any:
+        return await _sent(functools.partial(_GET_FILE, self, path, *args, **options), path)
 
 
-async def _patiently(send: Callable[[], Awaitable[Any]], *, changes: bool) -> Any:
-    started = time.monotonic()
+async def _sent(send: Callable[[], Awaitable[Any]], place: str, *, changes: bool = False) -> Any:
+    """The answer to a request, which is sent again while there is none."""
+    started, pause = time.monotonic(), _PAUSES[0]
     while True:
         try:
             answer = await send()
         except Exception as error:  # gcsfs and aiohttp raise many kinds
-            if not locks or not is_retriable(error):
+            if not _is_silence(error):
+                _given_up.clear()
                 raise
-            if _given_up.is_set() or time.monotonic() - started > PATIENCE:
-                _given_up.set()
+            waited = time.monotonic() - started
+            is_patient = bool(trainings) and not _given_up.is_set()
+            if waited > (PATIENCE if is_patient else _IMPATIENCE):
+                if trainings:
+                    _given_up.set()
                 raise
-            line = f"a bucket does not answer ({first_line(error)}); trying again"
-            print(line, file=sys.stderr, flush=True)
+            if trainings and waited >= _IMPATIENCE:
+                _say(f"{place}: the bucket does not answer ({first_line(error)}); trying again")
         else:
             _given_up.clear()
             return answer
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(pause + random.random() * pause / 2)
+        pause = min(2 * pause, _PAUSES[1])
         for require in list(locks.values()) if changes else ():
             await asyncio.to_thread(require)  # it may wait for a renewal
 
 
+def _is_silence(error: Exception) -> bool:
+    """Whether an error may pass: not one of the request itself, such as a login that has ended."""
+    if isinstance(error, HttpError) and error.code == 401:
+        return bool(getattr(error.__cause__, "retryable", False))
+    return isinstance(error, (TimeoutError, TransportError)) or is_retriable(error)
+
+
+def _say(line: str) -> None:
+    """Prints a line, unless one was printed just now: many requests may wait at once."""
+    global _said
+    if time.monotonic() - _said >= _QUIET:
+        _said = time.monotonic()
+        print(line, file=sys.stderr, flush=True)
+
+
+@functools.cache
 def register() -> None:
     """Makes fsspec use it for paths with gs:// and gcs://, also for those of Orbax."""
     for scheme in ("gs", "gcs"):

@@ -227,7 +227,12 @@ class Lease:
             raise self._no_answer(error) from None
 
     def _holder_now(self) -> str:
-        return lease_holder(self._folder / self._name) or "another process"
+        """Who holds the lock now, asked through TensorStore, whose answer has a time limit."""
+        with contextlib.suppress(StorageError):
+            found = self._read()
+            if found.state == "value" and (holder := _Record.parse(found.value).holder):
+                return holder
+        return "another process"
 
     def _lost(self) -> StorageError:
         return StorageError(

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 from jaxformer.errors import CheckpointError
 from jaxformer.storage.buckets import BucketPath
-from jaxformer.storage.file_systems import locks
 from jaxformer.storage.files import storage_error
 from jaxformer.storage.lease import BUCKET_LOCK, DISK_LOCK, being_trained, lease_holder, run_lease
 
@@ -57,12 +56,11 @@ def run_lock(folder: pathlib.Path) -> Iterator[None]:
         raise storage_error(folder / LOCK, error) from None
     key = _key(folder)
     _held[key] = threading.get_ident()
-    locks[str(folder)] = lambda: None  # which is not lost
     try:
         _write_holder(descriptor)
         yield
     finally:
-        del _held[key], locks[str(folder)]
+        del _held[key]
         _clear(descriptor, folder, is_new)
         os.close(descriptor)
 

@@ -9,9 +9,10 @@ from jaxformer.storage.buckets import URL, BucketPath
 from jaxformer.storage.file_systems import PACKAGES
 
 PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
-"""Paths that Orbax takes: it reads brackets as a pattern, and TensorStore requires UTF-8."""
+"""Paths on a disk that Orbax is given: it reads brackets as a pattern, and there is a link else."""
 
-_TRIED = re.compile(r"[\w./=,+@~ -]+")  # paths in a bucket that Orbax takes
+# In a bucket there is no link. Tried with Orbax and TensorStore, which do not take ; # and ?.
+_TRIED = re.compile(r"[\w./=,+@~ -]+")
 
 _LIKE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+]+://")
 # pathlib joins the slashes: str(pathlib.Path("gs://a/b")) is "gs:/a/b".

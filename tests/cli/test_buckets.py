@@ -128,15 +128,15 @@ def test_training_goes_on_while_the_bucket_is_gone_for_a_minute(
 
     def be_gone():
         while not any("commit_success" in name for name in emulator.contents(bucket.name)):
-            time.sleep(0.05)
+            time.sleep(0.05)  # until the first checkpoint
         emulator.fault = lambda *_: 503
         time.sleep(60)
         emulator.fault = lambda *_: None
 
-    thread = threading.Thread(target=be_gone)
+    thread = threading.Thread(target=be_gone, daemon=True)
     thread.start()
     said = output(capsys, "train", config, *flags, "--out", bucket / "run").err
-    thread.join()
+    thread.join(60)
     assert "does not answer" in said and "trying again" in said
     ours, theirs = (
         without_meters(read_metrics(folder)) for folder in (bucket / "run", tmp_path / "run")

@@ -1,24 +1,31 @@
 """Folders in a bucket: written whole, appended to, verified, and copied to this machine."""
 
-import asyncio
+import contextlib
 import hashlib
 import os
 import pathlib
+import socket
 import threading
 
 import pytest
+from gcsfs.retry import HttpError
+from google.auth.exceptions import RefreshError, TransportError
 
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.storage import (
+    BucketPath,
     Manifest,
     append,
     appending,
+    as_path,
     discard_draft,
     drafted,
     file_systems,
+    google,
     moved_names,
     on_disk,
     open_to_append,
+    patience,
     read_regular,
     read_whole,
     write_whole,
@@ -48,49 +55,93 @@ def test_missing_right_to_write_is_one_line(bucket, emulator):
     assert "\n" not in str(info.value)
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """Requests are sent again at once, and a line says so each time."""
+    monkeypatch.setattr(google, "_PAUSES", (0.001, 0.001))
+    monkeypatch.setattr(google, "_IMPATIENCE", 0.0)
+    monkeypatch.setattr(google, "_QUIET", 0.0)
+
+
 def test_a_bucket_that_is_gone_for_a_while_is_tried_again(
-    bucket, emulator, tmp_path, monkeypatch, capsys
+    bucket, emulator, tmp_path, quick, capsys
 ):
-    real_sleep = asyncio.sleep
-    monkeypatch.setattr("gcsfs.retry.asyncio.sleep", lambda seconds: real_sleep(seconds / 1000))
-    left = [503] * 7  # one more than gcsfs tries itself
+    left = [503]
     emulator.fault = lambda *_: left.pop() if left else None
     with pytest.raises(StorageError):
         write_whole(bucket / "a", b"text")
-    monkeypatch.setitem(file_systems.locks, "runs/a", lambda: None)  # as while training
-    left += [503] * 13
-    write_whole(bucket / "a", b"text")
-    left += [503] * 7
-    assert (bucket / "a").read_bytes() == b"text" and not left
-    assert capsys.readouterr().err.count("trying again") == 3
-    left += [503] * 20  # for three requests, of which two are sent at once
-    (bucket / "a").download(copy := tmp_path / "a")
-    assert copy.read_bytes() == b"text" and not left
+    with patience():
+        left += [503] * 9
+        write_whole(bucket / "a", b"text")
+        lines = capsys.readouterr().err.splitlines()
+        place = f"{emulator.url}/upload/storage/v1/b/{bucket.key}/o"
+        assert lines == [f"{place}: the bucket does not answer (, 503); trying again"] * 9
+        assert not left
+        left += [503] * 9
+        assert (bucket / "a").read_bytes() == b"text" and not left
+        left += [503] * 9
+        (bucket / "a").download(copy := tmp_path / "a")
+        assert copy.read_bytes() == b"text" and not left
+        for ask in (BucketPath.is_file, BucketPath.exists, BucketPath.files):
+            left += [503] * 9
+            assert ask(bucket / "a") is not None and not left
 
 
-def test_a_bucket_is_given_up_once(bucket, emulator, monkeypatch, capsys):
+@pytest.mark.parametrize("ask", [BucketPath.is_file, BucketPath.is_dir, BucketPath.exists])
+@pytest.mark.parametrize("status", [400, 401, 403, 503])
+def test_a_bucket_that_does_not_say_is_an_error(bucket, emulator, quick, ask, status):
+    (bucket / "a").write_bytes(b"text")
+    emulator.fault = lambda *_: status
+    with pytest.raises(OSError):
+        ask(bucket / "a")
+
+
+def test_a_bucket_is_given_up_once(bucket, emulator, quick, monkeypatch, capsys):
     """What a training that ends still tries is not waited for again, until an answer comes."""
-    real_sleep = asyncio.sleep
-    monkeypatch.setattr("gcsfs.retry.asyncio.sleep", lambda seconds: real_sleep(seconds / 1000))
-    monkeypatch.setitem(file_systems.locks, "runs/a", lambda: None)
     emulator.fault = lambda *_: 503
-    for patience, is_patient in ((0.1, True), (1000.0, False)):
-        monkeypatch.setattr("jaxformer.storage.google.PATIENCE", patience)
-        with pytest.raises(StorageError):
-            write_whole(bucket / "a", b"text")
-        assert ("trying again" in capsys.readouterr().err) is is_patient
-    left = [503] * 7
-    emulator.fault = lambda *_: None
-    write_whole(bucket / "a", b"text")
-    emulator.fault = lambda *_: left.pop() if left else None
-    assert (bucket / "a").read_bytes() == b"text" and not left
+    with patience():
+        for seconds, is_patient in ((0.1, True), (1000.0, False)):
+            monkeypatch.setattr(google, "PATIENCE", seconds)
+            with pytest.raises(StorageError):
+                write_whole(bucket / "a", b"text")
+            assert ("trying again" in capsys.readouterr().err) is is_patient
+        emulator.fault = lambda *_: 404
+        assert not (bucket / "a").exists()
+        left = [503] * 9
+        emulator.fault = lambda *_: left.pop() if left else None
+        write_whole(bucket / "a", b"text")
+    assert not left
+
+
+def test_errors_of_logging_in_are_repeated_only_if_they_may_pass(bucket, quick, monkeypatch):
+    expired, passing = RefreshError("expired"), RefreshError("at times", retryable=True)
+    for error, cause, is_repeated in (
+        (TransportError("no network"), None, True),
+        (HttpError({"code": 401, "message": "Invalid Credentials"}), expired, False),
+        (HttpError({"code": 401, "message": "Invalid Credentials"}), passing, True),
+    ):
+        error.__cause__, left = cause, [error] * 3
+        with patience(), monkeypatch.context() as patch:
+            patch.setattr(google.PatientFileSystem, "_get_headers", raises(left))
+            with contextlib.nullcontext() if is_repeated else pytest.raises(PermissionError):
+                (bucket / "a").write_bytes(b"text")
+        assert len(left) == (0 if is_repeated else 2)
+
+
+def raises(errors):
+    headers = google.PatientFileSystem._get_headers
+
+    def raise_or_return(system, *args, **options):
+        if errors:
+            raise errors.pop()
+        return headers(system, *args, **options)
+
+    return raise_or_return
 
 
 def test_a_request_without_an_answer_is_sent_again(bucket, emulator, monkeypatch):
-    from jaxformer.storage import google
-
     monkeypatch.setattr(google, "_TIMEOUT", 0.2)
-    google.PatientFileSystem.clear_instance_cache()  # it has the time-out of its making
+    google.PatientFileSystem.clear_instance_cache()  # it has the time limit of its making
     answered = threading.Event()
     pending = [None] * 2
     emulator.fault = lambda *_: answered.wait(60) and 503 if pending and not pending.pop() else None
@@ -102,21 +153,40 @@ def test_a_request_without_an_answer_is_sent_again(bucket, emulator, monkeypatch
         google.PatientFileSystem.clear_instance_cache()
 
 
-def test_what_was_lost_meanwhile_is_not_written(bucket, emulator, monkeypatch):
-    real_sleep = asyncio.sleep
-    monkeypatch.setattr("gcsfs.retry.asyncio.sleep", lambda seconds: real_sleep(seconds / 1000))
+def test_an_upload_that_nobody_reads_ends(monkeypatch):
+    monkeypatch.setattr(google, "_TOTAL", 0.5)
+    monkeypatch.setattr(google, "_IMPATIENCE", 0.0)
+    google.PatientFileSystem.clear_instance_cache()
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            url = f"http://127.0.0.1:{server.getsockname()[1]}"
+            monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+            with pytest.raises(OSError):
+                as_path("gs://abc/a").write_bytes(b"1" * 2**24)
+    finally:
+        google.PatientFileSystem.clear_instance_cache()
 
+
+def test_what_was_lost_meanwhile_is_not_written(bucket, emulator, quick, monkeypatch):
     def lost():
         raise StorageError("the lock is lost")
 
     monkeypatch.setitem(file_systems.locks, "gs://other/run", lost)
-    left = [503] * 6
+    left = [503] * 3
     emulator.fault = lambda *_: left.pop() if left else None
-    with pytest.raises(StorageError, match="^the lock is lost$"):
-        write_whole(bucket / "a", b"text")
-    assert not left and contents(bucket) == {}
-    left += [503] * 6
-    assert not (bucket / "a").exists() and not left  # reading needs no lock
+    with patience():
+        with pytest.raises(StorageError, match="^the lock is lost$"):
+            write_whole(bucket / "a", b"text")
+        assert len(left) == 2
+        assert not (bucket / "a").exists() and not left  # reading needs no lock
+
+
+def test_an_error_is_not_replaced_by_that_of_closing(bucket, emulator, quick):
+    with pytest.raises(ZeroDivisionError):
+        with open_to_append(bucket / "log") as file:
+            append(file, b"one\n")
+            emulator.fault = lambda *_: 503
+            raise ZeroDivisionError
 
 
 def test_what_is_appended_is_uploaded_now_and_then_and_at_the_end(bucket, monkeypatch):

@@ -1,6 +1,5 @@
 """Trainings whose folder is in a bucket."""
 
-import asyncio
 import itertools
 import re
 import time
@@ -11,7 +10,7 @@ import pytest
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import CheckpointError, CheckpointWarning, StorageError
-from jaxformer.storage import LOCK, BucketPath, file_systems, lease, run_lock
+from jaxformer.storage import LOCK, BucketPath, file_systems, google, lease, run_lock
 from jaxformer.training import (
     Checkpoints,
     SingleRunner,
@@ -141,8 +140,7 @@ def recorded(write, written):
 
 
 def test_faults_of_the_bucket_are_tried_again_or_said(bucket, emulator, monkeypatch):
-    real_sleep = asyncio.sleep
-    monkeypatch.setattr("gcsfs.retry.asyncio.sleep", lambda seconds: real_sleep(seconds / 100))
+    monkeypatch.setattr(google, "_PAUSES", (0.01, 0.01))
     count = itertools.count()
 
     def fault(*_):
@@ -162,7 +160,34 @@ def test_faults_of_the_bucket_are_tried_again_or_said(bucket, emulator, monkeypa
     assert "\n" not in str(info.value)
 
 
+def test_a_look_up_that_fails_takes_no_checkpoint_for_incomplete(bucket, emulator):
+    saved.save(bucket / "c", 1, 2)
+    emulator.fault = lambda _, path: 400 if "manifest.json" in path else None
+    with pytest.raises(StorageError, match="cannot be read"):
+        Checkpoints(bucket / "c")
+    emulator.fault = lambda *_: None
+    assert checkpoint_steps(bucket / "c") == [1, 2]
+
+
+def test_a_removal_whose_answer_is_lost_leaves_nothing(bucket, emulator, monkeypatch):
+    monkeypatch.setattr(google, "_PAUSES", (0.01, 0.01))
+    saved.save(bucket / "c", 1)
+    lost = [503]
+
+    def fault(method, path):
+        if method == "DELETE" and "manifest.json" in path and lost:
+            emulator.storage.delete_file(bucket.name, "c/1/manifest.json")
+            return lost.pop()
+        return None
+
+    emulator.fault = fault
+    saved.save(bucket / "c", 2, keep=1)
+    assert not lost and {path.partition("/")[0] for path in (bucket / "c").files()} == {"2"}
+
+
 def test_characters_that_orbax_does_not_take_are_refused(bucket):
+    saved.save(bucket / "é a_=,+@~b", 1, 2, keep=1)
+    assert checkpoint_steps(bucket / "é a_=,+@~b") == [2]
     with pytest.raises(CheckpointError, match="with which no run can be in a bucket"):
         Checkpoints(bucket / "a [1]")
 

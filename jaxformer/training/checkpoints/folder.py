@@ -111,7 +111,7 @@ class Checkpoints(CheckpointIndex):
         if self._checkpointer is not None:
             with contextlib.suppress(Exception):  # a failed save, already raised by `wait`
                 self._checkpointer.close()
-        self._thread.shutdown()
+        self._thread.shutdown(cancel_futures=True)  # some are left only after an error
         if not self._failed:  # threads of a failed save may log even now
             orbax_log.num_open -= 1
         self._plain.close()
@@ -176,7 +176,11 @@ class Checkpoints(CheckpointIndex):
             self.wait(timeout=0)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until the latest save is on disk; raises StorageError if it failed."""
+        """Waits until the latest save is on disk, and begins to remove old checkpoints.
+
+        Raises:
+            StorageError: the save failed.
+        """
         if self._response is None:
             return
         try:
@@ -191,7 +195,7 @@ class Checkpoints(CheckpointIndex):
         self._remove_superseded()
 
     def _wait_for_removals(self) -> None:
-        """Waits until no old checkpoint is left; StorageError if the lock of the run is lost."""
+        """Waits for what `wait` has begun; StorageError if the lock of the run is lost."""
         while self._removals:
             self._removals.pop().result()
 

@@ -104,7 +104,7 @@ class BucketPlace(Place):
     def remove(self, step: int) -> None:
         """As described in `Place`; StorageError if the lock of the run is lost."""
         with contextlib.suppress(OSError):  # one checkpoint more stays
-            (self.folder / str(step) / MANIFEST).unlink()
+            (self.folder / str(step) / MANIFEST).unlink(missing_ok=True)
             (self.folder / str(step)).remove_tree()
 
     def require_lock(self) -> None:

@@ -63,9 +63,9 @@ class MetricsWriter:
     def __enter__(self) -> "MetricsWriter":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._files.clear()
-        self._open.close()
+        self._open.__exit__(*error)
 
     def flush(self) -> None:
         """Returns when all that was written is stored, if the folder is in a bucket, too."""

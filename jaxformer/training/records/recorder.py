@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import TrainingError
-from jaxformer.storage import run_lock
+from jaxformer.storage import patience, run_lock
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints import Checkpoints, NoCheckpoints
 from jaxformer.training.data import TrainingData, batch_at
@@ -190,6 +190,7 @@ def open_checkpoints(folder: pathlib.Path | None, keep: int) -> Iterator[Checkpo
         return
     with (
         run_lock(folder) if is_first_process() else contextlib.nullcontext(),
+        patience(),
         Checkpoints(folder / "checkpoints", keep) as checkpoints,
     ):
         yield checkpoints
