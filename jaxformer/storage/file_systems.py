@@ -8,6 +8,7 @@ import hashlib
 import io
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -21,6 +22,9 @@ PATIENCE = 600.0
 
 locks: dict[str, Callable[[], None]] = {}
 """Of each folder that this process has locked, what raises StorageError if the lock is lost."""
+
+given_up = threading.Event()
+"""Set from giving a bucket up until an answer: what an ending training still asks waits no more."""
 
 trainings: set[object] = set()
 """One object for each training of this process, as long as it lasts."""

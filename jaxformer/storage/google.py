@@ -4,7 +4,6 @@ import asyncio
 import functools
 import random
 import sys
-import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,7 +15,7 @@ from gcsfs.retry import HttpError, is_retriable
 from google.auth.exceptions import TransportError
 
 from jaxformer.errors import first_line
-from jaxformer.storage.file_systems import PATIENCE, locks, trainings
+from jaxformer.storage.file_systems import PATIENCE, given_up, locks, trainings
 
 _IMPATIENCE = 30.0  # seconds for which requests are sent again without a training
 _PAUSES = (1.0, 32.0)  # seconds before a request is sent again: the first time, and at most
@@ -27,9 +26,6 @@ _QUIET = 30.0  # seconds between two lines about buckets that do not answer
 # Without the repetitions of gcsfs.
 _REQUEST = GCSFileSystem._request.__wrapped__
 _GET_FILE = GCSFileSystem._get_file_request.__wrapped__
-
-_given_up = threading.Event()
-"""Set from giving a bucket up until an answer: what an ending training still asks waits no more."""
 
 _said = -_QUIET  # when the last line was printed
 
@@ -62,18 +58,18 @@ async def _sent(send: Callable[[], Awaitable[Any]], place: str, *, changes: bool
             answer = await send()
         except Exception as error:  # gcsfs and aiohttp raise many kinds
             if not _is_silence(error):
-                _given_up.clear()
+                given_up.clear()
                 raise
             waited = time.monotonic() - started
-            is_patient = bool(trainings) and not _given_up.is_set()
+            is_patient = bool(trainings) and not given_up.is_set()
             if waited > (PATIENCE if is_patient else _IMPATIENCE):
                 if trainings:
-                    _given_up.set()
+                    given_up.set()
                 raise
             if trainings and waited >= _IMPATIENCE:
                 _say(f"{place}: the bucket does not answer ({first_line(error)}); trying again")
         else:
-            _given_up.clear()
+            given_up.clear()
             return answer
         await asyncio.sleep(pause + random.random() * pause / 2)
         pause = min(2 * pause, _PAUSES[1])

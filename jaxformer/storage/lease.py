@@ -16,7 +16,7 @@ from typing import Any
 
 from jaxformer.errors import CheckpointError, ConfigError, StorageError, first_line
 from jaxformer.storage.buckets import BucketPath
-from jaxformer.storage.file_systems import PATIENCE, locks
+from jaxformer.storage.file_systems import PATIENCE, given_up, locks
 from jaxformer.storage.paths import require_plain
 
 LEASE = 45.0  # seconds that a lock holds after it was renewed
@@ -146,8 +146,10 @@ class Lease:
             try:
                 self.renew()
             except StorageError:
-                late = time.monotonic() - self._valid_until
-                if self._lost_to is not None or late > PATIENCE:
+                if self._lost_to is not None:
+                    raise
+                if time.monotonic() - self._valid_until > PATIENCE:
+                    given_up.set()
                     raise
                 time.sleep(_POLL)
         if self._lost_to is not None:

@@ -135,6 +135,8 @@ def test_a_bucket_that_stays_gone_is_waited_for_once(bucket, emulator, monkeypat
             times.append(time.monotonic())
         emulator.fault = lambda *_: None
     assert times[2] - times[1] < 3.2  # one try
+    assert file_systems.given_up.is_set()  # so that files are not waited for again, either
+    assert not (bucket / "file").exists() and not file_systems.given_up.is_set()
 
 
 @pytest.mark.parametrize("name", ["gs://Ab/run", "gs://a/run"])
