@@ -8,7 +8,9 @@ import hashlib
 import io
 import logging
 import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -28,6 +30,9 @@ given_up = threading.Event()
 
 trainings: set[object] = set()
 """One object for each training of this process, as long as it lasts."""
+
+_QUIET = 30.0  # seconds between two lines about buckets that do not answer
+_said = -_QUIET  # when the last one was printed
 
 _GOOGLE = ("gs://", "gcs://")
 _SETTINGS = {
@@ -111,6 +116,14 @@ def patience() -> Iterator[None]:
         yield
     finally:
         trainings.remove(training)
+
+
+def say_waiting(line: str) -> None:
+    """Prints what a training waits for, once each half minute: many requests may wait at once."""
+    global _said
+    if time.monotonic() - _said >= _QUIET:
+        _said = time.monotonic()
+        print(f"{line}; trying again", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -199,10 +199,17 @@ def read_whole(path: str | pathlib.Path, *, limit: int = 2**30) -> bytes:
                 raise CheckpointError(f"{path} must be a file, got something else; remove it")
             data = file.read(limit + 1)
     except OSError as error:
+        require_answer(path, error)
         raise CheckpointError(f"{path} cannot be read: {_named(error).strerror}") from None
     if len(data) > limit:
         raise _too_large(path, limit)
     return data
+
+
+def require_answer(path: pathlib.Path, error: OSError) -> None:
+    """Raises StorageError if a bucket did not say what a file is, which is no damage to it."""
+    if isinstance(path, BucketPath) and error.errno in (errno.EIO, errno.EACCES):
+        raise storage_error(error.filename or path, error, "read") from None
 
 
 def _too_large(path: pathlib.Path, limit: int) -> CheckpointError:

@@ -3,9 +3,8 @@
 import asyncio
 import functools
 import random
-import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import aiohttp
@@ -15,19 +14,24 @@ from gcsfs.retry import HttpError, is_retriable
 from google.auth.exceptions import TransportError
 
 from jaxformer.errors import first_line
-from jaxformer.storage.file_systems import PATIENCE, given_up, locks, trainings
+from jaxformer.storage.file_systems import (
+    PATIENCE,
+    given_up,
+    locks,
+    say_waiting,
+    trainings,
+)
 
-_IMPATIENCE = 30.0  # seconds for which requests are sent again without a training
+_IMPATIENCE = 60.0  # seconds for which requests are sent again without a training
 _PAUSES = (1.0, 32.0)  # seconds before a request is sent again: the first time, and at most
 _TIMEOUT = 30.0  # seconds without a byte of the answer after which a request is sent again
-_TOTAL = 300.0  # seconds for a request and its answer
-_QUIET = 30.0  # seconds between two lines about buckets that do not answer
+_UPLOAD = 300.0  # seconds for a request that changes something, of 50 MiB at most, and its answer
 
 # Without the repetitions of gcsfs.
-_REQUEST = GCSFileSystem._request.__wrapped__
-_GET_FILE = GCSFileSystem._get_file_request.__wrapped__
-
-_said = -_QUIET  # when the last line was printed
+_REQUEST, _GET_FILE = (
+    getattr(method, "__wrapped__", method)
+    for method in (GCSFileSystem._request, GCSFileSystem._get_file_request)
+)
 
 
 class PatientFileSystem(GCSFileSystem):
@@ -38,58 +42,68 @@ class PatientFileSystem(GCSFileSystem):
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        timeout = aiohttp.ClientTimeout(_TOTAL, sock_connect=_TIMEOUT, sock_read=_TIMEOUT)
+        timeout = aiohttp.ClientTimeout(None, sock_connect=_TIMEOUT, sock_read=_TIMEOUT)
         super().__init__(*args, **{"requests_timeout": timeout, **options})
 
     async def _request(self, method: str, path: str, *args: Any, **options: Any) -> Any:
         send = functools.partial(_REQUEST, self, method, path, *args, **options)
         place = "/".join(map(str, args)) or path  # bucket and name, or a URL
-        return await _sent(send, place, changes=method.upper() not in ("GET", "HEAD"))
+        if method.upper() in ("GET", "HEAD"):
+            return await _sent(send, place)
+        # The limits of aiohttp count from the end of an upload.
+        limited = functools.partial(_within, _UPLOAD, send)
+        return await _sent(limited, place, list(locks.values()))
 
     async def _get_file_request(self, path: str, *args: Any, **options: Any) -> Any:
         return await _sent(functools.partial(_GET_FILE, self, path, *args, **options), path)
 
 
-async def _sent(send: Callable[[], Awaitable[Any]], place: str, *, changes: bool = False) -> Any:
-    """The answer to a request, which is sent again while there is none."""
+async def _within(seconds: float, send: Callable[[], Awaitable[Any]]) -> Any:
+    return await asyncio.wait_for(send(), seconds)
+
+
+async def _sent(
+    send: Callable[[], Awaitable[Any]], place: str, required: Sequence[Callable[[], None]] = ()
+) -> Any:
+    """The answer to a request, which is sent again while there is none.
+
+    Before that, the functions of `required` are called, which raise if a lock is lost.
+    """
     started, pause = time.monotonic(), _PAUSES[0]
     while True:
         try:
             answer = await send()
         except Exception as error:  # gcsfs and aiohttp raise many kinds
-            if not _is_silence(error):
+            if (longest := _patience_with(error)) == 0:
                 given_up.clear()
                 raise
             waited = time.monotonic() - started
-            is_patient = bool(trainings) and not given_up.is_set()
-            if waited > (PATIENCE if is_patient else _IMPATIENCE):
+            if not trainings or given_up.is_set():
+                longest = min(longest, _IMPATIENCE)
+            if waited > longest:
                 if trainings:
                     given_up.set()
                 raise
             if trainings and waited >= _IMPATIENCE:
-                _say(f"{place}: the bucket does not answer ({first_line(error)}); trying again")
+                say_waiting(f"{place}: the bucket does not answer ({first_line(error)})")
         else:
             given_up.clear()
             return answer
         await asyncio.sleep(pause + random.random() * pause / 2)
         pause = min(2 * pause, _PAUSES[1])
-        for require in list(locks.values()) if changes else ():
+        for require in required:
             await asyncio.to_thread(require)  # it may wait for a renewal
 
 
-def _is_silence(error: Exception) -> bool:
-    """Whether an error may pass: not one of the request itself, such as a login that has ended."""
+def _patience_with(error: Exception) -> float:
+    """Seconds for which a request is sent again after an error; 0 for one of the request itself."""
     if isinstance(error, HttpError) and error.code == 401:
-        return bool(getattr(error.__cause__, "retryable", False))
-    return isinstance(error, (TimeoutError, TransportError)) or is_retriable(error)
-
-
-def _say(line: str) -> None:
-    """Prints a line, unless one was printed just now: many requests may wait at once."""
-    global _said
-    if time.monotonic() - _said >= _QUIET:
-        _said = time.monotonic()
-        print(line, file=sys.stderr, flush=True)
+        if (cause := error.__cause__) is None:  # said by the bucket: a new token may help
+            return _IMPATIENCE
+        no_answer = isinstance(cause.__cause__, TransportError)  # to the login
+        return PATIENCE if no_answer or getattr(cause, "retryable", False) else 0.0
+    passes = isinstance(error, (TimeoutError, TransportError)) or is_retriable(error)
+    return PATIENCE if passes else 0.0
 
 
 @functools.cache

@@ -8,7 +8,7 @@ import reprlib
 from collections.abc import Callable, Collection
 from typing import Any, NoReturn, TypeVar
 
-from jaxformer.errors import CheckpointError
+from jaxformer.errors import CheckpointError, StorageError
 from jaxformer.storage.files import read_regular, read_whole, write_whole
 
 T = TypeVar("T")
@@ -46,10 +46,11 @@ def read_json(
 
     Raises:
         CheckpointError: the file is missing or damaged.
+        StorageError: it is in a bucket that does not answer.
     """
     try:
         return make(json.loads(read_whole(path, limit=limit)))
-    except CheckpointError:
+    except (CheckpointError, StorageError):
         raise
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise CheckpointError(damaged.format(path=path, error=error)) from None

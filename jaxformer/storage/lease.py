@@ -16,12 +16,13 @@ from typing import Any
 
 from jaxformer.errors import CheckpointError, ConfigError, StorageError, first_line
 from jaxformer.storage.buckets import BucketPath
-from jaxformer.storage.file_systems import PATIENCE, given_up, locks
+from jaxformer.storage.file_systems import PATIENCE, given_up, locks, say_waiting
 from jaxformer.storage.paths import require_plain
 
 LEASE = 45.0  # seconds that a lock holds after it was renewed
 RENEWAL = 10.0  # seconds between two renewals
 _POLL = 1.0  # seconds between two looks at the lock of another process, and after a failure
+_DENIED = ("PERMISSION_DENIED", "UNAUTHENTICATED")  # in TensorStore's errors
 _TIMEOUT = 10.0  # seconds for an answer of the bucket; three fit into a lease
 
 DISK_LOCK = b"process "
@@ -145,12 +146,13 @@ class Lease:
         while time.monotonic() >= self._valid_until:
             try:
                 self.renew()
-            except StorageError:
-                if self._lost_to is not None:
+            except StorageError as error:
+                if self._lost_to is not None or any(kind in str(error) for kind in _DENIED):
                     raise
                 if time.monotonic() - self._valid_until > PATIENCE:
                     given_up.set()
                     raise
+                say_waiting(first_line(error))
                 time.sleep(_POLL)
         if self._lost_to is not None:
             raise self._lost()

@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxformer.errors import CheckpointError
 from jaxformer.storage.digests import algorithm, files_of
-from jaxformer.storage.files import write_whole
+from jaxformer.storage.files import require_answer, write_whole
 from jaxformer.storage.json_files import read_json
 
 _MAX_MANIFEST = 64 * 2**20  # bytes: some 500,000 files
@@ -52,6 +52,9 @@ class Manifest:
 
         `ignore` are paths that it does not cover. With `others`, the folder may have other files
         and links, which are not read.
+
+        Raises:
+            StorageError: the folder is in a bucket that does not answer.
         """
         try:
             files = files_of(folder)
@@ -64,6 +67,7 @@ class Manifest:
         except CheckpointError as error:
             return str(error)
         except OSError as error:
+            require_answer(folder, error)
             return f"{error.filename} cannot be read: {error.strerror}"
         for path in sorted(self.files.keys() | found):
             if path not in found:

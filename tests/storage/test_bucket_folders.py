@@ -60,7 +60,7 @@ def quick(monkeypatch):
     """Requests are sent again at once, and a line says so each time."""
     monkeypatch.setattr(google, "_PAUSES", (0.001, 0.001))
     monkeypatch.setattr(google, "_IMPATIENCE", 0.0)
-    monkeypatch.setattr(google, "_QUIET", 0.0)
+    monkeypatch.setattr(file_systems, "_QUIET", 0.0)
 
 
 def test_a_bucket_that_is_gone_for_a_while_is_tried_again(
@@ -115,10 +115,13 @@ def test_a_bucket_is_given_up_once(bucket, emulator, quick, monkeypatch, capsys)
 
 def test_errors_of_logging_in_are_repeated_only_if_they_may_pass(bucket, quick, monkeypatch):
     expired, passing = RefreshError("expired"), RefreshError("at times", retryable=True)
+    no_answer = RefreshError("of the metadata server")
+    no_answer.__cause__ = TransportError("no network")
     for error, cause, is_repeated in (
         (TransportError("no network"), None, True),
         (HttpError({"code": 401, "message": "Invalid Credentials"}), expired, False),
         (HttpError({"code": 401, "message": "Invalid Credentials"}), passing, True),
+        (HttpError({"code": 401, "message": "Invalid Credentials"}), no_answer, True),
     ):
         error.__cause__, left = cause, [error] * 3
         with patience(), monkeypatch.context() as patch:
@@ -153,8 +156,14 @@ def test_a_request_without_an_answer_is_sent_again(bucket, emulator, monkeypatch
         google.PatientFileSystem.clear_instance_cache()
 
 
+def test_a_download_may_take_longer_than_an_upload(bucket, monkeypatch):
+    (bucket / "a").write_bytes(b"text")
+    monkeypatch.setattr(google, "_UPLOAD", 1e-9)
+    assert (bucket / "a").read_bytes() == b"text"
+
+
 def test_an_upload_that_nobody_reads_ends(monkeypatch):
-    monkeypatch.setattr(google, "_TOTAL", 0.5)
+    monkeypatch.setattr(google, "_UPLOAD", 0.5)
     monkeypatch.setattr(google, "_IMPATIENCE", 0.0)
     google.PatientFileSystem.clear_instance_cache()
     try:

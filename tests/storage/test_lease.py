@@ -139,6 +139,17 @@ def test_a_bucket_that_stays_gone_is_waited_for_once(bucket, emulator, monkeypat
     assert not (bucket / "file").exists() and not file_systems.given_up.is_set()
 
 
+def test_a_lock_that_may_no_longer_be_written_is_not_waited_for(bucket, emulator):
+    with run_lock(bucket):
+        emulator.fault = lambda *_: 403
+        time.sleep(1.2)  # the lease has ended
+        began = time.monotonic()
+        with pytest.raises(StorageError, match="lock cannot be written"):
+            bucket.require_lock()
+        emulator.fault = lambda *_: None
+    assert time.monotonic() - began < 5
+
+
 @pytest.mark.parametrize("name", ["gs://Ab/run", "gs://a/run"])
 def test_impossible_name_of_a_bucket_is_refused(name):
     with pytest.raises(CheckpointError, match="the name of a bucket must have 3 or more of a-z"):

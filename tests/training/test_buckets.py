@@ -160,13 +160,27 @@ def test_faults_of_the_bucket_are_tried_again_or_said(bucket, emulator, monkeypa
     assert "\n" not in str(info.value)
 
 
-def test_a_look_up_that_fails_takes_no_checkpoint_for_incomplete(bucket, emulator):
+@pytest.mark.parametrize("part", ["manifest.json", "manifest.json?alt=media", "_CHECKPOINT_META"])
+def test_a_look_up_that_fails_is_no_damage(bucket, emulator, part):
     saved.save(bucket / "c", 1, 2)
-    emulator.fault = lambda _, path: 400 if "manifest.json" in path else None
+    met = []
+    emulator.fault = lambda _, path: met.append(path) or 400 if part in path else None
     with pytest.raises(StorageError, match="cannot be read"):
         Checkpoints(bucket / "c")
     emulator.fault = lambda *_: None
-    assert checkpoint_steps(bucket / "c") == [1, 2]
+    assert met and checkpoint_steps(bucket / "c") == [1, 2]
+
+
+def test_a_save_does_not_fail_for_a_look_up_of_old_checkpoints(bucket, emulator):
+    with Checkpoints(bucket / "c", keep=1) as checkpoints:
+        checkpoints.save(saved.state(1))
+        checkpoints.wait()
+        checkpoints.save(saved.state(2))
+        checkpoints._response.result()
+        emulator.fault = lambda method, _: 403 if method == "GET" else None
+        checkpoints.wait()
+        emulator.fault = lambda *_: None
+    assert checkpoint_steps(bucket / "c") == [2]
 
 
 def test_a_removal_whose_answer_is_lost_leaves_nothing(bucket, emulator, monkeypatch):

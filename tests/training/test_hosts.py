@@ -1,10 +1,11 @@
+import re
 import threading
 import warnings
 
 import jax
 import pytest
 
-from jaxformer.errors import ConfigError
+from jaxformer.errors import ConfigError, StorageError
 from jaxformer.stopping import StopSignals
 from jaxformer.training.parallel import make_runner
 from jaxformer.training.parallel.hosts import agreement, launch, messages, watch
@@ -131,17 +132,27 @@ def test_differences_between_processes_are_named_with_who_has_what(monkeypatch, 
     )
 
 
-def test_what_the_first_process_cannot_do_is_the_error_of_all(monkeypatch, store):
+@pytest.mark.parametrize(
+    ("error", "of_others", "said"),
+    [
+        (ConfigError("the disk is too small"), ConfigError, "the disk is too small"),
+        (PermissionError(13, "no right", "gs://abc/run"), StorageError, "gs://abc/run: no right"),
+    ],
+)
+def test_what_the_first_process_cannot_do_is_the_error_of_all(
+    monkeypatch, store, error, of_others, said
+):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(messages, "_calls", type(messages._calls)())
 
     def fail():
-        raise ConfigError("the disk is too small")
+        raise error
 
-    with pytest.raises(ConfigError, match="^the disk is too small"):
+    with pytest.raises(type(error), match=re.escape(str(error))):
         messages.in_first_process("begin", fail)
     monkeypatch.setattr(jax, "process_index", lambda: 1)
     monkeypatch.setattr(messages, "_calls", type(messages._calls)())
-    with pytest.raises(ConfigError, match="^process 0 cannot begin: the disk is too small"):
+    with pytest.raises(of_others, match=f"^process 0 cannot begin: {said}"):
         messages.in_first_process("begin", fail)
 
 

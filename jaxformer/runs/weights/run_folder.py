@@ -120,6 +120,14 @@ def write_base(draft: pathlib.Path, folder: pathlib.Path, source: WeightSource) 
     write_json(draft / _BASE, {"path": path, "relative": relative, "sha256": source.digest})
 
 
+def _is_there(path: pathlib.Path) -> bool:
+    """Whether a path exists; False if it is in a bucket that does not say."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
 def load_base(
     task: Task, folder: pathlib.Path, runner: Runner, base: str | os.PathLike[str] | None = None
 ) -> Start:
@@ -135,7 +143,7 @@ def load_base(
     step = weight_source(task.config.init_from).step
     if base is None:
         own, moved = as_path(recorded), folder / relative
-        base = moved if moved.exists() and not own.exists() else own
+        base = moved if moved.exists() and not _is_there(own) else own
     init_from = f"{base}" if step is None else f"{base}@{step}"
     source = weight_source(init_from, type(task), task.config)
 

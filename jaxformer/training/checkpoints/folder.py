@@ -201,7 +201,11 @@ class Checkpoints(CheckpointIndex):
 
     def _remove_superseded(self) -> None:
         """Starts to remove old checkpoints; Orbax would choose by metrics of its own."""
-        for step in self.superseded(self._keep) if is_first_process() else ():
+        try:
+            steps = self.superseded(self._keep) if is_first_process() else []
+        except (OSError, StorageError):  # of a bucket: one checkpoint more stays
+            return
+        for step in steps:
             self._forget(step)
             self._removals.append(self._thread.submit(self._place.remove, step))
 

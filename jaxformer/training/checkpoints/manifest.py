@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from jaxformer import __version__
-from jaxformer.errors import CheckpointError
+from jaxformer.errors import CheckpointError, StorageError
 from jaxformer.storage import (
     Manifest,
     file_sizes,
@@ -132,6 +132,8 @@ def _check_orbax(folder: pathlib.Path) -> None:
             and all(_HANDLER.fullmatch(handler) for handler in handlers.values())
             and not any(values.values())
         )
+    except StorageError:  # the bucket does not answer
+        raise
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise CheckpointError(f"{_ORBAX} is damaged: {error}") from None
     if not is_whole:

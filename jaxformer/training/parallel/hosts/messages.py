@@ -80,7 +80,8 @@ def _wait_for(key: str, process: int, name: str, deadline: float) -> str:
 def in_first_process(name: str, function: Callable[[], object]) -> None:
     """Calls a function in the first process, while the others wait.
 
-    If it raises a class of `jaxformer.errors`, the others raise it, too. `name` is its purpose.
+    If it raises a class of `jaxformer.errors`, the others raise it, too; StorageError for an
+    OSError. `name` is its purpose.
     """
     if jax.process_count() == 1:
         function()
@@ -96,6 +97,9 @@ def in_first_process(name: str, function: Callable[[], object]) -> None:
     except ValueError as error:
         if type(error).__name__ in errors.__all__:
             store().key_value_set(key, f"{type(error).__name__} {error}")
+        raise
+    except OSError as error:  # such as a bucket that does not answer
+        store().key_value_set(key, f"StorageError {error.filename}: {error.strerror}")
         raise
     store().key_value_set(key, "")
 
