@@ -23,6 +23,7 @@ from jaxformer.storage.file_systems import (
 )
 
 _IMPATIENCE = 60.0  # seconds for which requests are sent again without a training
+_QUIET = 15.0  # seconds after which a training says that it waits
 _PAUSES = (1.0, 32.0)  # seconds before a request is sent again: the first time, and at most
 _TIMEOUT = 30.0  # seconds without a byte of the answer after which a request is sent again
 _UPLOAD = 300.0  # seconds for a request that changes something, of 50 MiB at most, and its answer
@@ -84,7 +85,7 @@ async def _sent(
                 if trainings:
                     given_up.set()
                 raise
-            if trainings and waited >= _IMPATIENCE:
+            if trainings and waited >= _QUIET:
                 say_waiting(f"{place}: the bucket does not answer ({first_line(error)})")
         else:
             given_up.clear()
