@@ -101,7 +101,7 @@ def test_a_bucket_is_given_up_once(bucket, emulator, quick, monkeypatch, capsys)
     """What a training that ends still tries is not waited for again, until an answer comes."""
     emulator.fault = lambda *_: 503
     with patience():
-        for seconds, is_patient in ((0.1, True), (1000.0, False)):
+        for seconds, is_patient in ((1.5, True), (1000.0, False)):
             monkeypatch.setattr(google, "PATIENCE", seconds)
             with pytest.raises(StorageError):
                 write_whole(bucket / "a", b"text")

@@ -126,6 +126,7 @@ def test_a_bucket_that_is_gone_for_longer_than_a_lease_is_waited_for(bucket, emu
 def test_a_bucket_that_stays_gone_is_waited_for_once(bucket, emulator, monkeypatch):
     monkeypatch.setattr(lease, "PATIENCE", 4.0)
     with run_lock(bucket):
+        monkeypatch.setattr(lease, "_TIMEOUT", 0.3)
         emulator.fault = lambda *_: 503
         time.sleep(1.2)  # the lease has ended
         times = [time.monotonic()]
@@ -134,7 +135,7 @@ def test_a_bucket_that_stays_gone_is_waited_for_once(bucket, emulator, monkeypat
                 bucket.require_lock()
             times.append(time.monotonic())
         emulator.fault = lambda *_: None
-    assert times[2] - times[1] < 3.2  # one try
+    assert times[2] - times[1] < 3  # one try, and perhaps one of the thread that renews
     assert file_systems.given_up.is_set()  # so that files are not waited for again, either
     assert not (bucket / "file").exists() and not file_systems.given_up.is_set()
 
