@@ -144,7 +144,8 @@ def raises(errors):
 
 
 def test_a_request_without_an_answer_is_sent_again(bucket, emulator, monkeypatch):
-    monkeypatch.setattr(google, "_TIMEOUT", 0.2)
+    monkeypatch.setattr(google, "_TIMEOUT", 1.0)
+    monkeypatch.setattr(google, "_PAUSES", (0.01, 0.01))
     google.PatientFileSystem.clear_instance_cache()  # it has the time limit of its making
     answered = threading.Event()
     pending = [None] * 2
