@@ -14,16 +14,10 @@ from gcsfs.retry import HttpError, is_retriable
 from google.auth.exceptions import TransportError
 
 from jaxformer.errors import first_line
-from jaxformer.storage.file_systems import (
-    PATIENCE,
-    given_up,
-    locks,
-    say_waiting,
-    trainings,
-)
+from jaxformer.storage.file_systems import PATIENCE, given_up, locks, say_waiting, trainings
 
 _IMPATIENCE = 60.0  # seconds for which requests are sent again without a training
-_QUIET = 15.0  # seconds after which a training says that it waits
+_SILENT = 15.0  # seconds after which a training says that it waits
 _PAUSES = (1.0, 32.0)  # seconds before a request is sent again: the first time, and at most
 _TIMEOUT = 30.0  # seconds without a byte of the answer after which a request is sent again
 _UPLOAD = 300.0  # seconds for a request that changes something, of 50 MiB at most, and its answer
@@ -52,15 +46,11 @@ class PatientFileSystem(GCSFileSystem):
         if method.upper() in ("GET", "HEAD"):
             return await _sent(send, place)
         # The limits of aiohttp count from the end of an upload.
-        limited = functools.partial(_within, _UPLOAD, send)
-        return await _sent(limited, place, list(locks.values()))
+        required = list(locks.values())
+        return await _sent(lambda: asyncio.wait_for(send(), _UPLOAD), place, required)
 
     async def _get_file_request(self, path: str, *args: Any, **options: Any) -> Any:
         return await _sent(functools.partial(_GET_FILE, self, path, *args, **options), path)
-
-
-async def _within(seconds: float, send: Callable[[], Awaitable[Any]]) -> Any:
-    return await asyncio.wait_for(send(), seconds)
 
 
 async def _sent(
@@ -85,7 +75,7 @@ async def _sent(
                 if trainings:
                     given_up.set()
                 raise
-            if trainings and waited >= _QUIET:
+            if trainings and waited >= _SILENT:
                 say_waiting(f"{place}: the bucket does not answer ({first_line(error)})")
         else:
             given_up.clear()

@@ -152,7 +152,7 @@ class Lease:
                 if time.monotonic() - self._valid_until > PATIENCE:
                     given_up.set()
                     raise
-                say_waiting(first_line(error))
+                say_waiting(f"{self._folder}: its lock cannot be renewed")
                 time.sleep(_POLL)
         if self._lost_to is not None:
             raise self._lost()

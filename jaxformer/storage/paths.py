@@ -9,7 +9,7 @@ from jaxformer.storage.buckets import URL, BucketPath
 from jaxformer.storage.file_systems import PACKAGES
 
 PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
-"""Paths on a disk that Orbax is given: it reads brackets as a pattern, and there is a link else."""
+"""Paths on a disk that Orbax is given; for others, a link, since it reads brackets as a pattern."""
 
 # In a bucket there is no link. Tried with Orbax and TensorStore, which do not take ; # and ?.
 _TRIED = re.compile(r"[\w./=,+@~ -]+")

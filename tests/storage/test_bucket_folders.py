@@ -60,7 +60,7 @@ def quick(monkeypatch):
     """Requests are sent again at once, and a line says so each time."""
     monkeypatch.setattr(google, "_PAUSES", (0.001, 0.001))
     monkeypatch.setattr(google, "_IMPATIENCE", 0.0)
-    monkeypatch.setattr(google, "_QUIET", 0.0)
+    monkeypatch.setattr(google, "_SILENT", 0.0)
     monkeypatch.setattr(file_systems, "_QUIET", 0.0)
 
 
