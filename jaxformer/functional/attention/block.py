@@ -1,6 +1,6 @@
 """Attention of one block of queries to one block of keys: scores, softmax, values.
 
-Dense and chunked attention both call `attend`, with different blocks.
+Dense attention calls `attend` for all queries and keys; `recomputed.py` has the version for blocks.
 Axes: `g` query heads that share a key head, `t` queries, `s` keys, `h` key width, `v` value width.
 """
 
@@ -13,12 +13,13 @@ from jax.ad_checkpoint import checkpoint_name
 
 from jaxformer.functional.dtypes import at_least
 
-_OUTPUT, _MAXIMUM, _INVERSE_TOTAL = SAVED = (
+OUTPUT, TOTAL, _MAXIMUM, _INVERSE_TOTAL = SAVED = (
     "attention_output",
+    "attention_total",
     "attention_maximum",
     "attention_inverse_total",
 )
-"""Names of the residuals saved under remat: one output row and two numbers per query."""
+"""Names of the residuals saved under remat: one output row and one or two numbers per query."""
 
 
 class StaticOptions(NamedTuple):
@@ -89,7 +90,7 @@ def attend(
     keep (the weights that dropout keeps) broadcast to `[..., g, t, s]`. Returns `[..., g, t, v]`,
     in the value's dtype, and `[..., g, t]`: 0 and -inf in rows where the mask is all False.
     """
-    exponentials, inverse, residual = softmax_factors(_scores(static, mask, query, key, bias))
+    exponentials, inverse, residual = softmax_factors(block_scores(static, mask, query, key, bias))
     return weighted_values(static, exponentials, value, keep) * inverse, residual[..., 0]
 
 
@@ -97,39 +98,51 @@ def attend(
 def _attend_jvp(
     static: StaticOptions, primals: tuple, tangents: tuple
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
-    # With P the weights, the derivative of the output O = P V is
-    #   P dV + (P * dS) V - rowsum(P * dS) O
-    # and its transpose is the backward pass of FlashAttention (Dao et al., 2022). Both need only O
-    # and two numbers per row from the forward pass, from which P is recomputed. The derivative of
-    # the log-sum-exp is rowsum(P * dS), which is computed anyway. Everything here is linear in the
-    # tangents, so JAX transposes it by itself: one rule serves forward mode, reverse mode, and
-    # derivatives of derivatives.
+    # Everything here is linear in the tangents, so JAX transposes it by itself: one rule serves
+    # forward mode, reverse mode, and derivatives of derivatives.
     query, key, value, bias, mask, keep = primals
     query_dot, key_dot, value_dot, bias_dot, _, _ = tangents
     scores, scores_dot = jax.jvp(
-        functools.partial(_scores, static, mask),
+        functools.partial(block_scores, static, mask),
         (query, key, bias),
         (query_dot, key_dot, bias_dot),
     )
     exponentials, inverse, residual = softmax_factors(scores)
-    output = checkpoint_name(weighted_values(static, exponentials, value, keep) * inverse, _OUTPUT)
-    weights = exponentials * inverse
+    output = checkpoint_name(weighted_values(static, exponentials, value, keep) * inverse, OUTPUT)
+    dots = attended_dots(static, exponentials * inverse, scores_dot, value, value_dot, keep, output)
+    return (output, residual[..., 0]), dots
+
+
+def attended_dots(
+    static: StaticOptions,
+    weights: jax.Array,
+    scores_dot: jax.Array,
+    value: jax.Array,
+    value_dot: jax.Array,
+    keep: jax.Array | None,
+    output: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Tangents of the output and the log-sum-exp, for those of the scores and the values.
+
+    With P the weights, the derivative of the output O = P V is
+    P dV + (P * dS) V - rowsum(P * dS) O, and that of the log-sum-exp is rowsum(P * dS).
+    """
     # P * dS. dP also subtracts P times its row sum; that is done on the output below.
     weighted_dot = weights * scores_dot
     output_dot = weighted_values(static, weights, value_dot, keep)
     output_dot += weighted_values(static, weighted_dot, value, keep)
     residual_dot = weighted_dot.sum(axis=-1, keepdims=True)
-    output_dot -= residual_dot * output
-    return (output, residual[..., 0]), (output_dot, residual_dot[..., 0])
+    return output_dot - residual_dot * output, residual_dot[..., 0]
 
 
-def _scores(
+def block_scores(
     static: StaticOptions,
     mask: jax.Array | None,
     query: jax.Array,
     key: jax.Array,
     bias: jax.Array | None,
 ) -> jax.Array:
+    """Scores of a block: capped, biased and masked, float32 or 64 `[..., g, t, s]`."""
     # ONNX order: a cap after the mask would lift -inf to -softcap and unhide keys.
     return masked(biased(capped(static, dot_products(static, query, key)), bias), mask)
 

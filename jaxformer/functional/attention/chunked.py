@@ -2,7 +2,7 @@
 
 The keys visible to a block of queries are known at trace time (causal, window and lengths given as
 ints), so ranges that are hidden entirely are never computed. The backward pass recomputes the
-weights from the queries, the keys and two numbers per query (Dao et al.,
+weights from the queries, the keys and a number per query (Dao et al.,
 "FlashAttention", 2022; Rabe and Staats, "Self-attention Does Not Need O(n^2) Memory", 2021).
 """
 
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from einops import rearrange
 
-from jaxformer.functional.attention.block import SAVED, attend
+from jaxformer.functional.attention.block import SAVED
 from jaxformer.functional.attention.block_mask import (
     Slice,
     block_bias,
@@ -24,6 +24,7 @@ from jaxformer.functional.attention.block_mask import (
 )
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.attention.plan import BlockLoop, plan_loops, visible_key_range
+from jaxformer.functional.attention.recomputed import attend_recomputing
 from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.masks import to_rank
@@ -175,7 +176,7 @@ def _attend_blocks(
             shape = (*query.shape[:-2], loop.num_queries, loop.num_keys)
             block_rng = jax.random.fold_in(rng, first_query)
             keep = jax.random.bernoulli(block_rng, 1 - inputs.static.dropout_rate, shape)
-        output, residual = attend(
+        output, residual = attend_recomputing(
             inputs.static,
             slice_axis(query, queries, axis=-2),
             slice_axis(key, keys, axis=-2),
@@ -214,13 +215,14 @@ def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
     *leading, num_queries, num_heads, _ = inputs.query.shape
     leading = [size for size in leading if not is_symbolic(size)]
     num_keys, kv_heads = inputs.key.shape[-3:-1]
-    # Weights held at once: on CPU they fit the cache (2 MiB); elsewhere more is faster.
-    weights = 2**19 if platform == "cpu" else 2**26
+    # Weights held at once. Elsewhere than on CPUs, more is faster.
+    weights = 2**21 if platform == "cpu" else 2**26
     per_query = max(1, math.prod(leading) * num_heads // kv_heads * num_keys)
-    # At least 64 for large matrix products; at most 512, because in causal attention half of each
-    # diagonal block is wasted.
+    # At least 64 for large matrix products; at most 512, on CPUs a quarter of the keys, because in
+    # causal attention half of each diagonal block is wasted.
+    most = min(512, num_keys // 4) if platform == "cpu" else 512
     wanted = 2 ** round(math.log2(weights / per_query)) if weights > per_query else 1
-    block = max(1, min(num_queries, max(64, min(512, wanted))))
+    block = max(1, min(num_queries, max(64, min(most, wanted))))
     return Blocks(block, max(1, min(kv_heads, weights // (block * per_query))))
 
 

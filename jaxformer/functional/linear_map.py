@@ -1,0 +1,132 @@
+"""Linear maps whose transpose is written by hand, so that a backward pass is what it should be.
+
+JAX makes the transpose of a map from the map itself, product by product, in an order of its own.
+On CPUs, products in that order may take three times as long. Unlike `jax.custom_vjp`, which ends
+forward mode and second derivatives, and `jax.custom_derivatives.linear_call`, which cannot be
+vectorized, such a map supports every transformation.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+
+class _Map(NamedTuple):
+    """Functions of lists of arrays: (residuals, tangents) and (residuals, cotangents)."""
+
+    forward: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
+    backward: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
+
+
+def linear_map(
+    forward: Callable[[Any, Any], Any],
+    backward: Callable[[Any, Any], Any],
+    residuals: Any,
+    tangents: Any,
+) -> Any:
+    """Value of `forward(residuals, tangents)`, which is linear in the tangents.
+
+    Args:
+        forward: the map, used in forward mode.
+        backward: its transpose, used in reverse mode: (residuals, cotangents of the value) to
+            cotangents of the tangents, in their tree.
+        residuals: tree of arrays that the map depends on.
+        tangents: tree of floating arrays.
+    """
+    flat_residuals, residual_tree = jax.tree.flatten(residuals)
+    flat_tangents, tangent_tree = jax.tree.flatten(tangents)
+    value_tree = jax.tree.structure(jax.eval_shape(forward, residuals, tangents))
+
+    def flat_forward(residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        value = forward(
+            jax.tree.unflatten(residual_tree, residuals), jax.tree.unflatten(tangent_tree, tangents)
+        )
+        return jax.tree.leaves(value)
+
+    def flat_backward(residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        found = backward(
+            jax.tree.unflatten(residual_tree, residuals),
+            jax.tree.unflatten(value_tree, cotangents),
+        )
+        return jax.tree.leaves(found)
+
+    values = _bind(_Map(flat_forward, flat_backward), flat_residuals, flat_tangents)
+    return jax.tree.unflatten(value_tree, values)
+
+
+def _bind(linear: _Map, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    return _LINEAR.bind(*residuals, *tangents, linear=linear, count=len(residuals))
+
+
+def _apply(*arrays: Any, linear: _Map, count: int) -> Sequence[Any]:
+    return linear.forward(list(arrays[:count]), list(arrays[count:]))
+
+
+def _differentiate(
+    primals: Sequence[Any], tangents: Sequence[Any], *, linear: _Map, count: int
+) -> tuple[list[Any], list[Any]]:
+    residuals, inputs = primals[:count], primals[count:]
+    values = _bind(linear, residuals, inputs)
+    input_dots = [ad.instantiate_zeros(dot) for dot in tangents[count:]]
+    value_dots = _bind(linear, residuals, input_dots)
+    moving = [i for i, dot in enumerate(tangents[:count]) if not isinstance(dot, ad.Zero)]
+    if moving:
+
+        def of_moving(*arrays: Any) -> Sequence[Any]:
+            given = dict(zip(moving, arrays, strict=True))
+            return linear.forward(
+                [given.get(i, each) for i, each in enumerate(residuals)], list(inputs)
+            )
+
+        moved = ([residuals[i] for i in moving], [tangents[i] for i in moving])
+        _, more = jax.jvp(of_moving, *moved)
+        value_dots = [a + b for a, b in zip(value_dots, more, strict=True)]
+    return values, value_dots
+
+
+def _transpose(cotangents: Sequence[Any], *arrays: Any, linear: _Map, count: int) -> list[Any]:
+    cotangents = [ad.instantiate_zeros(each) for each in cotangents]
+    found = linear.backward(list(arrays[:count]), cotangents)
+    # Tangents that are known are zeros, of inputs that nothing is differentiated by.
+    linear_found = [
+        each if ad.is_undefined_primal(array) else None
+        for each, array in zip(found, arrays[count:], strict=True)
+    ]
+    return [None] * count + linear_found
+
+
+def _vectorize(
+    arrays: Sequence[Any], axes: Sequence[int | None], *, linear: _Map, count: int
+) -> tuple[list[Any], list[int]]:
+    size = next(a.shape[axis] for a, axis in zip(arrays, axes, strict=True) if axis is not None)
+    residual_axes = list(axes[:count])
+    tangents = [  # all along axis 0: the transpose of the broadcast sums their cotangents
+        jnp.broadcast_to(array, (size, *array.shape))
+        if axis is None
+        else jnp.moveaxis(array, axis, 0)
+        for array, axis in zip(arrays[count:], axes[count:], strict=True)
+    ]
+    vectorized = _Map(
+        jax.vmap(linear.forward, (residual_axes, 0)), jax.vmap(linear.backward, (residual_axes, 0))
+    )
+    values = _bind(vectorized, list(arrays[:count]), tangents)
+    return values, [0] * len(values)
+
+
+def _shapes(*shapes: Any, linear: _Map, count: int) -> list[Any]:
+    jaxpr = jax.make_jaxpr(linear.forward)(list(shapes[:count]), list(shapes[count:]))
+    return list(jaxpr.out_avals)
+
+
+_LINEAR = Primitive("linear_map")
+_LINEAR.multiple_results = True
+_LINEAR.def_impl(_apply)
+_LINEAR.def_abstract_eval(_shapes)
+ad.primitive_jvps[_LINEAR] = _differentiate
+ad.primitive_transposes[_LINEAR] = _transpose
+batching.primitive_batchers[_LINEAR] = _vectorize
+mlir.register_lowering(_LINEAR, mlir.lower_fun(_apply, multiple_results=True))
