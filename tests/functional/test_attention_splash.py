@@ -19,7 +19,7 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional import attention_implementation, dot_product_attention, platforms
 from jaxformer.functional.attention import choice, splash
-from jaxformer.modules import MultiHeadAttention
+from jaxformer.modules import MultiHeadAttention, Stack
 from tests.functional import oracle
 from tests.functional.attention_cases import (
     Sizes,
@@ -343,6 +343,24 @@ def test_learned_sinks_of_a_model_go_through_splash(monkeypatch):
 
         exported = export.export(jax.jit(jax.grad(loss, (0, 1))), platforms=["tpu"])(variables, x)
         assert exported.mlir_module().count("tpu_custom_call") == kernels
+
+
+@pytest.mark.parametrize(("remat", "kernels"), [("none", 3), ("dots", 3), ("full", 4)])
+def test_backward_pass_of_remat_dots_does_not_attend_again(remat, kernels):
+    stack = Stack(
+        ModelConfig(
+            max_len=128, num_layers=1, d_model=32, num_heads=2, positions="none", remat=remat,
+            attention_implementation="splash",
+        )
+    )  # fmt: skip
+    x = jnp.asarray(normal(1, 128, 32))
+    variables = jax.eval_shape(lambda: stack.init(jax.random.key(0), x))
+
+    def loss(variables, x):
+        return (stack.apply(variables, x).x ** 2).sum()
+
+    exported = export.export(jax.jit(jax.grad(loss, (0, 1))), platforms=["tpu"])(variables, x)
+    assert exported.mlir_module().count("tpu_custom_call") == kernels
 
 
 PROGRAM = """

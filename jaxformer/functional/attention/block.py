@@ -13,7 +13,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from jaxformer.functional.dtypes import at_least
 
-_OUTPUT, _MAXIMUM, _INVERSE_TOTAL = SAVED = (
+OUTPUT, _MAXIMUM, _INVERSE_TOTAL = SAVED = (
     "attention_output",
     "attention_maximum",
     "attention_inverse_total",
@@ -112,7 +112,7 @@ def _attend_jvp(
         (query_dot, key_dot, bias_dot),
     )
     exponentials, inverse, residual = softmax_factors(scores)
-    output = checkpoint_name(weighted_values(static, exponentials, value, keep) * inverse, _OUTPUT)
+    output = checkpoint_name(weighted_values(static, exponentials, value, keep) * inverse, OUTPUT)
     weights = exponentials * inverse
     # P * dS. dP also subtracts P times its row sum; that is done on the output below.
     weighted_dot = weights * scores_dot

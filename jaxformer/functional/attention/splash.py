@@ -14,6 +14,7 @@ import numpy as np
 from einops import rearrange, unpack
 
 from jaxformer.functional import masks, platforms
+from jaxformer.functional.attention.block import OUTPUT
 from jaxformer.functional.attention.block_mask import zero_hidden
 from jaxformer.functional.attention.chunked import visible_keys
 from jaxformer.functional.attention.inputs import AttentionInputs
@@ -324,6 +325,7 @@ def _kernel(setting: _Setting) -> Any:
         attn_logits_soft_cap=setting.softcap,
         interpret=setting.interpret,
         save_residuals=setting.with_residual,
+        residual_checkpoint_name=OUTPUT,  # of the output and the log-sum-exp
     )
     # The kernel holds arrays. In a thread of its own, which knows neither the trace nor the mesh of
     # this one, they are concrete, so that they can be kept from one trace to the next.
