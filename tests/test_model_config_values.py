@@ -176,8 +176,10 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         (lambda: model(**CUDNN, positions="relative"), ["takes no bias", "='relative'"]),
         (lambda: model(**CUDNN, dropout_rate=0.1), ["has no dropout", "dropout_rate=0.1"]),
         (
-            lambda: model(attention_implementation="splash", attention_sinks=True),
-            ["'splash' has no sinks"],
+            lambda: model(
+                attention_implementation="splash", attention_sinks=True, attention_softcap=5.0
+            ),
+            ["'splash' has no sinks beside a soft cap"],
         ),
         (
             lambda: model(attention_implementation="splash", dropout_rate=0.1),
@@ -272,6 +274,7 @@ def test_model_configs_accept_values_at_their_bounds():
     model(positions=RelativeConfig(num_buckets=2, max_distance=2), local_window_size=1)
     model(**CUDNN, local_window_size=3)
     model(attention_implementation="splash", dtype="float32", attention_softcap=5.0)
+    model(attention_implementation="splash", attention_sinks=True)
     model(architecture="encoder", positions=RelativeConfig(num_buckets=4), num_classes=2)
     model(embedding_dim=12)
     model(embedding_dim=5)

@@ -5,7 +5,7 @@ shape of Llama 3 8B in bfloat16. A token must at least read the parameters, but 
 embeds tokens, and the cache; a small model also keeps parameters on the chip. No TPU is needed:
 
     pip install -e ".[tpu]"
-    JAX_PLATFORMS=cpu TPU_SKIP_MDS_QUERY=1 python experiments/benchmarks/tpu_decoding.py
+    JAX_PLATFORMS=cpu python experiments/benchmarks/tpu_decoding.py
 """
 
 import dataclasses
@@ -15,7 +15,6 @@ from collections import Counter
 
 import jax
 import jax.numpy as jnp
-from jax.experimental import topologies
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxformer.config import MeshConfig, ModelConfig, RotaryConfig, SamplingConfig
@@ -24,6 +23,8 @@ from jaxformer.inference.decoding_loop import Prompts, decode, prefill
 from jaxformer.inference.token_rules import TokenRules
 from jaxformer.models import Decoder
 from jaxformer.modules.layer_variables import split_layers
+from jaxformer.planning import ACCELERATORS
+from jaxformer.planning.compiler import topology_devices
 from jaxformer.planning.hbm import read_traffic
 from jaxformer.planning.hlo import parse_hlo
 from jaxformer.training import MeshRunner
@@ -47,7 +48,7 @@ COLLECTIVES = (
 
 
 def main():
-    devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
+    devices = topology_devices(ACCELERATORS["v5e"], "2x2")
     print("GiB on each device:")
     for config, mesh in PLACES:
         model, runner = with_automatic_attention(Decoder(config)), MeshRunner(mesh, devices)

@@ -238,7 +238,11 @@ def _check_implementation(model: "ModelConfig", positions: tuple[PositionsConfig
         f"attention_softcap={model.attention_softcap}": (
             "has no soft cap", kernel == "cudnn" and model.attention_softcap is not None
         ),
-        "attention_sinks=True": ("has no sinks", model.attention_sinks),
+        "attention_sinks=True": ("has no sinks", model.attention_sinks and kernel == "cudnn"),
+        "attention_sinks=True and an attention_softcap": (
+            "has no sinks beside a soft cap",
+            model.attention_sinks and model.attention_softcap is not None,
+        ),
         f"positions={' and '.join(map(repr, biases))}": ("takes no bias", bool(biases)),
         f"dropout_rate={model.dropout_rate}": ("has no dropout", model.dropout_rate > 0),
     }  # fmt: skip

@@ -102,8 +102,6 @@ def _over_devices(
     rows, tokens, heads = map(_mesh_axes, ("batch", "sequence", "heads"))
     could = (
         context.attention_fn is dot_product_attention
-        # The residual that sinks need is returned neither by a ring nor by the kernel.
-        and not config.attention_sinks
         and context.mask is None
         and context.bias is None
     )
@@ -120,8 +118,9 @@ def _over_devices(
             sharded_attention, batch_axes=rows, head_axes=heads if by_heads else ()
         )
         return dataclasses.replace(context, attention_fn=split)
-    # These kernels lack the residual by which a ring merges blocks.
-    if len(tokens) != 1 or config.attention_implementation in ("cudnn", "splash"):
+    # A ring does not return the residual that sinks need, and takes no kernel.
+    kernels = ("cudnn", "splash")
+    if len(tokens) != 1 or config.attention_sinks or config.attention_implementation in kernels:
         return context
     if not num_rows % _num_parts(rows) == num_tokens % (2 * _num_parts(tokens)) == 0:
         return context

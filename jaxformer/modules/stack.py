@@ -12,6 +12,7 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
+from jaxformer.functional.attention.block import SAVED
 from jaxformer.functional.multi_head import KVCache, WindowCache
 from jaxformer.functional.taps import LayerTaps, Taps
 from jaxformer.modules.attention import NO_CONTEXT, AttentionContext, check_needs_no_context
@@ -34,7 +35,12 @@ _STORED = nn.DenyList(_SOWN)
 
 _REMAT_POLICIES = {
     "full": jax.checkpoint_policies.nothing_saveable,
-    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    # The products with parameters, and of attention one output row and a number or two per query,
+    # so that the backward pass does not attend again.
+    "dots": jax.checkpoint_policies.save_from_both_policies(
+        jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+        jax.checkpoint_policies.save_only_these_names(*SAVED),
+    ),
 }
 
 

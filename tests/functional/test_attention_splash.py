@@ -1,5 +1,6 @@
 """JAX's Splash kernel, interpreted on the CPU, against the oracle; and when it is compiled."""
 
+import dataclasses
 import functools
 import importlib.util
 import json
@@ -14,9 +15,11 @@ import numpy as np
 import pytest
 from jax import export
 
+from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional import attention_implementation, dot_product_attention, platforms
 from jaxformer.functional.attention import choice, splash
+from jaxformer.modules import MultiHeadAttention, Stack
 from tests.functional import oracle
 from tests.functional.attention_cases import (
     Sizes,
@@ -24,9 +27,11 @@ from tests.functional.attention_cases import (
     assert_equals_the_reference,
     assert_same_bits,
     inputs_of,
+    normal,
     run,
     unattended,
 )
+from tests.functional.test_attention_residual import cotangents_of, expected_residual
 
 ROOT = pathlib.Path(__file__).parents[2]
 SPLASH = {"implementation": "splash"}
@@ -92,6 +97,87 @@ def test_splash_rows_without_keys_are_zero_and_unseen_nan_changes_nothing(name):
     assert_same_bits(outcome(np.nan), (output, gradients))
 
 
+RESIDUAL_CASES = {
+    "causal, unlike widths": CASES["causal, unlike widths"],
+    "window and offset": (
+        PADDED._replace(N=4, K=2), {}, {"local_window_size": (20, 10), "query_offset": 30},
+    ),
+    "first queries see nothing": (PADDED, {}, {"is_causal": True, "query_offset": -30}),
+    "no query sees a key": CASES["no query sees a key"],
+    "segments and lengths": CASES["segments and lengths"],
+}  # fmt: skip
+
+
+@functools.cache
+def compiled_with_residual(**static):
+    def evaluate(inputs, options, cotangents):
+        def attend(inputs):
+            return dot_product_attention(**inputs, **options, **static, return_residual=True)
+
+        both, pull = jax.vjp(attend, inputs)
+        return both, pull(tuple(cotangents))[0]
+
+    return jax.jit(evaluate)
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("case", RESIDUAL_CASES.values(), ids=RESIDUAL_CASES)
+def test_splash_residual_and_its_gradients_equal_the_reference(case):
+    sizes, options, static = case
+    inputs = inputs_of(sizes)
+    expected = expected_residual(inputs, options | static)
+    seen = np.isfinite(expected)
+    cotangents = [each.astype(np.float32) for each in cotangents_of(sizes, expected)]
+    evaluate = compiled_with_residual(**static, **SPLASH)
+    (output, residual), gradients = evaluate(inputs, options, cotangents)
+    assert (output.dtype, residual.dtype, residual.shape) == (np.float32, np.float32, seen.shape)
+    assert (np.asarray(residual)[~seen] == -np.inf).all()
+    assert (np.asarray(output)[~seen] == 0).all()
+    assert (np.asarray(gradients["query"])[~seen] == 0).all()
+    if not seen.any():
+        assert not any(np.asarray(each).any() for each in gradients.values())
+        return
+    assert_close(np.asarray(residual)[seen], expected[seen], 1e-6)
+    assert_close(output, oracle.attention(**inputs, **options, **static), 1e-6)
+
+    def total(moved):
+        finite = np.where(seen, expected_residual(moved, options | static), 0)
+        attended = oracle.attention(**moved, **options, **static)
+        return np.sum(cotangents[0] * attended) + np.sum(cotangents[1] * finite)
+
+    for seed, name in enumerate(inputs, 20):  # each alone, since queries and keys differ in scale
+        directions = {n: np.zeros_like(a) for n, a in inputs.items()}
+        directions[name] = normal(*inputs[name].shape, seed=seed)
+        slope = oracle.slope(total, inputs, directions)
+        gradient = np.asarray(gradients[name], np.float64)
+        lengths = np.linalg.norm(gradient) * np.linalg.norm(directions[name])
+        assert abs(np.sum(gradient * directions[name]) - slope) <= 1e-5 * lengths
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_splash_residual_of_unseen_nan_and_in_bfloat16():
+    sizes, options, static = RESIDUAL_CASES["first queries see nothing"]
+    rows, keys = unattended(sizes, options, static)
+    inputs = inputs_of(sizes)
+    cotangents = cotangents_of(sizes, np.where(rows, -np.inf, 0))
+    cotangents = [each.astype(np.float32) for each in cotangents]
+    evaluate = compiled_with_residual(**static, **SPLASH)
+    outcomes = []
+    for poison in (0, np.nan):
+        for name in ("key", "value"):
+            inputs[name][keys] = poison
+        outcomes.append(evaluate(inputs, options, cotangents))
+    assert_same_bits(*outcomes)
+    half = {name: array.astype(jnp.bfloat16) for name, array in inputs.items()}
+    cotangents[0] = cotangents[0].astype(jnp.bfloat16)
+    (output, residual), gradients = evaluate(half, options, cotangents)
+    assert (output.dtype, residual.dtype) == (jnp.bfloat16, np.float32)
+    assert_close(residual[~rows], outcomes[0][0][1][~rows], 2**-6)
+    for name, gradient in gradients.items():
+        assert gradient.dtype == jnp.bfloat16
+        assert_close(gradient, outcomes[0][1][name], 2**-5)
+
+
 @pytest.mark.usefixtures("interpreted")
 def test_splash_in_bfloat16_is_close_to_float32():
     sizes = CASES["causal, unlike widths"][0]
@@ -118,7 +204,7 @@ def on_a_tpu(monkeypatch, num_devices=1):
 NOT_FOR_SPLASH = [
     (shapes(jnp.float16), {}, "bfloat16 or float32, and the query is float16"),
     (shapes(leading=(0,)), {}, "not empty"),
-    (shapes(), {"return_residual": True}, "log-sum-exp"),
+    (shapes(), {"return_residual": True, "softcap": 2.0}, "no gradient with a softcap"),
     (shapes(), {"dropout_rate": 0.1}, "no dropout"),
     (shapes(), {"mask": np.ones((1024, 1024), bool)}, "no mask as an array"),
     (shapes(), {"bias": np.zeros((1024, 1024), np.float32)}, "no bias"),
@@ -161,6 +247,10 @@ def test_auto_takes_splash_on_tpus(num_tokens, platform, name, reason, monkeypat
     assert found.name == name
     assert set(found.declined) == {"dense", "chunked", "cudnn", "splash"} - {name}
     assert reason is None or reason in found.declined["splash"]
+    with_residual = attention_implementation(
+        *arrays, is_causal=True, platform=platform, return_residual=True
+    )
+    assert with_residual.name == name
 
 
 def test_auto_on_a_tpu_also_compiles_for_other_platforms(monkeypatch):
@@ -236,6 +326,43 @@ def test_functional_does_not_import_pallas():
     assert done.stdout.strip() == "False"
 
 
+def test_learned_sinks_of_a_model_go_through_splash(monkeypatch):
+    on_a_tpu(monkeypatch)
+    monkeypatch.setattr(choice, "_MIN_SPLASH_WEIGHTS", 0)
+    one = ModelConfig(
+        max_len=128, num_layers=1, d_model=32, num_heads=4, num_kv_heads=2, positions="none",
+        attention_sinks=True,
+    )  # fmt: skip
+    x = jnp.asarray(normal(2, 128, 32))
+    for softcap, kernels in ((None, 6), (5.0, 0)):
+        layer = MultiHeadAttention(dataclasses.replace(one, attention_softcap=softcap))
+        variables = layer.init(jax.random.key(0), x)
+
+        def loss(variables, x, layer=layer):
+            return (layer.apply(variables, x).output ** 2).sum()
+
+        exported = export.export(jax.jit(jax.grad(loss, (0, 1))), platforms=["tpu"])(variables, x)
+        assert exported.mlir_module().count("tpu_custom_call") == kernels
+
+
+@pytest.mark.parametrize(("remat", "kernels"), [("none", 3), ("dots", 3), ("full", 4)])
+def test_backward_pass_of_remat_dots_does_not_attend_again(remat, kernels):
+    stack = Stack(
+        ModelConfig(
+            max_len=128, num_layers=1, d_model=32, num_heads=2, positions="none", remat=remat,
+            attention_implementation="splash",
+        )
+    )  # fmt: skip
+    x = jnp.asarray(normal(1, 128, 32))
+    variables = jax.eval_shape(lambda: stack.init(jax.random.key(0), x))
+
+    def loss(variables, x):
+        return (stack.apply(variables, x).x ** 2).sum()
+
+    exported = export.export(jax.jit(jax.grad(loss, (0, 1))), platforms=["tpu"])(variables, x)
+    assert exported.mlir_module().count("tpu_custom_call") == kernels
+
+
 PROGRAM = """
 import functools, json, sys
 import jax, jax.numpy as jnp
@@ -246,15 +373,21 @@ from jaxformer.functional import dot_product_attention, sharded_attention
 name, shapes = json.loads(sys.argv[1])
 devices = topologies.get_topology_desc(platform="tpu", topology_name=name).devices
 sharding = jax.sharding.SingleDeviceSharding(devices[0])
+options = dict(is_causal=True, implementation="splash")
 def loss(*arrays):
-    options = dict(is_causal=True, implementation="splash")
     return dot_product_attention(*arrays, **options).astype(jnp.float32).sum()
+def loss_with_residual(*arrays):
+    output, residual = dot_product_attention(*arrays, **options, return_residual=True)
+    return (output.astype(jnp.float32) * residual[..., None]).sum()
 found = []
 for shape in shapes:
     x = jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
     program = jax.jit(jax.value_and_grad(loss, (0, 1, 2))).lower(x, x, x).compile()
     temporaries = program.memory_analysis().temp_size_in_bytes
     found.append([program.as_text().count("tpu_custom_call"), temporaries])
+x = jax.ShapeDtypeStruct(shapes[0], jnp.bfloat16, sharding=sharding)
+program = jax.jit(jax.grad(loss_with_residual, (0, 1, 2))).lower(x, x, x).compile()
+with_residual = program.as_text().count("tpu_custom_call")
 axes = (AxisType.Auto,) * 2
 mesh = jax.make_mesh((2, 2), ("data", "tensor"), axis_types=axes, devices=devices)
 split = NamedSharding(mesh, PartitionSpec("data", None, "tensor"))
@@ -264,7 +397,7 @@ def split_loss(*arrays):
     return sharded_attention(*arrays, **options).astype(jnp.float32).sum()
 with jax.set_mesh(mesh):
     text = jax.jit(jax.grad(split_loss, (0, 1, 2))).lower(x, x, x).compile().as_text()
-print(json.dumps([found, text.count("tpu_custom_call"), text.count("all-")]))
+print(json.dumps([found, with_residual, text.count("tpu_custom_call"), text.count("all-")]))
 """
 
 
@@ -280,8 +413,9 @@ def test_splash_is_compiled_for_tpus_in_memory_linear_in_the_length(name):
         env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": "", "TPU_SKIP_MDS_QUERY": "1",
              "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"},
     )  # fmt: skip
-    found, kernels_on_mesh, messages = json.loads(done.stdout.splitlines()[-1])
+    found, with_residual, kernels_on_mesh, messages = json.loads(done.stdout.splitlines()[-1])
     *_, short, long = found
     assert (kernels_on_mesh, messages) == (3, 0)  # nothing moves between devices
     assert all(kernels >= 3 for kernels, _ in found)  # forward, queries, keys and values
+    assert with_residual == 6  # forward twice more, and the gradient of keys as values
     assert long[1] <= 4.5 * short[1]

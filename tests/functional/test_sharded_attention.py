@@ -49,6 +49,14 @@ def evaluate(attend, static, arrays, options):
     return output, *pull(cotangent)
 
 
+@functools.partial(jax.jit, compiler_options=QUICK, static_argnums=0)
+def evaluate_with_residual(attend, arrays):
+    *inputs, cotangent = arrays
+    attend = functools.partial(attend, is_causal=True, return_residual=True)
+    (output, residual), pull = jax.vjp(attend, *inputs)
+    return output, residual, *pull((cotangent, jnp.cos(residual)))
+
+
 def split_arrays(mesh):
     split = NamedSharding(mesh, PartitionSpec(("data", "fsdp"), None, "tensor"))
     return [jax.device_put(normal(*shape, seed=i), split) for i, shape in enumerate(SHAPES)]
@@ -66,6 +74,17 @@ def test_splash_on_a_mesh_equals_one_device(mesh, lengths):
     arrays = [normal(*shape, seed=i) for i, shape in enumerate(SHAPES)]
     expected = evaluate(dot_product_attention, static, arrays, options)
     assert got[0].sharding.spec == PartitionSpec(("data", "fsdp"), None, "tensor")
+    for one, other in zip(got, expected, strict=True):
+        assert_close(one, other, 1e-5)
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_residual_on_a_mesh_equals_that_of_one_device(mesh):
+    attend = functools.partial(sharded_attention, **AXES, implementation="splash")
+    got = evaluate_with_residual(attend, split_arrays(mesh))
+    arrays = [normal(*shape, seed=i) for i, shape in enumerate(SHAPES)]
+    expected = evaluate_with_residual(dot_product_attention, arrays)
+    assert got[1].sharding.spec == PartitionSpec(("data", "fsdp"), None, "tensor")
     for one, other in zip(got, expected, strict=True):
         assert_close(one, other, 1e-5)
 

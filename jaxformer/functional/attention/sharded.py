@@ -1,7 +1,7 @@
 """Attention of global arrays whose rows and heads jit splits over the devices of a mesh."""
 
 import math
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack, overload
 
 import jax
 import numpy as np
@@ -14,6 +14,22 @@ from jaxformer.functional.checks import Array, as_array, check_axes
 from jaxformer.functional.sharding import automatic_axes
 
 
+@overload
+def sharded_attention(
+    query: Array, key: Array, value: Array, bias: Bias | None = ..., mask: Array | None = ...,
+    *, batch_axes: str | tuple[str, ...] = ..., head_axes: str | tuple[str, ...] = ...,
+    return_residual: Literal[False] = ..., **options: Unpack[AttentionKeywords],
+) -> jax.Array: ...  # fmt: skip
+
+
+@overload
+def sharded_attention(
+    query: Array, key: Array, value: Array, bias: Bias | None = ..., mask: Array | None = ...,
+    *, batch_axes: str | tuple[str, ...] = ..., head_axes: str | tuple[str, ...] = ...,
+    return_residual: Literal[True], **options: Unpack[AttentionKeywords],
+) -> tuple[jax.Array, jax.Array]: ...  # fmt: skip
+
+
 def sharded_attention(
     query: Array,
     key: Array,
@@ -23,8 +39,9 @@ def sharded_attention(
     *,
     batch_axes: str | tuple[str, ...] = (),
     head_axes: str | tuple[str, ...] = (),
+    return_residual: bool = False,
     **options: Unpack[AttentionKeywords],
-) -> jax.Array:
+) -> jax.Array | tuple[jax.Array, jax.Array]:
     """`dot_product_attention` of global arrays, where each device computes its rows and heads.
 
     For `jax.jit` with a mesh: jit splits dense and chunked attention itself, but no Pallas kernel,
@@ -44,10 +61,12 @@ def sharded_attention(
         batch_axes: axes of the mesh of `jax.set_mesh`, of type Auto, that B is split over, a name
             or several.
         head_axes: axes of the mesh that N and K are split over.
+        return_residual: whether to return (output, residual), as in `dot_product_attention`.
         **options: the keywords of `dot_product_attention`.
 
     Returns:
-        float `[B, T, N, Hv]`, split like the query.
+        float `[B, T, N, Hv]`, split like the query; with return_residual, (output, residual), the
+        residual `[B, T, N]`, split likewise.
 
     Raises:
         ShapeError: an argument does not fit.
@@ -73,9 +92,9 @@ def sharded_attention(
     rows, heads = _num_devices(batch_axes), _num_devices(head_axes)
     divides = sizes["B"] % rows == sizes["N"] % heads == sizes["K"] % heads == 0
     arrays = bias is not None or mask is not None or np.ndim(options.get("query_offset"))
+    others: dict[str, Any] = {**options, "return_residual": return_residual}
     if rows * heads == 1 or not divides or arrays or options.get("dropout_rate"):
-        return dot_product_attention(query, key, value, bias, mask, **options)
-    others: dict[str, Any] = {**options}
+        return dot_product_attention(query, key, value, bias, mask, **others)
     by_row: dict[str, jax.Array] = {}
     for name, axis in (("query_segment_ids", "T"), ("key_value_segment_ids", "S")):
         if (ids := others.pop(name, None)) is not None:
@@ -87,7 +106,7 @@ def sharded_attention(
             by_row[name] = lengths
             others.pop(name)
 
-    def attend(query: Any, key: Any, value: Any, by_row: dict[str, Any]) -> jax.Array:
+    def attend(query: Any, key: Any, value: Any, by_row: dict[str, Any]) -> Any:
         return dot_product_attention(query, key, value, **by_row, **others)
 
     split = PartitionSpec(batch_axes, None, head_axes)

@@ -14,6 +14,7 @@ import numpy as np
 from einops import rearrange, unpack
 
 from jaxformer.functional import masks, platforms
+from jaxformer.functional.attention.block import OUTPUT
 from jaxformer.functional.attention.block_mask import zero_hidden
 from jaxformer.functional.attention.chunked import visible_keys
 from jaxformer.functional.attention.inputs import AttentionInputs
@@ -44,6 +45,7 @@ class _Setting(NamedTuple):
     offset: int
     softcap: float | None
     interpret: bool
+    with_residual: bool = False
 
 
 def why_not_splash(inputs: AttentionInputs, platform: str) -> str | None:
@@ -67,7 +69,9 @@ def why_not_splash(inputs: AttentionInputs, platform: str) -> str | None:
         f"{inputs.query.shape} and a value {inputs.value.shape}": (
             0 in inputs.query.shape or 0 in inputs.value.shape
         ),
-        "it does not return the log-sum-exp with a gradient": inputs.static.return_residual,
+        "its log-sum-exp has no gradient with a softcap": (
+            inputs.static.return_residual and inputs.static.softcap is not None
+        ),
         "it has no dropout": inputs.static.dropout_rate > 0,
         "it takes no mask as an array": inputs.mask is not None,
         "it takes no bias": inputs.bias is not None or inputs.position_bias is not None,
@@ -87,55 +91,67 @@ def why_not_splash(inputs: AttentionInputs, platform: str) -> str | None:
     return next((reason for reason, applies in reasons.items() if applies), None)
 
 
-def splash_attention(
-    inputs: AttentionInputs, dropout_rng: jax.Array | None
-) -> tuple[jax.Array, None]:
+_Attended = tuple[jax.Array, jax.Array | None]
+"""Output of attention, and the log-sum-exp of the scores if requested."""
+_Ids = tuple[jax.Array, jax.Array] | None
+
+
+def splash_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> _Attended:
     """`dot_product_attention` with Splash, for calls that `why_not_splash` allows.
 
     A program that contains it can be traced anywhere. Compiling it for another platform than TPU
     raises ConfigError.
     """
     del dropout_rng  # dropout is not supported
-    return _attend_on_tpu(inputs, None, _INTERPRET), None
+    return _attend_on_tpu(inputs, None, _INTERPRET)
 
 
 @platforms.jit_with_numbers
 def _attend_on_tpu(
     inputs: AttentionInputs, dropout_rng: jax.Array | None, interpret: bool
-) -> jax.Array:
+) -> _Attended:
     del dropout_rng
     attend = functools.partial(_attend, inputs, interpret)
     if interpret:
         return attend()
-    refuse = functools.partial(_refuse, inputs.query, inputs.key, inputs.value)
+    arrays = (inputs.query, inputs.key, inputs.value)
+    refuse = functools.partial(_refuse, inputs.static.return_residual, *arrays)
     return platforms.by_platform(dict.fromkeys(platforms.PLATFORMS, refuse) | {"tpu": attend})
 
 
-@jax.custom_vjp  # gradients are refused too: a program may hold them without the output
-def _refuse(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
-    return platforms.refuse(_REFUSAL, (*query.shape[:-1], value.shape[-1]), query.dtype)
+# Gradients are refused too: a program may hold them without the output.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _refuse(with_residual: bool, query: jax.Array, key: jax.Array, value: jax.Array) -> _Attended:
+    rows = query.shape[:-1]
+    output = platforms.refuse(_REFUSAL, (*rows, value.shape[-1]), query.dtype)
+    return output, platforms.refuse(_REFUSAL, rows, jnp.float32) if with_residual else None
 
 
-def _refuse_forward(*inputs: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    return _refuse(*inputs), inputs
+def _refuse_forward(
+    with_residual: bool, *inputs: jax.Array
+) -> tuple[_Attended, tuple[jax.Array, ...]]:
+    return _refuse(with_residual, *inputs), inputs
 
 
-def _refuse_backward(inputs: tuple[jax.Array, ...], _: jax.Array) -> tuple[jax.Array, ...]:
+def _refuse_backward(
+    with_residual: bool, inputs: tuple[jax.Array, ...], cotangents: _Attended
+) -> tuple[jax.Array, ...]:
+    del with_residual, cotangents
     return tuple(platforms.refuse(_REFUSAL, each.shape, each.dtype) for each in inputs)
 
 
 _refuse.defvjp(_refuse_forward, _refuse_backward)
 
 
-def _attend(inputs: AttentionInputs, interpret: bool) -> jax.Array:
-    """Output `[..., T, N, Hv]`; lengths are padded to multiples of a block, as hidden keys."""
-    from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
-
-    structure, static, leading = inputs.structure, inputs.static, inputs.query.shape[:-3]
+def _attend(inputs: AttentionInputs, interpret: bool) -> _Attended:
+    """Output `[..., T, N, Hv]` and residual; lengths are padded to multiples of a block."""
+    structure, static = inputs.structure, inputs.static
     num_queries, num_heads = inputs.query.shape[-3:-1]
     num_keys = inputs.key.shape[-3]
     if visible_key_range(structure, num_keys, 0, num_queries) == (0, 0):
-        return jnp.zeros((*inputs.query.shape[:-1], inputs.value.shape[-1]), inputs.query.dtype)
+        rows = inputs.query.shape[:-1]
+        output = jnp.zeros((*rows, inputs.value.shape[-1]), inputs.query.dtype)
+        return output, jnp.full(rows, -jnp.inf, jnp.float32) if static.return_residual else None
     loops = plan_loops(structure, num_queries, num_keys, _LARGEST_BLOCK)
     inputs = zero_hidden(inputs, visible_keys(inputs, loops))
     # The kernel has no scale. The query is scaled in float32 and rounded once, which is exact if
@@ -152,22 +168,81 @@ def _attend(inputs: AttentionInputs, interpret: bool) -> jax.Array:
     setting = _Setting(
         num_heads, query.shape[-2], key.shape[-2], window, offset, static.softcap, interpret
     )
-    kernel, sinks = _kernel(setting), jnp.full(num_heads, _SINK, jnp.float32)
-    ids = _segment_ids(inputs, setting)
+    arrays = query, key, value, _segment_ids(inputs, setting)
+    if not static.return_residual:
+        output = jax.vmap(functools.partial(_attend_row, setting))(*arrays)
+        return _queries_first(output, inputs, 0), None
+    output, residual = jax.vmap(functools.partial(_attend_row_with_residual, setting))(*arrays)
+    output = _queries_first(output, inputs, 0)
+    # Where a query sees nothing, the residual is the sink, far below any score.
+    residual = jnp.where(residual < 0.5 * _SINK, -jnp.inf, residual)[..., None]
+    return output, _queries_first(residual, inputs, -jnp.inf)[..., 0]
 
-    def attend_row(
-        query: jax.Array, key: jax.Array, value: jax.Array, ids: tuple[jax.Array, jax.Array] | None
-    ) -> jax.Array:
-        return kernel(query, key, value, None if ids is None else SegmentIds(*ids), sinks)
 
-    output = jax.vmap(attend_row)(query, key, value, ids)
-    output = rearrange(output[:, :, :num_queries], "b n t v -> b t n v")
-    (output,) = unpack(output, [leading], "* t n v")
-    if structure.query_lengths is None:
-        return output
-    real = masks.first_keys(structure.query_lengths, num_queries)
-    real = rearrange(masks.to_rank(real, output.ndim), "... 1 1 t -> ... t 1 1")
-    return jnp.where(jnp.broadcast_to(real, output.shape), output, 0)
+def _queries_first(array: jax.Array, inputs: AttentionInputs, hidden: float) -> jax.Array:
+    """`[..., T, N, V]` of `[B, N, T', V]`, with a value for queries that are not real."""
+    num_queries, leading = inputs.query.shape[-3], inputs.query.shape[:-3]
+    lengths = inputs.structure.query_lengths
+    array = rearrange(array[:, :, :num_queries], "b n t v -> b t n v")
+    (array,) = unpack(array, [leading], "* t n v")
+    if lengths is None:
+        return array
+    real = masks.first_keys(lengths, num_queries)
+    real = rearrange(masks.to_rank(real, array.ndim), "... 1 1 t -> ... t 1 1")
+    return jnp.where(jnp.broadcast_to(real, array.shape), array, hidden)
+
+
+def _attend_row(
+    setting: _Setting, query: jax.Array, key: jax.Array, value: jax.Array, ids: _Ids
+) -> Any:
+    """Output `[N, T', Hv]` of one row, and (log-sum-exp `[N, T']`,) if the setting says so."""
+    from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
+
+    sinks = jnp.full(setting.num_heads, _SINK, jnp.float32)
+    return _kernel(setting)(query, key, value, None if ids is None else SegmentIds(*ids), sinks)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend_row_with_residual(
+    setting: _Setting, query: jax.Array, key: jax.Array, value: jax.Array, ids: _Ids
+) -> tuple[jax.Array, jax.Array]:
+    """Output and log-sum-exp of one row, both with a gradient.
+
+    The kernel has none of the latter, and returns it only without gradients, so the backward pass
+    runs the kernel again.
+    """
+    setting = setting._replace(with_residual=True)
+    output, (residual,) = _attend_row(setting, query, key, value, ids)
+    return output, residual
+
+
+def _forward(
+    setting: _Setting, query: jax.Array, key: jax.Array, value: jax.Array, ids: _Ids
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array, _Ids]]:
+    inputs = (query, key, value, ids)
+    return _attend_row_with_residual(setting, *inputs), inputs
+
+
+def _backward(
+    setting: _Setting,
+    inputs: tuple[jax.Array, jax.Array, jax.Array, _Ids],
+    cotangents: tuple[jax.Array, jax.Array],
+) -> tuple[jax.Array, jax.Array, jax.Array, None]:
+    # With weights P and a cotangent r of the residual, the gradient of the residual is r_i (P K)_i
+    # of query i, attention whose values are the keys, and P^T (r Q) of the keys, the gradient of
+    # those values.
+    query, key, value, ids = inputs
+    of_output, of_residual = cotangents
+    attend = functools.partial(_attend_row, setting, ids=ids)
+    of_query, of_key, of_value = jax.vjp(attend, query, key, value)[1](of_output)
+    mean_key, pull = jax.vjp(functools.partial(attend, query, key), key)
+    weight = of_residual[..., None]
+    of_query += (weight * mean_key).astype(query.dtype)
+    of_key += pull((weight * query).astype(query.dtype))[0]
+    return of_query, of_key, of_value, None
+
+
+_attend_row_with_residual.defvjp(_forward, _backward)
 
 
 def _heads_first(array: jax.Array) -> jax.Array:
@@ -178,7 +253,7 @@ def _heads_first(array: jax.Array) -> jax.Array:
     return jnp.pad(array, ((0, 0), (0, 0), (0, -array.shape[-2] % unit), (0, 0)))
 
 
-def _segment_ids(inputs: AttentionInputs, setting: _Setting) -> tuple[jax.Array, jax.Array] | None:
+def _segment_ids(inputs: AttentionInputs, setting: _Setting) -> _Ids:
     """Ids of queries `[B, T']` and keys `[B, S']`, where keys that are not real match no query.
 
     None if all keys are real and in one segment. Queries that are not real need no id: their
@@ -249,6 +324,8 @@ def _kernel(setting: _Setting) -> Any:
         mask_value=_HIDDEN,
         attn_logits_soft_cap=setting.softcap,
         interpret=setting.interpret,
+        save_residuals=setting.with_residual,
+        residual_checkpoint_name=OUTPUT,  # of the output and the log-sum-exp
     )
     # The kernel holds arrays. In a thread of its own, which knows neither the trace nor the mesh of
     # this one, they are concrete, so that they can be kept from one trace to the next.

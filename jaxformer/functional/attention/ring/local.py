@@ -87,7 +87,7 @@ def ring_attention(
     if check_implementation(implementation) in ("cudnn", "splash"):
         raise ConfigError(
             f"implementation={implementation!r} cannot serve ring attention, which merges blocks "
-            "by a residual that this kernel does not return; pass 'auto' or 'chunked'"
+            "by a residual, and calls no kernel; pass 'auto' or 'chunked'"
         )
     lengths = options.pop("query_seq_lengths", None), options.pop("key_value_seq_lengths", None)
     dropout_rate, dropout_rng = options.pop("dropout_rate", 0.0), options.pop("dropout_rng", None)
