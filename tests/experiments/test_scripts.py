@@ -49,6 +49,9 @@ SCRIPTS = {
         "--rates 2 --seeds 1 --width 8 --steps 1",
         r"first run: .*\n(each further run: min .*\n){2}sweep of the 2, compiling .* CPU seconds\)",
     ),
+    "benchmarks/nanogpt_cpu.py": (
+        "--seeds 1 --steps 101", r"jaxformer: held-out loss [\d.]+ nats .*; \d+ s, by seed \d+",
+    ),
     "benchmarks/start_up.py": (
         "--repeats 1 --model.num-layers 1 --model.d-model 8 --model.num-heads 1",
         r"ratio: of minima .*\n(first step of quickstart, .* cache: min .*\n?){2}",
@@ -82,13 +85,12 @@ SCRIPTS = {
 
 # They start a process for each model and turn, or train quickstart, which takes a minute.
 SLOW = (
-    "benchmarks/generation.py", "benchmarks/loading.py", "benchmarks/prepare.py",
-    "benchmarks/start_up.py", "launch/first_hour.py",
+    "benchmarks/generation.py", "benchmarks/loading.py", "benchmarks/nanogpt_cpu.py",
+    "benchmarks/prepare.py", "benchmarks/start_up.py", "launch/first_hour.py",
 )  # fmt: skip
 ELSEWHERE = [
-    "seeds/run_all.py", "benchmarks/nanogpt_cpu.py", "benchmarks/report.py",
-    "benchmarks/tpu_decoding.py", "benchmarks/tpu_training.py", "interop/golden.py",
-    "phrasebook/grammar.py",
+    "seeds/run_all.py", "benchmarks/report.py", "benchmarks/tpu_decoding.py",
+    "benchmarks/tpu_training.py", "interop/golden.py", "phrasebook/grammar.py",
 ]  # fmt: skip
 
 
