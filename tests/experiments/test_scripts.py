@@ -43,7 +43,8 @@ SCRIPTS = {
     ),
     "benchmarks/generation.py": (
         "--layers 1 --width 8 --heads 2 --vocab-size 16 --new-tokens 2 --repeats 1 --starts 1",
-        r"batch 1, .*: first call [\d.]+ s, then\n  jaxformer: [\d.]+ tokens/s.*\n(.*\n)+"
+        r"(greedy, batch 1, .*: first call .*\n  jaxformer: .*\n    reads [\d.]+ GB/s .*"
+        r"|beams, batch 1, .*: first call .*\n  jaxformer: [\d.]+ tokens/s.*)\n(.*\n)+"
         r"from the start of Python to the first token\n(  .*: min [\d.]+ s, median [\d.]+ s\n?)+",
     ),
     "benchmarks/many_runs.py": (
