@@ -5,9 +5,11 @@
 
 Both libraries load the same random weights, float32, from one folder in the format of Hugging Face,
 run by turns on all cores, and must choose the same tokens. Speeds count the new tokens of all rows;
-in a beam search, those of each row's best hypothesis. Fresh processes, also in turn, then measure
-the time from the start of Python to the first token, loading included, and how much of it JAX's
-compilation cache saves. Where torch or transformers is missing, jaxformer is timed alone.
+in a beam search, those of each row's best hypothesis. The greedy task also prints how many bytes of
+parameters are read per second, each forward pass reading all once, as a share of what the fastest
+plain read of an array of 1 GiB reaches, by turns with the others. Fresh processes, also in turn,
+then measure the time from the start of Python to the first token, loading included, and how much of
+it JAX's compilation cache saves. Where torch or transformers is missing, jaxformer is timed alone.
 """
 
 import argparse
@@ -31,6 +33,7 @@ from timing import interleaved, ratio
 GPT2 = pathlib.Path(__file__).parents[2] / "configs" / "gpt2_124m.toml"
 END = 0  # of Marian's sentences; the last id is padding, with which a translation starts
 NUM_BEAMS = 4
+ARRAY_BYTES = 2**30
 BATCHES = {"greedy": (1, 8), "beams": (1, 16)}
 
 
@@ -168,6 +171,23 @@ def torch_program(folder, options, new_tokens):
     return run, model.config.vocab_size
 
 
+def parameter_bytes(folder):
+    """Bytes of the parameters that a forward pass of GPT-2 reads: all but the positions' table."""
+    config = json.loads((folder / "config.json").read_text())
+    files = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    return files - 4 * config["n_positions"] * config["n_embd"]
+
+
+def reading_programs():
+    """Programs that read `ARRAY_BYTES` of float32, much more than fits in the caches."""
+    import jax
+    import jax.numpy as jnp
+
+    rows = jnp.ones((2**14, ARRAY_BYTES // 2**16))
+    functions = {"sum": jnp.sum, "maxima": lambda x: x.max(1), "product": lambda x: x @ x[0]}
+    return {name: functools.partial(jax.jit(each), rows) for name, each in functions.items()}
+
+
 def speeds(folder, makers, options):
     """Prints the speed of each library at each batch size, and the ratio."""
     loaded = {name: make(folder, options, options.new_tokens) for name, make in makers.items()}
@@ -181,12 +201,18 @@ def speeds(folder, makers, options):
         if "transformers" in programs:
             for ours, theirs in zip(tokens, programs["transformers"](), strict=True):
                 np.testing.assert_array_equal(ours, theirs)
-        times = interleaved(programs, options.repeats)
+        reads = reading_programs() if options.task == "greedy" else {}
+        times = interleaved(programs | reads, options.repeats)
+        bandwidth = max((ARRAY_BYTES / min(times.pop(name)) for name in reads), default=None)
         count = sum(len(row) for row in tokens)
         print(f"{options.task}, batch {batch_size}, {count} tokens: first call {first:.1f} s, then")
         for name, seconds in times.items():
             best, median = (count / f(seconds) for f in (min, statistics.median))
             print(f"  {name}: {best:.1f} tokens/s, median {median:.1f}")
+            if bandwidth:
+                rate = options.new_tokens * parameter_bytes(folder) / min(seconds)
+                print(f"    reads {rate / 1e9:.2f} GB/s of parameters, {rate / bandwidth:.0%} of "
+                      f"the {bandwidth / 1e9:.1f} GB/s of a plain read")  # fmt: skip
         if "transformers" in times:
             text = ratio(times["transformers"], times["jaxformer"])
             print(f"  same tokens; jaxformer's speed in times of transformers': {text}")

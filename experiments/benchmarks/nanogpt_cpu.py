@@ -1,111 +1,110 @@
 """Trains configs/nanogpt_cpu.toml beside nanoGPT's own recipe in PyTorch, on the same characters.
 
 Both read the text of Python's documentation: its last tenth is held out, and all of that is
-measured at the end. The recipe in PyTorch is that of nanoGPT's README for a CPU: learned positions,
-pre-norm, GELU, no biases, tied embeddings, windows at random offsets, AdamW without weight decay of
-vectors, a cosine to a tenth of the rate. Where torch is not installed, jaxformer trains alone.
+measured after the last step. jaxformer trains by its command, a process for each seed, with nothing
+compiled before the first: its seconds are from the start of Python, and include validation and
+checkpoints every 250 steps. Those of PyTorch are of training alone. Its recipe is that of nanoGPT's
+README for a CPU: not compiled, learned positions, pre-norm, GELU, no biases, tied embeddings,
+windows at random offsets, AdamW without weight decay of vectors, a cosine to a tenth of the rate.
+Where torch is not installed, jaxformer trains alone.
 
-Run: python experiments/benchmarks/nanogpt_cpu.py
+Run: python experiments/benchmarks/nanogpt_cpu.py --seeds 3
 """
 
 import argparse
-import dataclasses
 import importlib.util
 import math
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
 import time
 
 import numpy as np
 
-from jaxformer.config import LoopConfig, load_config
-from jaxformer.models import Decoder
-from jaxformer.text import Batches, TokenStream, Windows, evaluation_batches, python_documents
-from jaxformer.training import (
-    TrainingData,
-    Trial,
-    fit_sweep,
-    language_model_loss,
-    make_optimizer,
-)
+from jaxformer.text import python_documents
+from jaxformer.training import read_metrics
 
-Batch = dict[str, np.ndarray]
-BATCH_SIZE, STEPS, WARMUP, PEAK = 12, 2000, 100, 1e-3
+BATCH_SIZE, WARMUP, PEAK = 12, 100, 1e-3
 LAYERS, HEADS, WIDTH, LENGTH = 4, 4, 128, 64
 
 
-def train_torch(train: np.ndarray, held_out: list[Batch], vocab_size: int, seed: int) -> float:
-    """Held-out loss of nanoGPT's recipe."""
+def train_torch(ids: np.ndarray, cut: int, seed: int, steps: int) -> tuple[float, float]:
+    """Held-out loss of nanoGPT's recipe, and seconds of its training."""
     import torch
     from nanogpt_torch import NanoGpt, Sizes, make_adamw
 
     torch.manual_seed(seed)
-    model = NanoGpt(Sizes(LAYERS, HEADS, WIDTH, LENGTH, vocab_size))
-    optimizer, ids = make_adamw(model, PEAK, beta2=0.99), torch.from_numpy(train)
-    for step in range(STEPS):
-        falls = (1 + math.cos(math.pi * max(step - WARMUP, 0) / (STEPS - WARMUP))) / 2
+    began = time.perf_counter()
+    model = NanoGpt(Sizes(LAYERS, HEADS, WIDTH, LENGTH, ids.max() + 1))
+    optimizer, train = make_adamw(model, PEAK, beta2=0.99), torch.from_numpy(ids[:cut])
+    for step in range(steps):
+        falls = (1 + math.cos(math.pi * max(step - WARMUP, 0) / (steps - WARMUP))) / 2
         for group in optimizer.param_groups:
             group["lr"] = PEAK * min((step + 1) / (WARMUP + 1), 0.1 + 0.9 * falls)
-        starts = torch.randint(len(ids) - LENGTH, (BATCH_SIZE, 1)) + torch.arange(LENGTH)
-        loss = model(ids[starts], ids[starts + 1])
+        starts = torch.randint(len(train) - LENGTH, (BATCH_SIZE, 1)) + torch.arange(LENGTH)
+        loss = model(train[starts], train[starts + 1])
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+    seconds = time.perf_counter() - began
+    held_out = torch.from_numpy(ids[cut:])
     with torch.no_grad():
         losses = [
-            model(*(torch.from_numpy(batch[name].astype(np.int64)) for name in batch)).item()
-            for batch in held_out
+            model(tokens[None], labels[None]).item() * len(labels)
+            for tokens, labels in zip(
+                held_out[:-1].split(LENGTH), held_out[1:].split(LENGTH), strict=True
+            )
         ]
-    return float(np.mean(losses))
+    return sum(losses) / (len(held_out) - 1), seconds
 
 
-def train_jaxformer(
-    train: np.ndarray, held_out: list[Batch], vocab_size: int, seeds: range
-) -> list[float]:
-    """Held-out losses of the config, whose seeds train in turn, in one program."""
-    config = load_config("nanogpt_cpu")
-    model = Decoder(dataclasses.replace(config.model, vocab_size=vocab_size))
-    steps = config.training.steps
-    windows = Windows(TokenStream(train, np.zeros(1, np.int64)), config.model.max_len)
-
-    def make() -> Trial:
-        optimizer = make_optimizer(config.optimizer, config.schedule.ending_at(steps))
-        return Trial(language_model_loss(model), model.init_params, optimizer)
-
-    def data(seed: int) -> TrainingData:
-        batches = Batches(windows, config.training.batch_size, seed=seed)
-        return TrainingData(batches, lambda: held_out)
-
-    loop = LoopConfig(steps=steps, log_every=500, eval_every=steps)
-    runs = fit_sweep(make, {"seed": seeds}, data, None, loop)
-    return [float(run.result.records[-1]["validation_loss"]) for run in runs]
+def train_jaxformer(folder: pathlib.Path, seed: int, steps: int) -> tuple[float, float]:
+    """Held-out loss at the last step of `jaxformer train`, and seconds of its process."""
+    run = folder / f"run{seed}"
+    command = [
+        sys.executable, "-m", "jaxformer", "train", "nanogpt_cpu", "--out", str(run),
+        "--seed", str(seed), "--training.steps", str(steps),
+        "--data.paths", str(folder / "train.txt"),
+        "--data.validation-paths", str(folder / "held_out.txt"),
+    ]  # fmt: skip
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder)}
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    began = time.perf_counter()
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    seconds = time.perf_counter() - began
+    return read_metrics(run)[-1]["validation_loss"], seconds
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3)
-    seeds = range(parser.parse_args().seeds)
+    parser.add_argument("--steps", type=int, default=2000)
+    options = parser.parse_args()
     text = "".join(python_documents())
     characters, ids = np.unique(list(text), return_inverse=True)
     cut = len(ids) * 9 // 10
-    windows = Windows(TokenStream(ids[cut:], np.zeros(1, np.int64)), LENGTH)
-    full = len(windows) // 100 * 100  # without the remainder
-    held_out = list(evaluation_batches([windows[index] for index in range(full)], 100))
-    print(f"{cut:,} characters to train on, {full * LENGTH:,} held out, {len(characters)} kinds")
-    began = time.perf_counter()
-    theirs = []
+    print(f"{cut:,} characters to train on, {len(ids) - cut:,} held out, {len(characters)} kinds")
+    found: dict[str, list[tuple[float, float]]] = {"PyTorch": [], "jaxformer": []}
     if importlib.util.find_spec("torch") is None:
         print("without PyTorch, which is not installed")
-    else:
-        theirs = [train_torch(ids[:cut], held_out, len(characters), seed) for seed in seeds]
-    between = time.perf_counter()
-    ours = train_jaxformer(ids[:cut], held_out, len(characters), seeds)
-    seconds = between - began, time.perf_counter() - between
-    for name, losses, spent in zip(("PyTorch", "jaxformer"), (theirs, ours), seconds, strict=True):
-        if not losses:
-            continue
+        del found["PyTorch"]
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "train.txt").write_text(text[:cut], encoding="utf-8")
+        (folder / "held_out.txt").write_text(text[cut:], encoding="utf-8")
+        for seed in range(options.seeds):
+            if "PyTorch" in found:
+                found["PyTorch"].append(train_torch(ids, cut, seed, options.steps))
+            found["jaxformer"].append(train_jaxformer(folder, seed, options.steps))
+    for name, runs in found.items():
+        losses, seconds = zip(*runs, strict=True)
         print(
             f"{name}: held-out loss {np.mean(losses):.4f} nats per character, by seed "
-            f"{', '.join(f'{loss:.4f}' for loss in losses)}; {spent:.0f} s"
+            f"{', '.join(f'{loss:.4f}' for loss in losses)}; {sum(seconds):.0f} s, by seed "
+            f"{', '.join(f'{each:.0f}' for each in seconds)}"
         )
 
 

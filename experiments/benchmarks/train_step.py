@@ -1,27 +1,28 @@
 """Times one training step of a jaxformer decoder against others of its size.
 
 They are a plain Flax Linen model and, where PyTorch is installed, nanoGPT's model under
-`torch.compile`, in float32. All train on the same batch in one process, in turn, so that a noisy
-machine is equally noisy to them. Prints ratios, tokens per second, compile times, and the share of
-the machine's own matmul peak, measured in the same run.
+`torch.compile`, in float32. All train on the same batch, each in a process of its own that waits
+while another one steps, so a noisy machine is equally noisy to them. Prints ratios, tokens per
+second, compile times, and the share of the machine's own matmul peak, measured in the same run.
 
 Run: python experiments/benchmarks/train_step.py --size medium --dtype float32 --loop
 """
 
 import argparse
-import functools
 import importlib.util
+import multiprocessing
 import os
 import statistics
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import linen as nn
-from timing import interleaved, ratio, timed
+from timing import ratio, timed
 
 from jaxformer.config import AdamWConfig, ModelConfig, ScheduleConfig
 from jaxformer.models import Decoder
@@ -107,14 +108,72 @@ def plain_step(model: PlainDecoder, optimizer: optax.GradientTransformation) -> 
     return jax.jit(step, donate_argnums=0)
 
 
-def torch_step(batch: Mapping[str, np.ndarray], *sizes: int) -> Callable[[], Any]:
-    """A training step of nanoGPT's model, compiled; sizes as of its `Sizes`."""
+class Contender(NamedTuple):
+    """A training step to time, its number of parameters, and its FLOPs where they are known."""
+
+    step: Callable[[], Any]
+    parameters: int
+    flops: float = 0.0
+
+
+def make_batch(size: str) -> dict[str, np.ndarray]:
+    _, _, _, length, batch_size, vocab = SIZES[size]
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(0, vocab, (batch_size, length + 1), dtype=np.int32)
+    return {"tokens": tokens[:, :-1], "labels": tokens[:, 1:]}
+
+
+def jax_contender(step: Callable[..., Any], state: Any, params: Any, size: str) -> Contender:
+    """Contender of a compiled step from state and batch to the new state and metrics."""
+    batch = make_batch(size)
+    flops = count_flops(step, state, batch).total
+    count = sum(leaf.size for leaf in jax.tree.leaves(params))
+
+    def run() -> jax.Array:
+        nonlocal state
+        state, metrics = step(state, batch)
+        return metrics["loss"]
+
+    return Contender(run, count, flops)
+
+
+def jaxformer_contender(options: argparse.Namespace) -> Contender:
+    layers, heads, width, length, _, vocab = SIZES[options.size]
+    config = ModelConfig(
+        vocab_size=vocab, max_len=length, num_layers=layers, d_model=width, num_heads=heads,
+        positions="learned", dtype=options.dtype,
+        layer_execution="loop" if options.loop else "scan",
+    )  # fmt: skip
+    if options.cpu_devices > 1:
+        split_cpu(options.cpu_devices)
+    runner = PmapRunner() if options.cpu_devices > 1 else SingleRunner()
+    model = Decoder(config)
+    params = model.init(jax.random.key(0), make_batch(options.size)["tokens"])["params"]
+    optimizer = make_optimizer(AdamWConfig(learning_rate=1e-4), ScheduleConfig(name="constant"))
+    step = runner.compile_train(make_train_step(language_model_loss(model), optimizer, seed=0))
+    state = runner.place(TrainState.create(params, optimizer))
+    return jax_contender(step, state, params, options.size)
+
+
+def plain_contender(options: argparse.Namespace) -> Contender:
+    layers, heads, width, length, _, vocab = SIZES[options.size]
+    model = PlainDecoder(layers, heads, width, length, vocab, jnp.dtype(options.dtype))
+    params = model.init(jax.random.key(0), make_batch(options.size)["tokens"])["params"]
+    adamw = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-4, b2=0.95))
+    state = params, adamw.init(params)
+    return jax_contender(plain_step(model, adamw), state, params, options.size)
+
+
+def torch_contender(options: argparse.Namespace) -> Contender:
+    """NanoGPT's model, compiled."""
     import torch
     from nanogpt_torch import NanoGpt, Sizes, make_adamw
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    model = NanoGpt(Sizes(*sizes))
+    layers, heads, width, length, _, vocab = SIZES[options.size]
+    model = NanoGpt(Sizes(layers, heads, width, length, vocab))
     compiled, optimizer = torch.compile(model), make_adamw(model, 1e-4, beta2=0.95)
+    batch = make_batch(options.size)
     tokens, labels = (
         torch.from_numpy(batch[name].astype(np.int64)) for name in ("tokens", "labels")
     )
@@ -125,9 +184,24 @@ def torch_step(batch: Mapping[str, np.ndarray], *sizes: int) -> Callable[[], Any
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        return float(loss)
+        return loss.item()
 
-    return step
+    return Contender(step, sum(each.numel() for each in model.parameters()))
+
+
+CONTENDERS = {
+    "jaxformer": jaxformer_contender,
+    "plain": plain_contender,
+    "torch": torch_contender,
+}
+
+
+def serve(name: str, options: argparse.Namespace, pipe: Connection) -> None:
+    """Sends seconds of a contender's first step, size and FLOPs; then steps as often as told."""
+    contender = CONTENDERS[name](options)
+    pipe.send((timed(contender.step), contender.parameters, contender.flops))
+    while pipe.recv():
+        pipe.send(timed(contender.step))
 
 
 def matmul_peak(dtype: jnp.dtype, size: int, repeats: int = 8) -> float:
@@ -147,73 +221,43 @@ def main() -> None:
     parser.add_argument("--cpu-devices", type=int, default=1, help="for jaxformer, under pmap")
     parser.add_argument("--torch", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--matmul-size", type=int, default=2048, help="of the peak's products")
-    arguments = parser.parse_args()
-    if arguments.cpu_devices > 1:
-        split_cpu(arguments.cpu_devices)
-    layers, heads, width, length, batch_size, vocab = SIZES[arguments.size]
-    dtype = jnp.dtype(arguments.dtype)
-
-    config = ModelConfig(
-        vocab_size=vocab, max_len=length, num_layers=layers, d_model=width, num_heads=heads,
-        positions="learned", dtype=arguments.dtype,
-        layer_execution="loop" if arguments.loop else "scan",
-    )  # fmt: skip
-    model = Decoder(config)
-    plain = PlainDecoder(layers, heads, width, length, vocab, dtype)
-    rng = np.random.default_rng(0)
-    tokens = rng.integers(0, vocab, (batch_size, length + 1), dtype=np.int32)
-    batch = {"tokens": tokens[:, :-1], "labels": tokens[:, 1:]}
-    optimizer = make_optimizer(AdamWConfig(learning_rate=1e-4), ScheduleConfig(name="constant"))
-    adamw = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-4, b2=0.95))
-
-    runner = SingleRunner() if arguments.cpu_devices == 1 else PmapRunner()
-    params = model.init(jax.random.key(0), batch["tokens"])["params"]
-    plain_params = plain.init(jax.random.key(0), batch["tokens"])["params"]
-    count, plain_count = (
-        sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (params, plain_params)
-    )
-    states = {
-        "jaxformer": runner.place(TrainState.create(params, optimizer)),
-        "plain": (plain_params, adamw.init(plain_params)),
-    }
-    steps = {
-        "jaxformer": runner.compile_train(
-            make_train_step(language_model_loss(model), optimizer, seed=0)
-        ),
-        "plain": plain_step(plain, adamw),
-    }
-
-    def run(name: str) -> Any:
-        states[name], metrics = steps[name](states[name], batch)
-        return metrics["loss"]
-
-    programs = {name: functools.partial(run, name) for name in steps}
-    if not arguments.torch or arguments.dtype != "float32":
+    options = parser.parse_args()
+    layers, heads, width, length, batch_size, _ = SIZES[options.size]
+    names = ["jaxformer", "plain"]
+    if not options.torch or options.dtype != "float32":
         print("without PyTorch: --no-torch, or not in float32")
-    elif arguments.cpu_devices > 1:
-        # Side by side in one process, PyTorch's step took 17 times as long as alone.
-        print("without PyTorch, whose threads and those of several devices are in each other's way")
     elif importlib.util.find_spec("torch") is None:
         print("without PyTorch, which is not installed")
     else:
-        programs["torch"] = torch_step(batch, layers, heads, width, length, vocab)
-    compile_times = {name: timed(program) for name, program in programs.items()}
-    times = interleaved(programs, arguments.repeats, warm_up=0)
+        names.append("torch")
+    spawn = multiprocessing.get_context("spawn")
+    pipes, started = {}, {}
+    for name in names:
+        pipes[name], other_end = spawn.Pipe()
+        spawn.Process(target=serve, args=(name, options, other_end), daemon=True).start()
+        other_end.close()  # so that the end of the process is an error here
+        started[name] = pipes[name].recv()
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(options.repeats):
+        for name, pipe in pipes.items():
+            pipe.send(True)
+            times[name].append(pipe.recv())
+    for pipe in pipes.values():
+        pipe.send(False)
 
-    peak = matmul_peak(dtype, arguments.matmul_size)
-    flops = {name: count_flops(step, states[name], batch).total for name, step in steps.items()}
-    print(f"{arguments.size}: {layers} layers, d_model {width}, {heads} heads, T {length}, "
-          f"batch {batch_size}, {arguments.dtype}, on {runner.num_devices} device(s) of kind "
-          f"{jax.devices()[0].device_kind}")  # fmt: skip
-    print(f"parameters: jaxformer {count:,}, plain Linen {plain_count:,}")
+    peak = matmul_peak(jnp.dtype(options.dtype), options.matmul_size)
+    print(f"{options.size}: {layers} layers, d_model {width}, {heads} heads, T {length}, "
+          f"batch {batch_size}, {options.dtype}, on {jax.devices()[0].device_kind}, jaxformer on "
+          f"{options.cpu_devices} device(s)")  # fmt: skip
     print(f"matmul peak {peak / 1e9:.0f} GFLOP/s")
     for name, values in times.items():
+        first_call, count, flops = started[name]
         best, median = min(values) * 1e3, statistics.median(values) * 1e3
-        speed, compiling = batch_size * length / min(values), compile_times[name]
-        share = f"{flops[name] / min(values) / peak:.1%} of peak, " if name in flops else ""
-        print(f"{name:>10}: min {best:8.1f} ms, median {median:8.1f} ms, {speed:9,.0f} tokens/s, "
-              f"{share}first call {compiling:.1f} s")  # fmt: skip
-    for name in list(times)[1:]:
+        share = f"{flops / min(values) / peak:.1%} of peak, " if flops else ""
+        print(f"{name:>10}: min {best:8.1f} ms, median {median:8.1f} ms, "
+              f"{batch_size * length / min(values):9,.0f} tokens/s, {share}first call "
+              f"{first_call:.1f} s, {count:,} parameters")  # fmt: skip
+    for name in names[1:]:
         print(f"time {name} / jaxformer: {ratio(times[name], times['jaxformer'])}")
 
 
