@@ -1,0 +1,82 @@
+"""Linear maps with a transpose of their own, under the transformations of JAX."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxformer.functional.linear_map import linear_map
+
+MATRIX = np.array([[1.0, 2.0, 0.5], [-1.0, 0.3, 4.0]], np.float32)
+VECTOR = np.array([0.2, -1.5, 3.0], np.float32)
+
+
+def forward(residuals, tangents):
+    return {"product": jnp.sin(residuals["matrix"]) @ tangents["vector"]}
+
+
+def backward(residuals, cotangents):
+    return {"vector": cotangents["product"] @ jnp.sin(residuals["matrix"])}
+
+
+def product(matrix, vector, backward=backward):
+    return linear_map(forward, backward, {"matrix": matrix}, {"vector": vector})["product"]
+
+
+def plain(matrix, vector):
+    return jnp.sin(matrix) @ vector
+
+
+def check_same(transform, *arrays):
+    got, expected = transform(product)(*arrays), transform(plain)(*arrays)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), got, expected)
+
+
+@pytest.mark.parametrize("transform", [
+    lambda f: f,
+    jax.jit,
+    lambda f: lambda *given: jax.jvp(f, given, given),
+    lambda f: jax.jacrev(f, argnums=(0, 1)),
+    lambda f: jax.jacfwd(f, argnums=(0, 1)),
+    lambda f: jax.jit(jax.hessian(lambda *given: (f(*given) ** 2).sum(), argnums=(0, 1))),
+    lambda f: jax.jacrev(jax.jacrev(f, argnums=0), argnums=1),
+    lambda f: jax.grad(jax.checkpoint(lambda *given: (f(*given) ** 3).sum()), argnums=(0, 1)),
+])  # fmt: skip
+def test_transformations_are_those_of_the_map(transform):
+    check_same(transform, MATRIX, VECTOR)
+
+
+@pytest.mark.parametrize(("axes", "shapes"), [
+    ((0, 0), ((4, 2, 3), (4, 3))),
+    ((None, 1), ((2, 3), (3, 4))),
+    ((2, None), ((2, 3, 4), (3,))),
+])  # fmt: skip
+def test_vectorized_maps_have_vectorized_transposes(axes, shapes):
+    arrays = [np.random.default_rng(i).standard_normal(s, np.float32) for i, s in enumerate(shapes)]
+    check_same(lambda f: jax.vmap(f, axes), *arrays)
+    check_same(lambda f: jax.grad(lambda *a: (jax.vmap(f, axes)(*a) ** 2).sum(), (0, 1)), *arrays)
+    check_same(lambda f: jax.vmap(jax.grad(lambda *a: (f(*a) ** 2).sum(), (0, 1)), axes), *arrays)
+
+
+def test_reverse_mode_uses_the_given_transpose():
+    def doubled(residuals, cotangents):
+        return jax.tree.map(lambda x: 2 * x, backward(residuals, cotangents))
+
+    _, pull = jax.vjp(lambda vector: product(MATRIX, vector, doubled), VECTOR)
+    cotangent = np.ones(2, np.float32)
+    np.testing.assert_allclose(pull(cotangent)[0], 2 * cotangent @ np.sin(MATRIX), rtol=1e-6)
+
+
+def test_maps_vary_over_the_axes_of_a_shard_map():
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    data, everywhere = jax.sharding.PartitionSpec("data"), jax.sharding.PartitionSpec()
+
+    def loss(matrix, vectors):
+        return jax.lax.psum((jax.vmap(product, (None, 0))(matrix, vectors) ** 2).sum(), "data")
+
+    split = jax.shard_map(loss, mesh=mesh, in_specs=(everywhere, data), out_specs=everywhere)
+    vectors = np.stack([VECTOR, 2 * VECTOR])
+    expected = jax.grad(lambda m, v: (jax.vmap(plain, (None, 0))(m, v) ** 2).sum(), (0, 1))
+    got = jax.jit(jax.grad(split, (0, 1)))(MATRIX, vectors)
+    for a, b in zip(got, expected(MATRIX, vectors), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
