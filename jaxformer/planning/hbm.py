@@ -9,7 +9,7 @@ from jaxformer.planning.hlo import Array, Computation, Instruction, Program
 
 _FREE = {
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id",
-    "replica-id", "opt-barrier", "add-dependency",
+    "replica-id", "opt-barrier", "add-dependency", "call-update", "call-done",
 }  # fmt: skip
 _FREE_KERNELS = re.compile(r'custom_call_target="(AllocateBuffer|ConcatBitcast)"')
 _SLICES = {"dynamic-slice", "slice", "gather", "slice-start", "dynamic-slice-start"}
@@ -43,7 +43,7 @@ def _traffic(program: Program, name: str) -> collections.Counter[str]:
             keys = ("branch_computations", "true_computation", "false_computation")
             branches = [_traffic(program, branch) for branch in one.called(*keys)]
             total.update(max(branches, key=lambda branch: branch.total(), default={}))
-        elif one.opcode == "call":
+        elif one.opcode in ("call", "call-start"):
             for inner in one.called("to_apply"):
                 total += _traffic(program, inner)
         elif num_bytes := _bytes_moved(program, computation, one):

@@ -93,6 +93,29 @@ def test_asynchronous_slice_reads_the_slice():
     assert total(lines) == 1
 
 
+@pytest.mark.parametrize("update", [False, True], ids=["operands at the start", "updated later"])
+def test_asynchronous_call_counts_what_it_calls_once(update):
+    """Such as a gather, which other cores of the chip compute."""
+    array, part = (f"f32[{n},8,128]{{2,1,0:T(8,128)}}" for n in (8, 1))
+    called = "\n".join(
+        [
+            "%called (x: f32[8,8,128], j: s32[]) -> f32[1,8,128] {",
+            f"  %x = {array} parameter(0)",
+            "  %j = s32[]{:T(128)S(6)} parameter(1)",
+            f"  ROOT %g = {part} gather(%x, %j)",
+            "}",
+        ]
+    )
+    kind = f"(({array}, s32[]{{:T(128)S(6)}}), {part}"
+    lines = [f"%s = {kind}, u32[]{{:S(8)}}) call-start(%p, %i), to_apply=%called"]
+    if update:
+        lines = [
+            "%t = ((), (), (s32[1]{0:T(128)S(2)})) call-start(), to_apply=%called",
+            f"%s = {kind}) call-update(%t, %p, %i)",
+        ]
+    assert total([*lines, f"%d = {part} call-done(%s)"], called) == 2
+
+
 def test_slices_and_updates_count_what_they_move():
     assert total([row("a", "dynamic-slice", "%p, %i, %i, %i)")]) == 2
     assert total([row("a", "slice", "%p), slice={[2:3], [0:8], [0:128]}")]) == 2
