@@ -145,7 +145,8 @@ class ModelConfig:
             have cast to float64, in Python, computes in float64.
         param_dtype: dtype that parameters are created in; in Python also `jnp.bfloat16`.
         remat: what the backward pass recomputes to save memory (rematerialization): nothing
-            ("none"), all but matrix products and attention ("dots"), or everything ("full").
+            ("none"), all but matrix products with parameters and the output of attention ("dots";
+            cudnn and rings compute that again, too), or everything ("full").
         layer_execution: how the layers run: as one compiled "scan", whose compile time does not
             grow with the depth, or as a "loop", which XLA optimizes across layers; "auto" chooses
             the loop on a CPU for up to 12 layers. The result is the same.

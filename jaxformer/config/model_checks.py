@@ -239,7 +239,7 @@ def _check_implementation(model: "ModelConfig", positions: tuple[PositionsConfig
             "has no soft cap", kernel == "cudnn" and model.attention_softcap is not None
         ),
         "attention_sinks=True": ("has no sinks", model.attention_sinks and kernel == "cudnn"),
-        "attention_sinks=True and an attention_softcap": (
+        f"attention_sinks=True and attention_softcap={model.attention_softcap}": (
             "has no sinks beside a soft cap",
             model.attention_sinks and model.attention_softcap is not None,
         ),

@@ -1,8 +1,11 @@
 """The mesh, if any, over which jit splits the program being traced."""
 
 import math
+from typing import TypeVar
 
 import jax
+
+Tree = TypeVar("Tree")
 
 
 def automatic_axes() -> dict[str, int]:
@@ -34,3 +37,22 @@ def is_one_device() -> bool:
         not jax.sharding.get_abstract_mesh().empty and math.prod(automatic_axes().values()) == 1
     )
     return mapped or jax.device_count() == 1
+
+
+def varying_alike(tree: Tree) -> Tree:
+    """Marks all arrays as varying over every mapped mesh axis that one of them varies over.
+
+    Under jax.shard_map, loops, branches and linear maps need the same marks on inputs and outputs.
+    Values do not change; the gradient of an array that was the same everywhere is summed.
+    """
+
+    def varies_over(array: jax.Array) -> frozenset[str]:
+        return jax.typeof(array).manual_axis_type.varying  # empty if JAX does not track it
+
+    axes = frozenset().union(*map(varies_over, jax.tree.leaves(tree)))
+
+    def mark(array: jax.Array) -> jax.Array:
+        missing = tuple(sorted(axes - varies_over(array)))
+        return jax.lax.pcast(array, missing, to="varying") if missing else array
+
+    return jax.tree.map(mark, tree)

@@ -118,7 +118,7 @@ def _over_devices(
             sharded_attention, batch_axes=rows, head_axes=heads if by_heads else ()
         )
         return dataclasses.replace(context, attention_fn=split)
-    # A ring does not return the residual that sinks need, and takes no kernel.
+    # A ring does not return the residual that sinks need, and calls no kernel.
     kernels = ("cudnn", "splash")
     if len(tokens) != 1 or config.attention_sinks or config.attention_implementation in kernels:
         return context

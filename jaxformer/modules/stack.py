@@ -35,8 +35,8 @@ _STORED = nn.DenyList(_SOWN)
 
 _REMAT_POLICIES = {
     "full": jax.checkpoint_policies.nothing_saveable,
-    # The products with parameters, and of attention one output row and a number or two per query,
-    # so that the backward pass does not attend again.
+    # The products with parameters, and of attention an output row and up to three numbers per
+    # query, so that the backward pass does not attend again.
     "dots": jax.checkpoint_policies.save_from_both_policies(
         jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
         jax.checkpoint_policies.save_only_these_names(*SAVED),

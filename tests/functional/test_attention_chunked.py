@@ -102,8 +102,8 @@ def test_chunked_takes_a_sixteenth_of_the_memory_at_length_16384():
 @pytest.mark.parametrize(
     "bias", [AlibiBias(alibi_slopes(2)), RelativeBias(normal(32, 2), bidirectional=False)], ids=type
 )
-def test_chunked_memory_of_a_position_bias_is_that_of_none(bias):
-    """But for the bias of a block. An array of it would take 2 GiB, and its gradient as much."""
+def test_chunked_memory_of_a_position_bias_is_that_of_a_block(bias):
+    """An array of it would take 2 GiB, and its gradient as much."""
     shape = jax.ShapeDtypeStruct((1, 16_384, 2, 64), jnp.float32)
 
     def attend(query, key, value, bias):
@@ -114,7 +114,8 @@ def test_chunked_memory_of_a_position_bias_is_that_of_none(bias):
     compiled = jax.jit(functools.partial(gradients, attend)).lower(*[shape] * 3, bias).compile()
     took = compiled.memory_analysis().temp_size_in_bytes
     print(f"temporary memory at T = 16,384 with {type(bias).__name__}: {took:,} bytes")
-    assert took <= 1.08 * cost("chunked", 16_384, is_causal=True)
+    block = 4 * 128 * 16_384  # of the bias, float32 `[t, S]`, and its gradient
+    assert took <= cost("chunked", 16_384, is_causal=True) + 2.5 * block
 
 
 def test_chunked_memory_grows_with_the_length_not_its_square():

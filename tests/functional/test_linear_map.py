@@ -1,5 +1,7 @@
 """Linear maps with a transpose of their own, under the transformations of JAX."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,16 +69,43 @@ def test_reverse_mode_uses_the_given_transpose():
     np.testing.assert_allclose(pull(cotangent)[0], 2 * cotangent @ np.sin(MATRIX), rtol=1e-6)
 
 
-def test_maps_vary_over_the_axes_of_a_shard_map():
+@pytest.mark.parametrize("varying", ["matrix", "vector"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_gradients_of_what_is_the_same_everywhere_are_summed_in_a_shard_map(varying, inside):
     mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     data, everywhere = jax.sharding.PartitionSpec("data"), jax.sharding.PartitionSpec()
+    arrays = {"matrix": MATRIX, "vector": VECTOR}
+    arrays[varying] = np.stack([arrays[varying], 2 * arrays[varying]])
+    axes = [0 if name == varying else None for name in arrays]
+    specs = tuple(data if name == varying else everywhere for name in arrays)
 
-    def loss(matrix, vectors):
-        return jax.lax.psum((jax.vmap(product, (None, 0))(matrix, vectors) ** 2).sum(), "data")
+    def loss(function, matrix, vector):
+        return (jax.vmap(function, axes)(matrix, vector) ** 2).sum()
 
-    split = jax.shard_map(loss, mesh=mesh, in_specs=(everywhere, data), out_specs=everywhere)
-    vectors = np.stack([VECTOR, 2 * VECTOR])
-    expected = jax.grad(lambda m, v: (jax.vmap(plain, (None, 0))(m, v) ** 2).sum(), (0, 1))
-    got = jax.jit(jax.grad(split, (0, 1)))(MATRIX, vectors)
-    for a, b in zip(got, expected(MATRIX, vectors), strict=True):
+    def total(matrix, vector):
+        return jax.lax.psum(loss(product, matrix, vector), "data")
+
+    shard = functools.partial(jax.shard_map, mesh=mesh, in_specs=specs)
+    if inside:
+        gradients = shard(jax.grad(total, (0, 1)), out_specs=specs)
+    else:
+        gradients = jax.grad(shard(total, out_specs=everywhere), (0, 1))
+    expected = jax.grad(functools.partial(loss, plain), (0, 1))(*arrays.values())
+    for a, b in zip(jax.jit(gradients)(*arrays.values()), expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_integer_residuals_and_unused_tangents():
+    def run(signs, x, y):
+        return linear_map(
+            lambda signs, dots: signs * dots["x"] + 3 * dots["y"],
+            lambda signs, bar: {"x": signs * bar, "y": 3 * bar, "none": None},
+            signs,
+            {"x": x, "y": y, "none": None},
+        )
+
+    signs = np.array([1, -1, 1])
+    gradient = jax.grad(lambda x: (run(signs, x, VECTOR) ** 2).sum())(VECTOR)
+    np.testing.assert_allclose(gradient, 2 * signs * (signs + 3) * VECTOR, rtol=1e-6)
+    _, dot = jax.jvp(lambda x: run(signs, x, VECTOR), (VECTOR,), (VECTOR,))
+    np.testing.assert_allclose(dot, signs * VECTOR, rtol=1e-6)

@@ -13,13 +13,13 @@ from jax.ad_checkpoint import checkpoint_name
 
 from jaxformer.functional.dtypes import at_least
 
-OUTPUT, TOTAL, _MAXIMUM, _INVERSE_TOTAL = SAVED = (
+OUTPUT, _MAXIMUM, _INVERSE_TOTAL, _RESIDUAL = SAVED = (
     "attention_output",
-    "attention_total",
     "attention_maximum",
     "attention_inverse_total",
+    "attention_residual",
 )
-"""Names of the residuals saved under remat: one output row and one or two numbers per query."""
+"""Names of what is saved under remat: one output row and up to three numbers per query."""
 
 
 class StaticOptions(NamedTuple):
@@ -56,11 +56,26 @@ def masked(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
     return scores if mask is None else jnp.where(mask, scores, -jnp.inf)
 
 
-def softmax_factors(scores: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+class SoftmaxFactors(NamedTuple):
+    """A softmax over the last axis, as two factors, and what they come from.
+
+    Args:
+        exponentials: of the scores less their maximum, `[..., s]`.
+        inverse: of the sum of the exponentials, `[..., 1]`, or 1 in rows that see nothing.
+        maximum: of the scores, `[..., 1]`, or 0 in rows that see nothing.
+        residual: log-sum-exp of the scores, `[..., 1]`, or -inf in rows that see nothing.
+    """
+
+    exponentials: jax.Array
+    inverse: jax.Array
+    maximum: jax.Array
+    residual: jax.Array
+
+
+def softmax_factors(scores: jax.Array) -> SoftmaxFactors:
     """Splits a softmax over the last axis, where -inf gets weight 0, into two factors.
 
-    This way the division is done once per output row instead of once per weight. Returns
-    (exponentials `[..., s]`, inverse total `[..., 1]`, log-sum-exp `[..., 1]`, or -inf).
+    This way the division is done once per output row instead of once per weight.
     """
     # The maximum only prevents overflow of exp; it cancels out and so has no gradient.
     maximum = jax.lax.stop_gradient(scores.max(axis=-1, keepdims=True, initial=-jnp.inf))
@@ -71,7 +86,12 @@ def softmax_factors(scores: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]
     total = exponentials.sum(axis=-1, keepdims=True)
     safe_total = jnp.where(total == 0, 1, total)
     residual = jnp.where(total == 0, -jnp.inf, maximum + jnp.log(safe_total))
-    return exponentials, checkpoint_name(1 / safe_total, _INVERSE_TOTAL), residual
+    return SoftmaxFactors(
+        exponentials,
+        checkpoint_name(1 / safe_total, _INVERSE_TOTAL),
+        maximum,
+        checkpoint_name(residual, _RESIDUAL),
+    )
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -90,7 +110,8 @@ def attend(
     keep (the weights that dropout keeps) broadcast to `[..., g, t, s]`. Returns `[..., g, t, v]`,
     in the value's dtype, and `[..., g, t]`: 0 and -inf in rows where the mask is all False.
     """
-    exponentials, inverse, residual = softmax_factors(block_scores(static, mask, query, key, bias))
+    scores = block_scores(static, mask, query, key, bias)
+    exponentials, inverse, _, residual = softmax_factors(scores)
     return weighted_values(static, exponentials, value, keep) * inverse, residual[..., 0]
 
 
@@ -107,7 +128,7 @@ def _attend_jvp(
         (query, key, bias),
         (query_dot, key_dot, bias_dot),
     )
-    exponentials, inverse, residual = softmax_factors(scores)
+    exponentials, inverse, _, residual = softmax_factors(scores)
     output = checkpoint_name(weighted_values(static, exponentials, value, keep) * inverse, OUTPUT)
     dots = attended_dots(static, exponentials * inverse, scores_dot, value, value_dot, keep, output)
     return (output, residual[..., 0]), dots

@@ -2,7 +2,7 @@
 
 The keys visible to a block of queries are known at trace time (causal, window and lengths given as
 ints), so ranges that are hidden entirely are never computed. The backward pass recomputes the
-weights from the queries, the keys and a number per query (Dao et al.,
+weights from the queries, the keys and two numbers per query (Dao et al.,
 "FlashAttention", 2022; Rabe and Staats, "Self-attention Does Not Need O(n^2) Memory", 2021).
 """
 
@@ -218,9 +218,11 @@ def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
     # Weights held at once. Elsewhere than on CPUs, more is faster.
     weights = 2**21 if platform == "cpu" else 2**26
     per_query = max(1, math.prod(leading) * num_heads // kv_heads * num_keys)
-    # At least 64 for large matrix products; at most 512, on CPUs a quarter of the keys, because in
-    # causal attention half of each diagonal block is wasted.
-    most = min(512, num_keys // 4) if platform == "cpu" else 512
+    # At least 64 for large matrix products; at most 512, because in causal attention half of each
+    # diagonal block is wasted; on CPUs, blocks of more than a quarter of the keys lose by that.
+    most = 512
+    if platform == "cpu" and inputs.structure.window[1] is not None:
+        most = min(most, 2 ** int(math.log2(max(64, num_keys // 4))))
     wanted = 2 ** round(math.log2(weights / per_query)) if weights > per_query else 1
     block = max(1, min(num_queries, max(64, min(most, wanted))))
     return Blocks(block, max(1, min(kv_heads, weights // (block * per_query))))

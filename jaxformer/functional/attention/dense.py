@@ -68,7 +68,7 @@ def dense_weights(inputs: AttentionInputs, stage: str, tap: LayerTaps | None = N
             weights = rearrange(weights, "... (k g) t s -> ... k g t s", k=key.shape[-3])
         weights = masked(weights, mask)
     if stage == "softmax":
-        exponentials, inverse, _ = softmax_factors(weights)
+        exponentials, inverse, *_ = softmax_factors(weights)
         weights = exponentials * inverse
     return rearrange(weights, "... k g t s -> ... (k g) t s")
 

@@ -1,9 +1,9 @@
 """Attention of one block whose backward pass recomputes the weights, with keys before queries.
 
-From one output row and the log-sum-exp of each query, the weights follow from the scores alone. The
+The weights follow from the scores and two numbers per query, the maximum and the inverse total. The
 backward pass is that of FlashAttention (Dao et al., 2022). It has the scores as `[s, q]`, where `q`
 are all queries of the block, `(g t)`: on CPUs, products that contract the first axis of a large
-matrix take up to three times as long as others, and this way there are none.
+matrix take up to three times as long as others, and this order avoids them.
 Axes are those of `block.py`.
 """
 
@@ -17,7 +17,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from jaxformer.functional.attention.block import (
     OUTPUT,
-    TOTAL,
+    SoftmaxFactors,
     StaticOptions,
     attended_dots,
     biased,
@@ -31,7 +31,11 @@ from jaxformer.functional.linear_map import linear_map
 
 
 class _Saved(NamedTuple):
-    """Inputs of a block, its output, and the log-sum-exp, 0 in rows that see nothing."""
+    """Inputs of a block, its output, and of each query the maximum and the inverse total.
+
+    With these two, weights are exact for all scores. Their log-sum-exp alone would lose the number
+    of keys where scores are far from 0.
+    """
 
     query: jax.Array
     key: jax.Array
@@ -40,7 +44,8 @@ class _Saved(NamedTuple):
     mask: jax.Array | None
     keep: jax.Array | None
     output: jax.Array
-    residual: jax.Array
+    maximum: jax.Array
+    inverse: jax.Array
 
 
 class _Dots(NamedTuple):
@@ -67,9 +72,21 @@ def attend_recomputing(
     keep: jax.Array | None,
 ) -> _Attended:
     """As `block.attend`, for arrays of one float dtype, float32 or 64."""
-    scores = block_scores(static, mask, query, key, bias)
-    exponentials, inverse, residual = softmax_factors(scores)
-    return weighted_values(static, exponentials, value, keep) * inverse, residual[..., 0]
+    output, factors = _attend(static, query, key, value, bias, mask, keep)
+    return output, factors.residual[..., 0]
+
+
+def _attend(
+    static: StaticOptions,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    bias: jax.Array | None,
+    mask: jax.Array | None,
+    keep: jax.Array | None,
+) -> tuple[jax.Array, SoftmaxFactors]:
+    factors = softmax_factors(block_scores(static, mask, query, key, bias))
+    return weighted_values(static, factors.exponentials, value, keep) * factors.inverse, factors
 
 
 @attend_recomputing.defjvp
@@ -77,16 +94,15 @@ def _attend_jvp(
     static: StaticOptions, primals: tuple, tangents: tuple
 ) -> tuple[_Attended, _Attended]:
     query, key, value, bias, mask, keep = primals
-    output, residual = attend_recomputing(static, *primals)
+    output, factors = _attend(static, *primals)
     output = checkpoint_name(output, OUTPUT)
-    total = checkpoint_name(jnp.where(residual == -jnp.inf, 0, residual), TOTAL)
     dots = linear_map(
         functools.partial(_forward, static),
         functools.partial(_backward, static),
-        _Saved(query, key, value, bias, mask, keep, output, total),
+        _Saved(query, key, value, bias, mask, keep, output, factors.maximum, factors.inverse),
         _Dots(*tangents[:4]),
     )
-    return (output, residual), dots
+    return (output, factors.residual[..., 0]), dots
 
 
 def _forward(static: StaticOptions, saved: _Saved, dots: _Dots) -> _Attended:
@@ -96,7 +112,7 @@ def _forward(static: StaticOptions, saved: _Saved, dots: _Dots) -> _Attended:
         (saved.query, saved.key, saved.bias),
         (dots.query, dots.key, dots.bias),
     )
-    weights = jnp.exp(scores - saved.residual[..., None])
+    weights = jnp.exp(scores - saved.maximum) * saved.inverse
     return attended_dots(
         static, weights, scores_dot, saved.value, dots.value, saved.keep, saved.output
     )
@@ -113,8 +129,8 @@ def _backward(static: StaticOptions, saved: _Saved, cotangents: _Attended) -> _D
 
     def score(products: jax.Array, bias: jax.Array | None) -> jax.Array:
         bias = None if bias is None else keys_first(bias)
-        # XLA would transpose the mask element by element within the loop over scores.
-        mask = None if saved.mask is None else _as_it_is(keys_first(saved.mask))
+        # Otherwise XLA transposes the mask element by element, in the loop over the scores.
+        mask = None if saved.mask is None else _in_memory(keys_first(saved.mask))
         return masked(biased(capped(static, products * static.scale), bias), mask)
 
     query, output_rows = (
@@ -122,7 +138,10 @@ def _backward(static: StaticOptions, saved: _Saved, cotangents: _Attended) -> _D
     )
     products = jnp.einsum("...sh,...qh->...sq", saved.key, query)
     scores, pull = jax.vjp(score, products, saved.bias)
-    weights = jnp.exp(scores - rearrange(saved.residual, "... g t -> ... 1 (g t)"))
+    maximum, inverse = (
+        rearrange(x, "... g t 1 -> ... 1 (g t)") for x in (saved.maximum, saved.inverse)
+    )
+    weights = jnp.exp(scores - maximum) * inverse
     weights_bar = jnp.einsum("...sv,...qv->...sq", saved.value, output_rows)
     kept = weights
     if saved.keep is not None:
@@ -136,12 +155,12 @@ def _backward(static: StaticOptions, saved: _Saved, cotangents: _Attended) -> _D
     )
     key_bar = jnp.einsum("...sq,...qh->...sh", products_bar, query)
     # A small matrix is transposed, not the scores, which XLA would prefer.
-    key_rows = _as_it_is(rearrange(saved.key, "... s h -> ... h s"))
-    query_bar = _as_it_is(jnp.einsum("...hs,...sq->...hq", key_rows, products_bar))
+    key_rows = _in_memory(rearrange(saved.key, "... s h -> ... h s"))
+    query_bar = _in_memory(jnp.einsum("...hs,...sq->...hq", key_rows, products_bar))
     query_bar = rearrange(query_bar, "... h (g t) -> ... g t h", g=group)
     return _Dots(query_bar, key_bar, value_bar, bias_bar)
 
 
-def _as_it_is(array: jax.Array) -> jax.Array:
-    """The array in memory, in this order of its axes."""
+def _in_memory(array: jax.Array) -> jax.Array:
+    """The array, which XLA then computes as it is, in this order of its axes."""
     return jax.lax.optimization_barrier(array)

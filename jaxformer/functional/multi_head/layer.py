@@ -220,7 +220,7 @@ def multi_head_attention(
 
 def _weights(inputs: AttentionInputs, sinks: jax.Array | None, tap: LayerTaps | None) -> jax.Array:
     """Weights `[..., N, T, S]` before dropout; the tap is called at "scores" and "weights"."""
-    exponentials, inverse, total = softmax_factors(dense_weights(inputs, "masked", tap))
+    exponentials, inverse, _, total = softmax_factors(dense_weights(inputs, "masked", tap))
     weights = exponentials * inverse
     if sinks is not None:
         shares = _shares_beside_sinks(sinks, rearrange(total, "... n t 1 -> ... t n"))

@@ -14,8 +14,9 @@ from jaxformer.functional.attention.inputs import (
     used_rng,
 )
 from jaxformer.functional.attention.ring.order import mapped_size
-from jaxformer.functional.attention.ring.rounds import Keys, Queries, Ring, Shared, attend, varying
+from jaxformer.functional.attention.ring.rounds import Keys, Queries, Ring, Shared, attend
 from jaxformer.functional.checks import Array, check_keywords
+from jaxformer.functional.sharding import varying_alike
 
 
 def ring_attention(
@@ -87,7 +88,7 @@ def ring_attention(
     if check_implementation(implementation) in ("cudnn", "splash"):
         raise ConfigError(
             f"implementation={implementation!r} cannot serve ring attention, which merges blocks "
-            "by a residual, and calls no kernel; pass 'auto' or 'chunked'"
+            "whose positions depend on the device, and calls no kernel; pass 'auto' or 'chunked'"
         )
     lengths = options.pop("query_seq_lengths", None), options.pop("key_value_seq_lengths", None)
     dropout_rate, dropout_rng = options.pop("dropout_rate", 0.0), options.pop("dropout_rng", None)
@@ -109,7 +110,8 @@ def ring_attention(
     ring = Ring(axis_name, size, structure.window, inputs.static, implementation)
     queries = Queries(_in_halves(inputs.query), _ids_in_halves(structure.query_ids))
     keys = Keys(_in_halves(inputs.key), _in_halves(inputs.value), _ids_in_halves(structure.key_ids))
-    output = attend(ring, *varying(axis_name, (queries, keys, shared)))
+    marked = varying_alike((queries, keys, shared, jax.lax.axis_index(axis_name)))
+    output = attend(ring, *marked[:3])
     output = rearrange(output, "half ... t n h -> ... (half t) n h")
     return output.astype(inputs.query.dtype)
 

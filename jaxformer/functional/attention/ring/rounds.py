@@ -259,23 +259,3 @@ def _half(tree: Tree, index: jax.Array) -> Tree:
 def _with_half(tree: Tree, half: Tree, index: jax.Array) -> Tree:
     update = jax.lax.dynamic_update_index_in_dim
     return jax.tree.map(lambda x, part: update(x, part, index, 0), tree, half)
-
-
-def varying(axis_name: str, tree: Tree) -> Tree:
-    """Marks all arrays as varying over every mesh axis that one of them, or the ring index, is.
-
-    Under jax.shard_map, loops and branches need the same marks on inputs and outputs. Values do
-    not change; the gradient of an array that was the same everywhere is summed.
-    """
-
-    def varies_over(array: jax.Array) -> frozenset[str]:
-        return jax.typeof(array).manual_axis_type.varying  # empty if JAX does not track it
-
-    leaves = jax.tree.leaves((tree, jax.lax.axis_index(axis_name)))
-    axes = frozenset().union(*map(varies_over, leaves))
-
-    def mark(array: jax.Array) -> jax.Array:
-        missing = tuple(sorted(axes - varies_over(array)))
-        return jax.lax.pcast(array, missing, to="varying") if missing else array
-
-    return jax.tree.map(mark, tree)
