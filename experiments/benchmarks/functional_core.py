@@ -35,7 +35,7 @@ Arrays = list[np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Sizes of all that is measured; those of the README by default.
+    """Sizes of all that is measured.
 
     Args:
         float32_length: T of the accuracy in float32.

@@ -239,7 +239,9 @@ def starts(folder, makers, options):
     def start(library, environment):
         command = [sys.executable, __file__, "--task", options.task, "--prompt-tokens"]
         command += [str(options.prompt_tokens), "--first-token", library, str(folder / "model")]
-        subprocess.run(command, check=True, env=os.environ | environment, capture_output=True)
+        done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{library} failed: {done.stderr.rstrip().splitlines()[-1]}")
 
     programs = {name: functools.partial(start, *each) for name, each in libraries.items()}
     print("from the start of Python to the first token")

@@ -3,10 +3,10 @@
 Both read the text of Python's documentation: its last tenth is held out, and all of that is
 measured after the last step. jaxformer trains by its command, a process for each seed, with nothing
 compiled before the first: its seconds are from the start of Python, and include validation and
-checkpoints every 250 steps. Those of PyTorch are of training alone. Its recipe is that of nanoGPT's
-README for a CPU: not compiled, learned positions, pre-norm, GELU, no biases, tied embeddings,
-windows at random offsets, AdamW without weight decay of vectors, a cosine to a tenth of the rate.
-Where torch is not installed, jaxformer trains alone.
+checkpoints every 250 steps, and samples. Those of PyTorch are of its loop alone. Its recipe is
+that of nanoGPT's README for a CPU: not compiled, learned positions, pre-norm, GELU, no biases, tied
+embeddings, windows at random offsets, AdamW without weight decay of vectors, a cosine to a tenth of
+the rate. Where torch is not installed, jaxformer trains alone.
 
 Run: python experiments/benchmarks/nanogpt_cpu.py --seeds 3
 """
@@ -36,6 +36,7 @@ def train_torch(ids: np.ndarray, cut: int, seed: int, steps: int) -> tuple[float
     from nanogpt_torch import NanoGpt, Sizes, make_adamw
 
     torch.manual_seed(seed)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     began = time.perf_counter()
     model = NanoGpt(Sizes(LAYERS, HEADS, WIDTH, LENGTH, ids.max() + 1))
     optimizer, train = make_adamw(model, PEAK, beta2=0.99), torch.from_numpy(ids[:cut])
@@ -73,8 +74,10 @@ def train_jaxformer(folder: pathlib.Path, seed: int, steps: int) -> tuple[float,
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder)}
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     began = time.perf_counter()
-    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     seconds = time.perf_counter() - began
+    if done.returncode:
+        raise SystemExit(f"jaxformer train failed: {done.stderr.rstrip().splitlines()[-1]}")
     return read_metrics(run)[-1]["validation_loss"], seconds
 
 
@@ -83,6 +86,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=2000)
     options = parser.parse_args()
+    if options.steps <= WARMUP:
+        parser.error(f"--steps must be more than the {WARMUP} of the warm-up, got {options.steps}")
     text = "".join(python_documents())
     characters, ids = np.unique(list(text), return_inverse=True)
     cut = len(ids) * 9 // 10
@@ -99,12 +104,13 @@ def main() -> None:
             if "PyTorch" in found:
                 found["PyTorch"].append(train_torch(ids, cut, seed, options.steps))
             found["jaxformer"].append(train_jaxformer(folder, seed, options.steps))
+    measured = {"PyTorch": "its loop", "jaxformer": "its process"}
     for name, runs in found.items():
         losses, seconds = zip(*runs, strict=True)
         print(
             f"{name}: held-out loss {np.mean(losses):.4f} nats per character, by seed "
-            f"{', '.join(f'{loss:.4f}' for loss in losses)}; {sum(seconds):.0f} s, by seed "
-            f"{', '.join(f'{each:.0f}' for each in seconds)}"
+            f"{', '.join(f'{loss:.4f}' for loss in losses)}; {sum(seconds):.0f} s of "
+            f"{measured[name]}, by seed {', '.join(f'{each:.0f}' for each in seconds)}"
         )
 
 

@@ -17,15 +17,13 @@ def timed(function: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def interleaved(
-    programs: Mapping[str, Callable[[], Any]], repeats: int, warm_up: int = 1
-) -> dict[str, list[float]]:
-    """Calls each program once per round; returns the seconds of those after the warm-up."""
+def interleaved(programs: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
+    """Calls each program once per round; returns the seconds of the rounds after the first."""
     times: dict[str, list[float]] = {name: [] for name in programs}
-    for index in range(warm_up + repeats):
+    for index in range(1 + repeats):
         for name, program in programs.items():
             seconds = timed(program)
-            if index >= warm_up:
+            if index:
                 times[name].append(seconds)
     return times
 

@@ -5,13 +5,17 @@ shape of Llama 3 8B in bfloat16. A token must at least read the parameters, but 
 embeds tokens, and the cache; a small model also keeps parameters on the chip. No TPU is needed:
 
     pip install -e ".[tpu]"
-    JAX_PLATFORMS=cpu python experiments/benchmarks/tpu_decoding.py
+    python experiments/benchmarks/tpu_decoding.py
 """
 
 import dataclasses
+import importlib.util
 import math
+import os
 import re
 from collections import Counter
+
+os.environ["JAX_PLATFORMS"] = "cpu"  # compiling for a TPU needs none: JAX shall not look for one
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +52,9 @@ COLLECTIVES = (
 
 
 def main():
+    if importlib.util.find_spec("libtpu") is None:
+        print("without a TPU's compiler, which is not installed")
+        return
     devices = topology_devices(ACCELERATORS["v5e"], "2x2")
     print("GiB on each device:")
     for config, mesh in PLACES:

@@ -13,6 +13,7 @@ import importlib.util
 import multiprocessing
 import os
 import statistics
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -109,11 +110,11 @@ def plain_step(model: PlainDecoder, optimizer: optax.GradientTransformation) -> 
 
 
 class Contender(NamedTuple):
-    """A training step to time, its number of parameters, and its FLOPs where they are known."""
+    """A training step to time, its number of parameters, and a count of its FLOPs, 0 if unknown."""
 
     step: Callable[[], Any]
     parameters: int
-    flops: float = 0.0
+    count_flops: Callable[[], float]
 
 
 def make_batch(size: str) -> dict[str, np.ndarray]:
@@ -126,7 +127,6 @@ def make_batch(size: str) -> dict[str, np.ndarray]:
 def jax_contender(step: Callable[..., Any], state: Any, params: Any, size: str) -> Contender:
     """Contender of a compiled step from state and batch to the new state and metrics."""
     batch = make_batch(size)
-    flops = count_flops(step, state, batch).total
     count = sum(leaf.size for leaf in jax.tree.leaves(params))
 
     def run() -> jax.Array:
@@ -134,7 +134,8 @@ def jax_contender(step: Callable[..., Any], state: Any, params: Any, size: str) 
         state, metrics = step(state, batch)
         return metrics["loss"]
 
-    return Contender(run, count, flops)
+    # After the first step, whose time includes that of tracing.
+    return Contender(run, count, lambda: count_flops(step, state, batch).total)
 
 
 def jaxformer_contender(options: argparse.Namespace) -> Contender:
@@ -186,7 +187,7 @@ def torch_contender(options: argparse.Namespace) -> Contender:
         optimizer.step()
         return loss.item()
 
-    return Contender(step, sum(each.numel() for each in model.parameters()))
+    return Contender(step, sum(each.numel() for each in model.parameters()), lambda: 0.0)
 
 
 CONTENDERS = {
@@ -197,11 +198,29 @@ CONTENDERS = {
 
 
 def serve(name: str, options: argparse.Namespace, pipe: Connection) -> None:
-    """Sends seconds of a contender's first step, size and FLOPs; then steps as often as told."""
-    contender = CONTENDERS[name](options)
-    pipe.send((timed(contender.step), contender.parameters, contender.flops))
-    while pipe.recv():
-        pipe.send(timed(contender.step))
+    """Sends seconds of a contender's first step, size and FLOPs; then steps as often as told.
+
+    An error is sent as a line, and ends the process.
+    """
+    try:
+        contender = CONTENDERS[name](options)
+        pipe.send((timed(contender.step), contender.parameters, contender.count_flops()))
+        while pipe.recv():
+            pipe.send(timed(contender.step))
+    except Exception as error:
+        pipe.send(f"{name}: {type(error).__name__}: {error}")
+        raise
+
+
+def receive(pipe: Connection) -> Any:
+    """What a contender sends; an error of it ends the benchmark."""
+    try:
+        received = pipe.recv()
+    except EOFError:
+        raise SystemExit("a contender's process has ended") from None
+    if isinstance(received, str):
+        raise SystemExit(received)
+    return received
 
 
 def matmul_peak(dtype: jnp.dtype, size: int, repeats: int = 8) -> float:
@@ -230,18 +249,24 @@ def main() -> None:
         print("without PyTorch, which is not installed")
     else:
         names.append("torch")
+    # First calls compile, whatever ran before.
+    os.environ |= {
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+        "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
+    }
     spawn = multiprocessing.get_context("spawn")
     pipes, started = {}, {}
     for name in names:
         pipes[name], other_end = spawn.Pipe()
         spawn.Process(target=serve, args=(name, options, other_end), daemon=True).start()
         other_end.close()  # so that the end of the process is an error here
-        started[name] = pipes[name].recv()
+        started[name] = receive(pipes[name])
     times: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(options.repeats):
         for name, pipe in pipes.items():
+            time.sleep(0.05)  # PyTorch's threads keep a core busy for a while after a step
             pipe.send(True)
-            times[name].append(pipe.recv())
+            times[name].append(receive(pipe))
     for pipe in pipes.values():
         pipe.send(False)
 

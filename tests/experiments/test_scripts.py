@@ -85,7 +85,7 @@ SCRIPTS = {
     "seeds/transformer_from_scratch.py": ("--steps 2", r"Vocabulary\n(.*\n){14} +with +14"),
 }  # fmt: skip
 
-# They start a process for each model and turn, or train quickstart, which takes a minute.
+# They start many processes, or train quickstart, which takes a minute.
 SLOW = (
     "benchmarks/generation.py", "benchmarks/loading.py", "benchmarks/nanogpt_cpu.py",
     "benchmarks/prepare.py", "benchmarks/start_up.py", "launch/first_hour.py",

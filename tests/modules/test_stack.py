@@ -79,6 +79,25 @@ def test_remat_recomputes_what_it_says(params):
     assert [exponentials(remat) for remat in ("none", "dots", "full")] == [1, 2, 2]
 
 
+@pytest.mark.parametrize("implementation", ["dense", "chunked"])
+@pytest.mark.parametrize("sinks", [False, True])
+def test_backward_pass_of_remat_dots_does_not_attend_again(implementation, sinks):
+    """Of a softmax, the maximum is computed in the forward pass alone."""
+
+    def maxima(remat):
+        stack = Stack(
+            dataclasses.replace(
+                SCANNED, remat=remat, attention_implementation=implementation,
+                attention_sinks=sinks, num_layers=1, layer_execution="loop",
+            )
+        )  # fmt: skip
+        params = jax.eval_shape(stack.init, jax.random.key(0), X)["params"]
+        gradient = jax.grad(lambda p: stack.apply({"params": p}, X)[0].sum())
+        return str(jax.make_jaxpr(gradient)(params)).count("= reduce_max[")
+
+    assert [maxima(remat) for remat in ("none", "dots", "full")] == [1, 1, 2]
+
+
 def test_dropout_differs_between_layers():
     """Equal layers on equal inputs would drop equal positions if they shared an rng."""
     config = dataclasses.replace(SCANNED, dropout_rate=0.5, num_layers=2)
