@@ -52,7 +52,8 @@ SCRIPTS = {
         r"first run: .*\n(each further run: min .*\n){2}sweep of the 2, compiling .* CPU seconds\)",
     ),
     "benchmarks/nanogpt_cpu.py": (
-        "--seeds 1 --steps 101", r"jaxformer: held-out loss [\d.]+ nats .*; \d+ s, by seed \d+",
+        "--seeds 1 --steps 101",
+        r"jaxformer: held-out loss [\d.]+ nats .*; \d+ s of its process, by seed \d+",
     ),
     "benchmarks/start_up.py": (
         "--repeats 1 --model.num-layers 1 --model.d-model 8 --model.num-heads 1",

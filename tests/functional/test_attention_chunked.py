@@ -222,7 +222,7 @@ STRUCTURES = {
 def test_chunked_draws_no_mask_of_all_queries_and_keys(options):
     shape = jax.ShapeDtypeStruct((1, LONG, 2, 64), jnp.float32)
     shapes = shapes_of(jax.make_jaxpr(by("chunked", **options))(shape, shape, shape).jaxpr, set())
-    assert max(map(math.prod, shapes)) < LONG * LONG / 8
+    assert max(map(math.prod, shapes)) <= LONG * LONG / 8  # a block of 512 queries
     dense = shapes_of(jax.make_jaxpr(by("dense", **options))(shape, shape, shape).jaxpr, set())
     assert max(map(math.prod, dense)) >= LONG * LONG
 

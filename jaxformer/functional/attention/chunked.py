@@ -215,17 +215,24 @@ def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
     *leading, num_queries, num_heads, _ = inputs.query.shape
     leading = [size for size in leading if not is_symbolic(size)]
     num_keys, kv_heads = inputs.key.shape[-3:-1]
+    left, right = inputs.structure.window
     # Weights held at once. Elsewhere than on CPUs, more is faster.
     weights = 2**21 if platform == "cpu" else 2**26
-    per_query = max(1, math.prod(leading) * num_heads // kv_heads * num_keys)
+    per_key = max(1, math.prod(leading) * num_heads // kv_heads)
+    ratio = weights / max(1, per_key * num_keys)
+    wanted = 2 ** round(math.log2(ratio)) if ratio > 1 else 1
     # At least 64 for large matrix products; at most 512, because in causal attention half of each
-    # diagonal block is wasted; on CPUs, blocks of more than a quarter of the keys lose by that.
+    # diagonal block is wasted, and in a window as much as a block is wide.
     most = 512
-    if platform == "cpu" and inputs.structure.window[1] is not None:
-        most = min(most, 2 ** int(math.log2(max(64, num_keys // 4))))
-    wanted = 2 ** round(math.log2(weights / per_query)) if weights > per_query else 1
+    if platform == "cpu" and left is not None and right is not None:
+        most = left + right + 1
+    elif platform == "cpu" and (left is not None or right is not None):
+        most = num_keys // 4
+    most = 2 ** int(math.log2(max(64, min(512, most))))
     block = max(1, min(num_queries, max(64, min(most, wanted))))
-    return Blocks(block, max(1, min(kv_heads, weights // (block * per_query))))
+    if left is not None and right is not None:
+        num_keys = min(num_keys, left + right + block)
+    return Blocks(block, max(1, min(kv_heads, weights // max(1, block * per_key * num_keys))))
 
 
 def visible_keys(inputs: AttentionInputs, loops: tuple[BlockLoop, ...]) -> jax.Array | None:
