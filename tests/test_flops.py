@@ -83,12 +83,14 @@ def test_products_of_a_decoder_are_those_by_hand(execution):
 
 def test_remat_counts_what_the_backward_pass_computes_again():
     step = FORWARD.times(3)
-    dots = step._replace(attention=4 * FORWARD.attention)
+    # The scores, but not the products with the values, whose result is kept.
+    dots = step._replace(attention=3.5 * FORWARD.attention)
     assert step_flops(planned({"remat": "dots"}), 7) == dots.times(7)
     # No gradient needs the result of the last product of a layer.
-    full = dots._replace(
-        projections=4 * FORWARD.projections, feed_forward=3.5 * FORWARD.feed_forward
-    )
+    full = Flops(
+        projections=4 * FORWARD.projections, attention=4 * FORWARD.attention,
+        feed_forward=3.5 * FORWARD.feed_forward, output=step.output,
+    )  # fmt: skip
     assert step_flops(planned({"remat": "full"}), 7) == full.times(7)
 
 
