@@ -94,8 +94,7 @@ def softmax_factors(scores: jax.Array) -> SoftmaxFactors:
     )
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def attend(
+def averaged_values(
     static: StaticOptions,
     query: jax.Array,
     key: jax.Array,
@@ -104,7 +103,9 @@ def attend(
     mask: jax.Array | None,
     keep: jax.Array | None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Softmax-weighted average of the values and log-sum-exp, with a custom derivative.
+    """Softmax-weighted average of the values and log-sum-exp, which has two derivatives.
+
+    That of `attend` is for dense attention, that of `recomputed.attend_recomputing` for blocks.
 
     Query `[..., g, t, h]`, key `[..., s, h]`, value float32 or 64 `[..., s, v]`; bias, mask and
     keep (the weights that dropout keeps) broadcast to `[..., g, t, s]`. Returns `[..., g, t, v]`,
@@ -113,6 +114,9 @@ def attend(
     scores = block_scores(static, mask, query, key, bias)
     exponentials, inverse, _, residual = softmax_factors(scores)
     return weighted_values(static, exponentials, value, keep) * inverse, residual[..., 0]
+
+
+attend = jax.custom_jvp(averaged_values, nondiff_argnums=(0,))
 
 
 @attend.defjvp

@@ -17,9 +17,9 @@ from jax.ad_checkpoint import checkpoint_name
 
 from jaxformer.functional.attention.block import (
     OUTPUT,
-    SoftmaxFactors,
     StaticOptions,
     attended_dots,
+    averaged_values,
     biased,
     block_scores,
     capped,
@@ -61,32 +61,8 @@ _Attended = tuple[jax.Array, jax.Array]
 """Output `[..., g, t, v]` and log-sum-exp `[..., g, t]`, or their tangents or cotangents."""
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def attend_recomputing(
-    static: StaticOptions,
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    bias: jax.Array | None,
-    mask: jax.Array | None,
-    keep: jax.Array | None,
-) -> _Attended:
-    """As `block.attend`, for arrays of one float dtype, float32 or 64."""
-    output, factors = _attend(static, query, key, value, bias, mask, keep)
-    return output, factors.residual[..., 0]
-
-
-def _attend(
-    static: StaticOptions,
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    bias: jax.Array | None,
-    mask: jax.Array | None,
-    keep: jax.Array | None,
-) -> tuple[jax.Array, SoftmaxFactors]:
-    factors = softmax_factors(block_scores(static, mask, query, key, bias))
-    return weighted_values(static, factors.exponentials, value, keep) * factors.inverse, factors
+# For arrays of one float dtype, float32 or 64.
+attend_recomputing = jax.custom_jvp(averaged_values, nondiff_argnums=(0,))
 
 
 @attend_recomputing.defjvp
@@ -94,7 +70,8 @@ def _attend_jvp(
     static: StaticOptions, primals: tuple, tangents: tuple
 ) -> tuple[_Attended, _Attended]:
     query, key, value, bias, mask, keep = primals
-    output, factors = _attend(static, *primals)
+    factors = softmax_factors(block_scores(static, mask, query, key, bias))
+    output = weighted_values(static, factors.exponentials, value, keep) * factors.inverse
     output = checkpoint_name(output, OUTPUT)
     dots = linear_map(
         functools.partial(_forward, static),
