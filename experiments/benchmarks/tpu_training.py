@@ -1,15 +1,15 @@
 """Training steps on TPUs, as their compiler plans them: memory traffic, temporaries, utilization.
 
-Three sizes at two lengths on four chips each, with 8,192 tokens a chip: with the attention that
-"auto" takes, with chunked attention, and a plain Linen model with the attention of `jax.nn`. The
-time is the largest of three bounds at peak rates: arithmetic, memory and interconnect. Arithmetic
-is that of the program: with what remat computes again, and hidden pairs of causal attention, which
-a kernel skips. A share of arithmetic below 100 % says that memory or interconnect holds it back.
-Bytes that a kernel moves are counted once. At 1.3 B, parameters are split over the four chips, but
-in plain Linen on each. No TPU is needed, but `pip install "jaxformer[tpu]"`; a program takes
-minutes.
+Three sizes at two lengths on four chips each, with 8,192 tokens a chip: as "auto" has it, which is
+layers in a scan and attention by splash; with layers in a loop; with chunked attention; and a plain
+Linen model with the attention of `jax.nn`. The time is the largest of three bounds at peak rates:
+arithmetic, memory and interconnect. Arithmetic is that of the program: with what remat computes
+again, and hidden pairs of causal attention, which a kernel skips. A share of arithmetic below 100 %
+says that memory or interconnect holds it back. Bytes that a kernel moves are counted once. At 1.3
+B, parameters are split over the four chips, but in plain Linen on each. No TPU is needed, but `pip
+install "jaxformer[tpu]"`; a program takes a minute, in a loop or with chunked attention several.
 
-Run: python experiments/benchmarks/tpu_training.py --sizes 124M --lengths 1024 --chips v5e
+Run: python experiments/benchmarks/tpu_training.py --sizes 124M --chips v5e --models auto plain
 """
 
 import argparse
@@ -62,14 +62,16 @@ class Figures(NamedTuple):
     seconds: Mapping[str, float]
 
 
-def ours(size: str, length: int, chip: Accelerator, attention: str) -> Figures | None:
+def ours(
+    size: str, length: int, chip: Accelerator, *, attention: str = "auto", layers: str = "auto"
+) -> Figures | None:
     """Figures of jaxformer's step; None if it does not fit."""
-    layers, width, heads = SIZES[size]
+    num_layers, width, heads = SIZES[size]
     config = ExperimentConfig(
         model=ModelConfig(
-            vocab_size=VOCAB_SIZE, max_len=length, num_layers=layers, d_model=width,
+            vocab_size=VOCAB_SIZE, max_len=length, num_layers=num_layers, d_model=width,
             num_heads=heads, positions="learned", activation="gelu_tanh", dtype="bfloat16",
-            remat="dots", attention_implementation=attention,
+            remat="dots", attention_implementation=attention, layer_execution=layers,
         ),
         data=DataConfig(paths=("none.txt",)),
         tokenizer=TokenizerConfig(kind="bpe", vocab_size=VOCAB_SIZE),
@@ -156,11 +158,12 @@ def main() -> None:
     parser.add_argument("--lengths", nargs="+", type=int, default=[1024, 4096])
     parser.add_argument("--chips", nargs="+", choices=TOPOLOGIES, default=list(TOPOLOGIES))
     contenders = {
-        "auto": functools.partial(ours, attention="auto"),
+        "auto": ours,
+        "loop": functools.partial(ours, layers="loop"),
         "chunked": functools.partial(ours, attention="chunked"),
         "plain": plain,
     }
-    parser.add_argument("--models", nargs="+", choices=contenders, default=list(contenders))
+    parser.add_argument("--models", nargs="+", choices=contenders, default=["auto"])
     arguments = parser.parse_args()
     if importlib.util.find_spec("libtpu") is None:
         print("without a TPU's compiler, which is not installed")

@@ -149,7 +149,8 @@ class ModelConfig:
             cudnn and rings compute that again, too), or everything ("full").
         layer_execution: how the layers run: as one compiled "scan", whose compile time does not
             grow with the depth, or as a "loop", which XLA optimizes across layers; "auto" chooses
-            the loop on a CPU for up to 12 layers. The result is the same.
+            the loop on a CPU for up to 12 layers. The result is the same. On a TPU a loop compiles
+            longer, but may be faster, too: compare both with `jaxformer plan`.
     """
 
     architecture: Literal["encoder", "decoder", "encoder_decoder"] = "decoder"

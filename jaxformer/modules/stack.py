@@ -12,6 +12,7 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
+from jaxformer.functional import platforms
 from jaxformer.functional.attention.block import SAVED
 from jaxformer.functional.multi_head import KVCache, WindowCache
 from jaxformer.functional.taps import LayerTaps, Taps
@@ -22,7 +23,8 @@ from jaxformer.modules.layer_variables import GROUPS, layer_variables
 Cache = tuple[KVCache | WindowCache, ...]
 """Key/value caches, one for each layer."""
 
-# A loop compiles each layer separately, so "auto" scans deeper models, even on a CPU.
+# A loop compiles each layer separately, so "auto" scans deeper models, even on a CPU. On TPUs a
+# layer compiles so long, with chunked attention for minutes, that "auto" scans all.
 _MAX_LOOPED_LAYERS = 12
 
 # Logical axis names (Flax) of the residual stream [B, T, D]. They shard it when a program is split
@@ -63,10 +65,10 @@ def layer_execution(config: ModelConfig) -> LayerExecution:
     """
     if config.layer_execution != "auto":
         return LayerExecution(config.layer_execution, "model.layer_execution says so")
-    backend = jax.default_backend()
-    if backend == "cpu" and config.num_layers <= _MAX_LOOPED_LAYERS:
+    platform = platforms.default_platform()
+    if platform == "cpu" and config.num_layers <= _MAX_LOOPED_LAYERS:
         return LayerExecution("loop", f"on a CPU {config.num_layers} layers are faster as a loop")
-    if backend == "cpu":
+    if platform == "cpu":
         reason = f"more than {_MAX_LOOPED_LAYERS} layers would take long to compile as a loop"
         return LayerExecution("scan", reason)
     return LayerExecution("scan", "a scan compiles its layers once")

@@ -15,7 +15,7 @@ from jaxformer.flops import Flops
 from jaxformer.planning.collectives import Collective
 from jaxformer.planning.compiler import CompiledStep, compile_step, topology_devices
 from jaxformer.planning.memory import MemoryNeeds, memory_needs, state_needs
-from jaxformer.planning.settings import batch_rows, planned_model, with_attention
+from jaxformer.planning.settings import as_configured, batch_rows, planned_model
 from jaxformer.planning.step import step_of_config
 from jaxformer.planning.traffic import expected_collectives, memory_traffic, seconds_of
 from jaxformer.runs import TextModel
@@ -159,16 +159,17 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
                 f"model.attention_implementation {kernel!r} is for {devices_for}, got accelerator "
                 f"{accelerator.name}; choose 'auto'"
             )
-    model = planned_model(config)
+    traced = planned_model(config)
+    model = as_configured(traced, config.model)
     config = model.config
     if config.training.runner == "single" and count > 1:
         raise ConfigError(
             f"training.runner 'single' uses one device, got {count}; remove it, or plan for one"
         )
     sizes = axis_sizes(config.mesh, count)
-    rows, params = batch_rows(config, sizes["data"] * sizes["fsdp"]), param_shapes(model)
+    rows, params = batch_rows(config, sizes["data"] * sizes["fsdp"]), param_shapes(traced)
     needs = memory_needs(config, sizes)
-    step = None if devices is None else compile_step(with_attention(model, kernel), devices)
+    step = None if devices is None else compile_step(model, devices)
     if step is not None and step.failure is None:
         collectives: Sequence[Collective] = step.collectives
         traffic = step.traffic

@@ -3,29 +3,34 @@
 import dataclasses
 from typing import Any
 
-from jaxformer.config import ExperimentConfig
+from jaxformer.config import ExperimentConfig, ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.runs import TextModel, task_class
 
 
 def planned_model(config: ExperimentConfig) -> TextModel:
-    """Model of a config without data, with layers and attention as on an accelerator."""
-    model = config.model
-    if model.layer_execution == "auto":
-        model = dataclasses.replace(model, layer_execution="scan")  # as on any accelerator
+    """Model of a config without data, whose estimates need only be traced, not compiled.
+
+    "auto" layers are a scan, which is traced the fastest and keeps the same. cuDNN needs a GPU to
+    be traced, and products in kernels are not counted: chunked attention keeps as little memory.
+    """
+    changes: dict[str, Any] = {}
+    if config.model.layer_execution == "auto":
+        changes["layer_execution"] = "scan"
+    if config.model.attention_implementation in ("cudnn", "splash"):
+        changes["attention_implementation"] = "chunked"
     schedule = config.schedule.ending_at(config.training.steps)
+    model = dataclasses.replace(config.model, **changes)
     config = dataclasses.replace(config, model=model, schedule=schedule)
-    planned = task_class(config).text_model.without_data(config)
-    if model.attention_implementation in ("cudnn", "splash"):
-        # cuDNN needs a GPU to be traced, and products in kernels are not counted; chunked attention
-        # keeps as little memory.
-        return with_attention(planned, "chunked")
-    return planned
+    return task_class(config).text_model.without_data(config)
 
 
-def with_attention(model: TextModel, name: Any) -> TextModel:
-    """The model with an attention implementation, such as the one that a plan replaced."""
-    changed = dataclasses.replace(model.config.model, attention_implementation=name)
+def as_configured(model: TextModel, config: ModelConfig) -> TextModel:
+    """A planned model with the layers and the attention of its config, to be compiled."""
+    changed = dataclasses.replace(
+        model.config.model, layer_execution=config.layer_execution,
+        attention_implementation=config.attention_implementation,
+    )  # fmt: skip
     return dataclasses.replace(model, config=dataclasses.replace(model.config, model=changed))
 
 

@@ -10,6 +10,7 @@ from flax import linen as nn
 from jaxformer.config import LayerConfig, ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional import KVCache
+from jaxformer.functional.platforms import compiling_for
 from jaxformer.modules import Block, Stack, layer_execution
 from jaxformer.modules.layer_variables import split_layers
 
@@ -139,21 +140,19 @@ def test_split_layers_share_the_memory_of_their_stack_on_a_cpu():
 
 
 @pytest.mark.parametrize(
-    ("options", "backend", "name", "reason"),
+    ("options", "platform", "name", "reason"),
     [
         ({"layer_execution": "scan"}, "cpu", "scan", "model.layer_execution says so"),
         ({"layer_execution": "loop"}, "tpu", "loop", "model.layer_execution says so"),
         ({}, "cpu", "loop", "on a CPU 3 layers are faster as a loop"),
         ({"num_layers": 13}, "cpu", "scan", "more than 12 layers would take long"),
-        ({}, "gpu", "scan", "a scan compiles its layers once"),
+        ({}, "cuda", "scan", "a scan compiles its layers once"),
     ],
 )
-def test_layer_execution_is_chosen_by_backend_and_depth(
-    monkeypatch, options, backend, name, reason
-):
+def test_layer_execution_is_chosen_by_platform_and_depth(options, platform, name, reason):
     config = dataclasses.replace(SCANNED, **{"layer_execution": "auto"} | options)
-    monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    chosen = layer_execution(config)
+    with compiling_for(platform):
+        chosen = layer_execution(config)
     assert chosen.name == name and reason in chosen.reason
 
 

@@ -130,7 +130,11 @@ def test_kernel_of_a_gpu_is_planned_without_one():
         model=model(**sizes, attention_implementation="cudnn", dtype="bfloat16"),
         training=TrainingConfig(steps=7, batch_size=8),
     )
-    assert make_plan(made, H100, num_devices=8).fits
+    plan = make_plan(made, H100, num_devices=8)
+    assert plan.fits
+    # Other layers and attention are only traced: what is compiled, or suggested, is as configured.
+    names = ("attention_implementation", "layer_execution")
+    assert [getattr(plan.config.model, name) for name in names] == ["cudnn", "auto"]
 
 
 def test_what_only_data_or_flags_say_is_asked_for():
