@@ -53,13 +53,16 @@ def case(request):
     floats = [x for x in (query, key, value, bias) if x is not None]
 
     def of_floats(attend, *floats):
-        given = (*floats, None)[:4]
-        return attend(static, *given, mask, keep)
+        return attend(static, *(*floats, None)[:4], mask, keep)
+
+    def recomputing(static, query, key, value, bias, mask, keep):
+        masks = None if mask is None else recomputed.Masks(mask, mask.swapaxes(-1, -2))
+        return recomputed.attend_recomputing(static, query, key, value, bias, masks, keep)
 
     with jax.enable_x64(True):
         arrays = [jnp.asarray(x) for x in floats]
         yield (
-            functools.partial(of_floats, recomputed.attend_recomputing),
+            functools.partial(of_floats, recomputing),
             functools.partial(of_floats, block.attend),
             arrays,
         )

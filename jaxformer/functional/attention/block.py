@@ -94,7 +94,8 @@ def softmax_factors(scores: jax.Array) -> SoftmaxFactors:
     )
 
 
-def averaged_values(
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def attend(
     static: StaticOptions,
     query: jax.Array,
     key: jax.Array,
@@ -103,9 +104,7 @@ def averaged_values(
     mask: jax.Array | None,
     keep: jax.Array | None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Softmax-weighted average of the values and log-sum-exp, which has two derivatives.
-
-    That of `attend` is for dense attention, that of `recomputed.attend_recomputing` for blocks.
+    """Softmax-weighted average of the values and log-sum-exp.
 
     Query `[..., g, t, h]`, key `[..., s, h]`, value float32 or 64 `[..., s, v]`; bias, mask and
     keep (the weights that dropout keeps) broadcast to `[..., g, t, s]`. Returns `[..., g, t, v]`,
@@ -114,9 +113,6 @@ def averaged_values(
     scores = block_scores(static, mask, query, key, bias)
     exponentials, inverse, _, residual = softmax_factors(scores)
     return weighted_values(static, exponentials, value, keep) * inverse, residual[..., 0]
-
-
-attend = jax.custom_jvp(averaged_values, nondiff_argnums=(0,))
 
 
 @attend.defjvp

@@ -1,44 +1,64 @@
 """Attention mask and bias of one block of queries and keys; zeroing of what no query reads."""
 
+from collections.abc import Iterator
+
 import jax
 import jax.numpy as jnp
 from einops import rearrange
 
 from jaxformer.functional import masks
-from jaxformer.functional.attention.inputs import AttentionInputs
+from jaxformer.functional.attention.inputs import AttentionInputs, Structure
 from jaxformer.functional.dtypes import at_least
 
 Slice = tuple[int | jax.Array, int]
 """Start (may be traced) and size of a slice along one axis."""
 
 
-def block_mask(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Array | None:
+def block_mask(
+    inputs: AttentionInputs, queries: Slice, keys: Slice, *, keys_first: bool = False
+) -> jax.Array | None:
     """Mask of one block, bool, from mask, structure and bias > -inf (position biases are finite).
 
-    It has the rank of `[..., N, t, s]`, with size 1 where it does not vary; None = no mask.
+    It has the rank of `[..., N, t, s]`, with size 1 where it does not vary; None = no mask. With
+    `keys_first`, it is transposed, `[..., N, s, t]`. Only given arrays are transposed in memory,
+    for which XLA takes several times as long as to compute the rest in this order.
     """
-    structure, rank = inputs.structure, inputs.query.ndim
+    given: list[jax.Array] = []
+    if inputs.mask is not None:
+        given.append(slice_block(inputs.mask, queries, keys))
+    if inputs.bias is not None:
+        # Not `isfinite`: a NaN in a bias must reach the output, not be hidden.
+        given.append(slice_block(inputs.bias, queries, keys) != -jnp.inf)
+    structure = inputs.structure
+    if keys_first:
+        # Without a barrier, XLA would transpose element by element where the mask is used.
+        given = [in_memory(rearrange(part, "... t s -> ... s t")) for part in given]
+        structure, queries, keys = structure.transposed, keys, queries
+    parts = [*_structure_masks(structure, queries, keys), *given]
+    return masks.combine(*(masks.to_rank(part, inputs.query.ndim) for part in parts))
+
+
+def _structure_masks(structure: Structure, queries: Slice, keys: Slice) -> Iterator[jax.Array]:
+    """Masks of one block by a structure, of the rank of `[..., 1, t, s]` at most."""
     (first_query, num_queries), (first_key, num_keys) = queries, keys
-    parts: list[jax.Array] = []
     if structure.window != (None, None):
         # Mask functions count from 0, so the block's distance from the diagonal is an offset.
         offset = structure.offset + (first_query - first_key)
-        parts.append(masks.window(num_queries, num_keys, structure.window, offset))
+        yield masks.window(num_queries, num_keys, structure.window, offset)
     if structure.key_lengths is not None:
-        parts.append(masks.first_keys(structure.key_lengths - first_key, num_keys))
+        yield masks.first_keys(structure.key_lengths - first_key, num_keys)
     if structure.query_lengths is not None:
         real = masks.first_keys(structure.query_lengths - first_query, num_queries)
-        parts.append(rearrange(real, "... 1 1 t -> ... 1 t 1"))
+        yield rearrange(real, "... 1 1 t -> ... 1 t 1")
     if structure.query_ids is not None and structure.key_ids is not None:
         query_ids = slice_axis(structure.query_ids, queries, axis=-1)
         key_ids = slice_axis(structure.key_ids, keys, axis=-1)
-        parts.append(masks.segments(query_ids, key_ids))
-    if inputs.mask is not None:
-        parts.append(slice_block(inputs.mask, queries, keys))
-    if inputs.bias is not None:
-        # Not `isfinite`: a NaN in a bias must reach the output, not be hidden.
-        parts.append(slice_block(inputs.bias, queries, keys) != -jnp.inf)
-    return masks.combine(*(masks.to_rank(part, rank) for part in parts))
+        yield masks.segments(query_ids, key_ids)
+
+
+def in_memory(array: jax.Array) -> jax.Array:
+    """The array, which XLA then computes as it is, in this order of its axes."""
+    return jax.lax.optimization_barrier(array)
 
 
 def full_mask(inputs: AttentionInputs) -> jax.Array | None:

@@ -24,7 +24,7 @@ from jaxformer.functional.attention.block_mask import (
 )
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.attention.plan import BlockLoop, plan_loops, visible_key_range
-from jaxformer.functional.attention.recomputed import attend_recomputing
+from jaxformer.functional.attention.recomputed import Masks, attend_recomputing
 from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.masks import to_rank
@@ -176,13 +176,15 @@ def _attend_blocks(
             shape = (*query.shape[:-2], loop.num_queries, loop.num_keys)
             block_rng = jax.random.fold_in(rng, first_query)
             keep = jax.random.bernoulli(block_rng, 1 - inputs.static.dropout_rate, shape)
+        mask = functools.partial(block_mask, inputs, (first_query + zero, loop.num_queries), keys)
+        by_query, by_key = mask(), mask(keys_first=True)
         output, residual = attend_recomputing(
             inputs.static,
             slice_axis(query, queries, axis=-2),
             slice_axis(key, keys, axis=-2),
             slice_axis(value, keys, axis=-2),
             block_bias(inputs, queries, keys, zero),
-            block_mask(inputs, (first_query + zero, loop.num_queries), keys),
+            None if by_query is None or by_key is None else Masks(by_query, by_key),
             keep,
         )
         return output, residual if inputs.static.return_residual else None

@@ -85,6 +85,15 @@ class Structure(NamedTuple):
     query_ids: jax.Array | None = None
     key_ids: jax.Array | None = None
 
+    @property
+    def transposed(self) -> "Structure":
+        """The same limits with queries and keys exchanged: those of the mask `[S, T]`."""
+        left, right = self.window
+        return Structure(
+            (right, left), -self.offset, self.key_lengths, self.query_lengths,
+            self.key_ids, self.query_ids,
+        )  # fmt: skip
+
 
 class AttentionInputs(NamedTuple):
     """Checked arguments, the input of every attention implementation.

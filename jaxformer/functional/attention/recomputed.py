@@ -19,7 +19,6 @@ from jaxformer.functional.attention.block import (
     OUTPUT,
     StaticOptions,
     attended_dots,
-    averaged_values,
     biased,
     block_scores,
     capped,
@@ -27,7 +26,15 @@ from jaxformer.functional.attention.block import (
     softmax_factors,
     weighted_values,
 )
+from jaxformer.functional.attention.block_mask import in_memory
 from jaxformer.functional.linear_map import linear_map
+
+
+class Masks(NamedTuple):
+    """Mask of a block `[..., g, t, s]`, and the same mask as `[..., g, s, t]`."""
+
+    by_query: jax.Array
+    by_key: jax.Array
 
 
 class _Saved(NamedTuple):
@@ -41,7 +48,7 @@ class _Saved(NamedTuple):
     key: jax.Array
     value: jax.Array
     bias: jax.Array | None
-    mask: jax.Array | None
+    masks: Masks | None
     keep: jax.Array | None
     output: jax.Array
     maximum: jax.Array
@@ -61,31 +68,58 @@ _Attended = tuple[jax.Array, jax.Array]
 """Output `[..., g, t, v]` and log-sum-exp `[..., g, t]`, or their tangents or cotangents."""
 
 
-# For arrays of one float dtype, float32 or 64.
-attend_recomputing = jax.custom_jvp(averaged_values, nondiff_argnums=(0,))
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def attend_recomputing(
+    static: StaticOptions,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    bias: jax.Array | None,
+    masks: Masks | None,
+    keep: jax.Array | None,
+) -> _Attended:
+    """`block.attend` of arrays of one float dtype, float32 or 64, with both orders of the mask."""
+    saved, residual = _average(static, query, key, value, bias, masks, keep)
+    return saved.output, residual
 
 
 @attend_recomputing.defjvp
 def _attend_jvp(
     static: StaticOptions, primals: tuple, tangents: tuple
 ) -> tuple[_Attended, _Attended]:
-    query, key, value, bias, mask, keep = primals
-    factors = softmax_factors(block_scores(static, mask, query, key, bias))
-    output = weighted_values(static, factors.exponentials, value, keep) * factors.inverse
-    output = checkpoint_name(output, OUTPUT)
+    saved, residual = _average(static, *primals)
+    saved = saved._replace(output=checkpoint_name(saved.output, OUTPUT))
     dots = linear_map(
         functools.partial(_forward, static),
         functools.partial(_backward, static),
-        _Saved(query, key, value, bias, mask, keep, output, factors.maximum, factors.inverse),
+        saved,
         _Dots(*tangents[:4]),
     )
-    return (output, factors.residual[..., 0]), dots
+    return (saved.output, residual), dots
+
+
+def _average(
+    static: StaticOptions,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    bias: jax.Array | None,
+    masks: Masks | None,
+    keep: jax.Array | None,
+) -> tuple[_Saved, jax.Array]:
+    """The output, with what its derivative needs, and the log-sum-exp."""
+    mask = None if masks is None else masks.by_query
+    factors = softmax_factors(block_scores(static, mask, query, key, bias))
+    output = weighted_values(static, factors.exponentials, value, keep) * factors.inverse
+    saved = _Saved(query, key, value, bias, masks, keep, output, factors.maximum, factors.inverse)
+    return saved, factors.residual[..., 0]
 
 
 def _forward(static: StaticOptions, saved: _Saved, dots: _Dots) -> _Attended:
     """Tangents of the results for those of the inputs."""
+    mask = None if saved.masks is None else saved.masks.by_query
     scores, scores_dot = jax.jvp(
-        functools.partial(block_scores, static, saved.mask),
+        functools.partial(block_scores, static, mask),
         (saved.query, saved.key, saved.bias),
         (dots.query, dots.key, dots.bias),
     )
@@ -98,46 +132,44 @@ def _forward(static: StaticOptions, saved: _Saved, dots: _Dots) -> _Attended:
 def _backward(static: StaticOptions, saved: _Saved, cotangents: _Attended) -> _Dots:
     """Cotangents of the inputs for those of the results: the transpose of `_forward`."""
     output_bar, residual_bar = cotangents
-    group, length = saved.query.shape[-3:-1]
-
-    def keys_first(block: jax.Array) -> jax.Array:
-        block = jnp.broadcast_to(block, (*block.shape[:-3], group, length, block.shape[-1]))
-        return rearrange(block, "... g t s -> ... s (g t)")
-
-    def score(products: jax.Array, bias: jax.Array | None) -> jax.Array:
-        bias = None if bias is None else keys_first(bias)
-        # Otherwise XLA transposes the mask element by element, in the loop over the scores.
-        mask = None if saved.mask is None else _in_memory(keys_first(saved.mask))
-        return masked(biased(capped(static, products * static.scale), bias), mask)
-
+    group = saved.query.shape[-3]
     query, output_rows = (
         rearrange(x, "... g t h -> ... (g t) h") for x in (saved.query, output_bar)
     )
-    products = jnp.einsum("...sh,...qh->...sq", saved.key, query)
-    scores, pull = jax.vjp(score, products, saved.bias)
-    maximum, inverse = (
-        rearrange(x, "... g t 1 -> ... 1 (g t)") for x in (saved.maximum, saved.inverse)
-    )
-    weights = jnp.exp(scores - maximum) * inverse
-    weights_bar = jnp.einsum("...sv,...qv->...sq", saved.value, output_rows)
-    kept = weights
-    if saved.keep is not None:
-        share = jnp.where(keys_first(saved.keep), 1 / (1 - static.dropout_rate), 0)
-        kept, weights_bar = weights * share, weights_bar * share
-    value_bar = jnp.einsum("...sq,...qv->...sv", kept, output_rows)
     # The softmax subtracts rowsum(P * dP), which is rowsum(O * dO).
     shift = (saved.output * output_bar).sum(axis=-1) - residual_bar
-    products_bar, bias_bar = pull(
-        weights * (weights_bar - rearrange(shift, "... g t -> ... 1 (g t)"))
-    )
+
+    def by_key(left: jax.Array, right: jax.Array) -> jax.Array:
+        """Products of `[..., s, h]` and `[..., (g t), h]`: `[..., s, g, t]`."""
+        products = jnp.einsum("...sh,...qh->...sq", left, right)
+        return rearrange(products, "... s (g t) -> ... s g t", g=group)
+
+    def of_queries(numbers: jax.Array) -> jax.Array:
+        return rearrange(numbers, "... g t -> ... 1 g t")
+
+    def transposed(block: jax.Array) -> jax.Array:
+        return rearrange(block, "... g t s -> ... s g t")
+
+    def score(products: jax.Array, bias: jax.Array | None) -> jax.Array:
+        bias = None if bias is None else transposed(bias)
+        mask = None if saved.masks is None else saved.masks.by_key
+        mask = None if mask is None else rearrange(mask, "... g s t -> ... s g t")
+        return masked(biased(capped(static, products * static.scale), bias), mask)
+
+    scores, pull = jax.vjp(score, by_key(saved.key, query), saved.bias)
+    weights = jnp.exp(scores - of_queries(saved.maximum[..., 0]))
+    weights *= of_queries(saved.inverse[..., 0])
+    weights_bar = by_key(saved.value, output_rows)
+    kept = weights
+    if saved.keep is not None:
+        share = jnp.where(transposed(saved.keep), 1 / (1 - static.dropout_rate), 0)
+        kept, weights_bar = weights * share, weights_bar * share
+    products_bar, bias_bar = pull(weights * (weights_bar - of_queries(shift)))
+    kept, products_bar = (rearrange(x, "... s g t -> ... s (g t)") for x in (kept, products_bar))
+    value_bar = jnp.einsum("...sq,...qv->...sv", kept, output_rows)
     key_bar = jnp.einsum("...sq,...qh->...sh", products_bar, query)
     # A small matrix is transposed, not the scores, which XLA would prefer.
-    key_rows = _in_memory(rearrange(saved.key, "... s h -> ... h s"))
-    query_bar = _in_memory(jnp.einsum("...hs,...sq->...hq", key_rows, products_bar))
+    key_rows = in_memory(rearrange(saved.key, "... s h -> ... h s"))
+    query_bar = in_memory(jnp.einsum("...hs,...sq->...hq", key_rows, products_bar))
     query_bar = rearrange(query_bar, "... h (g t) -> ... g t h", g=group)
     return _Dots(query_bar, key_bar, value_bar, bias_bar)
-
-
-def _in_memory(array: jax.Array) -> jax.Array:
-    """The array, which XLA then computes as it is, in this order of its axes."""
-    return jax.lax.optimization_barrier(array)
