@@ -7,6 +7,8 @@ import pytest
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional import attention_mask, dot_product_attention
+from jaxformer.functional.attention.block_mask import block_mask
+from jaxformer.functional.attention.inputs import ScoreKeywords, prepare_attention
 from tests.functional import oracle
 from tests.functional.attention_cases import (
     CASES,
@@ -19,6 +21,7 @@ from tests.functional.attention_cases import (
 )
 
 OF_WEIGHTS_ONLY = ("scale", "softcap")
+GIVEN = ("bias", "mask")
 
 
 def mask_of(sizes, options, static):
@@ -39,6 +42,22 @@ def test_mask_is_where_the_reference_has_weights(case):
     assert mask.dtype == bool
     assert mask.ndim == weights.ndim
     np.testing.assert_array_equal(np.broadcast_to(mask, weights.shape), weights > 0)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_mask_of_a_block_with_keys_first_is_the_transposed_one(case):
+    sizes, options, static = case
+    arrays = inputs_of(sizes)
+    query, key, value = arrays["query"], arrays["key"], arrays["value"]
+    structure = {n: o for n, o in (options | static).items() if n not in (*OF_WEIGHTS_ONLY, *GIVEN)}
+    given = [options.get(name) for name in GIVEN]
+    inputs = prepare_attention(query, key, value, *given, ScoreKeywords(**structure))
+    queries, keys = ((1, array.shape[-3] - 1) for array in (query, key))
+    mask = block_mask(inputs, queries, keys)
+    by_key = block_mask(inputs, queries, keys, keys_first=True)
+    assert (mask is None) == (by_key is None)
+    if mask is not None:
+        np.testing.assert_array_equal(by_key, mask.swapaxes(-1, -2))
 
 
 @pytest.mark.parametrize("name", ["window and causal", "segments", "bias of -inf", "everything"])
