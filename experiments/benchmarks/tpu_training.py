@@ -2,12 +2,15 @@
 
 Three sizes at two lengths on four chips each, with 8,192 tokens a chip: as "auto" has it, which is
 layers in a scan and attention by splash; with layers in a loop; with chunked attention; and a plain
-Linen model with the attention of `jax.nn`. The time is the largest of three bounds at peak rates:
-arithmetic, memory and interconnect. Arithmetic is that of the program: with what remat computes
-again, and hidden pairs of causal attention, which a kernel skips. A share of arithmetic below 100 %
-says that memory or interconnect holds it back. Bytes that a kernel moves are counted once. At 1.3
-B, parameters are split over the four chips, but in plain Linen on each. No TPU is needed, but `pip
-install "jaxformer[tpu]"`; a program takes a minute, in a loop or with chunked attention several.
+Linen model with the attention of `jax.nn`. Parameters of 1.3 B are split over the four chips, but
+in plain Linen on each.
+
+The time is the largest of three bounds at peak rates: arithmetic, memory and interconnect.
+Arithmetic is that of the program: with what remat computes again, and hidden pairs of causal
+attention, which a kernel skips. A share of arithmetic below 100 % says that memory or interconnect
+holds it back. Bytes that a kernel moves are counted once. No TPU is needed, but
+`pip install "jaxformer[tpu]"`; a program takes a minute, in a loop or with chunked attention
+several.
 
 Run: python experiments/benchmarks/tpu_training.py --sizes 124M --chips v5e --models auto plain
 """
