@@ -2,8 +2,8 @@
 
 Three sizes at two lengths on four chips each, with 8,192 tokens a chip: as "auto" has it, which is
 layers in a scan and attention by splash; with layers in a loop; with chunked attention; and a plain
-Linen model with the attention of `jax.nn`. Parameters of 1.3 B are split over the four chips, but
-in plain Linen on each.
+Linen model with the attention of `jax.nn`. Without options, only the first. Parameters of 1.3 B are
+split over the four chips, but in plain Linen on each.
 
 The time is the largest of three bounds at peak rates: arithmetic, memory and interconnect.
 Arithmetic is that of the program: with what remat computes again, and hidden pairs of causal

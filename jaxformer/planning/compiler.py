@@ -95,14 +95,14 @@ def topology_devices(accelerator: Accelerator, topology: str) -> Sequence[jax.De
         ) from None
 
 
-def compile_step(model: TextModel, devices: Sequence[jax.Device]) -> CompiledStep:
-    """Compiles the training step of a model for devices that need not be present."""
+def compile_step(model: TextModel, devices: Sequence[jax.Device], platform: str) -> CompiledStep:
+    """Compiles the training step of a model for devices of a platform; they need not be present."""
     config, training = model.config, model.config.training
     runner = runner_on(devices, training.runner, config.mesh)
     batch = model.batch_shapes(batch_rows(config, runner.num_shards))
     recipe = run_recipe(model, None)
     _, frozen = split_shapes(model)
-    with compiling_for("tpu"):  # so that attention decides as it does there
+    with compiling_for(platform):  # layers and attention that are "auto" depend on it
         lowered = make_programs(recipe.make, training, runner).train.lower(
             runner.template(state_shapes(model)), runner.batch_template(batch),
             runner.template(jax.eval_shape(lambda: recipe.arguments)), runner.template(frozen),

@@ -39,7 +39,8 @@ class Plan:
     """Memory that a training run needs, and the least time that a step takes.
 
     Args:
-        model: the model, with the vocabulary filled in.
+        config: the experiment, with the vocabulary filled in.
+        model: its model, changed so that it can be traced without the accelerator.
         place: accelerator, and number of devices.
         sizes: number of devices along each axis of the mesh.
         rows: number of rows in a batch.
@@ -53,6 +54,7 @@ class Plan:
         seconds: least seconds per step for "compute", "memory" and "interconnect", at peak rates.
     """
 
+    config: ExperimentConfig
     model: TextModel
     place: Place
     sizes: Mapping[str, int]
@@ -64,11 +66,6 @@ class Plan:
     compiled: CompiledStep | None
     traffic: Mapping[str, int]
     seconds: Mapping[str, float]
-
-    @property
-    def config(self) -> ExperimentConfig:
-        """The experiment, with the vocabulary filled in."""
-        return self.model.config
 
     @property
     def available(self) -> int:
@@ -159,17 +156,17 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
                 f"model.attention_implementation {kernel!r} is for {devices_for}, got accelerator "
                 f"{accelerator.name}; choose 'auto'"
             )
-    traced = planned_model(config)
-    model = as_configured(traced, config.model)
-    config = model.config
+    model = planned_model(config)
+    compiled = as_configured(model, config.model)
+    config = compiled.config
     if config.training.runner == "single" and count > 1:
         raise ConfigError(
             f"training.runner 'single' uses one device, got {count}; remove it, or plan for one"
         )
     sizes = axis_sizes(config.mesh, count)
-    rows, params = batch_rows(config, sizes["data"] * sizes["fsdp"]), param_shapes(traced)
+    rows, params = batch_rows(config, sizes["data"] * sizes["fsdp"]), param_shapes(model)
     needs = memory_needs(config, sizes)
-    step = None if devices is None else compile_step(model, devices)
+    step = None if devices is None else compile_step(compiled, devices, accelerator.platform)
     if step is not None and step.failure is None:
         collectives: Sequence[Collective] = step.collectives
         traffic = step.traffic
@@ -179,11 +176,11 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
             config, params, needs, sizes, rows, devices_per_host=accelerator.devices_per_host
         )
     parts = sizes["data"] * sizes["fsdp"] * config.training.accumulate_steps
-    own = dataclasses.replace(config, mesh=MeshConfig())
+    own = dataclasses.replace(model.config, mesh=MeshConfig())
     flops = step_of_config(own, rows // parts).flops.times(parts)
     peak = accelerator.bfloat16 if config.model.dtype == "bfloat16" else accelerator.float32
     return Plan(
-        model=model, place=place, sizes=sizes, rows=rows,
+        config=config, model=model, place=place, sizes=sizes, rows=rows,
         num_params=sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params)),
         needs=needs, flops=flops, collectives=collectives, compiled=step,
         traffic=traffic,

@@ -9,10 +9,11 @@ from jaxformer.runs import TextModel, task_class
 
 
 def planned_model(config: ExperimentConfig) -> TextModel:
-    """Model of a config without data, whose estimates need only be traced, not compiled.
+    """Model of a config without data, to be traced for estimates on any machine.
 
-    "auto" layers are a scan, which is traced the fastest and keeps the same. cuDNN needs a GPU to
-    be traced, and products in kernels are not counted: chunked attention keeps as little memory.
+    With layers "auto" it scans them, which is traced faster than a loop and keeps as many bytes. In
+    place of a kernel it has chunked attention, which keeps as little memory: cuDNN cannot be traced
+    without a GPU, and products within kernels are not counted.
     """
     changes: dict[str, Any] = {}
     if config.model.layer_execution == "auto":
@@ -26,7 +27,7 @@ def planned_model(config: ExperimentConfig) -> TextModel:
 
 
 def as_configured(model: TextModel, config: ModelConfig) -> TextModel:
-    """A planned model with the layers and the attention of its config, to be compiled."""
+    """The model to be compiled: a planned one with the layers and the attention of its config."""
     changed = dataclasses.replace(
         model.config.model, layer_execution=config.layer_execution,
         attention_implementation=config.attention_implementation,

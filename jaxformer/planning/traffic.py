@@ -26,7 +26,7 @@ def expected_collectives(
     config: ExperimentConfig, params: Any, needs: MemoryNeeds, sizes: Mapping[str, int], rows: int,
     *, devices_per_host: int,
 ) -> list[Collective]:  # fmt: skip
-    """Collectives that a step of a planned config needs: what a GPU program should have."""
+    """Collectives that a step of a config needs: what a GPU program should have."""
     # In every micro-batch, in the dtype of the computation; with pmap, once per step, in that of
     # the parameters. Over "tensor", the outputs of attention and feed-forward layers are summed,
     # and their gradients. Over "sequence", keys and values circulate as in ring attention, in both

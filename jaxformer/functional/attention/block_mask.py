@@ -20,8 +20,8 @@ def block_mask(
     """Mask of one block, bool, from mask, structure and bias > -inf (position biases are finite).
 
     It has the rank of `[..., N, t, s]`, with size 1 where it does not vary; None = no mask. With
-    `keys_first`, it is transposed, `[..., N, s, t]`. Only given arrays are transposed in memory,
-    for which XLA takes several times as long as to compute the rest in this order.
+    `keys_first`, it is `[..., N, s, t]`. What follows from positions, lengths and segments is
+    computed in this order, several times as fast as a transpose; given arrays are transposed.
     """
     given: list[jax.Array] = []
     if inputs.mask is not None:

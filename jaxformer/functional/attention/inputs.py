@@ -90,8 +90,9 @@ class Structure(NamedTuple):
         """The same limits with queries and keys exchanged: those of the mask `[S, T]`."""
         left, right = self.window
         return Structure(
-            (right, left), -self.offset, self.key_lengths, self.query_lengths,
-            self.key_ids, self.query_ids,
+            window=(right, left), offset=-self.offset,
+            query_lengths=self.key_lengths, key_lengths=self.query_lengths,
+            query_ids=self.key_ids, key_ids=self.query_ids,
         )  # fmt: skip
 
 

@@ -1,9 +1,9 @@
 """Attention of one block whose backward pass recomputes the weights, with keys before queries.
 
 The weights follow from the scores and two numbers per query, the maximum and the inverse total. The
-backward pass is that of FlashAttention (Dao et al., 2022). It has the scores as `[s, q]`, where `q`
-are all queries of the block, `(g t)`: on CPUs, products that contract the first axis of a large
-matrix take up to three times as long as others, and this order avoids them.
+backward pass is that of FlashAttention (Dao et al., 2022). It has the scores as `[s, g, t]`, or
+`[s, q]` with all queries `q` of the block: on CPUs, products that contract the first axis of a
+large matrix take up to three times as long as others, and this order avoids them.
 Axes are those of `block.py`.
 """
 
@@ -31,7 +31,10 @@ from jaxformer.functional.linear_map import linear_map
 
 
 class Masks(NamedTuple):
-    """Mask of a block `[..., g, t, s]`, and the same mask as `[..., g, s, t]`."""
+    """Mask of a block `[..., g, t, s]`, and the same mask as `[..., g, s, t]`.
+
+    Each pass has its own: to transpose it would take a quarter of the time of the backward pass.
+    """
 
     by_query: jax.Array
     by_key: jax.Array
@@ -139,10 +142,10 @@ def _backward(static: StaticOptions, saved: _Saved, cotangents: _Attended) -> _D
     # The softmax subtracts rowsum(P * dP), which is rowsum(O * dO).
     shift = (saved.output * output_bar).sum(axis=-1) - residual_bar
 
-    def by_key(left: jax.Array, right: jax.Array) -> jax.Array:
+    def products(left: jax.Array, right: jax.Array) -> jax.Array:
         """Products of `[..., s, h]` and `[..., (g t), h]`: `[..., s, g, t]`."""
-        products = jnp.einsum("...sh,...qh->...sq", left, right)
-        return rearrange(products, "... s (g t) -> ... s g t", g=group)
+        found = jnp.einsum("...sh,...qh->...sq", left, right)
+        return rearrange(found, "... s (g t) -> ... s g t", g=group)
 
     def of_queries(numbers: jax.Array) -> jax.Array:
         return rearrange(numbers, "... g t -> ... 1 g t")
@@ -150,16 +153,16 @@ def _backward(static: StaticOptions, saved: _Saved, cotangents: _Attended) -> _D
     def transposed(block: jax.Array) -> jax.Array:
         return rearrange(block, "... g t s -> ... s g t")
 
-    def score(products: jax.Array, bias: jax.Array | None) -> jax.Array:
+    def score(dots: jax.Array, bias: jax.Array | None) -> jax.Array:
         bias = None if bias is None else transposed(bias)
         mask = None if saved.masks is None else saved.masks.by_key
         mask = None if mask is None else rearrange(mask, "... g s t -> ... s g t")
-        return masked(biased(capped(static, products * static.scale), bias), mask)
+        return masked(biased(capped(static, dots * static.scale), bias), mask)
 
-    scores, pull = jax.vjp(score, by_key(saved.key, query), saved.bias)
+    scores, pull = jax.vjp(score, products(saved.key, query), saved.bias)
     weights = jnp.exp(scores - of_queries(saved.maximum[..., 0]))
     weights *= of_queries(saved.inverse[..., 0])
-    weights_bar = by_key(saved.value, output_rows)
+    weights_bar = products(saved.value, output_rows)
     kept = weights
     if saved.keep is not None:
         share = jnp.where(transposed(saved.keep), 1 / (1 - static.dropout_rate), 0)
