@@ -34,12 +34,15 @@ def relative_positions(num_queries: int, num_keys: int, query_offset: Offset) ->
     num_queries = check_size("num_queries", num_queries, least=0)
     num_keys = check_size("num_keys", num_keys, least=0)
     query = jnp.arange(num_queries, dtype=jnp.int32)[:, None]
-    distance = jnp.arange(num_keys, dtype=jnp.int32)[None, :] - query
+    key = jnp.arange(num_keys, dtype=jnp.int32)[None, :]
     known = sum(size for size in (num_queries, num_keys) if not is_symbolic(size))
     offset = read_offset("query_offset", query_offset, 2**31 - 1 - known)
+    # Added before the axes meet: XLA would compute `key - query` `[T, S]` ahead of a loop over
+    # offsets, and hold it.
     if isinstance(offset, int) or is_symbolic(query_offset):
-        return distance - offset
-    return to_rank(distance, offset.ndim + 3) - offset[..., None, None, None]
+        return key - (query + offset)
+    rank = offset.ndim + 3
+    return to_rank(key, rank) - (to_rank(query, rank) + offset[..., None, None, None])
 
 
 def to_rank(array: jax.Array, rank: int) -> jax.Array:

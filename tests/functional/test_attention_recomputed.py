@@ -57,7 +57,8 @@ def case(request):
 
     def recomputing(static, query, key, value, bias, mask, keep):
         masks = None if mask is None else recomputed.Masks(mask, mask.swapaxes(-1, -2))
-        return recomputed.attend_recomputing(static, query, key, value, bias, masks, keep)
+        inputs = recomputed.Block(query, key, value, bias, masks, keep)
+        return recomputed.attend_recomputing(static, inputs)
 
     with jax.enable_x64(True):
         arrays = [jnp.asarray(x) for x in floats]

@@ -24,7 +24,7 @@ from jaxformer.functional.attention.block_mask import (
 )
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.attention.plan import BlockLoop, plan_loops, visible_key_range
-from jaxformer.functional.attention.recomputed import Masks, attend_recomputing
+from jaxformer.functional.attention.recomputed import Block, Masks, attend_recomputing
 from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.masks import to_rank
@@ -178,8 +178,7 @@ def _attend_blocks(
             keep = jax.random.bernoulli(block_rng, 1 - inputs.static.dropout_rate, shape)
         mask = functools.partial(block_mask, inputs, (first_query + zero, loop.num_queries), keys)
         by_query, by_key = mask(), mask(keys_first=True)
-        output, residual = attend_recomputing(
-            inputs.static,
+        block = Block(
             slice_axis(query, queries, axis=-2),
             slice_axis(key, keys, axis=-2),
             slice_axis(value, keys, axis=-2),
@@ -187,6 +186,7 @@ def _attend_blocks(
             None if by_query is None or by_key is None else Masks(by_query, by_key),
             keep,
         )
+        output, residual = attend_recomputing(inputs.static, block)
         return output, residual if inputs.static.return_residual else None
 
     # Outside a loop, starts stay ints and slices static.

@@ -40,12 +40,8 @@ class Masks(NamedTuple):
     by_key: jax.Array
 
 
-class _Saved(NamedTuple):
-    """Inputs of a block, its output, and of each query the maximum and the inverse total.
-
-    With these two, weights are exact for all scores. Their log-sum-exp alone would lose the number
-    of keys where scores are far from 0.
-    """
+class Block(NamedTuple):
+    """Inputs of `block.attend`, with both orders of the mask."""
 
     query: jax.Array
     key: jax.Array
@@ -53,6 +49,16 @@ class _Saved(NamedTuple):
     bias: jax.Array | None
     masks: Masks | None
     keep: jax.Array | None
+
+
+class _Saved(NamedTuple):
+    """A block, its output, and of each query the maximum and the inverse total.
+
+    With these two, weights are exact for all scores. Their log-sum-exp alone would lose the number
+    of keys where scores are far from 0.
+    """
+
+    block: Block
     output: jax.Array
     maximum: jax.Array
     inverse: jax.Array
@@ -72,23 +78,15 @@ _Attended = tuple[jax.Array, jax.Array]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def attend_recomputing(
-    static: StaticOptions,
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    bias: jax.Array | None,
-    masks: Masks | None,
-    keep: jax.Array | None,
-) -> _Attended:
-    """`block.attend` of arrays of one float dtype, float32 or 64, with both orders of the mask."""
-    saved, residual = _average(static, query, key, value, bias, masks, keep)
+def attend_recomputing(static: StaticOptions, block: Block) -> _Attended:
+    """`block.attend` of arrays of one float dtype, float32 or 64."""
+    saved, residual = _average(static, block)
     return saved.output, residual
 
 
 @attend_recomputing.defjvp
 def _attend_jvp(
-    static: StaticOptions, primals: tuple, tangents: tuple
+    static: StaticOptions, primals: tuple[Block], tangents: tuple[Block]
 ) -> tuple[_Attended, _Attended]:
     saved, residual = _average(static, *primals)
     saved = saved._replace(output=checkpoint_name(saved.output, OUTPUT))
@@ -96,48 +94,40 @@ def _attend_jvp(
         functools.partial(_forward, static),
         functools.partial(_backward, static),
         saved,
-        _Dots(*tangents[:4]),
+        _Dots(*tangents[0][:4]),
     )
     return (saved.output, residual), dots
 
 
-def _average(
-    static: StaticOptions,
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    bias: jax.Array | None,
-    masks: Masks | None,
-    keep: jax.Array | None,
-) -> tuple[_Saved, jax.Array]:
+def _average(static: StaticOptions, block: Block) -> tuple[_Saved, jax.Array]:
     """The output, with what its derivative needs, and the log-sum-exp."""
-    mask = None if masks is None else masks.by_query
-    factors = softmax_factors(block_scores(static, mask, query, key, bias))
-    output = weighted_values(static, factors.exponentials, value, keep) * factors.inverse
-    saved = _Saved(query, key, value, bias, masks, keep, output, factors.maximum, factors.inverse)
-    return saved, factors.residual[..., 0]
+    mask = None if block.masks is None else block.masks.by_query
+    factors = softmax_factors(block_scores(static, mask, block.query, block.key, block.bias))
+    output = weighted_values(static, factors.exponentials, block.value, block.keep)
+    output = output * factors.inverse
+    return _Saved(block, output, factors.maximum, factors.inverse), factors.residual[..., 0]
 
 
 def _forward(static: StaticOptions, saved: _Saved, dots: _Dots) -> _Attended:
     """Tangents of the results for those of the inputs."""
-    mask = None if saved.masks is None else saved.masks.by_query
+    query, key, value, bias, masks, keep = saved.block
+    mask = None if masks is None else masks.by_query
     scores, scores_dot = jax.jvp(
         functools.partial(block_scores, static, mask),
-        (saved.query, saved.key, saved.bias),
+        (query, key, bias),
         (dots.query, dots.key, dots.bias),
     )
     weights = jnp.exp(scores - saved.maximum) * saved.inverse
-    return attended_dots(
-        static, weights, scores_dot, saved.value, dots.value, saved.keep, saved.output
-    )
+    return attended_dots(static, weights, scores_dot, value, dots.value, keep, saved.output)
 
 
 def _backward(static: StaticOptions, saved: _Saved, cotangents: _Attended) -> _Dots:
     """Cotangents of the inputs for those of the results: the transpose of `_forward`."""
     output_bar, residual_bar = cotangents
-    group = saved.query.shape[-3]
+    block = saved.block
+    group = block.query.shape[-3]
     query, output_rows = (
-        rearrange(x, "... g t h -> ... (g t) h") for x in (saved.query, output_bar)
+        rearrange(x, "... g t h -> ... (g t) h") for x in (block.query, output_bar)
     )
     # The softmax subtracts rowsum(P * dP), which is rowsum(O * dO).
     shift = (saved.output * output_bar).sum(axis=-1) - residual_bar
@@ -150,29 +140,29 @@ def _backward(static: StaticOptions, saved: _Saved, cotangents: _Attended) -> _D
     def of_queries(numbers: jax.Array) -> jax.Array:
         return rearrange(numbers, "... g t -> ... 1 g t")
 
-    def transposed(block: jax.Array) -> jax.Array:
-        return rearrange(block, "... g t s -> ... s g t")
+    def transposed(array: jax.Array) -> jax.Array:
+        return rearrange(array, "... g t s -> ... s g t")
 
     def score(dots: jax.Array, bias: jax.Array | None) -> jax.Array:
         bias = None if bias is None else transposed(bias)
-        mask = None if saved.masks is None else saved.masks.by_key
+        mask = None if block.masks is None else block.masks.by_key
         mask = None if mask is None else rearrange(mask, "... g s t -> ... s g t")
         return masked(biased(capped(static, dots * static.scale), bias), mask)
 
-    scores, pull = jax.vjp(score, products(saved.key, query), saved.bias)
+    scores, pull = jax.vjp(score, products(block.key, query), block.bias)
     weights = jnp.exp(scores - of_queries(saved.maximum[..., 0]))
     weights *= of_queries(saved.inverse[..., 0])
-    weights_bar = products(saved.value, output_rows)
+    weights_bar = products(block.value, output_rows)
     kept = weights
-    if saved.keep is not None:
-        share = jnp.where(transposed(saved.keep), 1 / (1 - static.dropout_rate), 0)
+    if block.keep is not None:
+        share = jnp.where(transposed(block.keep), 1 / (1 - static.dropout_rate), 0)
         kept, weights_bar = weights * share, weights_bar * share
     products_bar, bias_bar = pull(weights * (weights_bar - of_queries(shift)))
     kept, products_bar = (rearrange(x, "... s g t -> ... s (g t)") for x in (kept, products_bar))
     value_bar = jnp.einsum("...sq,...qv->...sv", kept, output_rows)
     key_bar = jnp.einsum("...sq,...qh->...sh", products_bar, query)
     # A small matrix is transposed, not the scores, which XLA would prefer.
-    key_rows = in_memory(rearrange(saved.key, "... s h -> ... h s"))
+    key_rows = in_memory(rearrange(block.key, "... s h -> ... h s"))
     query_bar = in_memory(jnp.einsum("...hs,...sq->...hq", key_rows, products_bar))
     query_bar = rearrange(query_bar, "... h (g t) -> ... g t h", g=group)
     return _Dots(query_bar, key_bar, value_bar, bias_bar)
