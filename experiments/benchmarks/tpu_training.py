@@ -1,9 +1,10 @@
 """Training steps on TPUs, as their compiler plans them: memory traffic, temporaries, utilization.
 
 Three sizes at two lengths on four chips each, with 8,192 tokens a chip: as "auto" has it, which is
-layers in a scan and attention by splash; with layers in a loop; with chunked attention; and a plain
-Linen model with the attention of `jax.nn`. Without options, only the first. Parameters of 1.3 B are
-split over the four chips, but in plain Linen on each.
+layers in a scan and attention by splash, with remat "dots"; with remat "full"; with layers in a
+loop; with chunked attention; and a plain Linen model with the attention of `jax.nn`. Without
+options, only the first. Parameters of 1.3 B are split over the four chips, but in plain Linen on
+each.
 
 The time is the largest of three bounds at peak rates: arithmetic, memory and interconnect.
 Arithmetic is that of the program: with what remat computes again, and hidden pairs of causal
@@ -66,15 +67,16 @@ class Figures(NamedTuple):
 
 
 def ours(
-    size: str, length: int, chip: Accelerator, *, attention: str = "auto", layers: str = "auto"
-) -> Figures | None:
+    size: str, length: int, chip: Accelerator,
+    *, remat: str = "dots", attention: str = "auto", layers: str = "auto",
+) -> Figures | None:  # fmt: skip
     """Figures of jaxformer's step; None if it does not fit."""
     num_layers, width, heads = SIZES[size]
     config = ExperimentConfig(
         model=ModelConfig(
             vocab_size=VOCAB_SIZE, max_len=length, num_layers=num_layers, d_model=width,
             num_heads=heads, positions="learned", activation="gelu_tanh", dtype="bfloat16",
-            remat="dots", attention_implementation=attention, layer_execution=layers,
+            remat=remat, attention_implementation=attention, layer_execution=layers,
         ),
         data=DataConfig(paths=("none.txt",)),
         tokenizer=TokenizerConfig(kind="bpe", vocab_size=VOCAB_SIZE),
@@ -162,6 +164,7 @@ def main() -> None:
     parser.add_argument("--chips", nargs="+", choices=TOPOLOGIES, default=list(TOPOLOGIES))
     contenders = {
         "auto": ours,
+        "full": functools.partial(ours, remat="full"),
         "loop": functools.partial(ours, layers="loop"),
         "chunked": functools.partial(ours, attention="chunked"),
         "plain": plain,

@@ -30,13 +30,12 @@ def _not_manual(mesh: jax.sharding.AbstractMesh) -> dict[str, int]:
 def is_one_device() -> bool:
     """Whether the program being traced surely runs on one device.
 
-    There is only one device, or `jax.pmap` or `jax.shard_map` maps the program over all of them.
-    Otherwise jit may split it: its in_shardings are not known while tracing.
+    There is only one device, also in the mesh, or `jax.pmap` or `jax.shard_map` maps the program
+    over all of them. Otherwise jit may split it: its in_shardings are not known while tracing.
     """
-    mapped = (
-        not jax.sharding.get_abstract_mesh().empty and math.prod(automatic_axes().values()) == 1
-    )
-    return mapped or jax.device_count() == 1
+    if jax.sharding.get_abstract_mesh().empty:
+        return jax.device_count() == 1
+    return math.prod(automatic_axes().values()) == 1
 
 
 def varying_alike(tree: Tree) -> Tree:

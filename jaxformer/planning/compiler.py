@@ -102,7 +102,8 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device], platform: str)
     batch = model.batch_shapes(batch_rows(config, runner.num_shards))
     recipe = run_recipe(model, None)
     _, frozen = split_shapes(model)
-    with compiling_for(platform):  # layers and attention that are "auto" depend on it
+    # Layers and attention that are "auto", and chunks of the loss, depend on it.
+    with compiling_for(platform, devices[0].device_kind):
         lowered = make_programs(recipe.make, training, runner).train.lower(
             runner.template(state_shapes(model)), runner.batch_template(batch),
             runner.template(jax.eval_shape(lambda: recipe.arguments)), runner.template(frozen),

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.flops import Flops, count_flops, count_products
+from jaxformer.functional import platforms
 from jaxformer.planning.settings import planned_model
 from jaxformer.runs import TextModel
 from jaxformer.runs.weights import combine_of, param_shapes, split_shapes
@@ -24,12 +25,17 @@ class TracedStep(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def step_of_config(config: ExperimentConfig, rows: int) -> TracedStep:
+def step_of_config(config: ExperimentConfig, rows: int, device_kind: str = "") -> TracedStep:
     """`trace_step` of the model of a config, remembered.
 
     The config has no mesh, since it may be one device's share of a model, which no mesh divides.
+    With the kind of a TPU, the step is that of one such device.
     """
-    return trace_step(planned_model(config), rows)
+    if not device_kind:
+        return trace_step(planned_model(config), rows)
+    one_device = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ("device",)))
+    with platforms.compiling_for("tpu", device_kind), one_device:
+        return trace_step(planned_model(config), rows)
 
 
 def trace_step(model: TextModel, rows: int) -> TracedStep:

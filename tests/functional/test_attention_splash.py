@@ -19,6 +19,7 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional import attention_implementation, dot_product_attention, platforms
 from jaxformer.functional.attention import choice, splash
+from jaxformer.functional.sharding import is_one_device
 from jaxformer.modules import MultiHeadAttention, Stack
 from tests.functional import oracle
 from tests.functional.attention_cases import (
@@ -45,6 +46,7 @@ SEGMENTS = {
 }
 CASES = {
     "causal, unlike widths": (Sizes((), 160, 160, 2, 1, 16, 8), {}, {"is_causal": True}),
+    "whole lanes": (Sizes((), 128, 128, 2, 2, 128, 128), {}, {"is_causal": True}),
     "all keys": (Sizes((), 128, 128, 1, 1, 16, 16), {}, {"scale": 0.3}),
     "window, cap and offset": (
         PADDED, {}, {"local_window_size": (20, 10), "query_offset": 30, "softcap": 2.0},
@@ -315,6 +317,28 @@ def test_auto_takes_splash_where_jit_cannot_split_the_program(monkeypatch):
     jitted, mapped = found
     assert "jit may split this program over devices" in jitted.declined["splash"]
     assert (jitted.name, mapped.name) == ("dense", "splash")
+
+
+def test_program_for_a_mesh_of_devices_that_are_elsewhere_is_not_for_one(monkeypatch):
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
+    assert is_one_device()
+    for size in (1, 2):
+        with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((size,), ("data",))):
+            assert is_one_device() == (size == 1)
+
+
+def test_widths_that_do_not_fill_lanes_are_not_the_last_axis_of_a_kernel(monkeypatch):
+    from jax.experimental.pallas.ops.tpu import splash_attention as kernels
+
+    built = []
+    monkeypatch.setattr(splash, "_kernel", splash._kernel.__wrapped__)
+    monkeypatch.setattr(kernels, "BlockSizes", lambda **sizes: built.append(sizes))
+    monkeypatch.setattr(kernels, "make_splash_mha_single_device", lambda *given, **options: None)
+    for widths in ((64, 128), (128, 192)):
+        splash._kernel(splash._Setting(2, 128, 128, widths, (None, None), 0, None, False))
+    found = [[sizes[f"{name}_layout"] for name in "qkv"] for sizes in built]
+    last, not_last = kernels.QKVLayout.HEAD_DIM_MINOR, kernels.QKVLayout.SEQ_MINOR
+    assert found == [[not_last, not_last, last], [last, last, not_last]]
 
 
 def test_functional_does_not_import_pallas():

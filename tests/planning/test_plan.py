@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import types
 
 import pytest
 
@@ -15,6 +16,8 @@ from jaxformer.planning import (
     step_flops,
 )
 from jaxformer.planning import plan as planner
+from jaxformer.planning.compiler import CompiledStep
+from jaxformer.planning.step import step_of_config
 from jaxformer.planning.traffic import memory_traffic, seconds_of
 from tests.small_config import model, small
 
@@ -169,3 +172,26 @@ def test_unknown_accelerators_and_places_are_refused():
     if importlib.util.find_spec("libtpu") is None:
         with pytest.raises(ConfigError, match=r'pip install "jaxformer\[tpu\]"'):
             make_plan(config(), ACCELERATORS["v5e"], topology="2x2")
+
+
+def test_products_of_logits_that_a_tpu_computes_twice_count_twice():
+    large = dataclasses.replace(config().model, vocab_size=2**16, max_len=512)
+    step = dataclasses.replace(config(), model=large)
+    once, twice = (step_of_config(step, 8, kind).flops.total for kind in ("TPU v5", "TPU v5 lite"))
+    assert twice - once == 2 * 8 * 512 * 2**16 * 32
+
+
+@pytest.mark.parametrize(("mesh", "kind"), [({"fsdp": 4}, "TPU v6 lite"), ({"tensor": 4}, "")])
+def test_products_depend_on_the_kind_of_device_unless_the_table_is_split(mesh, kind, monkeypatch):
+    traced = []
+
+    def trace(step, rows, device_kind):
+        traced.append(device_kind)
+        return step_of_config(step, rows)
+
+    devices = [types.SimpleNamespace(device_kind="TPU v6 lite", process_index=0)] * 4
+    monkeypatch.setattr(planner, "topology_devices", lambda *given: devices)
+    monkeypatch.setattr(planner, "compile_step", lambda *given: CompiledStep(1.0, failure="none"))
+    monkeypatch.setattr(planner, "step_of_config", trace)
+    make_plan(config(mesh=MeshConfig(**mesh)), ACCELERATORS["v6e"], topology="2x2")
+    assert traced == [kind]

@@ -36,11 +36,12 @@ _INTERPRET = False  # tests interpret the kernel, which then runs on any platfor
 
 
 class _Setting(NamedTuple):
-    """Numbers that a kernel is built for; lengths are padded."""
+    """Numbers that a kernel is built for: lengths are padded; widths of a key and a value."""
 
     num_heads: int
     num_queries: int
     num_keys: int
+    widths: tuple[int, int]
     window: tuple[int | None, int | None]
     offset: int
     softcap: float | None
@@ -165,9 +166,8 @@ def _attend(inputs: AttentionInputs, interpret: bool) -> _Attended:
         None if left is None or left >= query.shape[-2] + offset else left,
         None if right is None or right + offset >= key.shape[-2] else right,
     )
-    setting = _Setting(
-        num_heads, query.shape[-2], key.shape[-2], window, offset, static.softcap, interpret
-    )
+    lengths, widths = (query.shape[-2], key.shape[-2]), (key.shape[-1], value.shape[-1])
+    setting = _Setting(num_heads, *lengths, widths, window, offset, static.softcap, interpret)
     arrays = query, key, value, _segment_ids(inputs, setting)
     if not static.return_residual:
         output = jax.vmap(functools.partial(_attend_row, setting))(*arrays)
@@ -312,10 +312,16 @@ def _kernel(setting: _Setting) -> Any:
     windowed = setting.window != (None, None)
     mask = Window(shape, setting.window, setting.offset) if windowed else splash.FullMask(shape)
     queries, keys = map(_block_size, shape)
+    # Of the last axis, a TPU stores whole lanes: widths such as 64 are not last, but lengths are.
+    of_keys, of_values = (
+        splash.QKVLayout.SEQ_MINOR if width % _LANES else splash.QKVLayout.HEAD_DIM_MINOR
+        for width in setting.widths
+    )
     blocks = splash.BlockSizes(
         block_q=queries, block_kv=keys, block_kv_compute=keys,
         block_q_dkv=queries, block_kv_dkv=keys, block_kv_dkv_compute=keys,
         block_q_dq=queries, block_kv_dq=keys,
+        q_layout=of_keys, k_layout=of_keys, v_layout=of_values,
     )  # fmt: skip
     build = functools.partial(
         splash.make_splash_mha_single_device,

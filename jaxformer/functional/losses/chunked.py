@@ -19,13 +19,18 @@ from jaxformer.functional.checks import (
     static_number,
 )
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.embedding import unembed
+from jaxformer.functional.losses.chunk import Chunk, Gradients, loss_and_gradients
 from jaxformer.functional.losses.cross_entropy import (
     LossTerms,
-    label_losses,
     read_labels,
     read_terms,
 )
+from jaxformer.functional.sharding import is_one_device
+
+# In their vector memory, of 128 MiB, XLA keeps a block of logits and the gradient of the hidden
+# states, which have the numbers below at most, in float32. For a TPU v5p it does not.
+_LARGE_VECTOR_MEMORY = ("TPU v5 lite", "TPU v5e", "TPU v6 lite", "TPU v6e")
+_TPU_CHUNK, _TPU_BLOCK = 2**23, 2**22
 
 
 def chunked_cross_entropy(
@@ -37,8 +42,10 @@ def chunked_cross_entropy(
 
     Processes the tokens in chunks, so only one chunk of logits exists at a time. If derivatives are
     needed, each chunk computes its share while it has its logits, so nothing is computed twice.
-    Chunks of the vocabulary would not allow this: the normalizer is known only after the last
-    chunk, so all logits would be computed again.
+
+    On a TPU v5e or v6e, in a program for one device (mapped, or with one device only), a chunk also
+    goes through the vocabulary in blocks that fit into the vector memory. No logits are written to
+    HBM, but since the normalizer is known only after the last block, all are computed twice.
 
     Equal to `cross_entropy` up to rounding, because the order of summation differs. Gradients are
     accumulated in the dtype of the logits and rounded once, to the dtype of hidden or table. Hidden
@@ -59,10 +66,10 @@ def chunked_cross_entropy(
         scale: factor of the hidden states, and so of the logits before the bias; 1 when not given.
         softcap: c in c * tanh(logits / c), which bounds the logits; None = no cap.
         chunk_size: tokens per chunk. None = on a CPU a sixteenth of the tokens, between 128 and
-            1024; on accelerators as many as have 2^28 logits (1 GiB), at least 1024. Smaller chunks
-            read and write the table's gradient too often; larger ones hold too many logits. Must be
-            None if the number of tokens is symbolic (`jax.export`); a chunk is then exactly a
-            sixteenth.
+            1024; on accelerators as many as have 2^28 logits (1 GiB), at least 1024; with blocks of
+            the vocabulary 2^23 / D, between 1024 and 8192. Smaller chunks read and write the
+            table's gradient too often; larger ones hold too much. Must be None if the number of
+            tokens is symbolic (`jax.export`); a chunk is then exactly a sixteenth.
 
     Returns:
         (loss_sum, weight_sum), like `cross_entropy`, in float32 (float64 for float64).
@@ -75,7 +82,7 @@ def chunked_cross_entropy(
     References:
         Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM Training", 2024 (chunks of
         tokens, gradients computed in the forward pass); Wijmans et al., "Cut Your Losses in
-        Large-Vocabulary Language Models", 2024 (the alternative: logits computed twice).
+        Large-Vocabulary Language Models", 2024 (blocks of the vocabulary, logits computed twice).
 
     Example:
         >>> hidden, table = jnp.ones((3, 2)), jnp.zeros((4, 2))
@@ -107,7 +114,7 @@ def chunked_cross_entropy(
         hidden = hidden * static_number("scale", scale, positive=True)
 
     tokens = labels.size
-    chunks = _number_of_chunks(tokens, sizes["V"], chunk_size)
+    chunks = _number_of_chunks(tokens, sizes["V"], sizes["D"], chunk_size)
     size = -(-tokens // chunks)  # even chunks: less than one padding token in each
     fill = chunks * size - tokens
 
@@ -118,12 +125,13 @@ def chunked_cross_entropy(
         return rearrange(flat, "(size chunks) ... -> chunks size ...", chunks=chunks)
 
     loss = _chunked_loss(
-        terms, in_chunks(hidden, "d"), table, bias, in_chunks(labels), in_chunks(counted)
-    )
+        terms, _block_height(size, sizes["V"]),
+        in_chunks(hidden, "d"), table, bias, in_chunks(labels), in_chunks(counted),
+    )  # fmt: skip
     return loss, counted.sum(dtype=jnp.int32).astype(loss.dtype)
 
 
-def _number_of_chunks(tokens: int, vocab_size: int, chunk_size: int | None) -> int:
+def _number_of_chunks(tokens: int, vocab_size: int, width: int, chunk_size: int | None) -> int:
     if is_symbolic(tokens):
         if chunk_size is not None:
             raise ConfigError(
@@ -134,27 +142,45 @@ def _number_of_chunks(tokens: int, vocab_size: int, chunk_size: int | None) -> i
     if chunk_size is None:
         # A CPU wants a chunk in its cache. On an accelerator each chunk costs two passes over the
         # table's gradient in its memory.
-        is_cpu = platforms.default_platform() == "cpu"
-        known = 1 if is_symbolic(vocab_size) else vocab_size
-        chunk_size = min(max(tokens // 16, 128), 1024) if is_cpu else max(2**28 // known, 1024)
+        if platforms.default_platform() == "cpu":
+            chunk_size = min(max(tokens // 16, 128), 1024)
+        elif _computes_twice():
+            chunk_size = min(max(_TPU_CHUNK // max(width, 1), 1024), 8192)
+        else:
+            known = 1 if is_symbolic(vocab_size) else vocab_size
+            chunk_size = max(2**28 // known, 1024)
     return max(-(-tokens // chunk_size), 1)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _computes_twice() -> bool:
+    """Whether a block of logits is dropped after its share of the loss, and computed again later.
+
+    Some TPUs hold a block in their vector memory, and compute it again in less time than HBM takes
+    to write it once and read it three times. Where jit splits the table, a block could be on one
+    device only.
+    """
+    return platforms.default_device_kind() in _LARGE_VECTOR_MEMORY and is_one_device()
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _chunked_loss(
-    terms: LossTerms, hidden: jax.Array, table: jax.Array, bias: jax.Array | None,
+    terms: LossTerms, height: int | None,
+    hidden: jax.Array, table: jax.Array, bias: jax.Array | None,
     labels: jax.Array, counted: jax.Array,
 ) -> jax.Array:  # fmt: skip
-    """Summed loss of hidden states in chunks `[chunks, size, D]`."""
-    return _scan_chunks(terms, (False, False, False), hidden, table, bias, labels, counted)[0]
+    """Summed loss of hidden states in chunks `[chunks, size, D]`; height as in `_block_height`."""
+    wanted = (False, False, False)
+    return _scan_chunks(terms, height, wanted, hidden, table, bias, labels, counted)[0]
 
 
 @functools.partial(_chunked_loss.defjvp, symbolic_zeros=True)
-def _chunked_loss_jvp(terms: LossTerms, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+def _chunked_loss_jvp(
+    terms: LossTerms, height: int | None, primals: Any, tangents: Any
+) -> tuple[jax.Array, jax.Array]:
     """Loss and its tangent, which is linear in the tangents, so reverse mode transposes it."""
     zero = jax.custom_derivatives.SymbolicZero
     given = [t is not None and not isinstance(t, zero) for t in tangents[:3]]
-    loss, gradients = _scan_chunks(terms, tuple(given), *primals)
+    loss, gradients = _scan_chunks(terms, height, tuple(given), *primals)
     tangent = jnp.zeros_like(loss)
     for gradient, direction, is_given in zip(gradients, tangents[:3], given, strict=True):
         if is_given:
@@ -162,65 +188,36 @@ def _chunked_loss_jvp(terms: LossTerms, primals: Any, tangents: Any) -> tuple[ja
     return loss, tangent
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))  # so that an eager call compiles only once
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))  # so that an eager call compiles only once
 def _scan_chunks(
-    terms: LossTerms, wanted: tuple[bool, ...],
+    terms: LossTerms, height: int | None, wanted: tuple[bool, ...],
     hidden: jax.Array, table: jax.Array, bias: jax.Array | None,
     labels: jax.Array, counted: jax.Array,
 ) -> tuple[jax.Array, tuple[jax.Array | None, ...]]:  # fmt: skip
     """Summed loss and the requested gradients (hidden, table, bias), in the loss dtype."""
-    dtype = at_least(hidden.dtype, jnp.float32)
-    rows = table.astype(hidden.dtype)
-    # Under shard_map a scan's initial carry must already vary over all axes of its inputs.
+    dtype, rows = at_least(hidden.dtype, jnp.float32), table.astype(hidden.dtype)
+    # Under shard_map a loop's initial carry must already vary over all axes of its inputs.
     inputs = (hidden, table, labels) if bias is None else (hidden, table, labels, bias)
-    zero = sum(jnp.zeros_like(x, shape=(), dtype=dtype) for x in inputs)
+    zeros_of = (jnp.zeros_like(x, shape=(), dtype=dtype) for x in inputs)
+    zero = sum(zeros_of, jnp.zeros((), dtype))
 
-    def step(gradients: Any, chunk: tuple[jax.Array, ...]) -> Any:
-        table_gradient, bias_gradient = gradients
-        x, labels, counted = chunk
-        logits = unembed(rows, x, bias)
+    def zeros(is_wanted: bool, like: jax.Array) -> jax.Array | None:
+        return jnp.broadcast_to(zero, like.shape) if is_wanted else None
 
-        def loss_of(logits: jax.Array) -> jax.Array:
-            return label_losses(terms, logits, labels, counted).sum()
+    def step(of_weights: Gradients, tokens: tuple[jax.Array, ...]) -> Any:
+        chunk = Chunk(terms, rows, bias, *tokens)
+        start = (zeros(wanted[0], chunk.hidden), *of_weights)
+        loss, (of_hidden, *added) = loss_and_gradients(chunk, height, start, zero)
+        return tuple(added), (loss, of_hidden)
 
-        if not any(wanted):
-            return gradients, (loss_of(logits), None)
-        loss, by_logits = jax.value_and_grad(loss_of)(logits)
-        by_hidden = None
-        if wanted[0]:
-            by_hidden = jnp.einsum("iv,vd->id", by_logits, rows, preferred_element_type=dtype)
-        if table_gradient is not None:
-            table_gradient = _add_product(table_gradient, by_logits, x)
-        if bias_gradient is not None:
-            bias_gradient = bias_gradient + by_logits.sum(axis=0)
-        return (table_gradient, bias_gradient), (loss, by_hidden)
-
-    start = (
-        jnp.broadcast_to(zero, table.shape) if wanted[1] else None,
-        jnp.broadcast_to(zero, table.shape[:1]) if wanted[2] else None,
-    )
-    by_weights, (losses, by_hidden) = jax.lax.scan(step, start, (hidden, labels, counted))
-    return losses.sum(), (by_hidden, *by_weights)
+    start = (zeros(wanted[1], table), zeros(wanted[2], table[:, 0]))
+    of_weights, (losses, of_hidden) = jax.lax.scan(step, start, (hidden, labels, counted))
+    return losses.sum(), (of_hidden, *of_weights)
 
 
-def _add_product(total: jax.Array, by_logits: jax.Array, x: jax.Array) -> jax.Array:
-    """Adds `by_logits.T @ x` `[V, D]` block by block, without holding the whole product.
-
-    A block is about half as large as `by_logits`.
-    """
-    (vocab_size, width), size = total.shape, x.shape[0]
-    # At most 32: with few tokens per chunk, more blocks would make the products too small.
-    blocks = 32 if is_symbolic(size) else min(-(-2 * width // max(size, 1)), 32)
-    height = -(-vocab_size // max(blocks, 1))
-    blocks = -(-vocab_size // max(height, 1))
-
-    def add(i: jax.Array, total: jax.Array) -> jax.Array:
-        start = jnp.minimum(i * height, vocab_size - height)
-        part = jax.lax.dynamic_slice_in_dim(by_logits, start, height, axis=1)
-        # The last block starts early to match the others' height: do not add its first rows twice.
-        part = part * (start + jnp.arange(height) >= i * height).astype(part.dtype)[None]
-        product = jnp.einsum("iv,id->vd", part, x, preferred_element_type=total.dtype)
-        old = jax.lax.dynamic_slice_in_dim(total, start, height)
-        return jax.lax.dynamic_update_slice_in_dim(total, old + product, start, axis=0)
-
-    return jax.lax.fori_loop(0, blocks, add, total)
+def _block_height(tokens: int, vocab_size: int) -> int | None:
+    """Rows of the table in a block, whose logits are computed twice; None = all, computed once."""
+    if is_symbolic(tokens, vocab_size) or not _computes_twice():
+        return None
+    height = max(_TPU_BLOCK // max(tokens, 1) // 128, 1) * 128  # a TPU's lanes
+    return height if height < vocab_size else None

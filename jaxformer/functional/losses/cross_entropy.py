@@ -1,7 +1,7 @@
 """Cross-entropy over a vocabulary, as sums instead of means."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,14 @@ class LossTerms:
     label_smoothing: float
     z_loss: float
     softcap: float | None = None
+
+
+class VocabularySums(NamedTuple):
+    """What a token's loss needs of its logits: float `[...]` log Z, the label's logit, the mean."""
+
+    log_normalizer: jax.Array
+    label: jax.Array
+    mean: jax.Array
 
 
 def cross_entropy(
@@ -76,7 +84,10 @@ def cross_entropy(
     labels, counted = read_labels(labels, "logits [..., V]", logits, vocab_size, ignore_label)
     # Ignored logits may be NaN, and their gradient, 0 * NaN, would be NaN too.
     wide = jnp.where(counted[..., None], widened(logits), 0)
-    losses = label_losses(terms, wide, labels, counted)
+    sums = VocabularySums(
+        _log_normalizer(wide), take_label(wide, labels.clip(0, vocab_size - 1)), wide.mean(axis=-1)
+    )
+    losses = label_losses(terms, sums, labels, counted, vocab_size)
     return losses.sum(), counted.sum(dtype=jnp.int32).astype(losses.dtype)
 
 
@@ -119,22 +130,16 @@ def read_labels(
 
 
 def label_losses(
-    terms: LossTerms, logits: jax.Array, labels: jax.Array, counted: jax.Array
+    terms: LossTerms, sums: VocabularySums, labels: jax.Array, counted: jax.Array, vocab_size: int
 ) -> jax.Array:
-    """Loss of each label `[...]` from finite logits `[..., V]`; 0 for ignored labels."""
-    if terms.softcap is not None:
-        logits = terms.softcap * jnp.tanh(logits / terms.softcap)
-    log_normalizer = _log_normalizer(logits)
-    # A label out of range makes the loss NaN. Used as an index, it would be clipped or count from
-    # the end, and give a finite but wrong loss.
-    valid = (labels >= 0) & (labels < logits.shape[-1])
-    target = _take_label(logits, jnp.where(valid, labels, 0))
-    loss = log_normalizer - jnp.where(valid, target, jnp.nan)
+    """Loss of each label `[...]`; 0 for ignored ones, and NaN for a label out of range."""
+    valid = (labels >= 0) & (labels < vocab_size)
+    loss = sums.log_normalizer - jnp.where(valid, sums.label, jnp.nan)
     if terms.label_smoothing:
-        smooth = log_normalizer - logits.mean(axis=-1)
+        smooth = sums.log_normalizer - sums.mean
         loss = (1 - terms.label_smoothing) * loss + terms.label_smoothing * smooth
     if terms.z_loss:
-        loss = loss + terms.z_loss * jnp.square(log_normalizer)
+        loss = loss + terms.z_loss * jnp.square(sums.log_normalizer)
     return jnp.where(counted, loss, 0)
 
 
@@ -154,16 +159,17 @@ def _log_normalizer_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Arr
 
 
 @jax.custom_jvp
-def _take_label(logits: jax.Array, labels: jax.Array) -> jax.Array:
+def take_label(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """Logits of labels that are in range."""
     return jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
 
 
-@_take_label.defjvp
+@take_label.defjvp
 def _take_label_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     logits, labels = primals
     # XLA fuses the one-hot into the sum: the gradient is a select, not a scatter.
     one_hot = jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
-    return _take_label(logits, labels), jnp.sum(one_hot * tangents[0], axis=-1)
+    return take_label(logits, labels), jnp.sum(one_hot * tangents[0], axis=-1)
 
 
 def _check_labels(labels: np.ndarray, vocab_size: int, ignore_label: int | None) -> None:

@@ -1,0 +1,182 @@
+"""Loss and gradients of a chunk of tokens, from all of its logits or from blocks of them."""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxformer.functional.checks import is_symbolic
+from jaxformer.functional.embedding import unembed
+from jaxformer.functional.losses.cross_entropy import (
+    LossTerms,
+    VocabularySums,
+    label_losses,
+    take_label,
+)
+
+Carry = TypeVar("Carry")
+Gradients = tuple[jax.Array | None, ...]
+"""Of hidden `[I, D]`, table `[V, D]` and bias `[V]`, in the loss dtype; None if not requested."""
+
+
+class Block(NamedTuple):
+    """Rows of the table, `height` from start; new `[height]`: not in the block before, None = all.
+
+    The last block starts early to be as high as the others.
+    """
+
+    start: jax.Array | int
+    height: int
+    new: jax.Array | None
+
+    def part(self, array: jax.Array, axis: int = 0) -> jax.Array:
+        """Its part of an axis of V."""
+        # Without a slice of all, jit need not gather an array that it splits over devices.
+        if self.new is None:
+            return array
+        return jax.lax.dynamic_slice_in_dim(array, self.start, self.height, axis)
+
+    def replaced(self, array: jax.Array, part: jax.Array) -> jax.Array:
+        """An array `[V, ...]` with other rows in the block."""
+        if self.new is None:
+            return part
+        return jax.lax.dynamic_update_slice_in_dim(array, part, self.start, axis=0)
+
+    def only_new(self, columns: jax.Array) -> jax.Array:
+        """Finite `[I, height]`, 0 where the block before had the column."""
+        # No jnp.where: XLA would hold an array of zeros ahead of the loops.
+        return columns if self.new is None else columns * self.new.astype(columns.dtype)[None]
+
+    def has_label(self, labels: jax.Array) -> jax.Array:
+        """Whether a column is that of the label: bool `[I, height]`, at most one in all blocks."""
+        found = labels[:, None] == (self.start + jnp.arange(self.height))[None]
+        return found if self.new is None else found & self.new[None]
+
+    def label_logits(self, logits: jax.Array, labels: jax.Array) -> jax.Array:
+        """Logits of the labels `[I]`; 0 for those of other blocks."""
+        if self.new is None:
+            return take_label(logits, labels.clip(0, self.height - 1))
+        return jnp.sum(logits, -1, where=self.has_label(labels))
+
+
+def _fold(
+    vocab_size: int, height: int | None, step: Callable[[Block, Carry], Carry], carry: Carry
+) -> Carry:
+    """Folds a step over blocks of the vocabulary; with a height of None, it is a single block."""
+    if height is None or height == vocab_size:
+        return step(Block(0, vocab_size, None), carry)
+
+    def body(i: jax.Array, carry: Carry) -> Carry:
+        start = jnp.minimum(i * height, vocab_size - height)
+        return step(Block(start, height, start + jnp.arange(height) >= i * height), carry)
+
+    return jax.lax.fori_loop(0, -(-vocab_size // max(height, 1)), body, carry)
+
+
+class Chunk(NamedTuple):
+    """A chunk of tokens `[I]`, and what their logits come from, or all of them, if kept."""
+
+    terms: LossTerms
+    rows: jax.Array
+    bias: jax.Array | None
+    hidden: jax.Array
+    labels: jax.Array
+    counted: jax.Array
+    kept: jax.Array | None = None
+
+    def logits(self, block: Block) -> jax.Array:
+        """Logits `[I, height]`."""
+        if self.kept is not None:
+            return block.part(self.kept, axis=1)
+        bias = None if self.bias is None else block.part(self.bias)
+        return unembed(block.part(self.rows), self.hidden, bias, softcap=self.terms.softcap)
+
+    def loss(self, sums: VocabularySums) -> jax.Array:
+        """Summed loss."""
+        vocab_size = self.rows.shape[0]
+        return label_losses(self.terms, sums, self.labels, self.counted, vocab_size).sum()
+
+
+def loss_and_gradients(
+    chunk: Chunk, height: int | None, gradients: Gradients, zero: jax.Array
+) -> tuple[jax.Array, Gradients]:
+    """Summed loss of a chunk, and gradients with its share added.
+
+    With a height, the vocabulary is processed in blocks of that many rows, whose logits are
+    computed once for the loss and once for the gradients. With None, all are computed once.
+    """
+    if height is None:
+        chunk = chunk._replace(kept=chunk.logits(Block(0, chunk.rows.shape[0], None)))
+    sums = _sums(chunk, height, zero)
+    loss, pull = jax.vjp(chunk.loss, sums)
+    if all(gradient is None for gradient in gradients):
+        return loss, gradients
+    (by_sums,) = pull(jnp.ones_like(loss))
+    return loss, _add_gradients(chunk, height, sums, by_sums, gradients)
+
+
+def _sums(chunk: Chunk, height: int | None, zero: jax.Array) -> VocabularySums:
+    """Sums over the vocabulary, where exponentials are relative to the largest logit so far."""
+
+    def add(block: Block, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        maximum, exponentials, label, total = carry
+        logits = chunk.logits(block)
+        larger = jax.lax.stop_gradient(jnp.maximum(maximum, logits.max(-1)))
+        shares = block.only_new(jnp.exp(logits - larger[:, None])).sum(-1)
+        exponentials = exponentials * jnp.exp(maximum - larger) + shares
+        label += block.label_logits(logits, chunk.labels)
+        return larger, exponentials, label, total + block.only_new(logits).sum(-1)
+
+    start = jnp.broadcast_to(zero, chunk.labels.shape)
+    least = start + jnp.finfo(zero.dtype).min  # finite: a bias may hide all rows of a block
+    vocab_size = chunk.rows.shape[0]
+    maximum, exponentials, label, total = _fold(vocab_size, height, add, (least, *3 * [start]))
+    return VocabularySums(maximum + jnp.log(exponentials), label, total / vocab_size)
+
+
+def _add_gradients(
+    chunk: Chunk, height: int | None, sums: VocabularySums, by_sums: VocabularySums,
+    gradients: Gradients,
+) -> Gradients:  # fmt: skip
+    """Adds a chunk's gradients, given those by its sums; None stays None."""
+    vocab_size = chunk.rows.shape[0]
+    by_normalizer, by_label, by_mean = (each[:, None] for each in by_sums)
+
+    def add(block: Block, gradients: Gradients) -> Gradients:
+        of_hidden, of_table, of_bias = gradients
+        logits = chunk.logits(block)
+        by_logits = by_normalizer * jnp.exp(logits - sums.log_normalizer[:, None])
+        by_logits = block.only_new(by_logits + by_mean / vocab_size)
+        by_logits += by_label * block.has_label(chunk.labels).astype(by_logits.dtype)
+        if chunk.terms.softcap is not None:
+            by_logits *= 1 - jnp.square(logits / chunk.terms.softcap)
+        if of_hidden is not None:
+            rows, wide = block.part(chunk.rows), by_logits.dtype
+            of_hidden += jnp.einsum("iv,vd->id", by_logits, rows, preferred_element_type=wide)
+        if of_table is not None:
+            added = _add_product(block.part(of_table), by_logits, chunk.hidden)
+            of_table = block.replaced(of_table, added)
+        if of_bias is not None:
+            added = block.part(of_bias) + by_logits.sum(axis=0)
+            of_bias = block.replaced(of_bias, added)
+        return of_hidden, of_table, of_bias
+
+    return _fold(vocab_size, height, add, gradients)
+
+
+def _add_product(total: jax.Array, by_logits: jax.Array, x: jax.Array) -> jax.Array:
+    """Adds `by_logits.T @ x` `[V, D]` block by block, without holding the whole product.
+
+    A block is about half as large as `by_logits`.
+    """
+    (vocab_size, width), size = total.shape, x.shape[0]
+    # At most 32: with few tokens per chunk, more blocks would make the products too small.
+    blocks = 32 if is_symbolic(size) else min(-(-2 * width // max(size, 1)), 32)
+
+    def add(block: Block, total: jax.Array) -> jax.Array:
+        part = block.only_new(block.part(by_logits, axis=1))
+        product = jnp.einsum("iv,id->vd", part, x, preferred_element_type=total.dtype)
+        return block.replaced(total, block.part(total) + product)
+
+    return _fold(vocab_size, -(-vocab_size // max(blocks, 1)), add, total)

@@ -1,0 +1,139 @@
+"""Cross-entropy of hidden states on TPUs that go through the vocabulary in blocks."""
+
+import contextlib
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+
+from jaxformer.functional import chunked_cross_entropy, cross_entropy, unembed
+from jaxformer.functional.losses import chunked
+from jaxformer.functional.platforms import compiling_for
+from tests.functional.test_chunked_losses import assert_close, largest, products, trace
+
+# Blocks of 128, 128 and 128 rows: the last one starts early, at 172.
+TOKENS, VOCAB, WIDTH = 12, 300, 5
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(chunked, "_TPU_BLOCK", 1)
+
+
+@contextlib.contextmanager
+def one_tpu(kind="TPU v6 lite"):
+    mesh = jax.make_mesh((1,), ("device",), axis_types=(AxisType.Auto,))
+    with compiling_for("tpu", kind), jax.set_mesh(mesh):
+        yield
+
+
+def dense(hidden, table, labels, bias=None, *, scale=None, softcap=None, **options):
+    logits = unembed(table, hidden, bias, scale=scale, softcap=softcap)
+    return cross_entropy(logits, labels, **options)
+
+
+def draw(seed, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, VOCAB, TOKENS)
+    labels[:6] = 0, 127, 128, 171, 172, 299  # at both ends of blocks
+    hidden, table = rng.standard_normal((TOKENS, WIDTH)), rng.standard_normal((VOCAB, WIDTH))
+    return hidden.astype(dtype), table.astype(dtype), labels, rng.standard_normal(VOCAB)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"label_smoothing": 0.1, "ignore_label": 172},
+        {"z_loss": 0.25, "softcap": 1.5, "scale": 0.7},
+        {"label_smoothing": 0.3, "z_loss": 1e-2, "ignore_label": None, "softcap": 30.0},
+    ],
+)
+def test_loss_in_blocks_and_its_gradients_equal_dense(options):
+    with jax.enable_x64(True):
+        hidden, table, labels, bias = draw(0)
+
+        def of(function, **more):
+            def loss(hidden, table, bias):
+                return function(hidden, table, labels, bias, **options, **more)
+
+            return jax.value_and_grad(loss, (0, 1, 2), has_aux=True)
+
+        with one_tpu():
+            got = of(chunked_cross_entropy, chunk_size=5)(hidden, table, bias)
+        assert_close(got, of(dense)(hidden, table, bias), 1e-12)
+
+
+def test_loss_in_blocks_has_all_derivatives():
+    with jax.enable_x64(True):
+        hidden, table, labels, _ = draw(1)
+        directions = draw(2)[:2]
+
+        def derivatives(function):
+            def loss(hidden, table):
+                return function(hidden, table, labels, softcap=3.0, z_loss=0.1)[0]
+
+            gradient = jax.grad(loss, (0, 1))
+            of_loss = jax.jvp(loss, (hidden, table), directions)
+            forward = jax.jvp(gradient, (hidden, table), directions)[1]
+            backward = jax.vjp(gradient, hidden, table)[1](directions)
+            return of_loss, forward, backward
+
+        with one_tpu():
+            got = derivatives(functools.partial(chunked_cross_entropy, chunk_size=5))
+        assert_close(got, derivatives(dense), 1e-12)
+
+
+def test_block_that_a_bias_hides_adds_nothing():
+    hidden, table, labels, bias = draw(3, np.float32)
+    bias[:130], labels[labels < 130] = -np.inf, 130
+    with one_tpu():
+        got = jax.grad(lambda *x: chunked_cross_entropy(*x, labels, bias)[0], (0, 1))(hidden, table)
+    assert not np.any(got[1][:130])
+    expected = jax.grad(lambda *x: dense(*x, labels, bias)[0], (0, 1))(hidden, table)
+    assert_close(got, expected, 2e-5)
+
+
+def test_loss_in_blocks_of_huge_logits_is_finite_and_of_a_bad_label_nan():
+    hidden, table, labels, _ = draw(4, np.float32)
+    bad = jnp.asarray(labels).at[3].set(VOCAB)
+    with one_tpu():
+        (loss, weight), gradient = jax.value_and_grad(chunked_cross_entropy, has_aux=True)(
+            hidden * 1e4, table, labels
+        )
+        traced = jax.jit(chunked_cross_entropy)(hidden, table, bad)
+    np.testing.assert_allclose(loss, dense(hidden * 1e4, table, labels)[0], rtol=1e-6)
+    assert np.isfinite(gradient).all() and weight == TOKENS
+    assert np.isnan(traced[0])
+
+
+def test_loss_in_blocks_holds_one_block_of_logits_and_computes_it_twice():
+    with one_tpu():
+        found = trace(chunked_cross_entropy, 64, vocab_size=3000)
+        assert largest(found) == 24 * 128 * WIDTH  # the table, in blocks
+        assert products(found) == 4
+        assert products(trace(chunked_cross_entropy, 64, vocab_size=128)) == 3  # a single block
+    for kind in ("TPU v5", ""):
+        with one_tpu(kind):
+            assert products(trace(chunked_cross_entropy, 64, vocab_size=3000)) == 3
+
+
+def test_loss_is_in_blocks_where_jit_cannot_split_the_table():
+    def loss(hidden, table):
+        return chunked_cross_entropy(hidden, table, jnp.zeros(hidden.shape[:-1], jnp.int32))[0]
+
+    def count(function, hidden):
+        jaxpr = jax.make_jaxpr(jax.grad(function, (0, 1)))(hidden, jnp.zeros((VOCAB, WIDTH)))
+        return str(jaxpr).count("dot_general[")
+
+    two = AbstractMesh((2,), ("data",), axis_types=(AxisType.Auto,))
+    split, whole = PartitionSpec("data"), PartitionSpec()
+    mapped = jax.shard_map(
+        lambda *x: jax.lax.psum(loss(*x), "data"), in_specs=(split, whole), out_specs=whole
+    )
+    with compiling_for("tpu", "TPU v5 lite"), jax.sharding.use_abstract_mesh(two):
+        assert count(loss, jnp.zeros((4, WIDTH))) == 3
+        assert count(mapped, jnp.zeros((4, WIDTH))) == 4
