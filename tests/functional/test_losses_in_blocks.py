@@ -20,7 +20,7 @@ TOKENS, VOCAB, WIDTH = 12, 300, 5
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(chunked, "_TPU_BLOCK", 1)
+    monkeypatch.setattr(chunked, "_BLOCK_LOGITS", 1)
 
 
 @contextlib.contextmanager
@@ -33,6 +33,14 @@ def one_tpu(kind="TPU v6 lite"):
 def dense(hidden, table, labels, bias=None, *, scale=None, softcap=None, **options):
     logits = unembed(table, hidden, bias, scale=scale, softcap=softcap)
     return cross_entropy(logits, labels, **options)
+
+
+def loss(*inputs):
+    return chunked_cross_entropy(*inputs)[0]
+
+
+def products_of(function, *inputs):
+    return str(jax.make_jaxpr(function)(*inputs)).count("dot_general[")
 
 
 def draw(seed, dtype=np.float64):
@@ -57,10 +65,10 @@ def test_loss_in_blocks_and_its_gradients_equal_dense(options):
         hidden, table, labels, bias = draw(0)
 
         def of(function, **more):
-            def loss(hidden, table, bias):
+            def total(hidden, table, bias):
                 return function(hidden, table, labels, bias, **options, **more)
 
-            return jax.value_and_grad(loss, (0, 1, 2), has_aux=True)
+            return jax.value_and_grad(total, (0, 1, 2), has_aux=True)
 
         with one_tpu():
             got = of(chunked_cross_entropy, chunk_size=5)(hidden, table, bias)
@@ -73,11 +81,11 @@ def test_loss_in_blocks_has_all_derivatives():
         directions = draw(2)[:2]
 
         def derivatives(function):
-            def loss(hidden, table):
+            def total(hidden, table):
                 return function(hidden, table, labels, softcap=3.0, z_loss=0.1)[0]
 
-            gradient = jax.grad(loss, (0, 1))
-            of_loss = jax.jvp(loss, (hidden, table), directions)
+            gradient = jax.grad(total, (0, 1))
+            of_loss = jax.jvp(total, (hidden, table), directions)
             forward = jax.jvp(gradient, (hidden, table), directions)[1]
             backward = jax.vjp(gradient, hidden, table)[1](directions)
             return of_loss, forward, backward
@@ -101,11 +109,11 @@ def test_loss_in_blocks_of_huge_logits_is_finite_and_of_a_bad_label_nan():
     hidden, table, labels, _ = draw(4, np.float32)
     bad = jnp.asarray(labels).at[3].set(VOCAB)
     with one_tpu():
-        (loss, weight), gradient = jax.value_and_grad(chunked_cross_entropy, has_aux=True)(
+        (total, weight), gradient = jax.value_and_grad(chunked_cross_entropy, has_aux=True)(
             hidden * 1e4, table, labels
         )
         traced = jax.jit(chunked_cross_entropy)(hidden, table, bad)
-    np.testing.assert_allclose(loss, dense(hidden * 1e4, table, labels)[0], rtol=1e-6)
+    np.testing.assert_allclose(total, dense(hidden * 1e4, table, labels)[0], rtol=1e-6)
     assert np.isfinite(gradient).all() and weight == TOKENS
     assert np.isnan(traced[0])
 
@@ -116,24 +124,23 @@ def test_loss_in_blocks_holds_one_block_of_logits_and_computes_it_twice():
         assert largest(found) == 24 * 128 * WIDTH  # the table, in blocks
         assert products(found) == 4
         assert products(trace(chunked_cross_entropy, 64, vocab_size=128)) == 3  # a single block
-    for kind in ("TPU v5", ""):
+        for width, count in ((1024, 4), (2048, 3)):  # wider ones are written and read sooner
+            table, labels = jnp.zeros((VOCAB, width)), jnp.zeros(4, jnp.int32)
+            assert (
+                products_of(jax.grad(loss, (0, 1)), jnp.zeros((4, width)), table, labels) == count
+            )
+    for kind in ("TPU v5 lite", ""):
         with one_tpu(kind):
             assert products(trace(chunked_cross_entropy, 64, vocab_size=3000)) == 3
 
 
 def test_loss_is_in_blocks_where_jit_cannot_split_the_table():
-    def loss(hidden, table):
-        return chunked_cross_entropy(hidden, table, jnp.zeros(hidden.shape[:-1], jnp.int32))[0]
-
-    def count(function, hidden):
-        jaxpr = jax.make_jaxpr(jax.grad(function, (0, 1)))(hidden, jnp.zeros((VOCAB, WIDTH)))
-        return str(jaxpr).count("dot_general[")
-
     two = AbstractMesh((2,), ("data",), axis_types=(AxisType.Auto,))
     split, whole = PartitionSpec("data"), PartitionSpec()
     mapped = jax.shard_map(
-        lambda *x: jax.lax.psum(loss(*x), "data"), in_specs=(split, whole), out_specs=whole
+        lambda *x: jax.lax.psum(loss(*x), "data"), in_specs=(split, whole, split), out_specs=whole
     )
-    with compiling_for("tpu", "TPU v5 lite"), jax.sharding.use_abstract_mesh(two):
-        assert count(loss, jnp.zeros((4, WIDTH))) == 3
-        assert count(mapped, jnp.zeros((4, WIDTH))) == 4
+    inputs = jnp.zeros((4, WIDTH)), jnp.zeros((VOCAB, WIDTH)), jnp.zeros(4, jnp.int32)
+    with compiling_for("tpu", "TPU v6 lite"), jax.sharding.use_abstract_mesh(two):
+        assert products_of(jax.grad(loss, (0, 1)), *inputs) == 3
+        assert products_of(jax.grad(mapped, (0, 1)), *inputs) == 4

@@ -177,7 +177,7 @@ def test_unknown_accelerators_and_places_are_refused():
 def test_products_of_logits_that_a_tpu_computes_twice_count_twice():
     large = dataclasses.replace(config().model, vocab_size=2**16, max_len=512)
     step = dataclasses.replace(config(), model=large)
-    once, twice = (step_of_config(step, 8, kind).flops.total for kind in ("TPU v5", "TPU v5 lite"))
+    once, twice = (step_of_config(step, 8, kind).flops.total for kind in ("TPU v5", "TPU v6 lite"))
     assert twice - once == 2 * 8 * 512 * 2**16 * 32
 
 

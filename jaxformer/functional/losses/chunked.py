@@ -27,10 +27,11 @@ from jaxformer.functional.losses.cross_entropy import (
 )
 from jaxformer.functional.sharding import is_one_device
 
-# In their vector memory, of 128 MiB, XLA keeps a block of logits and the gradient of the hidden
-# states, which have the numbers below at most, in float32. For a TPU v5p it does not.
-_LARGE_VECTOR_MEMORY = ("TPU v5 lite", "TPU v5e", "TPU v6 lite", "TPU v6e")
-_TPU_CHUNK, _TPU_BLOCK = 2**23, 2**22
+# Largest D by kind of device: a logit is computed again, in 2 D FLOPs, before its 4 bytes are read.
+# A TPU v6e has 560 FLOPs a byte (918 TFLOPS, 1,638 GB/s). It keeps a block of so many logits in its
+# vector memory, and the gradient of the hidden states of so many tokens, in float32.
+_COMPUTED_TWICE = {"TPU v6 lite": 1120, "TPU v6e": 1120}
+_BLOCK_LOGITS, _CHUNK_TOKENS = 2**22, 8192
 
 
 def chunked_cross_entropy(
@@ -43,9 +44,10 @@ def chunked_cross_entropy(
     Processes the tokens in chunks, so only one chunk of logits exists at a time. If derivatives are
     needed, each chunk computes its share while it has its logits, so nothing is computed twice.
 
-    On a TPU v5e or v6e, in a program for one device (mapped, or with one device only), a chunk also
-    goes through the vocabulary in blocks that fit into the vector memory. No logits are written to
-    HBM, but since the normalizer is known only after the last block, all are computed twice.
+    On a TPU v6e, in a program for one device (mapped, or with one device only) and with a D of at
+    most 1,120, a chunk also goes through the vocabulary in blocks that fit into the vector memory.
+    No logits are written to HBM, but since the normalizer is known only after the last block, all
+    are computed twice, which takes less time there.
 
     Equal to `cross_entropy` up to rounding, because the order of summation differs. Gradients are
     accumulated in the dtype of the logits and rounded once, to the dtype of hidden or table. Hidden
@@ -66,10 +68,10 @@ def chunked_cross_entropy(
         scale: factor of the hidden states, and so of the logits before the bias; 1 when not given.
         softcap: c in c * tanh(logits / c), which bounds the logits; None = no cap.
         chunk_size: tokens per chunk. None = on a CPU a sixteenth of the tokens, between 128 and
-            1024; on accelerators as many as have 2^28 logits (1 GiB), at least 1024; with blocks of
-            the vocabulary 2^23 / D, between 1024 and 8192. Smaller chunks read and write the
-            table's gradient too often; larger ones hold too much. Must be None if the number of
-            tokens is symbolic (`jax.export`); a chunk is then exactly a sixteenth.
+            1024; on accelerators as many as have 2^28 logits (1 GiB), at least 1024, and 8192 with
+            blocks of the vocabulary. Smaller chunks read and write the table's gradient too often;
+            larger ones hold too much. Must be None if the number of tokens is symbolic
+            (`jax.export`); a chunk is then exactly a sixteenth.
 
     Returns:
         (loss_sum, weight_sum), like `cross_entropy`, in float32 (float64 for float64).
@@ -125,7 +127,7 @@ def chunked_cross_entropy(
         return rearrange(flat, "(size chunks) ... -> chunks size ...", chunks=chunks)
 
     loss = _chunked_loss(
-        terms, _block_height(size, sizes["V"]),
+        terms, _block_height(size, sizes["V"], sizes["D"]),
         in_chunks(hidden, "d"), table, bias, in_chunks(labels), in_chunks(counted),
     )  # fmt: skip
     return loss, counted.sum(dtype=jnp.int32).astype(loss.dtype)
@@ -144,22 +146,21 @@ def _number_of_chunks(tokens: int, vocab_size: int, width: int, chunk_size: int 
         # table's gradient in its memory.
         if platforms.default_platform() == "cpu":
             chunk_size = min(max(tokens // 16, 128), 1024)
-        elif _computes_twice():
-            chunk_size = min(max(_TPU_CHUNK // max(width, 1), 1024), 8192)
+        elif _computes_twice(width):
+            chunk_size = _CHUNK_TOKENS
         else:
             known = 1 if is_symbolic(vocab_size) else vocab_size
             chunk_size = max(2**28 // known, 1024)
     return max(-(-tokens // chunk_size), 1)
 
 
-def _computes_twice() -> bool:
+def _computes_twice(width: int) -> bool:
     """Whether a block of logits is dropped after its share of the loss, and computed again later.
 
-    Some TPUs hold a block in their vector memory, and compute it again in less time than HBM takes
-    to write it once and read it three times. Where jit splits the table, a block could be on one
-    device only.
+    Not where jit splits the table over devices, as a block could be on one of them.
     """
-    return platforms.default_device_kind() in _LARGE_VECTOR_MEMORY and is_one_device()
+    largest = _COMPUTED_TWICE.get(platforms.default_device_kind(), 0)
+    return not is_symbolic(width) and width <= largest and is_one_device()
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -215,9 +216,9 @@ def _scan_chunks(
     return losses.sum(), (of_hidden, *of_weights)
 
 
-def _block_height(tokens: int, vocab_size: int) -> int | None:
+def _block_height(tokens: int, vocab_size: int, width: int) -> int | None:
     """Rows of the table in a block, whose logits are computed twice; None = all, computed once."""
-    if is_symbolic(tokens, vocab_size) or not _computes_twice():
+    if is_symbolic(tokens, vocab_size) or not _computes_twice(width):
         return None
-    height = max(_TPU_BLOCK // max(tokens, 1) // 128, 1) * 128  # a TPU's lanes
+    height = max(_BLOCK_LOGITS // max(tokens, 1) // 128, 1) * 128  # a TPU's lanes
     return height if height < vocab_size else None
