@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
+from jaxformer.flops import count_flops, count_model_flops
 from jaxformer.functional import chunked_cross_entropy, cross_entropy, unembed
 from jaxformer.functional.losses import chunked
 from jaxformer.functional.platforms import compiling_for
@@ -132,6 +133,14 @@ def test_loss_in_blocks_holds_one_block_of_logits_and_computes_it_twice():
     for kind in ("TPU v5 lite", ""):
         with one_tpu(kind):
             assert products(trace(chunked_cross_entropy, 64, vocab_size=3000)) == 3
+
+
+def test_products_of_logits_computed_again_are_not_of_the_model():
+    inputs = jnp.zeros((12, WIDTH)), jnp.zeros((256, WIDTH)), jnp.zeros(12, jnp.int32)
+    gradient = jax.grad(loss, (0, 1))
+    with one_tpu():
+        assert count_flops(gradient, *inputs).total == 4 * 2 * 12 * 256 * WIDTH
+        assert count_model_flops(gradient, *inputs) == 3 * 2 * 12 * 256 * WIDTH
 
 
 def test_loss_is_in_blocks_where_jit_cannot_split_the_table():

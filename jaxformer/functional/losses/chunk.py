@@ -145,7 +145,8 @@ def _add_gradients(
 
     def add(block: Block, gradients: Gradients) -> Gradients:
         of_hidden, of_table, of_bias = gradients
-        logits = chunk.logits(block)
+        with jax.named_scope("rematted_computation"):  # as remat names it: not of the model's FLOPs
+            logits = chunk.logits(block)
         by_logits = by_normalizer * jnp.exp(logits - sums.log_normalizer[:, None])
         by_logits = block.only_new(by_logits + by_mean / vocab_size)
         by_logits += by_label * block.has_label(chunk.labels).astype(by_logits.dtype)
