@@ -30,8 +30,8 @@ def _not_manual(mesh: jax.sharding.AbstractMesh) -> dict[str, int]:
 def is_one_device() -> bool:
     """Whether the program being traced surely runs on one device.
 
-    There is only one device, also in the mesh, or `jax.pmap` or `jax.shard_map` maps the program
-    over all of them. Otherwise jit may split it: its in_shardings are not known while tracing.
+    The mesh, or the process if there is none, has only one device, or `jax.pmap` or `jax.shard_map`
+    maps the program over all. Otherwise jit may split it: its in_shardings are not known yet.
     """
     if jax.sharding.get_abstract_mesh().empty:
         return jax.device_count() == 1

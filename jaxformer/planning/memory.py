@@ -88,7 +88,7 @@ def memory_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNe
     rows = batch_rows(config, shards) // shards // config.training.accumulate_steps
     part = _part_of_model(config.model, sizes["tensor"])
     own = dataclasses.replace(config, mesh=MeshConfig(), model=part)
-    activations = step_of_config(own, rows).kept
+    activations = step_of_config(own, rows, "").kept
     if config.model.remat != "none":
         plain = dataclasses.replace(own.model, remat="none", layers=(), first_layers=())
         activations += _kept_by_layer(dataclasses.replace(own, model=plain), rows)
@@ -121,7 +121,7 @@ def _kept_by_layer(config: ExperimentConfig, rows: int) -> int:
         )
         for n in (1, 2)
     )
-    difference = step_of_config(two, rows).kept - step_of_config(one, rows).kept
+    difference = step_of_config(two, rows, "").kept - step_of_config(one, rows, "").kept
     return max(0, difference) // num_layers(param_shapes(planned_model(one)))
 
 

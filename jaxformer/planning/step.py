@@ -25,16 +25,15 @@ class TracedStep(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def step_of_config(config: ExperimentConfig, rows: int, device_kind: str = "") -> TracedStep:
+def step_of_config(config: ExperimentConfig, rows: int, device_kind: str) -> TracedStep:
     """`trace_step` of the model of a config, remembered.
 
     The config has no mesh, since it may be one device's share of a model, which no mesh divides.
-    With the kind of a TPU, the step is that of one such device.
+    The kind of a TPU changes what its program computes; "" is for any other device.
     """
-    if not device_kind:
-        return trace_step(planned_model(config), rows)
+    platform = "tpu" if device_kind else platforms.default_platform()
     one_device = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ("device",)))
-    with platforms.compiling_for("tpu", device_kind), one_device:
+    with platforms.compiling_for(platform, device_kind), one_device:
         return trace_step(planned_model(config), rows)
 
 
@@ -71,7 +70,8 @@ def step_flops(model: TextModel, rows: int) -> Flops:
     computes again, and with LoRA only what its gradients need. Products of the optimizer, such as
     those of Muon, do not count. Automatic attention counts as what runs without a fused kernel:
     dense attention computes all pairs of a query and a key, also those that a mask hides; chunked
-    attention skips blocks of hidden pairs, and computes scores again in the backward pass.
+    attention skips blocks of hidden pairs, and computes scores again in the backward pass. On a TPU
+    v6e, logits may count twice (`functional.chunked_cross_entropy`).
 
     Args:
         model: the model; its config must have the sizes of its vocabularies. Attention "cudnn" can

@@ -333,9 +333,13 @@ def test_widths_that_do_not_fill_lanes_are_not_the_last_axis_of_a_kernel(monkeyp
     built = []
     monkeypatch.setattr(splash, "_kernel", splash._kernel.__wrapped__)
     monkeypatch.setattr(kernels, "BlockSizes", lambda **sizes: built.append(sizes))
-    monkeypatch.setattr(kernels, "make_splash_mha_single_device", lambda *given, **options: None)
-    for widths in ((64, 128), (128, 192)):
-        splash._kernel(splash._Setting(2, 128, 128, widths, (None, None), 0, None, False))
+    monkeypatch.setattr(
+        kernels, "make_splash_mha_single_device", lambda *given, **options: lambda *arrays: None
+    )
+    for width, value_width in ((64, 128), (128, 192)):
+        query, value = jnp.zeros((2, 128, width)), jnp.zeros((2, 128, value_width))
+        setting = splash._Setting(2, 128, 128, (None, None), 0, None, False)
+        splash._attend_row(setting, query, query, value, None)
     found = [[sizes[f"{name}_layout"] for name in "qkv"] for sizes in built]
     last, not_last = kernels.QKVLayout.HEAD_DIM_MINOR, kernels.QKVLayout.SEQ_MINOR
     assert found == [[not_last, not_last, last], [last, last, not_last]]

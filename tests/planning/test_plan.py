@@ -187,7 +187,7 @@ def test_products_depend_on_the_kind_of_device_unless_the_table_is_split(mesh, k
 
     def trace(step, rows, device_kind):
         traced.append(device_kind)
-        return step_of_config(step, rows)
+        return step_of_config(step, rows, device_kind)
 
     devices = [types.SimpleNamespace(device_kind="TPU v6 lite", process_index=0)] * 4
     monkeypatch.setattr(planner, "topology_devices", lambda *given: devices)

@@ -36,12 +36,11 @@ _INTERPRET = False  # tests interpret the kernel, which then runs on any platfor
 
 
 class _Setting(NamedTuple):
-    """Numbers that a kernel is built for: lengths are padded; widths of a key and a value."""
+    """Numbers that a kernel is built for; lengths are padded."""
 
     num_heads: int
     num_queries: int
     num_keys: int
-    widths: tuple[int, int]
     window: tuple[int | None, int | None]
     offset: int
     softcap: float | None
@@ -166,8 +165,9 @@ def _attend(inputs: AttentionInputs, interpret: bool) -> _Attended:
         None if left is None or left >= query.shape[-2] + offset else left,
         None if right is None or right + offset >= key.shape[-2] else right,
     )
-    lengths, widths = (query.shape[-2], key.shape[-2]), (key.shape[-1], value.shape[-1])
-    setting = _Setting(num_heads, *lengths, widths, window, offset, static.softcap, interpret)
+    setting = _Setting(
+        num_heads, query.shape[-2], key.shape[-2], window, offset, static.softcap, interpret
+    )
     arrays = query, key, value, _segment_ids(inputs, setting)
     if not static.return_residual:
         output = jax.vmap(functools.partial(_attend_row, setting))(*arrays)
@@ -199,7 +199,9 @@ def _attend_row(
     from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
 
     sinks = jnp.full(setting.num_heads, _SINK, jnp.float32)
-    return _kernel(setting)(query, key, value, None if ids is None else SegmentIds(*ids), sinks)
+    fill_lanes = (array.shape[-1] % _LANES == 0 for array in (key, value))
+    kernel = _kernel(setting, *fill_lanes)
+    return kernel(query, key, value, None if ids is None else SegmentIds(*ids), sinks)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -285,7 +287,7 @@ def _segment_ids(inputs: AttentionInputs, setting: _Setting) -> _Ids:
 
 
 @functools.lru_cache(maxsize=64)
-def _kernel(setting: _Setting) -> Any:
+def _kernel(setting: _Setting, keys_fill_lanes: bool, values_fill_lanes: bool) -> Any:
     """Kernel of `[N, T', H]`, `[K, S', H]`, `[K, S', Hv]`, segment ids and sinks `[N]`."""
     from jax.experimental.pallas.ops.tpu import splash_attention as splash
 
@@ -312,10 +314,10 @@ def _kernel(setting: _Setting) -> Any:
     windowed = setting.window != (None, None)
     mask = Window(shape, setting.window, setting.offset) if windowed else splash.FullMask(shape)
     queries, keys = map(_block_size, shape)
-    # Of the last axis, a TPU stores whole lanes: widths such as 64 are not last, but lengths are.
+    # Of the last axis, a TPU stores whole lanes: a width such as 64 is not last, but the length is.
     of_keys, of_values = (
-        splash.QKVLayout.SEQ_MINOR if width % _LANES else splash.QKVLayout.HEAD_DIM_MINOR
-        for width in setting.widths
+        splash.QKVLayout.HEAD_DIM_MINOR if fills else splash.QKVLayout.SEQ_MINOR
+        for fills in (keys_fill_lanes, values_fill_lanes)
     )
     blocks = splash.BlockSizes(
         block_q=queries, block_kv=keys, block_kv_compute=keys,

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.embedding import unembed
 from jaxformer.functional.losses.cross_entropy import (
+    LogitStatistics,
     LossTerms,
-    VocabularySums,
     label_losses,
     take_label,
 )
@@ -21,9 +21,10 @@ Gradients = tuple[jax.Array | None, ...]
 
 
 class Block(NamedTuple):
-    """Rows of the table, `height` from start; new `[height]`: not in the block before, None = all.
+    """Rows of the table, `height` of them from start.
 
-    The last block starts early to be as high as the others.
+    The last block starts early to be as high as the others; `new` `[height]` is False where the
+    block before had the same row. With None, the block is the whole vocabulary.
     """
 
     start: jax.Array | int
@@ -31,26 +32,33 @@ class Block(NamedTuple):
     new: jax.Array | None
 
     def part(self, array: jax.Array, axis: int = 0) -> jax.Array:
-        """Its part of an axis of V."""
+        """Part of an array whose axis is the vocabulary."""
         # Without a slice of all, jit need not gather an array that it splits over devices.
         if self.new is None:
             return array
         return jax.lax.dynamic_slice_in_dim(array, self.start, self.height, axis)
 
     def replaced(self, array: jax.Array, part: jax.Array) -> jax.Array:
-        """An array `[V, ...]` with other rows in the block."""
+        """The array `[V, ...]` with its rows of this block replaced."""
         if self.new is None:
             return part
         return jax.lax.dynamic_update_slice_in_dim(array, part, self.start, axis=0)
 
     def only_new(self, columns: jax.Array) -> jax.Array:
         """Finite `[I, height]`, 0 where the block before had the column."""
-        # No jnp.where: XLA would hold an array of zeros ahead of the loops.
+        # No jnp.where: XLA for CPUs would hold an array of zeros ahead of the loops.
         return columns if self.new is None else columns * self.new.astype(columns.dtype)[None]
+
+    def total(self, columns: jax.Array) -> jax.Array:
+        """Sum `[I]` of the columns `[I, height]` that the block before did not have."""
+        return jnp.sum(columns, -1, where=None if self.new is None else self.new[None])
 
     def has_label(self, labels: jax.Array) -> jax.Array:
         """Whether a column is that of the label: bool `[I, height]`, at most one in all blocks."""
-        found = labels[:, None] == (self.start + jnp.arange(self.height))[None]
+        columns = jnp.arange(self.height, dtype=labels.dtype) + jnp.asarray(
+            self.start, labels.dtype
+        )
+        found = labels[:, None] == columns[None]
         return found if self.new is None else found & self.new[None]
 
     def label_logits(self, logits: jax.Array, labels: jax.Array) -> jax.Array:
@@ -61,21 +69,26 @@ class Block(NamedTuple):
 
 
 def _fold(
-    vocab_size: int, height: int | None, step: Callable[[Block, Carry], Carry], carry: Carry
-) -> Carry:
-    """Folds a step over blocks of the vocabulary; with a height of None, it is a single block."""
+    vocab_size: int, height: int | None, step: Callable[[Block, Carry], Carry], carry: Carry,
+    origin: jax.Array | int = 0,
+) -> Carry:  # fmt: skip
+    """Folds a step over blocks of the vocabulary from an origin of 0; None = a single block."""
     if height is None or height == vocab_size:
         return step(Block(0, vocab_size, None), carry)
 
     def body(i: jax.Array, carry: Carry) -> Carry:
-        start = jnp.minimum(i * height, vocab_size - height)
+        start = jnp.asarray(origin, i.dtype) + jnp.minimum(i * height, vocab_size - height)
         return step(Block(start, height, start + jnp.arange(height) >= i * height), carry)
 
     return jax.lax.fori_loop(0, -(-vocab_size // max(height, 1)), body, carry)
 
 
 class Chunk(NamedTuple):
-    """A chunk of tokens `[I]`, and what their logits come from, or all of them, if kept."""
+    """A chunk of tokens `[I]`, and what their logits come from, or all of them, if kept.
+
+    The origin is 0. From a loop over chunks, JAX takes out what depends on no chunk, and stacks it:
+    without a start that comes from the chunk, copies of all blocks of the table.
+    """
 
     terms: LossTerms
     rows: jax.Array
@@ -83,19 +96,20 @@ class Chunk(NamedTuple):
     hidden: jax.Array
     labels: jax.Array
     counted: jax.Array
+    origin: jax.Array
     kept: jax.Array | None = None
 
     def logits(self, block: Block) -> jax.Array:
-        """Logits `[I, height]`."""
+        """Logits `[I, height]` after the soft cap."""
         if self.kept is not None:
             return block.part(self.kept, axis=1)
         bias = None if self.bias is None else block.part(self.bias)
         return unembed(block.part(self.rows), self.hidden, bias, softcap=self.terms.softcap)
 
-    def loss(self, sums: VocabularySums) -> jax.Array:
+    def loss(self, statistics: LogitStatistics) -> jax.Array:
         """Summed loss."""
         vocab_size = self.rows.shape[0]
-        return label_losses(self.terms, sums, self.labels, self.counted, vocab_size).sum()
+        return label_losses(self.terms, statistics, self.labels, self.counted, vocab_size).sum()
 
 
 def loss_and_gradients(
@@ -105,50 +119,57 @@ def loss_and_gradients(
 
     With a height, the vocabulary is processed in blocks of that many rows, whose logits are
     computed once for the loss and once for the gradients. With None, all are computed once.
+    `zero` is a scalar in the loss dtype, which under shard_map varies as all inputs together do.
     """
     if height is None:
         chunk = chunk._replace(kept=chunk.logits(Block(0, chunk.rows.shape[0], None)))
-    sums = _sums(chunk, height, zero)
-    loss, pull = jax.vjp(chunk.loss, sums)
+    statistics = _statistics(chunk, height, zero)
+    loss, pull = jax.vjp(chunk.loss, statistics)
     if all(gradient is None for gradient in gradients):
         return loss, gradients
-    (by_sums,) = pull(jnp.ones_like(loss))
-    return loss, _add_gradients(chunk, height, sums, by_sums, gradients)
+    (by_statistics,) = pull(jnp.ones_like(loss))
+    return loss, _add_gradients(chunk, height, statistics, by_statistics, gradients)
 
 
-def _sums(chunk: Chunk, height: int | None, zero: jax.Array) -> VocabularySums:
-    """Sums over the vocabulary, where exponentials are relative to the largest logit so far."""
+def _statistics(chunk: Chunk, height: int | None, zero: jax.Array) -> LogitStatistics:
+    """Statistics over the vocabulary; exponentials are relative to the largest logit so far."""
+    limits, is_smooth = jnp.finfo(zero.dtype), bool(chunk.terms.label_smoothing)
 
     def add(block: Block, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         maximum, exponentials, label, total = carry
         logits = chunk.logits(block)
-        larger = jax.lax.stop_gradient(jnp.maximum(maximum, logits.max(-1)))
-        shares = block.only_new(jnp.exp(logits - larger[:, None])).sum(-1)
+        # It is finite, so that logits of +-Inf are not subtracted from themselves. It cancels out
+        # of the result, so it needs no derivative.
+        larger = jnp.maximum(maximum, logits.max(-1)).clip(max=limits.max)
+        larger = jax.lax.stop_gradient(larger)
+        shares = block.total(jnp.exp(logits - larger[:, None]))
         exponentials = exponentials * jnp.exp(maximum - larger) + shares
         label += block.label_logits(logits, chunk.labels)
-        return larger, exponentials, label, total + block.only_new(logits).sum(-1)
+        return larger, exponentials, label, total + block.total(logits) if is_smooth else total
 
-    start = jnp.broadcast_to(zero, chunk.labels.shape)
-    least = start + jnp.finfo(zero.dtype).min  # finite: a bias may hide all rows of a block
-    vocab_size = chunk.rows.shape[0]
-    maximum, exponentials, label, total = _fold(vocab_size, height, add, (least, *3 * [start]))
-    return VocabularySums(maximum + jnp.log(exponentials), label, total / vocab_size)
+    start, vocab_size = jnp.broadcast_to(zero, chunk.labels.shape), chunk.rows.shape[0]
+    carry: tuple[jax.Array, ...] = (start + limits.min, start, start, start)
+    carry = _fold(vocab_size, height, add, carry, chunk.origin)
+    maximum, exponentials, label, total = carry
+    return LogitStatistics(maximum + jnp.log(exponentials), label, total / vocab_size)
 
 
 def _add_gradients(
-    chunk: Chunk, height: int | None, sums: VocabularySums, by_sums: VocabularySums,
+    chunk: Chunk, height: int | None, statistics: LogitStatistics, by_statistics: LogitStatistics,
     gradients: Gradients,
 ) -> Gradients:  # fmt: skip
     """Adds a chunk's gradients, given those by its sums; None stays None."""
     vocab_size = chunk.rows.shape[0]
-    by_normalizer, by_label, by_mean = (each[:, None] for each in by_sums)
+    by_normalizer, by_label, by_mean = (each[:, None] for each in by_statistics)
 
     def add(block: Block, gradients: Gradients) -> Gradients:
         of_hidden, of_table, of_bias = gradients
         with jax.named_scope("rematted_computation"):  # as remat names it: not of the model's FLOPs
             logits = chunk.logits(block)
-        by_logits = by_normalizer * jnp.exp(logits - sums.log_normalizer[:, None])
-        by_logits = block.only_new(by_logits + by_mean / vocab_size)
+        by_logits = by_normalizer * jnp.exp(logits - statistics.log_normalizer[:, None])
+        if chunk.terms.label_smoothing:
+            by_logits += by_mean / vocab_size
+        by_logits = block.only_new(by_logits)
         by_logits += by_label * block.has_label(chunk.labels).astype(by_logits.dtype)
         if chunk.terms.softcap is not None:
             by_logits *= 1 - jnp.square(logits / chunk.terms.softcap)
@@ -163,7 +184,7 @@ def _add_gradients(
             of_bias = block.replaced(of_bias, added)
         return of_hidden, of_table, of_bias
 
-    return _fold(vocab_size, height, add, gradients)
+    return _fold(vocab_size, height, add, gradients, chunk.origin)
 
 
 def _add_product(total: jax.Array, by_logits: jax.Array, x: jax.Array) -> jax.Array:
@@ -173,7 +194,7 @@ def _add_product(total: jax.Array, by_logits: jax.Array, x: jax.Array) -> jax.Ar
     """
     (vocab_size, width), size = total.shape, x.shape[0]
     # At most 32: with few tokens per chunk, more blocks would make the products too small.
-    blocks = 32 if is_symbolic(size) else min(-(-2 * width // max(size, 1)), 32)
+    blocks = 32 if is_symbolic(size, width) else min(-(-2 * width // max(size, 1)), 32)
 
     def add(block: Block, total: jax.Array) -> jax.Array:
         part = block.only_new(block.part(by_logits, axis=1))

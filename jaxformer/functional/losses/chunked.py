@@ -44,10 +44,11 @@ def chunked_cross_entropy(
     Processes the tokens in chunks, so only one chunk of logits exists at a time. If derivatives are
     needed, each chunk computes its share while it has its logits, so nothing is computed twice.
 
-    On a TPU v6e, in a program for one device (mapped, or with one device only) and with a D of at
-    most 1,120, a chunk also goes through the vocabulary in blocks that fit into the vector memory.
-    No logits are written to HBM, but since the normalizer is known only after the last block, all
-    are computed twice, which takes less time there.
+    A TPU v6e is an exception, with a D of at most 1,120, chunks of at most 8,192 tokens, and in a
+    program for one device (mapped, or with one device only): there a chunk goes through the
+    vocabulary in blocks that fit into the vector memory. No logits are written to HBM. As the
+    normalizer is known only after the last block, derivatives need all of them a second time, which
+    is faster than HBM.
 
     Equal to `cross_entropy` up to rounding, because the order of summation differs. Gradients are
     accumulated in the dtype of the logits and rounded once, to the dtype of hidden or table. Hidden
@@ -116,7 +117,7 @@ def chunked_cross_entropy(
         hidden = hidden * static_number("scale", scale, positive=True)
 
     tokens = labels.size
-    chunks = _number_of_chunks(tokens, sizes["V"], sizes["D"], chunk_size)
+    chunks, height = _chunks_and_height(tokens, sizes["V"], sizes["D"], chunk_size)
     size = -(-tokens // chunks)  # even chunks: less than one padding token in each
     fill = chunks * size - tokens
 
@@ -127,40 +128,45 @@ def chunked_cross_entropy(
         return rearrange(flat, "(size chunks) ... -> chunks size ...", chunks=chunks)
 
     loss = _chunked_loss(
-        terms, _block_height(size, sizes["V"], sizes["D"]),
-        in_chunks(hidden, "d"), table, bias, in_chunks(labels), in_chunks(counted),
-    )  # fmt: skip
+        terms, height, in_chunks(hidden, "d"), table, bias, in_chunks(labels), in_chunks(counted)
+    )
     return loss, counted.sum(dtype=jnp.int32).astype(loss.dtype)
 
 
-def _number_of_chunks(tokens: int, vocab_size: int, width: int, chunk_size: int | None) -> int:
+def _chunks_and_height(
+    tokens: int, vocab_size: int, width: int, chunk_size: int | None
+) -> tuple[int, int | None]:
+    """Number of chunks, and rows of the table in a block; None = all in one."""
     if is_symbolic(tokens):
         if chunk_size is not None:
             raise ConfigError(
                 "chunk_size must be None where the number of tokens is symbolic, since a scan has "
                 f"a fixed number of chunks, got chunk_size={chunk_size} and {tokens} tokens"
             )
-        return 16
+        return 16, None
     if chunk_size is None:
         # A CPU wants a chunk in its cache. On an accelerator each chunk costs two passes over the
         # table's gradient in its memory.
         if platforms.default_platform() == "cpu":
             chunk_size = min(max(tokens // 16, 128), 1024)
-        elif _computes_twice(width):
+        elif _block_height(min(tokens, _CHUNK_TOKENS), vocab_size, width) is not None:
             chunk_size = _CHUNK_TOKENS
         else:
             known = 1 if is_symbolic(vocab_size) else vocab_size
             chunk_size = max(2**28 // known, 1024)
-    return max(-(-tokens // chunk_size), 1)
+    chunks = max(-(-tokens // chunk_size), 1)
+    return chunks, _block_height(-(-tokens // chunks), vocab_size, width)
 
 
-def _computes_twice(width: int) -> bool:
-    """Whether a block of logits is dropped after its share of the loss, and computed again later.
-
-    Not where jit splits the table over devices, as a block could be on one of them.
-    """
+def _block_height(tokens: int, vocab_size: int, width: int) -> int | None:
+    """Rows of the table in a block, whose logits are computed twice; None = all, computed once."""
     largest = _COMPUTED_TWICE.get(platforms.default_device_kind(), 0)
-    return not is_symbolic(width) and width <= largest and is_one_device()
+    if is_symbolic(vocab_size, width) or width > largest or tokens > _CHUNK_TOKENS:
+        return None
+    if not is_one_device():  # jit may split the table, and a block would be on one of the devices
+        return None
+    height = _BLOCK_LOGITS // max(tokens, 128) // 128 * 128  # a TPU's lanes
+    return height if height < vocab_size else None
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -169,7 +175,7 @@ def _chunked_loss(
     hidden: jax.Array, table: jax.Array, bias: jax.Array | None,
     labels: jax.Array, counted: jax.Array,
 ) -> jax.Array:  # fmt: skip
-    """Summed loss of hidden states in chunks `[chunks, size, D]`; height as in `_block_height`."""
+    """Summed loss of hidden states `[chunks, size, D]`; height as in `_chunks_and_height`."""
     wanted = (False, False, False)
     return _scan_chunks(terms, height, wanted, hidden, table, bias, labels, counted)[0]
 
@@ -212,13 +218,6 @@ def _scan_chunks(
         return tuple(added), (loss, of_hidden)
 
     start = (zeros(wanted[1], table), zeros(wanted[2], table[:, 0]))
-    of_weights, (losses, of_hidden) = jax.lax.scan(step, start, (hidden, labels, counted))
+    tokens = (hidden, labels, counted, jnp.zeros(hidden.shape[0], jnp.int32))
+    of_weights, (losses, of_hidden) = jax.lax.scan(step, start, tokens)
     return losses.sum(), (of_hidden, *of_weights)
-
-
-def _block_height(tokens: int, vocab_size: int, width: int) -> int | None:
-    """Rows of the table in a block, whose logits are computed twice; None = all, computed once."""
-    if is_symbolic(tokens, vocab_size) or not _computes_twice(width):
-        return None
-    height = max(_BLOCK_LOGITS // max(tokens, 1) // 128, 1) * 128  # a TPU's lanes
-    return height if height < vocab_size else None

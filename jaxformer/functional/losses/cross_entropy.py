@@ -29,8 +29,8 @@ class LossTerms:
     softcap: float | None = None
 
 
-class VocabularySums(NamedTuple):
-    """What a token's loss needs of its logits: float `[...]` log Z, the label's logit, the mean."""
+class LogitStatistics(NamedTuple):
+    """What a loss needs of logits after a soft cap: log Z, the label's, their mean; `[...]`."""
 
     log_normalizer: jax.Array
     label: jax.Array
@@ -84,10 +84,10 @@ def cross_entropy(
     labels, counted = read_labels(labels, "logits [..., V]", logits, vocab_size, ignore_label)
     # Ignored logits may be NaN, and their gradient, 0 * NaN, would be NaN too.
     wide = jnp.where(counted[..., None], widened(logits), 0)
-    sums = VocabularySums(
+    statistics = LogitStatistics(
         _log_normalizer(wide), take_label(wide, labels.clip(0, vocab_size - 1)), wide.mean(axis=-1)
     )
-    losses = label_losses(terms, sums, labels, counted, vocab_size)
+    losses = label_losses(terms, statistics, labels, counted, vocab_size)
     return losses.sum(), counted.sum(dtype=jnp.int32).astype(losses.dtype)
 
 
@@ -130,16 +130,20 @@ def read_labels(
 
 
 def label_losses(
-    terms: LossTerms, sums: VocabularySums, labels: jax.Array, counted: jax.Array, vocab_size: int
+    terms: LossTerms,
+    statistics: LogitStatistics,
+    labels: jax.Array,
+    counted: jax.Array,
+    vocab_size: int,
 ) -> jax.Array:
     """Loss of each label `[...]`; 0 for ignored ones, and NaN for a label out of range."""
     valid = (labels >= 0) & (labels < vocab_size)
-    loss = sums.log_normalizer - jnp.where(valid, sums.label, jnp.nan)
+    loss = statistics.log_normalizer - jnp.where(valid, statistics.label, jnp.nan)
     if terms.label_smoothing:
-        smooth = sums.log_normalizer - sums.mean
+        smooth = statistics.log_normalizer - statistics.mean
         loss = (1 - terms.label_smoothing) * loss + terms.label_smoothing * smooth
     if terms.z_loss:
-        loss = loss + terms.z_loss * jnp.square(sums.log_normalizer)
+        loss = loss + terms.z_loss * jnp.square(statistics.log_normalizer)
     return jnp.where(counted, loss, 0)
 
 
