@@ -1,12 +1,15 @@
 """The traced gradient of a micro-batch: its products, and what it keeps between its passes."""
 
 import collections
+import contextlib
 import functools
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import AxisType
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.flops import Flops, count_flops, count_products
@@ -31,14 +34,14 @@ def step_of_config(config: ExperimentConfig, rows: int, device_kind: str) -> Tra
     The config has no mesh, since it may be one device's share of a model, which no mesh divides.
     The kind of a TPU changes what its program computes; "" is for any other device.
     """
-    platform = "tpu" if device_kind else platforms.default_platform()
-    one_device = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ("device",)))
-    with platforms.compiling_for(platform, device_kind), one_device:
-        return trace_step(planned_model(config), rows)
+    return trace_step(planned_model(config), rows, device_kind)
 
 
-def trace_step(model: TextModel, rows: int) -> TracedStep:
-    """Traces both passes of a micro-batch of some rows; computes nothing."""
+def trace_step(model: TextModel, rows: int, device_kind: str | None = None) -> TracedStep:
+    """Traces both passes of a micro-batch of some rows; computes nothing.
+
+    The step is that of this process's devices, or of one device of a kind as in `step_of_config`.
+    """
     config, (params, frozen) = model.config, split_shapes(model)
     loss = checked_loss(model.loss(config.training.label_smoothing), combine_of(config.lora))
 
@@ -50,7 +53,9 @@ def trace_step(model: TextModel, rows: int) -> TracedStep:
         return jax.tree.leaves(backward), backward(jnp.ones_like(value))
 
     rng = jax.eval_shape(jax.random.key, 0)
-    jaxpr = jax.make_jaxpr(passes)(params, frozen, model.batch_shapes(rows), rng).jaxpr
+    shapes_of_batch = model.batch_shapes(rows)
+    with contextlib.nullcontext() if device_kind is None else _one_device(device_kind):
+        jaxpr = jax.make_jaxpr(passes)(params, frozen, shapes_of_batch, rng).jaxpr
     residuals = jaxpr.outvars[: -len(jax.tree.leaves(params))]  # the gradients follow
     kept: dict[int, Any] = {id(var): var.aval for var in residuals}  # without duplicates
     shapes = collections.Counter((aval.shape, aval.dtype) for aval in kept.values())
@@ -61,6 +66,20 @@ def trace_step(model: TextModel, rows: int) -> TracedStep:
         for (shape, dtype), count in shapes.items()
     )
     return TracedStep(count_products(jaxpr), num_bytes)
+
+
+@contextlib.contextmanager
+def _one_device(kind: str) -> Iterator[None]:
+    """Traces as for one TPU of a kind, or with "" for devices whose kind does not matter."""
+    if not kind:
+        with platforms.compiling_for(platforms.default_platform()):
+            yield
+        return
+    mesh = jax.make_mesh(
+        (1,), ("device",), axis_types=(AxisType.Auto,), devices=jax.local_devices()[:1]
+    )
+    with platforms.compiling_for("tpu", kind), jax.set_mesh(mesh):
+        yield
 
 
 def step_flops(model: TextModel, rows: int) -> Flops:

@@ -55,10 +55,8 @@ class Block(NamedTuple):
 
     def has_label(self, labels: jax.Array) -> jax.Array:
         """Whether a column is that of the label: bool `[I, height]`, at most one in all blocks."""
-        columns = jnp.arange(self.height, dtype=labels.dtype) + jnp.asarray(
-            self.start, labels.dtype
-        )
-        found = labels[:, None] == columns[None]
+        columns = jnp.arange(self.height, dtype=labels.dtype)
+        found = (labels - jnp.asarray(self.start, labels.dtype))[:, None] == columns[None]
         return found if self.new is None else found & self.new[None]
 
     def label_logits(self, logits: jax.Array, labels: jax.Array) -> jax.Array:
@@ -158,7 +156,7 @@ def _add_gradients(
     chunk: Chunk, height: int | None, statistics: LogitStatistics, by_statistics: LogitStatistics,
     gradients: Gradients,
 ) -> Gradients:  # fmt: skip
-    """Adds a chunk's gradients, given those by its sums; None stays None."""
+    """Adds a chunk's gradients, given those of its loss by its statistics; None stays None."""
     vocab_size = chunk.rows.shape[0]
     by_normalizer, by_label, by_mean = (each[:, None] for each in by_statistics)
 
