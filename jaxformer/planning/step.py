@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.flops import Flops, count_flops, count_products
@@ -75,10 +74,8 @@ def _one_device(kind: str) -> Iterator[None]:
         with platforms.compiling_for(platforms.default_platform()):
             yield
         return
-    mesh = jax.make_mesh(
-        (1,), ("device",), axis_types=(AxisType.Auto,), devices=jax.local_devices()[:1]
-    )
-    with platforms.compiling_for("tpu", kind), jax.set_mesh(mesh):
+    mesh = jax.sharding.AbstractMesh((1,), ("device",))
+    with platforms.compiling_for("tpu", kind), jax.sharding.use_abstract_mesh(mesh):
         yield
 
 
