@@ -1,5 +1,6 @@
 """The mesh, if any, over which jit splits the program being traced."""
 
+import contextlib
 import math
 from typing import TypeVar
 
@@ -36,6 +37,11 @@ def is_one_device() -> bool:
     if jax.sharding.get_abstract_mesh().empty:
         return jax.device_count() == 1
     return math.prod(automatic_axes().values()) == 1
+
+
+def on_one_device() -> contextlib.AbstractContextManager[object]:
+    """Context that traces a program as for one device, where `is_one_device` holds."""
+    return jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ("device",)))
 
 
 def varying_alike(tree: Tree) -> Tree:

@@ -1,10 +1,8 @@
 """The traced gradient of a micro-batch: its products, and what it keeps between its passes."""
 
 import collections
-import contextlib
 import functools
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +11,7 @@ import jax.numpy as jnp
 from jaxformer.config import ExperimentConfig
 from jaxformer.flops import Flops, count_flops, count_products
 from jaxformer.functional import platforms
+from jaxformer.functional.sharding import on_one_device
 from jaxformer.planning.settings import planned_model
 from jaxformer.runs import TextModel
 from jaxformer.runs.weights import combine_of, param_shapes, split_shapes
@@ -31,16 +30,13 @@ def step_of_config(config: ExperimentConfig, rows: int, device_kind: str) -> Tra
     """`trace_step` of the model of a config, remembered.
 
     The config has no mesh, since it may be one device's share of a model, which no mesh divides.
-    The kind of a TPU changes what its program computes; "" is for any other device.
+    A kind of TPU may change what its program computes; "" is for any other device.
     """
     return trace_step(planned_model(config), rows, device_kind)
 
 
-def trace_step(model: TextModel, rows: int, device_kind: str | None = None) -> TracedStep:
-    """Traces both passes of a micro-batch of some rows; computes nothing.
-
-    The step is that of this process's devices, or of one device of a kind as in `step_of_config`.
-    """
+def trace_step(model: TextModel, rows: int, device_kind: str) -> TracedStep:
+    """Traces both passes of a micro-batch of some rows on one device; computes nothing."""
     config, (params, frozen) = model.config, split_shapes(model)
     loss = checked_loss(model.loss(config.training.label_smoothing), combine_of(config.lora))
 
@@ -52,9 +48,9 @@ def trace_step(model: TextModel, rows: int, device_kind: str | None = None) -> T
         return jax.tree.leaves(backward), backward(jnp.ones_like(value))
 
     rng = jax.eval_shape(jax.random.key, 0)
-    shapes_of_batch = model.batch_shapes(rows)
-    with contextlib.nullcontext() if device_kind is None else _one_device(device_kind):
-        jaxpr = jax.make_jaxpr(passes)(params, frozen, shapes_of_batch, rng).jaxpr
+    batch, platform = model.batch_shapes(rows), platforms.default_platform()
+    with platforms.compiling_for(platform, device_kind), on_one_device():
+        jaxpr = jax.make_jaxpr(passes)(params, frozen, batch, rng).jaxpr
     residuals = jaxpr.outvars[: -len(jax.tree.leaves(params))]  # the gradients follow
     kept: dict[int, Any] = {id(var): var.aval for var in residuals}  # without duplicates
     shapes = collections.Counter((aval.shape, aval.dtype) for aval in kept.values())
@@ -65,18 +61,6 @@ def trace_step(model: TextModel, rows: int, device_kind: str | None = None) -> T
         for (shape, dtype), count in shapes.items()
     )
     return TracedStep(count_products(jaxpr), num_bytes)
-
-
-@contextlib.contextmanager
-def _one_device(kind: str) -> Iterator[None]:
-    """Traces as for one TPU of a kind, or with "" for devices whose kind does not matter."""
-    if not kind:
-        with platforms.compiling_for(platforms.default_platform()):
-            yield
-        return
-    mesh = jax.sharding.AbstractMesh((1,), ("device",))
-    with platforms.compiling_for("tpu", kind), jax.sharding.use_abstract_mesh(mesh):
-        yield
 
 
 def step_flops(model: TextModel, rows: int) -> Flops:
@@ -95,7 +79,7 @@ def step_flops(model: TextModel, rows: int) -> Flops:
         rows: number of rows of max_len tokens that a device computes at once. Multiply the result
             by the number of micro-batches and devices.
     """
-    return trace_step(model, rows).flops
+    return trace_step(model, rows, platforms.default_device_kind()).flops
 
 
 def forward_flops(model: TextModel, rows: int) -> Flops:
