@@ -13,7 +13,10 @@ def main() -> None:
     # Until the handlers are installed, SIGINT ends the process like SIGTERM: without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from jaxformer import stopping
+    from jaxformer.memory import keep_freed_memory
 
+    if sys.argv[1:2] in (["train"], ["sweep"]):
+        keep_freed_memory()  # before threads start, which would get memory of their own
     signals = stopping.install()
     if sys.argv[1:2] == ["train"]:
         signals.note = stopping.saved_note()

@@ -19,7 +19,7 @@ _USES = ("training", "inference", "interop", "viz", "testing")
 MAY_IMPORT = {
     # For type checkers: a test below checks that importing the package loads none of these.
     "__init__": _MODELS | set(_USES) | {"runs", "planning", "sweeps", "cli"},
-    "__main__": {"stopping", "cli"},
+    "__main__": {"stopping", "memory", "cli"},
     "stopping": set(),
     "errors": set(),
     "config": {"errors", "storage"},

@@ -1,7 +1,10 @@
 """How much memory there is, and what is refused for lack of it."""
 
 import dataclasses
+import os
 import resource
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +25,35 @@ from tests.runs import tiny
 
 SIZES = {"vocab_size": 11, "max_len": 32, "num_layers": 2, "d_model": 4, "num_heads": 2}
 GROUP = "/a/b"
+MALLOC = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+# Four threads, which all stay alive, fill and free 96 MiB in turn. Prints how many of them stay
+# resident, and for how many the system provided pages. Where memory is kept, all threads share
+# one heap, so that the others fill what the first has filled.
+MEASURE = """
+import pathlib, resource, sys, threading
+
+def resident():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt * resource.getpagesize()
+
+def measure():
+    done = threading.Event()
+
+    def fill(filled):
+        len(b"x" * (96 << 20))
+        filled.set()
+        done.wait()
+
+    before = resident(), faults()
+    for _ in range(4):
+        filled = threading.Event()
+        threading.Thread(target=fill, args=[filled]).start()
+        filled.wait()
+    print(resident() - before[0] >> 20, faults() - before[1] >> 20)
+    done.set()
+"""
 
 
 class Device:
@@ -184,3 +216,58 @@ def test_memory_that_is_missing_is_named_by_purpose():
         memory.require_memory({"a": 2**31, "b": 2**30}, 2**30, what="c", remedy="do d")
     for words in ("c needs at least 3 GiB of memory", "a 2 GiB", "b 1 GiB", "got 1 GiB", "do d"):
         assert words in str(error.value)
+
+
+def is_kept(script, arguments=(), **environment):
+    """Whether memory is kept after a script's call of `measure`; asserts that it is all or none."""
+    for name in (*MALLOC, "JAX_PLATFORMS"):
+        environment.setdefault(name, None)
+    merged = {name: value for name, value in (os.environ | environment).items() if value}
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE + script, *arguments], env=merged, text=True,
+        capture_output=True, check=True,
+    )  # fmt: skip
+    resident, provided = map(int, done.stdout.split())
+    if resident < 20:
+        return False
+    assert 90 <= resident < 120 and provided < 120  # not 4 * 96
+    return True
+
+
+needs_glibc = pytest.mark.skipif(
+    sys.platform != "linux" or not os.confstr("CS_GNU_LIBC_VERSION"),
+    reason="only glibc's allocator has these settings",
+)
+
+
+@needs_glibc
+@pytest.mark.parametrize("environment, kept", [
+    ({"JAX_PLATFORMS": "cpu"}, True),
+    ({"JAX_PLATFORMS": "cuda"}, False),
+    ({"JAX_PLATFORMS": "cpu", "MALLOC_ARENA_MAX": "8"}, False),
+    ({"JAX_PLATFORMS": "cpu", "MALLOC_TRIM_THRESHOLD_": "131072"}, False),
+    ({"JAX_PLATFORMS": "cpu", "GLIBC_TUNABLES": "glibc.malloc.arena_max=8"}, False),
+])  # fmt: skip
+def test_freed_memory_is_kept_only_where_it_helps(environment, kept):
+    script = "from jaxformer.memory import keep_freed_memory\nkeep_freed_memory()\nmeasure()"
+    assert is_kept(script, **environment) == kept
+
+
+@needs_glibc
+@pytest.mark.parametrize("plugin", ["jax_plugins", "libtpu"])
+def test_freed_memory_is_not_kept_beside_a_plugin_of_an_accelerator(plugin, tmp_path):
+    (tmp_path / plugin).mkdir()
+    script = (
+        f"sys.path.append({str(tmp_path)!r})\n"
+        "from jaxformer.memory import keep_freed_memory\nkeep_freed_memory()\nmeasure()"
+    )
+    assert not is_kept(script)
+
+
+@needs_glibc
+@pytest.mark.parametrize("command, kept", [("train", True), ("sweep", True), ("generate", False)])
+def test_commands_that_train_keep_freed_memory(command, kept):
+    script = (
+        "from jaxformer import __main__ as program\nprogram._run_command = measure\nprogram.main()"
+    )
+    assert is_kept(script, [command], JAX_PLATFORMS="cpu") == kept

@@ -26,6 +26,7 @@ from flax import linen as nn
 from timing import ratio, timed
 
 from jaxformer.config import AdamWConfig, ModelConfig, ScheduleConfig
+from jaxformer.memory import keep_freed_memory
 from jaxformer.models import Decoder
 from jaxformer.planning import count_flops
 from jaxformer.training import (
@@ -145,6 +146,7 @@ def jaxformer_contender(options: argparse.Namespace) -> Contender:
         positions="learned", dtype=options.dtype,
         layer_execution="loop" if options.loop else "scan",
     )  # fmt: skip
+    keep_freed_memory()  # as `jaxformer train` does
     if options.cpu_devices > 1:
         split_cpu(options.cpu_devices)
     runner = PmapRunner() if options.cpu_devices > 1 else SingleRunner()
