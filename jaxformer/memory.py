@@ -1,4 +1,4 @@
-"""Available memory, an error before a program needs more, and memory that is not given back."""
+"""Available memory, an error before a program needs more, and reuse of memory that is freed."""
 
 import ctypes
 import importlib.util
