@@ -12,13 +12,10 @@ from jaxformer.errors import ConfigError
 
 _CGROUPS = pathlib.Path("/sys/fs/cgroup")
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-# Parameters of mallopt(3) and their values, by the variables of the environment that set them: all
-# threads share one heap, which has the large blocks, too, and never shrinks.
-_MALLOC = {
-    "MALLOC_ARENA_MAX": (-8, 1),
-    "MALLOC_MMAP_MAX_": (-4, 0),
-    "MALLOC_TRIM_THRESHOLD_": (-1, -1),
-}
+# Numbers of mallopt(3)'s parameters, and values by which all threads share one heap, which has the
+# large blocks, too, and never shrinks.
+_M_ARENA_MAX, _M_MMAP_MAX, _M_TRIM_THRESHOLD = -8, -4, -1
+_KEEPING = {_M_ARENA_MAX: 1, _M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: -1}
 
 
 def host_memory() -> int:
@@ -99,13 +96,13 @@ def keep_freed_memory() -> None:
     Does nothing without glibc, where JAX may find an accelerator, or if the environment has a
     setting of glibc's allocator, such as `MALLOC_ARENA_MAX=8`.
     """
-    if sys.platform != "linux" or "GLIBC_TUNABLES" in os.environ or os.environ.keys() & _MALLOC:
+    is_set = any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ)
+    if sys.platform != "linux" or is_set or _may_have_accelerators():
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None or _may_have_accelerators():
-        return
-    for option, value in _MALLOC.values():
-        mallopt(option, value)
+    if mallopt is not None:
+        for parameter, value in _KEEPING.items():
+            mallopt(parameter, value)
 
 
 def _may_have_accelerators() -> bool:

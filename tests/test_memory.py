@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import platform
 import resource
 import subprocess
 import sys
@@ -25,7 +26,6 @@ from tests.runs import tiny
 
 SIZES = {"vocab_size": 11, "max_len": 32, "num_layers": 2, "d_model": 4, "num_heads": 2}
 GROUP = "/a/b"
-MALLOC = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 # Four threads, which all stay alive, fill and free 96 MiB in turn. Prints how many of them stay
 # resident, and for how many the system provided pages. Where memory is kept, all threads share
 # one heap, so that the others fill what the first has filled.
@@ -220,12 +220,11 @@ def test_memory_that_is_missing_is_named_by_purpose():
 
 def is_kept(script, arguments=(), **environment):
     """Whether memory is kept after a script's call of `measure`; asserts that it is all or none."""
-    for name in (*MALLOC, "JAX_PLATFORMS"):
-        environment.setdefault(name, None)
-    merged = {name: value for name, value in (os.environ | environment).items() if value}
+    own = ("MALLOC_", "GLIBC_TUNABLES", "JAX_PLATFORMS")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     done = subprocess.run(
-        [sys.executable, "-c", MEASURE + script, *arguments], env=merged, text=True,
-        capture_output=True, check=True,
+        [sys.executable, "-c", MEASURE + script, *arguments], env=inherited | environment,
+        text=True, capture_output=True, check=True,
     )  # fmt: skip
     resident, provided = map(int, done.stdout.split())
     if resident < 20:
@@ -235,8 +234,7 @@ def is_kept(script, arguments=(), **environment):
 
 
 needs_glibc = pytest.mark.skipif(
-    sys.platform != "linux" or not os.confstr("CS_GNU_LIBC_VERSION"),
-    reason="only glibc's allocator has these settings",
+    platform.libc_ver()[0] != "glibc", reason="only glibc's allocator has these settings"
 )
 
 
