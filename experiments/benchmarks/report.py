@@ -38,8 +38,8 @@ BENCHMARKS = {  # commands, by the headings of the page
     "Loading weights": ["loading.py"],
     "Preparing text": ["prepare.py --gigabytes 1"],
     "Training on TPUs, as their compiler plans it": [
-        "tpu_training.py --models auto full",
-        "tpu_training.py --sizes 124M --lengths 1024 --models loop plain",
+        "tpu_training.py --models auto full plain",
+        "tpu_training.py --sizes 124M --lengths 1024 --models loop chunked",
     ],
     "Decoding on TPUs, as their compiler plans it": ["tpu_decoding.py"],
 }
