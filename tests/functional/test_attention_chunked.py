@@ -227,6 +227,32 @@ def test_chunked_draws_no_mask_of_all_queries_and_keys(options):
     assert max(map(math.prod, dense)) >= LONG * LONG
 
 
+def primitives(jaxpr):
+    """Names of the operations of a program, loops and calls included."""
+    inner = [primitives(inner) for equation in jaxpr.eqns for inner in called_by(equation)]
+    return {equation.primitive.name for equation in jaxpr.eqns}.union(*inner)
+
+
+def test_chunked_of_few_blocks_slices_at_fixed_places():
+    shape = jax.ShapeDtypeStruct((1, LONG, 2, 64), jnp.float32)
+
+    def used(**options):
+        program = jax.make_jaxpr(by("chunked", **options))(shape, shape, shape)
+        return primitives(program.jaxpr)
+
+    # The gradient of a gather writes all keys anew for each block; that of a slice is a pad.
+    assert "slice" in used(is_causal=True)
+    assert not {"dynamic_slice", "gather"} & used(is_causal=True)
+    assert "gather" in used(local_window_size=64)  # too many blocks to compile each
+
+
+@pytest.mark.parametrize("shape", [(16, 256, 6, 1), (8, 512, 8, 1), (1, 1024, 8, 1)], ids=str)
+def test_chunked_weights_of_the_heads_computed_at_once_fit_a_cache(shape):
+    shape = jax.ShapeDtypeStruct(shape, jnp.float32)
+    program = jax.make_jaxpr(by("chunked", is_causal=True))(shape, shape, shape)
+    assert max(map(math.prod, shapes_of(program.jaxpr, set()))) == 2**19  # 2 MiB
+
+
 def products(jaxpr, times=1):
     """Counts the multiplications in matrix products, loops included."""
     total = 0

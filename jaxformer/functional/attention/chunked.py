@@ -167,7 +167,10 @@ def _attend_blocks(
         return _nothing(inputs, (*query.shape[:-2], num_blocks * loop.num_queries))
 
     # The backward pass recomputes a block's weights: saving those of all blocks takes T x S.
-    @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(*SAVED))
+    remat = functools.partial(
+        jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(*SAVED)
+    )
+
     def attend_block(first_query: int | jax.Array, first_key: int | jax.Array) -> _Attended:
         queries, keys = (first_query, loop.num_queries), (first_key, loop.num_keys)
         keep = None
@@ -189,10 +192,10 @@ def _attend_blocks(
         output, residual = attend_recomputing(inputs.static, block)
         return output, residual if inputs.static.return_residual else None
 
-    # Outside a loop, starts stay ints and slices static.
+    # Outside a loop, starts stay ints and slices static. As arguments of remat, ints are traced.
     if num_blocks == 1:
-        return attend_block(loop.first_query, loop.first_keys[0])
-    output, residual = jax.lax.map(lambda starts: attend_block(*starts), _starts(loop))
+        return remat(functools.partial(attend_block, loop.first_query, loop.first_keys[0]))()
+    output, residual = jax.lax.map(lambda starts: remat(attend_block)(*starts), _starts(loop))
     output = rearrange(output, "n ... g t v -> ... g (n t) v")
     return output, None if residual is None else rearrange(residual, "n ... g t -> ... g (n t)")
 
@@ -218,8 +221,9 @@ def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
     leading = [size for size in leading if not is_symbolic(size)]
     num_keys, kv_heads = inputs.key.shape[-3:-1]
     left, right = inputs.structure.window
-    # Weights held at once. Elsewhere than on CPUs, more is faster.
-    weights = 2**21 if platform == "cpu" else 2**26
+    # Weights of one block, and of the key heads computed at once: on CPUs, as many as caches hold;
+    # elsewhere, more is faster.
+    weights, at_once = (2**21, 2**19) if platform == "cpu" else (2**26, 2**26)
     per_key = max(1, math.prod(leading) * num_heads // kv_heads)
     ratio = weights / max(1, per_key * num_keys)
     wanted = 2 ** round(math.log2(ratio)) if ratio > 1 else 1
@@ -234,7 +238,7 @@ def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
     block = max(1, min(num_queries, max(64, min(most, wanted))))
     if left is not None and right is not None:
         num_keys = min(num_keys, left + right + block)
-    return Blocks(block, max(1, min(kv_heads, weights // max(1, block * per_key * num_keys))))
+    return Blocks(block, max(1, min(kv_heads, at_once // max(1, block * per_key * num_keys))))
 
 
 def visible_keys(inputs: AttentionInputs, loops: tuple[BlockLoop, ...]) -> jax.Array | None:

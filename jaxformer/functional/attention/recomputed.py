@@ -126,11 +126,13 @@ def _backward(static: StaticOptions, saved: _Saved, cotangents: _Attended) -> _D
     output_bar, residual_bar = cotangents
     block = saved.block
     group = block.query.shape[-3]
-    query, output_rows = (
-        rearrange(x, "... g t h -> ... (g t) h") for x in (block.query, output_bar)
-    )
     # The softmax subtracts rowsum(P * dP), which is rowsum(O * dO).
     shift = (saved.output * output_bar).sum(axis=-1) - residual_bar
+    # The weights' factor 1 / total is applied to what they multiply, which is smaller.
+    shift *= saved.inverse[..., 0]
+    query, output_rows = (
+        rearrange(x, "... g t h -> ... (g t) h") for x in (block.query, output_bar * saved.inverse)
+    )
 
     def products(left: jax.Array, right: jax.Array) -> jax.Array:
         """Products of `[..., s, h]` and `[..., (g t), h]`: `[..., s, g, t]`."""
@@ -150,14 +152,13 @@ def _backward(static: StaticOptions, saved: _Saved, cotangents: _Attended) -> _D
         return masked(biased(capped(static, dots * static.scale), bias), mask)
 
     scores, pull = jax.vjp(score, products(block.key, query), block.bias)
-    weights = jnp.exp(scores - of_queries(saved.maximum[..., 0]))
-    weights *= of_queries(saved.inverse[..., 0])
+    exponentials = jnp.exp(scores - of_queries(saved.maximum[..., 0]))
     weights_bar = products(block.value, output_rows)
-    kept = weights
+    kept = exponentials
     if block.keep is not None:
         share = jnp.where(transposed(block.keep), 1 / (1 - static.dropout_rate), 0)
-        kept, weights_bar = weights * share, weights_bar * share
-    products_bar, bias_bar = pull(weights * (weights_bar - of_queries(shift)))
+        kept, weights_bar = exponentials * share, weights_bar * share
+    products_bar, bias_bar = pull(exponentials * (weights_bar - of_queries(shift)))
     kept, products_bar = (rearrange(x, "... s g t -> ... s (g t)") for x in (kept, products_bar))
     value_bar = jnp.einsum("...sq,...qv->...sv", kept, output_rows)
     key_bar = jnp.einsum("...sq,...qh->...sh", products_bar, query)
