@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxformer.functional import dot_product_attention
 from tests.functional.attention_cases import (
     GROUPED,
     HIDING,
@@ -15,6 +16,7 @@ from tests.functional.attention_cases import (
     assert_same_bits,
     cotangent_of,
     inputs_of,
+    normal,
     run,
     unattended,
 )
@@ -114,3 +116,13 @@ def test_attention_is_untouched_by_poisoned_queries_beyond_their_length(implemen
     assert (clean[1]["query"][beyond] == 0).all()
     for poison in (np.nan, np.inf):
         assert_same_bits(outcome(poison), clean)
+
+
+@EACH
+def test_query_that_does_not_see_the_only_key_is_zero(implementation):
+    """XLA's reduction over one element leaves out the number to start from."""
+    query, key, value = normal(1, 2, 1, 4), normal(1, 1, 1, 4), normal(1, 1, 1, 3)
+    output = dot_product_attention(
+        query, key, value, is_causal=True, query_offset=-1, implementation=implementation
+    )
+    np.testing.assert_array_equal(output, np.concatenate([np.zeros_like(value), value], axis=1))
