@@ -5,11 +5,12 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from einops import rearrange
+from einops import rearrange, repeat
 
 from jaxformer.errors import ConfigError
 from jaxformer.functional.checks import static_number
 
+_GROUP = 256  # elements; `largest` looks into a group only if its maximum is among the largest
 _LARGEST_DIVISOR = 1e30  # scores stay within float32 for divisors up to it and down to its inverse
 
 
@@ -82,11 +83,7 @@ def advance(
     batch, beam_size, vocab_size = totals.shape
     # Among equal values, top_k takes the lower index: lower beam, then lower token.
     flat = rearrange(totals, "b w v -> b (w v)")
-    # The barrier keeps XLA from merging later slices into top_k's sort. It would then no longer
-    # recognize top_k: 49 ms instead of 0.4 for 8 rows, 4 beams and 8,000 tokens.
-    log_probs, index = jax.lax.optimization_barrier(
-        jax.lax.top_k(flat, min(2, vocab_size) * beam_size)
-    )
+    log_probs, index = largest(flat, min(2, vocab_size) * beam_size)
     parents, last = index // vocab_size, index % vocab_size
     length = state.step + 1
     tokens = _take_rows(state.tokens, parents).at[:, :, state.step].set(last)
@@ -135,6 +132,33 @@ def advance(
         finished=finished,
         done=state.done | done | damaged,
     )
+
+
+def largest(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """`jax.lax.top_k` of rows `[B, M]`, on CPUs several times as fast for large M.
+
+    The k largest are in the k groups with the largest maxima: an element of any other group has k
+    before it, one in each of those. As with top_k, the lower index comes first among equal values.
+    Of a row with a NaN, the result is arbitrary.
+    """
+    batch, size = rows.shape
+    grouped = size // _GROUP * _GROUP
+    if grouped <= 2 * k * _GROUP:
+        return _top_k(rows, k)
+    maxima = rearrange(rows[:, :grouped], "b (g m) -> b g m", m=_GROUP).max(axis=-1)
+    groups = jnp.sort(_top_k(maxima, k)[1], axis=-1)  # by index, so that ties stay in order
+    starts = repeat(groups * _GROUP, "b k -> b (k m)", m=_GROUP)
+    within = starts + jnp.tile(jnp.arange(_GROUP), k)[None]
+    rest = repeat(jnp.arange(grouped, size), "m -> b m", b=batch)
+    index = jnp.concatenate([within, rest], axis=-1)
+    values, chosen = _top_k(jnp.take_along_axis(rows, index, axis=-1), k)
+    return values, jnp.take_along_axis(index, chosen, axis=-1)
+
+
+def _top_k(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    # The barrier keeps XLA from merging later slices into top_k's sort. It would then no longer
+    # recognize top_k: 49 ms instead of 0.4 for 8 rows, 4 beams and 8,000 tokens.
+    return jax.lax.optimization_barrier(tuple(jax.lax.top_k(rows, k)))
 
 
 def _continuation_log_probs(new: jax.Array, log_probs: jax.Array) -> jax.Array:

@@ -176,11 +176,10 @@ def sample(
         )
     if seen is not None:
         logits = penalize_repetition(logits, seen, sampling.repetition_penalty)
-    if sampling.temperature == 0:
-        token = jnp.argmax(logits, axis=-1)  # index of a NaN, if any
-        largest = jnp.take_along_axis(logits, token[:, None], axis=-1)[:, 0]
-    else:
-        largest = logits.max(axis=-1)
+    # XLA's maximum of some 4,000 logits on a CPU leaves out a NaN; argmax gives the index of one.
+    token = jnp.argmax(logits, axis=-1)
+    largest = jnp.take_along_axis(logits, token[:, None], axis=-1)[:, 0]
+    if sampling.temperature > 0:
         # Relative to the largest, so that a small temperature does not overflow.
         token = _draw((logits - largest[:, None]) / sampling.temperature, rngs, sampling)
     return jnp.where(jnp.isfinite(largest), token, -1).astype(jnp.int32)

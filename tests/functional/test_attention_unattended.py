@@ -126,3 +126,17 @@ def test_query_that_does_not_see_the_only_key_is_zero(implementation):
         query, key, value, is_causal=True, query_offset=-1, implementation=implementation
     )
     np.testing.assert_array_equal(output, np.concatenate([np.zeros_like(value), value], axis=1))
+
+
+def test_dense_attention_zeroes_unattended_keys_for_gradients_alone():
+    """In decoding, that pass over the cache would cost as much as the scores."""
+    query, key, value = normal(2, 1, 3, 4), normal(2, 9, 3, 4), normal(2, 9, 3, 5)
+
+    def total(*arrays):
+        options = {"key_value_seq_lengths": np.array([9, 4]), "implementation": "dense"}
+        return dot_product_attention(*arrays, **options).sum()
+
+    zeroed_keys, zeroed_values = ":f32[2,3,9,4] = select_n", ":f32[2,3,9,5] = select_n"
+    program = str(jax.make_jaxpr(total)(query, key, value))
+    assert zeroed_values in program and zeroed_keys not in program
+    assert zeroed_keys in str(jax.make_jaxpr(jax.grad(total))(query, key, value))

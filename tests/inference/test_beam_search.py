@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jaxformer.inference import beam_search
+from jaxformer.inference.beams import largest
 
 NODES = 97  # the random models' states; a prime, so that states depend on the whole prefix
 END = 1
@@ -323,6 +324,21 @@ def test_beam_search_ties_go_to_the_lower_beam_then_the_lower_token():
     assert beams.tokens[0].tolist() == [[1, 1], [0, 0], [0, 1]]
     assert beams.lengths[0].tolist() == [1, 2, 2]
     np.testing.assert_allclose(beams.scores[0], -np.log(700), rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [4_100, 2 * 5 * 256 + 1, 2 * 5 * 256])  # the last is not grouped
+def test_largest_of_large_rows_is_top_k(size):
+    """Also among equal values and -inf, which fill whole groups of 256 elements, too."""
+    rows = np.random.default_rng(0).integers(-3, 3, (6, size)).astype(np.float32)
+    rows[0, 1_000] = 9  # in a later group than the next largest
+    rows[1] = 0
+    rows[2] = -np.inf
+    rows[3, : size // 2], rows[3, -1] = -np.inf, 7
+    rows[4] = np.arange(size)
+    rows[5] = -np.arange(size)
+    found = jax.jit(largest, static_argnums=1)(rows, 5)
+    for got, want in zip(found, jax.lax.top_k(rows, 5), strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_beam_search_drops_an_end_that_ranks_below_the_beams():

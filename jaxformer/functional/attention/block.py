@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from einops import rearrange
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxformer.functional.dtypes import at_least
@@ -123,6 +124,7 @@ def _attend_jvp(
     # forward mode, reverse mode, and derivatives of derivatives.
     query, key, value, bias, mask, keep = primals
     query_dot, key_dot, value_dot, bias_dot, _, _ = tangents
+    key = zero_unseen(key, mask)  # the gradient of the query is a product with all keys
     scores, scores_dot = jax.jvp(
         functools.partial(block_scores, static, mask),
         (query, key, bias),
@@ -166,6 +168,17 @@ def block_scores(
     """Scores of a block: capped, biased and masked, float32 or 64 `[..., g, t, s]`."""
     # ONNX order: a cap after the mask would lift -inf to -softcap and unhide keys.
     return masked(biased(capped(static, dot_products(static, query, key)), bias), mask)
+
+
+def zero_unseen(array: jax.Array, mask: jax.Array | None) -> jax.Array:
+    """Keys or values `[..., s, _]`, zero where a mask `[..., g, t, s]` hides them from all queries.
+
+    Weights of 0 alone would not keep a NaN out of a product, because 0 * NaN is NaN.
+    """
+    if mask is None:
+        return array
+    seen = rearrange(mask.any(axis=(-3, -2)), "... s -> ... s 1")
+    return jnp.where(jnp.broadcast_to(seen, array.shape), array, 0)
 
 
 def weighted_values(

@@ -11,6 +11,7 @@ from jaxformer.functional.attention.block import (
     masked,
     softmax_factors,
     weighted_values,
+    zero_unseen,
 )
 from jaxformer.functional.attention.block_mask import full_bias, full_mask, zero_hidden
 from jaxformer.functional.attention.inputs import AttentionInputs
@@ -25,17 +26,18 @@ def dense_attention(
 
     Weights `[..., N, T, S]` that are `given` replace those of the scores.
     """
-    mask = full_mask(inputs)
-    inputs = zero_hidden(inputs, None if mask is None else mask.any(axis=-2))
-    query, key = _heads_first(inputs)
+    query, key = _heads_first(zero_hidden(inputs, None))
+    bias, mask = (_by_key_head(x, key.shape[-3]) for x in (full_bias(inputs), full_mask(inputs)))
+    # Keys that no query attends to are zeroed where it matters, in the derivative of `attend`. Of a
+    # cache, each pass over the keys counts.
+    value = zero_unseen(rearrange(inputs.value, "... s k v -> ... k s v"), mask)
     # Weights stay float32 in this product: rounding them to bfloat16 makes the error 1.5 times as
     # large.
-    value = widened(rearrange(inputs.value, "... s k v -> ... k s v"))
+    value = widened(value)
     keep = None
     if dropout_rng is not None:
         shape = (*query.shape[:-1], key.shape[-2])
         keep = jax.random.bernoulli(dropout_rng, 1 - inputs.static.dropout_rate, shape)
-    bias, mask = (_by_key_head(x, key.shape[-3]) for x in (full_bias(inputs), mask))
     if given is None:
         output, residual = attend(inputs.static, query, key, value, bias, mask, keep)
     else:
