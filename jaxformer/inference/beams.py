@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from einops import rearrange, repeat
+from einops import rearrange
 
 from jaxformer.errors import ConfigError
 from jaxformer.functional.checks import static_number
@@ -141,17 +141,19 @@ def largest(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     before it, one in each of those. As with top_k, the lower index comes first among equal values.
     Of a row with a NaN, the result is arbitrary.
     """
-    batch, size = rows.shape
+    size = rows.shape[1]
     grouped = size // _GROUP * _GROUP
     if grouped <= 2 * k * _GROUP:
         return _top_k(rows, k)
     maxima = rearrange(rows[:, :grouped], "b (g m) -> b g m", m=_GROUP).max(axis=-1)
-    groups = jnp.sort(_top_k(maxima, k)[1], axis=-1)  # by index, so that ties stay in order
-    starts = repeat(groups * _GROUP, "b k -> b (k m)", m=_GROUP)
-    within = starts + jnp.tile(jnp.arange(_GROUP), k)[None]
-    rest = repeat(jnp.arange(grouped, size), "m -> b m", b=batch)
-    index = jnp.concatenate([within, rest], axis=-1)
-    values, chosen = _top_k(jnp.take_along_axis(rows, index, axis=-1), k)
+    starts = jnp.sort(_top_k(maxima, k)[1] * _GROUP, axis=-1)  # sorted, so that ties stay in order
+    group = jax.vmap(lambda row, start: jax.lax.dynamic_slice_in_dim(row, start, _GROUP), (None, 0))
+
+    def candidates(row: jax.Array, starts: jax.Array) -> jax.Array:
+        return jnp.concatenate([group(row, starts).ravel(), row[grouped:]])
+
+    values, chosen = _top_k(jax.vmap(candidates)(rows, starts), k)
+    index = jax.vmap(candidates, (None, 0))(jnp.arange(size), starts)
     return values, jnp.take_along_axis(index, chosen, axis=-1)
 
 

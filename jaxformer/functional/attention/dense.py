@@ -28,8 +28,8 @@ def dense_attention(
     """
     query, key = _heads_first(zero_hidden(inputs, None))
     bias, mask = (_by_key_head(x, key.shape[-3]) for x in (full_bias(inputs), full_mask(inputs)))
-    # Keys that no query attends to are zeroed where it matters, in the derivative of `attend`. Of a
-    # cache, each pass over the keys counts.
+    # Keys that no query attends to matter to gradients alone, so the derivative of `attend` zeroes
+    # them: a pass over the keys of a cache would cost as much as the scores.
     value = zero_unseen(rearrange(inputs.value, "... s k v -> ... k s v"), mask)
     # Weights stay float32 in this product: rounding them to bfloat16 makes the error 1.5 times as
     # large.
