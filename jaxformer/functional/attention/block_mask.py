@@ -111,20 +111,22 @@ def slice_axis(array: jax.Array, part: Slice, *, axis: int) -> jax.Array:
     return jax.lax.dynamic_slice_in_dim(array, start, size, axis=axis)
 
 
+def zero_padding(inputs: AttentionInputs) -> AttentionInputs:
+    """Zeroes queries beyond their length: a gradient is a product with all queries."""
+    if inputs.structure.query_lengths is None:
+        return inputs
+    real = masks.first_keys(inputs.structure.query_lengths, inputs.query.shape[-3])
+    real = rearrange(masks.to_rank(real, inputs.query.ndim), "... 1 1 t -> ... t 1 1")
+    return inputs._replace(query=_keep(real, inputs.query))
+
+
 def zero_hidden(inputs: AttentionInputs, visible: jax.Array | None) -> AttentionInputs:
     """Zeroes queries beyond their length, and keys and values that no query attends to.
 
     Weights of 0 alone would not keep a NaN out of the output, because 0 * NaN is NaN. `visible`,
     bool of the rank of `[..., N, S]`, says which keys a query of a head attends to; None = all.
     """
-
-    def keep(kept: jax.Array, array: jax.Array) -> jax.Array:
-        return jnp.where(jnp.broadcast_to(kept, array.shape), array, 0)
-
-    if inputs.structure.query_lengths is not None:
-        real = masks.first_keys(inputs.structure.query_lengths, inputs.query.shape[-3])
-        real = rearrange(masks.to_rank(real, inputs.query.ndim), "... 1 1 t -> ... t 1 1")
-        inputs = inputs._replace(query=keep(real, inputs.query))
+    inputs = zero_padding(inputs)
     if visible is None:
         return inputs
     if visible.shape[-2] > 1:
@@ -132,4 +134,8 @@ def zero_hidden(inputs: AttentionInputs, visible: jax.Array | None) -> Attention
         kv_heads = inputs.key.shape[-2]
         visible = rearrange(visible, "... (k g) s -> ... k g s", k=kv_heads).any(axis=-2)
     visible = rearrange(visible, "... k s -> ... s k 1")
-    return inputs._replace(key=keep(visible, inputs.key), value=keep(visible, inputs.value))
+    return inputs._replace(key=_keep(visible, inputs.key), value=_keep(visible, inputs.value))
+
+
+def _keep(kept: jax.Array, array: jax.Array) -> jax.Array:
+    return jnp.where(jnp.broadcast_to(kept, array.shape), array, 0)

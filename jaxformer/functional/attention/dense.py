@@ -13,7 +13,7 @@ from jaxformer.functional.attention.block import (
     weighted_values,
     zero_unseen,
 )
-from jaxformer.functional.attention.block_mask import full_bias, full_mask, zero_hidden
+from jaxformer.functional.attention.block_mask import full_bias, full_mask, zero_padding
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.dtypes import widened
 from jaxformer.functional.taps import LayerTaps
@@ -26,7 +26,7 @@ def dense_attention(
 
     Weights `[..., N, T, S]` that are `given` replace those of the scores.
     """
-    query, key = _heads_first(zero_hidden(inputs, None))
+    query, key = _heads_first(zero_padding(inputs))
     bias, mask = (_by_key_head(x, key.shape[-3]) for x in (full_bias(inputs), full_mask(inputs)))
     # Keys that no query attends to matter to gradients alone, so the derivative of `attend` zeroes
     # them: a pass over the keys of a cache would cost as much as the scores.
@@ -56,13 +56,13 @@ def dense_weights(inputs: AttentionInputs, stage: str, tap: LayerTaps | None = N
     """
     mask = None
     if stage in ("masked", "softmax"):
-        mask = full_mask(inputs)
-        inputs = zero_hidden(inputs, None if mask is None else mask.any(axis=-2))
+        mask = _by_key_head(full_mask(inputs), inputs.key.shape[-2])
+        inputs = zero_padding(inputs)
     query, key = _heads_first(inputs)
+    key = zero_unseen(key, mask)
     weights = dot_products(inputs.static, query, key)
     if stage != "scores":
         weights = capped(inputs.static, weights)
-    mask = _by_key_head(mask, key.shape[-3])
     if stage not in ("scores", "capped"):
         weights = biased(weights, _by_key_head(full_bias(inputs), key.shape[-3]))
         if tap is not None:
