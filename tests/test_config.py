@@ -361,37 +361,6 @@ def test_wrong_mixtures_are_refused_in_one_line(load, before, after, message):
     assert "\n" not in str(error.value)
 
 
-def test_config_written_before_there_were_these_options_still_loads(load):
-    """The [model] table of a run folder as an earlier version wrote it."""
-    old = """
-architecture = "decoder"
-vocab_size = 65
-max_len = 64
-num_layers = 4
-d_model = 128
-num_heads = 4
-positions = "learned"
-norm = "layer_norm"
-norm_position = "pre"
-norm_eps = 1e-05
-activation = "gelu"
-use_bias = false
-tied_embeddings = true
-scale_embeddings = false
-init_std = 0.02
-dropout_rate = 0.0
-dtype = "float32"
-param_dtype = "float32"
-remat = "none"
-"""
-    start, end = SMALLEST.index("max_len"), SMALLEST.index("[tokenizer]")
-    config = load(SMALLEST[:start] + old + SMALLEST[end:]).model
-    assert config == ModelConfig(
-        vocab_size=65, max_len=64, num_layers=4, d_model=128, num_heads=4, positions="learned",
-        use_bias=False,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("model", "batch", "source"),
     [

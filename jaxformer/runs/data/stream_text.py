@@ -44,25 +44,21 @@ def _with_end(stem: pathlib.Path, end: str) -> pathlib.Path:
     return stem.with_name(stem.name + end)
 
 
-def load_text(folder: pathlib.Path, tokenizer: text.Tokenizer) -> dict[str, StreamText]:
-    """Reads the files of `save_text`; documents, which earlier versions wrote, are encoded."""
+def load_text(folder: pathlib.Path) -> dict[str, StreamText]:
+    """Reads the files of `save_text`."""
     record = _read_record(folder / _VALIDATION)
     if "sources" not in record:
-        return {"": _load_stream(folder / _VALIDATION, record, tokenizer)}
+        return {"": _load_stream(folder / _VALIDATION, record)}
     stems = {
         name: folder / f"{_VALIDATION}_{index}" for index, name in enumerate(record["sources"])
     }
-    return {name: _load_stream(stem, _read_record(stem), tokenizer) for name, stem in stems.items()}
+    return {name: _load_stream(stem, _read_record(stem)) for name, stem in stems.items()}
 
 
 def _read_record(stem: pathlib.Path) -> dict[str, Any]:
-    """Documents, the number of bytes of a text, or the names of a mixture's sources, by key."""
+    """The number of bytes of a text, or the names of a mixture's sources, by key."""
 
     def checked(value: Any) -> dict[str, Any]:
-        if isinstance(value, list):
-            if not all(isinstance(one, str) for one in value):
-                raise TypeError("documents must be texts")
-            return {"documents": value}
         if "sources" in value:
             return {"sources": list(map(str, value["sources"]))}
         return {"num_bytes": None if value["num_bytes"] is None else int(value["num_bytes"])}
@@ -70,13 +66,8 @@ def _read_record(stem: pathlib.Path) -> dict[str, Any]:
     return read_json(_with_end(stem, ".json"), checked)
 
 
-def _load_stream(
-    stem: pathlib.Path, record: dict[str, Any], tokenizer: text.Tokenizer
-) -> StreamText:
-    """Encodes documents, or maps stored tokens."""
-    if (documents := record.get("documents")) is not None:
-        stream = text.build_stream(documents, tokenizer)
-        return StreamText(stream, sum(len(one.encode()) for one in documents))
+def _load_stream(stem: pathlib.Path, record: dict[str, Any]) -> StreamText:
+    """Maps stored tokens."""
     remedy = "restore the run folder, or train again"
     paths = [_with_end(stem, end) for end in ("_tokens.npy", "_documents.npy")]
     try:

@@ -20,7 +20,6 @@ class DataSummary:
         validation_tokens: number of validation tokens; for pairs, of the targets.
         shapes: (rows, length) of the batches, if sequences differ in length; else empty. They
             depend on the number of devices, and determine the order of the batches.
-        split: how validation data was chosen: by "hash"; in runs of earlier versions by "order".
     """
 
     fingerprint: str = ""
@@ -28,7 +27,6 @@ class DataSummary:
     train_tokens: int = 0
     validation_tokens: int = 0
     shapes: tuple[tuple[int, int], ...] = ()
-    split: str = "hash"
 
 
 def save_summary(folder: pathlib.Path, summary: DataSummary) -> None:
@@ -40,7 +38,6 @@ def load_summary(folder: pathlib.Path) -> DataSummary:
     """Reads the summary of a run; CheckpointError if it is missing or damaged."""
 
     def summary(values: Any) -> DataSummary:
-        shapes = tuple(map(tuple, values["shapes"]))
-        return DataSummary(**{"split": "order", **values, "shapes": shapes})
+        return DataSummary(**{**values, "shapes": tuple(map(tuple, values["shapes"]))})
 
     return read_json(folder / _DATA, summary)

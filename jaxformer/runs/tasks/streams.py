@@ -237,7 +237,7 @@ class StreamTask(Task):
 
     def load_validation(self, folder: pathlib.Path) -> dict[str, StreamText]:
         """Reads the validation text by source."""
-        return load_text(folder, self.tokenizer)
+        return load_text(folder)
 
     def read_validation(self, paths: Sequence[str]) -> dict[str, StreamText]:
         """Reads and encodes files with the settings of the config."""

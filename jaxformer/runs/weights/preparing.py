@@ -16,7 +16,6 @@ from jaxformer.config import (
 )
 from jaxformer.errors import ConfigError
 from jaxformer.runs.folder.files import is_run, read_run_config
-from jaxformer.runs.tasks.old_splits import with_its_split
 from jaxformer.runs.tasks.registry import task_class
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.text_models.causal import CausalModel
@@ -153,8 +152,6 @@ def prepare_run(
             init_from = source.pin()
         config = dataclasses.replace(_filled(config, before or source.config), init_from=init_from)
     start = None if stored is None else stored.task.model
-    if folder is not None:
-        kind = with_its_split(kind, folder)
     return PreparedRun(kind.prepare(config, start), source)
 
 

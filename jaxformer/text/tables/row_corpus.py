@@ -72,8 +72,7 @@ class RowCorpus:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the files' content and of the options for reading and splitting it."""
-        module = self.table.__module__.replace("jaxformer.text.tables.", "jaxformer.text.")
-        kind = module, self.table.__qualname__  # where the kinds were when runs were recorded
+        kind = self.table.__module__, self.table.__qualname__
         options = (*kind, self.options, self.validation_fraction)
         return content_fingerprint(self.files, repr(options))
 

@@ -74,8 +74,8 @@ def checkpoint_loss(folder: pathlib.Path) -> float | None:
 
 
 def checkpoint_unlogged(folder: pathlib.Path) -> Unlogged:
-    """Unrecorded metrics of the steps before a checkpoint; empty in older checkpoints."""
-    seconds, steps = _read(folder).about.get("unlogged", (0.0, []))
+    """Unrecorded metrics of the steps before a checkpoint."""
+    seconds, steps = _read(folder).about["unlogged"]
     return seconds, steps
 
 
