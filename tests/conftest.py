@@ -1,15 +1,13 @@
 """Settings that every test runs under: 8 fake CPU devices, and no silent broadcasting.
 
-And what tests cost, by their folder, and the runs that several files of tests look at: (run folder,
-what was printed).
+And which tier a test belongs to, by its folder and its cost, and the runs that several files of
+tests look at: (run folder, what was printed).
 """
 
 import atexit
-import collections
 import gc
 import importlib.metadata
 import os
-import pathlib
 import shutil
 import tempfile
 
@@ -32,6 +30,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+from tests.costs import CostRecorder, thorough_items  # noqa: E402
+
 gc.set_threshold(50_000)  # tracing and collecting make many objects: 5 % of the time
 
 jax.config.update("jax_num_cpu_devices", 8)
@@ -51,21 +51,16 @@ TIER_OF = {folder: tier for tier, folders in TIERS.items() for folder in folders
 DEAREST_FIRST = {tier: place for place, tier in enumerate(reversed(TIERS))}
 
 
-def read_thorough():
-    """Whether a file, function or case of tests/thorough.txt is thorough, by its name."""
-    text = pathlib.Path(__file__).with_name("thorough.txt").read_text(encoding="utf-8")
-    names = [line for line in text.splitlines() if line and not line.startswith("#")]
-    thorough = {name.removeprefix("!"): not name.startswith("!") for name in names}
-    counts = collections.Counter(name.removeprefix("!") for name in names)
-    if twice := [name for name, count in counts.items() if count > 1]:
-        raise pytest.UsageError(f"tests/thorough.txt names {twice[0]} twice")
-    return thorough
+def pytest_addoption(parser):
+    parser.addoption("--record-costs", action="store_true", help="write tests/costs.tsv")
 
 
 def pytest_configure(config):
     """Lets workers take files in the order of collection, not by their number of tests."""
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
+    if config.option.record_costs:
+        config.pluginmanager.register(CostRecorder())
 
 
 def tier_of(item):
@@ -75,25 +70,17 @@ def tier_of(item):
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(config, items):
-    """Marks each test with its tier, and with `thorough` as tests/thorough.txt says.
+    """Marks each test with its tier, and dear ones as thorough unless they are named.
 
     Workers begin with the dearest tier, so that none has a long file left when the others end.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: DEAREST_FIRST[tier_of(item)])
-    thorough, known = read_thorough(), set()
     for item in items:
-        file, _, name = item.nodeid.partition("::")
         item.add_marker(tier_of(item))
-        names = (item.nodeid, f"{file}::{name.partition('[')[0]}", file)
-        known.update(names)
-        if next((thorough[name] for name in names if name in thorough), False):
+    if not any("::" in argument for argument in config.args):
+        for item in thorough_items(items):
             item.add_marker("thorough")
-    collects_all = not any("::" in argument for argument in config.args)
-    files = {name for name in known if "::" not in name}
-    unknown = [n for n in thorough if n not in known and n.partition("::")[0] in files]
-    if unknown and collects_all:
-        raise pytest.UsageError(f"tests/thorough.txt names no test by {unknown[0]}")
 
 
 @pytest.fixture(scope="session")

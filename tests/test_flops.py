@@ -74,6 +74,7 @@ def test_products_are_what_the_compiler_counts(name):
     assert 0.975 < counted / compiled < 1, counted / compiled
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("execution", ["scan", "loop"])
 def test_products_of_a_decoder_are_those_by_hand(execution):
     decoder = planned({"layer_execution": execution})

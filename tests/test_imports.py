@@ -265,6 +265,7 @@ def code_from_data(source):
     return found
 
 
+@pytest.mark.essential
 def test_data_never_becomes_code():
     for path in FILES:
         assert code_from_data(path.read_text(encoding="utf-8")) == [], path

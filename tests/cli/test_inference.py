@@ -58,6 +58,7 @@ def test_training_shows_the_samples(translation_run):
         assert f"--- {source!r}\n{source}\n" in samples
 
 
+@pytest.mark.essential
 def test_evaluate_prints_loss_scores_and_how_they_were_computed(translation_run, tmp_path, capsys):
     run, out = translation_run
     printed = output(capsys, "evaluate", run).out
@@ -93,6 +94,7 @@ def test_evaluate_of_a_classifier_counts_texts(classification_run, capsys):
     assert f"{step}: validation loss {loss}\n" in out
 
 
+@pytest.mark.essential
 def test_translate_a_sentence(translator, capsys):
     said = output(capsys, "translate", translator, "one two")
     assert said.out == runs.open_run(translator).translate(["one two"])[0][0].text + "\n"
@@ -307,6 +309,7 @@ def test_predict_labels_every_line(classifier, tmp_path, capsys):
     assert "1 of 3 lines were not predicted for" in said.err
 
 
+@pytest.mark.essential
 def test_predict_fills_every_mask(masked, capsys, monkeypatch):
     type_in(monkeypatch, b"[MASK] cat [MASK]\nthe cat\n")
     said = output(capsys, "predict", masked)

@@ -13,6 +13,7 @@ def plan_config(tmp_path_factory):
     return write_config(tmp_path_factory.mktemp("plan"))
 
 
+@pytest.mark.essential
 def test_plan_reads_no_data_and_takes_flags_of_both(plan_config, capsys):
     (plan_config.parent / "text.txt").unlink(missing_ok=True)
     said = one_line(capsys, "plan", plan_config, "--accelerator", "H100")
@@ -38,6 +39,7 @@ def test_plan_that_does_not_fit_has_status_1_and_says_what_does(plan_config, cap
     assert said.partition("\nfits ")[2].split()[:2] == ["--model.remat", "dots:"]
 
 
+@pytest.mark.essential
 def test_plan_of_a_compiled_step_has_what_the_compiler_says(plan_config, capsys, monkeypatch):
     make = planning.make_plan
 

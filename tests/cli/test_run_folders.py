@@ -133,6 +133,7 @@ def test_verify_of_something_else_is_a_mistake(tmp_path, capsys):
     assert "is not a run folder: it has no config.toml" in one_line(capsys, "verify", tmp_path)
 
 
+@pytest.mark.essential
 def test_damaged_checkpoint_is_passed_over_with_a_line(run, capsys):
     saved.flip(saved.data_file(run / "checkpoints" / "20"))
     said = output(capsys, "generate", run, "--prompt", "the c", "--max-new-tokens", "2")

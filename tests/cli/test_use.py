@@ -13,6 +13,7 @@ from jaxformer.runs import CausalModel, open_run
 from tests.cli.commands import one_line, output
 
 
+@pytest.mark.essential
 def test_evaluate_prints_the_loss_that_training_ended_with(trained, capsys):
     folder, out = trained
     main(["evaluate", str(folder / "run")])
@@ -52,6 +53,7 @@ def test_chosen_checkpoint_is_used(trained, capsys):
     )
 
 
+@pytest.mark.essential
 def test_generate_streams_the_prompt_and_its_continuation(trained, capsys):
     words = ["generate", str(trained[0] / "run"), "--prompt", "the c", "--max-new-tokens", "9"]
     texts = []

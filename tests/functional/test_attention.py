@@ -34,6 +34,7 @@ from tests.functional.attention_cases import (
 EACH = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 
 
+@pytest.mark.essential
 @EACH
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_attention_and_its_gradient_equal_the_reference(case, implementation):
@@ -51,6 +52,7 @@ def test_attention_and_its_gradient_equal_the_reference_in_float64(implementatio
         assert_equals_the_reference(sizes, options, static, inputs, forward=1e-14, backward=1e-11)
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize(
     ("sizes", "static", "dtype"),
     [
@@ -129,6 +131,7 @@ def test_attention_agrees_with_jax_nn_where_both_are_defined(options):
 # Numerics.
 
 
+@pytest.mark.essential
 @EACH
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_attention_in_low_precision_rounds_only_its_results(dtype, implementation):

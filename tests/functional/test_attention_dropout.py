@@ -48,6 +48,7 @@ def dropped(implementation, seed):
     return inputs["value"], output, np.swapaxes(output[..., :37], -2, -3), full
 
 
+@pytest.mark.essential
 @EACH
 def test_attention_dropout_zeroes_weights_at_its_rate_and_scales_the_rest(implementation):
     _, _, weights, full = dropped(implementation, 0)

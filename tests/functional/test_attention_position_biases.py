@@ -171,6 +171,7 @@ def test_gradient_of_a_bfloat16_table_is_summed_in_float32(implementation):
     assert (error <= np.abs(expected) * 2**-8 + 1e-5 * np.abs(expected).max()).all()
 
 
+@pytest.mark.essential
 @KINDS
 def test_weights_are_those_of_an_array(kind):
     inputs, numbers = inputs_of(GROUPED), numbers_of(kind)

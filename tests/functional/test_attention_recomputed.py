@@ -80,6 +80,7 @@ def check_close(got, expected):
     )
 
 
+@pytest.mark.essential
 def test_backward_pass_is_the_transpose_of_the_forward_map(case):
     attend, _, inputs = case
     tangents = [normal(*x.shape, seed=10 + i) for i, x in enumerate(inputs)]

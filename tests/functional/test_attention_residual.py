@@ -98,6 +98,7 @@ def assert_residual_and_gradient_equal_the_reference(sizes, options, static, imp
     assert (np.asarray(output)[~seen] == 0).all()
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize(
     ("name", "implementation"),
     [

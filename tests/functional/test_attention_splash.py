@@ -72,6 +72,7 @@ def interpreted(monkeypatch):
     splash._kernel.cache_clear()
 
 
+@pytest.mark.essential
 @pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_splash_equals_the_reference(case):

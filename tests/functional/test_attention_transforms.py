@@ -77,6 +77,7 @@ def batched(implementation):
     return output, gradients
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
 def test_attention_and_its_gradient_are_the_same_under(transform, implementation, batched):
     got = transform(causal_by(implementation))(*BATCH)
@@ -109,6 +110,7 @@ def test_attention_called_eagerly_takes_numpy_and_python_numbers(implementation)
     assert_close(output, oracle.attention(**inputs, **options), 1e-6)
 
 
+@pytest.mark.essential
 def test_attention_has_a_second_derivative(implementation):
     with jax.enable_x64(True):
         inputs, options = inputs_of(GROUPED, np.float64), {"query_offset": np.array([2, -1])}

@@ -66,6 +66,7 @@ def assert_poison_changes_nothing(sizes, options, static, dtype=np.float32):
         assert_same_bits(outcome(poison), clean)
 
 
+@pytest.mark.essential
 @EACH_CASE
 def test_attention_of_a_row_that_sees_nothing_is_zero(case):
     assert_empty_rows_are_zero(*case)
@@ -118,6 +119,7 @@ def test_attention_is_untouched_by_poisoned_queries_beyond_their_length(implemen
         assert_same_bits(outcome(poison), clean)
 
 
+@pytest.mark.essential
 @EACH
 def test_query_that_does_not_see_the_only_key_is_zero(implementation):
     """XLA's reduction over one element leaves out the number to start from."""

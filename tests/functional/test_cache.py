@@ -51,6 +51,7 @@ def test_cache_values_are_as_wide_as_keys_by_default():
     assert cache.value.dtype == jnp.float32
 
 
+@pytest.mark.essential
 def test_append_at_once_equals_one_by_one():
     key, value = tokens(0, 5)
     at_once = append(empty(), key, value)

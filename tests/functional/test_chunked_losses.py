@@ -79,6 +79,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.essential
 @settings(max_examples=50, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),

@@ -82,6 +82,7 @@ def draw(shape, dtype):
     return rng.integers(0, 2, shape).astype(dtype)
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize(("function", "inputs"), PROGRAMS.values(), ids=PROGRAMS)
 def test_program_of_symbolic_sizes_computes_what_the_direct_call_does(function, inputs):
     scope = export.SymbolicScope()

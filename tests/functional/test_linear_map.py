@@ -34,6 +34,7 @@ def check_same(transform, *arrays):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), got, expected)
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("transform", [
     lambda f: f,
     jax.jit,

@@ -48,6 +48,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.essential
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),

@@ -53,6 +53,7 @@ def draw(seed, dtype=np.float64):
     return hidden.astype(dtype), table.astype(dtype), labels, rng.standard_normal(VOCAB)
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize(
     "options",
     [

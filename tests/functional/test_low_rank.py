@@ -28,6 +28,7 @@ def low_rank(array, seed):
     return kernel(base=array, down=rng.normal(size=shapes[0]), up=rng.normal(size=shapes[1]))
 
 
+@pytest.mark.essential
 def test_linear_equals_float64():
     x, bias = jnp.asarray(X, jnp.float32), jnp.ones(OUT)
     expected = X @ (BASE + SCALE * DOWN @ UP) + 1

@@ -186,6 +186,7 @@ QUERY_IDS = np.array([[1, 1, 2], [3, 1, 2]])
 KEY_IDS = np.array([[1, 2, 2, 1, 0], [1, 1, 1, 3, 3]])
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize(
     ("structure", "mask"),
     [

@@ -31,6 +31,7 @@ def test_mixture_equals_a_loop_over_tokens_and_their_experts(params, activation,
     assert_equal(result, reference(params, X, k, normalize, activation), 3e-5)
 
 
+@pytest.mark.essential
 def test_mixture_is_exact_in_float64():
     with jax.enable_x64(True):
         for k in (1, 2):

@@ -103,6 +103,7 @@ def test_multi_head_keeps_the_dtype_of_its_inputs():
     assert error < 0.03
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize(
     "options",
     [
@@ -155,6 +156,7 @@ def test_multi_head_refuses_an_unknown_implementation_and_dropout_without_rng():
         attend(params, x, dropout_rate=0.5, **HEADS)
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 def test_multi_head_rotates_queries_and_keys_by_their_positions(layout):
     params, x = random_params(14, biases=False), normal(15, B, T, D)
@@ -318,6 +320,7 @@ def layer(request):
     return x, full, make_step(params, request.param), params
 
 
+@pytest.mark.essential
 def test_decoding_token_by_token_equals_the_full_pass(layer):
     x, full, step, _ = layer
     cache = empty_cache()

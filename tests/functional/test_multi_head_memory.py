@@ -34,6 +34,7 @@ from tests.functional.multi_head_cases import (
 )
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("qk_norm", [False, True])
 def test_memory_stands_for_the_inputs_that_it_was_made_from(qk_norm):
     """Padding of those inputs, NaN here, is in the memory, but never read."""

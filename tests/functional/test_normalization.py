@@ -110,6 +110,7 @@ def test_norms_of_constant_rows_are_finite_with_their_gradients():
         assert np.isfinite(gradient).all()
 
 
+@pytest.mark.essential
 def test_norms_equal_flax_linen():
     x, scale, bias = normal(11), normal(12, SHAPE[-1:]), normal(13, SHAPE[-1:])
     params = {"params": {"scale": scale, "bias": bias}}

@@ -188,6 +188,7 @@ def test_rotary_errs_at_most_5e_7_up_to_a_million(scaling):
     assert max(errors.values()) <= 5e-7
 
 
+@pytest.mark.essential
 def test_linear_scaling_is_position_interpolation():
     positions = jnp.asarray([0, 1, 3, 1009, 333_333])
     stretched = rotary_tables(3 * positions, 14, scaling=LinearScaling(3.0))

@@ -30,6 +30,7 @@ def mesh():
     return jax.sharding.Mesh(devices, ("data", "sequence", "tensor"))
 
 
+@pytest.mark.essential
 def test_sharded_ring_and_its_gradient_equal_one_device(mesh):
     ids = np.sort(np.random.default_rng(0).integers(0, 3, (B, T), np.int32))
     lengths = np.array([T, 20, 0, 7], np.int32)

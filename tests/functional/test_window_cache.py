@@ -79,6 +79,7 @@ def step(params, x, cache, num_tokens, window=WINDOW):
     )  # fmt: skip
 
 
+@pytest.mark.essential
 def test_decoding_with_a_window_cache_equals_the_full_windowed_pass():
     params, x = float32(random_params(0)), float32(normal(1, B, T, D))
     full = attend(params, x, is_causal=True, local_window_size=(WINDOW, 0), **HEADS).output

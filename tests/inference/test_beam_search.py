@@ -170,6 +170,7 @@ def by_hand(table, start, beam_size, max_new_tokens, length_penalty, early_stopp
 STOPPING = {"beam_size": 3, "max_new_tokens": 7, "num_best": 3}
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize(
     ("early_stopping", "length_penalty"),
     [(True, 1.0), (False, 1.0), ("never", 1.0), (False, -0.5), ("never", -0.5)],
@@ -203,6 +204,7 @@ def test_beam_search_rows_do_not_depend_on_each_other():
             np.testing.assert_array_equal(one[0], all_rows[row])
 
 
+@pytest.mark.essential
 def test_beam_search_with_one_beam_is_greedy():
     batch = 100
     tables, start = random_tables(13, batch, 5), np.arange(batch) % 5

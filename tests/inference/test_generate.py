@@ -66,6 +66,7 @@ def greedy_by_hand(full_logits, prompt, new, penalty=1.0, ngram_size=None):
     return tokens[len(prompt) :]
 
 
+@pytest.mark.essential
 def test_greedy_equals_a_full_pass_per_token(params, full_logits):
     expected = [greedy_by_hand(full_logits, prompt, NEW) for prompt in PROMPTS]
     assert continue_(params) == expected
@@ -149,6 +150,7 @@ def test_one_key_gives_every_row_its_own(params):
     assert rows == continue_(params, [[1]] * 3, sampling=SamplingConfig())
 
 
+@pytest.mark.essential
 def test_row_ends_with_its_stop_token_and_others_go_on(params):
     free = continue_(params)
     stop = free[0][2]
@@ -178,6 +180,7 @@ def test_rows_are_padded_to_few_widths():
     assert all(width >= length for length, width in enumerate(widths, start=1))
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("chunk_size", [1, 5, 64])
 def test_stream_gives_the_same_tokens_in_chunks(params, chunk_size):
     stop = continue_(params)[1][4]

@@ -31,6 +31,7 @@ def probabilities(logits):
     return weights / weights.sum()
 
 
+@pytest.mark.essential
 @settings(deadline=None)
 @given(LOGITS, st.integers(1, VOCAB))
 def test_top_k_keeps_the_k_largest(logits, k):
@@ -41,6 +42,7 @@ def test_top_k_beyond_the_vocabulary_keeps_all():
     assert kept(keep_top_k(jnp.arange(3.0), 10)) == {0, 1, 2}
 
 
+@pytest.mark.essential
 @settings(deadline=None)
 @given(LOGITS, st.floats(0.05, 0.95))
 def test_top_p_keeps_the_fewest_that_reach_p(logits, p):
@@ -55,6 +57,7 @@ def test_top_p_keeps_the_fewest_that_reach_p(logits, p):
         assert kept(keep_top_p(jnp.asarray(logits), p)) == expected
 
 
+@pytest.mark.essential
 @settings(deadline=None)
 @given(LOGITS, st.floats(0.01, 0.99))
 def test_min_p_keeps_those_likely_enough(logits, p):

@@ -27,6 +27,7 @@ def case(request, tmp_path_factory):
     return request.param, folder, load_tokenizers(folder, model_type).target
 
 
+@pytest.mark.essential
 def test_conversations_have_the_ids_of_transformers(case):
     name, folder, tokenizer = case
     template = load_chat_template(folder)

@@ -39,6 +39,7 @@ def case(request, tmp_path_factory):
     return VARIANTS[request.param], golden, loaded
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("case", slow_unless(QUICK, VARIANTS), indirect=True)
 def test_variant_computes_what_transformers_does(case):
     variant, golden, loaded = case

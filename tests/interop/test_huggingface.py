@@ -147,6 +147,7 @@ def test_shards_and_names_of_a_base_model_are_loaded(gpt2, loaded, tmp_path):
     assert_equal(load_huggingface(tmp_path).params, loaded.params)
 
 
+@pytest.mark.essential
 def test_model_is_saved_in_shards_of_another_dtype(loaded, tmp_path):
     save_huggingface(tmp_path, loaded, dtype="bfloat16", max_shard_bytes=20_000)
     assert len(list(tmp_path.glob("model-0*.safetensors"))) > 3

@@ -145,6 +145,7 @@ def test_published_config_is_read(name):
     assert named <= NOT_READ.get(family, set())
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_published_model_has_the_number_of_parameters_of_its_card(name):
     kind, config, _ = read(name)

@@ -54,6 +54,7 @@ def test_logits_are_float32_and_shaped(model):
     assert np.isfinite(logits).all()
 
 
+@pytest.mark.essential
 def test_decoder_cannot_see_the_future(model):
     """The gradient of position t's logits by the embeddings of later tokens is exactly 0."""
     decoder, params, _ = model
@@ -74,6 +75,7 @@ def test_decoder_cannot_see_the_future(model):
     assert (influence[1:, 0] > 0).all()
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("chunks", [(1,) * LENGTH, (3, 4), (LENGTH,)])
 def test_cached_decoding_equals_the_full_pass(model, chunks):
     decoder, params, logits = model
@@ -99,12 +101,14 @@ def test_cached_rows_of_unequal_length_equal_the_full_pass(model):
     np.testing.assert_allclose(after.logits[:, 0], logits[rows, lengths], atol=1e-5)
 
 
+@pytest.mark.essential
 def test_scanned_model_equals_the_looped_one(model):
     decoder, params, logits = model
     scanned = Decoder(dataclasses.replace(decoder.config, layer_execution="scan"))
     np.testing.assert_allclose(apply(scanned, params, TOKENS).logits, logits, atol=1e-5)
 
 
+@pytest.mark.essential
 def test_packed_documents_do_not_see_each_other(model):
     decoder, params, logits = model
     packed = np.concatenate([TOKENS[0], TOKENS[1]])[None]

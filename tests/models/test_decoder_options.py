@@ -33,6 +33,7 @@ def model(request):
     return decoder, params, np.asarray(apply(decoder, params, TOKENS).logits)
 
 
+@pytest.mark.essential
 def test_options_equal_a_float64_reference(model):
     decoder, params, logits = model
     expected = option_sets.reference_logits(decoder.config, params, TOKENS)

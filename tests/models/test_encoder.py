@@ -218,6 +218,7 @@ def test_masked_language_model_scores_transformed_states_against_its_table():
     np.testing.assert_array_equal(table, params["encoder"]["embedding"]["embedding"])
 
 
+@pytest.mark.essential
 def test_bert_with_all_its_biases_and_token_types_equals_a_float64_reference():
     config = dataclasses.replace(
         BASE, **VARIANTS["bert"] | dict(num_layers=1), head_bias=True, output_bias=True

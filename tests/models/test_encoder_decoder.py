@@ -131,6 +131,7 @@ def test_asking_for_weights_changes_no_bit_of_the_logits(model):
     np.testing.assert_array_equal(plain.logits, output.logits)
 
 
+@pytest.mark.essential
 def test_what_padding_holds_changes_no_bit(model):
     model, params, _ = model
     plain = apply(model, params, SOURCE, TOKENS, **LENGTHS)

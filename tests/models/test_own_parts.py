@@ -46,6 +46,7 @@ def expected_weights(weights, mask):
     return masked / np.maximum(masked.sum(-1, keepdims=True), 1e-30)
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("execution", ["scan", "loop"])
 @pytest.mark.parametrize(
     ("make", "config"),
@@ -153,6 +154,7 @@ def softmax_with_sink(query, key, value, mask=None, **structure):
 PATTERN = (LayerConfig(attention="sink", local_window_size=2), LayerConfig())
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("execution", ["scan", "loop"])
 def test_attention_function_is_called_in_its_layers_only(execution):
     calls = []
@@ -286,6 +288,7 @@ class ParallelBlock(nn.Module):
         return BlockOutput(x, cache=own.cache)
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("execution", ["scan", "loop"])
 def test_own_block_is_every_layer(execution):
     config = dataclasses.replace(CONFIG, layer_execution=execution, positions="none")

@@ -74,6 +74,7 @@ def recomputed(x, params):
     return own | {"hidden": x + own["feed_forward_output"]}
 
 
+@pytest.mark.essential
 @MODELS
 def test_every_place_that_is_read_equals_a_plain_recomputation(model):
     """And reading changes nothing."""
@@ -135,6 +136,7 @@ def test_an_edit_of_scores_is_a_bias_and_cannot_unmask(model):
     assert np.triu(found.taps["weights"], 1).max() == 0 < found.taps["weights"].max()
 
 
+@pytest.mark.essential
 def test_edits_reach_what_is_computed_from_them():
     factors = {"weights": 2, "head_outputs": 3}
     edit = {p: lambda x, layer, f=f: jnp.where(layer == 0, f * x, x) for p, f in factors.items()}

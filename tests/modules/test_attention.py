@@ -39,6 +39,7 @@ def params():
     return reference.draw_params(CrossAttention(CONFIG), X, CONTEXT)
 
 
+@pytest.mark.essential
 def test_cross_attention_is_its_pure_twin_on_the_encoder_with_heads_norms_and_cap(params):
     """Window, positions and causality are not for it."""
     result, cross_cache = cross(CrossAttention(CONFIG), params, X, CONTEXT, return_weights=True)

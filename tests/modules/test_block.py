@@ -67,6 +67,7 @@ def test_gated_activations_differ_from_each_other():
     assert float(jnp.abs(outputs[0] - outputs[1]).max()) > 1e-2
 
 
+@pytest.mark.essential
 def test_norm_kinds_have_their_parameters():
     for norm, use_bias, expected in [
         ("layer_norm", True, {"scale", "bias"}),

@@ -69,6 +69,7 @@ def test_remat_changes_no_gradient(params, remat, execution):
     assert_close(grads, remat_grads, 2e-4)
 
 
+@pytest.mark.essential
 def test_remat_recomputes_what_it_says(params):
     """The gradient's program holds the softmax's exponential twice only where it recomputes."""
 

@@ -91,6 +91,7 @@ def language_model_run(tmp_path_factory):
     return tiny.untrained_language_model(tmp_path_factory.mktemp("language_model"))
 
 
+@pytest.mark.essential
 def test_language_model_looks_back_alone(language_model_run):
     run, sentence = language_model_run, "ಕ a\n"
     (found,) = run.attention(sentence)

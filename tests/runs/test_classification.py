@@ -106,6 +106,7 @@ def test_evaluation_is_the_one_of_training_with_the_lowest_loss(trained, run, va
     assert result.loss == pytest.approx(np.mean(nats), rel=1e-4)
 
 
+@pytest.mark.essential
 def test_probabilities_are_those_of_the_model_on_a_text_alone(run, validation):
     forward = jax.jit(SequenceClassifier(run.config.model).apply)
     for text, classes in zip(validation[0][:3], run.classify(validation[0][:3], 99), strict=True):

@@ -52,6 +52,7 @@ def test_rows_that_are_mostly_padding_are_said(tmp_path):
     )
 
 
+@pytest.mark.essential
 def test_run_is_trained_and_opened(trained):
     folder, reports = trained
     assert f"({len(QUESTIONS)} conversations read, " in reports[0]

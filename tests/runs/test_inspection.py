@@ -100,6 +100,7 @@ def test_masked_windows_have_their_answers(tmp_path):
     assert answered == tokenizer.decode(np.where(chosen, labels, tokens))
 
 
+@pytest.mark.essential
 def test_pairs_are_shown_with_lengths_padding_and_what_is_shared(tmp_path):
     (tmp_path / "pairs.tsv").write_text("\n".join(test_translation.LINES), encoding="utf-8")
     other = [test_translation.LINES[0], "one two\tzwei eins", "six six\tsechs sechs"]

@@ -57,6 +57,7 @@ def test_evaluation_predicts_the_share_that_the_config_says(run):
     assert run.evaluate().predicted == pytest.approx(stream.tokens.size / 4, abs=3)
 
 
+@pytest.mark.essential
 def test_fills_are_the_likeliest_ordinary_tokens(run):
     """Of each mask, with the other masked too."""
     tokenizer = run.model.tokenizer

@@ -52,6 +52,7 @@ def test_log_likelihood_is_that_of_the_model_on_each_text_alone(language_model):
         assert nats == pytest.approx(expected.sum(), rel=1e-4)
 
 
+@pytest.mark.essential
 def test_log_likelihood_behind_a_prompt_counts_the_text_alone(language_model):
     texts, prompts = ["abc", "d", "ಕ"], ["x" * 20, "yz", "q"]
     found = language_model.log_likelihood(texts, prompts=prompts)

@@ -52,6 +52,7 @@ def starting(made, source, **changes):
     return dataclasses.replace(made, init_from=str(source), **changes)
 
 
+@pytest.mark.essential
 def test_run_starts_from_weights_and_tokenizer_of_another(source, tmp_path):
     """On the same data its first loss is the last of the other."""
     before = runs.open_run(source)

@@ -237,6 +237,7 @@ def test_translations_are_in_the_order_of_the_sentences(run, validation):
     assert [streamed[i] for i in range(4)] == forward
 
 
+@pytest.mark.essential
 def test_sentence_is_translated_as_it_would_be_alone(run, validation):
     together = run.translate(validation.sources)
     for sentence, best in zip(validation.sources, together, strict=True):

@@ -10,6 +10,7 @@ def test_every_case_is_recorded():
     assert golden().keys() == CASES.keys()
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_starts_as_recorded(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -115,6 +115,7 @@ def test_permutation_check_catches(broken, message):
         assert_permutation_equivariant(broken)
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_precision_check_catches_a_softmax_in_low_precision(dtype):
     assert_low_precision_accurate(attention, dtype=dtype)

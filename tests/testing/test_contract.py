@@ -38,6 +38,7 @@ def test_contract_tries_grouped_heads_without_being_told():
         assert_attention_contract(tiled, without=others)
 
 
+@pytest.mark.essential
 def test_contract_checks_every_claim_and_leaves_out_what_it_is_told():
     def fails_all(query, key, value, *, mask=None, is_causal=False):
         return (query + jnp.nan).astype(jnp.float32)

@@ -116,6 +116,7 @@ def scanned(kernels, x, **options):
     return jax.lax.scan(lambda x, kernel: (layer(x, kernel), None), x, kernels, **options)[0]
 
 
+@pytest.mark.essential
 def test_plain_scan_equals_its_loop():
     assert_scanned_equals_looped(scanned, looped, KERNELS, X)
 

@@ -100,6 +100,7 @@ def normalized_over_time(query, key, value, is_causal):
     return attention(query - query.mean(1, keepdims=True), key, value, is_causal=True)
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
@@ -144,6 +145,7 @@ def not_low_enough(query, key, value, mask):
     return softmax_attention(query, key, value, mask, lambda s, m: s + jnp.where(m, 0, -50))
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("broken", [not_renormalized, not_low_enough, mask_ignored])
 def test_padding_check_catches(broken):
     with pytest.raises(AssertionError, match=r"100.0, .*\n.*output\[(.*\n)*.*not renormalized"):

@@ -112,6 +112,7 @@ def masked_mean(x, mask):
     return (x * mask[..., None]).sum(1) / mask.sum(1)[:, None]
 
 
+@pytest.mark.essential
 def test_plain_functions_are_padding_invariant():
     assert_padding_invariant(masked_mean, EMBEDDINGS, LENGTHS, per_token=False)
 

@@ -67,6 +67,7 @@ def no_mask(ids):
     return jnp.ones((1, 1, 1, 1), bool)
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("restart", [False, True])
 def test_packing_check_catches_attention_across_documents_whatever_the_positions(restart):
     """The two states of huggingface/nanoVLM before its pull request 204."""

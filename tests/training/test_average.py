@@ -102,6 +102,7 @@ def test_resumed_training_is_bitwise_the_uninterrupted_one(tmp_path, trained):
     assert result.evaluation == whole.evaluation
 
 
+@pytest.mark.essential
 def test_validation_result_and_checkpoint_have_the_average(trained):
     folder, result = trained
     state = restored(folder)

@@ -48,6 +48,7 @@ def kernel(result):
     return np.asarray(result.params["kernel"])
 
 
+@pytest.mark.essential
 def test_a_training_in_a_bucket_is_the_one_on_a_disk_and_resumes(bucket, tmp_path, capsys):
     on_disk = train(tmp_path / "run")
     train(str(bucket / "run"), steps=3, profile=range(2, 4))

@@ -32,6 +32,7 @@ def test_latest_and_best_are_kept(tmp_path, state):
     assert steps == [2, 5]
 
 
+@pytest.mark.essential
 def test_restored_state_is_bitwise_the_saved_one(tmp_path, state):
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(at(state, 7))
@@ -42,6 +43,7 @@ def test_restored_state_is_bitwise_the_saved_one(tmp_path, state):
     assert kernel.sharding == state.params["embedding"]["embedding"].sharding
 
 
+@pytest.mark.essential
 def test_parameters_load_alone_and_from_any_step(tmp_path, state):
     with Checkpoints(tmp_path) as checkpoints:
         for step, loss in ((1, 1.0), (2, 2.0)):

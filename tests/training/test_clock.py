@@ -59,6 +59,7 @@ def test_clock_counts_the_innermost_activity_and_loses_no_time(monkeypatch):
     )
 
 
+@pytest.mark.essential
 def test_records_say_where_the_time_went_and_the_last_line_sums_it_up(tmp_path, capsys):
     def validation():
         time.sleep(0.2)

@@ -92,6 +92,7 @@ def test_validation_may_have_a_loss_of_its_own(tmp_path):
     assert result.evaluation.loss == pytest.approx(2 * float(total) / count, rel=1e-5)
 
 
+@pytest.mark.essential
 def test_without_validation_checkpoints_and_resume_are_exact(tmp_path):
     """And the newest checkpoint is the best that is known."""
     whole = train(tmp_path / "whole")
@@ -104,6 +105,7 @@ def test_without_validation_checkpoints_and_resume_are_exact(tmp_path):
     np.testing.assert_array_equal(parts.params["kernel"], whole.params["kernel"])
 
 
+@pytest.mark.essential
 def test_all_devices_and_accumulation_give_the_parameters_of_one(tmp_path):
     batches = [batch(step, rows=16) for step in range(2)]
     loop = LoopConfig(steps=2, accumulate_steps=2)

@@ -224,6 +224,7 @@ def test_the_skipped_run_equals_one_that_never_had_these_batches(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, skipped.params, clean.params)
 
 
+@pytest.mark.essential
 def test_one_bad_step_too_many_stops_and_may_be_allowed_on_resume(tmp_path):
     bad = {1: (4,), 2: (3,)}
     with pytest.raises(TrainingError, match=r"at step 3; .*; 1 such steps before it were skipped"):

@@ -142,6 +142,7 @@ def test_every_runner_trains_as_one_device(architecture, devices, kind):
     )  # fmt: skip
 
 
+@pytest.mark.essential
 def test_dropout_on_a_mesh_is_that_of_one_device():
     def loss(params, batch, rng):
         kept = jax.random.bernoulli(rng, 0.5, batch["x"].shape)

@@ -226,6 +226,7 @@ def test_weight_decay_moves_only_what_the_mask_marks(config):
     assert updates["scale"].tolist() == [0, 0, 0]
 
 
+@pytest.mark.essential
 def test_gradients_are_clipped_by_their_global_norm():
     """Adam forgets the gradient's scale, but not which step was how much larger."""
 
@@ -305,6 +306,7 @@ def test_adafactor_factors_second_moments_and_is_relative_to_the_parameter():
     np.testing.assert_allclose(updates["kernel"], expected, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.essential
 def test_muon_makes_the_steps_of_every_layers_kernel_orthogonal():
     """Jordan et al. (2024): singular values near 1, here times update_rms and the larger root."""
     gradient = np.random.default_rng(0).normal(size=(3, 6, 10))

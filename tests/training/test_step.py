@@ -33,6 +33,7 @@ def reference():
     return tiny.run(runner, tiny.train_step(runner), BATCHES)
 
 
+@pytest.mark.essential
 def test_step_equals_optax_on_the_mean_loss(reference):
     """The gradient of the mean over the whole batch, straight from its definition."""
 

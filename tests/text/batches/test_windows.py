@@ -110,6 +110,7 @@ def reference_packed(lengths, length):
     return windows
 
 
+@pytest.mark.essential
 @settings(deadline=None, max_examples=200)
 @given(lengths=document_lengths, length=st.integers(1, 11))
 def test_packed_documents_equal_a_reference(lengths, length):

@@ -51,6 +51,7 @@ def said(read, *arguments, **options):
     return message
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("name", WRITE)
 def test_documents_are_those_of_the_same_file_on_disk(tmp_path, bucket, name):
     WRITE[name](tmp_path / name)

@@ -93,13 +93,6 @@ def test_sides_depend_on_the_input_alone(tmp_path):
     assert first.fingerprint != again.fingerprint
 
 
-def test_fingerprint_of_rows_is_the_one_that_runs_have_recorded(tmp_path):
-    """So that a run goes on, wherever the kinds of tables are."""
-    found = [scan(tmp_path, [("one", "eins"), ("two", "zwei")], 0, table).fingerprint[:12]
-             for table in (text.Pairs, text.Labelled)]  # fmt: skip
-    assert found == ["53afdb373f60", "f44e1f05259e"]
-
-
 def test_rows_go_on_behind_the_last_whole_shard(tmp_path):
     corpus, encoded = scan(tmp_path, pairs(60)), []
 
