@@ -1,11 +1,14 @@
 """Sampling of the next token: repetition penalty, logit filters, and the draw."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.checks import check_axes, check_dtype, check_rng, static_number
+from jaxformer.functional.dtypes import widened
 from jaxformer.inference.token_rows import require_int
 
 
@@ -96,7 +99,8 @@ def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
     if p == 1:
         return logits
     descending = -jnp.sort(-logits, axis=-1)
-    probabilities = jax.nn.softmax(descending, axis=-1)
+    # In half precision, a sum of many probabilities would stop growing before it reaches p.
+    probabilities = jax.nn.softmax(widened(descending), axis=-1)
     before = jnp.cumsum(probabilities, axis=-1) - probabilities
     # A token stays if those before it do not reach p, so the first always stays.
     smallest = jnp.where(before < p, descending, jnp.inf).min(axis=-1, keepdims=True)
@@ -130,7 +134,7 @@ def keep_min_p(logits: jax.Array, p: float) -> jax.Array:
         raise ConfigError(f"p of keep_min_p must be in [0, 1], got {p}; 0 keeps all")
     if p == 0:
         return logits
-    threshold = logits.max(axis=-1, keepdims=True) + jnp.log(jnp.float32(p))
+    threshold = widened(logits.max(axis=-1, keepdims=True)) + math.log(p)
     return jnp.where(logits < threshold, -jnp.inf, logits)
 
 
@@ -140,7 +144,7 @@ def sample(
     """Samples a token for every row, or takes the most probable if the temperature is 0.
 
     Args:
-        logits: float `[B, V]`.
+        logits: float `[B, V]`; filters and draw are computed in float32 (float64 for float64).
         rngs: PRNG keys `[B]`, one per row, so that a row's draw does not depend on the others.
         sampling: temperature, filters and penalty. Its n-gram and length rules are ignored here;
             `generate` applies them.
@@ -174,6 +178,8 @@ def sample(
             f"a repetition penalty needs seen, got repetition_penalty="
             f"{sampling.repetition_penalty} without it; pass the tokens in each row, bool [B, V]"
         )
+    # In half precision, many tokens would draw the same noise, and the first of them would win.
+    logits = widened(logits)
     if seen is not None:
         logits = penalize_repetition(logits, seen, sampling.repetition_penalty)
     # XLA's maximum of some 4,000 logits on a CPU leaves out a NaN; argmax gives the index of one.

@@ -66,6 +66,27 @@ def test_min_p_keeps_those_likely_enough(logits, p):
         assert kept(keep_min_p(jnp.asarray(logits), p)) == set(np.flatnonzero(ratio >= p).tolist())
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_top_p_of_half_precision_adds_in_float32(dtype):
+    logits = jnp.asarray(np.random.default_rng(0).normal(size=50_257) * 2, dtype)
+    descending = np.sort(np.asarray(logits, np.float64))[::-1]
+    last = descending[np.argmax(np.cumsum(probabilities(descending)) >= 0.99)]
+    assert len(kept(keep_top_p(logits, 0.99))) == (descending >= last).sum()
+
+
+def test_min_p_of_float64_compares_in_float64():
+    with jax.enable_x64(True):
+        logits = jnp.log(jnp.array([1.0, 0.3 + 1e-12, 0.3 - 1e-12], float))
+        assert kept(keep_min_p(logits, 0.3)) == {0, 1}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_equal_logits_in_half_precision_are_drawn_equally_often(dtype):
+    rngs = jax.random.split(jax.random.key(0), 4000)
+    tokens = sample(jnp.zeros((4000, 1000), dtype), rngs, SamplingConfig(temperature=1.0))
+    assert abs(np.mean(tokens < 100) - 0.1) < 5 * (0.1 * 0.9 / 4000) ** 0.5
+
+
 def test_filters_leave_the_kept_logits_as_they_are():
     logits = jnp.array([[2.0, 1.0, 0.5, -1.0], [0.0, 3.0, 2.5, 1.0]])
     for filtered in (keep_top_k(logits, 2), keep_top_p(logits, 0.8), keep_min_p(logits, 0.3)):
