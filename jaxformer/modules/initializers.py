@@ -1,17 +1,30 @@
 """Initializers and dtype of module parameters."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
+from jaxformer.functional.dtypes import at_least
 
 
 def normal_init(config: ModelConfig) -> jax.nn.initializers.Initializer:
     """Normal with standard deviation `init_std`, for embeddings."""
-    return nn.initializers.normal(config.init_std)
+    return _normal(config.init_std)
+
+
+def _normal(std: float) -> jax.nn.initializers.Initializer:
+    draw = nn.initializers.normal(std)
+
+    # Drawn in float32 or wider, then rounded: draws in bfloat16 have 128 different values, with a
+    # mean of -0.012 standard deviations.
+    def init(rng: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        return draw(rng, shape, at_least(dtype, jnp.float32)).astype(dtype)
+
+    return init
 
 
 def kernel_param(
@@ -34,7 +47,7 @@ def kernel_param(
     std = config.init_std / (ratio if own[-1] == base[-1] else ratio**0.5)
     if sublayers is not None:
         std /= (sublayers * config.num_layers) ** 0.5
-    return module.param(name, nn.initializers.normal(std), own, param_dtype(config))
+    return module.param(name, _normal(std), own, param_dtype(config))
 
 
 def bias_param(module: nn.Module, name: str, config: ModelConfig, *shape: int) -> jax.Array:

@@ -7,6 +7,7 @@ import pytest
 
 from jaxformer.config import ModelConfig
 from jaxformer.models import Decoder, EncoderDecoder, SequenceClassifier, Transformer
+from jaxformer.modules.initializers import normal_init
 
 SIZES = {"max_len": 8, "num_layers": 1, "d_model": 4, "num_heads": 2}
 TOKENS, VECTORS = jnp.ones((2, 5), jnp.int32), jnp.ones((2, 5, 4))
@@ -34,3 +35,9 @@ def test_initial_parameters_are_those_of_init(model, inputs):
     rng = jax.random.key(3)
     expected = jax.jit(model.init)(rng, *inputs)["params"]
     chex.assert_trees_all_equal(jax.jit(model.init_params)(rng), expected)
+
+
+def test_parameters_in_bfloat16_are_drawn_in_float32_and_rounded():
+    draw = normal_init(ModelConfig(**SIZES))
+    wide, narrow = (draw(jax.random.key(0), (37, 41), d) for d in (jnp.float32, jnp.bfloat16))
+    chex.assert_trees_all_equal(narrow, wide.astype(jnp.bfloat16))
