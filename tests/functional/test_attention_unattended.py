@@ -51,17 +51,18 @@ def assert_empty_rows_are_zero(sizes, options, static, dtype=np.float32):
 
 
 def assert_poison_changes_nothing(sizes, options, static, dtype=np.float32):
-    _, keys = unattended(sizes, options, static)
+    rows, keys = unattended(sizes, options, static)
 
     def outcome(poison):
         inputs = inputs_of(sizes, dtype)
-        for name in ("key", "value"):
-            inputs[name][keys] = poison
+        for name, unseen in (("query", rows), ("key", keys), ("value", keys)):
+            inputs[name][unseen] = poison
         return run(sizes, options, static, inputs, optimized=True)[1:]
 
     clean = outcome(0)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(clean))
     assert all((clean[1][name][keys] == 0).all() for name in ("key", "value"))
+    assert (clean[1]["query"][rows] == 0).all()
     for poison in (np.nan, np.inf, -np.inf, jnp.finfo(dtype).max):
         assert_same_bits(outcome(poison), clean)
 

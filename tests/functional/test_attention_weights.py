@@ -59,7 +59,7 @@ def test_weights_sum_to_one_or_to_zero():
 
 def test_weights_and_their_gradient_are_untouched_by_poison_that_nothing_sees():
     sizes, options, _ = HIDING["mask"]
-    _, keys = unattended(*HIDING["mask"])
+    rows, keys = unattended(*HIDING["mask"])
     cotangent = normal(*sizes.weights)
 
     @jax.jit
@@ -70,7 +70,7 @@ def test_weights_and_their_gradient_are_untouched_by_poison_that_nothing_sees():
     outcomes = []
     for poison in (0, np.nan):
         inputs = inputs_of(sizes)
-        inputs["key"][keys] = poison
+        inputs["query"][rows], inputs["key"][keys] = poison, poison
         outcomes.append(jax.tree.map(np.asarray, outcome(inputs["query"], inputs["key"])))
     assert_same_bits(*outcomes)
 

@@ -62,7 +62,8 @@ class SoftmaxFactors(NamedTuple):
 
     Args:
         exponentials: of the scores less their maximum, `[..., s]`.
-        inverse: of the sum of the exponentials, `[..., 1]`, or 1 in rows that see nothing.
+        inverse: of the sum of the exponentials, `[..., 1]`, or 0 in rows that see nothing, and
+            only there.
         maximum: of the scores, `[..., 1]`, or 0 in rows that see nothing.
         residual: log-sum-exp of the scores, `[..., 1]`, or -inf in rows that see nothing.
     """
@@ -80,8 +81,7 @@ def softmax_factors(scores: jax.Array) -> SoftmaxFactors:
     """
     # The maximum only prevents overflow of exp; it cancels out and so has no gradient.
     maximum = jax.lax.stop_gradient(scores.max(axis=-1, keepdims=True, initial=-jnp.inf))
-    # In a fully hidden row, -inf - -inf would be NaN. With 0 as its maximum and 1 as its total, its
-    # weights are exactly 0.
+    # In a row that sees nothing, -inf - -inf would be NaN. With a maximum of 0, its weights are 0.
     maximum = checkpoint_name(jnp.where(maximum == -jnp.inf, 0, maximum), _MAXIMUM)
     exponentials = jnp.exp(scores - maximum)
     total = exponentials.sum(axis=-1, keepdims=True)
@@ -89,7 +89,7 @@ def softmax_factors(scores: jax.Array) -> SoftmaxFactors:
     residual = jnp.where(total == 0, -jnp.inf, maximum + jnp.log(safe_total))
     return SoftmaxFactors(
         exponentials,
-        checkpoint_name(1 / safe_total, _INVERSE_TOTAL),
+        checkpoint_name(jnp.where(total == 0, 0, 1 / safe_total), _INVERSE_TOTAL),
         maximum,
         checkpoint_name(residual, _RESIDUAL),
     )
@@ -124,7 +124,8 @@ def _attend_jvp(
     # forward mode, reverse mode, and derivatives of derivatives.
     query, key, value, bias, mask, keep = primals
     query_dot, key_dot, value_dot, bias_dot, _, _ = tangents
-    key = zero_unseen(key, mask)  # the gradient of the query is a product with all keys
+    # The gradient of the query is a product with all keys, that of the key with all queries.
+    query, key = zero_unseeing(query, mask), zero_unseen(key, mask)
     scores, scores_dot = jax.jvp(
         functools.partial(block_scores, static, mask),
         (query, key, bias),
@@ -179,6 +180,13 @@ def zero_unseen(array: jax.Array, mask: jax.Array | None) -> jax.Array:
         return array
     seen = rearrange(mask.any(axis=(-3, -2)), "... s -> ... s 1")
     return jnp.where(jnp.broadcast_to(seen, array.shape), array, 0)
+
+
+def zero_unseeing(query: jax.Array, mask: jax.Array | None) -> jax.Array:
+    """Queries `[..., g, t, h]`, zero where a mask `[..., g, t, s]` hides all keys from them."""
+    if mask is None:
+        return query
+    return jnp.where(jnp.broadcast_to(mask.any(-1, keepdims=True), query.shape), query, 0)
 
 
 def weighted_values(

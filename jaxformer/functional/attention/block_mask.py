@@ -111,22 +111,16 @@ def slice_axis(array: jax.Array, part: Slice, *, axis: int) -> jax.Array:
     return jax.lax.dynamic_slice_in_dim(array, start, size, axis=axis)
 
 
-def zero_padding(inputs: AttentionInputs) -> AttentionInputs:
-    """Zeroes queries beyond their length: a gradient is a product with all queries."""
-    if inputs.structure.query_lengths is None:
-        return inputs
-    real = masks.first_keys(inputs.structure.query_lengths, inputs.query.shape[-3])
-    real = rearrange(masks.to_rank(real, inputs.query.ndim), "... 1 1 t -> ... t 1 1")
-    return inputs._replace(query=_keep(real, inputs.query))
-
-
 def zero_hidden(inputs: AttentionInputs, visible: jax.Array | None) -> AttentionInputs:
     """Zeroes queries beyond their length, and keys and values that no query attends to.
 
     Weights of 0 alone would not keep a NaN out of the output, because 0 * NaN is NaN. `visible`,
     bool of the rank of `[..., N, S]`, says which keys a query of a head attends to; None = all.
     """
-    inputs = zero_padding(inputs)
+    if inputs.structure.query_lengths is not None:
+        real = masks.first_keys(inputs.structure.query_lengths, inputs.query.shape[-3])
+        real = rearrange(masks.to_rank(real, inputs.query.ndim), "... 1 1 t -> ... t 1 1")
+        inputs = inputs._replace(query=_keep(real, inputs.query))
     if visible is None:
         return inputs
     if visible.shape[-2] > 1:

@@ -11,9 +11,10 @@ from jaxformer.functional.attention.block import (
     masked,
     softmax_factors,
     weighted_values,
+    zero_unseeing,
     zero_unseen,
 )
-from jaxformer.functional.attention.block_mask import full_bias, full_mask, zero_padding
+from jaxformer.functional.attention.block_mask import full_bias, full_mask
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.dtypes import widened
 from jaxformer.functional.taps import LayerTaps
@@ -26,10 +27,11 @@ def dense_attention(
 
     Weights `[..., N, T, S]` that are `given` replace those of the scores.
     """
-    query, key = _heads_first(zero_padding(inputs))
+    query, key = _heads_first(inputs)
     bias, mask = (_by_key_head(x, key.shape[-3]) for x in (full_bias(inputs), full_mask(inputs)))
-    # Keys that no query attends to matter to gradients alone, so the derivative of `attend` zeroes
-    # them: a pass over the keys of a cache would cost as much as the scores.
+    # Keys that no query attends to, and queries that attend to none, matter to gradients alone, so
+    # the derivative of `attend` zeroes them: a pass over the keys of a cache would cost as much as
+    # the scores.
     value = zero_unseen(rearrange(inputs.value, "... s k v -> ... k s v"), mask)
     # Weights stay float32 in this product: rounding them to bfloat16 makes the error 1.5 times as
     # large.
@@ -57,9 +59,8 @@ def dense_weights(inputs: AttentionInputs, stage: str, tap: LayerTaps | None = N
     mask = None
     if stage in ("masked", "softmax"):
         mask = _by_key_head(full_mask(inputs), inputs.key.shape[-2])
-        inputs = zero_padding(inputs)
     query, key = _heads_first(inputs)
-    key = zero_unseen(key, mask)
+    query, key = zero_unseeing(query, mask), zero_unseen(key, mask)
     weights = dot_products(inputs.static, query, key)
     if stage != "scores":
         weights = capped(inputs.static, weights)

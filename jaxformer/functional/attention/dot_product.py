@@ -71,7 +71,8 @@ def dot_product_attention(
     `jax.nn.dot_product_attention`.
 
     - A query without visible keys gives exactly 0, with gradients of exactly 0.
-    - NaNs and Infs in keys and values that no query sees do not affect any result.
+    - NaNs and Infs in keys and values that no query sees do not affect any result or gradient. Nor
+      do those in queries without visible keys ("splash": in queries beyond their length).
     - Scores, softmax and the product with the values are computed in float32 (float64 for float64
       inputs). On GPU and TPU, float32 products follow `jax.default_matmul_precision`.
 

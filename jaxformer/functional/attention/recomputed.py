@@ -89,7 +89,10 @@ def _attend_jvp(
     static: StaticOptions, primals: tuple[Block], tangents: tuple[Block]
 ) -> tuple[_Attended, _Attended]:
     saved, residual = _average(static, *primals)
-    saved = saved._replace(output=checkpoint_name(saved.output, OUTPUT))
+    # The gradient of the key is a product with all queries, also with those that see nothing.
+    sees = jnp.broadcast_to(saved.inverse != 0, saved.block.query.shape)
+    block = saved.block._replace(query=jnp.where(sees, saved.block.query, 0))
+    saved = saved._replace(block=block, output=checkpoint_name(saved.output, OUTPUT))
     dots = linear_map(
         functools.partial(_forward, static),
         functools.partial(_backward, static),
