@@ -11,9 +11,12 @@ from tokenizers import models
 
 from jaxformer.errors import DataError
 from jaxformer.text.tokenizers.charsmaps import Charsmap
-from jaxformer.text.tokenizers.spelling import steps_of
+from jaxformer.text.tokenizers.spelling import flat_steps, steps_of
 
 _MOST_GROWTH = 10_000  # times; published files have 1 to 13
+
+_ONE_SPACE = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
+_NO_LAST_SPACE = {"type": "Strip", "strip_left": False, "strip_right": True}
 
 LONGEST_MATCH: dict[str, Any] = {
     "type": "Replace",
@@ -80,6 +83,41 @@ def reading_copy(
     copy = tokenizers.Tokenizer.from_str(json.dumps(state))
     copy.encode_special_tokens = True
     return copy, charsmap
+
+
+def continuing_copy(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer | None:
+    """Copy of a tokenizer that puts no space before a text; None if the tokenizer puts none.
+
+    Tokenizers in the style of SentencePiece begin each text with a space, so that its first word
+    has the token that it has elsewhere. A text that continues another must not get one.
+    """
+    state = json.loads(tokenizer.to_str())
+    normalizers, words = (flat_steps(state[key]) for key in ("normalizer", "pre_tokenizer"))
+    if not any(_adds_space(step) for step in (*normalizers, *words)):
+        return None
+    normalizers = [step for step in normalizers if step["type"] != "Prepend"]
+    for step in normalizers:
+        if step["type"] == "Strip":
+            step["strip_left"] = False
+    if any(step["type"] == "WhitespaceSplit" for step in words):
+        # It removes all spaces, and Metaspace then adds one to each word. Without it, several
+        # spaces become one, and the text may begin with one.
+        words = [step for step in words if step["type"] != "WhitespaceSplit"]
+        normalizers += [_ONE_SPACE, _NO_LAST_SPACE]
+    for step in words:
+        if step["type"] == "Metaspace":
+            step["prepend_scheme"] = "never"
+        elif step["type"] == "ByteLevel":
+            step["add_prefix_space"] = False
+    state["normalizer"] = {"type": "Sequence", "normalizers": normalizers}
+    state["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": words} if words else None
+    return tokenizers.Tokenizer.from_str(json.dumps(state))
+
+
+def _adds_space(step: dict[str, Any]) -> bool:
+    """Whether a step of a tokenizer puts a space before a text."""
+    scheme = step.get("prepend_scheme", "never")
+    return step["type"] == "Prepend" or scheme != "never" or step.get("add_prefix_space", False)
 
 
 @contextlib.contextmanager

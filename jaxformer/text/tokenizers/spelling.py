@@ -58,14 +58,17 @@ def fallback_byte(token: str) -> int | None:
 
 def steps_of(part: Any) -> list[dict[str, Any]]:
     """The steps of a normalizer or decoder, if any; the library exposes them only as JSON."""
-    return [] if part is None else _flat(json.loads(part.__getstate__()))
+    return [] if part is None else flat_steps(json.loads(part.__getstate__()))
 
 
-def _flat(state: dict[str, Any]) -> list[dict[str, Any]]:
+def flat_steps(state: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The steps of the JSON of a normalizer, pre-tokenizer or decoder, if any."""
+    if state is None:
+        return []
     if state["type"] != "Sequence":
         return [state]
-    inner = (*state.get("normalizers", ()), *state.get("decoders", ()))
-    return [step for one in inner for step in _flat(one)]
+    inner = (state.get(name, ()) for name in ("normalizers", "pretokenizers", "decoders"))
+    return [step for steps in inner for each in steps for step in flat_steps(each)]
 
 
 @functools.cache

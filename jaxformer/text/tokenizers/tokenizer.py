@@ -16,7 +16,12 @@ from jaxformer.errors import DataError
 from jaxformer.storage import read_regular, write_whole
 from jaxformer.text.tokenizers.charsmaps import Charsmap
 from jaxformer.text.tokenizers.pieces import calls, find_cut, require_known, require_texts
-from jaxformer.text.tokenizers.reading import panics_as_errors, reading_copy, require_bounded
+from jaxformer.text.tokenizers.reading import (
+    continuing_copy,
+    panics_as_errors,
+    reading_copy,
+    require_bounded,
+)
 from jaxformer.text.tokenizers.stream_decoder import StreamDecoder
 from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens, template_tokens
 from jaxformer.text.tokenizers.vocabulary import TokenRoles, Vocabulary
@@ -78,6 +83,12 @@ class Tokenizer(Vocabulary):
     def _reading(self) -> tuple[tokenizers.Tokenizer, Charsmap | None]:
         """Copy of the tokenizer that encodes texts, with its charsmap; made at the first use."""
         return reading_copy(self._tokenizer)
+
+    @functools.cached_property
+    def _continuing(self) -> "Tokenizer":
+        """Tokenizer of texts that continue another; made at the first use."""
+        copy = continuing_copy(self._tokenizer)
+        return self if copy is None else type(self)(copy, self.roles)
 
     @functools.cached_property
     def surrounding_tokens(self) -> SurroundingTokens:
@@ -170,6 +181,30 @@ class Tokenizer(Vocabulary):
             for (i, _), encoding in zip(group, encodings, strict=True):
                 ids[i].append(np.array(encoding.ids, np.int32))
         return [self._known(np.concatenate(parts)) for parts in ids]
+
+    def encode_continuations(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Turns texts that continue others into token ids, on all cores.
+
+        It differs from `encode_documents` for tokenizers that put a space before each text, as
+        SentencePiece does: the middle of a text gets none. If no token spans the place where a text
+        is cut, `encode` of its first part and `encode_continuations` of the second are `encode` of
+        the whole.
+
+        Args:
+            texts: any number of texts, which may begin with a space.
+
+        Returns:
+            One int32 [tokens] for each text.
+
+        Raises:
+            DataError: as for `encode`.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> [ids.tolist() for ids in byte_tokenizer().encode_continuations([" a", "b"])]
+            [[32, 97], [98]]
+        """
+        return self._continuing.encode_documents(texts)
 
     def _known(self, ids: np.ndarray) -> np.ndarray:
         """The ids, with the unknown token in place of pieces that have no id."""

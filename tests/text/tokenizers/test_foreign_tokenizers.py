@@ -30,6 +30,38 @@ def test_long_text_has_the_tokens_that_the_library_gives_it(name, monkeypatch):
     assert ids.tolist() == library_tokenizer(name).encode(TEXT * 4, add_special_tokens=False).ids
 
 
+METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+PREFIXES = {
+    "t5": [
+        METASPACE,
+        METASPACE | {"prepend_scheme": "first"},
+        {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, METASPACE]},
+    ],
+    "gpt2": [
+        {"type": "ByteLevel", "add_prefix_space": add, "trim_offsets": True, "use_regex": True}
+        for add in (True, False)
+    ],
+    "llama 2": [None],  # Prepend
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [(name, words) for name, all_words in PREFIXES.items() for words in all_words],
+)
+def test_text_in_two_pieces_has_the_tokens_of_the_whole(name, words):
+    values = json.loads(foreign_json(name))
+    values["pre_tokenizer"] = words
+    library = tokenizers.Tokenizer.from_str(json.dumps(values))
+    library.no_truncation()
+    library.no_padding()
+    tokenizer = Tokenizer.from_json(json.dumps(values))
+    for first, second in [("The night", " is dark"), ("night", "; is"), ("Is it?", "\nNo one")]:
+        ids = [tokenizer.encode(first), *tokenizer.encode_continuations([second])]
+        whole = library.encode(first + second, add_special_tokens=False).ids
+        assert np.concatenate(ids).tolist() == whole
+
+
 @each
 def test_texts_are_not_filled_up_to_the_longest(name):
     texts = ["work", TEXT]
