@@ -24,7 +24,8 @@ from jaxformer.interop import (
 from jaxformer.interop.hub import local_folder
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.runs.weights import prepare_run
-from jaxformer.runs.weights.huggingface import decoding_of
+from jaxformer.runs.weights.huggingface import HuggingFaceWeights, decoding_of
+from jaxformer.text import build_stream
 from jaxformer.training import SingleRunner
 from tests.interop.golden import read_golden
 from tests.runs import pretrained_folders, tiny
@@ -213,6 +214,30 @@ def test_folder_is_measured_on_files_and_has_none_of_its_own(folders, tmp_path):
     assert found.predicted == 40 * 6 and 0 < found.loss < 100
     with pytest.raises(DataError, match="has no validation data, since it was not trained here"):
         run.evaluate()
+
+
+def test_evaluation_reads_the_start_token_before_each_stretch_of_text(folders, tmp_path):
+    folder, config, params = folders("llama")
+    path = tiny.write(tmp_path / "text.txt", [TEXT] * 12)
+    (start, *words), end = ids_of(folder, f"{TEXT} " * 12), 1
+    # The model sees 40 tokens: the start and 39 of the text, each of which is predicted once.
+    rows = np.array([[start, *words[:39]], [start, *words[38:], *[end] * 5]])
+    logits = Decoder(config).apply({"params": params}, rows[:, :-1]).logits
+    nats = -np.take_along_axis(jax.nn.log_softmax(logits), rows[:, 1:, None], 2)[..., 0]
+    found = runs.open_run(folder).evaluate([path])
+    assert found.predicted == len(words) + 1
+    expected = (nats[0].sum() + nats[1, 1:35].sum()) / found.predicted
+    np.testing.assert_allclose(found.loss, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["llama", "bert", "gpt2"])
+def test_training_and_evaluation_read_a_text_as_use_does(folders, name):
+    task = HuggingFaceWeights(folders(name)[0]).task
+    (row,) = task.windows(build_stream([TEXT], task.tokenizer))
+    ids = task.model.encode(TEXT)
+    size = ids.size - (name != "bert")  # a decoder only predicts the last
+    np.testing.assert_array_equal(row["tokens"][:size], ids[:size])
+    assert not row["tokens"][size:].any()
 
 
 def test_options_of_one_kind_of_folder_are_refused_for_the_other(folders):

@@ -1,12 +1,15 @@
 """Log-likelihoods and hidden states, against plain calls of the models, a text at a time."""
 
+import dataclasses
 import functools
 
 import jax
 import numpy as np
 import pytest
+import tokenizers
+from tokenizers import models, pre_tokenizers
 
-from jaxformer import runs
+from jaxformer import runs, text
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from tests.runs import tiny
@@ -50,6 +53,19 @@ def test_log_likelihood_is_that_of_the_model_on_each_text_alone(language_model):
         expected = nats_of(language_model, np.frombuffer(one.encode(), np.uint8).astype(np.int32))
         assert count == len(expected) == len(one) - 1
         assert nats == pytest.approx(expected.sum(), rel=1e-4)
+
+
+@pytest.mark.parametrize("scheme", ["first", "always"])
+def test_text_behind_a_prompt_gets_no_space_before_it(language_model, scheme):
+    pieces = [(piece, -1.0) for piece in ["<unk>", "▁", "▁abc", "abc", "!", "▁!"]]
+    library = tokenizers.Tokenizer(models.Unigram(pieces, 0))
+    library.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    model = dataclasses.replace(language_model.model, tokenizers=(text.Tokenizer(library),))
+    texts, prompts = ["!", " abc", "abc!"], ["abc", "abc", "!"]
+    found = model.log_likelihood(language_model.params, texts, prompts=prompts)
+    for ids, (nats, count) in zip([[2, 4], [2, 2], [5, 3, 4]], found, strict=True):
+        expected = nats_of(language_model, np.array(ids, np.int32))
+        assert count == len(ids) - 1 and nats == pytest.approx(expected.sum(), rel=1e-4)
 
 
 @pytest.mark.essential

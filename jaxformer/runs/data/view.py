@@ -100,7 +100,7 @@ def real_tokens(
     """Mask of the positions of a batch that are tokens, not padding: bool `[B, T]`.
 
     Padding is found by the lengths `[B]`; else by segment ids, which are 0 there; else by labels,
-    which are `IGNORE` there.
+    which are `IGNORE` there and from there on.
     """
     ids = batch[tokens]
     if lengths in batch:
@@ -109,7 +109,7 @@ def real_tokens(
         return batch["segment_ids"] != 0
     labels = batch.get("labels")
     if labels is not None and labels.shape == ids.shape:
-        return labels != IGNORE
+        return np.logical_or.accumulate((labels != IGNORE)[:, ::-1], axis=1)[:, ::-1]
     return np.ones(ids.shape, bool)
 
 

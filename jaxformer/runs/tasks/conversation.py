@@ -77,7 +77,8 @@ class ConversationTask(TableTask):
 
     def encoding_key(self) -> tuple[str, ...]:
         """Tokenizer and template."""
-        return "conversations", self.config.data.template, self.tokenizer.identity
+        before = self.tokenizer.surrounding_tokens.before
+        return "conversations", self.config.data.template, f"{before}", self.tokenizer.identity
 
     def training_batches(self, runner: Runner) -> BatchSource:
         """Makes batches of packed rows, in a new order in every epoch."""

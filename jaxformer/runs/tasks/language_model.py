@@ -48,7 +48,8 @@ class LanguageModelTask(StreamTask):
     def windows(self, stream: text.TokenStream) -> text.Windows:
         """Windows of the stream, or packed documents, depending on the config."""
         kind = {"windows": text.Windows, "documents": text.PackedDocuments}
-        return kind[self.config.data.packing](stream, self.max_len)
+        before = self.model.surrounding_tokens.before
+        return kind[self.config.data.packing](stream, self.max_len, before=before)
 
     def stream_evaluation(self, validation: StreamText, runner: Runner) -> TrainingData:
         """Makes batches of all windows, and counts the bytes that are predicted."""

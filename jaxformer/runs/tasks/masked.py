@@ -11,6 +11,7 @@ from jaxformer.runs.data.text_parts import StreamText
 from jaxformer.runs.data.view import MASKED_MARKS, masked_text, real_tokens
 from jaxformer.runs.tasks.streams import StreamTask
 from jaxformer.runs.text_models.masked import MASK_IN_TEXT, MaskedModel
+from jaxformer.text.batches.windows import EncoderWindows
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
@@ -34,7 +35,8 @@ class MaskedTask(StreamTask):
 
     def windows(self, stream: text.TokenStream) -> text.Source:
         """Windows of the stream, with their lengths."""
-        return _WindowsWithLengths(stream, self.max_len)
+        special = self.model.surrounding_tokens
+        return EncoderWindows(stream, self.max_len, before=special.before, after=special.after)
 
     def training_batches(self, runner: Runner) -> BatchSource:
         """Makes batches of windows, with new masks in every epoch."""
@@ -70,13 +72,3 @@ class MaskedTask(StreamTask):
             "rate": self.config.data.mask_rate,
             "special": sorted(tokenizer.special - {tokenizer.mask}),
         }
-
-
-class _WindowsWithLengths(text.Windows):
-    """Windows with lengths, because an encoder would attend to padding."""
-
-    def gather(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
-        """The result of `Windows.gather`, with `lengths`, int32 [rows]."""
-        rows = super().gather(indices)
-        lengths = (rows["labels"] != text.IGNORE).sum(axis=1, dtype=np.int32)
-        return {**rows, "lengths": lengths}

@@ -77,7 +77,7 @@ class CausalModel(TextModel):
         Raises:
             DataError: it is empty, or cannot be encoded.
         """
-        ids: list[int] = self._before_text.around(self.tokenizer.encode(prompt)).tolist()
+        ids: list[int] = self.surrounding_tokens.around(self.tokenizer.encode(prompt)).tolist()
         if not ids and self.tokenizer.end_of_text is not None:
             if self.num_documents > 1 and self.config.data.packing == "windows":
                 return [self.tokenizer.end_of_text]
@@ -161,10 +161,10 @@ class CausalModel(TextModel):
 
     def encode(self, one: str) -> np.ndarray:
         """Encodes a text, including the spaces around it: int32 [tokens]."""
-        return self.surrounded(self.tokenizer.encode(one), self._before_text, one)
+        return self.surrounded(self.tokenizer.encode(one), one)
 
     @property
-    def _before_text(self) -> text.SurroundingTokens:
+    def surrounding_tokens(self) -> text.SurroundingTokens:
         """Special tokens before every text; none after it, since the model continues it."""
         return text.SurroundingTokens(before=self.tokenizer.surrounding_tokens.before)
 
@@ -178,7 +178,7 @@ class CausalModel(TextModel):
         else:
             read = encode_each(prompts, lambda prompt: np.array(self.encode_prompt(prompt)))
             before = [ids.size - 1 for ids in read]
-            sequences = encode_each(texts, self._scored, read)
+            sequences = encode_each(texts, self._scored, prompts, read)
         rows = []
         for ids, start in zip(sequences, before, strict=True):
             labels = ids[1:].copy()
@@ -190,15 +190,19 @@ class CausalModel(TextModel):
             for nats, row in zip(sums, rows, strict=True)
         ]
 
-    def _scored(self, one: str, prompt: np.ndarray | None = None) -> np.ndarray:
+    def _scored(
+        self, one: str, prompt: str = "", prompt_ids: np.ndarray | None = None
+    ) -> np.ndarray:
         """Tokens of a text after its prompt; the last is only predicted, so max_len + 1 fit."""
-        ids = self.tokenizer.encode(one)
-        if prompt is None and ids.size:
-            ids = self._before_text.around(ids)
-        if prompt is not None:
+        ids = (
+            self.tokenizer.encode_continuations([one])[0] if prompt else self.tokenizer.encode(one)
+        )
+        if prompt_ids is None and ids.size:
+            ids = self.surrounding_tokens.around(ids)
+        if prompt_ids is not None:
             if not ids.size:
                 raise DataError(f"a text after a prompt must have tokens, got {one!r}; write one")
-            ids = np.concatenate([prompt, ids]).astype(np.int32)
+            ids = np.concatenate([prompt_ids, ids]).astype(np.int32)
         if not 2 <= ids.size <= self.max_len + 1:
             raise DataError(
                 f"a text to score must have 2 to max_len + 1 = {self.max_len + 1} tokens, its "

@@ -72,11 +72,10 @@ class MaskedModel(TextModel):
         parts = one.split(MASK_IN_TEXT)
         if self.tokenizer.has_leading_spaces:
             parts = [part.removesuffix(" ") for part in parts[:-1]] + parts[-1:]
-        ids = []
-        for part in parts:
-            ids += [self.tokenizer.encode(part), np.array([self.tokenizer.mask], np.int32)]
-        special = self.tokenizer.surrounding_tokens
-        return self.surrounded(np.concatenate(ids[:-1]), special, one)
+        ids, mask = [self.tokenizer.encode(parts[0])], np.array([self.tokenizer.mask], np.int32)
+        for continuation in self.tokenizer.encode_continuations(parts[1:]):
+            ids += [mask, continuation]
+        return self.surrounded(np.concatenate(ids), one)
 
     def _encode_with_mask(self, prompt: str) -> np.ndarray:
         if MASK_IN_TEXT not in prompt:

@@ -189,14 +189,18 @@ class TextModel(abc.ABC):
         """Path of the embedding that word vectors go to, in the parameters."""
         return ("embedding",)
 
+    @property
+    def surrounding_tokens(self) -> text.SurroundingTokens:
+        """Special tokens around every text that the model reads, in training and in use."""
+        return self.tokenizer.surrounding_tokens
+
     def encode(self, one: str) -> np.ndarray:
         """Encodes one text as the model reads it: int32 [tokens].
 
         Raises:
             DataError: it is empty or too long, or cannot be encoded.
         """
-        ids, special = self.tokenizer.encode(one.strip()), self.tokenizer.surrounding_tokens
-        return self.surrounded(ids, special, one)
+        return self.surrounded(self.tokenizer.encode(one.strip()), one)
 
     def decode(self, ids: npt.ArrayLike) -> str:
         """Decodes tokens (of the targets, if there are two tokenizers); skips special tokens.
@@ -206,9 +210,9 @@ class TextModel(abc.ABC):
         """
         return self.tokenizer.decode(ids)
 
-    def surrounded(self, ids: np.ndarray, special: text.SurroundingTokens, one: str) -> np.ndarray:
+    def surrounded(self, ids: np.ndarray, one: str) -> np.ndarray:
         """Tokens of a text with special tokens around them; DataError for none or too many."""
-        ids = special.around(ids) if ids.size else ids
+        ids = self.surrounding_tokens.around(ids) if ids.size else ids
         if not 1 <= ids.size <= self.max_len:
             start = one if len(one) <= 20 else f"{one[:20]}..."
             raise DataError(

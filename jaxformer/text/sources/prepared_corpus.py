@@ -19,7 +19,7 @@ from jaxformer.text.store.shards import Arrays, Record, filled_store, text_per_s
 from jaxformer.text.tokenizers.pieces import groups_of_size
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
-_LAYOUT = 4  # version of the folder's layout; part of its name
+_LAYOUT = 5  # version of the folder's layout; part of its name
 _LARGEST = 2**25  # bytes of text in a shard; encoding it takes 300 MB of memory
 _GROUP = 2**21  # characters that one call encodes
 _AHEAD = 2  # groups encoded while others are read and written
@@ -184,23 +184,32 @@ def _shard(
         done += num_bytes
         end = part.end
         on_progress(done)
-    last = np.array([] if tokenizer.end_of_text is None else [tokenizer.end_of_text], dtype)
-    arrays = {side: _joined(found, last) for side, found in documents.items()}
+    arrays = {side: _joined(found, tokenizer) for side, found in documents.items()}
     return arrays, {"bytes": sizes, "end": end}
 
 
-def _joined(documents: Sequence[Sequence[np.ndarray]], last: np.ndarray) -> RaggedArray:
-    """Joins documents, each in parts; `last` ends every document."""
-    tokens = np.concatenate([last[:0], *(one for parts in documents for one in (*parts, last))])
-    return RaggedArray(tokens, item_starts(sum(map(len, parts)) + last.size for parts in documents))
+def _joined(documents: Sequence[Sequence[np.ndarray]], tokenizer: Tokenizer) -> RaggedArray:
+    """Joins documents, each in parts, with their surrounding tokens; the end of text ends each."""
+    special, end = tokenizer.surrounding_tokens, tokenizer.end_of_text
+    dtype = token_dtype(tokenizer)
+    is_ended = end is None or special.after[-1:] == (end,)
+    first = np.array(special.before, dtype)
+    last = np.array(special.after if is_ended else (*special.after, end), dtype)
+    tokens = [one for parts in documents for one in (first, *parts, last)]
+    around = first.size + last.size
+    return RaggedArray(
+        np.concatenate([first[:0], *tokens]),
+        item_starts(sum(map(len, parts)) + around for parts in documents),
+    )
 
 
 def _encoded(parts: Iterable[_Part], tokenizer: Tokenizer) -> Iterator[tuple[_Part, np.ndarray]]:
     """Encodes parts in order, some groups ahead of the consumer."""
 
     def encode(group: list[_Part]) -> list[tuple[_Part, np.ndarray]]:
-        tokens = tokenizer.encode_documents([part.text for part in group])
-        return list(zip(group, tokens, strict=True))
+        starts = iter(tokenizer.encode_documents([p.text for p in group if p.is_start]))
+        others = iter(tokenizer.encode_continuations([p.text for p in group if not p.is_start]))
+        return [(part, next(starts if part.is_start else others)) for part in group]
 
     waiting: collections.deque[concurrent.futures.Future[list[tuple[_Part, np.ndarray]]]]
     waiting = collections.deque()

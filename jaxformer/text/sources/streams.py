@@ -113,9 +113,9 @@ def build_stream(
 ) -> TokenStream:
     """Makes one stream of tokens from documents.
 
-    If there are several documents and the tokenizer has an end of text, it is appended to each
-    document that does not end with it yet. A single document is kept as it is. The source is read
-    through `len` and one index at a time.
+    Each document has the tokenizer's surrounding tokens. If there are several and the tokenizer has
+    an end of text, it is appended to each document that does not end with it yet. The source is
+    read through `len` and one index at a time.
 
     Args:
         source: any of
@@ -124,7 +124,7 @@ def build_stream(
             - token ids of documents: integers [tokens] each, arrays or lists;
             - dicts with a text or token ids under `field`, such as a `datasets.Dataset`;
             - all tokens in one array: integers [tokens], not copied, so they may be memory-mapped.
-              A document begins after each end of text of the tokenizer.
+              A document begins after each end of text of the tokenizer. Nothing is added.
         tokenizer: tokenizer that encodes the texts, or that made the tokens. Tokens need none; then
             they are not checked against a vocabulary.
         field: key of the dicts.
@@ -154,6 +154,9 @@ def build_stream(
         ends = scan_tokens(source, vocab_size=vocab_size, end_of_text=end, name="the tokens")
         return TokenStream(source, document_starts(ends, source.size))
     encoded = list(_encoded(source, tokenizer, field))
+    if tokenizer is not None:
+        special = tokenizer.surrounding_tokens
+        encoded = [ids if special.are_around(ids) else special.around(ids) for ids in encoded]
     if len(encoded) > 1 and end is not None:
         encoded = [ids if ids.size and ids[-1] == end else np.append(ids, end) for ids in encoded]
     if tokenizer is None:
@@ -263,7 +266,7 @@ def warn_of_no_cache(reason: object) -> None:
 def _key(source: DocumentSource, tokenizer: Tokenizer | None, field: str) -> str:
     """Hashes everything a stream depends on; invalid text ("surrogatepass") is reported later."""
     digest = hashlib.sha256()
-    name = "" if tokenizer is None else tokenizer.identity
+    name = "" if tokenizer is None else f"{tokenizer.identity}{tokenizer.surrounding_tokens}"
     for one in itertools.chain((name,), read_documents_of(source, field)):
         if isinstance(one, str):
             data = one.encode(errors="surrogatepass")

@@ -42,6 +42,8 @@ class ChatTemplate:
     and a line break. Both markers are special tokens, which are never parsed from text. So nothing
     that users write can end their message. The template "plain" is for tokenizers without these
     tokens: a heading such as `### User:` in ordinary text, and the end of text after each answer.
+    Before the first message are the tokens that the tokenizer puts before every text, if any. The
+    parts of a conversation are encoded as parts of one text: no space is put before each.
 
     Attributes:
         end_of_answer: token that ends an answer.
@@ -77,6 +79,7 @@ class ChatTemplate:
                 f"the chat template {name!r} needs a tokenizer with {wanted}, got one without; "
                 + ("use the template 'plain'" if name == "chatml" else "use another tokenizer")
             )
+        self._first = np.array(tokenizer.surrounding_tokens.before, np.int32)
         self._start = [] if start is None else [start]
         self.end_of_answer: int = end
 
@@ -106,9 +109,14 @@ class ChatTemplate:
         texts = [
             text for messages in conversations for one in messages for text in self._texts(one)
         ]
-        encoded = iter(self._tokenizer.encode_documents(texts))
+        encoded = iter(self._tokenizer.encode_continuations(texts))
         return [
-            _joined([self._message(one, *(next(encoded) for _ in range(3))) for one in messages])
+            _joined(
+                [
+                    [(self._first, False)],
+                    *(self._message(one, *(next(encoded) for _ in range(3))) for one in messages),
+                ]
+            )
             for messages in conversations
         ]
 
@@ -116,8 +124,8 @@ class ChatTemplate:
         """Encodes messages and the start of the answer to them: int32 [tokens]."""
         answer: Message = {"role": ASSISTANT, "content": ""}
         ((tokens, _),) = self.encode([[*messages, answer]])
-        behind = self._tokenizer.encode(self._texts(answer)[2]).size
-        return tokens[: tokens.size - 1 - behind]
+        (behind,) = self._tokenizer.encode_continuations([self._texts(answer)[2]])
+        return tokens[: tokens.size - 1 - behind.size]
 
     def _texts(self, message: Message) -> tuple[str, str, str]:
         """Text before a message's content, the content, and the text after it."""

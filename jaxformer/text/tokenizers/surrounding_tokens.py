@@ -56,6 +56,19 @@ class SurroundingTokens:
         before, after = np.array(self.before, np.int32), np.array(self.after, np.int32)
         return np.concatenate([before, ids, after], dtype=np.int32)
 
+    def are_around(self, ids: np.ndarray) -> bool:
+        """Whether tokens begin and end with the special tokens, as those of `around` do.
+
+        Args:
+            ids: integers [tokens].
+
+        Example:
+            >>> SurroundingTokens(after=(2,)).are_around(np.array([7, 11, 2]))
+            True
+        """
+        begin, end = ids[: len(self.before)], ids[ids.size - len(self.after) :]
+        return ids.size >= self.size and (*begin, *end) == (*self.before, *self.after)
+
     def around_pair(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Puts the special tokens around and between two texts, such as a query and a passage.
 

@@ -9,6 +9,7 @@ from jaxformer.errors import DataError
 from jaxformer.text import (
     IGNORE,
     PackedDocuments,
+    SurroundingTokens,
     Tokenizer,
     TokenStream,
     Windows,
@@ -16,6 +17,7 @@ from jaxformer.text import (
     byte_tokenizer,
     train_character,
 )
+from jaxformer.text.batches.windows import EncoderWindows
 
 TEXTS = ["to be", "", "or not", "é"]
 
@@ -88,8 +90,52 @@ def test_windows_refuse_an_index_out_of_range(index):
 
 
 def test_windows_refuse_no_length():
-    with pytest.raises(DataError, match="at least 1 token, got 0; try 256"):
+    with pytest.raises(DataError, match="at least 1, got 0; try 256"):
         Windows(stream_of([13]), 0)
+    with pytest.raises(DataError, match="at least 2, got 1; try 256"):
+        Windows(stream_of([13]), 1, before=[5])
+    with pytest.raises(DataError, match="at least 3, got 2; try 256"):
+        EncoderWindows(stream_of([13]), 2, before=[5], after=[6])
+
+
+STARTED = TokenStream(np.array([1, 2, 30, 31, 32, 33, 34, 9, 1, 2, 40, 9]), np.array([0, 8]))
+
+
+def test_windows_begin_with_the_start_tokens_and_never_predict_them():
+    windows = Windows(STARTED, 6, before=[1, 2])
+    assert [windows[i]["tokens"].tolist() for i in range(3)] == [
+        [1, 2, 30, 31, 0, 0], [1, 2, 32, 33, 34, 9], [1, 2, 40, 0, 0, 0]
+    ]  # fmt: skip
+    assert [windows[i]["labels"].tolist() for i in range(3)] == [
+        [-1, 30, 31, 32, -1, -1], [-1, -1, 33, 34, 9, -1], [-1, 40, 9, -1, -1, -1]
+    ]  # fmt: skip
+
+
+def test_packed_documents_begin_with_the_start_tokens():
+    packed = PackedDocuments(STARTED, 9, before=[1, 2])
+    assert [packed[i]["tokens"].tolist() for i in range(2)] == [
+        [1, 2, 30, 31, 32, 33, 34, 0, 0], [1, 2, 9, 1, 2, 40, 0, 0, 0]
+    ]  # fmt: skip
+    assert packed[1]["labels"].tolist() == [-1, -1, -1, -1, 40, 9, -1, -1, -1]
+    assert packed[1]["segment_ids"].tolist() == [1, 1, 1, 2, 2, 2, 0, 0, 0]
+    assert packed[1]["positions"].tolist() == [0, 1, 2, 0, 1, 2, 0, 0, 0]
+
+
+def test_windows_of_an_encoder_have_its_tokens_around_them():
+    windows = EncoderWindows(STARTED, 7, before=[1, 2], after=[9])
+    assert [windows[i]["tokens"].tolist() for i in range(3)] == [
+        [1, 2, 30, 31, 9, 0, 0], [1, 2, 32, 33, 34, 9, 0], [1, 2, 40, 9, 0, 0, 0]
+    ]  # fmt: skip
+    assert [windows[i]["lengths"].tolist() for i in range(3)] == [5, 6, 4]
+
+
+def test_stream_has_the_tokens_around_each_document():
+    around = SurroundingTokens((1,), (256,))
+    tokenizer = byte_tokenizer()
+    tokenizer.surrounding_tokens = around
+    stream = build_stream(["ab", np.array([1, 5, 256])], tokenizer)
+    assert stream.tokens.tolist() == [1, 97, 98, 256, 1, 5, 256]
+    assert stream.offsets.tolist() == [0, 4]
 
 
 def reference_packed(lengths, length):

@@ -19,6 +19,7 @@ from jaxformer.text.sources import document_files, files, prepared_corpus, recor
 from jaxformer.text.sources.document_files import read_pieces
 from jaxformer.text.sources.holdout import text_draws
 from jaxformer.text.sources.record_files import BadRecords
+from tests.text.foreign_tokenizers import TEXT, foreign_json
 
 RNG = np.random.default_rng(0)
 WORDS = ["one", "two", "drei\u00a0", "naïve", "猫が", "a-b", "x = 1;", "…"]
@@ -77,6 +78,15 @@ def test_pieces_of_a_text_file_are_its_text_and_have_the_tokens_of_the_whole(
         assert pieces(tmp_path / "a.txt", start=piece.end) == [
             later._replace(is_start=False) for later in found[index + 1 :]
         ]
+
+
+def test_pieces_of_a_text_get_no_space_between_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(document_files, "_PIECE", 60)
+    (tmp_path / "a.txt").write_text(TEXT)
+    tokenizer = text.Tokenizer.from_json(foreign_json("llama 2"))
+    corpus = text.scan_corpus([tmp_path / "a.txt"], validation_fraction=0)
+    prepared = text.prepare_corpus(corpus, tokenizer, None)
+    assert prepared.train.tokens.tolist() == tokenizer.encode(TEXT).tolist()
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.ndjson.zst", "a.parquet"])

@@ -113,6 +113,16 @@ def test_plain_template_needs_no_special_tokens_but_the_end_of_text():
         text.ChatTemplate(text.byte_tokenizer(), "chatml")
 
 
+def test_conversation_begins_with_the_start_token():
+    tokenizer = text.byte_tokenizer()
+    tokenizer.surrounding_tokens = text.SurroundingTokens((7,), (8,))
+    template = text.ChatTemplate(tokenizer, "plain")
+    prompt = [7, *b"### User:\nhi\n\n### Assistant:\n"]
+    assert template.encode_prompt(said("hi")).tolist() == prompt
+    ((tokens, is_answer),) = template.encode([said("hi", "ho")])
+    assert tokens.tolist() == [*prompt, *b"ho", END] and is_answer.sum() == 3
+
+
 @pytest.mark.parametrize("name", ["chatml", "plain"])
 def test_prompt_is_what_a_conversation_has_before_its_answer(name):
     template = text.ChatTemplate(BYTES, name)
