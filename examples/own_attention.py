@@ -47,7 +47,7 @@ config = ModelConfig(vocab_size=NUMBERS, max_len=LENGTH, num_layers=2, d_model=3
 some = (LayerConfig(attention="sink", local_window_size=4), LayerConfig())
 place = np.arange(LENGTH)  # two documents in every row: counting by ones, and then by threes
 tokens = (np.arange(ROWS)[:, None] + np.where(place < CUT, place, 3 * place)) % NUMBERS
-segments, positions = place >= CUT, np.where(place < CUT, place, place - CUT)
+segments, positions = 1 + (place >= CUT), np.where(place < CUT, place, place - CUT)
 packing = {"segment_ids": segments + 0 * tokens, "positions": positions + 0 * tokens}
 labels = np.where(np.isin(place, [CUT - 1, LENGTH - 1]), -1, np.roll(tokens, -1, axis=1))
 

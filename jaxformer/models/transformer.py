@@ -178,7 +178,8 @@ class Transformer(Model):
                 The rest is padding and is ignored.
             positions: integer `[B, T]`; counted from 0, or from the cached tokens, when not given.
                 ALiBi and relative biases ignore them and count tokens by their order in the row.
-            segment_ids: integer `[B, T]`; tokens attend only to their own segment.
+            segment_ids: integer `[B, T]`; tokens attend only to their own segment. Number them from
+                1: 0 is padding, which the losses of a mixture of experts do not count.
             token_types: integer `[B, T]`, each in 0 .. num_token_types-1; all 0 when not given.
             mask: bool, True = attend: `[T, S]`, or of rank 4 and broadcastable to `[B, N, T, S]`. S
                 is T, or the capacity of the cache. It applies in every layer, in addition to causal

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
@@ -51,7 +52,7 @@ class AttentionContext:
             `[B or 1, N or 1, T, S]`, an `AlibiBias` or `RelativeBias`, or a pair of both. With a
             cache, S is its capacity, or, for a `WindowCache`, its slots plus the new tokens.
         mask: bool `[B or 1, N or 1, T, S]`, likewise; True = attend.
-        segment_ids: integer `[B, T]`; tokens attend only to their own segment.
+        segment_ids: integer `[B, T]`; tokens attend only to their own segment. 0 is padding.
         lengths: int `[B]`, number of real tokens at the start of each row.
         encoded: float `[B, S, D]`, the encoder's output, for cross-attention.
         encoded_lengths: int `[B]`, number of real tokens at the start of each of its rows.
@@ -69,6 +70,14 @@ class AttentionContext:
     encoded: jax.Array | None = None
     encoded_lengths: jax.Array | None = None
     encoded_mask: jax.Array | None = None
+
+    def real_tokens(self, num_tokens: int) -> jax.Array | None:
+        """Mask of the tokens that are not padding, bool `[B, T]`; None if all are real."""
+        real = None if self.segment_ids is None else self.segment_ids != 0
+        if self.lengths is None:
+            return real
+        within = jnp.arange(num_tokens)[None] < self.lengths[:, None]
+        return within if real is None else within & real
 
 
 NO_CONTEXT = AttentionContext()

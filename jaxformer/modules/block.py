@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
@@ -121,9 +120,9 @@ class Block(nn.Module):
         cross_attention: whether to add attention to an encoder's output between the two.
         attention_norm: whether there is a norm before the attention ("pre" only).
         feed_forward: makes the feed-forward layer from config and sublayers: a module that maps
-            `[B, T, D]` to `[B, T, D]`. If its call has an argument `mask` and lengths are known, it
-            gets bool `[B, T]`, False for padding, so that a router's losses can ignore padding. If
-            it has an argument `tap`, it gets that of the block.
+            `[B, T, D]` to `[B, T, D]`. If its call has an argument `mask`, and lengths or segments
+            are known, it gets bool `[B, T]`, False for padding, so that a router's losses can
+            ignore padding. If it has an argument `tap`, it gets that of the block.
             None = the config's feed-forward layer.
 
     Example:
@@ -201,8 +200,9 @@ class Block(nn.Module):
             inputs = sublayer_input("feed_forward", x)
         known: dict[str, Any] = {}
         taken = inspect.signature(type(feed_forward).__call__).parameters
-        if "mask" in taken and context.lengths is not None:
-            known["mask"] = jnp.arange(x.shape[1])[None] < context.lengths[:, None]
+        real = context.real_tokens(x.shape[1])
+        if "mask" in taken and real is not None:
+            known["mask"] = real
         if "tap" in taken:
             known["tap"] = tap
         output = feed_forward(inputs, **known)

@@ -10,7 +10,8 @@ from flax import linen as nn
 from jaxformer.config import ExpertsConfig, ModelConfig
 from jaxformer.functional import ExpertsParams, mixture_of_experts
 from jaxformer.models import Decoder, init_cache
-from jaxformer.modules import Block, ExpertsFeedForward
+from jaxformer.modules import AttentionContext, Block, ExpertsFeedForward
+from jaxformer.text import PackedExamples
 from jaxformer.training import language_model_loss
 from tests.numpy_transformer import draw_params
 
@@ -20,6 +21,7 @@ CONFIG = ModelConfig(
 )  # fmt: skip
 EXPERTS = ExpertsConfig(num_experts=7, num_experts_per_token=2, router_z_weight=0.25)
 TOKENS = np.random.default_rng(1).integers(0, 13, (2, 5), np.int32)
+SIZES = ((0, 5), (1, 3), (0, 2))  # row of TOKENS, and number of its tokens
 X = jax.random.normal(jax.random.key(1), (2, 5, 12))
 
 
@@ -124,6 +126,26 @@ def test_losses_of_all_layers_are_added_to_the_training_loss(params, execution, 
     expected = losses_by_layer(params)
     assert expected.shape == (3,)
     np.testing.assert_allclose((trained - plain) / weight, expected.sum(), rtol=1e-4)
+
+
+def test_losses_do_not_count_the_padding_of_packed_rows():
+    """The same texts in rows of 5 tokens, without padding, and of 8, with 6 tokens of it."""
+    config = dataclasses.replace(CONFIG, positions="none", experts=EXPERTS)
+    block, texts = Block(config), [{"labels": TOKENS[row, :size]} for row, size in SIZES]
+    params = draw_params(block, X)
+
+    @jax.jit
+    def losses(rows, segment_ids):
+        context = AttentionContext(is_causal=True, segment_ids=segment_ids)
+        x = jax.nn.one_hot(rows, 12)
+        return block.apply({"params": params}, x, context, mutable=["losses"])[1]
+
+    full, padded = (
+        losses(*(np.stack([row[name] for row in rows]) for name in ("labels", "segment_ids")))
+        for rows in (PackedExamples(texts, 5), PackedExamples(texts, 8))
+    )
+    assert full.keys() == {"losses"}
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), padded, full)
 
 
 def test_gradient_of_the_training_loss_is_the_same_under_scan_and_loop(params):

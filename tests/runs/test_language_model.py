@@ -2,10 +2,13 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from jaxformer import runs, text
+from jaxformer.config import ExpertsConfig
 from jaxformer.errors import ConfigError, DataError
+from jaxformer.runs.data import view
 from jaxformer.runs.data.text_parts import Documents
 from jaxformer.runs.text_models.answering import TemplateModel
 from jaxformer.training import SingleRunner
@@ -34,6 +37,21 @@ def test_bytes_of_text_are_those_that_are_predicted(
     validation = Documents(documents).encode(tokenizer, task.config.data)
     found = task.evaluation_data({"": validation}, SingleRunner())
     assert found.validation_bytes == expected
+
+
+@pytest.mark.parametrize("packing", ["windows", "documents"])
+def test_batches_of_a_mixture_of_experts_say_where_their_padding_is(tmp_path, packing):
+    """A router must not balance the padding of the last window."""
+    config = tiny.config(
+        tmp_path, architecture="decoder", model={"vocab_size": 257, "experts": ExpertsConfig(
+            num_experts=2, num_experts_per_token=1)},
+        data={"source": "files", "paths": ("none.txt",), "packing": packing},
+    )  # fmt: skip
+    model = runs.CausalModel(config=config, tokenizers=(text.byte_tokenizer(),))
+    stream = text.TokenStream(np.arange(18), np.array([0]))  # a window of 12 tokens, and one of 5
+    batch = runs.LanguageModelTask(model=model).windows(stream).gather([0, 1])
+    assert batch.keys() == model.batch_shapes(2).keys()
+    assert view.real_tokens({**batch, "labels": None}).sum(axis=1).tolist() == [12, 5]
 
 
 @pytest.mark.parametrize(

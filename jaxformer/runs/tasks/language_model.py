@@ -10,7 +10,7 @@ from jaxformer.runs.data.summary import load_summary
 from jaxformer.runs.data.text_parts import StreamText
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import CAUSAL_MARKS, causal_texts
-from jaxformer.runs.tasks.streams import StreamTask
+from jaxformer.runs.tasks.streams import StreamTask, WindowsWithLengths
 from jaxformer.runs.text_models.answering import TemplateModel
 from jaxformer.runs.text_models.causal import CausalModel
 from jaxformer.runs.text_models.text_model import TextModel
@@ -47,9 +47,11 @@ class LanguageModelTask(StreamTask):
 
     def windows(self, stream: text.TokenStream) -> text.Windows:
         """Windows of the stream, or packed documents, depending on the config."""
-        kind = {"windows": text.Windows, "documents": text.PackedDocuments}
         before = self.model.surrounding_tokens.before
-        return kind[self.config.data.packing](stream, self.max_len, before=before)
+        if self.config.data.packing == "documents":
+            return text.PackedDocuments(stream, self.max_len, before=before)
+        kind = text.Windows if self.config.model.experts is None else WindowsWithLengths
+        return kind(stream, self.max_len, before=before)
 
     def stream_evaluation(self, validation: StreamText, runner: Runner) -> TrainingData:
         """Makes batches of all windows, and counts the bytes that are predicted."""

@@ -246,6 +246,18 @@ class StreamTask(Task):
         return self._encoded(CorpusPart(read_files(self.config.data, paths, 0), False))
 
 
+class WindowsWithLengths(text.Windows):
+    """Windows with lengths, for a mixture of experts, which must not balance padding."""
+
+    def gather(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
+        """The result of `Windows.gather`, with `lengths`, int32 [rows]."""
+        rows = super().gather(indices)
+        has_label = rows["labels"] != text.IGNORE  # start tokens have none, but are no padding
+        padding = np.argmax(has_label[:, ::-1], axis=1)
+        lengths = np.where(has_label.any(axis=1), self.length - padding, 0).astype(np.int32)
+        return {**rows, "lengths": lengths}
+
+
 def _cut(cut: Callable[[str], Iterator[str]], documents: Sequence[str]) -> Iterator[str]:
     """Paragraphs or lines of all documents."""
     return (part for document in documents for part in cut(document))

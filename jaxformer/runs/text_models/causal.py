@@ -63,10 +63,13 @@ class CausalModel(TextModel):
         return self.config.data.packing == "documents"
 
     def batch_shapes(self, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """Tokens and labels; and if a row has several texts, their segments and positions."""
+        """Tokens and labels; segments and positions of packed texts; lengths for experts."""
         batch = super().batch_shapes(rows)
-        packed = ("segment_ids", "positions") if self.packs_texts else ()
-        return batch | dict.fromkeys(packed, batch["tokens"])
+        if self.packs_texts:
+            return batch | dict.fromkeys(("segment_ids", "positions"), batch["tokens"])
+        if self.config.model.experts is None:
+            return batch
+        return batch | {"lengths": jax.ShapeDtypeStruct((rows,), np.int32)}
 
     def encode_prompt(self, prompt: str) -> list[int]:
         """Encodes a prompt, after the special tokens that the model reads before every text.
