@@ -200,7 +200,7 @@ def test_beams_must_fit_the_memory(monkeypatch):
     search = BeamSearchConfig(beam_size=10_000)
     with pytest.raises(ConfigError, match="the key/value cache .* lower beam_size=10000"):
         translate(
-            model, params, [[1]], start_token=0, end_token=0, search=search, max_new_tokens=2**20
+            model, params, [[1]], start_token=0, end_tokens=[0], search=search, max_new_tokens=2**20
         )
 
 

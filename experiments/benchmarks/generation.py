@@ -132,7 +132,8 @@ def jaxformer_program(folder, options, new_tokens):
 
     def beams(rows):
         found = translate(
-            loaded.model, loaded.params, rows.tolist(), start_token=vocab_size - 1, end_token=END,
+            loaded.model, loaded.params, rows.tolist(),
+            start_token=vocab_size - 1, end_tokens=[END],
             search=BeamSearchConfig(beam_size=NUM_BEAMS), max_new_tokens=new_tokens,
             forbidden_tokens=(vocab_size - 1,),
         )  # fmt: skip

@@ -4,7 +4,6 @@ import dataclasses
 from typing import Annotated, Literal, TypedDict
 
 from jaxformer.config.checks import (
-    Bound,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -32,7 +31,7 @@ class SamplingConfig:
         temperature: divisor of the logits; 0 takes the most likely token (greedy).
         top_k: number of most likely tokens to choose from; all if not set.
         top_p: chooses from the smallest set of most likely tokens whose total probability reaches
-            this number, more than 0 and at most 1; all tokens if not set.
+            this number, from 0 (the most likely alone) to 1; all tokens if not set.
         min_p: chooses from the tokens whose probability is at least min_p times that of the most
             likely token, from 0 to 1; all tokens if not set.
     """
@@ -43,7 +42,7 @@ class SamplingConfig:
     min_new_tokens: NonNegativeInt = 0
     temperature: NonNegativeFloat = 1.0
     top_k: PositiveInt | None = None
-    top_p: Annotated[float, Bound(lambda value: 0 < value <= 1, "be in (0, 1]")] | None = None
+    top_p: UpToOne | None = None
     min_p: UpToOne | None = None
 
     def __post_init__(self) -> None:
@@ -65,7 +64,7 @@ class SamplingOptions(TypedDict, total=False):
         temperature: divisor of the logits; 0 takes the most likely token (greedy).
         top_k: number of most likely tokens to choose from; None for all.
         top_p: total probability that the tokens to choose from must reach: the fewest, most likely
-            first; None for all tokens.
+            first, and at least one; None for all tokens.
         min_p: lowest probability of the tokens to choose from, as a fraction of the highest; None
             for all tokens.
     """

@@ -33,7 +33,7 @@ def beam_search(
     start_tokens: Array,
     *,
     max_new_tokens: int,
-    end_token: int,
+    end_tokens: Sequence[int],
     vocab_size: int | None = None,
     forbidden_tokens: Sequence[int] = (),
     renormalize: bool = False,
@@ -43,15 +43,16 @@ def beam_search(
 ) -> Beams:
     r"""Beam search: keeps the `beam_size` most probable hypotheses per row at each step.
 
-    A hypothesis is a sequence of tokens that ends with `end_token`, or has `max_new_tokens` tokens
-    and no `end_token`. Its score is
+    A hypothesis is a sequence of tokens that ends with one of `end_tokens`, or has
+    `max_new_tokens` tokens and none of them. Its score is
     $\sum_t \log p(y_t \mid y_{<t}) \; / \; length^{length\_penalty}$. The length includes the end
     token and excludes the start token. The penalty divides a negative number: positive favours long
     hypotheses, negative favours short ones, 0 is the plain sum.
 
-    Each step takes the 2W most probable continuations of a row's W running hypotheses. Those among
-    the first W that end are finished; the best W finished ones are kept. An ended one that ranks
-    below W is dropped. The W most probable of the 2W that do not end keep running. With as many
+    With E end tokens, each step takes the (1 + E) W most probable continuations of a row's W
+    running hypotheses. Those among the first W that end are finished; the best W finished ones are
+    kept. An ended one that ranks below W is dropped. The W most probable that do not end keep
+    running. With as many
     beams as continuations, nothing is dropped and the search is exhaustive. Ties go to the more
     probable running hypothesis, then to the lower token; among equal scores, the one finished
     earlier wins.
@@ -81,7 +82,7 @@ def beam_search(
             repeated to B*W, beams of a row adjacent, and gathered on that axis as beams are chosen.
         start_tokens: int `[B]`, the last token of each prompt, or a decoder's start token.
         max_new_tokens: L, maximum length of a hypothesis.
-        end_token: id that ends a hypothesis.
+        end_tokens: ids that end a hypothesis; none = all have `max_new_tokens` tokens.
         vocab_size: logits of ids at or above it (vocabulary padding) are cut off before the
             softmax.
         forbidden_tokens: ids that no hypothesis may contain, such as padding. Excluding tokens, by
@@ -90,7 +91,8 @@ def beam_search(
         renormalize: whether to scale the probabilities of the remaining tokens to sum to 1.
         forced_first_token: id that starts every hypothesis, such as the target language. Its
             log-probability counts as 0.
-        forced_last_token: id that ends a hypothesis of max_new_tokens, likewise; usually end_token.
+        forced_last_token: id that ends a hypothesis of max_new_tokens, likewise; usually an
+            end token.
         **search: beam_size (W), num_best (n), length_penalty, early_stopping, no_repeat_ngram_size
             (the start token, such as the last token of a prompt, counts) and min_new_tokens, with
             the meanings and defaults of `BeamSearchConfig`.
@@ -111,7 +113,7 @@ def beam_search(
     Example:
         >>> table = jnp.log(jnp.array([[0.4, 0.6, 0], [0.1, 0, 0.9], [1.0, 0, 0]]))
         >>> step = lambda tokens, cache: (table[tokens], cache)
-        >>> options = {"beam_size": 2, "max_new_tokens": 3, "end_token": 0, "num_best": 2}
+        >>> options = {"beam_size": 2, "max_new_tokens": 3, "end_tokens": [0], "num_best": 2}
         >>> beams = beam_search(step, (), jnp.array([0]), **options)
         >>> beams.tokens[0].tolist(), beams.lengths[0].tolist()
         ([[1, 2, 0], [0, 0, 0]], [3, 1])
@@ -142,13 +144,14 @@ def beam_search(
     if vocab_size is None:
         vocab_size = num_logits
     require_int("vocab_size", vocab_size, 1, num_logits)
+    ends = as_ids("end_tokens", end_tokens)
     rules = HypothesisRules(
-        end_tokens=(end_token,), vocab_size=vocab_size, max_new_tokens=max_new_tokens,
+        end_tokens=ends, vocab_size=vocab_size, max_new_tokens=max_new_tokens,
         no_repeat_ngram_size=settings.no_repeat_ngram_size, min_new_tokens=settings.min_new_tokens,
         forbidden_tokens=as_ids("forbidden_tokens", forbidden_tokens), renormalize=renormalize,
         forced_first_token=forced_first_token, forced_last_token=forced_last_token,
     )  # fmt: skip
-    state = start_state(cache, last, max_new_tokens, end_token)
+    state = start_state(cache, last, max_new_tokens, ends[0] if ends else 0)
 
     def unfinished(state: SearchState) -> jax.Array:
         return (state.step < max_new_tokens) & ~state.done.all()
@@ -158,7 +161,7 @@ def beam_search(
         hypotheses = rearrange(jnp.concatenate([starts, state.tokens], axis=-1), "b w l -> (b w) l")
         new = rules.log_probs(logits, state.step, hypotheses)
         state = state._replace(cache=cache)
-        return advance(state, new, jnp.asarray(divisors), end_token, settings.early_stopping)
+        return advance(state, new, jnp.asarray(divisors), ends, settings.early_stopping)
 
     finished = jax.lax.while_loop(unfinished, step, state).finished
     scores = known_values(finished.scores)

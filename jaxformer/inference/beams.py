@@ -18,8 +18,8 @@ class Beams(NamedTuple):
     """Hypotheses of every row, best first.
 
     Args:
-        tokens: int32 `[B, n, L]`, without the start token, with the end token, padded with
-            `end_token`.
+        tokens: int32 `[B, n, L]`, without the start token, with the end token, padded with the
+            first end token, or 0 if there is none.
         lengths: int32 `[B, n]`, number of tokens; 0 if the row has no more hypotheses.
         scores: float32 `[B, n]`, log_probs / lengths ** length_penalty.
         log_probs: float32 `[B, n]`, sum of the tokens' log-probabilities, in nats.
@@ -54,10 +54,10 @@ def length_divisors(max_new_tokens: int, length_penalty: float) -> np.ndarray:
     return (np.arange(1, max_new_tokens + 1) ** exponent).astype(np.float32)
 
 
-def start_state(cache: Any, last: jax.Array, max_new_tokens: int, end_token: int) -> SearchState:
+def start_state(cache: Any, last: jax.Array, max_new_tokens: int, padding: int) -> SearchState:
     """State before the first step; `last` int32 `[B, W]` has the start token of every row."""
     shape = last.shape
-    tokens = jnp.full((*shape, max_new_tokens), end_token, jnp.int32)
+    tokens = jnp.full((*shape, max_new_tokens), padding, jnp.int32)
     impossible = jnp.full(shape, -jnp.inf, jnp.float32)
     return SearchState(
         step=jnp.int32(0),
@@ -75,7 +75,7 @@ def advance(
     state: SearchState,  # its cache already has the newest tokens
     new: jax.Array,  # float32 [B*W, V], log-probabilities of the next token
     divisors: jax.Array,  # float32 [L], from `length_divisors`
-    end_token: int,
+    end_tokens: tuple[int, ...],
     early_stopping: bool | Literal["never"],
 ) -> SearchState:
     """State of the search after one more token."""
@@ -83,11 +83,11 @@ def advance(
     batch, beam_size, vocab_size = totals.shape
     # Among equal values, top_k takes the lower index: lower beam, then lower token.
     flat = rearrange(totals, "b w v -> b (w v)")
-    log_probs, index = largest(flat, min(2, vocab_size) * beam_size)
+    log_probs, index = largest(flat, min(1 + len(end_tokens), vocab_size) * beam_size)
     parents, last = index // vocab_size, index % vocab_size
     length = state.step + 1
     tokens = _take_rows(state.tokens, parents).at[:, :, state.step].set(last)
-    ends = (last == end_token) | (length == state.tokens.shape[2])
+    ends = jnp.isin(last, jnp.asarray(end_tokens, jnp.int32)) | (length == state.tokens.shape[2])
 
     ending = Beams(
         tokens=tokens,

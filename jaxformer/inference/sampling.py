@@ -76,7 +76,7 @@ def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
 
     Args:
         logits: float `[..., V]`.
-        p: probability to keep, in (0, 1].
+        p: probability to keep, in [0, 1]; 0 keeps the most probable token.
 
     Returns:
         float `[..., V]`, the others -inf.
@@ -94,16 +94,16 @@ def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
     """
     _check_logits(logits)
     p = static_number("p", p)
-    if not 0 < p <= 1:
-        raise ConfigError(f"p of keep_top_p must be in (0, 1], got {p}; 1 keeps all")
+    if not 0 <= p <= 1:
+        raise ConfigError(f"p of keep_top_p must be in [0, 1], got {p}; 1 keeps all")
     if p == 1:
         return logits
     descending = -jnp.sort(-logits, axis=-1)
     # In half precision, a sum of many probabilities would stop growing before it reaches p.
     probabilities = jax.nn.softmax(widened(descending), axis=-1)
     before = jnp.cumsum(probabilities, axis=-1) - probabilities
-    # A token stays if those before it do not reach p, so the first always stays.
-    smallest = jnp.where(before < p, descending, jnp.inf).min(axis=-1, keepdims=True)
+    # A token stays if those before it do not reach p; the first always stays.
+    smallest = jnp.where(before < p, descending, descending[..., :1]).min(axis=-1, keepdims=True)
     return jnp.where(logits < smallest, -jnp.inf, logits)
 
 

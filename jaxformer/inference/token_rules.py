@@ -64,7 +64,7 @@ class HypothesisRules(TokenRules):
     def __post_init__(self) -> None:
         """Checks ids and renormalize; `beam_search` has checked sizes and lengths."""
         static_bool("renormalize", self.renormalize)
-        ids = {"end_token": self.end_tokens[0]}
+        ids = {f"end_tokens[{i}]": token for i, token in enumerate(self.end_tokens)}
         for name in ("forced_first_token", "forced_last_token"):
             if getattr(self, name) is not None:
                 ids[name] = getattr(self, name)

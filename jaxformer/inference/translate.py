@@ -45,22 +45,27 @@ class Hypothesis(NamedTuple):
     """One translation.
 
     Args:
-        tokens: int32 `[T]`, without the start token and the end token.
+        tokens: int32 `[T]`, without the start token and its end token.
         score: log-probability in nats / length ** length_penalty; the length includes the end
             token, if any.
-        finished: whether it ends with the end token; False = cut off at max_new_tokens.
+        end_token: the token that ends it; None = cut off at max_new_tokens.
     """
 
     tokens: np.ndarray
     score: float
-    finished: bool
+    end_token: int | None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it ends with an end token."""
+        return self.end_token is not None
 
 
 class TranslationOptions(TypedDict, total=False):
     """The keyword arguments of `translate_stream`, which documents them."""
 
     start_token: Required[int]
-    end_token: Required[int]
+    end_tokens: Required[Sequence[int]]
     search: BeamSearchConfig
     max_new_tokens: int | None
     vocab_size: int | None
@@ -83,7 +88,7 @@ def translate(
         model: as in `translate_stream`.
         params: as in `translate_stream`.
         sources: as in `translate_stream`.
-        **options: start_token, end_token, search, max_new_tokens, vocab_size, forbidden_tokens,
+        **options: start_token, end_tokens, search, max_new_tokens, vocab_size, forbidden_tokens,
             renormalize, forced_first_token, forced_last_token and rows, as in `translate_stream`.
 
     Returns:
@@ -104,7 +109,7 @@ def translate(
         >>> tokens = np.zeros((1, 2), int)
         >>> model = EncoderDecoder(config)
         >>> params = model.init(jax.random.key(0), tokens, tokens)["params"]
-        >>> found = translate(model, params, [[1], [2, 3]], start_token=0, end_token=0)
+        >>> found = translate(model, params, [[1], [2, 3]], start_token=0, end_tokens=[0])
         >>> [len(hypotheses) for hypotheses in found]
         [1, 1]
     """
@@ -118,7 +123,7 @@ def translate_stream(
     sources: Sequence[Sequence[int]],
     *,
     start_token: int,
-    end_token: int,
+    end_tokens: Sequence[int],
     search: BeamSearchConfig = _DEFAULT_SEARCH,
     max_new_tokens: int | None = None,
     vocab_size: int | None = None,
@@ -132,6 +137,7 @@ def translate_stream(
 
     Sources of similar length are translated together; a translation does not depend on the other
     sources. All attention uses the implementation "auto", whatever the model was trained with.
+    Shapes, lengths and types of the arguments are checked at the call.
 
     Args:
         model: the encoder-decoder, with custom parts if any; or your own module, as in
@@ -139,7 +145,7 @@ def translate_stream(
         params: its parameters.
         sources: token ids, at least one per source.
         start_token: the first input of the decoder.
-        end_token: id that ends a translation.
+        end_tokens: ids that end a translation; none = all have max_new_tokens.
         search: options of the beam search.
         max_new_tokens: maximum length of a translation, including the end token. When not given:
             2 W + 16, with W the source length rounded up to a multiple of 16; or more if
@@ -168,12 +174,24 @@ def translate_stream(
             f"search must be a BeamSearchConfig, got {search!r}; leave it out for the default"
         )
     forbidden_tokens = as_ids("forbidden_tokens", forbidden_tokens)
+    end_tokens = as_ids("end_tokens", end_tokens)
     options = _TokenOptions(
-        end_token, vocab_size, forbidden_tokens, renormalize, forced_first_token, forced_last_token
+        end_tokens, vocab_size, forbidden_tokens, renormalize, forced_first_token, forced_last_token
     )
     lengths = _check(model, sources, start_token, max_new_tokens, rows)
-    model, params = with_automatic_attention(model), split_layers(params)
-    config = model.config
+    return _translations(
+        with_automatic_attention(model), params, sources, lengths, start_token, search=search,
+        max_new_tokens=max_new_tokens, options=options, rows=rows,
+    )  # fmt: skip
+
+
+def _translations(
+    model: nn.Module, params: Any, sources: Sequence[Sequence[int]], lengths: list[int],
+    start_token: int, *, search: BeamSearchConfig, max_new_tokens: int | None,
+    options: "_TokenOptions", rows: int,
+) -> Iterator[list[tuple[int, list[Hypothesis]]]]:  # fmt: skip
+    """The batches of `translate_stream`, whose arguments were checked."""
+    config, params = model.config, split_layers(params)
     size = min(rows, len(sources))
     for width, indices in _batches(lengths, config.max_len, size):
         # A batch that is not full repeats a source: no new shape to compile, and the search takes
@@ -208,10 +226,14 @@ def translate_stream(
         if without.any():
             raise DataError(
                 f"source {indices[without.argmax()]} has no translation of up to {limit} tokens: "
-                f"no_repeat_ngram_size={search.no_repeat_ngram_size} and {len(forbidden_tokens)} "
-                "forbidden tokens leave none to choose; raise the size, or set it to 0"
+                f"no_repeat_ngram_size={search.no_repeat_ngram_size} and "
+                f"{len(options.forbidden_tokens)} forbidden tokens leave none to choose; raise the "
+                "size, or set it to 0"
             )
-        yield [(index, _hypotheses(beams, row, end_token)) for row, index in enumerate(indices)]
+        yield [
+            (index, _hypotheses(beams, row, options.end_tokens))
+            for row, index in enumerate(indices)
+        ]
 
 
 def _check(
@@ -252,7 +274,7 @@ def _batches(lengths: list[int], max_len: int, size: int) -> Iterator[tuple[int,
 class _TokenOptions(NamedTuple):
     """Arguments of `beam_search` about single tokens."""
 
-    end_token: int
+    end_tokens: tuple[int, ...]
     vocab_size: int | None
     forbidden_tokens: tuple[int, ...]
     renormalize: bool
@@ -317,14 +339,15 @@ def _search(
     )
 
 
-def _hypotheses(beams: Beams, row: int, end_token: int) -> list[Hypothesis]:
+def _hypotheses(beams: Beams, row: int, end_tokens: tuple[int, ...]) -> list[Hypothesis]:
     """Hypotheses of a row, without entries of length 0."""
     found = []
     for tokens, length, score in zip(
         beams.tokens[row], beams.lengths[row], beams.scores[row], strict=True
     ):
         if length:
-            finished = bool(tokens[length - 1] == end_token)
-            end = length - finished
-            found.append(Hypothesis(np.array(tokens[:end]), float(score), finished))
+            last = int(tokens[length - 1])
+            end_token = last if last in end_tokens else None
+            end = length if end_token is None else length - 1
+            found.append(Hypothesis(np.array(tokens[:end]), float(score), end_token))
     return found

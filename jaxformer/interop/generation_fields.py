@@ -8,9 +8,9 @@ from jaxformer.errors import ConfigError
 from jaxformer.storage import shown
 
 
-def _is_ids(value: Any) -> bool:
+def _is_ids(value: Any, least: int = 0) -> bool:
     ids = value if isinstance(value, list) else [value]
-    return all(type(each) is int and 0 <= each < 2**31 for each in ids)
+    return all(type(each) is int and least <= each < 2**31 for each in ids)
 
 
 def _is_words(value: Any) -> bool:
@@ -19,10 +19,12 @@ def _is_words(value: Any) -> bool:
 
 
 _IDS, _WORDS = "an id or a list of ids", "a list of lists of ids"
+_IDS_OR_NONE = "an id, -1 for none, or a list of them"
 _POSITIVE, _COUNT, _NUMBER = "a positive integer", "an integer of at least 0", "a number"
 _FLAG, _FLAG_OR_NEVER = "true or false", "true, false or 'never'"
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     _IDS: _is_ids,
+    _IDS_OR_NONE: lambda value: _is_ids(value, least=-(2**31)),
     _WORDS: _is_words,
     _POSITIVE: lambda value: type(value) is int and value > 0,
     _COUNT: lambda value: type(value) is int and value >= 0,
@@ -48,6 +50,8 @@ FORCES_BOS = "force_bos_token_to_be_generated"  # in config.json of older BARTs
 # Supported fields: what their values must be, and transformers' default.
 _SUPPORTED: dict[str, tuple[str, Any]] = {
     **dict.fromkeys(TOKEN_FIELDS, (_IDS, ())),
+    # As in transformers, an id below 0 is never generated.
+    **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), (_IDS_OR_NONE, ())),
     FORCES_BOS: (_FLAG, False),  # forced_bos_token_id is then bos_token_id
     "bad_words_ids": (_WORDS, ()),  # of one token each; forbidden, unless they end the text
     "suppress_tokens": (_IDS, ()),  # forbidden
@@ -77,6 +81,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "token_healing": (False,), "guidance_scale": (1,), "watermarking_config": (),
     "penalty_alpha": (0,), "dola_layers": (), "diversity_penalty": (0,), "num_beam_groups": (1,),
     "constraints": (), "force_words_ids": (), "assistant_ensemble_weight": (),
+    "is_assistant": (False,),  # such a model ends when it is unsure
     "cache_implementation": (
         "dynamic", "static", "offloaded", "offloaded_static", "sliding_window", "hybrid"
     ),
@@ -84,14 +89,15 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 # Fields about speed, memory, draft models, and further outputs.
 _HARMLESS = (
     "use_cache", "cache_config", "max_cache_len", "output_attentions", "output_hidden_states",
-    "output_scores", "output_logits", "return_dict_in_generate", "is_assistant",
+    "output_scores", "output_logits", "return_dict_in_generate",
     "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold",
     "prompt_lookup_num_tokens", "max_matching_ngram_size", "assistant_early_exit",
     "assistant_lookbehind", "target_lookbehind", "speculation_type", "compile_config",
     "disable_compile", "continuous_batching_config", "low_memory", "prefill_chunk_size",
-    "remove_invalid_values", "transformers_version", "_from_model_config", "_commit_hash",
+    "remove_invalid_values",
 )  # fmt: skip
-FIELDS = frozenset((*_SUPPORTED, *_NEUTRAL, *_HARMLESS)) - {FORCES_BOS}
+_METADATA = ("transformers_version", "_from_model_config", "_commit_hash")
+FIELDS = frozenset((*_SUPPORTED, *_NEUTRAL, *_HARMLESS, *_METADATA)) - {FORCES_BOS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,13 +118,24 @@ class GenerationFields:
                 f"{name} of {self.where} must be {expected}, got {shown(value)}; use the file that "
                 "came with the weights"
             )
-        if expected == _IDS:
+        if expected in (_IDS, _IDS_OR_NONE):
             return value if isinstance(value, list) else [value]
         return float(value) if expected == _NUMBER else value
 
     def record_unsupported(self, *names: str) -> None:
         """Records that the values of fields are not supported."""
         self.unsupported.update((name, self.values[name]) for name in names)
+
+    def without_effect(self, *, samples: bool, searches: bool) -> dict[str, Any]:
+        """Fields that change nothing, such as those of sampling if the model does not sample."""
+        names = {*_NEUTRAL, *_HARMLESS}
+        names |= {*SAMPLING_FIELDS} - {"do_sample"} if not samples else set()
+        names |= {*SEARCH} - {"num_beams"} if not searches else set()
+        return {
+            name: value
+            for name, value in self.values.items()
+            if name in names and name not in self.unsupported and value is not None
+        }
 
     def record_all_unsupported(self, *, unknown: bool) -> None:
         """Records all fields that have no option here; with `unknown`, also those of no table."""

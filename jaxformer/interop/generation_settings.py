@@ -20,6 +20,7 @@ from jaxformer.storage import read_object
 from jaxformer.text import Tokenizer
 
 _FILE = "generation_config.json"
+_GREEDY = {"beam_size": 1, "length_penalty": 1.0, "early_stopping": False, "num_best": 1}
 
 
 def special_token_ids(
@@ -63,11 +64,12 @@ def special_token_ids(
 
 def read_special_tokens(
     folder: pathlib.Path, config_values: Mapping[str, Any], *, tokenizer: Tokenizer | None = None,
-    ignore: tuple[str, ...] = (), generates: bool = True,
+    ignore: tuple[str, ...] = (), generates: bool = True, translates: bool = False,
 ) -> SpecialTokens:  # fmt: skip
     """Like `special_token_ids`, but returns unsupported settings instead of raising an error.
 
-    Of a model that does not generate text, only the ids of special tokens are read.
+    Of a model that does not generate text, only the ids of special tokens are read. One that
+    translates starts with `bos_token_id` if there is no `decoder_start_token_id`.
     """
     is_there = (folder / _FILE).exists()
     settings = read_object(folder / _FILE) if is_there else config_values
@@ -79,6 +81,8 @@ def read_special_tokens(
     fields = GenerationFields(values, _FILE if is_there else "config.json")
     fields.record_all_unsupported(unknown=is_there)
     names = read_settings(folder).names
+    if translates and values.get("decoder_start_token_id") is None:
+        values["decoder_start_token_id"] = values.get("bos_token_id")
     for name in TOKEN_FIELDS:
         if values.get(name) is None and name not in ignore:
             values[name] = config_values.get(name)
@@ -90,6 +94,10 @@ def read_special_tokens(
     if not is_there and fields[FORCES_BOS]:
         values["forced_bos_token_id"] = values.get("bos_token_id")
     fields.record_unsupported(*(name for name in TOKENS if len(fields[name]) > 1))
+    suppressed = fields["suppress_tokens"]
+    forced = fields["forced_bos_token_id"], fields["forced_eos_token_id"]
+    if any(ids and {*ids} <= {*suppressed} for ids in forced):  # transformers refuses it, too
+        fields.record_unsupported("suppress_tokens")
     ids = {ours: fields[name] for name, ours in TOKENS.items()}
     eos, words = fields["eos_token_id"], fields["bad_words_ids"]
     if any(len(word) > 1 for word in words):
@@ -97,16 +105,20 @@ def read_special_tokens(
     # transformers never forbids EOS, either.
     forbidden = [word[0] for word in words if len(word) == 1 and word[0] not in eos]
     sampling, search = _strategy(fields)
+    without_effect = fields.without_effect(
+        samples=sampling.temperature > 0, searches=search is not None
+    )
     return SpecialTokens(
         **{ours: found[0] if len(found) == 1 else None for ours, found in ids.items()},
         eos=tuple(eos),
-        forbidden=tuple(dict.fromkeys([*forbidden, *fields["suppress_tokens"]])),
+        forbidden=tuple(dict.fromkeys([*forbidden, *suppressed])),
         renormalize=fields["renormalize_logits"],
         max_length=fields["max_length"],
         max_new_tokens=fields["max_new_tokens"],
         sampling=sampling,
         search=search,
         unsupported=fields.unsupported if generates else {},
+        without_effect=without_effect if is_there else {},
     )
 
 
@@ -127,8 +139,12 @@ def _strategy(fields: GenerationFields) -> tuple[SamplingConfig, BeamSearchConfi
     if samples and not searches:
         drawn = {name: fields[name] for name in ("temperature", "top_p", "min_p")}
         drawn["top_k"] = fields["top_k"] or None
-        if drawn["top_p"] == 1:
+        if drawn["top_p"] is not None and drawn["top_p"] >= 1:  # as in transformers
             drawn["top_p"] = None
+    # Without a search, they are for a call that searches.
+    beams = {ours: fields[name] for name, ours in SEARCH.items()}
+    if not searches:
+        beams["num_best"] = 1
     ngrams = fields["no_repeat_ngram_size"]
     try:
         sampling = SamplingConfig(
@@ -139,12 +155,10 @@ def _strategy(fields: GenerationFields) -> tuple[SamplingConfig, BeamSearchConfi
             min_new_tokens=least_new or 0,
             **drawn,
         )
-        if not searches:
+        if beams == _GREEDY:
             return sampling, None
         return sampling, BeamSearchConfig(
-            **{ours: fields[name] for name, ours in SEARCH.items()},
-            no_repeat_ngram_size=ngrams,
-            min_new_tokens=search_min_new_tokens(sampling),
+            **beams, no_repeat_ngram_size=ngrams, min_new_tokens=search_min_new_tokens(sampling)
         )
     except ConfigError as error:
         raise ConfigError(f"{fields.where}: {error}") from None

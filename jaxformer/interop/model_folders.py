@@ -111,10 +111,12 @@ class HuggingFaceFolder:
         )  # fmt: skip
         if found is None or found.target.end_of_text is not None:
             return found
-        if not (eos := self.read_special_tokens(found.target).eos):
+        eos = self.read_special_tokens(found.target).eos
+        ends = [id for id in eos if 0 <= id < found.target.vocab_size]
+        if not ends:
             return found
         roles = dataclasses.replace(
-            found.target.roles, end_of_text=found.target.token_name(eos[0])
+            found.target.roles, end_of_text=found.target.token_name(ends[0])
         )  # fmt: skip
         source = found.source.with_roles(roles)
         same = found.target is found.source
@@ -137,6 +139,7 @@ class HuggingFaceFolder:
         return read_special_tokens(
             self.path, self.values, tokenizer=tokenizer, ignore=self.ignore,
             generates=self.kind in ("decoder", "encoder_decoder"),
+            translates=self.kind == "encoder_decoder",
         )  # fmt: skip
 
 

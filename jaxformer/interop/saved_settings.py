@@ -16,7 +16,9 @@ def generation_values(special: SpecialTokens) -> dict[str, Any]:
     values: dict[str, Any] = {
         "eos_token_id": one_or_list(special.eos),
         **{name: getattr(special, ours) for name, ours in TOKENS.items()},
-        "bad_words_ids": [[token] for token in special.forbidden] or None,
+        # transformers lets bad words end a text, but not suppressed tokens.
+        "bad_words_ids": [[id] for id in special.forbidden if id not in special.eos] or None,
+        "suppress_tokens": [id for id in special.forbidden if id in special.eos] or None,
         "renormalize_logits": special.renormalize or None,
         "max_length": special.max_length,
         "max_new_tokens": special.max_new_tokens,
@@ -35,6 +37,7 @@ def generation_values(special: SpecialTokens) -> dict[str, Any]:
         }
     if search is not None:
         values |= {name: getattr(search, ours) for name, ours in SEARCH.items()}
+    values = {**special.without_effect, **values}
     stated = {name: value for name, value in values.items() if value is not None}
     return {**stated, **special.unsupported}
 

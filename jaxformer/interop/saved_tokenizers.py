@@ -37,7 +37,7 @@ def write_tokenizer(
         config["model_input_names"] = ["input_ids", "attention_mask"]
     eos = special.eos[0] if special.eos else None
     for role, token_id in (("bos", special.bos), ("eos", eos), ("pad", special.pad)):
-        if token_id is None:
+        if token_id is None or token_id < 0:  # transformers' -1 is no token
             continue
         if token_id >= target.vocab_size:
             raise ConfigError(

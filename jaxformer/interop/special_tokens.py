@@ -25,7 +25,7 @@ class SpecialTokens:
 
     Args:
         bos: id of the token that begins a text, if any.
-        eos: ids of the tokens that end a text.
+        eos: ids of the tokens that end a text; if empty, the tokenizer's end of text. -1 for none.
         pad: id of the padding token.
         decoder_start: id of the first input token of an encoder-decoder's decoder.
         forbidden: ids of tokens that are never generated.
@@ -36,9 +36,12 @@ class SpecialTokens:
         max_length: maximum length of a text in tokens, including the prompt.
         max_new_tokens: maximum number of generated tokens; takes precedence over max_length.
         sampling: sampling settings; temperature 0 for greedy decoding.
-        search: beam search settings of an encoder-decoder; None without beam search.
+        search: beam search settings; None for transformers' defaults, which do not search. With
+            beam_size 1, they are for a call that sets another.
         unsupported: settings that would change the generated text but have no option here, by their
             Hugging Face names.
+        without_effect: settings of `generation_config.json` that change nothing, which an export
+            writes again.
         model_type: in a run, model type of the folder that its model comes from, which an export
             writes again if it can.
     """
@@ -56,6 +59,7 @@ class SpecialTokens:
     sampling: SamplingConfig = SamplingConfig(temperature=0.0)
     search: BeamSearchConfig | None = None
     unsupported: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+    without_effect: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
     model_type: str | None = None
 
 

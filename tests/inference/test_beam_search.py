@@ -48,7 +48,7 @@ def searcher(**options):
 
         zeros = jnp.zeros_like(start)
         cache = {"row": jnp.arange(len(start)), "node": zeros}
-        return beam_search(step, cache, start, **{"end_token": END, **options})
+        return beam_search(step, cache, start, **{"end_tokens": [END], **options})
 
     return lambda *arguments: jax.tree.map(np.asarray, search(*arguments))
 
@@ -135,7 +135,7 @@ def test_beam_search_with_enough_beams_is_exhaustive(
     assert (beams.tokens[beyond] == END).all()
 
 
-def by_hand(table, start, beam_size, max_new_tokens, length_penalty, early_stopping):
+def by_hand(table, start, beam_size, max_new_tokens, length_penalty, early_stopping, ends=(END,)):
     """Beam search of one row in float64; early_stopping=None goes on to the longest."""
     log_probs, finished = log_softmax(table), []
     running = [((), next_node(0, start), 0.0)]
@@ -146,8 +146,8 @@ def by_hand(table, start, beam_size, max_new_tokens, length_penalty, early_stopp
             for token in range(table.shape[1])
             if log_probs[node, token] > -np.inf
         ]
-        candidates = sorted(candidates, key=lambda item: -item[2])[: 2 * beam_size]
-        over = [length == max_new_tokens or item[0][-1] == END for item in candidates]
+        candidates = sorted(candidates, key=lambda item: -item[2])[: (1 + len(ends)) * beam_size]
+        over = [length == max_new_tokens or item[0][-1] in ends for item in candidates]
         finished += [
             (tokens, total / length**length_penalty)
             for (tokens, _, total), ends in zip(candidates[:beam_size], over, strict=False)
@@ -191,6 +191,18 @@ def test_beam_search_equals_lists_of_hypotheses(early_stopping, length_penalty):
     assert (stopped == 0) == (
         early_stopping == "never" or (length_penalty < 0 and not early_stopping)
     )
+
+
+@pytest.mark.parametrize("ends", [(END, 2), ()])
+def test_beam_search_ends_with_any_of_several_tokens_or_at_the_longest_length_alone(ends):
+    batch = 100
+    tables, start = random_tables(11, batch, 5), np.arange(batch) % 5
+    beams = searcher(**STOPPING, early_stopping=False, length_penalty=1.0, end_tokens=ends)(
+        tables, start
+    )
+    for row in range(batch):
+        expected = by_hand(tables[row], int(start[row]), 3, 7, 1.0, False, ends)
+        assert_same_hypotheses(beams, row, expected)
 
 
 def test_beam_search_rows_do_not_depend_on_each_other():
@@ -250,7 +262,7 @@ def test_beam_search_early_stopping(early_stopping, expected, steps):
 
     beams = beam_search(
         step, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32), beam_size=2, max_new_tokens=6,
-        end_token=0, early_stopping=early_stopping, num_best=2,
+        end_tokens=[0], early_stopping=early_stopping, num_best=2,
     )  # fmt: skip
     jax.effects_barrier()
     assert len(calls) == steps
@@ -282,7 +294,8 @@ def test_beam_search_gathers_every_leaf_of_the_cache():
         "length": np.zeros(batch, int), "row": np.arange(batch),
     }  # fmt: skip
     options = {"beam_size": beam_size, "max_new_tokens": longest, "num_best": beam_size}
-    search = functools.partial(beam_search, step, end_token=END, early_stopping="never", **options)
+    options |= {"end_tokens": [END], "early_stopping": "never"}
+    search = functools.partial(beam_search, step, **options)
     beams = jax.jit(search)(cache, start)
     jax.effects_barrier()
     # What the history leaf says is what the nodes, and so the logits, came from.
@@ -321,7 +334,7 @@ def constant(logits, beam_size, batch=1, dtype=jnp.float32, **options):
 
 
 def test_beam_search_ties_go_to_the_lower_beam_then_the_lower_token():
-    beams = constant(np.zeros(700), 3, max_new_tokens=2, end_token=1)
+    beams = constant(np.zeros(700), 3, max_new_tokens=2, end_tokens=[1])
     # Step 1: 0, 1 (ends), 2 lead; 0, 2, 3 run on. Step 2: 0 0, 0 1, 0 2 lead. All score ln(1/700).
     assert beams.tokens[0].tolist() == [[1, 1], [0, 0], [0, 1]]
     assert beams.lengths[0].tolist() == [1, 2, 2]
@@ -345,10 +358,10 @@ def test_largest_of_large_rows_is_top_k(size):
 
 def test_beam_search_drops_an_end_that_ranks_below_the_beams():
     logits = np.log([0.5, 0.3, 0.2])
-    beams = constant(logits, 2, max_new_tokens=2, end_token=2, length_penalty=-1.0)
+    beams = constant(logits, 2, max_new_tokens=2, end_tokens=[2], length_penalty=-1.0)
     # The end alone would score ln(0.2) = -1.61, and 0 0, the best of length 2, 2 ln(0.25) = -2.77.
     assert beams.tokens[0].tolist() == [[0, 0], [0, 1]]
-    beams = constant(logits, 3, max_new_tokens=2, end_token=2, length_penalty=-1.0)
+    beams = constant(logits, 3, max_new_tokens=2, end_tokens=[2], length_penalty=-1.0)
     assert beams.tokens[0, 0].tolist() == [2, 2] and beams.lengths[0, 0] == 1
 
 
@@ -358,7 +371,7 @@ def test_beam_search_drops_an_end_that_ranks_below_the_beams():
     [([jnp.nan, jnp.inf, 9.0], jnp.float32), ([], jnp.bfloat16)],
 )
 def test_beam_search_ignores_padded_tokens_and_the_dtype(padding, dtype):
-    options = {"max_new_tokens": 3, "end_token": 0}
+    options = {"max_new_tokens": 3, "end_tokens": [0]}
     logits = [1.0, 2.0, 0.5]  # exact in bfloat16; their probabilities are not
     expected = constant(logits, 8, **options)
     assert np.isfinite(expected.scores).all()
@@ -369,7 +382,7 @@ def test_beam_search_ignores_padded_tokens_and_the_dtype(padding, dtype):
 
 
 def test_beam_search_of_a_vocabulary_of_one():
-    beams = constant([0.5], 2, max_new_tokens=3, end_token=0)
+    beams = constant([0.5], 2, max_new_tokens=3, end_tokens=[0])
     assert beams.lengths.tolist() == [[1, 0]]
     assert beams.scores.tolist() == [[0, -jnp.inf]]
 
@@ -385,7 +398,7 @@ def test_beam_search_stops_where_nothing_runs_on(value, early_stopping):
         return jnp.full((len(tokens), 3), value), cache
 
     search = functools.partial(
-        beam_search, step, (), np.zeros(1, int), beam_size=2, max_new_tokens=3, end_token=0,
+        beam_search, step, (), np.zeros(1, int), beam_size=2, max_new_tokens=3, end_tokens=[0],
         num_best=2, early_stopping=early_stopping,
     )  # fmt: skip
     beams = jax.jit(search)()

@@ -32,18 +32,20 @@ from jaxformer.inference import beam_search
         ({"length_penalty": -63}, "length_penalty must be in -10 .. 10, got .*=-63"),
         ({"vocab_size": 0}, "vocab_size must be an int in 1 .. 5, got 0"),
         ({"vocab_size": 6}, "vocab_size must be an int in 1 .. 5, got 6"),
-        ({"end_token": -1}, "end_token must be an int in 0 .. 4, got -1"),
-        ({"end_token": 5}, "end_token must be an int in 0 .. 4, got 5"),
-        ({"end_token": 1.0}, "end_token must be an int in 0 .. 4, got 1.0"),
-        ({"end_token": 2**40}, f"end_token must be an int in 0 .. 4, got {2**40}"),
-        ({"end_token": 3, "vocab_size": 3}, "end_token must be an int in 0 .. 2, got 3"),
+        ({"end_tokens": 0}, "end_tokens must be a list of token ids, got 0"),
+        ({"end_tokens": [0, -1]}, "end_tokens\\[1\\] must be an int in 0 .. 4, got -1"),
+        ({"end_tokens": [-1]}, "end_tokens\\[0\\] must be an int in 0 .. 4, got -1"),
+        ({"end_tokens": [5]}, "end_tokens\\[0\\] must be an int in 0 .. 4, got 5"),
+        ({"end_tokens": [1.0]}, "end_tokens\\[0\\] must be an int in 0 .. 4, got 1.0"),
+        ({"end_tokens": [2**40]}, f"end_tokens\\[0\\] must be an int in 0 .. 4, got {2**40}"),
+        ({"end_tokens": [3], "vocab_size": 3}, "end_tokens\\[0\\] must be an int in 0 .. 2, got 3"),
     ],
 )  # fmt: skip
 def test_beam_search_refuses_impossible_options(options, message):
     with pytest.raises(ConfigError, match=message):
         beam_search(
             lambda tokens, cache: (jnp.zeros((len(tokens), 5)), cache), (), np.zeros(1, int),
-            **{"beam_size": 2, "max_new_tokens": 3, "end_token": 0, **options},
+            **{"beam_size": 2, "max_new_tokens": 3, "end_tokens": [0], **options},
         )  # fmt: skip
 
 
@@ -68,7 +70,7 @@ def test_beam_search_refuses_arrays_that_do_not_fit(step, cache, start, message)
     with pytest.raises(ShapeError, match=message):
         beam_search(
             step or (lambda tokens, cache: (jnp.zeros((len(tokens), 5)), cache)), cache, start,
-            beam_size=2, max_new_tokens=3, end_token=0,
+            beam_size=2, max_new_tokens=3, end_tokens=[0],
         )  # fmt: skip
 
 
@@ -89,7 +91,7 @@ def with_value():
             return logits, (row, length + 1)
 
         cache, start = (jnp.arange(3), jnp.zeros(3, jnp.int32)), jnp.array([7, 1, 1])
-        options = {"beam_size": 2, "max_new_tokens": 3, "end_token": 0, "num_best": 2}
+        options = {"beam_size": 2, "max_new_tokens": 3, "end_tokens": [0], "num_best": 2}
         return beam_search(step, cache, start, **options)
 
     return search
@@ -109,7 +111,7 @@ def test_beam_search_raises_where_logits_are_damaged_and_it_can():
 
     with pytest.raises(DataError, match="logits of step_fn are NaN or \\+inf in row 1; the model"):
         beam_search(
-            step, np.arange(2), np.zeros(2, int), beam_size=2, max_new_tokens=3, end_token=0
+            step, np.arange(2), np.zeros(2, int), beam_size=2, max_new_tokens=3, end_tokens=[0]
         )
 
 

@@ -37,7 +37,7 @@ from tests.inference.test_beam_search import (
 def test_beam_search_forbids_tokens_and_forces_the_first_and_the_last(options, expected):
     with np.errstate(divide="ignore"):
         table = jnp.asarray(np.log([[0.4, 0.6, 0], [0.1, 0, 0.9], [1.0, 0, 0]]), jnp.float32)
-    arguments = dict(beam_size=2, max_new_tokens=3, end_token=0, num_best=2, length_penalty=0.0)
+    arguments = dict(beam_size=2, max_new_tokens=3, end_tokens=[0], num_best=2, length_penalty=0.0)
     search = functools.partial(
         beam_search, lambda tokens, cache: (table[tokens], cache), (), **arguments | options
     )
@@ -82,6 +82,6 @@ def test_beam_search_raises_for_damaged_logits_of_a_forced_token():
 
     with pytest.raises(DataError, match="NaN"):
         beam_search(
-            step, (), jnp.array([0]), beam_size=1, max_new_tokens=1, end_token=0,
+            step, (), jnp.array([0]), beam_size=1, max_new_tokens=1, end_tokens=[0],
             forced_first_token=1,
         )  # fmt: skip

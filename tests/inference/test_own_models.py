@@ -125,7 +125,7 @@ def test_own_encoder_decoder_generates_and_translates_as_its_full_pass_would():
     )  # fmt: skip
     assert [row.tolist() for row in rows] == expected
     found = translate(
-        model, params, sources, start_token=START, end_token=END,
+        model, params, sources, start_token=START, end_tokens=[END],
         search=BeamSearchConfig(beam_size=1), max_new_tokens=NEW,
     )  # fmt: skip
     until_end = [row[: row.index(END)] if END in row else row for row in expected]
@@ -203,5 +203,5 @@ def test_translation_refuses_a_module_without_decoder():
     with pytest.raises(ConfigError, match="model must have a decoder, .*got a Half"):
         translate(
             Half(SEPARATE), {"inner": random_translators.random_params(SEPARATE)}, [[2]],
-            start_token=START, end_token=END,
+            start_token=START, end_tokens=[END],
         )  # fmt: skip

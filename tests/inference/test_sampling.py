@@ -42,6 +42,10 @@ def test_top_k_beyond_the_vocabulary_keeps_all():
     assert kept(keep_top_k(jnp.arange(3.0), 10)) == {0, 1, 2}
 
 
+def test_top_p_of_0_keeps_the_most_probable():
+    assert kept(keep_top_p(jnp.array([1.0, 3.0, 2.0]), 0)) == {1}
+
+
 @pytest.mark.essential
 @settings(deadline=None)
 @given(LOGITS, st.floats(0.05, 0.95))
@@ -126,7 +130,7 @@ def test_row_that_no_token_can_be_drawn_from_gives_none(temperature, bad, vocab_
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x: keep_top_p(x, -0.5), r"p of keep_top_p must be in \(0, 1\], got -0.5"),
+        (lambda x: keep_top_p(x, -0.5), r"p of keep_top_p must be in \[0, 1\], got -0.5"),
         (lambda x: keep_top_p(x, 1.5), "got 1.5"),
         (lambda x: keep_min_p(x, -0.1), r"p of keep_min_p must be in \[0, 1\], got -0.1"),
         (lambda x: keep_min_p(x, 1.1), "got 1.1"),

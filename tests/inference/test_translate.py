@@ -33,7 +33,7 @@ BEST = {
 
 def run(function, sources=SOURCES, config=SHARED, params=None, **options):
     params = random_params(config) if params is None else params
-    options = {"start_token": START, "end_token": END} | options
+    options = {"start_token": START, "end_tokens": [END]} | options
     return function(EncoderDecoder(config), params, sources, **options)
 
 
@@ -158,7 +158,7 @@ def test_damaged_parameters_are_reported():
         ([[2, -1]], {}, DataError, r"got -1 at index 1 of source 0"),
         ([[2], [3] * 51], {}, DataError, "at most max_len=50 tokens, got 51 in source 1"),
         ([[2]], {"start_token": VOCAB}, DataError, r"start_token must be in 0 \.\. 12, got 13"),
-        ([[2]], {"end_token": VOCAB}, ConfigError, "end_token"),
+        ([[2]], {"end_tokens": [VOCAB]}, ConfigError, "end_token"),
         ([[2]], {"max_new_tokens": 51}, DataError, r"in 1 \.\. max_len=50, got 51"),
         ([[2]], {"max_new_tokens": 0}, DataError, "got 0"),
         ([[2]], {"rows": 0}, ConfigError, "rows must be an int at least 1, got 0"),
@@ -178,4 +178,4 @@ def test_impossible_requests_are_refused(sources, options, error, message):
 def test_decoders_do_not_translate():
     config = ModelConfig(vocab_size=VOCAB, max_len=8, num_layers=1, d_model=4, num_heads=2)
     with pytest.raises(ConfigError, match="needs an EncoderDecoder, got a Decoder"):
-        translate(Decoder(config), {}, SOURCES, start_token=START, end_token=END)
+        translate(Decoder(config), {}, SOURCES, start_token=START, end_tokens=[END])

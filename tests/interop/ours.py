@@ -55,7 +55,7 @@ def continue_greedily(loaded, prompt, count):
 def search_beams(loaded, source, count, start, end):
     """The best tokens of a search with 4 beams, with the end token, and their score."""
     ((best,),) = translate(
-        loaded.model, loaded.params, [source], start_token=start, end_token=end, search=BEAMS,
+        loaded.model, loaded.params, [source], start_token=start, end_tokens=[end], search=BEAMS,
         max_new_tokens=count,
     )  # fmt: skip
     return [*best.tokens, end] if best.finished else [*best.tokens], best.score

@@ -1,5 +1,6 @@
 """What folders say about generation: taken, neutral, without effect, or refused by name."""
 
+import dataclasses
 import json
 
 import pytest
@@ -117,6 +118,8 @@ def test_least_number_of_new_tokens_wins_over_the_least_length(values, expected,
     [
         ({}, SamplingConfig(top_k=50)),
         ({"temperature": 1, "top_k": 0, "top_p": 1.0}, SamplingConfig()),
+        ({"top_k": 0, "top_p": 1.5}, SamplingConfig()),
+        ({"top_p": 0.0}, SamplingConfig(top_k=50, top_p=0.0)),
         (
             {"temperature": 0.6, "top_k": 20, "top_p": 0.9, "min_p": 0.05,
              "repetition_penalty": 1.05},
@@ -153,12 +156,14 @@ def test_greedy_ignores_what_is_of_sampling_only(tmp_path):
         ({"num_beams": 2, "repetition_penalty": 1.5}, "repetition_penalty=1.5"),
         ({"num_return_sequences": 2}, "num_return_sequences=2"),
         ({"decoder_start_token_id": [1, 2]}, "decoder_start_token_id=\\[1, 2\\]"),
-        ({"eos_token_id": [2, -1]}, "eos_token_id .* must be an id or a list of ids, got"),
-        ({"eos_token_id": 2**31}, "eos_token_id .* must be an id or a list of ids, got"),
-        ({"eos_token_id": "x"}, "eos_token_id .* must be an id or a list of ids, got 'x'"),
+        ({"forced_eos_token_id": [2, -1]}, "forced_eos_token_id .* an id or a list of ids, got"),
+        ({"eos_token_id": 2**31}, "eos_token_id .* must be an id, -1 for none, or a list of them"),
+        ({"eos_token_id": "x"}, "eos_token_id .* must be an id, -1 for none, .*, got 'x'"),
+        ({"forced_bos_token_id": 5, "suppress_tokens": [5, 6]}, "suppress_tokens=\\[5, 6\\]"),
+        ({"is_assistant": True}, "is_assistant=True"),
         ({"do_sample": 1}, "do_sample .* must be true or false"),
         ({"do_sample": True, "temperature": "hot"}, "temperature .* must be a number"),
-        ({"do_sample": True, "top_p": 3}, "top_p must be in"),
+        ({"do_sample": True, "top_p": -0.1}, "top_p must be in"),
         ({"do_sample": True, "top_k": -1}, "top_k .* at least 0"),
         ({"min_length": -1}, "min_length .* must be an integer of at least 0, got -1"),
         ({"min_length": -1, "min_new_tokens": 3}, "min_length .* of at least 0, got -1"),
@@ -191,6 +196,37 @@ def test_what_is_not_supported_is_kept_beside_what_is(tmp_path):
         unsupported={name: value for name, value in values.items() if name not in supported},
     )  # fmt: skip
     assert generation_values(found).items() >= values.items()
+
+
+def test_settings_without_effect_are_written_as_they_were_read(tmp_path):
+    values = {
+        "do_sample": False, "temperature": 0.6, "top_p": 0.9, "length_penalty": 1.0,
+        "use_cache": False, "typical_p": 1.0, "transformers_version": "4.31.0",
+    }  # fmt: skip
+    special = read(tmp_path, values)
+    written = generation_values(special)
+    assert written == {name: values[name] for name in values if name != "transformers_version"}
+    drawn = dataclasses.replace(special, sampling=SamplingConfig(top_k=7))
+    assert "top_p" not in generation_values(drawn)  # as the new settings say
+
+
+def test_ends_that_are_suppressed_are_written_so_that_they_still_are(tmp_path):
+    values = {"eos_token_id": 1, "suppress_tokens": [1, 4], "bad_words_ids": [[5]]}
+    written = generation_values(read(tmp_path, values))
+    assert (written["suppress_tokens"], written["bad_words_ids"]) == ([1], [[5], [4]])
+
+
+def test_ids_below_0_are_kept_and_are_no_tokens(tmp_path):
+    values = {"eos_token_id": [2, -1], "pad_token_id": -1, "bos_token_id": -1}
+    special = read(tmp_path, values)
+    assert (special.eos, special.pad, special.bos) == ((2, -1), -1, -1)
+    assert generation_values(special).items() >= values.items()
+    assert special_token_ids(tmp_path, {}, tokenizer=byte_tokenizer()).eos == (2, -1)
+
+
+def test_options_of_beams_without_a_search_are_for_a_call_that_searches(tmp_path):
+    found = read(tmp_path, {"length_penalty": 2.0, "early_stopping": True, "num_beams": 1})
+    assert found.search == BeamSearchConfig(beam_size=1, length_penalty=2.0, early_stopping=True)
 
 
 def test_least_length_is_written_as_it_was_read(tmp_path):
@@ -243,4 +279,7 @@ def test_defaults_of_transformers_change_nothing(tmp_path):
 
     values = transformers.GenerationConfig._get_default_generation_params()
     found = read(tmp_path, values)
-    assert found == SpecialTokens(sampling=GREEDY, max_length=20)
+    assert found == SpecialTokens(
+        sampling=GREEDY, max_length=20, without_effect=found.without_effect
+    )
+    assert found.without_effect.items() <= values.items()

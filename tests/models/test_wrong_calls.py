@@ -60,7 +60,7 @@ def search(**options):
 
     right = {
         "step_fn": step, "cache": (), "start_tokens": np.zeros(1, int), "beam_size": 2,
-        "max_new_tokens": 3, "end_token": 0,
+        "max_new_tokens": 3, "end_tokens": [0],
     }  # fmt: skip
     return lambda of: beam_search(**right | options)
 
@@ -117,8 +117,8 @@ def search(**options):
         (search(step_fn=None), "step_fn"),
         (search(start_tokens=None), "start_tokens"),
         (search(start_tokens=[[0], [1, 2]]), "start_tokens"),
-        (search(end_token="."), "end_token"),
-        (search(end_token=10**12), "end_token"),
+        (search(end_tokens="."), "end_tokens"),
+        (search(end_tokens=[10**12]), "end_tokens"),
         (search(beam_size=10**12), "beam_size"),
         (search(max_new_tokens=10**12), "max_new_tokens"),
         (search(length_penalty="1"), "length_penalty"),

@@ -76,9 +76,8 @@ def test_decoder_reads_its_best_translation_as_far_as_it_read_it(
     """The last of the most tokens that there can be was written, but not read."""
     run = runs.open_run(translation_run[0])
     words = np.arange(1, count + 1, dtype=np.int32) % 6 + 1
-    monkeypatch.setattr(
-        runs.TranslationModel, "_search", lambda *_: iter([(0, [Hypothesis(words, 0.0, finished)])])
-    )
+    best = Hypothesis(words, 0.0, run.model.tokenizers[1].end_of_text if finished else None)
+    monkeypatch.setattr(runs.TranslationModel, "_search", lambda *_: iter([(0, [best])]))
     cross, _, _ = run.attention("one two")
     written = run.model.tokenizers[1].token_texts(words)
     assert cross.query_tokens == ["<|endoftext|>", *written[:11]]

@@ -61,6 +61,18 @@ def test_translations_follow_the_folder_and_calls_their_options(folders, tmp_pat
     assert len(set(drawn)) == len(drawn) >= 8
 
 
+def test_drawn_translations_are_as_long_as_the_folder_says_and_end_as_it_forces_them(
+    folders, tmp_path
+):
+    rules = {"max_length": 5, "eos_token_id": -1}  # 4 tokens behind the start
+    run = runs.open_run(with_settings(folders / "t5", tmp_path / "model", **rules))
+    free = run.model.tokenizer.encode(run.sample_translations(TEXT)).tolist()
+    rules["forced_eos_token_id"] = 9
+    run = runs.open_run(with_settings(folders / "t5", tmp_path / "forced", **rules))
+    forced = run.model.tokenizer.encode(run.sample_translations(TEXT)).tolist()
+    assert len(free) == 4 and forced == [*free[:3], 9]
+
+
 def test_settings_that_are_not_supported_stop_text_alone(refused, capsys):
     run = runs.open_run(refused)
     assert len(run.log_likelihood([TEXT])) == len(run.attention("the cat")) == 1
@@ -149,8 +161,18 @@ DRAWN = {"do_sample": True, "temperature": 0.5, "top_k": 7}
     ("name", "settings"),
     [
         ("t5", DRAWN),
-        ("t5", {"num_beams": 2, **DRAWN}),
-        ("llama", {"num_beams": 3, "length_penalty": 0.5, "num_return_sequences": 2}),
+        ("t5", {"num_beams": 2, "eos_token_id": [1, 8], "max_length": 9, **DRAWN}),
+        (
+            "llama",
+            {
+                "num_beams": 3,
+                "length_penalty": 0.5,
+                "num_return_sequences": 2,
+                "max_length": 9,
+                "eos_token_id": [1, -1],
+                "pad_token_id": -1,
+            },
+        ),
     ],
 )
 def test_settings_that_are_refused_together_are_written_as_they_were(
@@ -164,6 +186,7 @@ def test_settings_that_are_refused_together_are_written_as_they_were(
     runs.convert(tmp_path / "run", tmp_path / "again")
     written = json.loads((tmp_path / "again" / "generation_config.json").read_text())
     assert settings.items() <= written.items()
+    assert "max_new_tokens" not in written  # no limit that the folder does not have
 
 
 def test_files_are_not_scored_by_another_translation_than_the_folder_asks_for(folders, tmp_path):

@@ -191,7 +191,7 @@ def test_translator_starts_and_ends_as_its_config_says(folders):
     source = ids_of(folder, TEXT)
     assert source[-1] == 1
     ((expected,),) = translate(
-        EncoderDecoder(config), params, [source], start_token=0, end_token=1,
+        EncoderDecoder(config), params, [source], start_token=0, end_tokens=[1],
         search=BeamSearchConfig(beam_size=3), max_new_tokens=16,  # and the start: max_length
     )  # fmt: skip
     (found,) = run.translate(TEXT, beam_size=3)

@@ -16,8 +16,8 @@ _SPECIAL = "special_tokens.json"
 _STORED = {"start": "decoder_start", "stop": "eos"} | {
     name: name
     for name in (
-        "forbidden", "renormalize", "forced_first", "forced_last", "bos", "pad", "max_new_tokens",
-        "unsupported", "model_type",
+        "forbidden", "renormalize", "forced_first", "forced_last", "bos", "pad", "max_length",
+        "max_new_tokens", "unsupported", "without_effect", "model_type",
     )
 }  # fmt: skip
 

@@ -25,6 +25,8 @@ from jaxformer.runs.text_models.text_model import TextModel, as_kind
 from jaxformer.training import language_model_loss
 from jaxformer.training.losses import LossFunction
 
+_NEW_TOKENS = 256  # of a continuation by a model made elsewhere, if its folder does not say
+
 
 class DecodingOptions(TypedDict):
     """Options for sampling tokens."""
@@ -88,16 +90,10 @@ class CausalModel(TextModel):
             raise DataError("the prompt is empty; give at least one character to continue")
         return ids
 
-    @property
-    def stop_tokens(self) -> tuple[int, ...]:
-        """Tokens that end generation."""
-        end = self.tokenizer.end_of_text
-        return self.decoding.eos or (() if end is None else (end,))
-
     def decoding_to_export(self) -> SpecialTokens:
         """Special tokens of the exported model, and the sampling of the config's samples."""
         sampling = as_kind(SamplingConfig, self.config.samples)
-        return dataclasses.replace(self.decoding, eos=self.stop_tokens, sampling=sampling)
+        return dataclasses.replace(super().decoding_to_export(), sampling=sampling)
 
     def text_before(self, ids: list[int]) -> list[int]:
         """Tokens of the prompt that the text continues, so that its first space is right."""
@@ -123,44 +119,61 @@ class CausalModel(TextModel):
         max_new_tokens: int | None = None,
     ) -> Iterator[str]:
         """Continues tokens with text, piece by piece."""
-        decoder = self.tokenizer.stream()
-        decoder.skip(self.text_before(ids))
-        for (new,) in generate_stream(
+        chunks = generate_stream(
             self.module,
             params,
             [ids],
-            max_new_tokens=self._new_tokens(ids, max_new_tokens),
+            max_new_tokens=self._longest(ids) if max_new_tokens is None else max_new_tokens,
             rng=rng,
             sampling=sampling,
-            stop_tokens=self.stop_tokens,
+            stop_tokens=self.in_vocabulary(self.stop_tokens),
             vocab_size=self.tokenizer.vocab_size,
-            forbidden_tokens=self.decoding.forbidden,
-        ):
+            forbidden_tokens=self.in_vocabulary(self.decoding.forbidden),
+        )
+        return self._pieces(ids, chunks)
+
+    def _pieces(self, ids: list[int], chunks: Iterator[list[np.ndarray]]) -> Iterator[str]:
+        """Text of the chunks that continue a prompt."""
+        decoder = self.tokenizer.stream()
+        decoder.skip(self.text_before(ids))
+        for (new,) in chunks:
             yield decoder.push(new)
         yield decoder.flush()
 
-    def _new_tokens(self, ids: list[int], wanted: int | None) -> int:
-        if wanted is not None:
-            return wanted
-        room = max(1, self.max_len - len(ids))
-        return min(room, self.decoding.max_new_tokens or room)
+    def _longest(self, ids: list[int]) -> int:
+        """Largest number of new tokens: that of the model's folder, else what fits."""
+        longest, room = self.decoding.max_length, self._room(ids)
+        if longest is None or self.decoding.max_new_tokens is not None:
+            return room
+        if len(ids) >= longest:
+            raise DataError(
+                f"the model's folder has max_length={longest}, which counts the tokens of the "
+                f"prompt, got {len(ids)} of them; pass max_new_tokens"
+            )
+        return min(max(1, self.max_len - len(ids)), longest - len(ids))
+
+    def _room(self, ids: list[int]) -> int:
+        """Largest number of new tokens, whatever max_length the model's folder has."""
+        special, room = self.decoding, max(1, self.max_len - len(ids))
+        # The context of a model made elsewhere is often much longer than any text.
+        return min(room, special.max_new_tokens or (_NEW_TOKENS if special.model_type else room))
+
+    def _sample_tokens(self, ids: list[int]) -> int:
+        """Largest number of new tokens of a sample."""
+        return self.config.samples.max_new_tokens or self._room(ids)
 
     def check_prompt(self, prompt: str) -> None:
         """Raises DataError if a prompt and its continuation do not fit in the context."""
         ids = self.encode_prompt(prompt)
-        new = self._new_tokens(ids, self.config.samples.max_new_tokens)
-        check_prompts(self.config.model, [ids], new)
+        check_prompts(self.config.model, [ids], self._sample_tokens(ids))
 
     def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
         """Continues a prompt with the settings of the config's samples; returns both."""
-        samples = self.config.samples
-        return (
-            prompt
-            + self.behind_prompt
-            + self.generate(
-                params, prompt, rng=rng, sampling=samples, max_new_tokens=samples.max_new_tokens
-            )
+        longest = self._sample_tokens(self.encode_prompt(prompt))
+        continuation = self.generate(
+            params, prompt, rng=rng, sampling=self.config.samples, max_new_tokens=longest
         )
+        return prompt + self.behind_prompt + continuation
 
     def encode(self, one: str) -> np.ndarray:
         """Encodes a text, including the spaces around it: int32 [tokens]."""

@@ -226,9 +226,17 @@ class TextModel(abc.ABC):
 
         Override it if your model decodes differently.
         """
+        return dataclasses.replace(self.decoding, eos=self.stop_tokens)
+
+    @property
+    def stop_tokens(self) -> tuple[int, ...]:
+        """Tokens that end generation, as the model's folder lists them; maybe -1, for none."""
         end = self.tokenizer.end_of_text
-        ends = self.decoding.eos or (() if end is None else (end,))
-        return dataclasses.replace(self.decoding, eos=ends)
+        return self.decoding.eos or (() if end is None else (end,))
+
+    def in_vocabulary(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """Those of the ids that the model can generate."""
+        return tuple(id for id in ids if 0 <= id < self.tokenizer.vocab_size)
 
     def tokenizer_to_export(self) -> text.Tokenizer:
         """Tokenizer that an export writes: the source's, if there are two."""

@@ -1,6 +1,7 @@
 """An encoder-decoder, which translates: search, sampling, likelihoods, attention."""
 
 import dataclasses
+import itertools
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
@@ -147,12 +148,14 @@ class TranslationModel(TextModel):
     def decoding_to_export(self) -> SpecialTokens:
         """Special tokens of the exported model, and the search of the config's translation."""
         special, end = super().decoding_to_export(), self.tokenizer.end_of_text
+        longest = special.max_length
+        if longest is None and special.max_new_tokens is None:
+            longest = 1 + self.max_len  # it counts the start token
         return dataclasses.replace(
             special,
             decoder_start=end if special.decoder_start is None else special.decoder_start,
             search=as_kind(BeamSearchConfig, self.config.translation),
-            # It counts the start token; the last token is never an input.
-            max_length=1 + (special.max_new_tokens or self.max_len),
+            max_length=longest,
         )
 
     def tokenizer_to_export(self) -> text.Tokenizer:
@@ -183,12 +186,21 @@ class TranslationModel(TextModel):
     @property
     def max_new_tokens(self) -> int:
         """Largest number of tokens of a translation, including its end."""
-        return min(self.max_len, self.decoding.max_new_tokens or self.max_len)
+        special = self.decoding
+        if special.max_new_tokens is not None or special.max_length is None:
+            return min(self.max_len, special.max_new_tokens or self.max_len)
+        if special.max_length == 1:
+            raise ConfigError(
+                "max_length must be more than 1, as it counts the start token, got 1; change it in "
+                "the folder's generation_config.json"
+            )
+        return min(self.max_len, special.max_length - 1)
 
     @property
     def _vocabulary(self) -> dict[str, Any]:
         """Options for the tokens that a search may choose, and whose probabilities sum to 1."""
-        forbidden, size = self.decoding.forbidden, self.tokenizer.vocab_size
+        forbidden = self.in_vocabulary(self.decoding.forbidden)
+        size = self.tokenizer.vocab_size
         if not self.tokenizer.roles.surrounded:
             return {"vocab_size": size, "forbidden_tokens": forbidden}
         # For models made elsewhere, ids without a token are part of the softmax, too.
@@ -206,29 +218,34 @@ class TranslationModel(TextModel):
         self, params: Any, sentences: Sequence[str], *, search: BeamSearchConfig | None = None
     ) -> Iterator[tuple[int, list[Translation]]]:
         """Translates sentences by beam search, yielding each as it is done."""
-        decode = self.tokenizer.decode
-        for i, hypotheses in self._search(params, sentences, search):
-            yield i, [Translation(decode(h.tokens), h.score, h.finished) for h in hypotheses]
+        found = self._search(params, sentences, search)
+        return ((i, [self._translation(each) for each in hypotheses]) for i, hypotheses in found)
+
+    def _translation(self, hypothesis: Hypothesis) -> Translation:
+        """A hypothesis as text, which has the end if that is an ordinary token."""
+        ends = [] if hypothesis.end_token is None else [hypothesis.end_token]
+        decoded = self.tokenizer.decode([*hypothesis.tokens, *ends])
+        return Translation(decoded, hypothesis.score, hypothesis.finished)
 
     def _search(
         self, params: Any, sentences: Sequence[str], search: BeamSearchConfig | None = None
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Translates into tokens, yielding (index, hypotheses) as they are done."""
         search = self.config.translation if search is None else search
-        for batch in translate_stream(
+        batches = translate_stream(
             self.module,
             params,
             [ids.tolist() for ids in encode_each(sentences, self.encode)],
             start_token=self._starts[0],
-            end_token=self._end_of_text,
+            end_tokens=self.in_vocabulary(self.stop_tokens),
             search=search,
             max_new_tokens=self.max_new_tokens,
             **self._vocabulary,
             renormalize=self.decoding.renormalize,
             forced_first_token=self.decoding.forced_first,
             forced_last_token=self.decoding.forced_last,
-        ):
-            yield from batch
+        )
+        return itertools.chain.from_iterable(batches)
 
     def sample_translations(
         self, params: Any, sentences: Sequence[str], *, rng: jax.Array, sampling: SamplingConfig
@@ -242,17 +259,31 @@ class TranslationModel(TextModel):
     ) -> Iterator[tuple[int, str]]:
         """Translates by sampling, yielding (index, translation) as they are done."""
         sources = [ids.tolist() for ids in encode_each(sentences, self.encode)]
+        return self._draw(params, sources, rng, sampling)
+
+    def _draw(
+        self, params: Any, sources: list[list[int]], rng: jax.Array, sampling: SamplingConfig
+    ) -> Iterator[tuple[int, str]]:
+        """Samples translations of tokens, yielding (index, translation) as they are done."""
+        starts, last = self._starts, self.decoding.forced_last
+        ends = self.in_vocabulary(self.stop_tokens)
+        # Tokens that are forced, first or last, are not drawn.
+        longest = self.max_new_tokens - len(starts[1:]) - (last is not None)
+        longest = max(1, min(longest, self.max_len - len(starts)))
         for start in range(0, len(sources), _ROWS):
             some = sources[start : start + _ROWS]
             indices = start + jnp.arange(len(some))
-            drawn = generate(
-                self.module, params, [self._starts] * len(some), sources=some,
+            rows = generate(
+                self.module, params, [starts] * len(some), sources=some,
                 rng=jax.vmap(jax.random.fold_in, (None, 0))(rng, indices),
-                sampling=sampling, max_new_tokens=self.max_new_tokens - len(self._starts),
-                stop_tokens=(self._end_of_text,), vocab_size=self.tokenizer.vocab_size,
-                forbidden_tokens=self.decoding.forbidden,
+                sampling=sampling, max_new_tokens=longest, stop_tokens=ends,
+                vocab_size=self.tokenizer.vocab_size,
+                forbidden_tokens=self.in_vocabulary(self.decoding.forbidden),
             )  # fmt: skip
-            yield from enumerate(map(self.tokenizer.decode, drawn), start)
+            for index, tokens in enumerate(rows, start):
+                if last is not None and tokens[-1] not in ends:
+                    tokens = np.append(tokens, last)
+                yield index, self.tokenizer.decode(tokens)
 
     def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
         """Shows a sentence and its translation."""
@@ -306,13 +337,15 @@ class TranslationModel(TextModel):
     def attention(self, params: Any, one: str, *, target: str | None = None) -> list[AttentionMap]:
         """Attention weights of a source and its translation."""
         source, source_ids = self.tokenizers[0], self.encode(one)
+        end = self._end_of_text
         if target is None:
             ((_, (best, *_)),) = self._search(params, [one])
             found = np.concatenate([self._starts[:1], best.tokens])  # includes a forced token
+            end = end if best.end_token is None else best.end_token
         else:
             found = np.concatenate([self._starts, self._encode_target(target)])
         # The last token is only predicted; another end of text would be one too many.
-        both = np.append(found, self._end_of_text)[: self.max_len + 1].astype(np.int32)
+        both = np.append(found, end)[: self.max_len + 1].astype(np.int32)
         ids, next_ids = both[:-1], both[1:]
         output = apply_model(
             self.module, with_weights, params, source_tokens=source_ids[None], tokens=ids[None]

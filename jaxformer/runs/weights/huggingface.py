@@ -46,7 +46,6 @@ _FOR_PYTHON = {
     "decoder_classifier": "a decoder that classifies",
     "token_classifier": "an encoder that classifies each token",
 }
-_NEW_TOKENS = 256  # of a continuation, if the folder does not say
 
 
 def is_huggingface(path: str | os.PathLike[str]) -> bool:
@@ -186,13 +185,11 @@ class HuggingFaceWeights(WeightSource):
 def decoding_of(opened: HuggingFaceFolder, special: SpecialTokens) -> SpecialTokens:
     """Special tokens of a run, whose settings of sampling and search are in its config."""
     translates, generates = opened.kind == "encoder_decoder", opened.kind == "decoder"
-    longest = special.max_new_tokens or (_NEW_TOKENS if generates else None)
-    if longest is None and translates and special.max_length is not None:
-        longest = max(1, special.max_length - 1)  # max_length counts the start
     changed: dict[str, Any] = {
-        "max_length": None, "max_new_tokens": longest, "search": None,
-        "sampling": SpecialTokens.sampling, "model_type": opened.family.model_type,
-    }  # fmt: skip
+        "search": None,
+        "sampling": SpecialTokens.sampling,
+        "model_type": opened.family.model_type,
+    }
     if not translates:
         changed |= dict.fromkeys(("decoder_start", "forced_first", "forced_last"))
     if translates or generates:
@@ -206,7 +203,7 @@ def _without_option(special: SpecialTokens, translates: bool) -> dict[str, Any]:
     if not translates:
         settings["forced_bos_token_id"] = special.forced_first
         settings["forced_eos_token_id"] = special.forced_last
-        if (search := special.search) is not None:
+        if (search := special.search) is not None and search.beam_size > 1:
             settings["num_beams"] = search.beam_size  # even if it is our default
             for theirs, ours in SEARCH.items():
                 if (value := getattr(search, ours)) != getattr(BeamSearchConfig(), ours):
