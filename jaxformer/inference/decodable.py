@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,13 +12,14 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import TransformerOutput
+from jaxformer.modules.block import is_unchanged
 
 _KINDS = {"decoder": "a Decoder", "encoder_decoder": "an EncoderDecoder"}
 # Decoding calls these methods, not the model, because it needs a prompt's logits at one token only.
 _METHODS = {"decoder": ("hidden_states", "logits"), "encoder_decoder": ("encode", "logits")}
 
 
-def check_decodable(model: Any, task: str, *architectures: str) -> None:
+def check_decodable(model: Any, task: str, *architectures: str, cached: bool = True) -> None:
     """Raises ConfigError unless a model has one of the architectures and supports decoding."""
     config = getattr(model, "config", None) if isinstance(model, nn.Module) else None
     name = type(model).__name__
@@ -38,7 +39,8 @@ def check_decodable(model: Any, task: str, *architectures: str) -> None:
                 f"{name}, which has none; decoding calls it instead of the model itself"
             )
     if config.architecture == "decoder":
-        _check_takes_cache(type(model).hidden_states, f"a {name}")
+        names = ("lengths", "cache") if cached else ("lengths",)
+        _check_takes(type(model).hidden_states, names, f"a {name}")
     try:
         hash(model)
     except TypeError as error:
@@ -62,14 +64,14 @@ def check_params(params: Any) -> None:
         )
 
 
-def _check_takes_cache(hidden_states: Any, got: str) -> None:
+def _check_takes(hidden_states: Any, names: Sequence[str], got: str) -> None:
     """Checks the arguments that decoding passes to `hidden_states`."""
     try:
-        inspect.signature(hidden_states).bind(None, None, lengths=None, cache=None)
+        inspect.signature(hidden_states).bind(None, None, **dict.fromkeys(names))
     except TypeError as error:
         raise ConfigError(
-            "hidden_states of model must take (tokens, *, lengths, cache), like that of a Decoder, "
-            f"got that of {got}: {error}"
+            f"hidden_states of model must take (tokens, *, {', '.join(names)}), like that of a "
+            f"Decoder, got that of {got}: {error}"
         ) from None
 
 
@@ -91,7 +93,7 @@ def with_automatic_attention(model: nn.Module) -> nn.Module:
 def decoder_states(
     model: nn.Module, tokens: jax.Array, inputs: TransformerInputs
 ) -> TransformerOutput:
-    """Hidden states of new tokens `[B, T]`; ConfigError unless the decoder extends the cache."""
+    """Hidden states of new tokens `[B, T]`; ConfigError unless the decoder extends a cache."""
     name = type(model).__name__
     decoder = model
     if reads_source(model):
@@ -99,11 +101,17 @@ def decoder_states(
     if decoder is None:
         raise ConfigError(f"model must have a decoder, as an EncoderDecoder has, got a {name}")
     output = decoder.hidden_states(tokens, **inputs)
-    if not isinstance(output, TransformerOutput) or output.cache is None:
+    if not isinstance(output, TransformerOutput):
         got = type(output).__name__
-        got = f"{got} without a cache" if isinstance(output, TransformerOutput) else got
         raise ConfigError(
-            "hidden_states of model must return a TransformerOutput with the given cache, extended "
-            f"by the new tokens, got {got} from a {name}"
+            f"hidden_states of model must return a TransformerOutput, got {got} from a {name}"
+        )
+    cache = inputs.get("cache")
+    if cache is not None and (output.cache is None or is_unchanged(output.cache, cache)):
+        got = "no cache" if output.cache is None else "the same cache"
+        raise ConfigError(
+            "hidden_states of model must return the given cache, extended by the new tokens, got "
+            f"{got} from a {name}; return that of its layers, or generate without a cache: "
+            "generate(..., use_cache=False)"
         )
     return output

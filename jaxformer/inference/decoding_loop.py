@@ -15,6 +15,7 @@ from jaxformer.inference.token_rules import TokenRules
 from jaxformer.models import init_cache
 from jaxformer.models.decoder import computation_dtype
 from jaxformer.models.inputs import TransformerInputs
+from jaxformer.models.transformer import TransformerOutput
 from jaxformer.modules.stack import Cache
 
 # XLA's CPU compiler turns each loop that it considers small into one function, which runs on one
@@ -24,7 +25,7 @@ _LOOP_OPTIONS = {"xla_disable_hlo_passes": "small-while-loop-hoisting"}
 
 
 class _History(NamedTuple):
-    """Tokens of the rows so far, including the prompts."""
+    """Tokens of the rows so far, including the prompts; zeros after them."""
 
     tokens: jax.Array  # [B, capacity]
     lengths: jax.Array  # [B]
@@ -33,15 +34,16 @@ class _History(NamedTuple):
 class DecodingState(NamedTuple):
     """State of the decoding loop; every leaf has the leading axis B."""
 
-    cache: Cache
+    cache: Cache | None
     logits: jax.Array  # [B, V], of the next token
     rngs: jax.Array  # [B]
     generated: jax.Array  # [B], number of new tokens
     done: jax.Array  # [B], whether a stop token was generated
     seen: jax.Array | None  # [B, V], tokens in the row so far; only for a repetition penalty
-    history: _History | None  # only for no_repeat_ngram_size
+    history: _History | None  # only for no_repeat_ngram_size, or without a cache
     least: jax.Array | None  # [B], minimum number of new tokens before a stop token, if any
     cross_cache: tuple[KVCache, ...] | None  # of the encoder's output, in an encoder-decoder
+    encoded: TransformerInputs  # the encoder's output itself, only without a cache
 
 
 class Prompts(NamedTuple):
@@ -54,7 +56,10 @@ class Prompts(NamedTuple):
     least: jax.Array | None  # int [B], minimum number of new tokens before a stop token
 
 
-@functools.partial(jax.jit, static_argnames=("model", "capacity", "track_seen", "track_history"))
+@functools.partial(
+    jax.jit,
+    static_argnames=("model", "capacity", "track_seen", "track_history", "use_cache"),
+)
 def prefill(
     model: nn.Module,  # with attention_implementation "auto"
     params: Any,  # split into layers
@@ -63,26 +68,26 @@ def prefill(
     capacity: int,  # tokens per row, including the prompt
     track_seen: bool,  # whether the loop needs the set of tokens in each row
     track_history: bool,  # whether it needs them in order
+    use_cache: bool,
 ) -> DecodingState:
     """Prefill: caches the prompts, and computes the logits of each row's next token."""
     config, tokens, lengths = model.config, prompts.tokens, prompts.lengths
     batch = tokens.shape[0]
 
-    def forward(model: nn.Module) -> tuple[Any, jax.Array]:
-        inputs: TransformerInputs = {
-            "lengths": lengths,
-            "cache": init_cache(config, batch, capacity, dtype=computation_dtype(config, params)),
-        }
+    def forward(model: nn.Module) -> tuple[Any, jax.Array, TransformerInputs]:
+        encoded: TransformerInputs = {}
         if prompts.sources is not None:
             sources, source_lengths = prompts.sources
-            inputs["encoded"] = model.encode(sources, lengths=source_lengths).hidden
-            inputs["encoded_lengths"] = source_lengths
-        output = decoder_states(model, tokens, inputs)
-        # Logits of the last real token only: those of all positions are large and unused.
-        last = output.hidden[jnp.arange(batch), lengths - 1]
-        return output, model.logits(last)
+            encoded["encoded"] = model.encode(sources, lengths=source_lengths).hidden
+            encoded["encoded_lengths"] = source_lengths
+        inputs: TransformerInputs = {"lengths": lengths, **encoded}
+        if use_cache:
+            dtype = computation_dtype(config, params)
+            inputs["cache"] = init_cache(config, batch, capacity, dtype=dtype)
+        output, logits = _last_logits(model, tokens, lengths, inputs)
+        return output, logits, {} if use_cache else encoded
 
-    output, logits = nn.apply(forward, model)({"params": params})
+    output, logits, encoded = nn.apply(forward, model)({"params": params})
     seen = None
     if track_seen and config.vocab_size is not None:
         real = jnp.arange(tokens.shape[1])[None] < lengths[:, None]
@@ -103,7 +108,18 @@ def prefill(
         history=history,
         least=prompts.least,
         cross_cache=output.cross_cache,
+        encoded=encoded,
     )
+
+
+def _last_logits(
+    model: nn.Module, tokens: jax.Array, lengths: jax.Array, inputs: TransformerInputs
+) -> tuple[TransformerOutput, jax.Array]:
+    """Output for tokens `[B, T]`, and logits `[B, V]` at the last real one of each row."""
+    output = decoder_states(model, tokens, inputs)
+    # Those of all positions would be large and unused.
+    last = output.hidden[jnp.arange(tokens.shape[0]), lengths - 1]
+    return output, model.logits(last)
 
 
 @functools.partial(
@@ -151,8 +167,20 @@ def decode(
         # Rows that are done have length 0: they write nothing to the cache and count nothing.
         active = (~state.done).astype(jnp.int32)
 
-        def forward(model: nn.Module) -> tuple[Any, jax.Array]:
-            inputs: TransformerInputs = {"lengths": active, "cache": state.cache}
+        history = state.history
+        if history is not None:
+            # Rows that are done write behind their tokens, which is harmless.
+            history = _History(
+                history.tokens.at[jnp.arange(batch), history.lengths].set(token),
+                history.lengths + active,
+            )
+
+        def forward(model: nn.Module) -> tuple[Cache | None, jax.Array]:
+            if state.cache is None:
+                assert history is not None  # tracked without a cache
+                inputs: TransformerInputs = {"lengths": history.lengths, **state.encoded}
+                return None, _last_logits(model, *history, inputs)[1]
+            inputs = {"lengths": active, "cache": state.cache}
             if state.cross_cache is not None:
                 inputs["cross_cache"] = state.cross_cache
             output = decoder_states(model, token[:, None], inputs)
@@ -162,13 +190,6 @@ def decode(
         seen = state.seen
         if seen is not None:
             seen = seen.at[jnp.arange(batch), token].set(True)
-        history = state.history
-        if history is not None:
-            # Rows that are done write behind their tokens, which is harmless.
-            history = _History(
-                history.tokens.at[jnp.arange(batch), history.lengths].set(token),
-                history.lengths + active,
-            )
         new = state._replace(
             cache=cache,
             logits=logits,

@@ -10,6 +10,7 @@ from flax import linen as nn
 
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, DataError
+from jaxformer.functional.checks import static_bool
 from jaxformer.inference.decodable import (
     check_decodable,
     check_params,
@@ -45,6 +46,7 @@ class GenerationOptions(TypedDict, total=False):
     stop_tokens: Sequence[int]
     vocab_size: int | None
     forbidden_tokens: Sequence[int]
+    use_cache: bool
 
 
 def generate(
@@ -59,8 +61,8 @@ def generate(
         model: as in `generate_stream`.
         params: as in `generate_stream`.
         prompts: as in `generate_stream`.
-        **options: max_new_tokens, rng, sampling, stop_tokens, vocab_size, forbidden_tokens and
-            sources, as in `generate_stream`.
+        **options: max_new_tokens, rng, sampling, stop_tokens, vocab_size, forbidden_tokens,
+            use_cache and sources, as in `generate_stream`.
 
     Returns:
         The new tokens of every prompt, int32, including the stop token.
@@ -95,9 +97,12 @@ def generate_stream(
     stop_tokens: Sequence[int] = (),
     vocab_size: int | None = None,
     forbidden_tokens: Sequence[int] = (),
+    use_cache: bool = True,
     chunk_size: int = 4,
 ) -> Iterator[list[np.ndarray]]:
     """Generates continuations of prompts, yielding tokens chunk by chunk.
+
+    The arguments are checked at the call, before the first token is asked for.
 
     Args:
         model: a decoder or encoder-decoder, with custom parts if any; or your own module with a
@@ -118,6 +123,8 @@ def generate_stream(
             sampling.min_length and sampling.min_new_tokens are reached.
         vocab_size: ids at or above it (vocabulary padding) are never generated.
         forbidden_tokens: ids that are never generated, such as padding.
+        use_cache: whether to keep the keys and values of earlier tokens. False computes all tokens
+            again for each new one, which is slow, but needs no cache in the model: for prototypes.
         chunk_size: tokens per row between two yields.
 
     Yields:
@@ -131,7 +138,8 @@ def generate_stream(
             context; their numbers differ; rng is not one key or one per prompt; or the model's
             logits are NaN or infinite.
     """
-    check_decodable(model, "generation", "decoder", "encoder_decoder")
+    static_bool("use_cache", use_cache)
+    check_decodable(model, "generation", "decoder", "encoder_decoder", cached=use_cache)
     check_params(params)
     if not isinstance(sampling, SamplingConfig):
         raise ConfigError(f"sampling must be a SamplingConfig, got {sampling!r}")
@@ -153,11 +161,15 @@ def generate_stream(
             "jax.random.key, and more with jax.random.split"
         )
     capacity = round_up(max(lengths) + max_new_tokens, _LENGTH_STEP)
-    require_cache_memory(
-        model.config, len(prompts), capacity, computation_dtype(model.config, params),
-        remedy="lower max_new_tokens, or pass fewer prompts at a time",
-    )  # fmt: skip
-    model, params = with_automatic_attention(model), split_layers(params)
+    model = with_automatic_attention(model)
+    if use_cache:
+        require_cache_memory(
+            model.config, len(prompts), capacity, computation_dtype(model.config, params),
+            remedy="lower max_new_tokens, or pass fewer prompts at a time",
+        )  # fmt: skip
+        params = split_layers(params)
+    else:
+        capacity = min(capacity, model.config.max_len)
     keys = rng
     if rng.ndim == 0:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(len(prompts)))
@@ -166,15 +178,25 @@ def generate_stream(
         jnp.asarray(lengths, jnp.int32), keys, encoder_inputs,
         _least(sampling, lengths) if stops else None,
     )  # fmt: skip
-    state = prefill(
-        model, params, given, capacity=capacity, track_seen=sampling.repetition_penalty != 1,
-        track_history=sampling.no_repeat_ngram_size > 0,
-    )  # fmt: skip
     rules = TokenRules(
         end_tokens=stops, vocab_size=vocab_size, forbidden_tokens=forbidden,
         no_repeat_ngram_size=sampling.no_repeat_ngram_size,
     )  # fmt: skip
+    return _chunks(
+        model, params, given, capacity, use_cache=use_cache, max_new_tokens=max_new_tokens,
+        chunk_size=chunk_size, sampling=sampling, rules=rules,
+    )  # fmt: skip
 
+
+def _chunks(
+    model: nn.Module, params: Any, prompts: Prompts, capacity: int, *, use_cache: bool,
+    max_new_tokens: int, chunk_size: int, sampling: SamplingConfig, rules: TokenRules,
+) -> Iterator[list[np.ndarray]]:  # fmt: skip
+    """The chunks of `generate_stream`, whose arguments were checked."""
+    state = prefill(
+        model, params, prompts, capacity=capacity, track_seen=sampling.repetition_penalty != 1,
+        track_history=sampling.no_repeat_ngram_size > 0 or not use_cache, use_cache=use_cache,
+    )  # fmt: skip
     produced = 0
     while produced < max_new_tokens:
         # Traced, so that a shorter last chunk does not recompile.

@@ -52,12 +52,18 @@ class BlockOutput(NamedTuple):
     taps: dict[str, jax.Array] | None = None
 
 
+def is_unchanged(new: Any, old: Any) -> bool:
+    """Whether a cache has the arrays of another, so that it holds no new tokens."""
+    pairs = zip(jax.tree.leaves(new), jax.tree.leaves(old), strict=False)
+    return all(leaf is before for leaf, before in pairs)
+
+
 def check_block_output(
     block: nn.Module,
     output: Any,
     x: jax.Array,
     *,
-    cached: bool,
+    cache: KVCache | WindowCache | None,
     cross_cached: bool,
     return_weights: bool,
 ) -> BlockOutput:
@@ -74,13 +80,19 @@ def check_block_output(
             f"a block must return x [B, T, D] = {x.shape} of dtype {x.dtype}, like its "
             f"input, got shape {got[0]} and dtype {got[1]} from {name}"
         )
-    for part, wanted in (("cache", cached), ("cross_cache", cross_cached)):
+    for part, wanted in (("cache", cache is not None), ("cross_cache", cross_cached)):
         if wanted and getattr(output, part) is None:
             raise ConfigError(
                 f"a block that is called with a cache must return its {part} with the new tokens, "
                 f"got none from {name}; pass {part} to its attention, and the new one to "
                 "BlockOutput"
             )
+    if cache is not None and is_unchanged(output.cache, cache):
+        raise ConfigError(
+            "a block must return its cache with the new tokens, got the cache that it was called "
+            f"with from {name}; return the one that its attention returns, or generate without a "
+            "cache: generate(..., use_cache=False)"
+        )
     if return_weights and not isinstance(output.weights, AttentionWeights):
         raise ConfigError(
             "a block must return AttentionWeights if they are requested, got "

@@ -317,7 +317,7 @@ def _call(
     output = block(x, context, cache=cache, cross_cache=cross_cache, **options, **known)
     crosses = context.encoded is not None or cross_cache is not None
     output = check_block_output(
-        block, output, x, cached=cache is not None, cross_cached=crosses and cache is not None,
+        block, output, x, cache=cache, cross_cached=crosses and cache is not None,
         return_weights=options.get("return_weights", False),
     )  # fmt: skip
     if tap is not None:

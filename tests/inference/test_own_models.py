@@ -9,8 +9,8 @@ import pytest
 from flax import linen as nn
 
 from jaxformer.config import BeamSearchConfig, ModelConfig, SamplingConfig
-from jaxformer.errors import ConfigError
-from jaxformer.inference import generate, translate
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.inference import generate, generate_stream, translate, translate_stream
 from jaxformer.inference.decodable import with_automatic_attention
 from jaxformer.models import Decoder, Encoder, EncoderDecoder, Transformer
 from tests.inference import random_translators
@@ -152,6 +152,11 @@ class LostCache(Subclass):
         return super().hidden_states(tokens, **inputs)
 
 
+class SameCache(Subclass):
+    def hidden_states(self, tokens, *, cache=None, **inputs):
+        return super().hidden_states(tokens, **inputs)._replace(cache=cache)
+
+
 class OtherOutput(Subclass):
     def hidden_states(self, tokens, **inputs):
         return super().hidden_states(tokens, **inputs).hidden
@@ -179,8 +184,9 @@ class WithArray(Subclass):
         ),
         (NoLogits(CONFIG), ["must have a method logits", "got a NoLogits"]),
         (NoCache(CONFIG), ["must take (tokens, *, lengths, cache)", "NoCache", "'cache'"]),
-        (LostCache(CONFIG), ["with the given cache", "TransformerOutput without a cache"]),
-        (OtherOutput(CONFIG), ["with the given cache", "from a OtherOutput"]),
+        (LostCache(CONFIG), ["must return the given cache", "got no cache from a LostCache"]),
+        (SameCache(CONFIG), ["extended by the new tokens, got the same cache", "use_cache=False"]),
+        (OtherOutput(CONFIG), ["must return a TransformerOutput", "from a OtherOutput"]),
         (WithArray(CONFIG, table=np.ones(3)), ["must be hashable", "got a WithArray"]),
         (
             Wrapper(Decoder(dataclasses.replace(CONFIG, attention_implementation="chunked"))),
@@ -194,6 +200,37 @@ def test_what_cannot_be_decoded_with_is_refused_by_name(params, model, words):
         generate(model, params, PROMPTS, max_new_tokens=NEW, rng=RNG)
     for word in words:
         assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [GREEDY, SamplingConfig(top_k=5, repetition_penalty=1.5, no_repeat_ngram_size=2)],
+)
+def test_generation_without_a_cache_needs_none_and_equals_generation_with_one(params, sampling):
+    options = {"max_new_tokens": NEW, "rng": RNG, "sampling": sampling, "stop_tokens": [7]}
+    expected = generate(Subclass(CONFIG), params, PROMPTS, **options)
+    rows = generate(NoCache(CONFIG), params, PROMPTS, **options, use_cache=False)
+    assert [row.tolist() for row in rows] == [row.tolist() for row in expected]
+    assert len({len(row) for row in rows}) > 1  # some end earlier
+
+
+def test_generation_from_sources_without_a_cache_equals_generation_with_one():
+    params = {"inner": random_translators.random_params(SEPARATE)}
+    options = {"sources": [[2, 3, 4, 5], [7]], "max_new_tokens": NEW, "rng": RNG}
+    cached, uncached = (
+        generate(Translator(SEPARATE), params, [[START]] * 2, **options, use_cache=use_cache)
+        for use_cache in (True, False)
+    )
+    assert [row.tolist() for row in uncached] == [row.tolist() for row in cached]
+
+
+def test_streams_check_their_arguments_at_the_call(params):
+    with pytest.raises(DataError, match="prompt 0 is empty"):
+        generate_stream(Subclass(CONFIG), params, [[]], max_new_tokens=NEW, rng=RNG)
+    with pytest.raises(DataError, match="source 0 is empty"):
+        translate_stream(Translator(SEPARATE), {}, [[]], start_token=START, end_tokens=[END])
+    with pytest.raises(ConfigError, match="use_cache must be"):
+        generate_stream(Subclass(CONFIG), params, [[1]], max_new_tokens=1, rng=RNG, use_cache=0)
 
 
 def test_translation_refuses_a_module_without_decoder():

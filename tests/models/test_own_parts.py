@@ -393,6 +393,16 @@ def block_that_returns(make):
     return OwnBlock
 
 
+class KeptCache(nn.Module):
+    """A block that returns the cache that it got."""
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self, x, context, *, cache=None, **options):
+        return BlockOutput(nn.Dense(x.shape[-1])(x), cache=cache)
+
+
 def test_a_block_without_parameters_is_a_block():
     class Nothing(nn.Module):
         config: ModelConfig
@@ -494,6 +504,10 @@ def no_structure(query, key, value):
                 block=block_that_returns(BlockOutput),
                 inputs={"cache": init_cache(CONFIG, B, CAPACITY)},
             ), ConfigError, ["must return its cache", "got none from OwnBlock"],
+        ),
+        (
+            decode(block=KeptCache, inputs={"cache": init_cache(CONFIG, B, CAPACITY)}), ConfigError,
+            ["got the cache that it was called with from KeptCache", "use_cache=False"],
         ),
         (
             decode(block=block_that_returns(BlockOutput), inputs={"return_weights": True}),
