@@ -9,7 +9,7 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.multi_head import KVCache, WindowCache
+from jaxformer.functional.multi_head import KVCache, MultiHeadOutput, WindowCache
 from jaxformer.functional.taps import LayerTaps
 from jaxformer.modules.attention import (
     NO_CONTEXT,
@@ -102,6 +102,22 @@ def check_block_output(
     return output
 
 
+def _check_attention(attention: nn.Module, output: Any, x: jax.Array) -> MultiHeadOutput:
+    """Checks the output of a user's attention layer, called on x `[B, T, D]`."""
+    name = type(attention).__name__
+    if not isinstance(output, MultiHeadOutput):
+        raise ConfigError(
+            f"attention of a Block must return a MultiHeadOutput, got {type(output).__name__} from "
+            f"{name}; return that of MultiHeadAttention, or MultiHeadOutput(output, cache)"
+        )
+    if output.output.shape != x.shape:
+        raise ShapeError(
+            f"attention of a Block must return output [B, T, D] = {x.shape}, got shape "
+            f"{output.output.shape} from {name}"
+        )
+    return output
+
+
 class Block(nn.Module):
     """Transformer block: attention, then feed-forward, each with norms and a residual connection.
 
@@ -131,6 +147,8 @@ class Block(nn.Module):
         config: the model.
         cross_attention: whether to add attention to an encoder's output between the two.
         attention_norm: whether there is a norm before the attention ("pre" only).
+        attention: makes the self-attention layer from config and sublayers: a module with the call
+            of `MultiHeadAttention`, which it may contain.
         feed_forward: makes the feed-forward layer from config and sublayers: a module that maps
             `[B, T, D]` to `[B, T, D]`. If its call has an argument `mask`, and lengths or segments
             are known, it gets bool `[B, T]`, False for padding, so that a router's losses can
@@ -150,6 +168,7 @@ class Block(nn.Module):
     config: ModelConfig
     cross_attention: bool = False
     attention_norm: bool = True
+    attention: Callable[..., nn.Module] = MultiHeadAttention
     feed_forward: Callable[..., nn.Module] = make_feed_forward
 
     @nn.compact
@@ -193,9 +212,9 @@ class Block(nn.Module):
             x = x + config.residual_scale * dropout(output)
             return Norm(config, name=f"{name}_norm")(x) if config.norm_position == "post" else x
 
-        attention = MultiHeadAttention(config, sublayers, name="attention")
+        attention = self.attention(config, sublayers=sublayers, name="attention")
         inputs = sublayer_input("attention", x)
-        own = attention(inputs, context, cache=cache, **options)
+        own = _check_attention(attention, attention(inputs, context, cache=cache, **options), x)
         if config.residual == "parallel":
             inputs = sublayer_input("feed_forward", x)
         x = add("attention", x, own.output)

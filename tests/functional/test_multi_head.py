@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -235,6 +237,22 @@ def test_multi_head_normalizes_all_heads_at_once_by_scales_as_wide_as_they_are()
     own = float32(params._replace(**scales))
     output = attend(own, float32(x), norm_eps=eps, is_causal=True, **HEADS).output
     np.testing.assert_allclose(output, expected, rtol=0, atol=2e-5)
+
+
+def test_weights_of_a_function_of_ones_own_are_those_of_the_library_for_the_same_attention():
+    params, x = random_params(30, biases=False), float32(normal(31, B, T, D))
+    own = float32(params)._replace(sinks=float32(normal(32, N)))
+    options = {"is_causal": True, "local_window_size": (2, 0), "return_weights": True, **HEADS}
+
+    def wrapped(query, key, value, **options):
+        return dot_product_attention(query, key, value, **options)
+
+    expected, result = (
+        jax.jit(functools.partial(multi_head_attention, attention_fn=function, **options))(own, x)
+        for function in (dot_product_attention, wrapped)
+    )
+    np.testing.assert_allclose(result.weights, expected.weights, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(result.output, expected.output, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("implementation", ["dense", "chunked"])

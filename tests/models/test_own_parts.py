@@ -18,6 +18,7 @@ from jaxformer.models import (
     EncoderDecoder,
     MaskedLanguageModel,
     SequenceClassifier,
+    Taps,
     init_cache,
 )
 from jaxformer.modules import Block, BlockOutput, FeedForward, MultiHeadAttention, Norm, Positions
@@ -193,6 +194,69 @@ def test_attention_function_decodes_with_a_cache_what_it_computes_in_full(config
         np.testing.assert_allclose(
             output.logits[:, 0], full[rows, lengths + step], rtol=0, atol=1e-5
         )
+
+
+class Differential(nn.Module):
+    """The difference of two softmaxes, with a learned factor (Ye et al., 2024)."""
+
+    config: ModelConfig
+    sublayers: int = 2
+
+    @nn.compact
+    def __call__(self, x, context, **options):
+        factor = self.param("factor", nn.initializers.constant(0.3), ())
+
+        def attend(query, key, value, mask=None, **structure):
+            halves = (jnp.split(each, 2, axis=-1) for each in (query, key))
+            first, second = (
+                dot_product_attention(*half, value, mask=mask, **structure)
+                for half in zip(*halves, strict=True)
+            )
+            return first - factor.astype(value.dtype) * second
+
+        context = dataclasses.replace(context, attention_fn=attend)
+        layer = MultiHeadAttention(self.config, self.sublayers, name="heads")
+        return layer(x, context, **options)
+
+
+def differential_weights(query, key, mask, factor):
+    """Weights [B, N, T, S] in float64, of queries and keys [B, T, N, H]."""
+    weights = []
+    for part in (slice(None, 3), slice(3, None)):
+        scores = np.einsum("btnh,bsnh->bnts", query[..., part], key[..., part]) / 3**0.5
+        scores = np.where(mask, scores, -np.inf)
+        exponentials = np.exp(scores - scores.max(-1, keepdims=True))
+        weights.append(exponentials / exponentials.sum(-1, keepdims=True))
+    return weights[0] - factor * weights[1]
+
+
+@pytest.mark.parametrize("execution", ["scan", "loop"])
+def test_attention_layer_with_parameters_keeps_cache_window_taps_and_weights(execution):
+    config = dataclasses.replace(
+        CONFIG, layer_execution=execution, positions="none", local_window_size=3
+    )
+    model = Decoder(config, block=functools.partial(Block, attention=Differential))
+    params = reference.draw_params(model, TOKENS)
+    taps = Taps(read=("inputs", "weights", "head_outputs"))
+    full = apply(model, params, TOKENS, taps=taps, return_weights=True)
+    layer = jax.tree.map(lambda leaf: np.float64(leaf[1]), params["stack"]["layers"])
+    inputs = reference.norm(config, layer["attention_norm"], np.float64(full.taps["inputs"][1]))
+    heads = layer["attention"]["heads"]
+    query, key, value = (
+        (inputs @ heads[f"{name}_kernel"] + heads[f"{name}_bias"]).reshape(B, T, 2, 6)
+        for name in ("query", "key", "value")
+    )
+    distance = np.arange(T)[:, None] - np.arange(T)
+    seen = (distance >= 0) & (distance <= 3)
+    expected = differential_weights(query, key, seen, layer["attention"]["factor"])
+    for weights in (full.taps["weights"][1], full.weights.self_attention[1]):
+        np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-5)
+    attended = np.einsum("bnts,bsnh->btnh", expected, value)
+    np.testing.assert_allclose(full.taps["head_outputs"][1], attended, rtol=0, atol=1e-5)
+    output = apply(model, params, TOKENS[:, :5], cache=init_cache(config, B, CAPACITY))
+    for step in range(5, T):
+        output = apply(model, params, TOKENS[:, step : step + 1], cache=output.cache)
+        np.testing.assert_allclose(output.logits[:, 0], full.logits[:, step], rtol=0, atol=1e-5)
 
 
 class Angles(Positions):
@@ -393,6 +457,16 @@ def block_that_returns(make):
     return OwnBlock
 
 
+class ArrayAttention(nn.Module):
+    """An attention layer that returns an array."""
+
+    config: ModelConfig
+    sublayers: int
+
+    def __call__(self, x, context, **options):
+        return x
+
+
 class KeptCache(nn.Module):
     """A block that returns the cache that it got."""
 
@@ -455,8 +529,12 @@ def no_structure(query, key, value):
             ["attention_fn must return", "NoneType"],
         ),
         (
-            decode(attention_fn=softmax_with_sink, inputs={"return_weights": True}), ConfigError,
-            ["weights of a custom attention_fn are not known", "softmax_with_sink"],
+            decode(block=KeptCache, inputs={"cache": init_cache(CONFIG, B, CAPACITY)}), ConfigError,
+            ["got the cache that it was called with from KeptCache", "use_cache=False"],
+        ),
+        (
+            decode(block=functools.partial(Block, attention=ArrayAttention)), ConfigError,
+            ["attention of a Block must", "from ArrayAttention", "MultiHeadOutput(output, cache)"],
         ),
         (
             decode(dataclasses.replace(CONFIG, layers=PATTERN)), ConfigError,
@@ -504,10 +582,6 @@ def no_structure(query, key, value):
                 block=block_that_returns(BlockOutput),
                 inputs={"cache": init_cache(CONFIG, B, CAPACITY)},
             ), ConfigError, ["must return its cache", "got none from OwnBlock"],
-        ),
-        (
-            decode(block=KeptCache, inputs={"cache": init_cache(CONFIG, B, CAPACITY)}), ConfigError,
-            ["got the cache that it was called with from KeptCache", "use_cache=False"],
         ),
         (
             decode(block=block_that_returns(BlockOutput), inputs={"return_weights": True}),

@@ -30,6 +30,7 @@ from jaxformer.functional.checks import (
     check_keywords,
     static_bool,
 )
+from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.linear import linear
 from jaxformer.functional.masks import combine
 from jaxformer.functional.multi_head.attention_function import (
@@ -119,6 +120,8 @@ def multi_head_attention(
         cross_cache: keys and values of another sequence from `project_memory`, instead of
             key_value_inputs (cross-attention).
         return_weights: whether to also compute the attention weights, which need T x S memory.
+            Those of a function of your own are its output for the identity matrix as values
+            (which needs S x S), so it must be linear in them.
         tap: reads and edits "scores", "weights", "head_outputs" and "attention_output", as `Taps`
             describes them.
         attention_fn: attention function with the signature of `dot_product_attention`. It is called
@@ -135,7 +138,7 @@ def multi_head_attention(
     Raises:
         ShapeError: an argument does not fit, or attention_fn returns a wrong shape or dtype.
         ConfigError: an option is invalid; attention_fn does not accept the arguments of this call;
-            or scores or weights are requested, or edited, with an attention_fn other than
+            or scores are requested, or scores or weights edited, with an attention_fn other than
             `dot_product_attention`.
 
     References:
@@ -192,12 +195,19 @@ def multi_head_attention(
         mask = combine(mask, keys.mask)
         key, value = keys.key.astype(query.dtype), keys.value.astype(query.dtype)
     weights: jax.Array | None = None
-    if return_weights or (tap is not None and tap.asks("scores", "weights")):
-        if attention_fn is not dot_product_attention:
+    if attention_fn is not dot_product_attention:
+        if tap is not None and (tap.asks("scores") or tap.edits("weights")):
             raise ConfigError(
-                "scores and weights of a custom attention_fn are not known, got "
-                f"{function_name(attention_fn)}; do not request them, or use dot_product_attention"
+                "scores of a custom attention_fn are not known, and its weights cannot be edited, "
+                f"got {function_name(attention_fn)}; do not request it, or use "
+                "dot_product_attention"
             )
+        if return_weights or (tap is not None and tap.asks("weights")):
+            weights = _weights_of(
+                attention_fn, query, key, kv_heads, bias, mask, options, params.sinks
+            )
+            weights = weights if tap is None else tap("weights", weights)
+    elif return_weights or (tap is not None and tap.asks("scores", "weights")):
         rate = options.get("dropout_rate", 0.0)
         inputs = prepare_attention(query, key, value, bias, mask, options, dropout_rate=rate)
         weights = _weights(inputs, params.sinks, tap)
@@ -226,6 +236,27 @@ def _weights(inputs: AttentionInputs, sinks: jax.Array | None, tap: LayerTaps | 
         shares = _shares_beside_sinks(sinks, rearrange(total, "... n t 1 -> ... t n"))
         weights = weights * rearrange(shares, "... t n -> ... n t 1")
     return weights if tap is None else tap("weights", weights)
+
+
+def _weights_of(
+    attention_fn: AttentionFunction, query: jax.Array, key: jax.Array, num_kv_heads: int,
+    bias: Bias | None, mask: Array | None, options: AttentionKeywords, sinks: jax.Array | None,
+) -> jax.Array:  # fmt: skip
+    """Weights `[..., N, T, S]` of a user's function, before dropout.
+
+    Its output for the identity matrix as values, one row per key: exact if it is linear in them.
+    """
+    num_keys, wide = key.shape[-3], at_least(query.dtype, jnp.float32)
+    identity = rearrange(jnp.eye(num_keys, dtype=wide), "s v -> s 1 v")
+    values = jnp.broadcast_to(identity, (*key.shape[:-3], num_keys, num_kv_heads, num_keys))
+    options = {**options, "dropout_rate": 0.0, "dropout_rng": None}
+    attended, residual = call_attention(
+        attention_fn, query.astype(wide), key.astype(wide), values, bias, mask, options,
+        with_residual=sinks is not None,
+    )  # fmt: skip
+    if sinks is not None and residual is not None:
+        attended = attended * _shares_beside_sinks(sinks, residual)[..., None]
+    return rearrange(attended, "... t n s -> ... n t s")
 
 
 def _shares_beside_sinks(sinks: jax.Array, residual: jax.Array) -> jax.Array:
