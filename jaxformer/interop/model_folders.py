@@ -16,6 +16,7 @@ from jaxformer.interop.conversion.config_fields import ConfigFields, ProblemType
 from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.conversion.weights import read_params
 from jaxformer.interop.families.registry import MODEL_CLASSES, family_of, kind_of_tensors
+from jaxformer.interop.foreign_formats import ADAPTER_CONFIG
 from jaxformer.interop.generation_settings import read_special_tokens
 from jaxformer.interop.hub import FILES
 from jaxformer.interop.safetensors import Tensor, open_tensors
@@ -160,6 +161,13 @@ def open_huggingface(
         if value is not None and value not in get_args(Float):
             raise ConfigError(f"{name} must be {' or '.join(get_args(Float))}, got {value!r}")
     values, where = read_object(folder / CONFIG), str(folder / CONFIG)
+    if (folder / ADAPTER_CONFIG).exists() and ADAPTER_CONFIG not in ignore:
+        raise ConfigError(
+            f"{folder} must hold a model or an adapter of PEFT, got both {CONFIG} and "
+            f"{ADAPTER_CONFIG}; to open the model without the adapter, pass "
+            f"ignore=({ADAPTER_CONFIG!r},), or --ignore {ADAPTER_CONFIG}; then "
+            "interop.load_adapter reads the adapter"
+        )
     family, named = family_of(values, where)
     tensors = open_tensors(folder, auto_class=family.auto_class)
     kind = named or kind_of_tensors(family, tensors, where)

@@ -331,3 +331,9 @@ def test_memory_counts_frozen_weights_without_gradients_and_optimizer(source, tm
     assert runner.num_bytes(state.opt_state) == 2 * runner.num_bytes(trained) + 8
     assert runner.num_bytes(frozen) > 4 * runner.num_bytes(trained)
     assert os.path.exists(made.data.paths[0])
+
+
+def test_adapter_needs_matrices_of_a_model_made_elsewhere(adapted, source, tmp_path):
+    for path in (adapted[0].out, source):
+        with pytest.raises(ConfigError, match="adapter is for a run with LoRA that started from"):
+            runs.convert(path, tmp_path / "adapter", adapter=True)

@@ -338,6 +338,16 @@ def test_lora_trains_beside_the_weights_of_a_folder(folders, tmp_path):
     shutil.copytree(folder, moved)
     other = runs.open_run(tmp_path / "run", base=moved)
     jax.tree.map(np.testing.assert_array_equal, other.params, run.params)
+    # The matrices alone are an adapter, which opens, and starts a run, merged with its model.
+    adapter = tmp_path / "adapter"
+    said = runs.convert(tmp_path / "run", adapter, adapter=True)
+    assert said == f"wrote an adapter of {folder} to {adapter}"
+    opened = runs.open_run(adapter).params["stack"]["layers"]["attention"]
+    for name in ("query_kernel", "value_kernel"):
+        np.testing.assert_allclose(opened[name], attention[name], rtol=0, atol=1e-6)
+    task, source = prepare_run(starting(tmp_path, adapter, model={"max_len": 8}))
+    start = source.start(task.model, SingleRunner()).params["stack"]["layers"]["attention"]
+    np.testing.assert_array_equal(start["query_kernel"], opened["query_kernel"])
     (moved / "config.json").write_text((moved / "config.json").read_text() + " ")
     with pytest.raises(CheckpointError, match="is not the one of the training: its SHA-256"):
         runs.open_run(tmp_path / "run", base=moved)

@@ -113,6 +113,9 @@ class Convert:
     ignore: Annotated[tuple[str, ...], by_default("none")] = ()
     """For a Hugging Face folder: fields of its JSON files that you know to be irrelevant."""
 
+    adapter: bool = False
+    """Write only the matrices of a LoRA run, as an adapter that PEFT loads."""
+
 
 def convert(command: Convert) -> None:
     """Converts between a run and a Hugging Face folder, or writes a file of parameters."""
@@ -121,7 +124,7 @@ def convert(command: Convert) -> None:
     show(
         runs.convert(
             command.source, command.target, model_type=command.model_type, dtype=command.dtype,
-            ignore=command.ignore, **vars(command.reading),
+            ignore=command.ignore, adapter=command.adapter, **vars(command.reading),
         )
     )  # fmt: skip
 

@@ -24,7 +24,7 @@ _CONSTANTS = (".position_ids", ".rotary_emb.inv_freq")  # ends of tensors that o
 _MAX_THREADS = min(os.cpu_count() or 1, 8)
 
 
-class _Slot(NamedTuple):
+class Slot(NamedTuple):
     """A tensor, and the parameters in it: their paths, the layer and expert, and their shapes."""
 
     name: str
@@ -35,6 +35,7 @@ class _Slot(NamedTuple):
 
     @property
     def shape(self) -> Shape:
+        """Shape of the tensor."""
         return self.layout.shape(self.shapes)
 
 
@@ -45,7 +46,7 @@ def read_params(
     """Checks names and shapes of all tensors, then reads the parameters one by one."""
     leaves: dict[str, Any] = traverse_util.flatten_dict(shapes, sep="/")
     places = {} if shardings is None else traverse_util.flatten_dict(shardings, sep="/")
-    groups = _groups(family, config, leaves)
+    groups = tensor_slots(family, config, leaves)
     names = _names_in_file(family, tensors)
     _check(family, [slot for group in groups for slot in group], tensors, names)
     params: dict[str, jax.Array] = {}
@@ -55,7 +56,7 @@ def read_params(
             for leaf in group[0].leaves
         }
 
-        def read(slot: _Slot, arrays: dict[str, PlacedArray] = arrays) -> None:
+        def read(slot: Slot, arrays: dict[str, PlacedArray] = arrays) -> None:
             tensor = tensors[names(slot.name)]
             parts = slot.layout.parts(tensor.read(), slot.shapes, config.kv_heads)
             for leaf, part in zip(slot.leaves, parts, strict=True):
@@ -76,20 +77,22 @@ def tensors_of_params(
     """Tensors of a checkpoint by name, each computed from the parameters when it is written."""
     leaves: dict[str, Any] = traverse_util.flatten_dict(params, sep="/")
 
-    def make(slot: _Slot) -> LazyTensor:
+    def make(slot: Slot) -> LazyTensor:
         def produce() -> np.ndarray:
             parts = [np.asarray(leaves[leaf][slot.at], dtype) for leaf in slot.leaves]
             return slot.layout.join(parts, config.kv_heads)
 
         return LazyTensor(slot.shape, dtype, produce)
 
-    slots = [slot for group in _groups(family, config, leaves) for slot in group]
+    slots = [slot for group in tensor_slots(family, config, leaves) for slot in group]
     return {slot.name: make(slot) for slot in slots}
 
 
-def _groups(family: Family, config: ModelConfig, leaves: Mapping[str, Any]) -> list[list[_Slot]]:
+def tensor_slots(
+    family: Family, config: ModelConfig, leaves: Mapping[str, Any]
+) -> list[list[Slot]]:
     """Tensors of a model, grouped by the parameters that they fill."""
-    groups: dict[tuple[str, ...], list[_Slot]] = {}
+    groups: dict[tuple[str, ...], list[Slot]] = {}
     found: set[str] = set()
     for name, layout in family.layouts:
         for slot in _slots(name, layout, config, leaves):
@@ -105,7 +108,7 @@ def _groups(family: Family, config: ModelConfig, leaves: Mapping[str, Any]) -> l
 
 def _slots(
     name: str, layout: Layout, config: ModelConfig, leaves: Mapping[str, Any]
-) -> Iterator[_Slot]:
+) -> Iterator[Slot]:
     """Tensors of one entry of a family's table."""
     if layout.residual not in (None, config.residual):
         return
@@ -120,7 +123,7 @@ def _slots(
         at = (index,) if "{stack}" in layout.leaves[0] else ()  # else not stacked
         for expert in range(shapes[0][1]) if "{expert}" in name else (None,):
             inner = at if expert is None else (*at, expert)
-            yield _Slot(
+            yield Slot(
                 name.format(layer=layer, expert=expert), layout, placed.leaves, inner,
                 tuple(shape[len(inner) :] for shape in shapes),
             )  # fmt: skip
@@ -174,7 +177,7 @@ def _names_in_file(family: Family, found: Collection[str]) -> Callable[[str], st
 
 
 def _check(
-    family: Family, slots: list[_Slot], tensors: Mapping[str, Tensor], names: Callable[[str], str]
+    family: Family, slots: list[Slot], tensors: Mapping[str, Tensor], names: Callable[[str], str]
 ) -> None:
     """Checks names, shapes and dtypes of all tensors, and that copies are equal."""
     expected = {names(slot.name): slot.shape for slot in slots}

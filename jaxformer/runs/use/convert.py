@@ -8,12 +8,12 @@ from typing import Literal
 import optax
 
 from jaxformer.errors import ConfigError
-from jaxformer.interop import FAMILIES, save_params
+from jaxformer.interop import FAMILIES, Adapter, HuggingFaceModel, save_adapter, save_params
 from jaxformer.runs.data.summary import DataSummary
 from jaxformer.runs.folder.files import CHECKPOINTS, require_free, start_folder
 from jaxformer.runs.use.exporting import export_run
 from jaxformer.runs.use.opening import open_run
-from jaxformer.runs.weights import HuggingFaceWeights, is_huggingface
+from jaxformer.runs.weights import HuggingFaceWeights, RunWeights, is_adapter, is_huggingface
 from jaxformer.storage import as_path
 from jaxformer.training import Checkpoints, SingleRunner, TrainState
 
@@ -29,6 +29,7 @@ def convert(
     source_language: str | None = None,
     target_language: str | None = None,
     base: str | os.PathLike[str] | None = None,
+    adapter: bool = False,
 ) -> str:
     """Converts a run to a Hugging Face folder, or a Hugging Face folder to a run.
 
@@ -46,7 +47,9 @@ def convert(
         source_language: for a Hugging Face folder of a multilingual translator, the source
             language by the model's own name, such as "eng_Latn" or "en"; default: the folder's.
         target_language: the target language, likewise.
-        base: for a run with LoRA, the current path of its base; as in `open_run`.
+        base: for a run with LoRA or an adapter, the current path of its base; as in `open_run`.
+        adapter: whether to write only the matrices of a run with LoRA, which started from a Hugging
+            Face folder, as an adapter that PEFT loads.
 
     Returns:
         A line that says what was written.
@@ -61,7 +64,8 @@ def convert(
     to_file, imports = target.suffix == ".safetensors", is_huggingface(source)
     for name, value, fits in (
         ("model_type", model_type, not to_file and not imports), ("step", step, not imports),
-        ("base", base, not imports),
+        ("base", base, not imports or is_adapter(source)),
+        ("adapter", adapter or None, not imports and not to_file and not model_type and not dtype),
         ("dtype", dtype, imports or not to_file), ("ignore", ignore or None, imports),
         ("source_language", source_language, imports and not to_file),
         ("target_language", target_language, imports and not to_file),
@@ -79,15 +83,38 @@ def convert(
         options = {"dtype": dtype, "param_dtype": dtype, "ignore": tuple(ignore)}
         weights = HuggingFaceWeights(
             source, source_language=source_language, target_language=target_language,
-            options=options,
+            options=options, base=base,
         )  # fmt: skip
         return _import(weights, target)
+    if adapter:
+        return _write_adapter(RunWeights(source, step, base=base), target)
     run = open_run(source, step, base=base)
     written = export_run(run, target, model_type=model_type, dtype=dtype)
     loaded, note = run.model.decoding.model_type, FAMILIES[written].note
     if model_type is None and loaded not in (None, written):
         note = f"{loaded}, which it was loaded as, cannot represent it any more"
     return f"wrote a model of type {written} to {target}" + (f" ({note})" if note else "")
+
+
+def _write_adapter(source: RunWeights, target: pathlib.Path) -> str:
+    """Writes the matrices of a run with LoRA as an adapter of PEFT."""
+    lora, init_from = source.config.lora, source.config.init_from
+    model_type = source.task.model.decoding.model_type
+    if lora is None or init_from is None or model_type is None:
+        raise ConfigError(
+            f"adapter is for a run with LoRA that started from a Hugging Face folder, got "
+            f"{source.folder}, {'without LoRA' if lora is None else f'from {init_from}'}; leave it "
+            "out, to write the whole model"
+        )
+    matrices, start = source.matrices(SingleRunner())
+    if start.new:
+        raise ConfigError(
+            f"an adapter has no room for {', '.join(start.new)}, which {source.folder} trained "
+            "anew; leave adapter out, to write the whole model"
+        )
+    model = HuggingFaceModel(source.config.model, start.stored, model_type=model_type)
+    save_adapter(target, model, Adapter(matrices, lora), base=init_from)
+    return f"wrote an adapter of {init_from} to {target}"
 
 
 def _import(source: HuggingFaceWeights, target: pathlib.Path) -> str:

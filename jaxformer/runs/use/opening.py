@@ -16,6 +16,7 @@ from jaxformer.runs.weights import (
     HuggingFaceWeights,
     RunWeights,
     WeightSource,
+    is_adapter,
     is_huggingface,
 )
 from jaxformer.storage import as_path
@@ -40,7 +41,8 @@ def open_run(
     A model that is too large for one device is split over several. All methods of a run still work.
 
     Args:
-        path: path of the folder, or a Hugging Face model id, OWNER/MODEL.
+        path: path of the folder, or a Hugging Face model id, OWNER/MODEL. The folder of a LoRA
+            adapter of PEFT is opened with its model, and merged into one.
         step: step of the checkpoint. Default: the intact one with the lowest validation loss; a
             `CheckpointWarning` names damaged ones.
         task: task that the run was trained with; default: the built-in task of its config.
@@ -57,8 +59,8 @@ def open_run(
         source_language: for a Hugging Face folder of a multilingual translator, the source
             language by the model's own name, such as "eng_Latn" or "en"; default: the folder's.
         target_language: the target language, likewise.
-        base: for a LoRA run, the current path of its base model; default: its path during
-            training. Base and LoRA matrices are merged into one model.
+        base: for a LoRA run or an adapter, the current path of its base model; default: its path
+            during training. Base and LoRA matrices are merged into one model.
 
     Returns:
         The run.
@@ -72,11 +74,12 @@ def open_run(
     keep_programs()
     source: WeightSource
     if is_huggingface(path):
-        _refuse(path, "a Hugging Face folder", "a run", step=step, task=task, base=base)
+        moved = None if is_adapter(as_path(path)) else base
+        _refuse(path, "a Hugging Face folder", "a run", step=step, task=task, base=moved)
         options = {"dtype": dtype, "param_dtype": dtype, "max_len": max_len}
         source = HuggingFaceWeights(
             as_path(path), source_language=source_language, target_language=target_language,
-            options={**options, "ignore": tuple(ignore)},
+            options={**options, "ignore": tuple(ignore)}, base=base,
         )  # fmt: skip
         source.require_head()
         opened = source.task

@@ -1,6 +1,6 @@
 """Weights that a run opens or starts from: of a run folder, or of a Hugging Face folder."""
 
-from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_huggingface
+from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_adapter, is_huggingface
 from jaxformer.runs.weights.lora import combine_of
 from jaxformer.runs.weights.memory import (
     param_shapes,
@@ -25,6 +25,7 @@ __all__ = [
     "WeightSource",
     "combine_of",
     "complete_tables",
+    "is_adapter",
     "is_huggingface",
     "load_base",
     "numbers_of",

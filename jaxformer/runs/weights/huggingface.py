@@ -19,17 +19,22 @@ from jaxformer.config import (
     TrainingConfig,
     TranslationConfig,
 )
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.interop import (
     HuggingFaceFolder,
+    HuggingFaceModel,
     SpecialTokens,
     Tokenizers,
+    load_adapter,
     load_chat_template,
     open_huggingface,
 )
+from jaxformer.interop.adapters import ADAPTER_WEIGHTS
+from jaxformer.interop.foreign_formats import ADAPTER_CONFIG
 from jaxformer.interop.generation_fields import SEARCH
 from jaxformer.interop.generation_settings import search_min_new_tokens
 from jaxformer.interop.hub import is_model_id, local_folder
+from jaxformer.interop.model_folders import CONFIG
 from jaxformer.runs.folder.files import is_run
 from jaxformer.runs.tasks.registry import task_class
 from jaxformer.runs.tasks.task import Task
@@ -37,7 +42,8 @@ from jaxformer.runs.text_models.answering import TemplateModel
 from jaxformer.runs.text_models.causal import CausalModel
 from jaxformer.runs.text_models.classifier import ClassifierModel
 from jaxformer.runs.weights.source import WeightSource
-from jaxformer.storage import as_path, lexists
+from jaxformer.storage import as_path, lexists, read_object, sha256
+from jaxformer.training import combine_low_rank, merge_low_rank
 from jaxformer.training.parallel import Runner
 
 _SOURCES = {"decoder": "files", "masked": "files", "pooled": "files", "classifier": "labelled",
@@ -52,13 +58,18 @@ def is_huggingface(path: str | os.PathLike[str]) -> bool:
     """Whether a path is a Hugging Face folder, or could be a model id: OWNER/MODEL."""
     folder = as_path(path)
     if lexists(folder):
-        return lexists(folder / "config.json") and not is_run(folder)
+        return (lexists(folder / CONFIG) or is_adapter(folder)) and not is_run(folder)
     return is_model_id(folder)
+
+
+def is_adapter(folder: pathlib.Path) -> bool:
+    """Whether a folder has an adapter of PEFT, and no model."""
+    return lexists(folder / ADAPTER_CONFIG) and not lexists(folder / CONFIG)
 
 
 @dataclasses.dataclass(eq=False)
 class HuggingFaceWeights(WeightSource):
-    """A Hugging Face folder, as a run that was not trained here.
+    """A Hugging Face folder, as a run that was not trained here; an adapter of PEFT is merged.
 
     Its properties raise CheckpointError if a file is missing or damaged, ConfigError if the model
     is not supported, and DataError if a tokenizer is missing or cannot be used.
@@ -67,21 +78,36 @@ class HuggingFaceWeights(WeightSource):
         source_language: source language, for a multilingual translator.
         target_language: target language, for a multilingual translator.
         options: as in `open_huggingface`.
+        base: of an adapter, the folder or id of its model; by default the one that it names.
     """
 
     source_language: str | None = None
     target_language: str | None = None
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    base: str | os.PathLike[str] | None = None
 
     @functools.cached_property
     def opened(self) -> HuggingFaceFolder:
         """The folder, whose config and names of tensors were read; a model id is downloaded."""
-        return open_huggingface(local_folder(self.path), **self.options)
+        if not is_adapter(self.folder):
+            return open_huggingface(self.folder, **self.options)
+        values = read_object(self.folder / ADAPTER_CONFIG)
+        base = self.base or values.get("base_model_name_or_path")
+        remedy = "pass the location of its model: --base FOLDER, in Python base=FOLDER"
+        if base is None:
+            raise CheckpointError(f"{self.folder} has an adapter that names no model; {remedy}")
+        try:
+            return open_huggingface(local_folder(base), **self.options)
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{self.folder} has only an adapter, and its model cannot be read: {error}; "
+                f"{remedy}"
+            ) from None
 
-    @property
+    @functools.cached_property
     def folder(self) -> pathlib.Path:
         """The folder, or that of the download."""
-        return self.opened.path
+        return local_folder(self.path)
 
     @property
     def has_head(self) -> bool:
@@ -146,7 +172,7 @@ class HuggingFaceWeights(WeightSource):
                 "it, too"
             )
         task = task_class(config)
-        kind, template = task.text_model, load_chat_template(self.folder)
+        kind, template = task.text_model, load_chat_template(self.opened.path)
         settings: dict[str, Any] = {"decoding": decoding_of(self.opened, special)}
         if kind is CausalModel and template is not None:
             kind = TemplateModel
@@ -165,12 +191,22 @@ class HuggingFaceWeights(WeightSource):
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of `config.json` and all weights; takes as long as reading them."""
-        return self.opened.fingerprint
+        if not is_adapter(self.folder):
+            return self.opened.fingerprint
+        names = (ADAPTER_CONFIG, ADAPTER_WEIGHTS)
+        digests = [sha256((self.folder / name).read_bytes()) for name in names]
+        return sha256(" ".join([self.opened.fingerprint, *digests]))
 
     def params(self, runner: Runner) -> Any:
         """Reads the parameters to the devices on which the runner places them."""
         template = runner.template(self.shapes)
-        return self.opened.read_params(jax.tree.map(lambda leaf: leaf.sharding, template))
+        opened = self.opened
+        params = opened.read_params(jax.tree.map(lambda leaf: leaf.sharding, template))
+        if not is_adapter(self.folder):
+            return params
+        model = HuggingFaceModel(opened.config, params, model_type=opened.family.model_type)
+        matrices, lora = load_adapter(self.folder, model)
+        return merge_low_rank(combine_low_rank(matrices, params, scale=lora.scale))
 
     def require_head(self) -> None:
         """Raises ConfigError for an encoder without a head."""

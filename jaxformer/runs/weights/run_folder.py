@@ -86,11 +86,15 @@ class RunWeights(WeightSource):
         """The parameters of the chosen checkpoint; those of LoRA are merged with their base."""
         if self.config.lora is None:
             return self._restored(runner, self.shapes)
-        self.pin()  # a step that is missing is reported before the base is read
-        start = load_base(self.task, self.folder, runner, self.base)
-        matrices = self._restored(runner, split_shapes(self.task.model, start.new)[0])
+        matrices, start = self.matrices(runner)
         scale = self.config.lora.scale
         return merge_low_rank(combine_low_rank(matrices, start.stored, scale=scale))
+
+    def matrices(self, runner: Runner) -> tuple[Any, Start]:
+        """What a run with LoRA trained, and the weights of its base."""
+        self.pin()  # a step that is missing is reported before the base is read
+        start = load_base(self.task, self.folder, runner, self.base)
+        return self._restored(runner, split_shapes(self.task.model, start.new)[0]), start
 
     def _restored(self, runner: Runner, shapes: Any) -> Any:
         with Checkpoints(self.folder / CHECKPOINTS, read_only=True) as checkpoints:
