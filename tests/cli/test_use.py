@@ -117,7 +117,7 @@ def test_generate_refuses_options_that_it_does_not_have(trained, capsys):
         run.generate("the c", max_tokens=3)
     words = ("generate", run.folder, "--prompt", "the c")
     assert "seed must be an integer in 0 .. 2**31 - 1" in one_line(capsys, *words, "--seed", -1)
-    assert "top_p must be in (0, 1]" in one_line(capsys, *words, "--top-p", 0)
+    assert "top_p must be in [0, 1]" in one_line(capsys, *words, "--top-p", -0.1)
 
 
 def test_generate_fills_the_context_when_not_told_how_much(trained, capsys):

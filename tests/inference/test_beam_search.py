@@ -196,12 +196,12 @@ def test_beam_search_equals_lists_of_hypotheses(early_stopping, length_penalty):
 @pytest.mark.parametrize("ends", [(END, 2), ()])
 def test_beam_search_ends_with_any_of_several_tokens_or_at_the_longest_length_alone(ends):
     batch = 100
-    tables, start = random_tables(11, batch, 5), np.arange(batch) % 5
-    beams = searcher(**STOPPING, early_stopping=False, length_penalty=1.0, end_tokens=ends)(
-        tables, start
-    )
+    tables, start = random_tables(11, batch, 5, end_bias=2.0), np.arange(batch) % 5
+    tables[..., 2] += 2.0  # so that of 2W continuations fewer than W would run on
+    options = {"early_stopping": "never", "length_penalty": 3.0, "end_tokens": ends}
+    beams = searcher(**STOPPING, **options)(tables, start)
     for row in range(batch):
-        expected = by_hand(tables[row], int(start[row]), 3, 7, 1.0, False, ends)
+        expected = by_hand(tables[row], int(start[row]), 3, 7, 3.0, "never", ends)
         assert_same_hypotheses(beams, row, expected)
 
 

@@ -202,11 +202,8 @@ def test_what_cannot_be_decoded_with_is_refused_by_name(params, model, words):
         assert word in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "sampling",
-    [GREEDY, SamplingConfig(top_k=5, repetition_penalty=1.5, no_repeat_ngram_size=2)],
-)
-def test_generation_without_a_cache_needs_none_and_equals_generation_with_one(params, sampling):
+def test_generation_without_a_cache_needs_none_and_equals_generation_with_one(params):
+    sampling = SamplingConfig(top_k=5, repetition_penalty=1.5, no_repeat_ngram_size=2)
     options = {"max_new_tokens": NEW, "rng": RNG, "sampling": sampling, "stop_tokens": [7]}
     expected = generate(Subclass(CONFIG), params, PROMPTS, **options)
     rows = generate(NoCache(CONFIG), params, PROMPTS, **options, use_cache=False)

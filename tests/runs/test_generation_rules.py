@@ -7,7 +7,7 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.cli import main
-from jaxformer.errors import ConfigError
+from jaxformer.errors import ConfigError, DataError
 from tests.runs import pretrained_folders, tiny
 
 TEXT = "the cat sat on the mat"
@@ -59,6 +59,24 @@ def test_translations_follow_the_folder_and_calls_their_options(folders, tmp_pat
     assert free.text.split() != tokens and len(set(free.text.split())) < len(free.text.split())
     drawn = run.sample_translations(TEXT, seed=3).split()
     assert len(set(drawn)) == len(drawn) >= 8
+
+
+def test_max_length_counts_the_prompt_of_a_decoder_and_the_start_of_a_translation(
+    folders, tmp_path
+):
+    def opened(name, length):
+        return runs.open_run(
+            with_settings(folders / name, tmp_path / f"{name}{length}", max_length=length)
+        )
+
+    text = " to blue blue blue blue"  # as transformers continues the prompt of 7 tokens
+    assert opened("llama", 12).generate(TEXT) == text
+    short = opened("llama", 7)
+    with pytest.raises(DataError, match="max_length=7, which counts the tokens of the prompt, go"):
+        short.generate(TEXT)
+    assert short.generate(TEXT, max_new_tokens=5) == text
+    with pytest.raises(ConfigError, match="max_length must be more than 1, .* got 1"):
+        opened("t5", 1).translate(TEXT)
 
 
 def test_drawn_translations_are_as_long_as_the_folder_says_and_end_as_it_forces_them(
