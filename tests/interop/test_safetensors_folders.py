@@ -308,7 +308,9 @@ def test_command_fits_any_folder(folder):
     [
         (["a.PT", "b.pth", "c.ckpt", "d.bin", "e"], "got a.PT, b.pth, c.ckpt and 1 more; a pickle"),
         (["one\n.bin"], r"got 'one\n.bin'; a pickle can run arbitrary code, so it is not loaded; "),
-        (["adapter_model.safetensors"], "got adapter_model.safetensors; rename the file of"),
+        (["adapter_model.safetensors"], "of an adapter alone; download adapter_config.json, too"),
+        (["other.safetensors"], "got other.safetensors; rename the file of"),
+        (["config.json", "a.gguf"], "got a.gguf, for llama.cpp; download the model's original"),
         (["config.json"], "got no weights; download the model into it: hf download OWNER/MODEL "),
         ([], "--local-dir models/gpt2"),
     ],

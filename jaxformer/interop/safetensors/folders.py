@@ -121,8 +121,12 @@ def no_safetensors(folder: pathlib.Path, entries: Collection[str], auto_class: s
             "and save them as model.safetensors with safetensors.torch.save_file"
         )
     start = f"{folder} must have {_SINGLE} or {_INDEX}, got"
+    if "adapter_model.safetensors" in entries:
+        return f"{start} the weights of an adapter alone; download adapter_config.json, too"
     if others := sorted(name for name in entries if name.endswith(".safetensors")):
         return f"{start} {some(others)}; rename the file of the whole model to {_SINGLE}"
+    if ggufs := sorted(name for name in entries if name.endswith(".gguf")):
+        return f"{start} {some(ggufs)}, for llama.cpp; download the model's original files"
     download = f"hf download OWNER/MODEL --local-dir {shlex.quote(str(folder))}"
     return f"{start} no weights; download the model into it: {download}"
 
