@@ -155,6 +155,11 @@ def _check_separate(
             "separate documents), or a mean or normalization is computed over the whole row; "
             "mask with segment_ids[:, None, :, None] == segment_ids[:, None, None, :]"
         )
+    elif (leaks == (other & (key == 0))).all():
+        cause = (
+            "attention treats key 0 of the row specially, as a sink or a global token that every "
+            "query may attend to; apply the mask of segment ids to it, too"
+        )
     else:
         cause = (
             "one document influences the next: through a layer without the segment mask, a "
@@ -178,8 +183,9 @@ def _place_cause(
     wrong = differs(got, alone, tolerance)
     if not any(wrong[row, start:end].any() for row, start, end in documents if start == 0):
         return (
-            "the first document of every row is right, so positions continue through the row: "
-            "they must restart at 0 in each document; use the given positions"
+            "the first document of every row is right, so positions continue through the row (they "
+            "must restart at 0 in each document; use the given positions), or attention treats key "
+            "0 specially, such as a sink (each document needs its own, at its first key)"
         )
     return (
         "something depends on the length of the row: a mean or scale by the padded length, or "
