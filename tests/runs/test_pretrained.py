@@ -632,8 +632,8 @@ def test_folder_to_run_to_folder_is_the_same(folders, tmp_path, name):
     ("model_type", "activation", "note"),
     [
         ("mistral", "swiglu", ""),
-        ("arcee", "relu2", " (Llama with a squared ReLU in place of the gate; transformers reads it"
-         " from 4.53 on)"),
+        ("arcee", "relu2",
+         " (Llama without a feed-forward gate; transformers reads it from 4.53 on)"),
     ],
 )  # fmt: skip
 def test_run_is_written_as_the_family_that_it_was_loaded_as(

@@ -151,7 +151,7 @@ LLAMA_FAMILIES = (
     llama_family(
         "arcee", "Arcee", fields={"hidden_act": activation("relu2")},
         defaults={"max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
-        note="Llama with a squared ReLU in place of the gate; transformers reads it from 4.53 on",
+        note="Llama without a feed-forward gate; transformers reads it from 4.53 on",
     ),
     llama_family(
         "qwen2", "Qwen2", without=("attention_bias",), unwritten=("mlp_bias", "head_dim"),
