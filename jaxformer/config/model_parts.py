@@ -59,8 +59,12 @@ class ExpertsConfig:
     """Mixture of experts: feed-forward layers whose router chooses a few networks per token.
 
     Args:
-        num_experts: number of experts, the networks of a layer.
-        num_experts_per_token: number of experts that a token is sent to, at most num_experts.
+        num_experts: number of experts, the networks of a layer. All of them are computed for every
+            token, so time and FLOPs of a training step grow with this number. Only where a call has
+            fewer choices than experts, as in decoding, are the chosen ones computed alone.
+        num_experts_per_token: number of experts whose outputs a token gets, at most num_experts.
+            A smaller number saves no time in training: the other experts are computed, too, and
+            their outputs are dropped.
         d_ff: hidden width of each expert; the model's d_ff if not set.
         normalize_weights: whether the weights of a token's experts are scaled to sum to 1, as in
             Mixtral (Jiang et al., 2024); if false, they are the router's probabilities. With one
