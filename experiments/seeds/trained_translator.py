@@ -125,7 +125,7 @@ def document(folder: pathlib.Path, sentence: str = SENTENCE) -> Document:
         page = viz.attention_page(list(maps.values()), title=sentence)
         return Shown(
             "The same weights in a page: pick a layer and a head, point at a token, and see where "
-            "it looks. `jaxformer plot attention RUN --text TEXT` writes such a page.",
+            "it looks. `jaxformer plot attention RUN TEXT` writes such a page.",
             pages={"attention": page},
         )
 

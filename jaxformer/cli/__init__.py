@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jaxformer import __version__, stopping
 from jaxformer.cli.commands import COMMANDS, TAKE_WORDS, all_commands
-from jaxformer.cli.parsing import parse
+from jaxformer.cli.parsing import parse, refuse_repeated_flags
 from jaxformer.cli.terminal import (
     drop_output,
     exit_for_mistake,
@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     open_missing_streams()
     try:
+        refuse_repeated_flags(words)
         if words == ["--version"]:
             show(f"jaxformer {__version__}")
         elif words[1:] not in _NO_WORDS and words[0] in TAKE_WORDS:

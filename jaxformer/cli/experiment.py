@@ -9,7 +9,9 @@ import tyro
 
 from jaxformer.cli.overrides import implied_settings, override_config, split_flags
 from jaxformer.cli.parsing import parse
-from jaxformer.config import ExperimentConfig, load_config
+from jaxformer.config import ExperimentConfig, load_config, ready_configs
+from jaxformer.errors import ConfigError
+from jaxformer.storage import as_path
 
 ConfigPath = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG")]
 
@@ -23,9 +25,21 @@ def config_path(kind: type, words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def load_with_start(path: str, words: Sequence[str]) -> ExperimentConfig:
-    """Reads a config; what it leaves out is taken from the run or folder that it starts from."""
+    """Reads a config, or that of a run folder, which is then the run to resume.
+
+    What a config leaves out is taken from the run or folder that it starts from.
+    """
+    folder = as_path(path)
+    is_run = folder.is_dir() and path not in ready_configs()
+    if is_run and not (folder / "config.toml").exists():
+        raise ConfigError(
+            f"{path} is a folder, but not a run: it has no config.toml; to start from a model in "
+            f"it: jaxformer train CONFIG --init-from {path}"
+        )
 
     def complete(values: Mapping[str, Any]) -> Mapping[str, Any]:
+        if is_run:  # it may have been moved
+            values = {**values, "out": str(folder)}
         typed = {flag.key: flag.values[0] for flag in reversed(split_flags(words)) if flag.values}
         start = typed.get("init_from") or values.get("init_from")
         if start is None:
@@ -35,7 +49,7 @@ def load_with_start(path: str, words: Sequence[str]) -> ExperimentConfig:
         out = typed.get("out") or values.get("out") or f"runs/{pathlib.Path(path).stem}"
         return complete_tables(values, start, out)
 
-    return load_config(path, complete=complete)
+    return load_config(folder / "config.toml" if is_run else path, complete=complete)
 
 
 def read_config(

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
@@ -83,28 +83,29 @@ def open_for(command: Any) -> "Run":
 
 
 class Lines:
-    """Input of a command: one text, or the lines of a file or of standard input.
+    """Input of a command: its texts, or the lines of a file or of standard input.
 
-    Unusable lines, for which `check` raises DataError, are named on standard error; `good` has the
-    others. `done` is a participle for messages, such as "translated".
+    An unusable text, for which `check` raises DataError, ends the command. Unusable lines are named
+    on standard error; `good` has the others. `done` is a participle, such as "translated".
     """
 
     def __init__(
-        self, text: str | None, file: pathlib.Path | None, done: str, check: Callable[[str], Any]
-    ) -> None:
-        if text is not None and file is not None:
-            raise errors.ConfigError("give a text or --file, not both")
+        self, texts: Sequence[str], file: pathlib.Path | None, done: str,
+        check: Callable[[str], Any],
+    ) -> None:  # fmt: skip
+        if texts and file is not None:
+            raise errors.ConfigError("give texts or --file, not both")
         self.good: list[str] = []
         self._places: list[int] = []
-        self._from_file = text is None
-        lines = [text] if text is not None else _read_lines(file)
+        self._from_file = not texts
+        lines = texts or _read_lines(file)
         self._count = len(lines)
         bad = []
         for index, line in enumerate(lines):
             try:
                 check(line)
             except errors.DataError as error:
-                if text is not None:
+                if texts:
                     raise
                 bad.append(f"line {index + 1} was not {done}: {error}")
             else:

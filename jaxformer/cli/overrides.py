@@ -67,8 +67,6 @@ def pop_flags(
         name = by_key[flag.key]
         if not flag.values:
             raise ConfigError(f"{name} must have a value, got none")
-        if flag.key in values:
-            raise ConfigError(f"{name} must be given once, got it twice")
         try:
             values[flag.key] = kinds[name](flag.values[0])
         except ValueError:
@@ -205,7 +203,12 @@ def _with_chosen_kinds(config: Any, prefix: str, flags: list[Flag]) -> Any:
     for name, hint in field_types(type(config)).items():
         key, value, kinds = prefix + name, getattr(config, name), kinds_of(hint)
         if kinds is not None:
-            for flag in _take(flags, (key, f"{key}.{kinds.key}")):
+            chosen = _take(flags, (key, f"{key}.{kinds.key}"))
+            if len(chosen) > 1:
+                raise ConfigError(
+                    f"{key} must be chosen once, got {' and '.join(flag.name for flag in chosen)}"
+                )
+            for flag in chosen:
                 value = _of_kind(flag, kinds, value)
             _refuse_keys_of_others(key, kinds, value, flags)
         elif value is None and (table := _optional_table(hint)) is not None:

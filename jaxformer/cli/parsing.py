@@ -61,6 +61,23 @@ def _plain_rule(info: Any) -> tyro.constructors.PrimitiveConstructorSpec[Any] | 
     )  # fmt: skip
 
 
+def refuse_repeated_flags(words: Sequence[str]) -> None:
+    """Refuses a flag that is given twice, of which tyro would drop the first values."""
+    flags: dict[str, str] = {}
+    for word in itertools.takewhile(lambda word: word != "--", words):
+        if not word.startswith("--"):
+            continue
+        flag = word.partition("=")[0]
+        setting = re.sub(r"(^--|\.)no-", r"\1", flag.replace("_", "-"))
+        if setting in flags:
+            got = "it twice" if flags[setting] == flag else f"{flags[setting]} and {flag}"
+            raise errors.ConfigError(
+                f"{flag} must be given once, got {got}; if it takes several values, write them "
+                f"after one {flag}"
+            )
+        flags[setting] = flag
+
+
 def parse(kind: Any, **arguments: Any) -> Any:
     """Parses words with tyro; raises a one-line ConfigError where tyro prints an error box."""
     printed, said = _Printed(), io.StringIO()

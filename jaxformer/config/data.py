@@ -139,26 +139,27 @@ class DataConfig:
     """Data source, validation split, and how text is cut into sequences of tokens.
 
     Args:
-        source: kind of data. Text, for a decoder or for an encoder that predicts masked tokens:
-            "python", the documentation that ships with Python; "files", text from paths; or
-            "tokens", token ids from paths. Conversations, for a decoder that answers:
-            "conversations", from paths; or "phrasebook", questions about translations. Pairs, for
-            an encoder-decoder: "pairs", from paths; "phrasebook", translations; or the synthetic
-            tasks "copy", "reverse" and "sort". Labeled texts, for an encoder that classifies:
-            "labelled" (spelled with two l's), from paths; or "phrasebook", phrases and their
-            topics. The phrasebook is the English-Kannada one in this package. If a config file has
-            paths but no source, the source is "pairs" for an encoder-decoder, "labelled" for an
-            encoder with training.batch_tokens, and "files" otherwise.
+        source: kind of data. Text, for a decoder or for an encoder that predicts masked
+            tokens: "python", the documentation that ships with Python; "files", text from paths;
+            or "tokens", token ids from paths. Conversations, for a decoder that
+            answers: "conversations", from paths; or "phrasebook", questions about translations.
+            Pairs, for an encoder-decoder: "pairs", from paths; "phrasebook", translations; or the
+            synthetic tasks "copy", "reverse" and "sort". Labeled texts, for an encoder that
+            classifies: "labelled" (spelled with two l's), from paths; or "phrasebook", phrases and
+            their topics. The phrasebook is the English-Kannada one in this package. If a config
+            file has paths but no source, the source is "pairs" for an encoder-decoder, "labelled"
+            for an encoder with training.batch_tokens, and "files" otherwise.
         paths: files or glob patterns of the data. "files": UTF-8 text, one document per file; JSON
             Lines (.jsonl), one per line; Parquet or Arrow (.parquet, .arrow), one per row; or the
             folder of a Hugging Face dataset from save_to_disk. "tokens": token ids one after the
-            other, in .bin files of nanoGPT or llm.c, or in one-dimensional .npy arrays of integers.
-            "conversations": JSON Lines or Parquet, where each line or row has messages, objects
-            with role and content; messages of the role assistant are answers. "pairs": one file of
-            source, tab, target per line; or a file of sources and one of targets, line by line.
-            "labelled": text, tab, label per line. Text files whose names end in .gz or .zst are
-            decompressed. All but token ids may be in buckets, such as `gs://bucket/corpus/*.jsonl`,
-            and are streamed (needs `pip install "jaxformer[gcs]"`).
+            other, in .bin files of nanoGPT or llm.c, or in one-dimensional .npy arrays of
+            integers. "conversations": JSON Lines or Parquet, where each line or row has messages,
+            objects with role and content; messages of the role assistant are answers. "pairs": one
+            file of source, tab, target per line; or a file of sources and one of targets, line by
+            line. "labelled": text, tab, label per line. Text files whose names end in .gz or .zst
+            are decompressed. All but token ids may be in buckets, such
+            as `gs://bucket/corpus/*.jsonl`, and are streamed (needs `pip
+            install "jaxformer[gcs]"`).
         field: name, for "files", of the JSON key, or the Parquet or Arrow column, that holds the
             text.
         errors: what happens to a record of "files" or "conversations" that cannot be read, such as
@@ -179,12 +180,12 @@ class DataConfig:
             sequences of max_len tokens; "documents" does so too, but tokens attend only to their
             own document, and positions restart at 0 in each.
         cache: folder where tokenized text and the results of scanning files are kept, for later
-            runs on the same data, on this machine; $XDG_CACHE_HOME/jaxformer, or else
-            ~/.cache/jaxformer, if not set.
+            runs on the same data, on this machine; $XDG_CACHE_HOME/jaxformer, or
+            else ~/.cache/jaxformer, if not set.
         mask_rate: fraction of the tokens of a text that an encoder has to predict, between 0 and 1.
-        num_buckets: number of lengths that batches of pairs and labeled texts are padded to, 1 to
-            8. Training compiles once per length: with fewer lengths, training starts sooner; with
-            more, there is less padding.
+        num_buckets: number of lengths that batches of pairs and labeled texts are padded to, 1
+            to 8. Training compiles once per length: with fewer lengths, training starts sooner;
+            with more, there is less padding.
         synthetic: settings of the synthetic tasks "copy", "reverse" and "sort".
         mixture: several sources in place of paths, for "files". Each has its own weight, and epochs
             are counted per source.

@@ -67,8 +67,8 @@ def load_config(
 
 
 def _found(path: pathlib.Path) -> pathlib.Path:
-    """The path if it exists, or else the built-in config of that name."""
-    return path if path.exists() else ready_configs().get(str(path), path)
+    """The path if it is a file, or else the built-in config of that name."""
+    return path if path.is_file() else ready_configs().get(str(path), path)
 
 
 def _nearby(path: pathlib.Path) -> str:

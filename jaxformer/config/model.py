@@ -41,13 +41,13 @@ class ModelConfig:
             number of ids of the source tokenizer.
         num_classes: number of classes of a classifier, 1 for a single score per text. If not set,
             labeled texts determine it, and with other data the model predicts tokens.
-        pooling: how a classifier reduces the hidden states of a sequence to one vector: their
-            "mean", the "first", as in BERT, or the "last", as in GPT (Radford et al., 2018); "none"
-            for an encoder that classifies each token.
-        pooler: activation of the projection between pooling and classes: "tanh", as in BERT,
-            "relu", as in DistilBERT (Sanh et al., 2019), "gelu", as in ELECTRA (Clark et al.,
-            2020), or "gelu_norm", a GELU followed by a norm, as in ModernBERT (Warner et al.,
-            2024); no projection if not set.
+        pooling: how a classifier reduces the hidden states of a sequence to one vector:
+            their "mean", the "first", as in BERT, or the "last", as in GPT (Radford et
+            al., 2018); "none" for an encoder that classifies each token.
+        pooler: activation of the projection between pooling and classes: "tanh", as in
+            BERT, "relu", as in DistilBERT (Sanh et al., 2019), "gelu", as in ELECTRA (Clark et
+            al., 2020), or "gelu_norm", a GELU followed by a norm, as in ModernBERT (Warner et
+            al., 2024); no projection if not set.
         d_model: width of the residual stream.
         num_heads: number of query heads.
         num_kv_heads: number of key/value heads, a divisor of num_heads; num_heads if not set.
@@ -55,24 +55,26 @@ class ModelConfig:
         value_head_dim: width of each value head; head_dim if not set.
         d_ff: hidden width of the feed-forward layers; 4 * d_model if not set.
         positions: how positions enter the model: added to the embeddings ("sinusoidal", "learned"),
-            by rotating queries and keys ("rotary", the default), as a fixed ("alibi") or learned
-            ("relative") bias on attention scores, or not at all ("none"). Each kind has its own
-            settings. In Python, a string such as "alibi" stands for that kind with its defaults.
+            by rotating queries and keys ("rotary", the default), as a fixed ("alibi") or
+            learned ("relative") bias on attention scores, or not at all ("none"). Each kind has its
+            own settings. In Python, a string such as "alibi" stands for that kind with its
+            defaults.
         layers: overrides for single layers: a pattern that repeats over the depth of each stack;
             the last repeat may be incomplete.
         first_layers: overrides for the first layers; the pattern in layers starts after them.
         local_window_size: attention window: number of earlier tokens, and in an encoder also of
-            later ones, that a token attends to besides itself, 0 or more; all if not set. Mistral
-            7B (Jiang et al., 2023) also counts the token itself: for its window W, set W - 1 here.
+            later ones, that a token attends to besides itself, 0 or more; all if not set.
+            Mistral 7B (Jiang et al., 2023) also counts the token itself: for its window W, set
+            W - 1 here.
         attention_scale: factor of the attention scores; 1 / sqrt(head_dim) if not set. It is 1 in
             T5 (Raffel et al., 2020), whose initial weights make up for it.
         attention_softcap: soft cap c of the attention scores, which become c * tanh(score / c), as
             in Gemma 2 (Gemma Team, 2024); no cap if not set.
         attention_sinks: whether each head of self-attention has a learned score that takes part in
-            the softmax but has no value, so that the head may attend to nothing, as in gpt-oss
-            (OpenAI, 2025; Miller, "Attention Is Off By One", 2023).
-        logit_scale: factor of the logits, before output_bias and logit_softcap; 1 if not set. It is
-            1 / sqrt(d_model) in T5, whose output projection is the embedding table.
+            the softmax but has no value, so that the head may attend to nothing, as in
+            gpt-oss (OpenAI, 2025; Miller, "Attention Is Off By One", 2023).
+        logit_scale: factor of the logits, before output_bias and logit_softcap; 1 if not set. It
+            is 1 / sqrt(d_model) in T5, whose output projection is the embedding table.
         logit_softcap: soft cap c of the logits, which become c * tanh(logit / c); no cap if not
             set.
         qk_norm: whether queries and keys are RMS-normalized, with a learned scale, before rotary
@@ -80,30 +82,30 @@ class ModelConfig:
         qk_norm_over: what qk_norm normalizes: each "head" separately, or "all_heads" together, as
             in OLMo 2 (OLMo Team, 2024).
         attention_implementation: how attention is computed: "dense" holds all attention weights in
-            memory, "chunked" a part of them at a time; "cudnn" is a kernel for NVIDIA GPUs and
-            "splash" one for TPUs; "auto" chooses the best one that supports the options. With a
+            memory, "chunked" a part of them at a time; "cudnn" is a kernel for NVIDIA GPUs
+            and "splash" one for TPUs; "auto" chooses the best one that supports the options. With a
             cache, the choice is always automatic, whatever this key says.
         norm: kind of normalization layer.
-        norm_position: where the norms are: before each sublayer ("pre"), after its residual sum
-            ("post"), before it and on its output ("sandwich"), or only on its output ("output", as
-            in OLMo 2).
+        norm_position: where the norms are: before each sublayer ("pre"), after its residual
+            sum ("post"), before it and on its output ("sandwich"), or only on its output ("output",
+            as in OLMo 2).
         norm_eps: number added to the variance in norms, to avoid division by zero.
-        norm_scale: whether norms have a learned scale (those of qk_norm always do); false in OLMo
-            (Groeneveld et al., 2024), whose layer norms have no bias either.
-        zero_centered_norm: whether the scales of norms are stored minus 1, as in Gemma (Gemma Team,
-            2024), so that bfloat16 keeps more digits of a scale near 1.
+        norm_scale: whether norms have a learned scale (those of qk_norm always do); false in
+            OLMo (Groeneveld et al., 2024), whose layer norms have no bias either.
+        zero_centered_norm: whether the scales of norms are stored minus 1, as in Gemma (Gemma
+            Team, 2024), so that bfloat16 keeps more digits of a scale near 1.
         residual: input of the feed-forward layer. "sequential": the sum of the block's input and
             the attention output. In the other two, attention and the feed-forward layer both take
             the block's input, and their outputs are added at once: "parallel" has one norm for
-            attention and one for the feed-forward layer (as in GPT-NeoX, Black et al., 2022),
-            "parallel_one_norm" a single norm for both (as in GPT-J, Wang and Komatsuzaki, 2021, and
-            Falcon 7B, Almazrouei et al., 2023).
+            attention and one for the feed-forward layer (as in GPT-NeoX, Black et
+            al., 2022), "parallel_one_norm" a single norm for both (as in GPT-J, Wang and
+            Komatsuzaki, 2021, and Falcon 7B, Almazrouei et al., 2023).
         residual_scale: factor of each sublayer's output before it is added to the residual stream,
             as in Granite (IBM, 2024).
-        activation: activation of the feed-forward layers. "relu2" is the square of ReLU (So et al.,
-            "Primer", 2021). "swiglu", "geglu" and "geglu_tanh" add a gate projection (Shazeer, "GLU
-            Variants Improve Transformer", 2020). "gelu_tanh" and "geglu_tanh" use the tanh
-            approximation of GELU.
+        activation: activation of the feed-forward layers. "relu2" is the square of ReLU (So et
+            al., "Primer", 2021). "swiglu", "geglu" and "geglu_tanh" add a gate
+            projection (Shazeer, "GLU Variants Improve Transformer", 2020). "gelu_tanh"
+            and "geglu_tanh" use the tanh approximation of GELU.
         experts: mixture of experts in the feed-forward layers; if not set, each is a single
             network.
         use_bias: whether projections and layer norms have biases. qkv_bias, attention_output_bias,
@@ -115,8 +117,8 @@ class ModelConfig:
         feed_forward_bias: whether the projections of the feed-forward layers have biases; use_bias
             if not set.
         norm_bias: whether layer norms have biases; use_bias if not set.
-        output_bias: whether the logits have a learned bias per token id, as in BERT (Devlin et al.,
-            2019) and Marian (Junczys-Dowmunt et al., 2018).
+        output_bias: whether the logits have a learned bias per token id, as in BERT (Devlin et
+            al., 2019) and Marian (Junczys-Dowmunt et al., 2018).
         head_bias: whether the projection in an encoder's head has a bias, as in BERT. It comes
             before the prediction of masked tokens or, in a classifier, after pooling.
         embedding_dim: width of the embedding table; if not set, that of tokenizer.word_vectors, or
@@ -144,9 +146,9 @@ class ModelConfig:
         dtype: dtype of the computation; in Python also `jnp.bfloat16`. A model whose parameters you
             have cast to float64, in Python, computes in float64.
         param_dtype: dtype that parameters are created in; in Python also `jnp.bfloat16`.
-        remat: what the backward pass recomputes to save memory (rematerialization): nothing
-            ("none"), all but matrix products with parameters and the output of attention ("dots";
-            cudnn and rings compute that again, too), or everything ("full").
+        remat: what the backward pass recomputes to save memory (rematerialization):
+            nothing ("none"), all but matrix products with parameters and the output of
+            attention ("dots"; cudnn and rings compute that again, too), or everything ("full").
         layer_execution: how the layers run: as one compiled "scan", whose compile time does not
             grow with the depth, or as a "loop", which XLA optimizes across layers; "auto" chooses
             the loop on a CPU for up to 12 layers. The result is the same. On a TPU a loop compiles

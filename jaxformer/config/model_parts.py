@@ -20,8 +20,9 @@ class LayerConfig:
     """Overrides for one layer; keys that are not set take the model's value.
 
     Args:
-        positions: position scheme of this layer's attention: "none", "rotary", "alibi" or
-            "relative". In Python, a string such as "alibi" stands for that kind with its defaults.
+        positions: position scheme of this layer's attention: "none", "rotary", "alibi"
+            or "relative". In Python, a string such as "alibi" stands for that kind with its
+            defaults.
         local_window_size: attention window of this layer: number of earlier tokens, and in an
             encoder also of later ones, that a token attends to besides itself. A layer cannot
             remove the model's window; if only some layers have one, set it for these and not for

@@ -202,8 +202,8 @@ class ScheduleConfig:
             final_scale times the peak; "constant" stays at the peak; "warmup_stable_decay" stays
             there until decay_start, and then decays linearly; "noam" decays with the inverse square
             root of the step, as peak * sqrt(warmup_steps / step), without end. For "noam" as in
-            Vaswani et al. (2017), set optimizer.learning_rate to (model.d_model * warmup_steps) **
-            -0.5.
+            Vaswani et al. (2017), set optimizer.learning_rate to (model.d_model *
+            warmup_steps) ** -0.5.
         warmup_steps: number of steps of linear warmup from 0 to the peak; "noam" needs at least 1.
         decay_start: step at which the decay of "warmup_stable_decay" begins. A run that was stopped
             at or before this step can be resumed with a later decay_start; the decay then ends at

@@ -44,10 +44,10 @@ class SinusoidalConfig:
     Args:
         kind: selects this position scheme.
         base: base of the wavelengths, which grow from 2 pi to almost 2 pi * base tokens.
-        layout: order of the features: sine and cosine in turn ("interleaved", as in Vaswani et al.,
-            2017), or all sines and then all cosines ("half", as in Marian).
-        offset: position that the first token is encoded as, 0 or more; 2 in M2M-100 (Fan et al.,
-            "Beyond English-Centric Multilingual Machine Translation", 2020).
+        layout: order of the features: sine and cosine in turn ("interleaved", as in Vaswani et
+            al., 2017), or all sines and then all cosines ("half", as in Marian).
+        offset: position that the first token is encoded as, 0 or more; 2 in M2M-100 (Fan et
+            al., "Beyond English-Centric Multilingual Machine Translation", 2020).
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017, section 3.5.

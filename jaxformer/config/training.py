@@ -37,9 +37,9 @@ class LoopConfig:
         skip_bad_steps: number of steps with an infinite or NaN loss or gradient that a run
             tolerates, including those before a resume. Such a step still counts toward `steps`, but
             its batch changes nothing. The first one beyond this number ends the run.
-        average_decay: decay per step of an exponential moving average of the parameters, usually
-            0.999. Validation, samples and the opened run then use the average. For the first
-            1 / (1 - average_decay) steps it is the plain mean. Default: no average.
+        average_decay: decay per step of an exponential moving average of the parameters,
+            usually 0.999. Validation, samples and the opened run then use the average. For the
+            first 1 / (1 - average_decay) steps it is the plain mean. Default: no average.
 
     Raises:
         ConfigError: a number is not a positive integer, skip_bad_steps a negative one, or
@@ -76,9 +76,9 @@ class TrainingConfig(LoopConfig):
         label_smoothing: fraction of the target probability that is spread evenly over the
             vocabulary, or the classes; at least 0 and less than 1. Not used in validation.
         runner: how training uses the devices: "pmap" splits only the rows of a batch, so every
-            device holds all parameters; "mesh" splits parameters, rows and tokens as `[mesh]` says;
-            "single" uses one device. "auto" is "mesh" if a key of `[mesh]` differs from its default
-            or there are several hosts, and "pmap" otherwise.
+            device holds all parameters; "mesh" splits parameters, rows and tokens as `[mesh]`
+            says; "single" uses one device. "auto" is "mesh" if a key of `[mesh]` differs from its
+            default or there are several hosts, and "pmap" otherwise.
         devices: number of this host's devices to use; all if not set.
         cpu_devices: number of virtual devices that the commands split this machine's CPU into, to
             try parallel training without accelerators, or because two are faster for a small model;
@@ -121,9 +121,9 @@ class MeshRule:
     """How parameters whose paths match a pattern are split over the axes of a mesh.
 
     Args:
-        path: pattern for the paths of parameters, such as `*/query_kernel`: `*` matches anything,
-            `?` one character. A path is the names of the enclosing modules and the parameter's own
-            name, separated by slashes, as in `stack/layers/attention/query_kernel`.
+        path: pattern for the paths of parameters, such as `*/query_kernel`: `*` matches
+            anything, `?` one character. A path is the names of the enclosing modules and the
+            parameter's own name, separated by slashes, as in `stack/layers/attention/query_kernel`.
         axes: one entry for each of the last dimensions of the parameter, in order: the mesh axis
             that it is split over ("data", "fsdp", "sequence" or "tensor"), or "" for none. Earlier
             dimensions, such as that of the layers, are not split. If the size of the axis does not
@@ -210,10 +210,10 @@ class LoraConfig:
             product is added to it.
         alpha: scale of the update: the product of each pair of matrices is multiplied by
             alpha / rank.
-        targets: patterns for the paths of the kernels that get matrices, such as `*query_kernel`:
-            `*` matches anything, `?` one character. A path is the names of the enclosing modules
-            and the kernel's own name, separated by slashes, as in
-            `stack/layers/attention/query_kernel`.
+        targets: patterns for the paths of the kernels that get matrices, such
+            as `*query_kernel`: `*` matches anything, `?` one character. A path is the names of the
+            enclosing modules and the kernel's own name, separated by slashes, as
+            in `stack/layers/attention/query_kernel`.
 
     Raises:
         ConfigError: a number is not positive, or there is no target, or an empty one.

@@ -123,19 +123,24 @@ def of_command(command, run, options):
     }
 
 
+def of_text(words):
+    """A command with each value as its text."""
+    return {f"{words[0]} text {name}": [*words, "--", value] for name, value in VALUES.items()}
+
+
 def options_of_runs(run):
     """The commands that open a run, with each option and value."""
-    prompt = ["--prompt", "the c", "--max-new-tokens", "2"]
+    prompt = ["the c", "--max-new-tokens", "2"]
     sampling = ("repetition-penalty", "temperature", "top-k", "top-p", "min-p")
     found = of_command(["generate"], [run, *prompt], ("seed", "step", *sampling))
-    found |= of_command(["generate"], [run, "--prompt", "the c"], ("max-new-tokens",))
-    found |= of_command(["generate"], [run, "--max-new-tokens", "2"], ("prompt",))
+    found |= of_command(["generate"], [run, "the c"], ("max-new-tokens",))
+    found |= of_text(["generate", run, "--max-new-tokens", "2"])
     found |= of_command(["evaluate"], [run], ("data", "step"))
     found |= of_command(["plot", "positions"], [run], ("length", "step", "output"))
     found |= of_command(["plot", "loss"], [run], ("output",))
     found |= of_command(["plot", "profile"], [run], ("output",))
-    found |= of_command(["plot", "attention"], [run], ("text",))
-    found |= of_command(["plot", "attention"], [run, "--text", "the c"], ("output", "target"))
+    found |= of_text(["plot", "attention", run])
+    found |= of_command(["plot", "attention"], [run, "the c"], ("output", "target"))
     return found
 
 

@@ -30,7 +30,7 @@ def test_every_command_takes_a_run_in_a_bucket(tmp_path, bucket, capsys, monkeyp
     assert ours == theirs
     names = {path.partition("/")[0] for path in run.files()}
     assert names == {path.name for path in (tmp_path / "run").iterdir()} - {"lock"}
-    prompt = ["--prompt", "the c", "--temperature", "0", "--max-new-tokens", "4"]
+    prompt = ["the c", "--temperature", "0", "--max-new-tokens", "4"]
     assert output(capsys, "generate", run, *prompt).out == (
         output(capsys, "generate", "run", *prompt).out
     )

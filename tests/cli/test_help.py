@@ -48,6 +48,21 @@ def test_help_of_a_config_begins_with_what_is_used_most_and_has_every_flag_once(
     assert "--coordinator" in shown
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train", "sweep", "prepare", "plan", "inspect", "generate", "translate", "predict",
+        "evaluate", "convert", "verify", "plot", "plot loss", "plot sweep", "plot profile",
+        "plot positions", "plot attention",
+    ],
+)  # fmt: skip
+def test_help_breaks_no_sentence_where_there_is_room(capsys, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "2000")
+    lines = [line.strip(" │|") for line in help_of(capsys, *command.split()).splitlines()]
+    prose = [re.sub(": jaxformer .*", ":", line) for line in lines if re.match('[A-Z"]', line)]
+    assert len(prose) > 1 and not [line for line in prose if line[-1] not in ".:)"]
+
+
 def test_help_of_prepare_has_no_flags_of_training_alone(capsys):
     shown = help_of(capsys, "prepare", "quickstart")
     assert "--data.paths" in shown and "--base" not in shown and "--coordinator" not in shown
@@ -60,8 +75,9 @@ def test_values_have_names_and_none_is_understood_where_it_is_not_named(capsys):
     )]  # fmt: skip
     for shown, parts in zip(helps, (
         ["--out OUT", "--init-from RUN", "--model.vocab-size INT", "--data.paths [TEXT [TEXT"],
-        ["[-h] CONFIG"], ["RUN", "--prompt PROMPT", "--dtype {float32,bfloat16}"],
-        ["RUN [TEXT]", "--file PATH"], ["SOURCE TARGET"], ["--accelerator NAME"], ["RUN [RUN ...]"],
+        ["[-h] CONFIG"], ["RUN [TEXT [TEXT ...]]", "--dtype {float32,bfloat16}"],
+        ["RUN [TEXT [TEXT ...]]", "--file PATH"], ["SOURCE TARGET"], ["--accelerator NAME"],
+        ["RUN [RUN ...]"],
     ), strict=True):  # fmt: skip
         assert "STR" not in shown and "{None" not in shown and "PATH PATH" not in shown
         assert all(part in shown for part in parts)

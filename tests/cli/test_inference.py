@@ -95,10 +95,11 @@ def test_evaluate_of_a_classifier_counts_texts(classification_run, capsys):
 
 
 @pytest.mark.essential
-def test_translate_a_sentence(translator, capsys):
-    said = output(capsys, "translate", translator, "one two")
-    assert said.out == runs.open_run(translator).translate(["one two"])[0][0].text + "\n"
-    assert said.err == ""
+def test_translate_sentences(translator, capsys):
+    sentences = ["one two", "four four"]
+    said = output(capsys, "translate", translator, *sentences)
+    found = runs.open_run(translator).translate(sentences)
+    assert said.out == "".join(f"{best[0].text}\n" for best in found) and said.err == ""
 
 
 @pytest.mark.parametrize("way", ["lines.txt", "lines.gz", "stdin"])
@@ -208,9 +209,9 @@ def test_temperature_draws_with_the_seed(translator, tmp_path, capsys, monkeypat
         (["one two", "--num-best", 0], "num_best must be positive, got num_best=0"),
         (["one two", "--beam-size", 0], "beam_size must be positive, got beam_size=0"),
         (["one two", "--beam-size", 2, "--num-best", 3], "got num_best=3 and beam_size=2"),
-        (["one two", "--file", "a.txt"], "give a text or --file, not both"),
+        (["one two", "--file", "a.txt"], "give texts or --file, not both"),
         (["--file", "absent.txt"], "absent.txt"),
-        ([""], "must have text, got ''"),
+        (["one", ""], "must have text, got ''"),
         (["one " * 12], "at most max_len=12 tokens"),
         (["one two", "--temperature", -1], "temperature must be zero or more"),
         (["one two", "--temperature", 0.5, "--num-best", 2], "--temperature=0.5 samples instead"),
@@ -280,11 +281,11 @@ def test_run_of_another_kind_is_refused_with_what_it_is(
         "an encoder-decoder": (translator, "to translate: jaxformer translate {} TEXT"),
         "a classifier": (classifier, "to label texts: jaxformer predict {} TEXT"),
         "a masked language model": (masked, "to fill in [MASK]: jaxformer predict {} TEXT"),
-        "a language model": (other, "to continue text: jaxformer generate {}"),
+        "a language model": (other, "to continue text: jaxformer generate {} TEXT"),
     }
     translates, labels, fills, continues = kinds
     takes = {
-        ("generate", "--prompt", "one"): [continues, "a chat model"],
+        ("generate", "one"): [continues, "a chat model"],
         ("translate", "one"): [translates],
         ("predict", "one"): [fills, labels],
     }
@@ -322,7 +323,7 @@ def test_predict_fills_every_mask(masked, capsys, monkeypatch):
         + "\n\n"
     )
     assert "line 2 was not predicted for: a text must have [MASK]" in said.err
-    assert "must have [MASK]" in one_line(capsys, "predict", masked, "one two")
+    assert "must have [MASK]" in one_line(capsys, "predict", masked, "[MASK]", "one two")
 
 
 def test_predict_refuses_to_predict_nothing(classifier, capsys):

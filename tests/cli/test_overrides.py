@@ -66,7 +66,6 @@ def test_no_flag_changes_nothing():
         ),
         # The kind that it has already.
         ("--model.positions rotary", LOADED.model.positions),
-        ("--model.positions alibi --model.positions rotary", RotaryConfig()),
         # A union within a union.
         (
             "--model.positions.scaling.factor 4",
@@ -99,7 +98,6 @@ def test_flags_choose_positions_and_set_their_keys(words, positions):
         # The learning rate is kept, which lion cannot do without; the rest is lion's own.
         ("--optimizer.name lion", LionConfig(learning_rate=0.25)),
         ("--optimizer lion", LionConfig(learning_rate=0.25)),
-        ("--optimizer.name lion --optimizer.name adamw", AdamWConfig(learning_rate=0.25)),
         ("--optimizer.name sgd --optimizer.learning-rate 3", SgdConfig(learning_rate=3.0)),
         (
             "--optimizer.nesterov --optimizer.name sgd",
@@ -252,6 +250,10 @@ def test_flag_of_early_stopping_takes_a_bool_or_never(flag, value):
         (
             "--model.positions.scaling llama3",
             ["--model.positions.scaling.low-freq-factor", "(required)"],
+        ),
+        (
+            "--model.positions alibi --model.positions.kind rotary",
+            ["model.positions must be chosen once, got --model.positions and --model.positions.k"],
         ),
         (
             "--model.positions alibi --model.positions.base 3",

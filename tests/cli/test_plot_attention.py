@@ -27,7 +27,7 @@ def translator(translation_run):
 
 def test_page_of_a_translator_has_its_own_translation(translator, tmp_path, capsys):
     path = tmp_path / "page.html"
-    said = output(capsys, "plot", "attention", translator, "--text", "one two", "--output", path)
+    said = output(capsys, "plot", "attention", translator, "one two", "--output", path)
     assert said == (f"{path}\n", "")
     source = ["one", "two", START]
     target = [START, *runs.open_run(translator).translate(["one two"])[0][0].text.split()]
@@ -42,7 +42,7 @@ def test_page_of_a_translator_has_its_own_translation(translator, tmp_path, caps
 def test_page_of_a_translation_that_is_given(translator, tmp_path, capsys):
     path = tmp_path / "page.html"
     path.write_text("what was there before")
-    words = ("--text", "one two", "--target", " drei elf", "--output", path, "--step", 50)
+    words = ("one two", "--target", " drei elf", "--output", path, "--step", 50)
     output(capsys, "plot", "attention", translator, *words)
     target = [START, "drei", "<|unknown|>"]
     assert tokens_of(path)["decoder self-attention"] == (target, target)
@@ -57,7 +57,7 @@ def test_pages_of_encoders_stand_where_they_are_not_told_otherwise(
         (masked_run, "the [MASK] sat", ["the", "<|mask|>", "sat"]),
         (masked_run, "the cat", ["the", "cat"]),
     ]:
-        assert output(capsys, "plot", "attention", run, "--text", text).out == "attention.html\n"
+        assert output(capsys, "plot", "attention", run, text).out == "attention.html\n"
         found = tokens_of(tmp_path / "attention.html")
         assert found == {"encoder self-attention": (tokens, tokens)}
 
@@ -68,8 +68,6 @@ def test_pages_of_encoders_stand_where_they_are_not_told_otherwise(
         (["--output", "page.png"], "--output must end in .html, got page.png"),
         (["--output", "absent/page.html"], "absent/page.html is in a folder that does not exist"),
         (["--step", 7], "no checkpoint of step 7"),
-        (["--text", ""], "must have text, got ''"),
-        (["--text", "one " * 12], "at most max_len=12 tokens"),
         (["--target", " "], "a target must have 1 to 11 tokens, got 0; write some"),
         (["--target", "eins " * 12], "must have 1 to 11 tokens, got 12; shorten it"),
     ],
@@ -77,14 +75,20 @@ def test_pages_of_encoders_stand_where_they_are_not_told_otherwise(
 def test_mistakes_of_plot_attention_get_one_line(translator, tmp_path, monkeypatch, capsys, words,
                                                  message):  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    text = [] if "--text" in words else ["--text", "one two"]
-    assert message in one_line(capsys, "plot", "attention", translator, *text, *words)
+    assert message in one_line(capsys, "plot", "attention", translator, "one two", *words)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("", "must have text, got ''"), ("one " * 12, "at most max_len=12")]
+)
+def test_texts_that_plot_attention_cannot_draw_get_one_line(translator, capsys, text, message):
+    assert message in one_line(capsys, "plot", "attention", translator, text)
 
 
 def test_output_that_is_a_folder_gets_one_line(translator, tmp_path, capsys):
     (tmp_path / "folder.html").mkdir()
-    words = ("--text", "one two", "--target", "drei elf", "--output", tmp_path / "folder.html")
+    words = ("one two", "--target", "drei elf", "--output", tmp_path / "folder.html")
     assert "folder.html is a folder; give a file" in one_line(
         capsys, "plot", "attention", translator, *words
     )
@@ -94,16 +98,16 @@ def test_output_that_is_a_folder_gets_one_line(translator, tmp_path, capsys):
 def test_target_is_for_translators_alone(kind, request, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run, _ = request.getfixturevalue(f"{kind}_run")
-    error = one_line(capsys, "plot", "attention", run, "--text", "cat", "--target", "x")
+    error = one_line(capsys, "plot", "attention", run, "cat", "--target", "x")
     assert f"the target is the translation of the text, and {run} holds a" in error
     assert error.endswith("; leave it out\n")
     for text, count in (("", 0), ("cat " * 13, 13)):
-        error = one_line(capsys, "plot", "attention", run, "--text", text)
+        error = one_line(capsys, "plot", "attention", run, text)
         assert f"tokens, got {count}" in error
 
 
 def test_plot_without_what_or_run_gets_one_line(tmp_path, capsys):
-    assert "attention" in one_line(capsys, "plot", "nothing", tmp_path, "--text", "a")
-    words = ("--text", "a", "--output", tmp_path / "a.html")
+    assert "attention" in one_line(capsys, "plot", "nothing", tmp_path, "a")
+    words = ("a", "--output", tmp_path / "a.html")
     error = one_line(capsys, "plot", "attention", tmp_path, *words)
     assert "it has no config.toml" in error

@@ -131,3 +131,25 @@ def test_validation_text_may_not_be_trained_on(tmp_path, capsys):
 def test_mistyped_commands_and_choices_are_answered_with_what_was_meant(capsys, words, ends):
     line = one_line(capsys, *words)
     assert all(end in line for end in ends), line
+
+
+@pytest.mark.parametrize(
+    ("words", "got"),
+    [
+        (["predict", "runs/x", "a", "--num-best", "1", "--num-best=2"], "--num-best must be given"),
+        (["evaluate", "runs/x", "--data", "a", "--data", "b"], "after one --data"),
+        (["evaluate", "runs/x", "--max-len", "1", "--max_len", "2"], "got --max-len and --max_len"),
+        (["generate", "runs/x", "a", "--chat", "--no-chat"], "got --chat and --no-chat"),
+        (["plot", "loss", "runs/x", "--output", "a.png", "--output", "b.png"], "got it twice"),
+        (["train", "quickstart", "--data.paths", "a", "--data.paths", "b"], "after one --data.pat"),
+        (
+            ["train", "quickstart", "--model.qk-norm", "--model.no-qk-norm"],
+            "and --model.no-qk-norm",
+        ),
+        (["sweep", "quickstart", "--seed", "0", "--seed", "1"], "--seed must be given once"),
+        (["plan", "quickstart", "--accelerator", "v4", "--accelerator", "v6e"], "got it twice"),
+    ],
+)
+def test_flag_that_is_given_twice_is_refused(capsys, words, got):
+    """Its first values would be lost."""
+    assert got in one_line(capsys, *words)

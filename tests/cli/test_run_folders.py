@@ -19,7 +19,7 @@ from tests.training import saved
 def test_folder_that_is_no_run_gets_one_line(tmp_path, capsys):
     assert "it has no config.toml" in one_line(capsys, "evaluate", tmp_path)
     missing = tmp_path / "missing"
-    assert "no such folder" in one_line(capsys, "generate", missing, "--prompt", "a")
+    assert "no such folder" in one_line(capsys, "generate", missing, "a")
     assert not missing.exists()
 
 
@@ -34,6 +34,15 @@ def test_folder_of_something_else_is_left_alone_whatever_its_files_are_called(
     assert "not a run folder" in error and name in error
     assert [path.name for path in (tmp_path / "run").iterdir()] == [name]
     assert (tmp_path / "run" / name).read_text() == "years of work"
+
+
+def test_folder_that_is_no_run_cannot_be_resumed(tmp_path, capsys, monkeypatch):
+    error = one_line(capsys, "train", tmp_path)
+    assert "is a folder, but not a run: it has no config.toml" in error
+    assert f"jaxformer train CONFIG --init-from {tmp_path}" in error
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").mkdir()  # the built-in config is still meant
+    assert "--seed must be an integer" in one_line(capsys, "train", "quickstart", "--seed", "x")
 
 
 def test_second_training_is_refused_before_it_reads_data(tmp_path, capsys):
@@ -136,11 +145,11 @@ def test_verify_of_something_else_is_a_mistake(tmp_path, capsys):
 @pytest.mark.essential
 def test_damaged_checkpoint_is_passed_over_with_a_line(run, capsys):
     saved.flip(saved.data_file(run / "checkpoints" / "20"))
-    said = output(capsys, "generate", run, "--prompt", "the c", "--max-new-tokens", "2")
+    said = output(capsys, "generate", run, "the c", "--max-new-tokens", "2")
     assert said.out.startswith("the c")
     assert said.err.count("\n") == 1
     assert "checkpoints/20 is damaged" in said.err and "using step 10 instead" in said.err
-    refused = one_line(capsys, "generate", run, "--prompt", "the c", "--step", "20")
+    refused = one_line(capsys, "generate", run, "the c", "--step", "20")
     assert "choose one of the steps [10]" in refused
 
 
@@ -175,7 +184,7 @@ def test_verify_says_nothing_of_a_checkpoint_that_a_training_removes(run, capsys
 def test_training_goes_on_from_the_newest_good_checkpoint(trained, run, capsys):
     before = {one["step"]: one for one in read_metrics(run) if "grad_norm" in one}
     saved.flip(saved.data_file(run / "checkpoints" / "20"))
-    said = output(capsys, "train", trained[0] / "tiny.toml", "--out", run)
+    said = output(capsys, "train", run)  # which has been moved
     assert "resuming at step 10 of 20" in said.out
     assert said.err.count("\n") == 1 and "it was renamed to 20.damaged" in said.err
     after = {one["step"]: one for one in read_metrics(run) if "grad_norm" in one}
@@ -226,8 +235,8 @@ def test_inspect_of_a_run_says_how_far_it_is_and_what_to_do_next(trained, capsys
         "data files: 1,537 tokens for training, 385 for validation",
         "steps 20 of 20; checkpoints: 10, 20",
         f"best step {best[1]}, validation loss {best[0]:.4f} nats per token",
-        f"next to continue text: jaxformer generate {run}",
-        f"to train further: jaxformer train {run}/config.toml --out {run} --training.steps 40",
+        f"next to continue text: jaxformer generate {run} TEXT",
+        f"to train further: jaxformer train {run} --training.steps 40",
     ):
         assert line in lines
     assert "no flags for a run folder; remove --step 3" in one_line(
@@ -242,4 +251,4 @@ def test_inspect_of_a_run_without_checkpoints_says_so(trained, capsys, monkeypat
     said = output(capsys, "inspect", tmp_path / "a b").out
     assert "0 of 20; checkpoints: none" in said and "best " not in said
     assert "generate" not in said and f"jaxformer plot loss '{tmp_path}/a b'" in said
-    assert said.endswith(f"--out '{tmp_path}/a b'\n")
+    assert said.endswith(f"jaxformer train '{tmp_path}/a b'\n")

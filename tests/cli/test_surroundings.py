@@ -81,7 +81,7 @@ def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
 
 
 def test_attention_page_on_a_full_disk_leaves_the_old_one(trained, tmp_path, capsys, monkeypatch):
-    words = ("plot", "attention", trained[0] / "run", "--text", "the c", "--output")
+    words = ("plot", "attention", trained[0] / "run", "the c", "--output")
     page = tmp_path / "attention.html"
     (tmp_path / "link.html").symlink_to(page.name)
     output(capsys, *words, tmp_path / "link.html")
@@ -141,7 +141,7 @@ def test_neither_figure_nor_samples_cost_a_run(trained, capsys, monkeypatch, bro
 
 def test_output_of_a_plot_must_be_a_regular_file(trained, tmp_path, capsys):
     os.mkfifo(tmp_path / "fifo.html")
-    words = ("plot", "attention", trained[0] / "run", "--text", "the c", "--output")
+    words = ("plot", "attention", trained[0] / "run", "the c", "--output")
     assert "is not a regular file" in one_line(capsys, *words, tmp_path / "fifo.html")
 
 
@@ -178,7 +178,7 @@ def test_full_disks_are_said_in_one_line(tmp_path, trained):
         for line in (
             f"jaxformer plot loss {run} --output {disk}/loss.png",
             f"jaxformer plot positions {run} --output {disk}/positions.pdf",
-            f"jaxformer plot attention {run} --text 'the c' --output {disk}/attention.html",
+            f"jaxformer plot attention {run} 'the c' --output {disk}/attention.html",
         ):
             done = shell(line, tmp_path)
             assert done.returncode == 1, done.stderr

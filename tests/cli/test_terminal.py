@@ -58,7 +58,7 @@ def test_generated_text_has_no_control_characters_in_a_terminal_only(
     monkeypatch.setattr(CausalModel, "generate_stream", stream)
     out = Stream(is_terminal)
     monkeypatch.setattr(sys, "stdout", out)
-    main(["generate", str(trained[0] / "run"), "--prompt", "\x1bp"])
+    main(["generate", str(trained[0] / "run"), "\x1bp"])
     prompt = "\\x1bp" if is_terminal else "\x1bp"
     assert out.getvalue() == f"{prompt}{expected}\n"
 
@@ -103,7 +103,7 @@ def test_character_that_standard_output_lacks_is_named_with_the_remedy(
 ):
     monkeypatch.setattr(CausalModel, "generate_stream", lambda *_, **__: iter("\u0ca8"))
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
-    said = one_line(capsys, "generate", trained[0] / "run", "--prompt", "the c")
+    said = one_line(capsys, "generate", trained[0] / "run", "the c")
     assert r"cannot show '\u0ca8' in its encoding, latin-1; set PYTHONIOENCODING=utf-8" in said
 
 

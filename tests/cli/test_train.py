@@ -94,9 +94,9 @@ def test_packed_documents_words_and_one_device_train_too(tmp_path, capsys):
     documents = np.split(validation.stream.tokens, validation.stream.offsets[1:])
     assert len(documents) == 9  # one of them is the end of the document that was cut
     assert evaluation.predicted == sum(document.size - 1 for document in documents)
-    assert "prompt is empty" in one_line(capsys, "generate", run.folder, "--prompt", "")
+    assert "prompt is empty" in one_line(capsys, "generate", run.folder, "")
     # The prompt's last word and the continuation's first are two words.
-    main(["generate", str(run.folder), "--prompt", "the cat", "--top-k", "1"])
+    main(["generate", str(run.folder), "the cat", "--top-k", "1"])
     assert capsys.readouterr().out.startswith("the cat ")
 
 
@@ -120,7 +120,7 @@ def test_prompts_are_taken_from_the_validation_text(tmp_path, capsys):
     assert max(len(sample) for sample in samples) > 32
     # Windows run on from one document to the next, so that an empty prompt starts one.
     capsys.readouterr()
-    main(["generate", str(run.folder), "--prompt", "", "--max-new-tokens", "9"])
+    main(["generate", str(run.folder), "", "--max-new-tokens", "9"])
     assert capsys.readouterr().out.strip()
 
 

@@ -55,7 +55,7 @@ def test_chosen_checkpoint_is_used(trained, capsys):
 
 @pytest.mark.essential
 def test_generate_streams_the_prompt_and_its_continuation(trained, capsys):
-    words = ["generate", str(trained[0] / "run"), "--prompt", "the c", "--max-new-tokens", "9"]
+    words = ["generate", str(trained[0] / "run"), "the c", "--max-new-tokens", "9"]
     texts = []
     for extra in (["--temperature", "0"], ["--temperature", "0", "--seed", "1"],
                   ["--seed", "1"], ["--seed", "2"], ["--seed", "2"]):  # fmt: skip
@@ -65,12 +65,18 @@ def test_generate_streams_the_prompt_and_its_continuation(trained, capsys):
     assert texts[0] == texts[1] and texts[3] == texts[4] and texts[2] != texts[3]
 
 
+def test_generate_continues_each_text_as_it_would_alone(trained, capsys):
+    words = ["generate", str(trained[0] / "run"), "--max-new-tokens", "5"]
+    alone = [output(capsys, *words, text).out for text in ("the c", "on")]
+    assert output(capsys, *words, "the c", "on").out == "\n".join(alone)
+
+
 def test_parameters_may_be_split_over_devices(trained, capsys):
     folder = trained[0] / "run"
     printed = []
     for flags in (), ("--mesh.fsdp", "2", "--mesh.tensor", "2"):
         main(["evaluate", str(folder), *flags])
-        main(["generate", str(folder), "--prompt", "the c", "--temperature", "0", *flags])
+        main(["generate", str(folder), "the c", "--temperature", "0", *flags])
         printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1]
 
@@ -88,7 +94,7 @@ def test_splits_that_do_not_fit_are_refused(trained, capsys):
 def test_generate_samples_as_the_run_says_where_it_is_not_told_otherwise(trained, capsys):
     """The command and Python alike; a flag and a keyword replace one setting each."""
     run, asked = open_run(trained[0] / "run"), []
-    words = ["generate", str(run.folder), "--prompt", "the c", "--max-new-tokens", "9"]
+    words = ["generate", str(run.folder), "the c", "--max-new-tokens", "9"]
     own = {"temperature": 0.8, "top_k": 5}
     main([*words, "--seed", "3"])
     text = run.generate("the c", max_new_tokens=9, seed=3)
@@ -115,38 +121,38 @@ def test_generate_refuses_options_that_it_does_not_have(trained, capsys):
     message = "no option 'max_tokens'; the options are .*min_p, seed, max_new_tokens$"
     with pytest.raises(ConfigError, match=message):
         run.generate("the c", max_tokens=3)
-    words = ("generate", run.folder, "--prompt", "the c")
+    words = ("generate", run.folder, "the c")
     assert "seed must be an integer in 0 .. 2**31 - 1" in one_line(capsys, *words, "--seed", -1)
     assert "top_p must be in [0, 1]" in one_line(capsys, *words, "--top-p", -0.1)
 
 
 def test_generate_fills_the_context_when_not_told_how_much(trained, capsys):
-    main(["generate", str(trained[0] / "run"), "--prompt", "the c", "--top-k", "1"])
+    main(["generate", str(trained[0] / "run"), "the c", "--top-k", "1"])
     out = capsys.readouterr().out
     assert len(out.removesuffix("\n")) == 32  # characters are tokens, and none is the last
 
 
 def test_generate_without_a_prompt_continues_the_first_of_the_runs_samples(trained, capsys):
     flags = ["generate", trained[0] / "run", "--max-new-tokens", 12]
-    told, untold = (output(capsys, *flags, *more).out for more in (["--prompt", "the c"], []))
+    told, untold = (output(capsys, *flags, *more).out for more in (["the c"], []))
     assert untold == told and told.startswith("the c")
 
 
 def test_empty_prompt_needs_documents_to_start(trained, capsys):
     """The end of text that it would start from never occurs in a single text."""
-    assert "prompt is empty" in one_line(capsys, "generate", trained[0] / "run", "--prompt", "")
+    assert "prompt is empty" in one_line(capsys, "generate", trained[0] / "run", "")
 
 
 def test_prompt_that_does_not_fit_gets_one_line(trained, capsys):
     run = trained[0] / "run"
-    error = one_line(capsys, "generate", run, "--prompt", "the cat " * 9)
+    error = one_line(capsys, "generate", run, "the cat " * 9)
     assert "72 tokens" in error and "context of 32" in error
-    error = one_line(capsys, "generate", run, "--prompt", "the", "--max-new-tokens", "30")
+    error = one_line(capsys, "generate", run, "the", "--max-new-tokens", "30")
     assert "ask for at most 29" in error
 
 
 def test_unknown_character_gets_one_line(trained, capsys):
-    assert "'Z'" in one_line(capsys, "generate", trained[0] / "run", "--prompt", "Zebra")
+    assert "'Z'" in one_line(capsys, "generate", trained[0] / "run", "Zebra")
 
 
 def test_encode_and_decode_are_the_tokenizers(trained):

@@ -98,7 +98,7 @@ def test_answers_are_what_the_model_finds_likeliest_behind_the_question(trained)
 
 
 def test_generate_shows_the_answer_on_a_line_of_its_own(trained, capsys):
-    words = ("generate", trained[0] / "run", "--prompt", "two six", "--max-new-tokens", 1)
+    words = ("generate", trained[0] / "run", "two six", "--max-new-tokens", 1)
     assert output(capsys, *words).out.startswith("two six\n")
 
 

@@ -98,7 +98,7 @@ def test_settings_that_are_not_supported_stop_text_alone(refused, capsys):
         with pytest.raises(ConfigError, match=REFUSED):
             generate(TEXT)
     with pytest.raises(SystemExit):
-        main(["generate", str(refused), "--prompt", TEXT])
+        main(["generate", str(refused), TEXT])
     assert "typical_p=0.9" in capsys.readouterr().err
     ignoring = runs.open_run(refused, ignore=("typical_p",))
     assert ignoring.generate(TEXT, max_new_tokens=2)

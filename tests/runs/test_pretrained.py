@@ -277,7 +277,7 @@ def test_chat_template_of_a_folder_comes_along(folders, tmp_path, capsys):
     runs.convert(folder, tmp_path / "run")
     again = runs.open_run(tmp_path / "run")
     assert again.chat([message], max_new_tokens=9, temperature=0.0) == answer
-    main(["generate", str(tmp_path / "run"), "--prompt", TEXT, "--chat", "--max-new-tokens", "9"])
+    main(["generate", str(tmp_path / "run"), TEXT, "--chat", "--max-new-tokens", "9"])
     assert capsys.readouterr().out == f"{TEXT}\n{answer}\n"
     main(["inspect", str(tmp_path / "run")])
     shown = " ".join(capsys.readouterr().out.split())
@@ -310,7 +310,7 @@ def test_chat_template_of_a_folder_is_kept_where_it_is_fine_tuned(tmp_path, caps
     values = json.loads((tmp_path / "again" / "tokenizer_config.json").read_text())
     assert values["chat_template"] == template
     if lora is None:  # whose merged model is a run as any
-        words = ["generate", made.out, "--prompt", TEXT, "--chat", "--max-new-tokens", "2"]
+        words = ["generate", made.out, TEXT, "--chat", "--max-new-tokens", "2"]
         main([*words, "--temperature", "0"])
         answer = run.chat([message], max_new_tokens=2, temperature=0.0)
         assert capsys.readouterr().out.endswith(f"{TEXT}\n{answer}\n")

@@ -16,25 +16,27 @@ if TYPE_CHECKING:
     from jaxformer.runs import Run, Translation, TranslationModel
 
 _CHUNK = 64  # lines per update of the progress bar
-_EACH_LINE = by_default("each line of --file or of standard input", "[TEXT]")
-_Text = Annotated[str | None, tyro.conf.Positional, _EACH_LINE]
+_EACH_LINE = by_default("each line of --file or of standard input", "[TEXT [TEXT ...]]")
+_FIRST_SAMPLE = by_default("the first prompt in [samples]", "[TEXT [TEXT ...]]")
+_Texts = Annotated[tuple[str, ...], tyro.conf.Positional, _EACH_LINE]
 
 
 @dataclasses.dataclass(frozen=True)
 class Generate:
-    """Continue a prompt with a trained language model.
+    """Continue texts with a trained language model.
 
-    Sampling uses the settings under [samples] in the run's config. Flags override single settings.
+    Prints each text with its continuation, and an empty line between two texts. Sampling uses the
+    settings under [samples] in the run's config. Flags override single settings.
     """
 
     run: RunFolder
     """Run folder, such as runs/quickstart, or Hugging Face folder."""
 
-    prompt: Annotated[str | None, by_default("the first prompt in [samples]", "PROMPT")] = None
-    """Text to continue."""
+    texts: Annotated[tuple[str, ...], tyro.conf.Positional, _FIRST_SAMPLE] = ()
+    """Texts to continue."""
 
     chat: bool = False
-    """Treat the prompt as a message and answer it, using the model's chat template."""
+    """Treat each text as a message and answer it, using the model's chat template."""
 
     max_new_tokens: Annotated[
         int | None, by_default("what fits in the context; Hugging Face folder: its limit, or 256")
@@ -56,8 +58,8 @@ class Translate:
     r"""Translate sentences with a trained encoder-decoder.
 
     Standard output gets one translation per input line, in order. If a line cannot be translated,
-    for example because it is empty, its output line is empty and standard error names it. If
-    --num-best is above 1, each output line is a score, a tab and a translation; an empty line ends
+    for example because it is empty, its output line is empty and standard error names it. With
+    a --num-best above 1, each output line is a score, a tab and a translation; an empty line ends
     each sentence. A line break inside a translation is written as \n. Standard error names words
     that the model never saw in training.
 
@@ -68,8 +70,8 @@ class Translate:
     run: RunFolder
     """Run folder, such as runs/phrasebook_en_kn, or Hugging Face folder."""
 
-    text: _Text = None
-    """Sentence to translate."""
+    texts: _Texts = ()
+    """Sentences to translate."""
 
     file: Annotated[pathlib.Path | None, by_default("none")] = None
     """UTF-8 text file with one sentence per line; may be compressed (.gz)."""
@@ -102,8 +104,8 @@ class Predict:
     run: RunFolder
     """Run folder, such as runs/masked_python, or Hugging Face folder."""
 
-    text: _Text = None
-    """Text to predict for."""
+    texts: _Texts = ()
+    """Texts to predict for."""
 
     file: Annotated[pathlib.Path | None, by_default("none")] = None
     """UTF-8 text file with one text per line; may be compressed (.gz)."""
@@ -116,30 +118,29 @@ class Predict:
 
 
 def generate(command: Generate) -> None:
-    """Prints a prompt, then streams its continuation or the answer to it."""
+    """Prints each text, then streams its continuation or the answer to it."""
     from jaxformer import runs, text
 
     run = open_for(command)
     run.require(runs.AnsweringModel if command.chat else runs.CausalModel, user="generate")
-    longest, seed, sampling = command.max_new_tokens, command.seed, command.sampling
-    prompt = command.prompt
-    if prompt is None:
-        prompt = next(iter(run.config.samples.prompts), "")
-    if command.chat:
-        message = text.Message(role="user", content=prompt)
-        pieces = run.chat_stream([message], max_new_tokens=longest, seed=seed, **sampling)
-    else:
-        pieces = run.generate_stream(prompt, max_new_tokens=longest, seed=seed, **sampling)
-    first = next(pieces)  # raises for a mistake, before the prompt is printed
-    behind = "\n" if command.chat else run.model.behind_prompt
-    show(prompt + behind + first, end="", at_once=True)
-    for piece in pieces:
-        show(piece, end="", at_once=True)
-    show()
+    options = {"max_new_tokens": command.max_new_tokens, "seed": command.seed, **command.sampling}
+    for index, prompt in enumerate(command.texts or run.config.samples.prompts[:1] or ("",)):
+        if command.chat:
+            message = text.Message(role="user", content=prompt)
+            pieces = run.chat_stream([message], **options)
+        else:
+            pieces = run.generate_stream(prompt, **options)
+        first = next(pieces)  # raises for a mistake, before the prompt is printed
+        before = "\n" if index else ""
+        behind = "\n" if command.chat else run.model.behind_prompt
+        show(before + prompt + behind + first, end="", at_once=True)
+        for piece in pieces:
+            show(piece, end="", at_once=True)
+        show()
 
 
 def translate(command: Translate) -> None:
-    """Prints the translations of a sentence, or of every line of input."""
+    """Prints the translations of sentences, or of every line of input."""
     from jaxformer import runs
 
     run = open_for(command)
@@ -165,7 +166,7 @@ def _translate_by_search(run: "Run", model: "TranslationModel", command: Transla
 
     search: SearchOptions = {"num_best": 1, **command.search}
     with_options(BeamSearchConfig, run.config.translation, search)  # checks before reading lines
-    lines = Lines(command.text, command.file, "translated", run.encode)
+    lines = Lines(command.texts, command.file, "translated", run.encode)
     results = run.translate_stream(lines.good, **search)
     unfinished = 0
 
@@ -190,20 +191,20 @@ def _translate_by_draws(run: "Run", command: Translate) -> None:
 
     temperature = command.temperature
     with_options(SamplingConfig, run.config.samples, {"temperature": temperature})  # as above
-    lines = Lines(command.text, command.file, "translated", run.encode)
+    lines = Lines(command.texts, command.file, "translated", run.encode)
     drawn = run.sample_translations_stream(lines.good, seed=command.seed, temperature=temperature)
     lines.print_in_order((index, _on_one_line(one)) for index, one in drawn)
 
 
 def predict(command: Predict) -> None:
-    """Prints the predictions for a text, or for every line of input."""
+    """Prints the predictions for texts, or for every line of input."""
     from jaxformer.runs import ClassifierModel, MaskedModel
 
     run = open_for(command)
     model = run.require(MaskedModel, ClassifierModel, user="predict")
     if command.num_best < 1:
         raise errors.ConfigError(f"--num-best must be positive, got {command.num_best}")
-    lines = Lines(command.text, command.file, "predicted for", model.check_prompt)
+    lines = Lines(command.texts, command.file, "predicted for", model.check_prompt)
 
     def predictions(texts: list[str]) -> list[str]:
         if isinstance(model, ClassifierModel) and model.gives_scores:

@@ -101,7 +101,7 @@ def _show_run(folder: pathlib.Path) -> None:
     name, more = shlex.quote(str(folder)), "" if step < steps else f" --training.steps {2 * steps}"
     uses = uses_of(type(model), folder) if saved else []
     uses += [f"to draw the loss: jaxformer plot loss {name}"]
-    uses += [f"to train further: jaxformer train {name}/config.toml --out {name}{more}"]
+    uses += [f"to train further: jaxformer train {name}{more}"]
     show_named("next", *uses)
 
 

@@ -35,7 +35,7 @@ class Plan:
     """
 
     config: ConfigPath
-    """Config file, or the name of a built-in config."""
+    """Config file, name of a built-in config, or run folder."""
 
     accelerator: Annotated[str, tyro.conf.arg(metavar="NAME")]
     """A100, H100, H200, B200, v4, v5e, v5p or v6e."""

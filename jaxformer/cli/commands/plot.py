@@ -51,8 +51,8 @@ class PlotPositions:
 
     Sinusoidal and learned positions become a heat map of their table. Rotary positions become heat
     maps of the cosines and sines. ALiBi and relative positions become a curve of the bias for each
-    head. If encoder and decoder differ in positions, each gets its own file, with the suffix
-    "_encoder" or "_decoder".
+    head. If encoder and decoder differ in positions, each gets its own file, whose name ends
+    in "_encoder" or "_decoder".
     """
 
     run: RunFolder
@@ -77,7 +77,7 @@ class PlotAttention:
     run: RunFolder
     """Run folder, such as runs/phrasebook_en_kn, or Hugging Face folder."""
 
-    text: str
+    text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TEXT")]
     """Text to show the attention for; for an encoder-decoder, the source text."""
 
     target: Annotated[str | None, by_default("the model's best translation")] = None

@@ -48,7 +48,7 @@ class Sweep:
     """
 
     config: ConfigPath
-    """Config file, or the name of a built-in config."""
+    """Config file, name of a built-in config, or run folder."""
 
 
 def sweep(words: Sequence[str]) -> None:

@@ -30,14 +30,14 @@ TRAIN_FLAGS: dict[str, type] = {**LAUNCH_FLAGS, "--base": pathlib.Path, "--profi
 
 @dataclasses.dataclass(frozen=True)
 class Train:
-    """Train a model from a config, or resume its run.
+    """Train a model from a config, or resume a run.
 
     Flags override keys of the config, for example --optimizer.learning-rate 3e-4. To list all keys:
     jaxformer train CONFIG --help
     """
 
     config: ConfigPath
-    """Config file, or the name of a built-in config. To list those: jaxformer configs"""
+    """Config file, name of a built-in config, or run folder to resume, such as runs/quickstart."""
 
 
 def train(words: Sequence[str]) -> None:
@@ -160,7 +160,7 @@ class Prepare:
     """
 
     config: ConfigPath
-    """Config file, or the name of a built-in config."""
+    """Config file, name of a built-in config, or run folder."""
 
 
 def prepare(words: Sequence[str]) -> None:

@@ -34,8 +34,8 @@ Texts = list[str] | tuple[str, ...]
 
 # What a run can be used for, by the kind of its model.
 _USES = {
-    CausalModel: "to continue text: jaxformer generate {}",
-    AnsweringModel: "to have messages answered: jaxformer generate {} --chat --prompt MESSAGE",
+    CausalModel: "to continue text: jaxformer generate {} TEXT",
+    AnsweringModel: "to have messages answered: jaxformer generate {} MESSAGE --chat",
     TranslationModel: "to translate: jaxformer translate {} TEXT",
     MaskedModel: "to fill in [MASK]: jaxformer predict {} TEXT",
     ClassifierModel: "to label texts: jaxformer predict {} TEXT",
