@@ -1,5 +1,6 @@
 """Entry point of the command line; installs signal handlers before any other import."""
 
+import importlib.util
 import signal
 import sys
 
@@ -10,6 +11,11 @@ def main() -> None:
     Raises:
         SystemExit: as `jaxformer.cli.main` does; with 128 + the signal number for a signal.
     """
+    if importlib.util.find_spec("fcntl") is None:  # on Windows
+        sys.exit(
+            "jaxformer: error: the commands need Linux or macOS; on Windows, use WSL, or import "
+            "jaxformer.functional, jaxformer.models and jaxformer.testing, which work there"
+        )
     # Until the handlers are installed, SIGINT ends the process like SIGTERM: without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from jaxformer import stopping

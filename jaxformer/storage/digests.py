@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 from jaxformer.errors import CheckpointError
 from jaxformer.storage.buckets import BucketPath
-from jaxformer.storage.files import is_draft, sync_path
+from jaxformer.storage.files import NO_LINK, NO_WAIT, is_draft, sync_path
 
 _HASHING_THREADS = 4  # hashlib releases the GIL
 _READ = 2**22  # bytes of a file in a bucket, read at a time
@@ -33,8 +33,7 @@ def file_sizes(folder: pathlib.Path) -> dict[str, int]:
 
 def file_digest(path: pathlib.Path, algorithm: str) -> str:
     """Digest of a regular file of this machine, in hexadecimal; OSError for a link."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-    with open(os.open(path, flags), "rb", buffering=0) as file:
+    with open(os.open(path, os.O_RDONLY | NO_LINK | NO_WAIT), "rb", buffering=0) as file:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 

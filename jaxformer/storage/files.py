@@ -20,6 +20,10 @@ from jaxformer.storage.paths import as_path
 
 _DRAFT = re.compile(r"\.[0-9a-f]{16}\.tmp")
 
+# Flags of os.open; Windows has neither.
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a FIFO would block
+
 
 def default_cache_dir() -> pathlib.Path | None:
     """Returns the folder of caches: `$XDG_CACHE_HOME/jaxformer`, else `~/.cache/jaxformer`.
@@ -137,7 +141,7 @@ def open_to_append(path: pathlib.Path) -> BinaryIO | BucketAppender:
             raise storage_error(path, error, "read") from None
 
     def opener(path: str, flags: int) -> int:
-        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        return os.open(path, flags | NO_LINK | NO_WAIT, 0o644)
 
     try:
         # Unbuffered, so that no write is left to happen (or fail) in close().
@@ -165,7 +169,7 @@ def open_regular(path: str | pathlib.Path) -> BinaryIO:
     path = as_path(path)
     if isinstance(path, BucketPath):
         return path.open_stream()
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a FIFO would block
+    descriptor = os.open(path, os.O_RDONLY | NO_WAIT)
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return open(descriptor, "rb")
@@ -193,8 +197,7 @@ def read_whole(path: str | pathlib.Path, *, limit: int = 2**30) -> bytes:
             if path.info().size > limit:
                 raise _too_large(path, limit)
             return path.read_bytes()  # in one request, so that it is of one version
-        # O_NONBLOCK, because opening a FIFO would block.
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        with open(os.open(path, os.O_RDONLY | NO_LINK | NO_WAIT), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise CheckpointError(f"{path} must be a file, got something else; remove it")
             data = file.read(limit + 1)

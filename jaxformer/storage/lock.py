@@ -3,7 +3,7 @@
 import contextlib
 import datetime
 import errno
-import fcntl
+import importlib.util
 import os
 import pathlib
 import socket
@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from jaxformer.errors import CheckpointError
+from jaxformer.errors import CheckpointError, StorageError
 from jaxformer.storage.buckets import BucketPath
 from jaxformer.storage.files import storage_error
 from jaxformer.storage.lease import BUCKET_LOCK, DISK_LOCK, being_trained, lease_holder, run_lease
@@ -40,6 +40,9 @@ def run_lock(folder: pathlib.Path) -> Iterator[None]:
     training keeps the lock for as long as it lives.
 
     In a bucket, the file holds the lock until some seconds after its holder stops renewing it.
+
+    Raises:
+        StorageError: the file cannot be locked, as on Windows, where there is no `flock`.
     """
     if isinstance(folder, BucketPath):
         with run_lease(folder, LOCK):
@@ -48,6 +51,10 @@ def run_lock(folder: pathlib.Path) -> Iterator[None]:
     if _held.get(_key(folder)) == threading.get_ident():
         yield
         return
+    if importlib.util.find_spec("fcntl") is None:
+        raise StorageError(
+            f"{folder} cannot be locked, because Windows has no flock; train on Linux, macOS or WSL"
+        )
     is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -109,6 +116,8 @@ def _open_and_take(folder: pathlib.Path) -> int:
 
 
 def _take(descriptor: int, folder: pathlib.Path) -> None:
+    import fcntl  # missing on Windows
+
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -72,6 +72,14 @@ def test_lock_dies_with_its_process(holder):
     assert (folder / LOCK).exists() is False  # it was all there was in the folder
 
 
+def test_a_system_without_flock_is_refused_before_anything_is_made(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with pytest.raises(StorageError, match="run cannot be locked, because Windows has no flock"):
+        with run_lock(tmp_path / "run"):
+            pass
+    assert not (tmp_path / "run").exists()
+
+
 def test_other_thread_is_refused_and_the_same_one_is_not(tmp_path):
     (tmp_path / "file").touch()
     said = []

@@ -6,7 +6,6 @@ import io
 import itertools
 import mmap
 import pathlib
-import resource
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -130,6 +129,8 @@ def _map(path: pathlib.Path) -> np.ndarray:
 
 def _raise_open_files() -> None:
     """Raises the limit of open files (usually 1,024) to the hard limit."""
+    import resource  # missing on Windows
+
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
