@@ -24,9 +24,12 @@ def test_configs_are_listed_with_what_they_are_for(capsys, monkeypatch):
     assert list(lines) == list(ready_configs())
     assert lines["quickstart"] == (
         "A small decoder on the English text that ships inside Python: its own documentation. "
-        "Time: 2 to 5 minutes on 2 CPU cores."
+        "Time: 4 to 10 minutes on 2 CPU cores."
     )
     assert all("Time: " in line and line.endswith(".") for line in lines.values())
+    for page in ("README.md", "docs/index.md", "docs/train.md"):
+        text = " ".join(pathlib.Path(page).read_text(encoding="utf-8").split())
+        assert "4 to 10 minutes on two CPU cores" in text, page
 
 
 @pytest.mark.parametrize("columns", [60, 200])

@@ -20,6 +20,7 @@ import pytest
 from jaxformer.cli import main
 from jaxformer.cli.commands.sweep import read_sweep
 from jaxformer.cli.commands.train import TRAIN_FLAGS
+from jaxformer.cli.experiment import load_with_start
 from jaxformer.cli.overrides import override_config, pop_flags
 from jaxformer.config import ExperimentConfig, ModelConfig, config_from_dict, load_config
 from jaxformer.interop import HuggingFaceModel, save_huggingface
@@ -152,7 +153,9 @@ def test_commands_run(page, trained, monkeypatch, emulator):
             continue
         if command in ("train", "prepare"):
             _, flags = pop_flags(words[1:], TRAIN_FLAGS)
-            override_config(load_config(words[0]), flags, prog="jaxformer train")
+            run_folder = trained / words[0]
+            config = load_with_start(str(run_folder) if run_folder.is_dir() else words[0], [])
+            override_config(config, flags, prog="jaxformer train")
             continue
         with monkeypatch.context() as patch:
             patch.chdir(trained)
