@@ -123,13 +123,13 @@ def generate(command: Generate) -> None:
 
     run = open_for(command)
     run.require(runs.AnsweringModel if command.chat else runs.CausalModel, user="generate")
-    options = {"max_new_tokens": command.max_new_tokens, "seed": command.seed, **command.sampling}
+    longest, seed, sampling = command.max_new_tokens, command.seed, command.sampling
     for index, prompt in enumerate(command.texts or run.config.samples.prompts[:1] or ("",)):
         if command.chat:
             message = text.Message(role="user", content=prompt)
-            pieces = run.chat_stream([message], **options)
+            pieces = run.chat_stream([message], max_new_tokens=longest, seed=seed, **sampling)
         else:
-            pieces = run.generate_stream(prompt, **options)
+            pieces = run.generate_stream(prompt, max_new_tokens=longest, seed=seed, **sampling)
         first = next(pieces)  # raises for a mistake, before the prompt is printed
         before = "\n" if index else ""
         behind = "\n" if command.chat else run.model.behind_prompt
