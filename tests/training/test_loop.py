@@ -78,6 +78,7 @@ def uninterrupted(tmp_path_factory):
     return folder
 
 
+@pytest.mark.thorough
 def test_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path, uninterrupted):
     """Dropout on: the rng is a function of the step, not of what ran before."""
     train(tmp_path, 2)
@@ -110,6 +111,7 @@ def test_resumed_run_of_another_optimizer_is_bitwise_the_uninterrupted_one(tmp_p
     assert all(jax.tree.leaves(moved))
 
 
+@pytest.mark.thorough
 def test_run_stopped_by_a_signal_is_saved_and_goes_on_bitwise(tmp_path, uninterrupted):
     def interrupt(step):
         if step == 2:
@@ -125,6 +127,7 @@ def test_run_stopped_by_a_signal_is_saved_and_goes_on_bitwise(tmp_path, uninterr
     assert without_meters(read_metrics(tmp_path)) == without_meters(read_metrics(uninterrupted))
 
 
+@pytest.mark.thorough
 def test_metrics_hold_training_and_validation_records(uninterrupted):
     records = read_metrics(uninterrupted)
     assert [r["step"] for r in records if "loss" in r] == [2, 4, 5]
@@ -136,12 +139,14 @@ def test_metrics_hold_training_and_validation_records(uninterrupted):
     assert last["bits_per_byte"] == pytest.approx(bits, rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_finished_run_trains_no_further(uninterrupted):
     batches = Batches()
     assert train(uninterrupted, 5, batches).step == 5
     assert batches.asked == []
 
 
+@pytest.mark.thorough
 def test_fewer_steps_than_trained_are_refused(uninterrupted):
     with pytest.raises(ConfigError, match=r"already been trained to step 5, got steps=3"):
         train(uninterrupted, 3)

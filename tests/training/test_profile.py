@@ -52,6 +52,7 @@ def check(found):
     assert found.device_seconds["other programs"] > 0
 
 
+@pytest.mark.thorough
 def test_profile_has_the_steps_the_parts_of_the_model_and_the_work_of_the_host(traced):
     check(read_profile(traced[0]))
 
@@ -61,6 +62,7 @@ def test_profile_of_several_devices_is_that_of_one(tmp_path):
     check(read_profile(tmp_path))
 
 
+@pytest.mark.thorough
 def test_profile_changes_no_bit_of_the_training(traced, tmp_path):
     plain = train(tmp_path, None)
     jax.tree.map(np.testing.assert_array_equal, plain.params, traced[1].params)
@@ -157,6 +159,7 @@ def test_a_trace_that_is_being_taken_is_not_disturbed_nor_is_the_training(tmp_pa
     assert list((tmp_path / "own").rglob("*.xplane.pb"))
 
 
+@pytest.mark.thorough
 def test_damaged_and_linked_traces_are_refused(traced, tmp_path):
     shutil.copytree(traced[0] / "profile", tmp_path / "profile")
     (path,) = (tmp_path / "profile").rglob("*.xplane.pb")
