@@ -21,8 +21,11 @@ def _normal(std: float) -> jax.nn.initializers.Initializer:
 
     # Drawn in float32 or wider, then rounded: draws in bfloat16 have 128 different values, with a
     # mean of -0.012 standard deviations.
-    def init(rng: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        return draw(rng, shape, at_least(dtype, jnp.float32)).astype(dtype)
+    def init(
+        key: jax.Array, shape: Any, dtype: Any = jnp.float32, out_sharding: Any = None
+    ) -> jax.Array:
+        wide = at_least(dtype, jnp.float32)
+        return draw(key, shape, wide, out_sharding=out_sharding).astype(dtype)
 
     return init
 
