@@ -1,22 +1,22 @@
-"""Metrics of a run: one JSON object per line, and events for TensorBoard."""
+"""Metrics of a run: one JSON object per line; events for TensorBoard, if it is installed."""
 
 import contextlib
 import json
 import pathlib
-import socket
-import time
 from typing import Any
 
 from jaxformer.errors import DataError
-from jaxformer.storage import append, lexists, make_folder, open_to_append, read_whole, write_whole
-from jaxformer.training.records.tensorboard import EventWriter
+from jaxformer.storage import append, lexists, open_to_append, read_whole, write_whole
+from jaxformer.training.records.tensorboard import add_scalars, open_events
 
 _FILE = "metrics.jsonl"
 _SUPERSEDED = "metrics.superseded.jsonl"
 
 
 class MetricsWriter:
-    """Appends records to `metrics.jsonl` and to `tensorboard/` in a run folder.
+    """Appends records to `metrics.jsonl` in a run folder.
+
+    If the package tensorboard is installed, its events are in `tensorboard/`.
 
     Args:
         folder: the run folder; None to write nothing.
@@ -41,7 +41,8 @@ class MetricsWriter:
         self, folder: pathlib.Path | None, start_step: int = 0, *, writes: bool = True
     ) -> None:
         self._open = contextlib.ExitStack()
-        self._files: list[Any] = []  # metrics, then events
+        self._file: Any = None
+        self._events: Any = None
         self.records: list[dict[str, Any]] = []  # of all steps so far
         if writes and folder is not None:
             self._start(folder, start_step)
@@ -54,23 +55,22 @@ class MetricsWriter:
         # Replaced atomically, so that a crash loses no record.
         self.records = [record for record in records if record["step"] <= start_step]
         write_whole(folder / _FILE, _lines(self.records))
-        make_folder(folder / "tensorboard")
-        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
-        events = self._open.enter_context(open_to_append(folder / "tensorboard" / name))
-        self._events = EventWriter(events, start_step)
-        self._files = [self._open.enter_context(open_to_append(folder / _FILE)), events]
+        self._file = self._open.enter_context(open_to_append(folder / _FILE))
+        self._events = open_events(folder, start_step)
+        if self._events is not None:
+            self._open.callback(self._events.close)
 
     def __enter__(self) -> "MetricsWriter":
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._files.clear()
+        self._file = self._events = None
         self._open.__exit__(*error)
 
     def flush(self) -> None:
         """Returns when all that was written is stored, if the folder is in a bucket, too."""
-        for file in list(self._files):
-            file.flush()
+        if self._file is not None:
+            self._file.flush()
 
     def write(self, step: int, **values: float) -> None:
         """Writes one record.
@@ -83,10 +83,10 @@ class MetricsWriter:
             StorageError: the record cannot be written.
         """
         self.records.append({"step": step, **values})
-        if not self._files:
-            return
-        append(self._files[0], _lines(self.records[-1:]))
-        self._events.write(step, values)
+        if self._file is not None:
+            append(self._file, _lines(self.records[-1:]))
+        if self._events is not None:
+            add_scalars(self._events, step, values)
 
 
 def _lines(records: list[dict[str, Any]]) -> bytes:
