@@ -295,6 +295,16 @@ def test_sinks_are_scores_without_a_value_and_have_gradients(implementation):
         np.testing.assert_allclose(gradients[0][index], (slope * chosen).sum(), rtol=2e-3)
 
 
+def test_attention_function_gets_no_option_at_its_default_in_another_object():
+    def plain(query, key, value):
+        return dot_product_attention(query, key, value)
+
+    x, own = float32(normal(34, B, T, D)), float32(random_params(35))
+    read = {"implementation": "".join(["au", "to"]), "dropout_rate": np.float64(0.0)}  # from a file
+    output = multi_head_attention(own, x, attention_fn=plain, **HEADS, **read).output
+    np.testing.assert_array_equal(output, multi_head_attention(own, x, **HEADS).output)
+
+
 def test_attention_function_beside_sinks_must_return_its_residual():
     x, own = float32(normal(34, B, T, D)), float32(random_params(35))._replace(sinks=jnp.ones(N))
 

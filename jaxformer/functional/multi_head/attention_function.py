@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention import (
@@ -80,9 +81,7 @@ def _call(
     """Calls a user's attention function with the options that are not at their defaults."""
     if not callable(attention_fn):
         raise ConfigError(f"attention_fn must be a function, got {attention_fn!r}")
-    given = {k: v for k, v in options.items() if v is not _DEFAULTS[k]}
-    if given.get("dropout_rate") == 0:
-        del given["dropout_rate"]
+    given = {k: v for k, v in options.items() if not _is_default(k, v)}
     given |= {k: v for k, v in (("bias", bias), ("mask", mask)) if v is not None}
     name = function_name(attention_fn)
     try:
@@ -94,6 +93,11 @@ def _call(
             "and honour each (functional.attention_mask combines them into one mask)"
         ) from None
     return attention_fn(query, key, value, **given)
+
+
+def _is_default(name: str, value: Any) -> bool:
+    # By value, since a string that was read from a file is another object; but an array is none.
+    return value is _DEFAULTS[name] or (np.isscalar(value) and value == _DEFAULTS[name])
 
 
 def _check_result(
