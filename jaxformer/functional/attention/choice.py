@@ -86,7 +86,8 @@ def attention_implementation(
     is symbolic (`jax.export`), only dense attention is possible; symbolic leading axes count as 1.
 
     Args:
-        query: as in `dot_product_attention`; this and all arrays may be `jax.ShapeDtypeStruct`.
+        query: as in `dot_product_attention`; this and all arrays, also those among the options, may
+            be `jax.ShapeDtypeStruct`.
         key: as in `dot_product_attention`.
         value: as in `dot_product_attention`.
         bias: as in `dot_product_attention`.
@@ -114,7 +115,7 @@ def attention_implementation(
     dropout_rate = options.pop("dropout_rate", 0.0)
     return_residual = options.pop("return_residual", False)
     check_keywords("attention_implementation", options, ScoreKeywords)
-    scoring: Any = options
+    shapes = {k: v for k, v in options.items() if isinstance(v, jax.ShapeDtypeStruct)}
     default = platforms.default_platform()
     wanted = default if platform is None else platform
     if not isinstance(wanted, str) or wanted != default:
@@ -130,8 +131,9 @@ def attention_implementation(
 
     def decide(
         query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None,
-        position_bias: PositionBias | None,
+        position_bias: PositionBias | None, traced: Any,
     ) -> None:  # fmt: skip
+        scoring: Any = options | traced
         inputs = prepare_attention(
             query, key, value, add_biases(bias, position_bias), mask, scoring,
             dropout_rate=dropout_rate, return_residual=return_residual,
@@ -139,7 +141,7 @@ def attention_implementation(
         choices.append(_choose(inputs, wanted))
 
     # Traced instead of called: shapes suffice, and nothing is computed.
-    jax.eval_shape(decide, *arrays.values(), position_bias)
+    jax.eval_shape(decide, *arrays.values(), position_bias, shapes)
     return choices[0]
 
 
