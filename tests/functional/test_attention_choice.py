@@ -89,6 +89,18 @@ def test_choice_checks_its_arguments():
         attention_implementation(*shapes(), is_casual=True)
 
 
+def test_choice_takes_shapes_in_place_of_all_arrays():
+    arrays = shapes(num_queries=1024, num_keys=1024)
+    lengths, ids = (jax.ShapeDtypeStruct(shape, np.int32) for shape in ((3,), (3, 1024)))
+    options = {
+        "query_offset": lengths, "query_seq_lengths": lengths, "key_value_seq_lengths": lengths,
+        "query_segment_ids": ids, "key_value_segment_ids": ids, "is_causal": True,
+    }  # fmt: skip
+    assert attention_implementation(*arrays, **options).name == "chunked"
+    with pytest.raises(ShapeError, match="key_value_segment_ids"):
+        attention_implementation(*arrays, **options | {"key_value_segment_ids": lengths})
+
+
 def on_a_gpu(monkeypatch):
     monkeypatch.setattr(platforms, "default_platform", lambda: "cuda")
 
@@ -154,6 +166,10 @@ def test_cudnn_takes_wider_heads_on_newer_gpus(capability, largest, monkeypatch)
         for width in (largest, largest + 8)
     )
     assert fits.name == "cudnn"
+    gpu.compute_capability = "7.5"
+    old = attention_implementation(*shapes(jnp.bfloat16))
+    assert old.name == "dense"
+    assert "compute capability 8.0 or more, and this one has 7.5" in old.declined["cudnn"]
     assert f"a multiple of 8 up to {largest}, got H={largest + 8}" in does_not.declined["cudnn"]
 
 
@@ -204,11 +220,16 @@ def test_cudnn_is_asked_for_what_the_contract_means(case, monkeypatch):
     unseen = np.arange(sizes.S) >= lengths[..., None]
     for name in ("key", "value"):
         inputs[name][unseen] = np.nan
+    real_lengths = np.broadcast_to(options.get("query_seq_lengths", sizes.T), sizes.leading)
+    real_lengths = np.where(lengths == 0, 0, real_lengths)
+    unseeing = np.arange(sizes.T) >= real_lengths[..., None]
+    inputs["query"][unseeing] = np.nan
     output, gradients = evaluate(inputs, arrays)
     assert asked == ["cudnn"]
     assert output.dtype == jnp.bfloat16
     for name in ("key", "value"):
         inputs[name][unseen] = 0
+        inputs["query"][unseeing] = 0
         assert (np.asarray(gradients[name])[unseen] == 0).all()
     expected = oracle.attention(**{n: a.astype(np.float32) for n, a in inputs.items()}, **options)
     assert_close(output, expected, 2**-7)
@@ -235,7 +256,7 @@ def test_cudnn_is_lowered_for_an_nvidia_gpu(name, monkeypatch):
     rules = importlib.import_module("jax._src.cudnn.fused_attention_stablehlo")
     monkeypatch.setattr(rules, "check_cudnn_version", lambda: 91_300)
     monkeypatch.setattr(rules, "check_compute_capability", lambda _: True)
-    monkeypatch.setattr(cudnn, "_is_hopper_or_later", lambda _: True)
+    monkeypatch.setattr(cudnn, "_compute_capability", lambda: 9.0)
 
     def loss(arrays):
         output = dot_product_attention(*arrays, **options, implementation="cudnn")

@@ -26,13 +26,17 @@ def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
     left, right = structure.window
     lengths = structure.query_lengths, structure.key_lengths
     backend = platforms.default_platform()
-    largest = 2 * _LARGEST_HEAD if _is_hopper_or_later(backend) else _LARGEST_HEAD
+    capability = _compute_capability() if backend == "cuda" else 0.0
+    largest = 2 * _LARGEST_HEAD if capability >= 9 else _LARGEST_HEAD
     reasons = {
         f"it needs an NVIDIA GPU, and the program is for {platform}": (
             platform not in ("cuda", backend)
         ),
         # JAX queries the cuDNN version while tracing the call.
         f"it needs an NVIDIA GPU, and the default backend is {backend}": backend != "cuda",
+        f"it needs a GPU of compute capability 8.0 or more, and this one has {capability}": (
+            capability < 8
+        ),
         f"it needs {' or '.join(_DTYPES)}, and the query is {inputs.query.dtype}": (
             inputs.query.dtype.name not in _DTYPES
         ),
@@ -78,12 +82,9 @@ def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
     return next((reason for reason, applies in reasons.items() if applies), None)
 
 
-def _is_hopper_or_later(backend: str) -> bool:
-    """Whether the default backend's GPUs have compute capability 9.0 or more."""
-    if backend != "cuda":
-        return False
-    capability = getattr(jax.local_devices()[0], "compute_capability", "0")  # such as "9.0"
-    return int(capability.split(".")[0]) >= 9
+def _compute_capability() -> float:
+    """Compute capability of this process's NVIDIA GPUs; 8.0 when compiling for one elsewhere."""
+    return float(getattr(jax.local_devices()[0], "compute_capability", "8.0"))
 
 
 def cudnn_attention(
@@ -102,6 +103,9 @@ def cudnn_attention(
                 (structure.key_lengths, num_keys),
             )
         )
+        # A query of a row without keys is not real, either.
+        query_lengths = jnp.where(key_lengths == 0, 0, query_lengths)
+        inputs = inputs._replace(structure=structure._replace(query_lengths=query_lengths))
         inputs = zero_hidden(inputs, masks.first_keys(key_lengths, num_keys)[..., 0, :])
         real = rearrange(masks.first_keys(query_lengths, num_queries), "... 1 1 t -> ... t 1 1")
         # cuDNN does not specify a length of 0. Such a row gets one key and value, zeroed above, so
