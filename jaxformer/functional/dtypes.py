@@ -14,6 +14,13 @@ def at_least(dtype: jax.typing.DTypeLike, least: jax.typing.DTypeLike) -> jnp.dt
         return jnp.promote_types(dtype, least)
 
 
+def as_int32(array: jax.Array) -> jax.Array:
+    """Integers as int32; those beyond its range become the nearest in it, instead of wrapping."""
+    own, limits = jnp.iinfo(array.dtype), jnp.iinfo(jnp.int32)
+    lowest, highest = max(own.min, limits.min), min(own.max, limits.max)
+    return array.clip(lowest, highest).astype(jnp.int32)
+
+
 def widened(x: jax.Array) -> jax.Array:
     """`x` in float32, or unchanged if it is float64."""
     return x.astype(at_least(x.dtype, jnp.float32))

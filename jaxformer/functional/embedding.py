@@ -14,7 +14,7 @@ from jaxformer.functional.checks import (
     static_number,
     static_softcap,
 )
-from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.dtypes import as_int32, at_least
 from jaxformer.functional.linear import on_rows
 
 
@@ -73,9 +73,9 @@ def check_known_tokens(
 def table_rows(table: jax.Array, tokens: jax.Array) -> jax.Array:
     """Rows `[..., D]` of a table by token; NaN for a token out of range, known or traced."""
     check_dtype("tokens", tokens, "integer")
-    # Negative indices count from the end in JAX, so move them to V, where "fill" catches them. At
-    # least int32, because V may not fit the tokens' dtype.
-    tokens = tokens.astype(at_least(tokens.dtype, jnp.int32))
+    # Negative indices count from the end in JAX, so move them to V, where "fill" catches them. As
+    # int32, because V may not fit the tokens' dtype.
+    tokens = as_int32(jnp.asarray(tokens))
     index = jnp.where(tokens < 0, table.shape[0], tokens)
     return jnp.asarray(table).at[index].get(mode="fill", fill_value=jnp.nan)
 

@@ -24,7 +24,7 @@ from jaxformer.functional.checks import (
     is_int,
     is_symbolic,
 )
-from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.dtypes import as_int32, at_least
 
 Offset = int | Array
 
@@ -58,7 +58,7 @@ def read_offset(name: str, value: Any, largest: int) -> int | jax.Array:
     array = as_array(name, value)
     check_dtype(name, array, "integer")
     check_range(name, value, least=-largest, most=largest)
-    return int(value) if isinstance(value, int | np.integer) else array.astype(jnp.int32)
+    return int(value) if isinstance(value, int | np.integer) else as_int32(array)
 
 
 def causal(num_queries: int, num_keys: int, query_offset: Offset = 0) -> jax.Array:
@@ -151,8 +151,7 @@ def padding(lengths: Offset, num_keys: int) -> jax.Array:
 
 def first_keys(lengths: Offset, num_keys: int) -> jax.Array:
     """Padding mask `[..., 1, 1, S]` for lengths from the start of a block, maybe negative."""
-    lengths = as_array("lengths", lengths)
-    lengths = lengths.astype(at_least(lengths.dtype, jnp.int32))
+    lengths = as_int32(as_array("lengths", lengths))
     slots = jnp.arange(num_keys, dtype=lengths.dtype)
     return to_rank(slots, lengths.ndim + 3) < lengths[..., None, None, None]
 
@@ -168,7 +167,8 @@ def segments(query_ids: Array, key_value_ids: Array) -> jax.Array:
         bool `[..., 1, T, S]`.
 
     Raises:
-        ShapeError: the leading axes differ, or an array is not integer.
+        ShapeError: the leading axes differ, an array is not integer, or no integer dtype holds the
+            ids of both.
 
     Example:
         >>> ids = jnp.array([7, 7, 8])
@@ -186,9 +186,21 @@ def segments(query_ids: Array, key_value_ids: Array) -> jax.Array:
             "query_ids [..., T] and key_value_ids [..., S] must have the same leading axes, got "
             f"shapes {query_ids.shape} and {key_value_ids.shape}"
         )
-    dtype = at_least(query_ids.dtype, key_value_ids.dtype)
-    query = rearrange(query_ids.astype(dtype), "... t -> ... 1 t 1")
-    return query == rearrange(key_value_ids.astype(dtype), "... s -> ... 1 1 s")
+    query_ids, key_value_ids = alike_ids(query_ids, key_value_ids)
+    query = rearrange(query_ids, "... t -> ... 1 t 1")
+    return query == rearrange(key_value_ids, "... s -> ... 1 1 s")
+
+
+def alike_ids(query_ids: jax.Array, key_ids: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Segment ids of queries and keys in one dtype; ShapeError if none holds both."""
+    dtype = at_least(query_ids.dtype, key_ids.dtype)  # of uint32 and int32 without x64: int32
+    for ids in (query_ids, key_ids):
+        if not jnp.can_cast(ids.dtype, dtype) or not jnp.issubdtype(dtype, jnp.integer):
+            raise ShapeError(
+                "segment ids of queries and keys must fit in one integer dtype, got "
+                f"{query_ids.dtype} and {key_ids.dtype}; cast one with .astype"
+            )
+    return query_ids.astype(dtype), key_ids.astype(dtype)
 
 
 def combine(*masks: Array | None) -> jax.Array | None:

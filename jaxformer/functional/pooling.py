@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.functional.checks import check_axes, check_choice, check_dtype
-from jaxformer.functional.dtypes import widened
+from jaxformer.functional.dtypes import as_int32, widened
 
 
 def pool(
@@ -41,6 +41,7 @@ def pool(
         lengths = jnp.full(sizes["B"], sizes["T"])
     check_axes("lengths", lengths, "B", sizes)
     check_dtype("lengths", lengths, "integer")
+    lengths = as_int32(lengths)  # T may not fit their dtype
     # `where`, not a product, because padding may hold NaN, and 0 * NaN is NaN.
     real = (jnp.arange(sizes["T"])[None] < lengths[:, None])[..., None]
     wide = jnp.where(real, widened(hidden), 0)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import Array, as_array, check_axes, check_dtype
+from jaxformer.functional.dtypes import as_int32
 from jaxformer.inference.token_rows import require_int
 
 
@@ -36,6 +37,7 @@ def repeated_ngrams(tokens: Array, lengths: Array, size: int, vocab_size: int) -
     tokens, lengths = as_array("tokens", tokens), as_array("lengths", lengths)
     check_dtype("tokens", tokens, "integer")
     check_dtype("lengths", lengths, "integer")
+    tokens, lengths = as_int32(tokens), as_int32(lengths)  # a narrow dtype may not hold V or T
     check_axes("tokens", tokens, "... T")
     if lengths.shape != tokens.shape[:-1]:
         raise ShapeError(

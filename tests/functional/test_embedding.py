@@ -56,6 +56,13 @@ def test_embed_takes_tokens_narrower_than_the_vocabulary():
     assert np.isnan(rows[1])
 
 
+def test_embed_takes_64_bit_tokens():
+    with jax.enable_x64(True):
+        for dtype in (np.uint64, np.int64):
+            np.testing.assert_array_equal(embed_jit(TABLE, np.array([3], dtype)), TABLE[[3]])
+            assert np.isnan(embed_jit(TABLE, np.array([2**32 + 1], dtype))).all()
+
+
 def test_embed_gradient_counts_each_row():
     tokens = np.array([2, 2, 7])
     weights = np.float32(np.random.default_rng(2).standard_normal((3, 5)))

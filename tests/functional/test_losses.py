@@ -181,10 +181,11 @@ def test_cross_entropy_of_a_known_bad_label_names_its_index(bad, ignore_label):
     labels = random_labels(9)
     labels[0, 1] = -100 if ignore_label else 0
     labels[1, 2] = bad
-    with pytest.raises(DataError) as error:
-        cross_entropy(jnp.asarray(random_logits(9)), labels, ignore_label=ignore_label)
-    assert f"got {bad} at index (1, 2)" in str(error.value)
-    assert f"V-1 = {VOCAB - 1} or ignore_label={ignore_label}" in str(error.value)
+    for known in (labels, jnp.asarray(labels)):
+        with pytest.raises(DataError) as error:
+            cross_entropy(jnp.asarray(random_logits(9)), known, ignore_label=ignore_label)
+        assert f"got {bad} at index (1, 2)" in str(error.value)
+        assert f"V-1 = {VOCAB - 1} or ignore_label={ignore_label}" in str(error.value)
 
 
 @pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}, {"ignore_label": None}])
@@ -273,3 +274,11 @@ def test_cross_entropy_does_not_take_a_huge_unsigned_label_for_minus_one():
     loss, weight = loss_of(np.zeros((1, VOCAB), np.float32), labels)
     assert np.isnan(loss)
     assert weight == 1
+
+
+def test_cross_entropy_takes_64_bit_labels():
+    with jax.enable_x64(True):
+        for dtype in (np.uint64, np.int64):
+            logits, labels = np.zeros((2, VOCAB), np.float32), np.array([0, VOCAB - 1], dtype)
+            np.testing.assert_allclose(loss_of(logits, labels)[0], 2 * np.log(VOCAB), rtol=1e-6)
+            assert np.isnan(loss_of(logits, labels + 2**32)[0])

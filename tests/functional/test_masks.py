@@ -109,6 +109,25 @@ def test_segments_keeps_leading_axes():
     assert_mask(nested, expected[:, None])
 
 
+def test_segments_of_dtypes_that_no_integer_dtype_holds_are_refused():
+    unsigned, signed = jnp.array([2**32 - 1], jnp.uint32), jnp.array([-1], jnp.int32)
+    heads = jnp.ones((1, 1, 2))
+    for query_ids, key_ids in ((unsigned, signed), (signed, unsigned)):
+        ids = {"query_segment_ids": query_ids, "key_value_segment_ids": key_ids}
+        for call in (segments, lambda *_, ids=ids: dot_product_attention(*[heads] * 3, **ids)):
+            with pytest.raises(ShapeError, match="must fit in one integer dtype, got u?int32 and"):
+                call(query_ids, key_ids)
+    assert segments(unsigned, unsigned).all()
+    assert segments(np.array([3], np.uint8), signed + 4).all()
+    with jax.enable_x64(True):
+        assert not segments(unsigned, signed).any()
+
+
+def test_padding_of_lengths_beyond_int32_hides_nothing():
+    lengths = jnp.array([2**31 + 1], jnp.uint32)
+    assert jax.jit(lambda n: padding(n, 3))(lengths).all()
+
+
 def test_combine_is_a_logical_and():
     first, second = drawn("110 011"), drawn("101 010")
     assert_mask(combine(first, None, second), drawn("100 010"))

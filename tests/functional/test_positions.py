@@ -180,6 +180,21 @@ def test_positions_may_be_traced_or_mapped():
     np.testing.assert_allclose(mapped, eager, rtol=0, atol=2e-7)
 
 
+def test_positions_may_be_unsigned_or_have_64_bits():
+    positions = np.array([2**31, 2**31 + 5, 2**32 - 1], np.uint32)
+    expected = reference_encoding(positions, 7)
+    encoding = encode(jnp.asarray(positions), 7)
+    np.testing.assert_allclose(encoding, expected, rtol=0, atol=2e-6)
+    np.testing.assert_array_equal(tables_of(jnp.asarray(positions), 14)[1][:, 0], encoding[:, 0])
+    with jax.enable_x64(True):
+        for dtype in (np.int64, np.uint64):
+            wide = encode(jnp.asarray(positions.astype(dtype)), 7)
+            np.testing.assert_array_equal(wide, encoding)
+        beyond = np.array([2**33 + 3, -(2**33) - 3])
+        expected = reference_encoding(beyond, 7)
+        np.testing.assert_allclose(encode(jnp.asarray(beyond), 7), expected, rtol=0, atol=1e-5)
+
+
 def test_positions_may_be_narrow_integers():
     positions = np.array([-128, 127, 3, -3], np.int8)
     expected = reference_encoding(positions, 7)

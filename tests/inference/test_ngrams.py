@@ -40,6 +40,13 @@ def test_repeated_ngrams_leave_out_tokens_beyond_the_vocabulary():
     assert not repeated_ngrams(tokens, jnp.array(5), 2, 3).any()
 
 
+def test_repeated_ngrams_take_tokens_and_lengths_of_a_narrow_dtype():
+    tokens, lengths = np.array([1, 2, 1], np.uint8), np.array(3, np.uint8)
+    found = repeated_ngrams(tokens, lengths, 2, 300)
+    assert np.flatnonzero(found).tolist() == [2]
+    assert not repeated_ngrams(tokens, np.array(1, np.uint8), 3, 300).any()
+
+
 def test_repeated_ngrams_refuse_what_does_not_fit():
     tokens = np.zeros((2, 3), int)
     with pytest.raises(ConfigError, match="size must be an int at least 1, got 0"):

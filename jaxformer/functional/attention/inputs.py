@@ -24,8 +24,8 @@ from jaxformer.functional.checks import (
     static_number,
     static_softcap,
 )
-from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.masks import read_offset, to_rank, window_sides
+from jaxformer.functional.dtypes import as_int32, at_least
+from jaxformer.functional.masks import alike_ids, read_offset, to_rank, window_sides
 from jaxformer.functional.positions.biases import AlibiBias, PositionBias, RelativeBias
 
 Lengths = int | Array
@@ -304,34 +304,43 @@ def _structure(
     key_lengths = read_lengths(
         "key_value_seq_lengths", options.get("key_value_seq_lengths"), leading, num_keys
     )
-    query_ids, key_ids = options.get("query_segment_ids"), options.get("key_value_segment_ids")
-    if (query_ids is None) != (key_ids is None):
-        only = "query" if key_ids is None else "key_value"
-        raise ShapeError(
-            "query_segment_ids and key_value_segment_ids go together, got only "
-            f"{only}_segment_ids; for self-attention pass the same array twice"
-        )
+    query_ids, key_ids = _segment_ids(options, num_queries, num_keys, leading)
     return Structure(
         # Causal attention is a window that ends at the query itself.
         window=(left, 0 if is_causal else right),
         offset=offset,
         query_lengths=query_lengths,
         key_lengths=key_lengths,
-        query_ids=_segment_ids("query_segment_ids", query_ids, "T", num_queries, leading),
-        key_ids=_segment_ids("key_value_segment_ids", key_ids, "S", num_keys, leading),
+        query_ids=query_ids,
+        key_ids=key_ids,
     )
 
 
 def _segment_ids(
-    name: str, ids: Array | None, axis: str, size: int, leading: tuple[int, ...]
-) -> jax.Array | None:
-    if ids is None:
-        return None
-    ids = as_array(name, ids)
-    check_dtype(name, ids, "integer")
-    check_axes(name, ids, f"... {axis}", {axis: size})
-    check_leading(name, ids, 1, leading)
-    return ids
+    options: MaskKeywords, num_queries: int, num_keys: int, leading: tuple[int, ...]
+) -> tuple[jax.Array, jax.Array] | tuple[None, None]:
+    """Checks the segment ids of queries and keys, and returns them in one dtype."""
+
+    def checked(name: str, ids: Array, axis: str, size: int) -> jax.Array:
+        ids = as_array(name, ids)
+        check_dtype(name, ids, "integer")
+        check_axes(name, ids, f"... {axis}", {axis: size})
+        check_leading(name, ids, 1, leading)
+        return ids
+
+    query_ids, key_ids = options.get("query_segment_ids"), options.get("key_value_segment_ids")
+    if query_ids is None and key_ids is None:
+        return None, None
+    if query_ids is None or key_ids is None:
+        only = "query" if key_ids is None else "key_value"
+        raise ShapeError(
+            "query_segment_ids and key_value_segment_ids go together, got only "
+            f"{only}_segment_ids; for self-attention pass the same array twice"
+        )
+    return alike_ids(
+        checked("query_segment_ids", query_ids, "T", num_queries),
+        checked("key_value_segment_ids", key_ids, "S", num_keys),
+    )
 
 
 def read_lengths(
@@ -349,7 +358,7 @@ def read_lengths(
     if isinstance(values, int | np.integer):
         return int(values)
     # As wide as the positions it is compared with: a uint8 length would wrap.
-    return _per_row(name, array.astype(jnp.int32), leading)
+    return _per_row(name, as_int32(array), leading)
 
 
 def _per_row(name: str, array: int | jax.Array, leading: tuple[int, ...]) -> int | jax.Array:

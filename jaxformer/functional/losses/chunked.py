@@ -80,7 +80,7 @@ def chunked_cross_entropy(
     Raises:
         ShapeError: the shapes or dtypes do not fit.
         ConfigError: an option is invalid.
-        DataError: a label whose value is known (NumPy) is out of range.
+        DataError: a label whose value is known (not traced) is out of range.
 
     References:
         Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM Training", 2024 (chunks of

@@ -14,10 +14,11 @@ from jaxformer.functional.checks import (
     check_axes,
     check_dtype,
     is_int,
+    known_values,
     static_number,
     static_softcap,
 )
-from jaxformer.functional.dtypes import at_least, widened
+from jaxformer.functional.dtypes import as_int32, widened
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +65,7 @@ def cross_entropy(
     Raises:
         ShapeError: the shapes or dtypes do not fit.
         ConfigError: an option is invalid.
-        DataError: a label whose value is known (NumPy) is out of range.
+        DataError: a label whose value is known (not traced) is out of range.
 
     References:
         Szegedy et al., "Rethinking the Inception Architecture", 2016 (label smoothing);
@@ -111,7 +112,6 @@ def read_labels(
     """Checks labels; returns them, and a mask of the labels that count."""
     if ignore_label is not None and not is_int(ignore_label, -(2**31), 2**31 - 1):
         raise ConfigError(f"ignore_label must be an int32 or None, got {ignore_label!r}")
-    known = None if isinstance(labels, jax.Array) else labels
     labels = as_array("labels", labels)
     check_dtype("labels", labels, "integer")
     if labels.shape != array.shape[:-1]:
@@ -119,12 +119,9 @@ def read_labels(
             f"labels must be [...] for {tokens}, got labels {labels.shape} and "
             f"{tokens.split()[0]} {array.shape}"
         )
-    if known is not None:
-        _check_labels(np.asarray(known), vocab_size, ignore_label)
-    # Wide enough for -1 and V, which the labels' dtype may not hold.
-    if labels.dtype == jnp.uint32:
-        labels = jnp.minimum(labels, jnp.uint32(2**31 - 1))
-    labels = labels.astype(at_least(labels.dtype, jnp.int32))
+    if (known := known_values(labels)) is not None:
+        _check_labels(known, vocab_size, ignore_label)
+    labels = as_int32(labels)  # holds -1 and V, which the labels' dtype may not
     counted = jnp.ones(labels.shape, bool) if ignore_label is None else labels != ignore_label
     return labels, counted
 

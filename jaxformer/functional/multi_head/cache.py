@@ -18,6 +18,7 @@ from jaxformer.functional.checks import (
     check_size,
     known_values,
 )
+from jaxformer.functional.dtypes import as_int32
 
 
 class CachedKeys(NamedTuple):
@@ -200,4 +201,4 @@ def checked_new_tokens(
     counts = known_values(num_tokens)
     if counts is not None:
         check_range("num_tokens", counts.tolist(), least=0, most=sizes["T"], bound="T")
-    return num_tokens.astype(jnp.int32)  # slots computed from it may exceed a uint8
+    return as_int32(num_tokens)  # slots computed from it may exceed a uint8

@@ -43,7 +43,7 @@ def sinusoidal_positions(
     $$PE_{p,2i} = \sin(p / base^{2i/d}), \quad PE_{p,2i+1} = \cos(p / base^{2i/d})$$
 
     Args:
-        positions: a length (positions 0 .. length-1), or an int32 array `[...]`, which may be
+        positions: a length (positions 0 .. length-1), or an integer array `[...]`, which may be
             traced and may be negative.
         d_model: D; if odd, there is one more sine than cosines.
         base: wavelengths range from 2 pi to about 2 pi * base.
@@ -83,7 +83,7 @@ def rotary_tables(
     r"""Cosines and sines of rotary positions, for `apply_rotary`: angle $p / base^{2i/H}$.
 
     Args:
-        positions: a length (positions 0 .. length-1), or an int32 array `[...]`, which may be
+        positions: a length (positions 0 .. length-1), or an integer array `[...]`, which may be
             traced and may be negative.
         head_dim: H, even.
         base: wavelengths range from 2 pi to about 2 pi * base.
@@ -202,7 +202,8 @@ def _as_positions(positions: int | Array) -> jax.Array:
         positions = as_array("positions", positions)
     check_dtype("positions", positions, "integer", remedy="positions are whole tokens")
     check_range("positions", positions, least=-_MAX_POSITION, most=_MAX_POSITION)
-    return jnp.asarray(positions).astype(jnp.int32)
+    positions = jnp.asarray(positions)
+    return positions.astype(jnp.int32) if positions.dtype.itemsize < 4 else positions
 
 
 def _frequencies(base: float, exponents: np.ndarray) -> np.ndarray:
@@ -211,18 +212,23 @@ def _frequencies(base: float, exponents: np.ndarray) -> np.ndarray:
 
 
 def _sine_cosine(positions: jax.Array, frequencies: np.ndarray) -> tuple[jax.Array, jax.Array]:
-    """Sine and cosine of position times frequency; int32 `[...]`, float64 `[F]` -> `[..., F]`."""
+    """Sine and cosine of position times frequency, `[..., F]`.
+
+    Positions are integer `[...]` of 32 or 64 bits, frequencies float64 `[F]`.
+    """
     # Turns per position in 64-bit fixed point: an integer t stands for t / 2**64 of a turn. Its
     # product with a position overflows by whole turns, which change neither sine nor cosine.
     turns = np.ldexp(frequencies / (2 * np.pi) % 1.0, 64).astype(np.uint64)
     # The product is unsigned; the sign is restored below.
-    magnitude = jnp.abs(positions).astype(jnp.uint32)[..., None]
+    absolute = jnp.abs(positions)[..., None]
     shape = (*positions.shape, turns.size)
     high = jnp.broadcast_to((turns >> np.uint64(32)).astype(np.uint32), shape)
     low = jnp.broadcast_to((turns & np.uint64(0xFFFFFFFF)).astype(np.uint32), shape)
-    magnitude = jnp.broadcast_to(magnitude, shape)
+    magnitude = jnp.broadcast_to(absolute.astype(jnp.uint32), shape)
     # The upper half of the 64-bit product, modulo 2**32: the fraction of a turn.
     phase = magnitude * high + _multiply_high(magnitude, low)
+    if positions.dtype.itemsize > 4:
+        phase += jnp.broadcast_to((absolute >> 32).astype(jnp.uint32), shape) * low
     phase = jnp.where(positions[..., None] < 0, jnp.uint32(0) - phase, phase)
     # Reduce to the nearest quarter turn: an angle of at most pi/4 rounds finely.
     quarter = (phase + jnp.uint32(1 << 29)) >> 30
