@@ -21,6 +21,7 @@ from jaxformer.interop.tokenizers.sentencepiece_kinds import (
     set_language_token,
 )
 from jaxformer.interop.tokenizers.settings import TokenizerSettings, read_settings
+from jaxformer.interop.tokenizers.tokenizer_json import load_tokenizer_json
 from jaxformer.interop.tokenizers.word_vocabularies import load_byte_pairs, load_word_pieces
 from jaxformer.storage import some
 from jaxformer.text import Tokenizer, TokenRoles
@@ -35,6 +36,13 @@ _KINDS = {
     "qwen3_moe": "Qwen2Tokenizer", "roberta": "RobertaTokenizer", "t5": "T5Tokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
 }  # fmt: skip
+
+# Model types for which transformers 5 takes tokenizer.json as it is, whatever class is named,
+_AS_IT_IS = ("mistral", "mixtral", "phi3", "olmo2", "olmo3", "granite", "modernbert", "umt5")
+# and others whose folder may name no class.
+_JSON_KINDS = _KINDS | dict.fromkeys(
+    ("gpt2", "opt", "starcoder2", "gptj", "phi"), "GPT2Tokenizer"
+) | dict.fromkeys(("gpt_neox", "olmo"), "GPTNeoXTokenizer")  # fmt: skip
 
 
 class Tokenizers(NamedTuple):
@@ -97,7 +105,7 @@ def load_tokenizers(
     languages = {"src_lang": source_language, "tgt_lang": target_language}
     chosen = {name: value for name, value in languages.items() if value is not None}
     settings = dataclasses.replace(settings, values={**settings.values, **chosen})
-    made = _load(folder, kind, settings)
+    made = _load(folder, kind, _json_kind(model_type, settings), settings)
     if made is None:
         return None
     first, target = made[0], made[-1]
@@ -149,14 +157,22 @@ def _kind(folder: pathlib.Path, model_type: str, settings: TokenizerSettings) ->
     return _KINDS.get(model_type, "GPT2Tokenizer")
 
 
+def _json_kind(model_type: str, settings: TokenizerSettings) -> str | None:
+    """Name of the class in transformers 5 that reads tokenizer.json; None if it takes it as is."""
+    name = (settings.text("tokenizer_class") or "").removesuffix("Fast")
+    if model_type in _AS_IT_IS or name in ("PreTrainedTokenizer", "TokenizersBackend"):
+        return None
+    return name or _JSON_KINDS.get(model_type)
+
+
 def _load(
-    folder: pathlib.Path, kind: str, settings: TokenizerSettings
+    folder: pathlib.Path, kind: str, json_kind: str | None, settings: TokenizerSettings
 ) -> list[tokenizers.Tokenizer] | None:
     """One or two tokenizers, from the first file that can be read; None if there is none."""
     is_m2m, vocab = kind == "M2M100Tokenizer", folder / "vocab.json"
     load_pieces = load_pegasus if kind == "PegasusTokenizer" else load_t5
     loaders: dict[str, Callable[[pathlib.Path], list[tokenizers.Tokenizer]]] = {
-        _JSON: lambda path: [tokenizers.Tokenizer.from_str(Tokenizer.load(path).to_json())],
+        _JSON: lambda path: [load_tokenizer_json(path, json_kind, settings)],
         "source.spm": lambda path: load_marian_pair(folder, settings),
         "spiece.model": lambda path: [load_pieces(path, settings)],
         "tokenizer.model": lambda path: [load_llama(path, settings)],

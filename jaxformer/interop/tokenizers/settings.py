@@ -23,7 +23,7 @@ class TokenizerSettings:
     values: dict[str, Any]  # content of tokenizer_config.json
     names: dict[str, str]  # special tokens by role, such as "eos"
     added: dict[int, AddedToken]  # by id; they extend the vocabulary, or set flags of its tokens
-    extra: tuple[str, ...]  # other special tokens
+    special: tuple[AddedToken, ...]  # special tokens, with and without a role
 
     def flag(self, name: str, default: bool) -> bool:
         """A boolean setting, or the default if missing or null; CheckpointError otherwise."""
@@ -64,15 +64,18 @@ def read_settings(folder: pathlib.Path) -> TokenizerSettings:
     if decoder is None:
         special = read_object(folder / "special_tokens_map.json", optional=True)
     merged = values | special
-    names = {role: token_name(merged.get(f"{role}_token")) for role in _ROLES}
+    named = {role: merged.get(f"{role}_token") for role in _ROLES}
+    names = {role: name for role, value in named.items() if (name := token_name(value)) is not None}
     extra = merged.get("extra_special_tokens") or merged.get("additional_special_tokens") or ()
-    extra = tuple(
-        name
-        for value in (extra.values() if isinstance(extra, dict) else extra)
-        if (name := token_name(value)) is not None
-    )
+    others = [value for key, value in merged.items() if key.endswith("_token")]
+    others += extra.values() if isinstance(extra, dict) else extra
+    tokens = [
+        _special_token(value, folder)
+        for value in (*named.values(), *others)
+        if token_name(value) is not None
+    ]
     if decoder is None:
-        known = {*names.values(), *extra}
+        known = {token.content for token in tokens}
         for name, token_id in read_object(folder / "added_tokens.json", optional=True).items():
             is_special = name in known
             token = AddedToken(name, normalized=not is_special, special=is_special)
@@ -83,9 +86,7 @@ def read_settings(folder: pathlib.Path) -> TokenizerSettings:
             raise damaged_download(path, "added_tokens_decoder is not an object")
         for token_id, token in decoder.items():
             added[_id(token_id, folder)] = _added_token(token, folder)
-    return TokenizerSettings(
-        values, {role: name for role, name in names.items() if name is not None}, added, extra
-    )
+    return TokenizerSettings(values, names, added, tuple(tokens))
 
 
 def read_text(path: pathlib.Path) -> str:
@@ -104,6 +105,7 @@ def token_name(value: Any) -> str | None:
 
 def add_tokens(tokenizer: tokenizers.Tokenizer, settings: TokenizerSettings) -> None:
     """Adds a folder's special and added tokens to a tokenizer; CheckpointError for a wrong id."""
+    special = {token.content: token for token in reversed(settings.special)}
     for token_id, token in sorted(settings.added.items()):
         there = tokenizer.token_to_id(token.content)
         # A new token gets the next id.
@@ -113,9 +115,10 @@ def add_tokens(tokenizer: tokenizers.Tokenizer, settings: TokenizerSettings) -> 
                 f"the added token {token.content!r} has the id {token_id}, but the vocabulary "
                 f"needs {expected}; download tokenizer_config.json and the vocabulary again"
             )
-        tokenizer.add_tokens([token])
-    special = [*settings.names.values(), *settings.extra]
-    tokenizer.add_special_tokens(list(dict.fromkeys(special)))
+        token.special = token.special or token.content in special
+        tokenizer.add_tokens([token])  # or changes the flags of one that exists
+    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    tokenizer.add_tokens([t for t in reversed(special.values()) if t.content not in added])
 
 
 def surround(tokenizer: tokenizers.Tokenizer, before: Sequence[str], after: Sequence[str]) -> None:
@@ -143,6 +146,12 @@ def surround_as_set(
     """Sets the special tokens around a text that `add_bos_token` and `add_eos_token` ask for."""
     before = [bos] if settings.flag("add_bos_token", False) else []
     surround(tokenizer, before, [eos] if settings.flag("add_eos_token", False) else [])
+
+
+def _special_token(value: Any, folder: pathlib.Path) -> AddedToken:
+    """A special token, given by its name or as an object with flags."""
+    flags = value if isinstance(value, dict) else {"content": value}
+    return _added_token({"normalized": False, **flags, "special": True}, folder)
 
 
 def _added_token(value: Any, folder: pathlib.Path) -> AddedToken:
