@@ -32,7 +32,7 @@ def keep_programs() -> None:
     home = default_cache_dir()
     if home is None:
         return
-    folder = home / "programs" / _machine()
+    folder = home / "programs" / machine()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _remove_unfinished(folder)
@@ -46,7 +46,7 @@ def keep_programs() -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
 
 
-def _machine() -> str:
+def machine() -> str:
     """Name for what a program for the CPU depends on, since machines may share a home folder."""
     features = platform.processor()
     with contextlib.suppress(OSError):

@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "modules": _LEAVES | {"functional"},
     "models": _LEAVES | {"functional", "modules"},
     **dict.fromkeys(_USES, _MODELS),
-    "training": _MODELS | {"accelerators", "flops", "op_names"},
+    "training": _MODELS | {"accelerators", "flops", "op_names", "programs"},
     "runs": _MODELS | {"programs"} | set(_USES),
     "planning": _MODELS | {"accelerators", "flops", "op_names", "runs", "training"},
     "sweeps": _MODELS | {"programs", "runs", "training"},

@@ -55,7 +55,7 @@ def time_saving(size: str, num_steps: int, repeats: int, folder: pathlib.Path) -
         make_optimizer(AdamWConfig(learning_rate=1e-4), ScheduleConfig(name="constant")),
         SingleRunner(),
     )
-    params = jax.jit(model.init_params)(jax.random.key(0))
+    params = model.init_params(jax.random.key(0))
     state = runner.place(TrainState.create(params, optimizer))
     step = runner.compile_train(make_train_step(language_model_loss(model), optimizer, seed=0))
 

@@ -98,7 +98,7 @@ def train(size: Size) -> tuple[list[Any], list[SweepRun]]:
 
     values = {"weight_decay": [1.0, 0.0], "seed": range(size.seeds)}
     loop = LoopConfig(steps=size.steps, log_every=size.steps, eval_every=size.eval_every)
-    first = [jax.jit(model.init_params)(jax.random.key(seed)) for seed in range(size.seeds)]
+    first = [model.init_params(jax.random.key(seed)) for seed in range(size.seeds)]
     return first, fit_sweep(make, values, data, None, loop)
 
 

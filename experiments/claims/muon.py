@@ -64,7 +64,7 @@ def trial(size: Size, name: str, steps: int, width: int, rate: Any) -> training.
     schedule = ScheduleConfig(warmup_steps=steps // 10, decay_steps=steps, final_scale=0)
     return training.Trial(
         training.language_model_loss(model),
-        jax.jit(model.init_params),
+        model.init_params,
         optax.chain(training.make_optimizer(OPTIMIZERS[name], schedule), optax.scale(rate)),
     )
 

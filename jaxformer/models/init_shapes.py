@@ -15,7 +15,7 @@ def init_shapes(model: nn.Module, *inputs: jax.ShapeDtypeStruct) -> Any:
     modify the result.
     """
     # A user's model may have fields that are not hashable; only decoding refuses those.
-    trace = _trace if _is_hashable(model) else _trace.__wrapped__
+    trace = _trace if is_hashable(model) else _trace.__wrapped__
     # Dtypes depend on jax_enable_x64, which shows in the default float dtype.
     return jax.tree.map(lambda leaf: leaf, trace(model, inputs, jnp.result_type(float)))
 
@@ -26,7 +26,8 @@ def _trace(model: nn.Module, inputs: tuple[jax.ShapeDtypeStruct, ...], _float_dt
     return jax.eval_shape(model.init, rng, *inputs)["params"]
 
 
-def _is_hashable(model: nn.Module) -> bool:
+def is_hashable(model: nn.Module) -> bool:
+    """Whether a model can be a key of a cache: whether all its fields can be hashed."""
     try:
         hash(model)
     except TypeError:

@@ -1,5 +1,6 @@
 """Base class of models: a Flax module with typed `apply`, and initial parameters in a call."""
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -8,6 +9,7 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
+from jaxformer.models.init_shapes import is_hashable
 
 
 class Model(nn.Module):
@@ -27,6 +29,8 @@ class Model(nn.Module):
     def init_params(self, rng: jax.Array) -> Any:
         """Initial parameters: `init(rng, ...)["params"]` of a smallest input of the model.
 
+        One program draws them, which is compiled once for equal models.
+
         Args:
             rng: a PRNG key.
 
@@ -39,11 +43,14 @@ class Model(nn.Module):
             >>> from jaxformer.models import Decoder
             >>> model = Decoder(ModelConfig(vocab_size=11, max_len=8, num_layers=1, d_model=4,
             ...                             num_heads=2))
-            >>> params = jax.jit(model.init_params)(jax.random.key(0))
+            >>> params = model.init_params(jax.random.key(0))
             >>> params["embedding"]["embedding"].shape
             (11, 4)
         """
-        return self.init(rng, *self._smallest_inputs())["params"]
+        # Eagerly, `init` would compile more than a hundred programs, many of them in each call.
+        if is_hashable(self):
+            return _draw_params(self, rng)
+        return jax.jit(functools.partial(_init_params, self))(rng)
 
     @nn.nowrap
     def _require_architecture(self, architecture: str, kind: str) -> None:
@@ -57,3 +64,10 @@ class Model(nn.Module):
     def _smallest_inputs(self) -> tuple[jax.Array, ...]:
         """Tokens `[1, 1]`."""
         return (jnp.zeros((1, 1), jnp.int32),)
+
+
+def _init_params(model: Model, rng: jax.Array) -> Any:
+    return model.init(rng, *model._smallest_inputs())["params"]
+
+
+_draw_params = jax.jit(_init_params, static_argnums=0)

@@ -53,6 +53,7 @@ def train_run(
     base: str | os.PathLike[str] | None = None,
     callbacks: Sequence[Callback] = (),
     profile: range | None = None,
+    restart: bool = False,
 ) -> FitResult:
     """Creates or resumes the run folder `config.out`, and trains in it while holding its lock.
 
@@ -68,6 +69,7 @@ def train_run(
             began.
         callbacks: as in `fit`.
         profile: as in `fit`.
+        restart: remove the run in the folder, if there is one, and train anew.
 
     Returns:
         The outcome of the training.
@@ -77,8 +79,9 @@ def train_run(
             `init_from`; the run already has more steps; the task lacks a method; hosts differ in
             versions, config, devices or data; base is given, but this is no resumed LoRA run; or
             profile has steps beyond the last one.
-        CheckpointError: out is no run folder, has another config, or is locked by another process;
-            a checkpoint is missing or damaged; or the base of a LoRA run is missing or has changed.
+        CheckpointError: out is no run folder, has another config, was trained by another program of
+            an own task (as in `fit`), or is locked by another process; a checkpoint is missing or
+            damaged; or the base of a LoRA run is missing or has changed.
         StorageError: a file cannot be written.
         DataError: the data cannot be used, or a sample prompt is too long.
     """
@@ -89,7 +92,7 @@ def train_run(
         check_profile(profile, folder, config.training.steps)  # before the data is read
     keep_programs()
     require_same("versions, devices and config", _versions() | changed_settings(config))
-    with take_folder(folder):
+    with take_folder(folder, restart=restart):
         runner = training_runner(config)
         run = start_run(config, folder, runner, task=task, base=base)
         if on_start is not None:
@@ -99,13 +102,16 @@ def train_run(
         programs = make_or_share(make, loop, runner)
         return fit_recipe(
             run.recipe, programs, run.data, folder, loop, runner=runner, callbacks=callbacks,
-            profile=profile,
+            profile=profile, compares_program=task is not None,
         )  # fmt: skip
 
 
 @contextlib.contextmanager
-def take_folder(folder: pathlib.Path) -> Iterator[None]:
-    """Locks a run folder, or one that becomes a run folder; raises as `train_run` does."""
+def take_folder(folder: pathlib.Path, *, restart: bool = False) -> Iterator[None]:
+    """Locks a run folder, or one that becomes a run folder; raises as `train_run` does.
+
+    With restart, the run in it is removed.
+    """
     with contextlib.ExitStack() as stack:
 
         def take() -> None:
@@ -113,6 +119,8 @@ def take_folder(folder: pathlib.Path) -> Iterator[None]:
                 files.require_free(folder)  # before anything, even the lock, is written there
             stack.enter_context(run_lock(folder))
             files.tidy(folder)
+            if restart:
+                files.remove_run(folder)
             if not files.is_run(folder):
                 files.require_free(folder)
 

@@ -15,6 +15,7 @@ from jaxformer.storage.files import (
     open_to_append,
     read_regular,
     read_whole,
+    remove,
     remove_drafts,
     remove_tree,
     write_whole,
@@ -39,7 +40,7 @@ __all__ = [
     "damaged_download", "default_cache_dir", "discard_draft", "drafted", "file_sizes", "first_line",
     "in_bucket", "lexists", "lock_holder", "make_folder", "moved_names", "on_disk", "open_regular",
     "open_to_append", "parse_object", "patience", "read_download", "read_json", "read_manifest",
-    "read_object", "read_regular", "read_whole", "real_path", "remove_drafts", "remove_tree",
-    "require_plain", "run_lock", "sha256", "shown", "some", "stamp", "storage_error", "write_json",
-    "write_manifest", "write_whole", "written_folder",
+    "read_object", "read_regular", "read_whole", "real_path", "remove", "remove_drafts",
+    "remove_tree", "require_plain", "run_lock", "sha256", "shown", "some", "stamp", "storage_error",
+    "write_json", "write_manifest", "write_whole", "written_folder",
 ]  # fmt: skip

@@ -96,6 +96,17 @@ def remove_tree(folder: pathlib.Path, *, ignore_errors: bool = True) -> None:
         folder.remove_tree()
 
 
+def remove(path: pathlib.Path) -> None:
+    """Removes a file, a link, or a folder and all in it, if there is one."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            remove_tree(path, ignore_errors=False)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error(path, error, "removed") from None
+
+
 def make_folder(folder: pathlib.Path) -> None:
     """Makes a folder and its missing parents; a link of that name is an error."""
     try:

@@ -1,5 +1,6 @@
 """`fit`: trains parameters on batches, with checkpoints and metrics in a run folder."""
 
+import functools
 import pathlib
 import signal
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from jaxformer.storage import as_path
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.data import TrainingData, check_data
 from jaxformer.training.evaluation import Evaluation
+from jaxformer.training.fingerprint import record_program, shapes_of
 from jaxformer.training.loop import TrainingLoop
 from jaxformer.training.parallel import Runner, is_first_process, make_runner, stop_agreement
 from jaxformer.training.profiles import StepProfiler, check_profile
@@ -56,11 +58,14 @@ def fit(
     seed: int = 0,
     callbacks: Sequence[Callback] = (),
     profile: range | None = None,
+    restart: bool = False,
 ) -> FitResult:
     """Trains up to `loop.steps`; resumes from the newest checkpoint in the folder if there is one.
 
     A resumed run equals an uninterrupted one bit for bit (on a CPU, with the same number of
-    devices), if loss, optimizer, data and seed are the same.
+    devices), if loss, optimizer, data and seed are the same. A run whose loss (and so its model),
+    optimizer, initializer or seed has changed is not resumed. Initial parameters that are arrays,
+    frozen parameters and the content of the data are not compared.
 
     Args:
         trial: the loss, the initial parameters, and the optimizer.
@@ -82,6 +87,7 @@ def fit(
             `read_profile` reads it, and so do XProf, TensorBoard and Perfetto. Training waits for
             the devices before the first traced step and after the last. A resumed training traces
             those of the steps that are left.
+        restart: remove what an earlier call has written to the folder, and train anew.
 
     Returns:
         The parameters, and how training ended. On SIGINT or SIGTERM, the step in progress is
@@ -95,8 +101,8 @@ def fit(
             `loop.steps` or no folder.
         DataError: batches cannot be indexed by step, or a batch is not a pytree of arrays whose
             rows divide over the devices.
-        CheckpointError: a checkpoint is damaged or has different parameters, or another process
-            is training in the folder.
+        CheckpointError: a checkpoint is damaged or has different parameters, the folder was trained
+            by another program or seed, or another process is training in it.
         StorageError: a file cannot be written; the message says up to which step the run is saved.
         TrainingError: the loss or a gradient is not finite in more than `loop.skip_bad_steps`
             steps, or the validation loss is not finite.
@@ -121,8 +127,9 @@ def fit(
     recipe, runner = Recipe.of(trial, seed), runner or make_runner()
     programs = make_programs(recipe.make, loop, runner)
     return fit_recipe(
-        recipe, programs, data, folder, loop, runner=runner, callbacks=callbacks, profile=profile
-    )
+        recipe, programs, data, folder, loop, runner=runner, callbacks=callbacks, profile=profile,
+        restart=restart,
+    )  # fmt: skip
 
 
 def fit_recipe(
@@ -135,8 +142,13 @@ def fit_recipe(
     runner: Runner,
     callbacks: Sequence[Callback] = (),
     profile: range | None = None,
+    restart: bool = False,
+    compares_program: bool = True,
 ) -> FitResult:
-    """`fit` with the programs of a recipe, which are for this runner."""
+    """`fit` with the programs of a recipe, which are for this runner.
+
+    Without compares_program, a config that was compared already says all that is trained.
+    """
     clock = WallClock()
     check_data(data, loop.steps)
     for callback in callbacks:
@@ -145,8 +157,9 @@ def fit_recipe(
     path = None if folder is None else as_path(folder)
     if profile is not None:
         check_profile(profile, path, loop.steps)
-    with open_checkpoints(path, loop.keep_checkpoints) as checkpoints:
+    with open_checkpoints(path, loop.keep_checkpoints, restart=restart) as checkpoints:
         start = checkpoints.step_to_resume(loop.steps) if path else 0
+        shapes = recipe._replace(params=shapes_of(recipe.params), frozen=shapes_of(recipe.frozen))
         # The initial state is computed by one program: eagerly, each leaf compiles one.
         state = runner.create(programs.create, (recipe.arguments, recipe.params), recipe.frozen)
         recipe = recipe._replace(params=None, frozen=runner.place_frozen(recipe.frozen))
@@ -178,6 +191,11 @@ def fit_recipe(
                 folder=path, progress=progress, signals=signals, agreement=agreement,
                 clock=clock, profiler=profiler,
             )  # fmt: skip
+            if compares_program:
+                run.check_program = functools.partial(
+                    record_program, path, shapes, data, loop, resumes=start > 0,
+                    num_hosts=runner.host.count, print_line=progress.print,
+                )  # fmt: skip
             run.train()
             params = run.state.evaluated
             if runner.has_all_params:  # inside `with`: all hosts take part, so none may stop yet

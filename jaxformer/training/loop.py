@@ -54,6 +54,8 @@ class TrainingLoop:
     step: int
     folder: pathlib.Path | None
     """Folder to name after a stop."""
+    check_program: Callable[[], object] = lambda: None
+    """Called before the first step; raises CheckpointError if another program began the run."""
     stop_signal: signal.Signals | None = None
     """Signal that stopped the training, on all hosts."""
 
@@ -94,6 +96,8 @@ class TrainingLoop:
         """Takes the remaining steps; raises `Stopped` if a signal cuts, say, compiling short."""
         config = self.config
         parts = self.runner.num_local_shards * config.accumulate_steps
+        with self.clock.during(Activity.COMPILING):
+            self.may_be_cut_short(self.check_program)
         self._start()
         stopped, started_at = self.must_stop(), self.step
         while self.step < config.steps and not stopped:

@@ -1,12 +1,16 @@
 """A model draws its parameters from a key alone, the same as `init` from an input."""
 
+import dataclasses
+
 import chex
 import jax
 import jax.numpy as jnp
 import pytest
 
 from jaxformer.config import ModelConfig
+from jaxformer.functional import dot_product_attention
 from jaxformer.models import Decoder, EncoderDecoder, SequenceClassifier, Transformer
+from jaxformer.models.model import _draw_params
 from jaxformer.modules.initializers import normal_init
 
 SIZES = {"max_len": 8, "num_layers": 1, "d_model": 4, "num_heads": 2}
@@ -34,7 +38,26 @@ TOKENS, VECTORS = jnp.ones((2, 5), jnp.int32), jnp.ones((2, 5, 4))
 def test_initial_parameters_are_those_of_init(model, inputs):
     rng = jax.random.key(3)
     expected = jax.jit(model.init)(rng, *inputs)["params"]
-    chex.assert_trees_all_equal(jax.jit(model.init_params)(rng), expected)
+    chex.assert_trees_all_equal(model.init_params(rng), expected)
+
+
+def test_equal_models_compile_one_program_to_draw_their_parameters():
+    config, before = ModelConfig(**SIZES), _draw_params._cache_size()
+    for seed in range(2):
+        Transformer(dataclasses.replace(config, d_model=8)).init_params(jax.random.key(seed))
+    assert _draw_params._cache_size() == before + 1
+
+
+def test_a_model_that_cannot_be_hashed_draws_the_same_shapes():
+    class Attention:
+        __hash__ = None
+
+        def __call__(self, *arrays, **options):
+            return dot_product_attention(*arrays, **options)
+
+    model, rng = Transformer(ModelConfig(**SIZES), attention_fn=Attention()), jax.random.key(0)
+    expected = jax.eval_shape(Transformer(ModelConfig(**SIZES)).init_params, rng)
+    assert jax.eval_shape(model.init_params, rng) == expected
 
 
 def test_parameters_in_bfloat16_are_drawn_in_float32_and_rounded():

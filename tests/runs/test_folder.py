@@ -57,6 +57,21 @@ def test_files_are_covered_and_what_grows_is_not(run, tmp_path):
     assert folder_damage(run) is None
 
 
+def test_a_run_is_removed_without_files_that_are_no_part_of_it(run):
+    for name in ("lock", "metrics.jsonl", "program.json", "notes.txt"):
+        (run / name).write_text("")
+    before = sorted(run.iterdir())
+    with pytest.raises(CheckpointError, match="is not removed, because it has notes.txt"):
+        files.remove_run(run)
+    assert sorted(run.iterdir()) == before
+    (run / "notes.txt").unlink()
+    files.remove_run(run)
+    assert [path.name for path in run.iterdir()] == ["lock"]
+    (run / "notes.txt").write_text("of no run")
+    files.remove_run(run)
+    assert (run / "notes.txt").exists()
+
+
 def link(path):
     path.rename(path.with_suffix(".other"))
     path.symlink_to(path.with_suffix(".other"))

@@ -117,6 +117,28 @@ def test_a_run_that_diverges_leaves_alone(tmp_path, capsys):
     again = sweep(tmp_path, {"learning_rate": [0.1, np.inf], "seed": [0, 1]})
     assert again[2].failure == runs[2].failure and again[0].result.step == 6
 
+    def changed(learning_rate):
+        return Trial(loss, draw, optax.sgd(learning_rate / 2))
+
+    for rate in (np.inf, 0.1):  # one has failed, one was trained to its end
+        values, name = {"learning_rate": [rate], "seed": [0]}, f"learning_rate={rate:g},seed=0"
+        with pytest.raises(CheckpointError, match=f"{name} was trained with another optimizer"):
+            sweep(tmp_path, values, make=changed)
+    (anew,) = sweep(tmp_path, values, make=changed, restart=True, loop=LoopConfig(steps=1))
+    assert anew.failure is None and anew.result.step == 1
+    assert list(json.loads((tmp_path / "sweep.json").read_text())["runs"]) == [name]
+    assert not (tmp_path / runs[0].name / "checkpoints").exists()
+
+
+def test_a_mistake_in_one_program_costs_no_training(tmp_path, capsys):
+    def make(width):
+        return Trial(loss, lambda rng: {"kernel": jnp.zeros((width, 1))}, optax.sgd(0.1))
+
+    with pytest.raises(TypeError, match="dot_general") as raised:
+        sweep(tmp_path / "sweep", {"width": [3, 4]}, make=make)
+    assert raised.value.__notes__[-1] == "in the run width=4; no run of the sweep was trained"
+    assert not (tmp_path / "sweep").exists() and capsys.readouterr().out == ""
+
 
 def test_what_is_not_a_number_is_compiled_in(tmp_path):
     def make(learning_rate, name, width):

@@ -20,12 +20,14 @@ from jaxformer.storage import (
     lexists,
     moved_names,
     read_manifest,
+    remove,
     remove_drafts,
     sha256,
     write_manifest,
     write_whole,
 )
 from jaxformer.storage.lock import LOCK
+from jaxformer.training.records import WRITTEN
 
 CHECKPOINTS = "checkpoints"
 _CONFIG = "config.toml"
@@ -37,8 +39,7 @@ LAYOUT = 1
 
 _MANIFEST = "manifest.json"
 # Files that grow or are rewritten during a run, so the manifest does not cover them.
-_GROWING = (CHECKPOINTS, "metrics.jsonl", "metrics.superseded.jsonl", "samples.txt", "loss.png",
-            "tensorboard", "spikes", "profile", LOCK)  # fmt: skip
+_GROWING = (*WRITTEN, "samples.txt", "loss.png", LOCK)
 
 # Settings that may change when a run is resumed: how long, how often, where; never what is
 # computed.
@@ -94,6 +95,27 @@ def start_folder(
 def tidy(folder: pathlib.Path) -> None:
     """Removes the files of a killed start from a locked folder that is or becomes a run folder."""
     discard_draft(folder, last=_CONFIG)
+
+
+def remove_run(folder: pathlib.Path) -> None:
+    """Removes the run in a locked folder, if there is one; the folder and its lock stay.
+
+    Raises:
+        CheckpointError: the folder also has a file of the user, or its manifest is damaged.
+    """
+    if not is_run(folder):
+        return
+    manifest = _read_manifest(folder)
+    covered = (path.partition("/")[0] for path in manifest.files)
+    names = dict.fromkeys((*_GROWING, *covered, _MANIFEST))
+    others = sorted({path.name for path in folder.iterdir()} - {*names, DRAFT})
+    if others:
+        raise CheckpointError(
+            f"{folder} is not removed, because it has {others[0]}, which is no part of the run; "
+            "move it to another folder"
+        )
+    for name in (*names.keys() - {_CONFIG, LOCK}, _CONFIG):  # the last one makes it a run folder
+        remove(folder / name)
 
 
 def update_config(folder: pathlib.Path, config: ExperimentConfig) -> None:

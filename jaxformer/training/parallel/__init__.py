@@ -11,7 +11,7 @@ from jaxformer.training.parallel.hosts.messages import (
     this_process,
 )
 from jaxformer.training.parallel.hosts.watch import HostWatch
-from jaxformer.training.parallel.layout import axis_sizes
+from jaxformer.training.parallel.layout import as_on_one_device, axis_sizes
 from jaxformer.training.parallel.mesh import MeshRunner
 from jaxformer.training.parallel.placement import bytes_per_device
 from jaxformer.training.parallel.pmap import PmapRunner
@@ -27,8 +27,8 @@ from jaxformer.training.parallel.together import TogetherRunner
 
 __all__ = [
     "HostWatch", "Launch", "MeshRunner", "PmapRunner", "Program", "Runner", "SingleRunner",
-    "StopAgreement", "TogetherRunner", "axis_sizes", "bytes_per_device", "gather_texts",
-    "in_first_process", "is_first_process", "make_inference_runner", "make_runner",
-    "num_processes", "require_same", "runner_kind", "runner_on", "split_cpu", "start_hosts",
-    "stop_agreement", "this_process",
+    "StopAgreement", "TogetherRunner", "as_on_one_device", "axis_sizes", "bytes_per_device",
+    "gather_texts", "in_first_process", "is_first_process", "make_inference_runner",
+    "make_runner", "num_processes", "require_same", "runner_kind", "runner_on", "split_cpu",
+    "start_hosts", "stop_agreement", "this_process",
 ]  # fmt: skip

@@ -4,9 +4,14 @@ from jaxformer.training.records.clock import Activity, WallClock
 from jaxformer.training.records.meters import METERS, StepMeters
 from jaxformer.training.records.metrics import MetricsWriter, read_metrics
 from jaxformer.training.records.progress import TrainingProgress
-from jaxformer.training.records.recorder import Recorder, open_checkpoints
+from jaxformer.training.records.recorder import (
+    WRITTEN,
+    Recorder,
+    open_checkpoints,
+    remove_run,
+)
 
 __all__ = [
-    "METERS", "Activity", "MetricsWriter", "Recorder", "StepMeters", "TrainingProgress",
-    "WallClock", "open_checkpoints", "read_metrics",
+    "METERS", "WRITTEN", "Activity", "MetricsWriter", "Recorder", "StepMeters", "TrainingProgress",
+    "WallClock", "open_checkpoints", "read_metrics", "remove_run",
 ]  # fmt: skip

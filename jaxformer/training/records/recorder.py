@@ -12,17 +12,22 @@ import numpy as np
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import TrainingError
-from jaxformer.storage import patience, run_lock
+from jaxformer.storage import patience, remove, run_lock
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints import Checkpoints, NoCheckpoints
 from jaxformer.training.data import TrainingData, batch_at
 from jaxformer.training.evaluation import Evaluation
-from jaxformer.training.parallel import Runner, is_first_process
+from jaxformer.training.fingerprint import PROGRAM
+from jaxformer.training.parallel import Runner, in_first_process, is_first_process
 from jaxformer.training.records.diagnosis import Diagnosis
 from jaxformer.training.records.metrics import MetricsWriter
 from jaxformer.training.records.spikes import LossSpikes
 from jaxformer.training.state import TrainState
 from jaxformer.training.trial import Trial
+
+WRITTEN = ("checkpoints", "metrics.jsonl", "metrics.superseded.jsonl", "tensorboard", "spikes",
+           "profile", PROGRAM)  # fmt: skip
+"""What training writes to a run folder."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -183,14 +188,25 @@ class Recorder:
 
 
 @contextlib.contextmanager
-def open_checkpoints(folder: pathlib.Path | None, keep: int) -> Iterator[Checkpoints]:
-    """Opens the checkpoints of a run folder, which is locked meanwhile; none without a folder."""
+def open_checkpoints(
+    folder: pathlib.Path | None, keep: int, *, restart: bool = False
+) -> Iterator[Checkpoints]:
+    """Opens the checkpoints of a run folder, which is locked meanwhile; none without a folder.
+
+    With restart, what trainings have written to the folder is removed first.
+    """
     if folder is None:
         yield NoCheckpoints()
         return
-    with (
-        run_lock(folder) if is_first_process() else contextlib.nullcontext(),
-        patience(),
-        Checkpoints(folder / "checkpoints", keep) as checkpoints,
-    ):
-        yield checkpoints
+    with run_lock(folder) if is_first_process() else contextlib.nullcontext(), patience():
+        if restart:
+            in_first_process("remove the run", lambda: remove_run(folder))
+        with Checkpoints(folder / "checkpoints", keep) as checkpoints:
+            yield checkpoints
+
+
+def remove_run(folder: pathlib.Path) -> None:
+    """Removes what trainings have written to a run folder, which is locked meanwhile."""
+    with run_lock(folder):
+        for name in WRITTEN:
+            remove(folder / name)

@@ -2,9 +2,16 @@
 
 from jaxformer.training.sweep.fit import fit_sweep
 from jaxformer.training.sweep.group import train_specs
-from jaxformer.training.sweep.runs import SweepRun, SweepSpec, combine_values, name_runs, read_sweep
+from jaxformer.training.sweep.runs import (
+    SweepRun,
+    SweepSpec,
+    combine_values,
+    name_runs,
+    read_sweep,
+    remove_sweep,
+)
 
 __all__ = [
     "SweepRun", "SweepSpec", "combine_values", "fit_sweep", "name_runs", "read_sweep",
-    "train_specs",
+    "remove_sweep", "train_specs",
 ]  # fmt: skip

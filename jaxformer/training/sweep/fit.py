@@ -13,8 +13,15 @@ from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.data import TrainingData
+from jaxformer.training.records import remove_run
 from jaxformer.training.sweep.group import train_specs
-from jaxformer.training.sweep.runs import SweepRun, SweepSpec, combine_values, name_runs
+from jaxformer.training.sweep.runs import (
+    SweepRun,
+    SweepSpec,
+    combine_values,
+    name_runs,
+    remove_sweep,
+)
 from jaxformer.training.trial import Trial
 
 
@@ -27,6 +34,7 @@ def fit_sweep(
     *,
     callbacks: Callable[..., Sequence[Callback]] | None = None,
     num_devices: int | None = None,
+    restart: bool = False,
 ) -> list[SweepRun]:
     """Trains a run for each combination of values; those that differ in numbers share a program.
 
@@ -34,7 +42,8 @@ def fit_sweep(
     "seed". For each combination of the other values that `make` takes there is one program, and its
     runs train at once, split over the local devices. Each run has the losses that `fit` gives it
     alone, but for rounding. A run whose loss or gradient is not finite leaves the sweep, and the
-    others go on.
+    others go on. All programs are traced before the first run trains, so that a mistake in one of
+    them, such as a shape, costs no training.
 
     Args:
         make: function of values to what the run trains; it gets those that it has a parameter for,
@@ -45,10 +54,12 @@ def fit_sweep(
         data: batches of all runs; or a function of all values, "seed" included, to those of a run.
             Batches of runs that share a program must have the same shapes.
         folder: folder of the sweep, with a run folder for each run, as `fit` writes it, and
-            sweep.json. If it exists, the sweep is resumed. None writes nothing.
+            sweep.json. If it exists, the sweep is resumed, unless a program has changed, as in
+            `fit`. None writes nothing.
         loop: as in `fit`.
         callbacks: function of all values to the callbacks of a run.
         num_devices: number of local devices to use; all if None.
+        restart: remove the runs of earlier calls in the folder, and train anew.
 
     Returns:
         The runs, in the order of the combinations; the last name varies fastest.
@@ -101,7 +112,10 @@ def fit_sweep(
                 num_devices=num_devices,
             )
         )
-    return train_specs(specs, None if folder is None else as_path(folder))
+    path = None if folder is None else as_path(folder)
+    if restart and path is not None:
+        remove_sweep(path, remove_run)
+    return train_specs(specs, path)
 
 
 def _names_taken(make: Callable[..., Trial], values: Mapping[str, Any]) -> set[str]:

@@ -5,7 +5,7 @@ import functools
 import pathlib
 import signal
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -14,6 +14,13 @@ from jaxformer import stopping
 from jaxformer.errors import ConfigError
 from jaxformer.training.checkpoints import step_to_resume
 from jaxformer.training.data import TrainingData, ValidationBatches, check_data
+from jaxformer.training.fingerprint import (
+    program_fingerprint,
+    read_program,
+    require_same_program,
+    settings_of,
+    write_program,
+)
 from jaxformer.training.fit import ANSWER, FitResult
 from jaxformer.training.loop import TrainingLoop
 from jaxformer.training.parallel import TogetherRunner, stop_agreement
@@ -25,25 +32,34 @@ from jaxformer.training.records import (
     WallClock,
     open_checkpoints,
 )
-from jaxformer.training.sweep.runs import SweepRun, SweepSpec, start_folder, write_sweep
-from jaxformer.training.trial import Recipe, make_programs, make_trial
+from jaxformer.training.sweep.runs import SweepRun, SweepSpec, failures_before, write_sweep
+from jaxformer.training.trial import Recipe, Trial, make_programs, make_trial
 
 
 def train_specs(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> list[SweepRun]:
     """Trains the runs of a sweep; arguments and errors are those of `fit_sweep`.
 
     Runs with the same program that resume at the same step train at once, the others one group
-    after the other. A signal stops all.
+    after the other. All programs are traced before the first run trains. A signal stops all.
     """
-    failures = start_folder(specs, folder)
-    groups: dict[Any, list[SweepSpec]] = {}
+    failures = failures_before(specs, folder)
+    described: dict[int, dict[str, Any]] = {}
+    groups: dict[Any, list[_Start]] = {}
     for spec in specs:
+        check_data(spec.data, spec.loop.steps)
+        if id(spec.make) not in described:
+            described[id(spec.make)] = _fingerprint(spec)
+        settings = settings_of(Recipe(spec.make, spec.numbers), spec.loop)
+        program, note, start = {**described[id(spec.make)], "settings": settings}, None, 0
+        if folder is not None:
+            start = step_to_resume(folder / spec.name / "checkpoints", spec.loop.steps)
+            record = read_program(folder / spec.name)
+            if record is not None and (start or spec.name in failures):
+                note = require_same_program(folder / spec.name, record, program)
         if spec.name not in failures:
-            start = 0
-            if folder is not None:
-                start = step_to_resume(folder / spec.name / "checkpoints", spec.loop.steps)
             key = id(spec.make), spec.loop, spec.num_devices, start
-            groups.setdefault(key, []).append(spec)
+            groups.setdefault(key, []).append(_Start(spec, program, note))
+    write_sweep(specs, failures, folder)
     results: dict[str, FitResult] = {}
     stopped: signal.Signals | None = None
     for group in groups.values():
@@ -60,22 +76,44 @@ def train_specs(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> list
     ]
 
 
+class _Start(NamedTuple):
+    """A run, the fingerprint of its program, and why that was not compared, if it was not."""
+
+    spec: SweepSpec
+    program: Mapping[str, Any]
+    note: str | None
+
+
+def _fingerprint(spec: SweepSpec) -> dict[str, Any]:
+    """Fingerprint of the program of a run, which is traced; an error names the run."""
+    trial = make_trial(spec.make, spec.numbers)
+    if trial.frozen is not None or trial.combine is not None:
+        raise ConfigError("a sweep trains all parameters, got frozen ones; train them with fit")
+    recipe = Recipe(spec.make, spec.numbers, _initial_params(spec, trial))
+    try:
+        return program_fingerprint(recipe, spec.data, spec.loop)
+    except Exception as error:
+        error.add_note(f"in the run {spec.name}; no run of the sweep was trained")
+        raise
+
+
+def _initial_params(spec: SweepSpec, trial: Trial) -> Any:
+    """Initial parameters of a run; None if its trial draws them."""
+    params = spec.params if trial.init_params is None else trial.init_params
+    return None if callable(params) else params
+
+
 def _train_group(
-    specs: Sequence[SweepSpec], folder: pathlib.Path | None
+    starts: Sequence[_Start], folder: pathlib.Path | None
 ) -> tuple[TrainingLoop, dict[str, FitResult]]:
     """Trains runs by one program, from the same step."""
+    specs = [start.spec for start in starts]
     make, loop, clock = specs[0].make, specs[0].loop, WallClock()
-    for spec in specs:
-        check_data(spec.data, loop.steps)
     shares_batches = all(spec.data is specs[0].data for spec in specs)
     devices = jax.local_devices()[: specs[0].num_devices]
     runner = TogetherRunner(len(specs), shares_batches=shares_batches, devices=devices)
     recipes = [Recipe(make, spec.numbers) for spec in specs]
-    first = make_trial(make, specs[0].numbers)
-    if first.frozen is not None or first.combine is not None:
-        raise ConfigError("a sweep trains all parameters, got frozen ones; train them with fit")
-    start = specs[0].params if first.init_params is None else first.init_params
-    start = None if callable(start) else start
+    params = _initial_params(specs[0], make_trial(make, specs[0].numbers))
     programs = make_programs(make, loop, runner)
     numbers = runner.place_numbers(
         jax.tree.map(lambda *one: np.stack(one), *(recipe.arguments for recipe in recipes))
@@ -85,7 +123,7 @@ def _train_group(
         saved = [
             stack.enter_context(open_checkpoints(path, loop.keep_checkpoints)) for path in folders
         ]
-        state = runner.create(programs.create, (numbers, start))
+        state = runner.create(programs.create, (numbers, params))
         step = saved[0].latest_step or 0
         if step:
             state = runner.join(
@@ -100,9 +138,13 @@ def _train_group(
         agreement = stack.enter_context(stop_agreement(signals, is_shared=False))
         if step:
             progress.print(f"resuming {len(specs)} runs at step {step} of {loop.steps}")
+        for note in dict.fromkeys(start.note for start in starts if start.note):
+            progress.print(note)
         runs = []
         for index, (spec, recipe) in enumerate(zip(specs, recipes, strict=True)):
             path, checkpoints = folders[index], saved[index]
+            if path is not None:
+                write_program(path, starts[index].program)
             runs.append(
                 Recorder(
                     config=loop, trial=recipe.trial, seed=recipe.seed, data=spec.data,

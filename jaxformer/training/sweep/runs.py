@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.storage import make_folder, read_whole, write_whole
+from jaxformer.storage import make_folder, read_whole, remove, write_whole
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.data import TrainingData
 from jaxformer.training.fit import FitResult
@@ -88,22 +88,28 @@ def _text(value: Any) -> str:
     return re.sub(r"[^\w.+-]+", "_", text)
 
 
-def start_folder(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> dict[str, str]:
-    """Makes the folder of a sweep, or compares it; returns the runs that have failed, and why."""
-    if folder is None:
+def failures_before(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> dict[str, str]:
+    """The runs that have failed in earlier calls, and why; raises if these swept other names."""
+    if folder is None or not (folder / _FILE).exists():
         return {}
-    failures: dict[str, str] = {}
-    if (folder / _FILE).exists():
-        runs, failures = read_sweep(folder)
-        keys, now = set(next(iter(runs.values()))), set(specs[0].values)
-        if keys != now:
-            raise CheckpointError(
-                f"{folder} is a sweep of {', '.join(sorted(keys))}, got {', '.join(sorted(now))}; "
-                "choose another folder"
-            )
-    make_folder(folder)
-    write_sweep(specs, failures, folder)
+    runs, failures = read_sweep(folder)
+    keys, now = set(next(iter(runs.values()))), set(specs[0].values)
+    if keys != now:
+        raise CheckpointError(
+            f"{folder} is a sweep of {', '.join(sorted(keys))}, got {', '.join(sorted(now))}; "
+            "choose another folder"
+        )
     return failures
+
+
+def remove_sweep(folder: pathlib.Path, remove_run: Callable[[pathlib.Path], None]) -> None:
+    """Removes the runs of a sweep, each by a function of its folder, and then its file."""
+    if not (folder / _FILE).exists():
+        return
+    for name in read_sweep(folder)[0]:
+        if (folder / name).is_dir():
+            remove_run(folder / name)
+    remove(folder / _FILE)
 
 
 def write_sweep(
@@ -113,6 +119,7 @@ def write_sweep(
     if folder is None:
         return
     runs = read_sweep(folder)[0] if (folder / _FILE).exists() else {}
+    make_folder(folder)
     runs = {**runs, **{spec.name: dict(spec.values) for spec in specs}}
     text = json.dumps({"runs": runs, "failures": dict(failures)}, indent=1, default=_plain)
     write_whole(folder / _FILE, text + "\n")
