@@ -127,7 +127,7 @@ def test_a_run_that_diverges_leaves_alone(tmp_path, capsys):
     (anew,) = sweep(tmp_path, values, make=changed, restart=True, loop=LoopConfig(steps=1))
     assert anew.failure is None and anew.result.step == 1
     assert list(json.loads((tmp_path / "sweep.json").read_text())["runs"]) == [name]
-    assert not (tmp_path / runs[0].name / "checkpoints").exists()
+    assert not (tmp_path / runs[1].name / "checkpoints").exists()
 
 
 def test_a_mistake_in_one_program_costs_no_training(tmp_path, capsys):
