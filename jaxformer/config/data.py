@@ -150,14 +150,14 @@ class DataConfig:
             file has paths but no source, the source is "pairs" for an encoder-decoder, "labelled"
             for an encoder with training.batch_tokens, and "files" otherwise.
         paths: files or glob patterns of the data. "files": UTF-8 text, one document per file; JSON
-            Lines (.jsonl), one per line; Parquet or Arrow (.parquet, .arrow), one per row; or the
-            folder of a Hugging Face dataset from save_to_disk. "tokens": token ids one after the
-            other, in .bin files of nanoGPT or llm.c, or in one-dimensional .npy arrays of
+            Lines (.jsonl, .json), one per line; Parquet or Arrow (.parquet, .arrow), one per row;
+            or the folder of a Hugging Face dataset from save_to_disk. "tokens": token ids one after
+            the other, in .bin files of nanoGPT or llm.c, or in one-dimensional .npy arrays of
             integers. "conversations": JSON Lines or Parquet, where each line or row has messages,
             objects with role and content; messages of the role assistant are answers. "pairs": one
             file of source, tab, target per line; or a file of sources and one of targets, line by
-            line. "labelled": text, tab, label per line. Text files whose names end in .gz or .zst
-            are decompressed. All but token ids may be in buckets, such
+            line. "labelled": text, tab, label per line. Text files whose names end in .gz, .bz2,
+            or .xz (or .zst) are decompressed. All but token ids may be in buckets, such
             as `gs://bucket/corpus/*.jsonl`, and are streamed (needs `pip
             install "jaxformer[gcs]"`).
         field: name, for "files", of the JSON key, or the Parquet or Arrow column, that holds the

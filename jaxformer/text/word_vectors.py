@@ -48,7 +48,7 @@ def read_word_vectors(path: str, words: Mapping[str, int]) -> WordVectors:
     vector counts.
 
     Args:
-        path: path of the file: UTF-8, and decompressed if its name ends in `.gz`.
+        path: path of the file: UTF-8, read as by `read_lines`.
         words: words with their ids, such as `Tokenizer.words`.
 
     Returns:

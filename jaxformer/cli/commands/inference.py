@@ -74,7 +74,7 @@ class Translate:
     """Sentences to translate."""
 
     file: Annotated[pathlib.Path | None, by_default("none")] = None
-    """UTF-8 text file with one sentence per line; may be compressed (.gz)."""
+    """UTF-8 text file with one sentence per line; may be compressed, such as .gz."""
 
     search: tyro.conf.OmitArgPrefixes[SearchOptions] = dataclasses.field(
         default_factory=SearchOptions
@@ -108,7 +108,7 @@ class Predict:
     """Texts to predict for."""
 
     file: Annotated[pathlib.Path | None, by_default("none")] = None
-    """UTF-8 text file with one text per line; may be compressed (.gz)."""
+    """UTF-8 text file with one text per line; may be compressed, such as .gz."""
 
     num_best: int = 3
     """Number of predictions to print for each mask or text, most likely first.

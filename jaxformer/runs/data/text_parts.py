@@ -12,6 +12,7 @@ from jaxformer.runs.data.byte_progress import ByteProgress, total_size
 from jaxformer.runs.data.prepare import cache_dir
 from jaxformer.runs.data.values import Split
 from jaxformer.storage import real_path
+from jaxformer.text.sources.record_files import has_records
 from jaxformer.text.sources.streams import warn_of_no_cache
 
 _MUCH = 2**26  # bytes of text; the tokens of less may stay in memory
@@ -171,6 +172,19 @@ def read_files(
             files, validation_fraction=fraction, field=config.field, errors=config.errors,
             characters=characters, cache_dir=cache_dir(config), on_progress=progress.update,
         )  # fmt: skip
+
+
+def require_read_field(config: DataConfig) -> None:
+    """Raises ConfigError if data.field is set, and no file has fields."""
+    if config.field == DataConfig.field:
+        return
+    files = text.text_files(config.paths)
+    if not any(map(has_records, files)):
+        raise ConfigError(
+            "data.field is for JSON Lines, Parquet and Arrow files, got field="
+            f"{config.field!r} and files of plain text, such as '{files[0]}'; remove it, or let "
+            "their names end in .jsonl, .json, .parquet or .arrow"
+        )
 
 
 def held_out(corpus: text.Corpus) -> Split:

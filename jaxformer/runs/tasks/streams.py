@@ -34,6 +34,7 @@ from jaxformer.runs.data.text_parts import (
     read_files,
     read_token_files,
     require_other_files,
+    require_read_field,
     two_corpora,
 )
 from jaxformer.runs.data.values import Split
@@ -80,6 +81,7 @@ class StreamTask(Task):
                 "data.source 'files' needs data.paths: text files or globs; for example "
                 "--data.paths my_text.txt"
             )
+        require_read_field(data)
         read = functools.partial(read_files, data, characters=characters)
         if not data.validation_paths:
             return held_out(read(data.paths, data.validation_fraction))

@@ -11,10 +11,10 @@ from typing import BinaryIO, NamedTuple
 from jaxformer.errors import DataError
 from jaxformer.text.sources.files import (
     BYTE_ORDER_MARK,
-    CONVERT,
+    decoded,
     not_utf8,
-    opened,
-    skip_bytes,
+    opened_text,
+    remedy_of,
     unix_lines,
 )
 from jaxformer.text.sources.record_files import MAX_RECORD, BadRecords, has_records, read_records
@@ -42,7 +42,7 @@ def read_pieces(
 
     A text file is one document. So is each line of a JSON Lines file (`.jsonl`, `.ndjson`), and
     each row of a Parquet or Arrow file (needs pyarrow). Text is UTF-8; `\r\n` and `\r` become `\n`.
-    Text and JSON Lines files may be compressed (`.gz`; `.zst` needs zstandard).
+    Text and JSON Lines files may be compressed (`.gz`, `.bz2`, `.xz`; `.zst` needs zstandard).
 
     A text file is cut before a line break (else a space) that follows another character. No
     tokenizer of this package has a token that spans such a cut. Blank pieces are skipped. `start`
@@ -92,8 +92,7 @@ def _blocks(
 ) -> Iterator[Piece]:
     """Pieces of a text file, which is one document; a piece depends only on its start."""
     offset, left, blank, began = start, b"", "", start > 0
-    with opened(file, digest) as stream:
-        skip_bytes(stream, start)
+    with opened_text(file, digest, start) as stream:
         while data := _to_last_cut(stream, left, file, offset):
             piece, left = data
             text = _decoded(piece, file, offset, bad)
@@ -142,18 +141,17 @@ def _last_cut(data: bytes) -> int:
 
 
 def _decoded(data: bytes, file: pathlib.Path, offset: int, bad: BadRecords) -> str:
-    """Decodes a part of a text file; lines that are not UTF-8 are bad."""
+    """Decodes a part of a text file; lines that are not UTF-8, or have NUL, are bad."""
     try:
-        return data.decode()
+        return decoded(data)
     except UnicodeDecodeError:
         good = []
         for line in data.splitlines(keepends=True):
             try:
-                good.append(line.decode())
+                good.append(decoded(line))
             except UnicodeDecodeError as error:
-                bad.add(
-                    functools.partial(not_utf8, error, file, offset + error.start), remedy=CONVERT
-                )
+                say = functools.partial(not_utf8, error, file, offset + error.start)
+                bad.add(say, remedy=remedy_of(error))
                 good.append("\n")
             offset += len(line)
         return "".join(good)

@@ -1,10 +1,12 @@
 """Files: reading them, compressed or not, with clear errors; and whether they have changed."""
 
+import bz2
 import concurrent.futures
 import contextlib
 import gzip
 import hashlib
 import io
+import lzma
 import os
 import pathlib
 import zlib
@@ -16,14 +18,33 @@ from jaxformer.memory import host_memory
 from jaxformer.storage import as_path, in_bucket, open_regular, real_path, stamp
 
 BYTE_ORDER_MARK = "\ufeff"
-CONVERT = "convert it with: iconv -f LATIN1 -t UTF-8"
+_ICONV = "convert it with: iconv -f {} -t UTF-8"
+# First bytes of files that are not text, what they are, and the remedy.
+_KINDS = {
+    b"\xff\xfe\0\0": ("UTF-32", _ICONV.format("UTF-32")),  # before UTF-16, which it begins with
+    b"\0\0\xfe\xff": ("UTF-32", _ICONV.format("UTF-32")),
+    b"\xff\xfe": ("UTF-16", _ICONV.format("UTF-16")),
+    b"\xfe\xff": ("UTF-16", _ICONV.format("UTF-16")),
+    b"PK\x03\x04": ("a zip archive", "unpack it"),
+    b"7z\xbc\xaf\x27\x1c": ("a 7-Zip archive", "unpack it"),
+    b"Rar!\x1a\x07": ("a RAR archive", "unpack it"),
+    b"\x1f\x8b": ("gzip data", "unpack it, or let its name end in .gz"),
+    b"\x28\xb5\x2f\xfd": ("Zstandard data", "unpack it, or let its name end in .zst"),
+    b"\xfd7zXZ\0": ("xz data", "unpack it, or let its name end in .xz"),
+    b"BZh91AY&SY": ("bzip2 data", "unpack it, or let its name end in .bz2"),
+    b"%PDF-": ("a PDF file", "extract its text, for example with: pdftotext"),
+}
+PACKED = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "Zstandard"}
+"""Compressions by the end of a file's name."""
+
+_START = 2**10  # bytes at the start of a file that say whether it is text
 _READ = 2**17  # bytes read at a time
 _MAX_LINE = 2**24  # bytes; rows of tables and word vectors have a few thousand at most
 # Text compresses 3 to 10 times. A file that expands more than this is a decompression bomb. Small
 # files are exempt, since one word repeated is text, too.
 _MAX_UNPACKED = 200  # times the size of the file
 _ALWAYS_UNPACKED = 2**26  # bytes
-_SCAN_LAYOUT = 5  # version of what scans remember; part of its key
+_SCAN_LAYOUT = 6  # version of what scans remember; part of its key
 _FED = 4096  # bytes of a .zst file decompressed at a time, to at most 140 MB
 _STAMPED = 16  # files whose stamps are requested at a time, since in buckets each takes a while
 
@@ -31,12 +52,13 @@ _STAMPED = 16  # files whose stamps are requested at a time, since in buckets ea
 def read_lines(file: pathlib.Path) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 file, reading one at a time.
 
-    The file is decompressed if its name ends in `.gz` or `.zst`. A byte order mark is dropped. Only
-    `\n` and `\r\n` end a line, so two files that were written line by line stay aligned even if a
-    sentence contains U+2028. A line of more than 16 MiB is an error.
+    The file is decompressed if its name ends in `.gz`, `.bz2`, `.xz` or `.zst`. A byte order mark
+    is dropped. Only `\n` and `\r\n` end a line, so two files that were written line by line stay
+    aligned even if a sentence contains U+2028; and `\r`, if the file has no `\n`. A line of more
+    than 16 MiB is an error.
     """
     file, offset = as_path(file), 0
-    with opened(file) as stream:
+    with opened_text(file) as stream:
         while line := stream.readline(_MAX_LINE + 1):
             if len(line) > _MAX_LINE:
                 raise DataError(
@@ -44,13 +66,18 @@ def read_lines(file: pathlib.Path) -> Iterator[str]:
                     f"offset {offset:,} on; put line breaks into the file"
                 )
             try:
-                text = line.decode()
+                text = decoded(line)
             except UnicodeDecodeError as error:
                 wrong = not_utf8(error, file, offset + error.start)
-                raise DataError(f"{wrong}; {CONVERT}") from None
+                raise DataError(f"{wrong}; {remedy_of(error)}") from None
             text = text if offset else text.removeprefix(BYTE_ORDER_MARK)
+            is_whole_file = not offset and not text.endswith("\n")
             offset += len(line)
-            yield text.removesuffix("\n").removesuffix("\r")
+            text = text.removesuffix("\n").removesuffix("\r")
+            if is_whole_file:
+                yield from text.split("\r")
+            else:
+                yield text
 
 
 def require_fits_memory(file: pathlib.Path) -> None:
@@ -61,10 +88,44 @@ def require_fits_memory(file: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
+def opened_text(
+    file: pathlib.Path, digest: "hashlib._Hash | None" = None, begin: int = 0
+) -> Iterator[BinaryIO | io.BufferedReader]:
+    """Opens a file as `opened` does, at a byte; a DataError if it begins like another format."""
+    with opened(file, digest) as stream:
+        if begin:  # its start was read before
+            skip_bytes(stream, begin)
+            yield stream
+            return
+        start = stream.peek()[:_START]  # type: ignore[union-attr]
+        for first_bytes, (kind, remedy) in _KINDS.items():
+            if start.startswith(first_bytes):
+                raise DataError(f"text must be UTF-8, got {kind} in '{file}'; {remedy}")
+        if start[257:262] == b"ustar":
+            raise DataError(f"text must be UTF-8, got a tar archive in '{file}'; unpack it")
+        if encoding := _utf16_without_mark(start):
+            raise DataError(
+                f"text must be UTF-8, got {encoding} in '{file}'; {_ICONV.format(encoding)}"
+            )
+        yield stream
+
+
+def _utf16_without_mark(start: bytes) -> str | None:
+    """Encoding of text of which every second byte, or nearly, is NUL; None for other text."""
+    zeros = start[::2].count(0), start[1::2].count(0)
+    if len(start) < 4 * max(zeros):
+        if not zeros[0]:
+            return "UTF-16LE"
+        if not zeros[1]:
+            return "UTF-16BE"
+    return None
+
+
+@contextlib.contextmanager
 def opened(
     file: pathlib.Path, digest: "hashlib._Hash | None" = None
 ) -> Iterator[BinaryIO | io.BufferedReader]:
-    """Opens a file, decompressed if its name ends in `.gz` or `.zst`; a context with clear errors.
+    """Opens a file, decompressed as its name says; a context with clear errors.
 
     `digest` is updated with the bytes on disk; it is complete once the stream was read to its end.
     """
@@ -75,19 +136,13 @@ def opened(
             plain: Any = regular
             if digest is not None:
                 plain = io.BufferedReader(_Watched(regular, digest.update), _READ)
-            name = file.name.lower()
-            if name.endswith(".gz"):
-                with gzip.GzipFile(fileobj=plain) as packed:
-                    yield _bounded(packed, file, limit)
-            elif name.endswith(".zst"):
+            suffix = pathlib.PurePath(file.name).suffix.lower()
+            if suffix == ".zst":
                 yield _bounded(_Zstandard(plain, file), file, limit)
+            elif suffix in PACKED:
+                yield _bounded(_Unpacked(plain, file, suffix), file, limit)
             else:
                 yield plain
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(
-            f"a .gz file must be a whole gzip file, got the damaged '{file}': {error}; get it "
-            "again, or drop .gz from its name if it is plain text"
-        ) from None
     except ValueError as error:
         if isinstance(error, DataError) or "null" not in str(error):
             raise
@@ -99,8 +154,6 @@ def readable(file: pathlib.Path) -> Iterator[None]:
     """A context in which a file that cannot be found or read is a DataError."""
     try:
         yield
-    except gzip.BadGzipFile:
-        raise
     except OSError as error:
         raise DataError(
             f"a path must be a file that can be read, got '{file}': {error.strerror}; check "
@@ -153,6 +206,37 @@ def _bounded(packed: Any, file: pathlib.Path, limit: int) -> io.BufferedReader:
     return io.BufferedReader(_Watched(packed, count))
 
 
+class _Unpacked:
+    """Decompressed content of a file that Python unpacks."""
+
+    def __init__(self, plain: BinaryIO, file: pathlib.Path, suffix: str) -> None:
+        self._file = file
+        if suffix == ".gz":
+            self._stream: Any = gzip.GzipFile(fileobj=plain)
+        elif suffix == ".bz2":
+            self._stream = bz2.BZ2File(plain)
+        else:
+            self._stream = lzma.LZMAFile(plain)
+
+    def read(self, size: int) -> bytes:
+        """Returns up to `size` bytes; none at the end."""
+        try:
+            data: bytes = self._stream.read(size)
+        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # of the disk
+                raise
+            raise _damaged(self._file, error) from None
+        return data
+
+
+def _damaged(file: pathlib.Path, reason: object) -> DataError:
+    suffix = pathlib.PurePath(file.name).suffix
+    return DataError(
+        f"a {suffix} file must be a whole {PACKED[suffix.lower()]} file, got the damaged "
+        f"'{file}': {reason}; get it again, or drop {suffix} from its name if it is plain text"
+    )
+
+
 class _Zstandard:
     """Decompressed content of a Zstandard file with any number of frames."""
 
@@ -173,7 +257,7 @@ class _Zstandard:
         while not self._left and (packed := self._plain.read(_FED)):
             self._left = memoryview(self._unpacked(packed))
         if not self._left and self._frame is not None:
-            raise self._damaged("it ends within a frame")
+            raise _damaged(self._file, "it ends within a frame")
         data, self._left = self._left[:size], self._left[size:]
         return bytes(data)
 
@@ -185,17 +269,18 @@ class _Zstandard:
             try:
                 parts.append(self._frame.decompress(packed))
             except self._library.ZstdError as error:
-                raise self._damaged(error) from None
+                raise _damaged(self._file, error) from None
             packed = b""
             if self._frame.eof:
                 packed, self._frame = self._frame.unused_data, None
         return b"".join(parts)
 
-    def _damaged(self, reason: object) -> DataError:
-        return DataError(
-            f"a .zst file must be a whole Zstandard file, got the damaged '{self._file}': "
-            f"{reason}; get it again, or drop .zst from its name if it is plain text"
-        )
+
+def decoded(data: bytes) -> str:
+    """Decodes UTF-8; NUL, which no text has, is a UnicodeDecodeError, too."""
+    if (place := data.find(b"\0")) >= 0:
+        raise UnicodeDecodeError("utf-8", data, place, place + 1, "NUL")
+    return data.decode()
 
 
 def not_utf8(error: UnicodeDecodeError, file: pathlib.Path, byte: int) -> str:
@@ -204,6 +289,13 @@ def not_utf8(error: UnicodeDecodeError, file: pathlib.Path, byte: int) -> str:
         f"text must be UTF-8, got the byte 0x{error.object[error.start]:02X} in '{file}', line "
         f"{line_at(file, byte):,}, byte {byte:,}"
     )
+
+
+def remedy_of(error: UnicodeDecodeError) -> str:
+    """End of an error message on a byte that is not UTF-8, or NUL."""
+    if error.object[error.start] == 0:
+        return "remove the NUL, or check what kind of file this is"
+    return "convert it from its encoding, for example with: iconv -f WINDOWS-1252 -t UTF-8"
 
 
 def line_at(file: pathlib.Path, byte: int) -> int:

@@ -11,19 +11,24 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.storage import first_line, open_regular
 from jaxformer.text.sources.files import (
     BYTE_ORDER_MARK,
-    CONVERT,
+    PACKED,
     FileState,
     line_at,
     not_utf8,
-    opened,
-    skip_bytes,
+    opened_text,
+    remedy_of,
 )
 
 MAX_RECORD = 2**26  # bytes of a line of JSON
 
 Errors = Literal["strict", "skip"]
 
+_LINES_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _COLUMN_SUFFIXES = (".parquet", ".arrow")
+_LINES = (
+    "a JSON Lines file must have one object on each line; convert an array with: jq -c '.[]', and "
+    "read JSON as plain text from a file whose name ends in .txt"
+)
 _ROWS = 256  # rows of a Parquet file read at a time
 _SHOWN = 5  # unreadable records that are named
 
@@ -56,8 +61,8 @@ class Record(NamedTuple):
 
 
 def has_records(file: pathlib.Path) -> bool:
-    """Whether a file has records: `.jsonl` or `.ndjson`, also compressed, `.parquet`, `.arrow`."""
-    return _plain_name(file).endswith((".jsonl", ".ndjson", *_COLUMN_SUFFIXES))
+    """Whether a file has records: JSON Lines, also compressed, `.parquet` or `.arrow`."""
+    return _plain_name(file).endswith((*_LINES_SUFFIXES, *_COLUMN_SUFFIXES))
 
 
 def has_columns(file: pathlib.Path) -> bool:
@@ -122,7 +127,8 @@ def read_records(
 
 
 def _plain_name(file: pathlib.Path) -> str:
-    return file.name.lower().removesuffix(".gz").removesuffix(".zst")
+    name = file.name.lower()
+    return name.removesuffix(next(filter(name.endswith, PACKED), ""))
 
 
 def _json_lines(
@@ -130,8 +136,7 @@ def _json_lines(
     digest: "hashlib._Hash | None",
 ) -> Iterator[Record]:  # fmt: skip
     offset = start
-    with opened(file, digest) as stream:
-        skip_bytes(stream, start)
+    with opened_text(file, digest, start) as stream:
         while line := stream.readline(MAX_RECORD + 1):
             if len(line) > MAX_RECORD:
                 raise DataError(
@@ -146,17 +151,25 @@ def _json_lines(
                 found = json.loads(line.decode().removeprefix(BYTE_ORDER_MARK))
             except UnicodeDecodeError as error:
                 say = functools.partial(not_utf8, error, file, begin + error.start)
-                bad.add(say, remedy=CONVERT)
+                bad.add(say, remedy=remedy_of(error))
             except (ValueError, RecursionError) as error:
                 reason = str(error) or "it is nested too deep"
-                bad.add(where, f", must be JSON: {reason}")
+                bad.add(where, f", must be JSON: {reason}", _json_remedy(line))
             else:
                 if isinstance(found, dict) and field in found:
                     yield Record(found[field], where, offset)
                 else:
                     keys = f"the keys {sorted(found)[:8]}" if isinstance(found, dict) else None
                     has = keys or type(found).__name__
-                    bad.add(where, f", must have {noun} under {field!r}{setting}, it has {has}")
+                    what = f", must have {noun} under {field!r}{setting}, it has {has}"
+                    bad.add(where, what, "fix it" if keys else _LINES)
+
+
+def _json_remedy(line: bytes) -> str:
+    """Remedy for a line that is not JSON."""
+    if b"\r" in line.strip():
+        return "end lines in \\n, not in \\r alone, for example with: tr '\\r' '\\n'"
+    return _LINES if line.startswith(b"[") or line.strip() == b"{" else "fix it"
 
 
 def _line_of(file: pathlib.Path, byte: int) -> str:

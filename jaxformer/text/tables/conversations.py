@@ -71,8 +71,8 @@ class Conversations(Table):
         """Reads conversations from JSON Lines, Parquet or Arrow files.
 
         Args:
-            paths: the files: `.jsonl` or `.ndjson`, optionally followed by `.gz` or `.zst`;
-                `.parquet` or `.arrow`.
+            paths: the files: `.jsonl`, `.ndjson` or `.json`, optionally followed by `.gz`, `.bz2`,
+                `.xz` or `.zst`; `.parquet` or `.arrow`.
             errors: "strict", or "skip" to skip invalid conversations.
 
         Yields:
@@ -88,8 +88,8 @@ class Conversations(Table):
         for path in map(as_path, paths):
             if not has_records(path):
                 raise DataError(
-                    f"conversations are read from .jsonl, .parquet or .arrow files, got '{path}'; "
-                    f"each line must be {cls.layout}"
+                    "conversations are read from .jsonl, .json, .parquet or .arrow files, got "
+                    f"'{path}'; each line must be {cls.layout}"
                 )
             bad, left_out = BadRecords(errors), 0
             for row in itertools.chain(_rows(path, bad), [None]):

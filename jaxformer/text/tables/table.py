@@ -69,9 +69,8 @@ class Table:
     def read(cls, paths: Sequence[str], **options: Any) -> tuple[Self, RowCounts]:
         r"""Reads the rows of TSV files: one row per line, columns separated by tabs.
 
-        The files are UTF-8, and decompressed if their names end in `.gz`. Only `\n` and `\r\n` end
-        a line. Texts are stripped. A row with an empty column, or with too few or too many tabs, is
-        dropped; the counts say how many and where.
+        The files are read as by `read_lines`. Texts are stripped. A row with an empty column, or
+        with too few or too many tabs, is dropped; the counts say how many and where.
 
         Args:
             paths: the files, read one after the other.

@@ -89,7 +89,7 @@ def test_pieces_of_a_text_get_no_space_between_them(tmp_path, monkeypatch):
     assert prepared.train.tokens.tolist() == tokenizer.encode(TEXT).tolist()
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.ndjson.zst", "a.parquet"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.ndjson.zst", "a.json", "a.parquet"])
 def test_records_are_documents(tmp_path, name):
     texts = [*documents(20), " \n", "ends here"]
     write = write_parquet if name.endswith("parquet") else write_lines
@@ -136,13 +136,15 @@ BAD = {
         b"one\ntwo\n\xff three\nfour",
         "0xFF in .*bytes.txt', line 3, byte 8; convert",
     ),
+    "zero.txt": (b"one\ntwo\n\0 three\nfour", "0x00 in .*zero.txt', line 3, byte 8; remove"),
     "bytes.jsonl": (
         b'{"text": "a"}\n{"text": "\xe9"}\n{"text": "b"}',
         "0xE9 in .*line 2, byte 24",
     ),
     "broken.jsonl": (b'{"text": "a"}\n{"text": \n{"text": "b"}', "line 2, must be JSON: Expecting"),
     "key.jsonl": (b'{"text": "a"}\n{"body": "x"}\n{"text": "b"}', r"has the keys \['body'\]"),
-    "list.jsonl": (b'{"text": "a"}\n["text"]\n{"text": "b"}', "it has list"),
+    "list.jsonl": (b'{"text": "a"}\n["text"]\n{"text": "b"}', "has list; .* an array with: jq"),
+    "array.json": (b'{"text": "a"}\n[{"text":\n{"text": "b"}', "be JSON.*an array with: jq"),
     "number.jsonl": (b'{"text": "a"}\n{"text": 3}\n{"text": "b"}', "got 3"),
     "half.jsonl": (b'{"text": "a"}\n{"text": "\\ud800"}\n{"text": "b"}', "half of a surrogate"),
 }

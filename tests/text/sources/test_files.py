@@ -1,7 +1,13 @@
+import bz2
+import codecs
 import gzip
+import io
+import lzma
 import os
 import sys
+import tarfile
 import time
+import zipfile
 
 import pytest
 import zstandard
@@ -26,8 +32,11 @@ READERS = {"documents": documents, "lines": lambda file: list(files.read_lines(f
 
 @pytest.mark.parametrize(
     "name, pack",
-    [("a.txt", bytes), ("a.txt.gz", gzip.compress), ("a.txt.zst", zstandard.compress)],
-)
+    [
+        ("a.txt", bytes), ("a.txt.gz", gzip.compress), ("a.txt.zst", zstandard.compress),
+        ("a.txt.bz2", bz2.compress), ("a.txt.xz", lzma.compress),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
 def test_lines_end_at_newlines_only(tmp_path, name, pack, end):
     (tmp_path / name).write_bytes(pack(CONTENT + end))
@@ -61,6 +70,15 @@ def test_lines_are_read_one_at_a_time(tmp_path):
         ("cut.gz", "whole gzip file, got the damaged 'cut.gz': Compressed file ended.*; get it"),
         ("wrong.gz", "whole gzip file, got the damaged 'wrong.gz': Error -3.*; get it again"),
         ("sum.gz", "whole gzip file, got the damaged 'sum.gz': CRC check failed.*; get it again"),
+        ("plain.xz", "whole xz file, got the damaged 'plain.xz': Input format not supp.*; get it"),
+        (
+            "cut.xz",
+            "whole xz file, got the damaged 'cut.xz': Compressed file ended.*; get it again",
+        ),
+        (
+            "plain.bz2",
+            "whole bzip2 file, got the damaged 'plain.bz2': Invalid data.*; get it again",
+        ),
         ("plain.zst", "whole Zstandard file, got the damaged 'plain.zst': .*; get it again"),
         ("cut.zst", "whole Zstandard file, got the damaged 'cut.zst': it ends within a frame; get"),
     ],
@@ -77,6 +95,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, reader, name
         "cut.gz": packed[:-9],
         "wrong.gz": packed[:10] + b"\xff" * 9 + packed[19:],
         "sum.gz": packed[:-8] + b"\0" * 8,
+        "plain.xz": b"text",
+        "cut.xz": lzma.compress(b"text of a file ")[:-3],
+        "plain.bz2": b"text",
         "plain.zst": b"text of a file",
         "cut.zst": zstandard.compress(b"text of a file " * 7)[:-3],
     }
@@ -85,6 +106,67 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, reader, name
     with pytest.raises(DataError, match=rule) as error:
         reader(files.pathlib.Path(name))
     assert "\n" not in str(error.value)
+
+
+def zipped():
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.txt", "text")
+    return file.getvalue()
+
+
+def tarred():
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("a.txt"))
+    return file.getvalue()
+
+
+NOT_TEXT = {
+    "UTF-16 in 'a.txt'; convert it with: iconv -f UTF-16 -t UTF-8": "Grüße\n".encode("utf-16"),
+    "UTF-16 in 'a.txt'; convert": codecs.BOM_UTF16_BE + "日本\n".encode("utf-16-be"),
+    "UTF-16LE in 'a.txt'; convert it with: iconv -f UTF-16LE": "Grüße\n".encode("utf-16-le"),
+    "UTF-16BE in 'a.txt'; convert it with: iconv -f UTF-16BE": "Grüße\n".encode("utf-16-be"),
+    "UTF-32 in 'a.txt'; convert it with: iconv -f UTF-32": "Grüße\n".encode("utf-32"),
+    "the byte 0xFC in 'a.txt', line 1, byte 2; .* iconv -f WINDOWS-1252": "Grüße".encode("cp1252"),
+    "the byte 0x00 in 'a.txt', line 2, byte 7; remove the NUL": b"text\nof\0binary numbers\n",
+    "a zip archive in 'a.txt'; unpack it": zipped(),
+    "a 7-Zip archive in 'a.txt'; unpack it": b"7z\xbc\xaf\x27\x1c\0\4",
+    "a RAR archive in 'a.txt'; unpack it": b"Rar!\x1a\x07\1\0",
+    "gzip data in 'a.txt'; unpack it, or let its name end in .gz": gzip.compress(b"text"),
+    "Zstandard data in 'a.txt'; .* end in .zst": zstandard.compress(b"text"),
+    "xz data in 'a.txt'; unpack it, or let its name end in .xz": lzma.compress(b"text"),
+    "bzip2 data in 'a.txt'; unpack it, or let its name end in .bz2": bz2.compress(b"text"),
+    "a tar archive in 'a.txt.gz'; unpack it": tarred(),
+    "a PDF file in 'a.txt'; extract its text": b"%PDF-1.7\n",
+}
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("rule", NOT_TEXT)
+def test_what_is_not_utf8_text_is_named(tmp_path, monkeypatch, reader, rule):
+    monkeypatch.chdir(tmp_path)
+    file = files.pathlib.Path("a.txt.gz" if "'a.txt.gz'" in rule else "a.txt")
+    file.write_bytes(NOT_TEXT[rule])
+    with pytest.raises(DataError, match=f"text must be UTF-8, got {rule}"):
+        reader(file)
+
+
+def test_utf16_is_no_record_that_can_be_skipped(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes('{"text": "a"}\n'.encode("utf-16-le"))
+    with pytest.raises(DataError, match="got UTF-16LE in .*a.jsonl"):
+        list(read_pieces(tmp_path / "a.jsonl", BadRecords("skip")))
+
+
+def test_lines_of_a_file_without_newlines_end_at_carriage_returns(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\ta\r\rtwo\tb\r")
+    assert list(files.read_lines(tmp_path / "a.txt")) == ["one\ta", "", "two\tb"]
+    assert documents(tmp_path / "a.txt") == ["one\ta\n\ntwo\tb\n"]
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\r{"text": "b"}\r')
+    with pytest.raises(
+        DataError, match=r"a.jsonl', line 1, must be JSON: .*; end lines in \\n, not in"
+    ):
+        documents(tmp_path / "a.jsonl")
 
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
@@ -187,7 +269,10 @@ def test_frame_that_unpacks_to_much_is_read_in_linear_time(tmp_path, monkeypatch
     assert time.perf_counter() - start < 3
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [("GZ", gzip.compress), ("Zst", zstandard.compress)])
+@pytest.mark.parametrize(
+    ("suffix", "pack"),
+    [("GZ", gzip.compress), ("Zst", zstandard.compress), ("XZ", lzma.compress)],
+)
 def test_suffix_of_a_packed_file_may_be_in_capitals(tmp_path, suffix, pack):
     path = tmp_path / f"text.txt.{suffix}"
     path.write_bytes(pack(b"one\ntwo\n"))

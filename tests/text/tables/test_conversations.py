@@ -84,7 +84,9 @@ def test_what_is_no_conversation_is_named_or_left_out(tmp_path, name):
 
 def test_files_of_another_kind_are_refused(tmp_path):
     (tmp_path / "chat.txt").write_text("hello")
-    with pytest.raises(DataError, match="from .jsonl, .parquet or .arrow files, got '.*chat"):
+    with pytest.raises(
+        DataError, match="from .jsonl, .json, .parquet or .arrow files, got '.*chat"
+    ):
         text.Conversations.read([str(tmp_path / "chat.txt")])
     with pytest.raises(DataError, match="must be a list of JSON Lines files"):
         text.Conversations.read("chat.jsonl")
