@@ -162,6 +162,8 @@ class DataConfig:
             install "jaxformer[gcs]"`).
         field: name, for "files", of the JSON key, or the Parquet or Arrow column, that holds the
             text.
+        dtype: type of the numbers of .bin files without a header, for "tokens". With "auto", they
+            are read as uint32 if every second uint16 is zero or nearly so, and else as uint16.
         errors: what happens to a record of "files" or "conversations" that cannot be read, such as
             a line that is not UTF-8: "strict" stops with an error; "skip" leaves it out, and
             reports how many were left out and the first of them.
@@ -194,6 +196,7 @@ class DataConfig:
     source: SourceName = "files"
     paths: tuple[str, ...] = ()
     field: str = "text"
+    dtype: Literal["auto", "uint16", "uint32"] = "auto"
     errors: Literal["strict", "skip"] = "strict"
     validation_fraction: BetweenZeroAndOne = 0.1
     validation_paths: tuple[str, ...] = ()
@@ -226,7 +229,9 @@ class DataConfig:
                 "its own validation data, got validation_fraction="
                 f"{self.validation_fraction}; remove it"
             )
-        for name, sources in (("field", ["files"]), ("errors", ["files", "conversations"])):
+        for name, sources in (
+            ("field", ["files"]), ("errors", ["files", "conversations"]), ("dtype", ["tokens"]),
+        ):  # fmt: skip
             if getattr(self, name) != getattr(type(self), name) and self.source not in sources:
                 raise ConfigError(
                     f"data.{name} is for data.source {_listed(sources)}, got "

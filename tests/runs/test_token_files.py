@@ -204,7 +204,9 @@ def test_commands_take_token_files(tmp_path, capsys):
     config = tmp_path / "tiny.toml"
     config.write_text(config_to_toml(made), encoding="utf-8")
     main(["prepare", str(config)])
-    assert capsys.readouterr().out.splitlines()[1].endswith("320 in the vocabulary")
+    _, how, tokens, *_ = capsys.readouterr().out.splitlines()
+    assert how.endswith("train.bin' has no header, and is read as uint16")
+    assert tokens.endswith("320 in the vocabulary")
     main(["inspect", str(config), "--rows", "1"])
     shown = capsys.readouterr().out
     assert "45 documents" in shown and "lengths" in shown and "row 0" in shown

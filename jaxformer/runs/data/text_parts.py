@@ -243,10 +243,15 @@ def read_token_files(config: DataConfig) -> Split:
             "data.source 'tokens' needs data.paths: .bin or .npy files of token ids; for example "
             "--data.paths train.bin --data.validation-paths val.bin"
         )
-    files = text.map_token_files(text.text_files(config.paths))
+    files = text.map_token_files(text.text_files(config.paths), dtype=config.dtype)
+    first, dtype, report = files.ranges[0], config.dtype, ()
+    if first.is_raw and dtype == "auto":
+        dtype = "uint32" if first.tokens.itemsize == 4 else "uint16"
+        report = (f"tokens: '{first.path}' has no header, and is read as {dtype}",)
     if not config.validation_paths:
-        train, validation = files.split(config.validation_fraction)
-        return Split(TokenPart(train), TokenPart(validation))
+        train, held_out_files = files.split(config.validation_fraction)
+        return Split(TokenPart(train), TokenPart(held_out_files), report=report)
     others = text.text_files(config.validation_paths)
     require_other_files(config.paths, config.validation_paths)
-    return Split(TokenPart(files), TokenPart(text.map_token_files(others)))
+    validation = TokenPart(text.map_token_files(others, dtype=dtype))
+    return Split(TokenPart(files), validation, report=report)

@@ -244,7 +244,8 @@ class StreamTask(Task):
     def read_validation(self, paths: Sequence[str]) -> dict[str, StreamText]:
         """Reads and encodes files with the settings of the config."""
         if self.config.data.source == "tokens":
-            return self._encoded(TokenPart(text.map_token_files(text.text_files(paths))))
+            files = text.map_token_files(text.text_files(paths), dtype=self.config.data.dtype)
+            return self._encoded(TokenPart(files))
         return self._encoded(CorpusPart(read_files(self.config.data, paths, 0), False))
 
 

@@ -70,10 +70,11 @@ def check_token_files(
         ([0, 3], 3)
     """
     for one in files.ranges:
-        if one.is_raw and tokenizer.vocab_size > 2**16:
+        if one.is_raw and one.tokens.itemsize == 2 and tokenizer.vocab_size > 2**16:
             raise DataError(
-                "a .bin file without a header has tokens of two bytes, got a tokenizer of "
-                f"vocab_size={tokenizer.vocab_size} for '{one.path}'; save the tokens as .npy"
+                "token ids of two bytes are below 65,536, got a tokenizer of "
+                f"vocab_size={tokenizer.vocab_size} for '{one.path}', which has no header; if its "
+                'ids have four bytes, set dtype to "uint32"'
             )
     ranges = files.ranges
     places = [(one.state, one.start, one.tokens.size, one.tokens.dtype.str) for one in ranges]

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,12 @@ _HEADER = 256  # int32 numbers at the start of an llm.c file: magic, version, nu
 # By magic: version and token type. The first is also the format of modded-nanogpt.
 _HEADERS = {20240520: (1, "<u2"), 20240801: (7, "<u4")}
 
+RawType = Literal["auto", "uint16", "uint32"]
+"""Type of the numbers of a .bin file without a header."""
+
+_SAMPLE = 2**16  # numbers from which the type is told
+_HIGH = 2**4  # upper halves of ids of a vocabulary of at most 2**20 are smaller
+
 
 class TokenRange(NamedTuple):
     """A range of the tokens of one file."""
@@ -24,7 +30,7 @@ class TokenRange(NamedTuple):
     path: pathlib.Path
     tokens: np.ndarray  # memory-mapped
     start: int  # index of the first token in the file
-    is_raw: bool  # the file does not state the type of its tokens; then it is uint16
+    is_raw: bool  # the file does not state the type of its tokens
     state: tuple[int, int]  # size in bytes, and modification time in nanoseconds
 
     def require_unchanged(self) -> None:
@@ -87,15 +93,17 @@ class TokenFiles:
         return TokenFiles(tuple(sides[0])), TokenFiles(tuple(sides[1]))
 
 
-def map_token_files(files: Sequence[pathlib.Path]) -> TokenFiles:
+def map_token_files(files: Sequence[pathlib.Path], *, dtype: RawType = "auto") -> TokenFiles:
     """Memory-maps token files.
 
-    A `.bin` file has little-endian uint16 tokens and nothing else, as nanoGPT writes them; or it
-    begins with the header of llm.c, which states the number of tokens and whether they are uint16
-    or uint32. A `.npy` file has integers of any type, with one axis.
+    A `.bin` file has little-endian tokens and nothing else: uint16, as nanoGPT writes them, or
+    uint32. Or it begins with the header of llm.c, which states the number of tokens and whether
+    they are uint16 or uint32. A `.npy` file has integers of any type, with one axis.
 
     Args:
         files: at least one file; all with the same type of numbers.
+        dtype: type of the numbers of a `.bin` file without a header. "auto" takes them as uint32 if
+            every second uint16 is zero or nearly so, as the upper halves of token ids are.
 
     Returns:
         The tokens of all files, in order, as one stream: a document may continue in the next file.
@@ -112,7 +120,7 @@ def map_token_files(files: Sequence[pathlib.Path]) -> TokenFiles:
     """
     if not files:
         raise DataError("files must be a list of token files, got none; name one")
-    ranges = tuple(_mapped(as_path(file)) for file in files)
+    ranges = tuple(_mapped(as_path(file), dtype) for file in files)
     first = ranges[0]
     for other in ranges[1:]:
         if other.tokens.dtype != first.tokens.dtype:
@@ -123,7 +131,7 @@ def map_token_files(files: Sequence[pathlib.Path]) -> TokenFiles:
     return TokenFiles(ranges)
 
 
-def _mapped(path: pathlib.Path) -> TokenRange:
+def _mapped(path: pathlib.Path, dtype: RawType) -> TokenRange:
     """Maps one file."""
     if path.suffix.lower() not in (".bin", ".npy"):
         raise DataError(
@@ -145,7 +153,7 @@ def _mapped(path: pathlib.Path) -> TokenRange:
     else:
         header = np.frombuffer(start[: len(start) // 4 * 4], "<i4")
         is_raw = not header.size or int(header[0]) not in _HEADERS
-        tokens = _mapped_raw(path, found.st_size) if is_raw else _mapped_llmc(path, header)
+        tokens = _mapped_raw(path, found.st_size, dtype) if is_raw else _mapped_llmc(path, header)
     if not tokens.size:
         raise DataError(f"a token file must have tokens, got none in '{path}'; leave it out")
     return TokenRange(path, tokens, 0, is_raw, (found.st_size, found.st_mtime_ns))
@@ -161,13 +169,24 @@ def _mapped_npy(path: pathlib.Path) -> np.ndarray:
     return tokens
 
 
-def _mapped_raw(path: pathlib.Path, size: int) -> np.ndarray:
-    if size % 2:
+def _mapped_raw(path: pathlib.Path, size: int, dtype: RawType) -> np.ndarray:
+    width = 4 if dtype == "uint32" else 2
+    if size % width:
         raise DataError(
-            f"a .bin file must have two bytes for each token, got {size:,} bytes in '{path}'; get "
-            "the whole file again, or save tokens of another type as .npy"
+            f"a .bin file must have {width} bytes for each token, got {size:,} bytes in '{path}'; "
+            "get the whole file again, or save tokens of another type as .npy"
         )
-    return np.memmap(path, "<u2", mode="r")
+    if dtype == "auto" and size % 4 == 0:
+        width = 4 if _are_halves(np.memmap(path, "<u2", mode="r")) else 2
+    return np.memmap(path, f"<u{width}", mode="r")
+
+
+def _are_halves(numbers: np.ndarray) -> bool:
+    """Whether numbers are lower and upper halves of token ids, in turns; by their start."""
+    lower, upper = numbers[:_SAMPLE:2], numbers[1:_SAMPLE:2]
+    if upper.max() == 0:
+        return bool(lower.any())
+    return bool(upper.max() < _HIGH <= lower.max())
 
 
 def _mapped_llmc(path: pathlib.Path, header: np.ndarray) -> np.ndarray:

@@ -64,6 +64,31 @@ def test_bin_has_the_tokens_that_were_written(tmp_path, make):
     assert isinstance(tokens, np.memmap) and tokens.tolist() == TOKENS
 
 
+@pytest.mark.parametrize(
+    ("tokens", "dtype", "expected"),
+    [
+        ([72, 101, 108], "<u4", "uint32"),
+        ([72, 101, 108, 108], "<u2", "uint16"),
+        ([70_000, 5, 128_255, 9], "<u4", "uint32"),  # a vocabulary of more than 2**16
+        ([3, 0, 1, 2, 0, 1], "<u2", "uint16"),  # of a few symbols
+        ([50_256, 0, 11, 262, 13, 7], "<u2", "uint16"),
+        ([0, 0, 0, 0], "<u2", "uint16"),
+    ],
+)
+def test_bytes_of_a_bin_without_a_header_are_told_by_their_zeros(tmp_path, tokens, dtype, expected):
+    path = write(tmp_path / "a.bin", tokens, dtype)
+    mapped = map_token_files([path]).tokens
+    assert (mapped.tolist(), mapped.dtype.name) == (tokens, expected)
+
+
+def test_bytes_of_a_bin_without_a_header_may_be_set(tmp_path):
+    path = write(tmp_path / "a.bin", [72, 0, 101, 0])
+    assert map_token_files([path]).tokens.tolist() == [72, 101]
+    assert map_token_files([path], dtype="uint16").tokens.tolist() == [72, 0, 101, 0]
+    with pytest.raises(DataError, match="must have 4 bytes for each token, got 6 bytes"):
+        map_token_files([write(path, [1, 2, 3])], dtype="uint32")
+
+
 def test_documents_end_with_the_end_of_text(tmp_path):
     stream = check(write(tmp_path / "train.bin", TOKENS)).stream
     same = build_stream(["to be", "or", "", "né"], BYTES)
@@ -200,7 +225,7 @@ def test_record_that_cannot_be_written_is_an_error(tmp_path):
 def test_two_bytes_do_not_hold_a_large_vocabulary(tmp_path):
     tokenizer = train_word([" ".join(f"w{i}" for i in range(2**16))])
     with pytest.raises(
-        DataError, match=r"tokens of two bytes, got a tokenizer of vocab_size=65538"
+        DataError, match=r"65,536, got a tokenizer of vocab_size=65538 .*dtype to \"uint32\""
     ):
         check(write(tmp_path / "a.bin", [0, 1]), tokenizer=tokenizer)
     assert check(write(tmp_path / "a.npy", [0, 65537], "<u4"), tokenizer=tokenizer)
@@ -211,7 +236,7 @@ def test_two_bytes_do_not_hold_a_large_vocabulary(tmp_path):
     [
         ("a.bin", None, r"must be a file that can be read, got '.*a.bin': No such file"),
         ("a.bin", b"", r"must have tokens, got the empty '.*a.bin'"),
-        ("a.bin", b"abc", r"must have two bytes for each token, got 3 bytes in '.*a.bin'"),
+        ("a.bin", b"abc", r"must have 2 bytes for each token, got 3 bytes in '.*a.bin'"),
         ("a.txt", b"ab", r"must end in .bin or .npy, got '.*a.txt'"),
         ("a.npy", b"ab", r"'.*a.npy' cannot be read \(.*\); save it again with np.save"),
     ],
