@@ -199,7 +199,7 @@ def test_validation_texts_that_are_trained_on_are_reported(tmp_path):
 
 
 def test_header_and_other_classes_of_a_single_text_are_warned_of(tmp_path):
-    lines = ["text\tlabel", *LINES[6:], "a typing error\tsyk"]
+    lines = ["phrase\tlabel", *LINES[6:], "a typing error\tsyk"]
     run = tiny.prepare(config(tmp_path, lines))
     of_classes = run.report[2:]
     assert of_classes[0].endswith("food (20), label (1), sky (20), syk (1)")

@@ -7,13 +7,14 @@ from typing import Any, ClassVar, Self
 
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path
-from jaxformer.text.sources.files import read_lines, require_fits_memory
+from jaxformer.text.sources.files import require_fits_memory
 from jaxformer.text.sources.holdout import (
     Holdout,
     HoldoutCounter,
     require_fraction,
     text_draws,
 )
+from jaxformer.text.tables.column_files import read_columns
 from jaxformer.text.tables.row_counts import RowCounts
 
 
@@ -67,10 +68,11 @@ class Table:
 
     @classmethod
     def read(cls, paths: Sequence[str], **options: Any) -> tuple[Self, RowCounts]:
-        r"""Reads the rows of TSV files: one row per line, columns separated by tabs.
+        r"""Reads the rows of TSV files: one row per line, columns separated by tabs; or CSV files.
 
-        The files are read as by `read_lines`. Texts are stripped. A row with an empty column, or
-        with too few or too many tabs, is dropped; the counts say how many and where.
+        A first line with the names of all columns, such as text and label, is a header: columns may
+        then be in any order, with others between them. Texts are stripped. A row with an empty
+        column, or with too few or too many columns, is dropped; the counts say how many and where.
 
         Args:
             paths: the files, read one after the other.
@@ -80,7 +82,8 @@ class Table:
             The table, with at least one row, and the counts of rows read and dropped.
 
         Raises:
-            DataError: there is no path, a file is missing, damaged or not UTF-8, or no row is left.
+            DataError: there is no path, a file is missing, damaged or not UTF-8, a CSV file has
+                other columns and no header, or no row is left.
 
         Example:
             >>> import pathlib, tempfile
@@ -120,8 +123,9 @@ class Table:
             raise DataError(f"paths must be a list of TSV files, got {paths!r}; name one")
         for path in paths:
             file = f"{path}:" if len(paths) > 1 else ""
-            for i, line in enumerate(read_lines(as_path(path)), 1):
-                yield f"{file}{i}", line.split("\t")
+            names = [name.removesuffix("s") for name in cls.column_names()]
+            for i, columns in read_columns(path, names, may_be_quoted=bool(cls.categories)):
+                yield f"{file}{i}", columns
 
     def split(self, validation_fraction: float, counts: RowCounts) -> tuple[Self, Self, RowCounts]:
         """Splits the rows into a training part and a validation part.

@@ -1,0 +1,46 @@
+import pytest
+
+from jaxformer.errors import DataError
+from jaxformer.text import Labelled, Pairs
+
+CSV = 'id,label,text\n1,good,"Great, truly ""great"""\n\n2,bad,"Boring.\nVery."\n3,good\n'
+
+
+def read(folder, name, content, table=Labelled):
+    (folder / name).write_text(content, encoding="utf-8")
+    return table.read([str(folder / name)])
+
+
+def test_columns_of_a_csv_file_are_those_that_its_header_names(tmp_path):
+    labelled, counts = read(tmp_path, "a.csv", f"\ufeff{CSV}")
+    assert labelled.texts == ('Great, truly "great"', "Boring.\nVery.")
+    assert labelled.labels == ("good", "bad") and labelled.lines == ("2", "5")
+    assert str(counts) == "3 texts read, 2 kept; 1 misaligned (line 6)"
+
+
+def test_header_of_a_tsv_file_is_no_row(tmp_path):
+    labelled, _ = read(tmp_path, "a.tsv", "Label\tID\tText\ngood\t7\tGreat!\n")
+    assert (labelled.texts, labelled.labels) == (("Great!",), ("good",))
+    pairs, counts = read(tmp_path, "b.tsv", "source\ttarget\nA dog.\tEin Hund.\n", Pairs)
+    assert (pairs.sources, pairs.targets, pairs.lines) == (("A dog.",), ("Ein Hund.",), ("2",))
+    assert counts.read == 1
+
+
+def test_csv_file_without_a_header_has_the_columns_in_order(tmp_path):
+    pairs, _ = read(tmp_path, "a.csv", '"A dog, a cat.",Ein Hund\n', Pairs)
+    assert pairs.sources == ("A dog, a cat.",)
+    with pytest.raises(
+        DataError, match=r"have a header with source and target, got the columns \['1', 'A', 'B'\]"
+    ):
+        read(tmp_path, "b.csv", "1,A,B\n", Pairs)
+    with pytest.raises(DataError, match=r"a row must be CSV, got field larger .*'.*c.csv', line 1"):
+        read(tmp_path, "c.csv", f'"{"x" * 200_000}",y\n', Pairs)
+
+
+def test_quotes_of_labelled_tsv_are_those_of_csv_and_quotes_of_pairs_are_text(tmp_path):
+    labelled, _ = read(tmp_path, "a.tsv", '"Great\tone"\t"good"\n"So ""so"""\t"bad"\n')
+    assert labelled == Labelled(("Great\tone", 'So "so"'), ("good", "bad"))
+    labelled, _ = read(tmp_path, "b.tsv", '"Great"\tgood\n"So" so\tbad\n')
+    assert labelled.texts == ('"Great"', '"So" so')
+    pairs, _ = read(tmp_path, "c.tsv", '"Yes."\t"Ja."\n', Pairs)
+    assert pairs == Pairs(('"Yes."',), ('"Ja."',))
