@@ -375,6 +375,11 @@ def test_paths_are_of_the_kind_that_the_model_is_trained_on(load, model, batch, 
     assert load(text + '[data]\npaths = ["a.txt"]').data.source == source
 
 
+def test_byte_order_mark_of_a_config_is_left_out(tmp_path):
+    (tmp_path / "a.toml").write_text(SMALLEST, encoding="utf-8-sig")
+    assert load_config(tmp_path / "a.toml").model.max_len > 0
+
+
 def test_config_to_toml_leaves_unset_keys_out_and_writes_defaults():
     values = tomllib.loads(config_to_toml(small()))
     assert "out" not in values

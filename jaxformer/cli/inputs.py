@@ -153,10 +153,10 @@ def _read_lines(file: pathlib.Path | None) -> list[str]:
     data = sys.stdin.buffer.read(_MAX_INPUT + 1)
     _require_input_size(len(data), "standard input")
     try:
-        text = data.decode()  # UTF-8 in every locale, as for files
+        text = data.decode("utf-8-sig")  # UTF-8 in every locale, as for files
     except UnicodeDecodeError as error:
         raise errors.DataError(f"standard input must be UTF-8: {error}") from None
-    lines = text.removeprefix("\ufeff").split("\n")
+    lines = text.split("\n")
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 

@@ -48,7 +48,7 @@ def load_config(
     """
     path = _found(as_path(path))
     try:
-        values = tomllib.loads(read_regular(path, limit=_MAX_BYTES).decode())
+        values = tomllib.loads(read_regular(path, limit=_MAX_BYTES).decode("utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such config file{_nearby(path)}") from None
     except OSError as error:

@@ -69,7 +69,7 @@ def load_params(path: str | os.PathLike[str]) -> tuple[ModelConfig, Any]:
     """
     path, beside = _paths(path)
     try:
-        values = tomllib.loads(read_regular(beside, limit=_MAX_CONFIG).decode())
+        values = tomllib.loads(read_regular(beside, limit=_MAX_CONFIG).decode("utf-8-sig"))
     except OSError as error:
         raise CheckpointError(
             f"{beside}, the config of {path}, cannot be read: {error.strerror}; put it there"

@@ -109,7 +109,7 @@ def parse_object(data: bytes, *, max_digits: int = _MAX_DIGITS) -> dict[str, Any
         ...
         ValueError: the key 'a' occurs twice
     """
-    text = data.decode()
+    text = data.decode("utf-8-sig")
     if not text.startswith("{"):
         raise ValueError(f"it must begin with '{{', got {shown(text[:1])}")
     try:

@@ -1,10 +1,22 @@
 """Scores of translations against references: BLEU, chrF and exact matches."""
 
 import dataclasses
+import importlib.util
+import re
 from collections.abc import Sequence
 
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.text.tables.table import require_same_length
+
+# Scripts that 13a cannot split into words: their characters, the tokenizer of sacrebleu for them,
+# and the package that it needs. Japanese has Chinese characters, too, so kana come first.
+_SCRIPTS = (
+    (re.compile("[\u3040-\u30ff]"), "ja-mecab", "MeCab"),
+    (re.compile("[\uac00-\ud7af\u1100-\u11ff]"), "ko-mecab", "mecab_ko"),
+    (re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"), "zh", None),
+    (re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"), "char", None),  # Thai to Khmer
+)
+_SHARE = 0.1  # of the characters, from which on a script decides
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +72,10 @@ def translation_scores(translations: Sequence[str], references: Sequence[str]) -
     without spaces) in which recall counts twice as much as precision. Both are case-sensitive, and
     computed over the whole corpus, not averaged over sentences.
 
-    BLEU needs words; its tokenizer 13a finds them by spaces and Latin punctuation. For languages
-    written without spaces, such as Chinese, Japanese or Thai, use chrF.
+    BLEU needs words. The tokenizer 13a finds them by spaces and Latin punctuation. References in
+    other scripts choose another: "zh" for Chinese; "ja-mecab" and "ko-mecab" for Japanese and
+    Korean, if `pip install "sacrebleu[ja,ko]"` has installed them, and else "char", single
+    characters, as for Thai, Lao, Burmese and Khmer. The signature names it.
 
     Args:
         translations: plain, untokenized text; single translations may be empty.
@@ -108,7 +122,7 @@ def translation_scores(translations: Sequence[str], references: Sequence[str]) -
         raise ConfigError(
             f'scores of translations need sacrebleu, got "{error}"; pip install "jaxformer[eval]"'
         ) from error
-    bleu, chrf = BLEU(tokenize="13a"), CHRF(beta=2)
+    bleu, chrf = BLEU(tokenize=_tokenizer_of(references)), CHRF(beta=2)
     hypotheses, only_references = list(translations), [list(references)]
     # Signatures exist only after a corpus was scored.
     bleu_score = bleu.corpus_score(hypotheses, only_references).score
@@ -119,3 +133,13 @@ def translation_scores(translations: Sequence[str], references: Sequence[str]) -
         bleu_signature=str(bleu.get_signature()),
         chrf_signature=str(chrf.get_signature()),
     )
+
+
+def _tokenizer_of(references: Sequence[str]) -> str:
+    """Name of sacrebleu's tokenizer for the script of the references."""
+    text = "".join(references)
+    for characters, tokenizer, package in _SCRIPTS:
+        if len(characters.findall(text)) >= _SHARE * len(text):
+            has_package = package is None or importlib.util.find_spec(package) is not None
+            return tokenizer if has_package else "char"
+    return "13a"

@@ -50,6 +50,10 @@ def test_what_is_not_utf_8_is_refused():
         parse_object(b'{"a": "\xff"}')
 
 
+def test_byte_order_mark_is_left_out():
+    assert parse_object(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
+
+
 def test_strict_json_may_have_pairs_of_surrogates_and_64_bits():
     text = b'{"\\ud83d\\ude00": "\\ud83d\\ude00", "n": [18446744073709551615, 1.5, null]} \n\t'
     assert parse_object(text) == {"😀": "😀", "n": [2**64 - 1, 1.5, None]}

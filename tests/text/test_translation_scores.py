@@ -4,9 +4,11 @@ import re
 import sys
 
 import pytest
+import sacrebleu
 
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.text import exact_matches, translation_scores
+from jaxformer.text.translation_scores import _tokenizer_of
 
 # Of unequal lengths, with a mistake in the case of a letter, in a comma and in the order.
 TRANSLATIONS = [
@@ -115,3 +117,30 @@ def test_scores_without_sacrebleu_say_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     with pytest.raises(ConfigError, match=r'sacrebleu.*; pip install "jaxformer\[eval\]"'):
         translation_scores(["a"], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("reference", "translation", "tokenizer"),
+    [
+        ("我喜欢在公园里散步。", "我喜欢在花园里散步。", "zh"),
+        ("私は公園を散歩するのが好きです。", "私は庭を散歩するのが好きです。", "char"),
+        (
+            "저는 공원에서 산책하는 것을 좋아합니다.",
+            "저는 정원에서 산책하는 것을 좋아합니다.",
+            "char",
+        ),
+        ("ฉันชอบเดินเล่นในสวนสาธารณะ", "ฉันชอบเดินเล่นในสวน", "char"),
+        ("Я люблю гулять в парке.", "Я люблю гулять в парке.", "13a"),
+        ("She said 你好 to everyone in the park.", "She said 你好 to all in the park.", "13a"),
+    ],
+)
+def test_words_of_bleu_are_those_of_the_script(monkeypatch, reference, translation, tokenizer):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # without MeCab
+    scores = translation_scores([translation], [reference])
+    expected = sacrebleu.corpus_bleu([translation], [[reference]], tokenize=tokenizer).score
+    assert f"tok:{tokenizer}|" in scores.bleu_signature and scores.bleu == expected > 30
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    with_packages = {"ja": "ja-mecab", "ko": "ko-mecab"}
+    language = "ja" if "公園" in reference else "ko" if "공원" in reference else ""
+    expected = with_packages.get(language, tokenizer)
+    assert _tokenizer_of([reference]) == expected

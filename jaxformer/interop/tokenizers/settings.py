@@ -92,7 +92,7 @@ def read_settings(folder: pathlib.Path) -> TokenizerSettings:
 def read_text(path: pathlib.Path) -> str:
     """Text of a UTF-8 file, with Unix line breaks; CheckpointError if it is damaged."""
     try:
-        return read_download(path).decode().replace("\r\n", "\n")
+        return read_download(path).decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise damaged_download(path, f"it is not UTF-8 ({error.reason})") from None
 

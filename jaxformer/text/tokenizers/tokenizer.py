@@ -323,7 +323,7 @@ class Tokenizer(Vocabulary):
             jaxformer.errors.DataError: missing.json: cannot be read: No such file or directory
         """
         try:
-            return cls.from_json(read_regular(path, limit=_MAX_BYTES).decode())
+            return cls.from_json(read_regular(path, limit=_MAX_BYTES).decode("utf-8-sig"))
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror}") from None
         except ValueError as error:  # UnicodeDecodeError and DataError.

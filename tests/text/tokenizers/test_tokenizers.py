@@ -335,3 +335,9 @@ def test_tokenizer_that_makes_texts_too_long_is_refused(part, steps):
     state[part] = {"type": "Sequence", f"{part}s": steps}
     with pytest.raises(DataError, match="at most 10,000 times as long, got"):
         Tokenizer.from_json(json.dumps(state))
+
+
+def test_byte_order_mark_of_a_tokenizer_file_is_left_out(tmp_path):
+    content = text.byte_tokenizer().to_json()
+    (tmp_path / "tokenizer.json").write_text(content, encoding="utf-8-sig")
+    assert text.Tokenizer.load(tmp_path / "tokenizer.json").encode("a").tolist() == [97]
