@@ -1,5 +1,6 @@
 """JSON files: our own, whose damage is reported, and untrusted ones, which are read strictly."""
 
+import codecs
 import functools
 import json
 import pathlib
@@ -80,7 +81,7 @@ def read_object(path: pathlib.Path, *, optional: bool = False) -> dict[str, Any]
     """
     if optional and not path.exists():
         return {}
-    data = read_download(path)
+    data = read_download(path).removeprefix(codecs.BOM_UTF8)
     try:
         # transformers writes 10**30 for a tokenizer without a maximum length.
         return parse_object(data, max_digits=32)
@@ -109,7 +110,7 @@ def parse_object(data: bytes, *, max_digits: int = _MAX_DIGITS) -> dict[str, Any
         ...
         ValueError: the key 'a' occurs twice
     """
-    text = data.decode("utf-8-sig")
+    text = data.decode()
     if not text.startswith("{"):
         raise ValueError(f"it must begin with '{{', got {shown(text[:1])}")
     try:

@@ -50,8 +50,9 @@ def test_what_is_not_utf_8_is_refused():
         parse_object(b'{"a": "\xff"}')
 
 
-def test_byte_order_mark_is_left_out():
-    assert parse_object(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
+def test_byte_order_mark_of_a_file_is_left_out(tmp_path):
+    (tmp_path / "config.json").write_text('{"a": 1}', encoding="utf-8-sig")
+    assert json_files.read_object(tmp_path / "config.json") == {"a": 1}
 
 
 def test_strict_json_may_have_pairs_of_surrogates_and_64_bits():

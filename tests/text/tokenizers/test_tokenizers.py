@@ -338,6 +338,6 @@ def test_tokenizer_that_makes_texts_too_long_is_refused(part, steps):
 
 
 def test_byte_order_mark_of_a_tokenizer_file_is_left_out(tmp_path):
-    content = text.byte_tokenizer().to_json()
+    content = byte_tokenizer().to_json()
     (tmp_path / "tokenizer.json").write_text(content, encoding="utf-8-sig")
-    assert text.Tokenizer.load(tmp_path / "tokenizer.json").encode("a").tolist() == [97]
+    assert Tokenizer.load(tmp_path / "tokenizer.json").encode("a").tolist() == [97]
