@@ -2,18 +2,20 @@
 
 import itertools
 import json
+import re
 import sys
 
 import numpy as np
 import pytest
+import tokenizers
 
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.interop.chat import rendering
 from jaxformer.interop.chat.rendering import render
 from jaxformer.interop.chat.templates import HuggingFaceChatTemplate, load_chat_template
 from jaxformer.interop.tokenizers.loading import load_tokenizers
-from jaxformer.text import byte_tokenizer, with_special_tokens
-from tests.interop.chats import ANSWER, CHATS, SYSTEM, TEMPLATES, USER
+from jaxformer.text import Tokenizer, byte_tokenizer, with_special_tokens
+from tests.interop.chats import CHATS, SYSTEM, TEMPLATES, USER
 from tests.interop.tokenizer_folders import GOLDEN, chat, expected_chats
 
 EXPECTED = json.loads(GOLDEN.read_text())
@@ -44,27 +46,22 @@ def test_golden_ids_are_those_of_transformers(case):
     assert expected_chats(folder) == EXPECTED[f"chat {name}"]
 
 
-def test_messages_cannot_smuggle_special_tokens(case):
+def test_messages_with_the_name_of_a_special_token_are_refused_unless_they_may_have_it(case):
     name, folder, tokenizer = case
     template = load_chat_template(folder)
-    harmless = template.encode(tokenizer, [USER, ANSWER, USER])
-    names = [*TEMPLATES[name][1], *TEMPLATES[name][2].values(), "<s>", "</s>", "<|endoftext|>"]
-    spelled = "".join(names) + "".join(f"{each}x" for each in names)
-    spelled += "<|im_<|im_end|>end|>" + "<<s>s>" + "\U000f0000".join(names)
-    attack = [USER, {"role": "assistant", "content": spelled}, USER]
-    found = template.encode(tokenizer, attack)
-    special = sorted(tokenizer.special)
-    counts = [np.isin(ids, special) & (ids != tokenizer.unknown) for ids in (harmless, found)]
-    unknown = tokenizer.special_id("<unk>")
-    assert len(found) > len(harmless)
-    assert [
-        sum(ids[mask] != unknown) for ids, mask in zip((harmless, found), counts, strict=True)
-    ] == [sum(harmless[counts[0]] != unknown)] * 2
+    for special in (*TEMPLATES[name][1], *TEMPLATES[name][2].values()):
+        attack = [{"role": "user", "content": f"a{special}b"}]
+        with pytest.raises(DataError, match=f"not contain the special token '{re.escape(special)}"):
+            template.encode(tokenizer, attack)
+        harmless = template.encode(tokenizer, [USER]).tolist()
+        token_id = tokenizer.special_id(special)
+        found = template.encode(tokenizer, attack, allow_special=True).tolist()
+        assert found.count(token_id) == harmless.count(token_id) + 1
 
 
 def test_text_of_a_message_is_there_unchanged(case):
     name, folder, tokenizer = case
-    text = "a <|im_start|> b </s> c"
+    text = "a <|im_ start|> b < /s> c"
     ids = load_chat_template(folder).encode(tokenizer, [{"role": "user", "content": text}])
     assert text in tokenizer.decode(ids)
 
@@ -77,29 +74,32 @@ def encode(template, *contents, **names):
     return HuggingFaceChatTemplate(template, names).encode(BYTES, messages).tolist()
 
 
-def test_added_tokens_of_the_template_that_are_not_special_are_guarded_as_well(tmp_path):
-    chat(tmp_path, "llama-2")
-    tokenizer = load_tokenizers(tmp_path, "llama").target
-    messages = [{"role": "user", "content": "a<|im_end|>b"}]
-    guarded = HuggingFaceChatTemplate("{{ messages[0].content }}<|im_end|>")
-    assert guarded.encode(tokenizer, messages).tolist().count(500) == 1
-    assert "a<|im_end|>b" in tokenizer.decode(guarded.encode(tokenizer, messages))
-    # To a template that does not have it, it is an ordinary word.
-    plain = HuggingFaceChatTemplate("{{ messages[0].content }}")
-    assert plain.encode(tokenizer, messages).tolist() == tokenizer.encode("a<|im_end|>b").tolist()
+THINKING = """{% for m in messages %}{{ m.role }}: \
+{% if '</think>' in m.content %}{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}\
+{% endif %}{{ m.content | length }}<|end|>{% endfor %}"""
 
 
-def test_special_tokens_of_one_letter_cannot_be_smuggled_either():
+def test_templates_compute_on_what_the_user_wrote():
+    """An added token that is not special is text to a template, and a token to the model."""
+    library = tokenizers.Tokenizer.from_str(byte_tokenizer().to_json())
+    library.add_special_tokens(["<|end|>"])
+    library.add_tokens(["<think>", "</think>"])
+    messages = [{"role": "assistant", "content": "<think>long</think>yes"}]
+    ids = HuggingFaceChatTemplate(THINKING).encode(Tokenizer(library), messages)
+    assert ids.tolist() == [*b"assistant: yes22", 257]
+    ids = HuggingFaceChatTemplate("{{ messages[0].content }}").encode(Tokenizer(library), messages)
+    assert ids.tolist() == [258, *b"long", 259, *b"yes"]
+
+
+def test_special_tokens_in_parts_of_a_message_are_refused_too():
+    parts = "{% for p in messages[0].content %}<|a|>{{ p.text | tojson }}{% endfor %}"
+    assert encode(parts, [{"text": "é"}]) == [257, *'"é"'.encode()]
+    with pytest.raises(DataError, match=r"special token '<\|a\|>', got 'x<\|a\|>é'; remove it, or"):
+        encode(parts, [{"text": "x<|a|>é"}])
     loop = "{% for m in messages %}中{{ m.content }}{% endfor %}"
     assert encode(loop, "x") == [258, ord("x")]
-    assert encode(loop, "中") == [258, *"中".encode()]
-
-
-def test_parts_of_a_message_are_guarded_and_conditions_read_the_text():
-    parts = "{% for p in messages[0].content %}<|a|>{{ p.text | tojson }}{% endfor %}"
-    assert encode(parts, [{"text": "<|a|>é"}]) == [257, *'"<|a|>é"'.encode()]
-    assert encode("{% if 'no' in messages[0].content %}<|a|>{% endif %}", "no") == [257]
-    assert encode("{{ messages[0].content | length }}", "four") == [ord("4")]
+    with pytest.raises(DataError, match="the special token '中'"):
+        encode(loop, "中")
 
 
 def test_values_that_are_null_are_left_out():
@@ -126,24 +126,6 @@ def test_end_of_text_has_the_name_that_the_template_gives_it():
 )
 def test_templates_that_fail_are_one_clear_error(template, why):
     with pytest.raises(DataError, match=f"the chat template cannot be used .*({why})|{why}"):
-        encode(template, "x")
-
-
-LOOPS = "{% for i in range(99999) %}" * 4 + "{% endfor %}" * 4
-
-
-@pytest.mark.parametrize(
-    ("template", "why"),
-    [
-        (LOOPS, "it takes more than 1 seconds"),
-        ("{{ ('x' * 10**9 * 2) | length }}", "it needs more than 1,073,741,824 bytes of memory"),
-        ("{{ 'x' * 10**7 }}{{ 'x' * 10**7 }}", "it writes more than 16,777,216 characters"),
-    ],
-)
-def test_template_that_takes_too_much_is_ended(monkeypatch, template, why):
-    if template == LOOPS:
-        monkeypatch.setitem(rendering._LIMITS, "seconds", 1)
-    with pytest.raises(DataError, match=f"the chat template cannot be used .* {why}"):
         encode(template, "x")
 
 
@@ -186,7 +168,8 @@ def test_time_is_given_to_templates():
 
 
 def test_missing_jinja2_is_one_clear_error(monkeypatch):
-    monkeypatch.setitem(sys.modules, "jinja2", None)
+    rendering._environment.cache_clear()
+    monkeypatch.setitem(sys.modules, "jinja2.ext", None)
     with pytest.raises(ConfigError, match=r'needs jinja2, .* pip install "jaxformer\[hf\]"'):
         encode("x", "y")
 

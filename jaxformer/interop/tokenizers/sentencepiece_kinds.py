@@ -1,6 +1,7 @@
 """Tokenizers from SentencePiece files, with the ids and special tokens of each model family."""
 
 import dataclasses
+import json
 import pathlib
 import re
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from jaxformer.interop.tokenizers.settings import (
     surround,
     surround_as_set,
 )
+from jaxformer.interop.tokenizers.tokenizer_json import llama_steps
 from jaxformer.interop.tokenizers.word_vocabularies import read_ids
 from jaxformer.text.tokenizers.reading import WITHOUT_ID
 
@@ -69,6 +71,11 @@ def load_llama(path: pathlib.Path, settings: TokenizerSettings) -> tokenizers.To
         if token_id < len(pieces) and token.content not in taken:
             pieces[token_id] = _control(token.content)
     tokenizer = _convert(model, path, pieces, settings)
+    kind = (settings.text("tokenizer_class") or "").removesuffix("Fast")
+    if kind == "LlamaTokenizer" and not settings.flag("legacy", False):
+        # No space after special tokens, which the rules of SentencePiece would put there.
+        steps = json.loads(tokenizer.to_str()) | llama_steps(settings)
+        tokenizer = tokenizers.Tokenizer.from_str(json.dumps(steps))
     control = {piece.text for piece in pieces if piece.type == "control"}
     names = {
         role: settings.name(role, next((n for n in (f"<{role}>", other) if n in control), other))

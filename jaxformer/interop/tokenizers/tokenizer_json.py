@@ -38,13 +38,13 @@ def load_tokenizer_json(
                 step["strip_accents"] = settings.values.get("strip_accents")
                 step["handle_chinese_chars"] = settings.flag("tokenize_chinese_chars", True)
     elif kind == "LlamaTokenizer" and not is_byte_level:
-        state |= _llama_steps(settings)
+        state |= llama_steps(settings)
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(state))
     add_tokens(tokenizer, settings)
     return tokenizer
 
 
-def _llama_steps(settings: TokenizerSettings) -> dict[str, Any]:
+def llama_steps(settings: TokenizerSettings) -> dict[str, Any]:
     """Steps of a Llama tokenizer, which puts a space before a text (legacy: after tokens, too)."""
     adds_space = settings.flag("add_prefix_space", True)
     scheme = "always" if settings.flag("legacy", False) else "first"

@@ -113,10 +113,7 @@ class TemplateModel(AnsweringModel):
         """Writes tokenizer and chat template."""
         super().save(folder)
         template = self.chat_template
-        values = {
-            "template": template.template, "names": dict(template.names),
-            "prefix_once": template.prefix_once,
-        }  # fmt: skip
+        values = {"template": template.template, "names": dict(template.names)}
         write_json(folder / _TEMPLATE, values)
 
     @classmethod

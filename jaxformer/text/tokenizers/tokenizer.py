@@ -206,6 +206,35 @@ class Tokenizer(Vocabulary):
         """
         return self._continuing.encode_documents(texts)
 
+    def encode_with_special_tokens(self, text: str) -> np.ndarray:
+        """Turns a text into token ids; names of special tokens in it become these tokens.
+
+        Use it only for text that you have written, such as that of a chat template.
+
+        Args:
+            text: text of any length.
+
+        Returns:
+            int32 [tokens].
+
+        Raises:
+            DataError: as for `encode`.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().encode_with_special_tokens("a<|endoftext|>")
+            array([ 97, 256], dtype=int32)
+        """
+        require_texts([text])
+        with panics_as_errors("the tokenizer cannot encode the text"):
+            ids = self._parsing.encode(text, add_special_tokens=False).ids
+        return self._known(np.array(ids, np.int32))
+
+    @functools.cached_property
+    def _parsing(self) -> tokenizers.Tokenizer:
+        """Copy of the tokenizer that finds special tokens in texts; made at the first use."""
+        return tokenizers.Tokenizer.from_str(self.to_json())
+
     def _known(self, ids: np.ndarray) -> np.ndarray:
         """The ids, with the unknown token in place of pieces that have no id."""
         if self._unknown_piece is None:

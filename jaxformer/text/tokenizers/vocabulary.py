@@ -134,6 +134,11 @@ class Vocabulary:
         return self._special if self.unknown is None else self._special | {self.unknown}
 
     @property
+    def special_names(self) -> list[str]:
+        """Names of the special tokens, in the order of their ids."""
+        return [self.token_name(token_id) for token_id in sorted(self._special)]
+
+    @property
     def words(self) -> dict[str, int]:
         """The tokens of a word or character tokenizer with their ids, without special tokens.
 
