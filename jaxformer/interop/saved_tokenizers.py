@@ -29,12 +29,14 @@ def write_tokenizer(
     # rules that the `tokenizers` library cannot apply, such as for several accents on a letter, and
     # pieces that Marian's vocabulary lacks.
     state = json.loads(tokenizer.to_json())
+    if not tokenizer.roles.surrounded:  # the model was not trained with tokens around a text
+        state["post_processor"] = None
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
     }
-    if not has_token_types:  # transformers would add token types
-        config["model_input_names"] = ["input_ids", "attention_mask"]
+    types = ["token_type_ids"] if has_token_types else []
+    config["model_input_names"] = ["input_ids", *types, "attention_mask"]
     eos = special.eos[0] if special.eos else None
     for role, token_id in (("bos", special.bos), ("eos", eos), ("pad", special.pad)):
         if token_id is None or token_id < 0:  # transformers' -1 is no token

@@ -5,6 +5,8 @@ import json
 import jax
 import jax.numpy as jnp
 import pytest
+import tokenizers
+from tokenizers import processors
 
 from jaxformer.config import BeamSearchConfig, ModelConfig, SamplingConfig
 from jaxformer.errors import ConfigError
@@ -18,7 +20,7 @@ from jaxformer.interop import (
 )
 from jaxformer.interop.saved_tokenizers import write_tokenizer
 from jaxformer.models import Decoder
-from jaxformer.text import byte_tokenizer, with_special_tokens
+from jaxformer.text import Tokenizer, byte_tokenizer, with_special_tokens
 from jaxformer.text.tokenizers.reading import WITHOUT_ID
 from tests.interop.tokenizer_folders import FOLDERS, chat, ids_with_special_tokens, texts_of
 
@@ -67,6 +69,60 @@ def test_saved_tokenizer_encodes_the_same_in_transformers(case):
     assert len(texts) >= 3
     for text in texts:
         assert theirs(text).input_ids == ids_with_special_tokens(tokenizer, text)
+
+
+PAIR = "hello", "good morning"
+
+
+def saved_pair(folder, saved, kind, *, has_token_types=False):
+    """The tokenizer of a folder, saved; ids and token types of a pair by the saved file."""
+    FOLDERS[kind](folder)
+    model_type = json.loads((folder / "config.json").read_text())["model_type"]
+    tokenizer = load_tokenizers(folder, model_type).source
+    write_tokenizer(saved, tokenizer, special_of(tokenizer), has_token_types=has_token_types)
+    (saved / "config.json").write_text('{"model_type": "llama"}')
+    encoding = tokenizers.Tokenizer.from_file(str(saved / "tokenizer.json")).encode(*PAIR)
+    return tokenizer, encoding.ids, encoding.type_ids
+
+
+def test_pairs_of_a_saved_bert_tokenizer_have_their_types(tmp_path):
+    tokenizer, ids, types = saved_pair(tmp_path, tmp_path, "bert", has_token_types=True)
+    first, second = (tokenizer.encode(text).tolist() for text in PAIR)
+    cls, sep = (tokenizer.special_id(name) for name in ("[CLS]", "[SEP]"))
+    assert ids == [cls, *first, sep, *second, sep]
+    assert types == [0] * (len(first) + 2) + [1] * (len(second) + 1)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert config["model_input_names"] == ["input_ids", "token_type_ids", "attention_mask"]
+
+
+def test_pairs_of_a_saved_roberta_tokenizer_have_two_ends_between(tmp_path):
+    tokenizer, ids, types = saved_pair(tmp_path, tmp_path, "roberta")
+    first, second = (tokenizer.encode(text).tolist() for text in PAIR)
+    begin, end = (tokenizer.special_id(name) for name in ("<s>", "</s>"))
+    assert ids == [begin, *first, end, end, *second, end] and not any(types)
+
+
+def test_saved_tokenizer_adds_no_tokens_that_the_model_was_not_trained_with(tmp_path):
+    library = tokenizers.Tokenizer.from_str(byte_tokenizer().to_json())
+    library.post_processor = processors.TemplateProcessing(
+        single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 256)]
+    )
+    write_tokenizer(tmp_path, Tokenizer(library), SpecialTokens())
+    saved = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert saved.encode("a").ids == [97]
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("kind", ["bert", "roberta", "bart", "xlm-roberta", "t5", "gpt2"])
+def test_pairs_of_a_saved_tokenizer_are_those_of_the_folder_in_transformers(tmp_path, kind):
+    import transformers
+
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    saved_pair(tmp_path, saved, kind, has_token_types=kind == "bert")
+    theirs, ours = map(transformers.AutoTokenizer.from_pretrained, (tmp_path, saved))
+    assert dict(ours(*PAIR)) == {name: theirs(*PAIR)[name] for name in ours(*PAIR)}
+    assert ("token_type_ids" in ours(*PAIR)) == (kind == "bert")
 
 
 @pytest.fixture(scope="module")

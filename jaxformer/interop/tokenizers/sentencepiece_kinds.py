@@ -46,7 +46,8 @@ def load_t5(path: pathlib.Path, settings: TokenizerSettings) -> tokenizers.Token
     model, extra = read_sentencepiece(path), settings.count("extra_ids", 100, 0)
     extra_ids = [_control(f"<extra_id_{i}>") for i in reversed(range(extra))]
     tokenizer = _convert(model, path, [*model.pieces, *extra_ids], settings)
-    surround(tokenizer, [], [settings.name("eos", "</s>")])
+    end = [settings.name("eos", "</s>")]
+    surround(tokenizer, [], end, between=end)
     return tokenizer
 
 
@@ -107,7 +108,8 @@ def load_fairseq(
     pieces = [*map(_control, first), unknown, *model.pieces[3:], *map(_control, last)]
     tokenizer = _convert(model, path, pieces, settings)
     if kind == "XLMRobertaTokenizer":
-        surround(tokenizer, [settings.name("bos", "<s>")], [settings.name("eos", "</s>")])
+        end = [settings.name("eos", "</s>")]
+        surround(tokenizer, [settings.name("bos", "<s>")], end, between=end * 2)
     return tokenizer
 
 

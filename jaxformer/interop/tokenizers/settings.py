@@ -121,10 +121,20 @@ def add_tokens(tokenizer: tokenizers.Tokenizer, settings: TokenizerSettings) -> 
     tokenizer.add_tokens([t for t in reversed(special.values()) if t.content not in added])
 
 
-def surround(tokenizer: tokenizers.Tokenizer, before: Sequence[str], after: Sequence[str]) -> None:
-    """Sets the special tokens around a text by name; CheckpointError if one does not exist."""
+def surround(
+    tokenizer: tokenizers.Tokenizer,
+    before: Sequence[str],
+    after: Sequence[str],
+    *,
+    between: Sequence[str] = (),
+    second_type: int = 0,
+) -> None:
+    """Sets the special tokens around a text, or two, by name; CheckpointError for a missing one.
+
+    `between` are those between two texts, of which the second has the token type `second_type`.
+    """
     ids = {}
-    for name in (*before, *after):
+    for name in (*before, *between, *after):
         token_id = tokenizer.token_to_id(name)
         if token_id is None:
             raise CheckpointError(
@@ -135,7 +145,7 @@ def surround(tokenizer: tokenizers.Tokenizer, before: Sequence[str], after: Sequ
     if ids:
         tokenizer.post_processor = processors.TemplateProcessing(
             single=[*before, "$A", *after],
-            pair=[*before, "$A", "$B", *after],
+            pair=[*before, "$A", *between, *(f"{x}:{second_type}" for x in ("$B", *after))],
             special_tokens=list(ids.items()),
         )
 

@@ -54,7 +54,7 @@ def load_byte_pairs(
     if roberta:
         defaults = ("<pad>", "<unk>", "<mask>")
         tokenizer.add_special_tokens([*ends, *(name for name in defaults if name in vocab)])
-        surround(tokenizer, [bos], [eos])
+        surround(tokenizer, [bos], [eos], between=[eos, eos])
     else:
         tokenizer.add_special_tokens([name for name in ends if name in vocab])
         surround_as_set(tokenizer, settings, bos, eos)
@@ -85,7 +85,8 @@ def load_word_pieces(folder: pathlib.Path, settings: TokenizerSettings) -> token
     tokenizer.decoder = decoders.WordPiece("##")
     add_tokens(tokenizer, settings)
     tokenizer.add_special_tokens([name for name in names.values() if name in vocab])
-    surround(tokenizer, [names["cls"]], [names["sep"]])
+    end = [names["sep"]]
+    surround(tokenizer, [names["cls"]], end, between=end, second_type=1)
     return tokenizer
 
 
