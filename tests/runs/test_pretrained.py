@@ -8,6 +8,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
+import tokenizers
 
 from jaxformer import runs
 from jaxformer.cli import main
@@ -379,6 +380,29 @@ def test_languages_of_a_translator_of_several_are_chosen(tmp_path):
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BartTokenizer"}')
     with pytest.raises(ConfigError, match="a language can only be chosen for a multilingual"):
         runs.open_run(folder, target_language="eng_Latn")
+
+
+def test_tokenizer_of_more_tokens_than_the_table_has_rows_refuses_these(folders, tmp_path):
+    folder, *_ = folders("gpt2")
+    larger = shutil.copytree(folder, tmp_path / "larger")
+    library = tokenizers.Tokenizer.from_file(str(larger / "tokenizer.json"))
+    size = library.get_vocab_size()
+    library.add_tokens(["xyz", "zyx"])
+    library.save(str(larger / "tokenizer.json"))
+    with pytest.warns(UserWarning, match=f"rows for {size} tokens, .* 2 more, such as 'xyz'; a"):
+        run = runs.open_run(larger)
+    before = runs.open_run(folder).generate(TEXT, max_new_tokens=2, temperature=0)
+    assert run.generate(TEXT, max_new_tokens=2, temperature=0) == before
+    message = rf"the model has rows for {size} tokens, got 'zyx' \(id {size + 1}\) in a text"
+    with pytest.raises(DataError, match=message):
+        run.generate(f"{TEXT} zyx", max_new_tokens=2)
+    path = tiny.write(tmp_path / "text.txt", [f"{TEXT} zyx"] * 40)
+    with pytest.raises(DataError, match=message):
+        run.evaluate([path])
+    with pytest.warns(UserWarning, match="2 more"):
+        runs.convert(larger, tmp_path / "run")
+    with pytest.raises(DataError, match=message):
+        runs.open_run(tmp_path / "run").generate("zyx", max_new_tokens=2)
 
 
 def test_folder_without_tokenizer_is_refused(folders, tmp_path):

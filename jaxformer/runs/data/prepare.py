@@ -132,6 +132,16 @@ def fill_vocab_size(key: str, model: ModelConfig, tokenizer: text.Tokenizer) -> 
     return size
 
 
+def within_tables(
+    tokenizers: tuple[text.Tokenizer, ...], model: ModelConfig
+) -> tuple[text.Tokenizer, ...]:
+    """Tokenizers of pretrained weights, limited to the tokens that the model has rows for."""
+    *sources, target = tokenizers
+    size = model.vocab_size or target.vocab_size
+    source_size = model.source_vocab_size or size
+    return (*(source.limited_to(source_size) for source in sources), target.limited_to(size))
+
+
 def fingerprint(*parts: Iterable[str]) -> str:
     """SHA-256 of the texts, so that a run is not resumed on other texts."""
     digest = hashlib.sha256()

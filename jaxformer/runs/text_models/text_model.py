@@ -17,7 +17,12 @@ from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.interop import SpecialTokens
 from jaxformer.modules import LayerExecution, layer_execution
-from jaxformer.runs.data.prepare import encode_each, fill_vocab_size, train_tokenizer
+from jaxformer.runs.data.prepare import (
+    encode_each,
+    fill_vocab_size,
+    train_tokenizer,
+    within_tables,
+)
 from jaxformer.runs.data.values import LossLabels
 from jaxformer.runs.folder.tokenizers import load_tokenizers, save_tokenizers
 from jaxformer.runs.text_models.forward import hidden_states
@@ -118,6 +123,8 @@ class TextModel(abc.ABC):
         """Loads what `save` has written to a run folder."""
         both, decoding = load_tokenizers(folder)
         tokenizers = both[-cls.num_tokenizers :]
+        if config.tokenizer.kind == "pretrained":
+            tokenizers = within_tables(tokenizers, config.model)
         config = cls.with_vocab_sizes(config, tokenizers)
         return cls(config=config, tokenizers=tokenizers, decoding=decoding)
 

@@ -167,7 +167,7 @@ class TranslationModel(TextModel):
         made.post_processor = processors.TemplateProcessing(
             single=f"$A {end}", special_tokens=[(end, made.token_to_id(end))]
         )
-        return text.Tokenizer(made, tokenizer.roles)
+        return text.Tokenizer(made, dataclasses.replace(tokenizer.roles, surrounded=True))
 
     @property
     def start_tokens(self) -> list[int] | None:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import os
 import pathlib
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,6 +36,7 @@ from jaxformer.interop.generation_fields import SEARCH
 from jaxformer.interop.generation_settings import search_min_new_tokens
 from jaxformer.interop.hub import is_model_id, local_folder
 from jaxformer.interop.model_folders import CONFIG
+from jaxformer.runs.data.prepare import within_tables
 from jaxformer.runs.folder.files import is_run
 from jaxformer.runs.tasks.registry import task_class
 from jaxformer.runs.tasks.task import Task
@@ -180,8 +182,16 @@ class HuggingFaceWeights(WeightSource):
         if kind is ClassifierModel:
             settings["classes"] = self.opened.class_names
             settings["problem_type"] = self.opened.problem_type
-        own = tokenizers[-kind.num_tokenizers :]
-        return task(model=kind(config=config, tokenizers=own, **settings))
+        limited = within_tables(tokenizers[-kind.num_tokenizers :], config.model)
+        for tokenizer in dict.fromkeys(limited):
+            if names := tokenizer.names_without_row:
+                warnings.warn(
+                    f"{self.folder}: the model has rows for {tokenizer.vocab_size} tokens, and its "
+                    f"tokenizer has {len(names)} more, such as {names[0]!r}; a text with one of "
+                    "them is refused",
+                    stacklevel=2,
+                )
+        return task(model=kind(config=config, tokenizers=limited, **settings))
 
     @functools.cached_property
     def shapes(self) -> Any:

@@ -88,7 +88,7 @@ class Tokenizer(Vocabulary):
     def _continuing(self) -> "Tokenizer":
         """Tokenizer of texts that continue another; made at the first use."""
         copy = continuing_copy(self._tokenizer)
-        return self if copy is None else type(self)(copy, self.roles)
+        return self if copy is None else type(self)(copy, self.roles).limited_to(self.vocab_size)
 
     @functools.cached_property
     def surrounding_tokens(self) -> SurroundingTokens:
@@ -123,6 +123,31 @@ class Tokenizer(Vocabulary):
             1
         """
         return type(self)(tokenizers.Tokenizer.from_str(self.to_json()), roles)
+
+    def limited_to(self, num_rows: int) -> "Tokenizer":
+        """The same tokenizer, for a model whose table has rows for the first tokens alone.
+
+        Encoding a text that has another token raises DataError, which names the token.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().limited_to(100).encode("xyz")
+            Traceback (most recent call last):
+            jaxformer.errors.DataError: the model has rows for 100 tokens, got 'x' (id 120) in ...
+        """
+        if num_rows >= self.vocab_size:
+            return self
+        limited = type(self)(tokenizers.Tokenizer.from_str(self.to_json()), self.roles)
+        names = ((i, limited._tokenizer.id_to_token(i)) for i in range(num_rows, self.vocab_size))
+        limited._names_without_row = {i: name for i, name in names if name is not None}
+        limited._special -= limited._names_without_row.keys()
+        limited._vocab_size = num_rows
+        return limited
+
+    @property
+    def names_without_row(self) -> list[str]:
+        """Names of the tokens for which the model has no row: see `limited_to`."""
+        return list(self._names_without_row.values())
 
     @property
     def identity(self) -> str:
@@ -236,7 +261,18 @@ class Tokenizer(Vocabulary):
         return tokenizers.Tokenizer.from_str(self.to_json())
 
     def _known(self, ids: np.ndarray) -> np.ndarray:
-        """The ids, with the unknown token in place of pieces that have no id."""
+        """The ids, with the unknown token in place of pieces that have no id.
+
+        DataError for a token without a row in the model's table.
+        """
+        if self._names_without_row:
+            without_row = ids[np.isin(ids, list(self._names_without_row))]
+            if without_row.size:
+                token_id = int(without_row[0])
+                raise DataError(
+                    f"the model has rows for {self._vocab_size} tokens, got "
+                    f"{self._names_without_row[token_id]!r} (id {token_id}) in a text; remove it"
+                )
         if self._unknown_piece is None:
             return ids
         return np.where(ids < self._vocab_size, ids, np.int32(self._unknown_piece))

@@ -68,6 +68,7 @@ class Vocabulary:
         named = {tokenizer.token_to_id(name) for name in (roles.end_of_text, roles.mask)}
         special = {token_id for token_id, token in added.items() if token.special}
         self._special = frozenset(special | {one for one in named if one is not None})
+        self._names_without_row: dict[int, str] = {}  # see `Tokenizer.limited_to`
         self._spelling = token_spelling(tokenizer)
 
     @property
@@ -83,7 +84,7 @@ class Vocabulary:
     @property
     def end_of_text(self) -> int | None:
         """Id of the token that ends a document, if there is one."""
-        return self._tokenizer.token_to_id(self.roles.end_of_text)
+        return self._id_of(self.roles.end_of_text)
 
     @property
     def unknown(self) -> int | None:
@@ -96,7 +97,12 @@ class Vocabulary:
     @property
     def mask(self) -> int | None:
         """Id of the mask token, if there is one: see `with_mask`."""
-        return self._tokenizer.token_to_id(self.roles.mask)
+        return self._id_of(self.roles.mask)
+
+    def _id_of(self, name: str) -> int | None:
+        """Id of a token by its name; None if there is none, or the model has no row for it."""
+        token_id: int | None = self._tokenizer.token_to_id(name)
+        return None if token_id in self._names_without_row else token_id
 
     def special_id(self, name: str) -> int | None:
         """Id of a special token by its name, if there is one.
