@@ -244,7 +244,8 @@ def read_token_files(config: DataConfig) -> Split:
             "--data.paths train.bin --data.validation-paths val.bin"
         )
     files = text.map_token_files(text.text_files(config.paths), dtype=config.dtype)
-    first, dtype, report = files.ranges[0], config.dtype, ()
+    first, dtype = files.ranges[0], config.dtype
+    report: tuple[str, ...] = ()
     if first.is_raw and dtype == "auto":
         dtype = "uint32" if first.tokens.itemsize == 4 else "uint16"
         report = (f"tokens: '{first.path}' has no header, and is read as {dtype}",)

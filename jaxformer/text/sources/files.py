@@ -11,7 +11,7 @@ import os
 import pathlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.memory import host_memory
@@ -97,7 +97,7 @@ def opened_text(
             skip_bytes(stream, begin)
             yield stream
             return
-        start = stream.peek()[:_START]  # type: ignore[union-attr]
+        start = cast(io.BufferedReader, stream).peek()[:_START]
         for first_bytes, (kind, remedy) in _KINDS.items():
             if start.startswith(first_bytes):
                 raise DataError(f"text must be UTF-8, got {kind} in '{file}'; {remedy}")
