@@ -12,6 +12,7 @@ import jax
 
 from jaxformer.accelerators import Accelerator
 from jaxformer.errors import ConfigError
+from jaxformer.functional.attention.choice import describe_choices, observed_choices
 from jaxformer.functional.platforms import compiling_for
 from jaxformer.planning.collectives import Collective, read_collectives
 from jaxformer.planning.hbm import read_traffic
@@ -52,6 +53,7 @@ class CompiledStep(NamedTuple):
             source, most first: "attention", "feed-forward", "norms", "embedding", "logits and
             loss", "dropout" between layers, "scan of layers" (its stacks of weights and
             activations), "optimizer" and "other". Kernels count operands and results once.
+        attention: implementations of attention in the step, and why no fused kernel is among them.
         failure: why compiling failed, such as too little memory; None if it succeeded.
     """
 
@@ -63,6 +65,7 @@ class CompiledStep(NamedTuple):
     host: int = 0
     collectives: tuple[Collective, ...] = ()
     traffic: Mapping[str, int] = MappingProxyType({})
+    attention: tuple[str, ...] = ()
     failure: str | None = None
 
     @property
@@ -103,11 +106,12 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device], platform: str)
     recipe = run_recipe(model, None)
     _, frozen = split_shapes(model)
     # Layers and attention that are "auto", and chunks of the loss, depend on it.
-    with compiling_for(platform, devices[0].device_kind):
+    with compiling_for(platform, devices[0].device_kind), observed_choices() as choices:
         lowered = make_programs(recipe.make, training, runner).train.lower(
             runner.template(state_shapes(model)), runner.batch_template(batch),
             runner.template(jax.eval_shape(lambda: recipe.arguments)), runner.template(frozen),
         )  # fmt: skip
+        attention = tuple(describe_choices(choices))
     start = time.monotonic()
     try:
         compiled = lowered.compile()
@@ -126,6 +130,7 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device], platform: str)
         host=memory.host_argument_size_in_bytes + memory.host_temp_size_in_bytes,
         collectives=tuple(read_collectives(program, len(devices))),
         traffic=read_traffic(program),
+        attention=attention,
     )
 
 

@@ -194,27 +194,36 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
     )  # fmt: skip
 
 
-def nearest_that_fits(plan: Plan) -> tuple[Plan, dict[str, Any]] | None:
-    """First setting that fits: with more remat, then more micro-batches, then a larger fsdp axis.
+def settings_that_fit(
+    plan: Plan, utilization: float, *, most: int = 3
+) -> list[tuple[Plan, dict[str, Any]]]:
+    """Settings that fit, fastest first: with more remat, micro-batches or a larger fsdp axis.
 
     Only settings that are estimated to fit are planned, and at most four, since each is compiled
     for a TPU.
 
     Args:
         plan: a plan that does not fit.
+        utilization: fraction of the peak that matrix products reach.
+        most: largest number of settings.
 
     Returns:
-        The plan that fits, and its changed settings by key; None if none was found.
+        Plans that fit, each with its changed settings by key.
     """
+    fitting: list[tuple[Plan, dict[str, Any]]] = []
     for changes in itertools.islice(_estimated_to_fit(plan), _MOST_COMPILED):
         candidate = _plan(_with(plan.config, changes), plan.place)
         if candidate.fits:
-            return candidate, changes
-    return None
+            fitting.append((candidate, changes))
+    return sorted(fitting, key=lambda setting: setting[0].step_seconds(utilization))[:most]
 
 
 def _estimated_to_fit(plan: Plan) -> Iterator[dict[str, Any]]:
-    """Changes to the config that are estimated to fit, in the order in which they are tried."""
+    """Changes to the config that are estimated to fit, in the order in which they are tried.
+
+    First those with the least remat for their number of micro-batches and fsdp axis.
+    """
+    more_remat = []
     config, sizes = plan.config, plan.sizes
     policies = _REMATS[_REMATS.index(config.model.remat) :]
     rows = plan.rows // (sizes["data"] * sizes["fsdp"])
@@ -232,10 +241,11 @@ def _estimated_to_fit(plan: Plan) -> Iterator[dict[str, Any]]:
         for count in counts:
             if not _is_estimated_to_fit(plan, _changes(plan, part, count, policies[-1])):
                 continue
-            for policy in policies:
-                changes = _changes(plan, part, count, policy)
-                if changes and _is_estimated_to_fit(plan, changes):
-                    yield changes
+            changes_by_policy = (_changes(plan, part, count, policy) for policy in policies)
+            fitting = [c for c in changes_by_policy if c and _is_estimated_to_fit(plan, c)]
+            yield from fitting[:1]
+            more_remat += fitting[1:]
+    yield from more_remat
 
 
 def _changes(plan: Plan, fsdp: int, accumulate_steps: int, remat: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
+from jaxformer.functional.attention.choice import describe_choices, observed_choices
 from jaxformer.runs.data.text_figures import (
     LengthHistogram,
     SharedTexts,
@@ -21,8 +22,9 @@ from jaxformer.runs.data.text_figures import (
 )
 from jaxformer.runs.data.view import DataView
 from jaxformer.runs.tasks.task import Task
+from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.train import training_runner
-from jaxformer.runs.weights import prepare_task
+from jaxformer.runs.weights import param_shapes, prepare_task
 from jaxformer.text import IGNORE
 from jaxformer.training import TrainingData
 from jaxformer.training.data import batch_at
@@ -77,6 +79,8 @@ class DataReport:
         texts: words, bytes and tokens of training and validation texts.
         lengths: lengths of training texts.
         shared: overlap of validation and training data.
+        attention: attention that a training step has on the default devices, and why no fused
+            kernel; empty for a task of one's own.
         batch: the training batch of a step.
     """
 
@@ -92,6 +96,7 @@ class DataReport:
     texts: tuple[TextFigures, ...]
     lengths: tuple[LengthHistogram, ...]
     shared: tuple[SharedTexts, ...]
+    attention: tuple[str, ...]
     batch: BatchReport
 
 
@@ -100,7 +105,7 @@ def inspect_data(
 ) -> DataReport:
     """Prepares the data of a config as a new run does; describes it and the batch of a step.
 
-    This makes no model, compiles nothing, and writes only the token cache. The batch is the one
+    This computes nothing, compiles nothing, and writes only the token cache. The batch is the one
     that training on the local devices uses at that step.
 
     Args:
@@ -127,7 +132,8 @@ def inspect_data(
     made = prepare_task(config, task=task)
     data, training = made.training_data(runner), made.config.training
     parts = runner.num_local_shards * training.accumulate_steps
-    batch = _inspect_batch(made, data, batch_at(data.batches, step, parts), step, rows)
+    arrays = batch_at(data.batches, step, parts)
+    batch = _inspect_batch(made, data, arrays, step, rows)
     if names := _source_names(data, step):
         named = zip(names, batch.rows, strict=False)
         shown = tuple({"source": name, **row} for name, row in named)
@@ -148,8 +154,20 @@ def inspect_data(
         texts=tuple(_texts(view)),
         lengths=tuple(length_histogram(*one) for one in view.lengths.items() if one[1].size),
         shared=tuple(shared_texts(name, *both) for name, both in view.shared.items()),
+        attention=_attention(made.model, arrays, parts) if task is None else (),
         batch=batch,
     )
+
+
+def _attention(model: TextModel, batch: Any, parts: int) -> tuple[str, ...]:
+    """Attention that a part of a batch is trained with; the loss is traced, nothing is computed."""
+    part = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct((len(x) // parts, *np.shape(x)[1:]), x.dtype), batch
+    )
+    loss, rng = model.loss(0.0), jax.eval_shape(jax.random.key, 0)
+    with observed_choices() as choices:
+        jax.eval_shape(loss, param_shapes(model), part, rng)
+    return tuple(describe_choices(choices))
 
 
 def _source_names(data: TrainingData, step: int) -> list[str] | None:

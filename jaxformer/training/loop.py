@@ -15,6 +15,7 @@ import numpy as np
 from jaxformer import stopping
 from jaxformer.config import LoopConfig
 from jaxformer.errors import StorageError, TrainingError
+from jaxformer.functional.attention.choice import describe_choices, observed_choices
 from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_rows
 from jaxformer.training.evaluation import LossSums, loss_sums
 from jaxformer.training.parallel import Runner, StopAgreement
@@ -113,7 +114,9 @@ class TrainingLoop:
             if not train.is_compiled(batch):
                 jax.block_until_ready(self._last_metrics)
                 with self.clock.during(Activity.COMPILING):
-                    self.may_be_cut_short(train.compile, self.state, batch, *self.arguments)
+                    choices = self.may_be_cut_short(self._compile, batch)
+                    if is_first and choices:
+                        self.progress.print(f"attention: {'; '.join(choices)}")
                     if self.runner.accelerator is not None:
                         train.count_flops(self.state, batch, *self.arguments)
             self._meters.add(train.model_flops(batch))
@@ -142,6 +145,12 @@ class TrainingLoop:
             stopped = stopped or self.must_stop() or not self.training
             if self.step % config.checkpoint_every == 0 or last or stopped:
                 self.save()
+
+    def _compile(self, batch: Any) -> list[str]:
+        """Compiles the step for a batch; returns which attention it has, and why no other."""
+        with observed_choices() as choices:
+            self.programs.train.compile(self.state, batch, *self.arguments)
+        return describe_choices(choices)
 
     def _start(self) -> None:
         """Starts from what the last call has recorded, and makes up for a missing validation."""

@@ -32,7 +32,8 @@ def test_inspect_prints_figures_and_rows_and_makes_no_run_folder(inspected, caps
     train = 0.8 * len(TEXT) + 1  # 32 of the 40 lines, and the end of text
     assert f"training     1 document, {train:,.0f} tokens" in lines
     windows = -(-(train - 1) // 32)
-    assert lines[3].startswith(f"epoch        {windows / 16:.3g} steps; training.steps = 20 is ")
+    assert lines[1] == "attention    dense (a CPU has no fused kernel)"
+    assert lines[4].startswith(f"epoch        {windows / 16:.3g} steps; training.steps = 20 is ")
     # A line of TEXT has 48 characters and 12 words
     assert "text         training documents: 4.00 tokens per word, 1.00 bytes per token" in lines
     assert "             8 of 8 validation lines of 40 characters or more" in said

@@ -52,8 +52,14 @@ def test_plan_of_a_compiled_step_has_what_the_compiler_says(plan_config, capsys,
 
     words = ["plan", plan_config, "--model.vocab-size", 31, "--accelerator", "H100"]
     traffic = {"attention": 3 * 2**29, "logits and loss": 2**29 - 2**24, "other": 2**24}
-    compile_as(CompiledStep(2.6, 2**22, 2**20, 2**21, 2**10, host=2**30, traffic=traffic))
+    attention = ("splash, a fused kernel",)
+    compile_as(
+        CompiledStep(
+            2.6, 2**22, 2**20, 2**21, 2**10, host=2**30, traffic=traffic, attention=attention
+        )
+    )
     said = " ".join(output(capsys, *words).out.split())
+    assert "attention splash, a fused kernel compiled" in said
     assert "compiled arguments 4 MiB, results 1 MiB, temporaries 2 MiB, program 1 KiB" in said
     assert ", on the host 1 GiB; in 3 s memory 7.001 MiB of " in said
     assert (
@@ -61,7 +67,7 @@ def test_plan_of_a_compiled_step_has_what_the_compiler_says(plan_config, capsys,
         "logits and loss 24% bounds" in said
     )
     compile_as(CompiledStep(2.6, failure="Ran out of memory"))
-    monkeypatch.setattr(planning, "nearest_that_fits", lambda plan: None)
+    monkeypatch.setattr(planning, "settings_that_fit", lambda plan, utilization: [])
     with pytest.raises(SystemExit) as stopped:
         main([str(word) for word in words])
     said = " ".join(capsys.readouterr().out.split())

@@ -12,7 +12,7 @@ from jaxformer.planning import (
     ACCELERATORS,
     find_accelerator,
     make_plan,
-    nearest_that_fits,
+    settings_that_fit,
     step_flops,
 )
 from jaxformer.planning import plan as planner
@@ -35,7 +35,7 @@ def with_memory(num_bytes):
     return dataclasses.replace(H100, memory=num_bytes * 4 // 3)
 
 
-def test_first_setting_that_fits_is_found_in_order():
+def test_settings_that_fit_are_found_fastest_first():
     plan = make_plan(config(), with_memory(10**9), num_devices=8)
     assert plan.fits
     state = plan.needs.total - plan.needs.activations
@@ -43,12 +43,14 @@ def test_first_setting_that_fits_is_found_in_order():
     for available in (plan.needs.total - 1, state * 2 // 3):
         too_small = make_plan(config(), with_memory(available), num_devices=8)
         assert not too_small.fits
-        found, changes = nearest_that_fits(too_small)
-        assert found.fits and found.needs.total <= found.available
-        tried.append(changes)
-    assert tried[0] == {"model.remat": "dots"}
-    assert tried[1]["mesh.fsdp"] >= 2
-    assert nearest_that_fits(make_plan(config(), with_memory(1000), num_devices=8)) is None
+        settings = settings_that_fit(too_small, 0.4)
+        seconds = [fitting.step_seconds(0.4) for fitting, _ in settings]
+        assert 1 <= len(settings) <= 3 and seconds == sorted(seconds)
+        assert all(fitting.needs.total <= fitting.available for fitting, _ in settings)
+        tried.append([changes for _, changes in settings])
+    assert {"model.remat": "dots"} in tried[0]
+    assert all(changes["mesh.fsdp"] >= 2 for changes in tried[1])
+    assert settings_that_fit(make_plan(config(), with_memory(1000), num_devices=8), 0.4) == []
 
 
 def test_bounds_follow_from_the_peaks():
@@ -123,7 +125,7 @@ def test_data_axis_that_is_set_is_part_of_what_fits():
     plan = make_plan(config(mesh=mesh), H100, num_devices=8)
     needed = plan.needs.parameters + plan.needs.gradients + plan.needs.optimizer
     small_plan = make_plan(config(mesh=mesh), with_memory(needed // 2), num_devices=8)
-    found, changes = nearest_that_fits(small_plan)
+    (found, changes), *_ = settings_that_fit(small_plan, 0.4)
     assert found.fits and changes["mesh.data"] * changes["mesh.fsdp"] == 8
 
 

@@ -65,6 +65,7 @@ def inspect(words: Sequence[str]) -> None:
 
     report = runs.inspect_data(config, command.step, rows=command.rows)
     show_named("model", report.kind)
+    show_named("attention", *report.attention)
     show_named("data", *implied, *report.report)
     _show_data(report)
     for lengths in report.lengths:

@@ -2,8 +2,8 @@
 
 import dataclasses
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -75,23 +75,25 @@ def plan(words: Sequence[str]) -> None:
         show_named(name, text)
     if made.fits:
         return
-    found = planning.nearest_that_fits(made)
-    if found is None:
-        text = "nothing, even with more remat, micro-batches or fsdp; use more devices"
-        show_named("fits", text)
-    else:
-        fitting, changes = found
-        flags = " ".join(f"--{key.replace('_', '-')} {new}" for key, new in changes.items())
-        total = fitting.needs.total if fitting.compiled is None else fitting.compiled.total
-        show_named(
-            "fits", f"{flags}: {readable_bytes(total)}, {_speed(fitting, command.utilization)}"
-        )
+    settings = planning.settings_that_fit(made, command.utilization)
+    texts = ["nothing, even with more remat, micro-batches or fsdp; use more devices"]
+    if settings:
+        texts = [_setting(*setting, command.utilization) for setting in settings]
+    show_named("fits", *texts)
     sys.exit(1)
+
+
+def _setting(plan: "planning.Plan", changes: Mapping[str, Any], utilization: float) -> str:
+    """Flags of a setting that fits, with its memory and its speed."""
+    flags = " ".join(f"--{key.replace('_', '-')} {new}" for key, new in changes.items())
+    total = plan.needs.total if plan.compiled is None else plan.compiled.total
+    return f"{flags}: {readable_bytes(total)}, {_speed(plan, utilization)}"
 
 
 def _lines(made: "planning.Plan", utilization: float) -> dict[str, str]:
     """The lines of a plan: text by name."""
     place, model, training, flops = made.place, made.config.model, made.config.training, made.flops
+    compiled = made.compiled
     mesh = ", ".join(f"{axis} {size}" for axis, size in made.sizes.items())
     total = training.steps * made.step_seconds(utilization)
     return {
@@ -108,6 +110,7 @@ def _lines(made: "planning.Plan", utilization: float) -> dict[str, str]:
             optimizer=made.needs.optimizer,
             **({"average": made.needs.average} if made.needs.average else {}),
         ),
+        **({"attention": "; ".join(compiled.attention)} if compiled else {}),
         **_memory_lines(made),
         "collectives": _collectives(made),
         "traffic": _traffic(made),

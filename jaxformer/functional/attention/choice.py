@@ -1,8 +1,10 @@
 """Choice of an attention implementation, and why the others are declined."""
 
+import contextlib
+import contextvars
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
 import jax
@@ -66,6 +68,47 @@ class Choice(NamedTuple):
 
     name: Name
     declined: dict[str, str]
+
+
+_observed: contextvars.ContextVar[list[Choice] | None] = contextvars.ContextVar(
+    "observed choices", default=None
+)
+
+
+@contextlib.contextmanager
+def observed_choices() -> Iterator[list[Choice]]:
+    """A list that gets the choice of each attention that is traced in this context.
+
+    They are those for the default platform. An implementation that a caller names declines none.
+    """
+    choices: list[Choice] = []
+    token = _observed.set(choices)
+    try:
+        yield choices
+    finally:
+        _observed.reset(token)
+
+
+def describe_choices(choices: Sequence[Choice]) -> list[str]:
+    """Each implementation in use, and why no fused kernel is, for the default platform.
+
+    Example:
+        >>> describe_choices([Choice("chunked", {"cudnn": "it has no soft cap"})] * 2)
+        ['chunked (a CPU has no fused kernel)']
+    """
+    platform = platforms.default_platform()
+    kernel = {"cuda": "cudnn", "tpu": "splash"}.get(platform)
+    lines = []
+    for name, declined in choices:
+        if name in ("cudnn", "splash"):
+            lines.append(f"{name}, a fused kernel")
+        elif not declined:
+            lines.append(f"{name}, as it was asked for")
+        elif kernel is None:
+            lines.append(f"{name} (a {platform.upper()} has no fused kernel)")
+        else:
+            lines.append(f"{name}, not the fused kernel {kernel}: {declined[kernel]}")
+    return list(dict.fromkeys(lines))
 
 
 class _Program(NamedTuple):
@@ -164,6 +207,9 @@ def attend_by(
         raise ConfigError(
             f"implementation={name!r} cannot serve this call: {reason}; pass 'auto' or {remedy!r}"
         )
+    if (observed := _observed.get()) is not None:
+        asked = None if name == "auto" else Choice(cast(Name, name), {})
+        observed.append(asked or _choose(inputs, platforms.default_platform()))
     programs = tuple(_program(name, inputs, platform) for platform in platforms.PLATFORMS)
     if len(set(programs)) == 1:
         return _run(programs[0], inputs, dropout_rng)
