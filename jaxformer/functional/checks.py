@@ -173,6 +173,13 @@ def check_rng(argument: str, rng: Any) -> None:
         )
 
 
+def typed_key(rng: Any) -> Any:
+    """A raw PRNG key, uint32 `[..., 2]`, as a new-style key; any other value as it is."""
+    dtype, shape = getattr(rng, "dtype", None), getattr(rng, "shape", ())
+    is_raw = dtype == jnp.uint32 and shape[-1:] in ((2,), (4,))
+    return jax.random.wrap_key_data(rng) if is_raw else rng
+
+
 def is_symbolic(*sizes: Any) -> bool:
     """Whether any of some sizes is symbolic, as shapes under `jax.export` can be.
 

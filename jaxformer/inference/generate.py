@@ -10,7 +10,7 @@ from flax import linen as nn
 
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.functional.checks import static_bool
+from jaxformer.functional.checks import static_bool, typed_key
 from jaxformer.inference.decodable import (
     check_decodable,
     check_params,
@@ -115,7 +115,7 @@ def generate_stream(
             targets, each including the start token.
         sources: token ids for the encoder, one source per prompt; only for an encoder-decoder.
         max_new_tokens: maximum number of new tokens per prompt.
-        rng: one PRNG key, from which row i uses fold_in(rng, i); or an array of keys `[B]`. A
+        rng: one PRNG key, new-style or raw, from which row i uses fold_in(rng, i); or keys `[B]`. A
             row's tokens depend only on its own prompt, source and key; with longrope scaling, also
             on the length of the longest prompt.
         sampling: temperature, filters, penalty, and rules for n-grams and ends.
@@ -153,6 +153,7 @@ def generate_stream(
         )
     lengths = check_prompts(model.config, prompts, max_new_tokens)
     encoder_inputs = _encoder_inputs(model, sources, len(prompts))
+    rng = typed_key(rng)
     is_key = isinstance(rng, jax.Array) and jnp.issubdtype(rng.dtype, jax.dtypes.prng_key)
     if not is_key or rng.shape not in ((), (len(prompts),)):
         got = f"{rng.dtype} of shape {rng.shape}" if isinstance(rng, jax.Array) else repr(rng)

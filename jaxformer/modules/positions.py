@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.config import (
@@ -130,10 +131,10 @@ class SinusoidalPositions(_ConfiguredPositions):
     scheme: SinusoidalConfig
 
     def encoding(self, positions: jax.Array) -> jax.Array:
-        """Float32 `[B, T, D]`, without parameters."""
+        """`[B, T, D]`, without parameters; float32, or float64 with jax_enable_x64."""
         return sinusoidal_positions(
             positions + self.scheme.offset, self.model.d_model, base=self.scheme.base,
-            layout=self.scheme.layout,
+            layout=self.scheme.layout, dtype=jnp.result_type(float),
         )  # fmt: skip
 
 
@@ -176,13 +177,16 @@ class RotaryPositions(_ConfiguredPositions):
                 model's max_len when not given.
 
         Returns:
-            (cos, sin): float32 `[B, T, R/2]` each. R is the number of rotated features: rotary_dim,
-            or all H of a head.
+            (cos, sin): `[B, T, R/2]` each, float32, or float64 with jax_enable_x64. R is the
+            number of rotated features: rotary_dim, or all H of a head.
         """
         room = self.model.max_len if room is None else room
         scaling, rotated = _rotary_scaling(self.scheme, room), self.scheme.rotary_dim
         width = self.model.key_dim if rotated is None else rotated
-        return rotary_tables(positions, width, base=self.scheme.base, scaling=scaling)
+        return rotary_tables(
+            positions, width, base=self.scheme.base, scaling=scaling,
+            dtype=jnp.result_type(float),  # float64 with jax_enable_x64; x has the last word
+        )  # fmt: skip
 
     def rotation(self, positions: jax.Array, room: int | None = None) -> Rotation:
         """Rotation by the tables, in the config's layout; room as in `tables`."""

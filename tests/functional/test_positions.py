@@ -215,6 +215,17 @@ def test_positions_under_x64_give_the_same_float32_tables():
     np.testing.assert_allclose(by_length, reference_encoding(np.arange(5), 7), rtol=0, atol=2e-7)
 
 
+def test_tables_of_float64_are_exact_to_float64():
+    positions = np.array([0, 1, 7, 1000, -3, 10**6])
+    with jax.enable_x64(True):
+        cosine, sine = rotary_tables(positions, 6, dtype=np.float64)
+        encoding = sinusoidal_positions(positions, 7, dtype=np.float64)
+    angles = positions[:, None] * 10_000.0 ** (-np.arange(0, 6, 2) / 6)
+    np.testing.assert_allclose(cosine, np.cos(angles), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(sine, np.sin(angles), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(encoding, reference_encoding(positions, 7), rtol=0, atol=1e-9)
+
+
 def random_heads(seed, shape):
     return np.random.default_rng(seed).standard_normal(shape)
 

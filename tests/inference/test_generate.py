@@ -251,8 +251,16 @@ def test_impossible_requests_are_refused(params, prompts, new, message):
         continue_(params, prompts, new=new)
 
 
+def test_raw_keys_are_keys(params):
+    typed, raw = (
+        continue_(params, [[1], [2, 3]], new=3, sampling=SamplingConfig(temperature=1.0), rng=rng)
+        for rng in (jax.random.key(7), jax.random.PRNGKey(7))
+    )
+    assert typed == raw
+
+
 @pytest.mark.parametrize(
-    ("rng", "got"), [(0, "0"), (np.uint32([0, 1]), r"array\(\[0, 1\], dtype=uint32\)")]
+    ("rng", "got"), [(0, "0"), (np.int32([0, 1]), r"array\(\[0, 1\], dtype=int32\)")]
 )
 def test_what_is_no_key_is_refused(params, rng, got):
     with pytest.raises(DataError, match=f"rng must be a key or 1 of them, got {got}; make one"):

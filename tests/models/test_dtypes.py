@@ -67,6 +67,17 @@ def test_model_of_float64_parameters_computes_in_float64(execution):
     np.testing.assert_allclose(output.hidden, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("positions", ["rotary", "sinusoidal"])
+def test_positions_of_a_float64_model_are_float64(positions):
+    config = dataclasses.replace(ENCODER, positions=positions)
+    model, tokens = MaskedLanguageModel(config), np.array([[1, 2, 3, 4, 5]])
+    params = numpy_transformer.float64(numpy_transformer.draw_params(model, tokens))
+    with jax.enable_x64(True):
+        hidden = jax.jit(model.apply)({"params": params}, tokens).hidden
+    expected, _ = numpy_transformer.encoder(config, params["encoder"], tokens)
+    np.testing.assert_allclose(hidden, expected, rtol=1e-12, atol=1e-12)
+
+
 def test_decoding_with_float64_parameters_keeps_keys_and_values_in_float64():
     model, tokens = Decoder(ModelConfig(**SIZES)), np.array([[1, 2, 3, 4, 5]])
     params = numpy_transformer.float64(numpy_transformer.draw_params(model, tokens))

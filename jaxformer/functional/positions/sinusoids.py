@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from einops import rearrange
+from jax.typing import DTypeLike
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import (
@@ -37,6 +38,7 @@ def sinusoidal_positions(
     *,
     base: float = 10_000.0,
     layout: str = "interleaved",
+    dtype: DTypeLike = jnp.float32,
 ) -> jax.Array:
     r"""Sinusoidal position embeddings: sines and cosines of geometrically spaced frequencies.
 
@@ -49,9 +51,10 @@ def sinusoidal_positions(
         base: wavelengths range from 2 pi to about 2 pi * base.
         layout: "interleaved" (sine, cosine, sine, ...; Vaswani et al.) or "half" (all sines, then
             all cosines; Marian).
+        dtype: float32 or float64 (needs jax_enable_x64).
 
     Returns:
-        float32 `[..., D]`, within 5e-7 of float64 arithmetic up to position 1e6.
+        `[..., D]` in that dtype; float32 is within 5e-7 of float64 arithmetic up to position 1e6.
 
     Raises:
         ShapeError: a length or width is negative, or positions are not integers.
@@ -67,7 +70,7 @@ def sinusoidal_positions(
     check_choice("layout", layout, ("interleaved", "half"))
     d_model = check_size("d_model", d_model)
     exponents = np.arange(0, d_model, 2, dtype=np.float64) / d_model
-    sine, cosine = _sine_cosine(_as_positions(positions), _frequencies(base, exponents))
+    sine, cosine = _sine_cosine(_as_positions(positions), _frequencies(base, exponents), dtype)
     cosine = cosine[..., : d_model // 2]
     if layout == "half":
         return jnp.concatenate([sine, cosine], axis=-1)
@@ -78,7 +81,7 @@ def sinusoidal_positions(
 
 def rotary_tables(
     positions: int | Array, head_dim: int, *, base: float = 10_000.0,
-    scaling: RotaryScaling | None = None,
+    scaling: RotaryScaling | None = None, dtype: DTypeLike = jnp.float32,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     r"""Cosines and sines of rotary positions, for `apply_rotary`: angle $p / base^{2i/H}$.
 
@@ -89,10 +92,11 @@ def rotary_tables(
         base: wavelengths range from 2 pi to about 2 pi * base.
         scaling: a `LinearScaling`, `Llama3Scaling`, `YarnScaling` or `LongropeScaling`; None = no
             scaling. Static under jit.
+        dtype: float32 or float64 (needs jax_enable_x64).
 
     Returns:
-        (cos, sin): float32 `[..., H/2]` each, times the attention factor of the scaling;
-        within 5e-7 (times that factor) of float64 up to position 1e6.
+        (cos, sin): `[..., H/2]` each in that dtype, times the attention factor of the scaling;
+        float32 is within 5e-7 (times that factor) of float64 up to position 1e6.
 
     Raises:
         ShapeError: head_dim is odd, or positions are not integers.
@@ -112,8 +116,9 @@ def rotary_tables(
         raise ShapeError(f"head_dim must be even and positive, got {head_dim}")
     exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
     frequencies, attention_factor = scale_frequencies(_frequencies(base, exponents), base, scaling)
-    sine, cosine = _sine_cosine(_as_positions(positions), frequencies)
-    return cosine * np.float32(attention_factor), sine * np.float32(attention_factor)
+    sine, cosine = _sine_cosine(_as_positions(positions), frequencies, dtype)
+    factor = jnp.asarray(attention_factor, sine.dtype)
+    return cosine * factor, sine * factor
 
 
 def apply_rotary(
@@ -211,11 +216,17 @@ def _frequencies(base: float, exponents: np.ndarray) -> np.ndarray:
     return np.power(np.float64(static_number("base", base, positive=True)), -exponents)
 
 
-def _sine_cosine(positions: jax.Array, frequencies: np.ndarray) -> tuple[jax.Array, jax.Array]:
+def _sine_cosine(
+    positions: jax.Array, frequencies: np.ndarray, dtype: DTypeLike
+) -> tuple[jax.Array, jax.Array]:
     """Sine and cosine of position times frequency, `[..., F]`.
 
     Positions are integer `[...]` of 32 or 64 bits, frequencies float64 `[F]`.
     """
+    check_choice("dtype", np.dtype(dtype).name, ("float32", "float64"))
+    if np.dtype(dtype) == np.float64:
+        angle = jnp.einsum("...,f->...f", positions.astype(jnp.float64), frequencies)
+        return jnp.sin(angle), jnp.cos(angle)
     # Turns per position in 64-bit fixed point: an integer t stands for t / 2**64 of a turn. Its
     # product with a position overflows by whole turns, which change neither sine nor cosine.
     turns = np.ldexp(frequencies / (2 * np.pi) % 1.0, 64).astype(np.uint64)
