@@ -299,7 +299,7 @@ def test_beam_search_gathers_every_leaf_of_the_cache():
     beams = jax.jit(search)(cache, start)
     jax.effects_barrier()
     # What the history leaf says is what the nodes, and so the logits, came from.
-    jitted = searcher(**options, early_stopping="never")(tables, start)
+    jitted = searcher(**options)(tables, start)
     for got, want in zip(beams, jitted, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-6)
     assert len(seen) == longest
