@@ -294,7 +294,7 @@ def test_beam_search_gathers_every_leaf_of_the_cache():
         "length": np.zeros(batch, int), "row": np.arange(batch),
     }  # fmt: skip
     options = {"beam_size": beam_size, "max_new_tokens": longest, "num_best": beam_size}
-    options |= {"end_tokens": [END], "early_stopping": "never"}
+    options |= {"end_tokens": (END,), "early_stopping": "never"}
     search = functools.partial(beam_search, step, **options)
     beams = jax.jit(search)(cache, start)
     jax.effects_barrier()
