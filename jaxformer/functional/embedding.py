@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
 from jaxformer.errors import DataError
 from jaxformer.functional.checks import (
@@ -16,6 +17,7 @@ from jaxformer.functional.checks import (
 )
 from jaxformer.functional.dtypes import as_int32, at_least
 from jaxformer.functional.linear import on_rows
+from jaxformer.functional.sharding import explicit_spec, has_explicit_axes, on_automatic_axes
 
 
 def embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
@@ -76,8 +78,15 @@ def table_rows(table: jax.Array, tokens: jax.Array) -> jax.Array:
     # Negative indices count from the end in JAX, so move them to V, where "fill" catches them. As
     # int32, because V may not fit the tokens' dtype.
     tokens = as_int32(jnp.asarray(tokens))
-    index = jnp.where(tokens < 0, table.shape[0], tokens)
-    return jnp.asarray(table).at[index].get(mode="fill", fill_value=jnp.nan)
+    index, table = jnp.where(tokens < 0, table.shape[0], tokens), jnp.asarray(table)
+
+    def gather(table: jax.Array, index: jax.Array) -> jax.Array:
+        return table.at[index].get(mode="fill", fill_value=jnp.nan)
+
+    if not has_explicit_axes(table, index):
+        return gather(table, index)
+    split = PartitionSpec(*explicit_spec(index), explicit_spec(table)[-1])
+    return on_automatic_axes(gather, split, table, index)
 
 
 def unembed(

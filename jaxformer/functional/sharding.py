@@ -2,9 +2,11 @@
 
 import contextlib
 import math
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
+from jax.sharding import AxisType
 
 Tree = TypeVar("Tree")
 
@@ -42,6 +44,37 @@ def is_one_device() -> bool:
 def on_one_device() -> contextlib.AbstractContextManager[object]:
     """Context that traces a program as for one device, where `is_one_device` holds."""
     return jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ("device",)))
+
+
+def has_explicit_axes(*arrays: jax.Array) -> bool:
+    """Whether the mesh of one of the arrays has axes of the type Explicit."""
+    meshes = (jax.typeof(array).sharding.mesh for array in arrays)
+    return any(AxisType.Explicit in mesh.axis_types for mesh in meshes if not mesh.empty)
+
+
+def explicit_spec(array: jax.Array) -> tuple[Any, ...]:
+    """What each axis of an array on a mesh with Explicit axes is split over."""
+    spec = tuple(jax.typeof(array).sharding.spec)
+    return spec + (None,) * (array.ndim - len(spec))
+
+
+def on_automatic_axes(function: Callable[..., Tree], out_specs: Any, *arguments: Any) -> Tree:
+    """Calls a function as on Auto axes; its results are split as `out_specs` says.
+
+    Loops over an axis that is split, and gathering from it, are for Auto axes alone. Python numbers
+    in the arguments stay what they are.
+    """
+    leaves, structure = jax.tree.flatten(arguments)
+    places = [place for place, leaf in enumerate(leaves) if hasattr(leaf, "dtype")]
+
+    def call(*arrays: jax.Array) -> Tree:
+        merged = [*leaves]
+        for place, array in zip(places, arrays, strict=True):
+            merged[place] = array
+        return function(*jax.tree.unflatten(structure, merged))
+
+    automatic: Callable[..., Tree] = jax.sharding.auto_axes(call, out_sharding=out_specs)
+    return automatic(*(leaves[place] for place in places))
 
 
 def varying_alike(tree: Tree) -> Tree:

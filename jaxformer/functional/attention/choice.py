@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
 import jax
+from jax.sharding import PartitionSpec
 
 from jaxformer.errors import ConfigError
 from jaxformer.functional import platforms
@@ -38,7 +39,12 @@ from jaxformer.functional.checks import (
     is_symbolic,
 )
 from jaxformer.functional.positions.biases import PositionBias
-from jaxformer.functional.sharding import is_one_device
+from jaxformer.functional.sharding import (
+    explicit_spec,
+    has_explicit_axes,
+    is_one_device,
+    on_automatic_axes,
+)
 
 Name = Literal["dense", "chunked", "cudnn", "splash"]
 
@@ -211,9 +217,18 @@ def attend_by(
         asked = None if name == "auto" else Choice(cast(Name, name), {})
         observed.append(asked or _choose(inputs, platforms.default_platform()))
     programs = tuple(_program(name, inputs, platform) for platform in platforms.PLATFORMS)
-    if len(set(programs)) == 1:
-        return _run(programs[0], inputs, dropout_rng)
-    return _run_by_platform(inputs, dropout_rng, programs)
+
+    def attend(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> _Attended:
+        if len(set(programs)) == 1:
+            return _run(programs[0], inputs, dropout_rng)
+        return _run_by_platform(inputs, dropout_rng, programs)
+
+    arrays = [leaf for leaf in jax.tree.leaves(inputs) if hasattr(leaf, "dtype")]
+    if not has_explicit_axes(*arrays):
+        return attend(inputs, dropout_rng)
+    rows, width = explicit_spec(inputs.query)[:-1], explicit_spec(inputs.value)[-1]
+    residual = PartitionSpec(*rows) if inputs.static.return_residual else None
+    return on_automatic_axes(attend, (PartitionSpec(*rows, width), residual), inputs, dropout_rng)
 
 
 def check_implementation(wanted: Implementation) -> str:
