@@ -25,6 +25,7 @@ def adapted(trained, tmp_path_factory):
     return folder, out.getvalue()
 
 
+@pytest.mark.thorough
 def test_training_says_what_lora_saves_and_shows_samples_of_the_merged_model(adapted):
     folder, out = adapted
     assert re.search(
@@ -36,6 +37,7 @@ def test_training_says_what_lora_saves_and_shows_samples_of_the_merged_model(ada
     assert (folder / "run/samples.txt").read_text(encoding="utf-8").count("--- ") == 3
 
 
+@pytest.mark.thorough
 def test_base_that_has_moved_is_given_by_a_flag(adapted, trained, capsys):
     folder, out = adapted
     loss = out.split("step 10: validation loss ")[-1].split(" nats")[0]

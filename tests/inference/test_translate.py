@@ -54,6 +54,7 @@ def best():
     return run(translate, **BEST)
 
 
+@pytest.mark.thorough
 def test_the_examples_tell_sources_apart_and_end_in_both_ways(best):
     assert len({str(plain(row)) for row in best}) == len(SOURCES)
     found = [one for row in best for one in row]
@@ -61,6 +62,7 @@ def test_the_examples_tell_sources_apart_and_end_in_both_ways(best):
     assert {len(one.tokens) for one in found} >= {0, 1, 48, 50}  # of sources up to 16 and 32 tokens
 
 
+@pytest.mark.thorough
 def test_batches_give_what_sources_give_one_by_one(best):
     assert_same([row for source in SOURCES for row in run(translate, [source], **BEST)], best)
 
@@ -77,6 +79,7 @@ def assert_scores_are_those_of_a_full_pass(rows, config, sources, num_tokens=VOC
         assert scores == sorted(scores, reverse=True)
 
 
+@pytest.mark.thorough
 def test_scores_are_those_of_a_full_pass_best_first(best):
     assert_scores_are_those_of_a_full_pass(best, SHARED, SOURCES)
 
@@ -103,6 +106,7 @@ def test_one_beam_is_greedy_generation():
     assert max(map(len, got)) == 9
 
 
+@pytest.mark.thorough
 def test_hypotheses_repeat_no_ngram_and_are_long_enough(best):
     search = dataclasses.replace(BEST["search"], no_repeat_ngram_size=2, min_new_tokens=49)
     rows = run(translate, SOURCES[:1], search=search)
@@ -119,6 +123,7 @@ def test_source_whose_every_translation_is_ruled_out_is_named():
         run(translate, SOURCES[:1], search=search, max_new_tokens=30)
 
 
+@pytest.mark.thorough
 def test_looped_layers_translate_as_scanned_ones(best):
     looped = dataclasses.replace(SHARED, layer_execution="loop")
     params = random_params(SHARED)
@@ -133,6 +138,7 @@ def test_model_trained_with_the_kernel_of_a_gpu_translates_without_one():
     assert_same(run(translate, SOURCES[:1], cudnn, random_params(SHARED), **options), expected)
 
 
+@pytest.mark.thorough
 def test_stream_yields_batches_of_like_length_the_longest_first(best):
     batches = list(run(translate_stream, **BEST))
     assert [[index for index, _ in batch] for batch in batches] == [[5, 1], [3, 4, 0], [2]]

@@ -68,6 +68,7 @@ def case(request, tmp_path_factory):
     return loaded.model, loaded.params, matrices, inputs
 
 
+@pytest.mark.thorough
 def test_every_matrix_but_tables_is_a_target_and_the_default_ones_are_there(case):
     _, base, matrices, _ = case
     leaves = traverse_util.flatten_dict(base)
@@ -85,6 +86,7 @@ def test_every_matrix_but_tables_is_a_target_and_the_default_ones_are_there(case
     assert {path[-1] for path in chosen} == names
 
 
+@pytest.mark.thorough
 def test_model_starts_as_its_base_and_a_step_changes_what_it_should(case):
     """The merged parameters of a step predict what matrices beside their base predict."""
     model, base, matrices, inputs = case

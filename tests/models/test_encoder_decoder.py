@@ -245,6 +245,7 @@ def gradients():
     return found, reference.float64(params), expected
 
 
+@pytest.mark.thorough
 def test_gradients_equal_finite_differences(gradients):
     """Along one direction in the space of all parameters."""
     found, params, expected = gradients
@@ -264,6 +265,7 @@ def test_gradients_equal_finite_differences(gradients):
     np.testing.assert_allclose(got[real], slopes[real], rtol=0, atol=1e-4 * abs(slopes).max())
 
 
+@pytest.mark.thorough
 def test_targets_see_no_future_and_no_padding_and_all_that_is_real_of_the_source(gradients):
     found, _, _ = gradients
     source, target = (

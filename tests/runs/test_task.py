@@ -48,6 +48,7 @@ def own(tmp_path_factory):
     return folder / "run", runs.train_run(config(folder), task=Colours)
 
 
+@pytest.mark.thorough
 def test_own_source_is_trained_evaluated_and_opened_as_the_built_in_ones(own):
     folder, result = own
     run = runs.open_run(folder, 20, task=Colours)
@@ -59,6 +60,7 @@ def test_own_source_is_trained_evaluated_and_opened_as_the_built_in_ones(own):
     assert run.classify(["blue no 1"])[0][0].name in COLOURS
 
 
+@pytest.mark.thorough
 def test_own_source_is_resumed_and_its_data_is_guarded(own, tmp_path):
     parts = config(tmp_path, steps=10)
     runs.train_run(parts, task=Colours)
@@ -94,6 +96,7 @@ class DoubledColours(Colours):
     text_model = DoubledModel
 
 
+@pytest.mark.thorough
 def test_a_finished_run_of_an_own_loss_that_was_changed_is_refused(own, tmp_path):
     folder = shutil.copytree(own[0], tmp_path / "run")
     again = config(tmp_path, steps=1)
@@ -103,6 +106,7 @@ def test_a_finished_run_of_an_own_loss_that_was_changed_is_refused(own, tmp_path
     assert result.step == 1 and runs.read_run_config(folder).training.steps == 1
 
 
+@pytest.mark.thorough
 def test_repr_of_a_run_is_short(own):
     run = runs.open_run(own[0], 20, task=Colours)
     assert repr(run) == f"<Run of Colours in {own[0]}, step 20>"
@@ -188,6 +192,7 @@ def test_model_is_made_in_one_place(tmp_path):
 CONTINUES = "a language model or a chat model"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("method", "arguments", "able"),
     [
@@ -210,6 +215,7 @@ def test_run_that_cannot_says_what_it_is_and_what_can(own, method, arguments, ab
     )
 
 
+@pytest.mark.thorough
 def test_other_data_is_read_as_the_configs_is(own, tmp_path):
     run = runs.open_run(own[0], task=Colours)
     lines = ["red no 1\tred", "blue no 2\tred", "blue", "green " * 13 + "\tgreen"]
@@ -229,6 +235,7 @@ def test_other_data_is_read_as_the_configs_is(own, tmp_path):
         run.evaluate(path)
 
 
+@pytest.mark.thorough
 def test_texts_must_be_a_list(own):
     run = runs.open_run(own[0], task=Colours)
     with pytest.raises(DataError, match=r"must be a list of texts, got the text 'red'; put it in"):

@@ -37,6 +37,7 @@ def swept(tmp_path_factory):
     return one, train_sweep(one, RATES), folder / "run"
 
 
+@pytest.mark.thorough
 def test_runs_have_the_losses_of_runs_trained_alone(swept, tmp_path):
     one, runs, folder = swept
     alone = dataclasses.replace(one, out=str(tmp_path / "alone"), seed=1)
@@ -45,6 +46,7 @@ def test_runs_have_the_losses_of_runs_trained_alone(swept, tmp_path):
     np.testing.assert_allclose(losses(folder / runs[3].name), expected, rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_runs_are_opened_and_resumed_alone(swept):
     _, runs, folder = swept
     run = open_run(folder / runs[2].name)
@@ -54,6 +56,7 @@ def test_runs_are_opened_and_resumed_alone(swept):
     assert train_run(longer).step == 12
 
 
+@pytest.mark.thorough
 def test_the_table_has_a_row_for_each_value_over_seeds(swept):
     _, runs, folder = swept
     table = sweep_table(folder)
@@ -132,6 +135,7 @@ def test_translators_of_several_seeds_train_at_once_if_their_batches_have_one_sh
     np.testing.assert_allclose(losses(tmp_path / "run" / runs[1].name), expected, rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_a_sweep_starts_from_a_run(swept, tmp_path):
     one, runs, folder = swept
     source = folder / runs[0].name
@@ -170,6 +174,7 @@ def test_a_sweep_needs_a_folder(tmp_path):
         train_sweep(dataclasses.replace(experiment(tmp_path), out=None), RATES)
 
 
+@pytest.mark.thorough
 def test_folders_of_something_else_are_refused(swept, tmp_path):
     one, runs, folder = swept
     with pytest.raises(CheckpointError, match="is a run folder; choose another for the sweep"):

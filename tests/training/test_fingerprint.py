@@ -158,6 +158,7 @@ def test_what_does_not_change_a_program_is_not_refused(first, tmp_path):
     assert fingerprint() == first
 
 
+@pytest.mark.essential
 def test_a_finished_run_is_not_repeated_as_that_of_another_loss(run, tmp_path):
     folder = shutil.copytree(run, tmp_path / "moved")
     assert train(folder).step == 2

@@ -69,7 +69,6 @@ def test_profile_changes_no_bit_of_the_training(traced, tmp_path):
     assert not (tmp_path / "profile").exists()
 
 
-@pytest.mark.essential
 def test_profile_of_the_last_step_ends_with_it(tmp_path):
     train(tmp_path, range(6, 7))
     found = read_profile(tmp_path)
