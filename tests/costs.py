@@ -7,7 +7,7 @@ import resource
 import pytest
 
 COSTS = pathlib.Path(__file__).with_name("costs.tsv")
-ROOM = 0.4  # seconds of a core that one test function may take in the default tier
+ROOM = 0.25  # seconds of a core that one test function may take in the default tier
 _RECORDED = 0.2  # seconds of a core; functions that take less are not recorded
 _HEADER = f"""\
 # Seconds of a core, number of cases, test function. A function may take {ROOM:g} seconds in the
