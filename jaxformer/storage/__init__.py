@@ -18,6 +18,7 @@ from jaxformer.storage.files import (
     remove,
     remove_drafts,
     remove_tree,
+    replacing,
     write_whole,
 )
 from jaxformer.storage.json_files import (
@@ -41,6 +42,6 @@ __all__ = [
     "in_bucket", "lexists", "lock_holder", "make_folder", "moved_names", "on_disk", "open_regular",
     "open_to_append", "parse_object", "patience", "read_download", "read_json", "read_manifest",
     "read_object", "read_regular", "read_whole", "real_path", "remove", "remove_drafts",
-    "remove_tree", "require_plain", "run_lock", "sha256", "shown", "some", "stamp", "storage_error",
-    "write_json", "write_manifest", "write_whole", "written_folder",
+    "remove_tree", "replacing", "require_plain", "run_lock", "sha256", "shown", "some", "stamp",
+    "storage_error", "write_json", "write_manifest", "write_whole", "written_folder",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from jaxformer.errors import CheckpointError, storage_error
@@ -48,38 +48,38 @@ def write_whole(path: str | pathlib.Path, content: str | bytes | Iterable[bytes]
     A link at the path is replaced, not followed. The parts of an iterable need not be in memory at
     the same time.
     """
+    parts = content.encode() if isinstance(content, str) else content
+    with replacing(path) as draft, draft.open("xb") as file:
+        for part in (parts,) if isinstance(parts, bytes) else parts:
+            file.write(part)
+
+
+@contextlib.contextmanager
+def replacing(path: str | pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields the path of a new file on this machine, which is moved to `path` at the end.
+
+    For a bucket, it is uploaded. If the block raises, nothing is at `path` but what was there.
+    """
     path = as_path(path)
-    content = content.encode() if isinstance(content, str) else content
-    parts = (content,) if isinstance(content, bytes) else content
-    if isinstance(path, BucketPath):
-        _write_to_bucket(path, parts)
-        return
-    draft = path.with_name(f".{secrets.token_hex(8)}.tmp")  # recognized by `is_draft`
-    try:
-        # "x" creates a new file, so it never writes through an existing link.
-        with draft.open("xb") as file:
-            for part in parts:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-        sync_path(path.parent)
-    except OSError as error:
-        raise storage_error(path, error) from None
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
-
-
-def _write_to_bucket(path: BucketPath, parts: Iterable[bytes]) -> None:
-    """Uploads a file from this machine, where all parts are written first."""
-    try:
-        with tempfile.NamedTemporaryFile() as file:
-            file.writelines(parts)
-            file.flush()
-            path.upload(pathlib.Path(file.name))
-    except OSError as error:
-        raise storage_error(path, error) from None
+    with contextlib.ExitStack() as stack:
+        if isinstance(path, BucketPath):
+            folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        else:
+            folder = path.parent
+        draft = folder / f".{secrets.token_hex(8)}.tmp"  # recognized by `is_draft`
+        try:
+            yield draft
+            if isinstance(path, BucketPath):
+                path.upload(draft)
+            else:
+                sync_path(draft)
+                os.replace(draft, path)
+                sync_path(folder)
+        except OSError as error:
+            raise storage_error(path, error) from None
+        finally:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
 
 
 def lexists(path: pathlib.Path) -> bool:

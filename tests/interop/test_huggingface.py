@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from jaxformer.config import LayerConfig, ModelConfig, RotaryConfig, SinusoidalConfig, load_config
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
@@ -342,9 +343,8 @@ def test_save_that_is_killed_leaves_nothing_in_the_way(loaded, tmp_path, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr("jaxformer.storage.draft.os.rename", dying(os.rename))
-        for file in ("huggingface", "safetensors.files"):
-            name = f"jaxformer.interop.{file}.write_whole"
-            patch.setattr(name, dying(write_whole))
+        patch.setattr("jaxformer.interop.huggingface.write_whole", dying(write_whole))
+        patch.setattr("jaxformer.interop.safetensors.files.save_file", dying(save_file))
         with pytest.raises(Killed):
             save_huggingface(tmp_path, HuggingFaceModel(loaded.config, loaded.params))
     monkeypatch.undo()

@@ -3,17 +3,16 @@ import json
 import os
 import pathlib
 import shlex
-import weakref
 
-import ml_dtypes
 import numpy as np
 import pytest
+from safetensors import safe_open
 
-from jaxformer.errors import CheckpointError, ConfigError, ShapeError, StorageError
-from jaxformer.interop.safetensors import LazyTensor, open_tensors, write_tensors
+from jaxformer.errors import CheckpointError, ConfigError, StorageError
+from jaxformer.interop.safetensors import open_tensors, write_tensors
 from jaxformer.interop.safetensors.folders import no_safetensors
 from jaxformer.storage import some
-from tests.interop.crafted import ARRAYS, craft, entry, lazy, valid
+from tests.interop.crafted import ARRAYS, lazy, valid
 
 INDEX = "model.safetensors.index.json"
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
@@ -69,7 +68,8 @@ def test_shards_are_filled_in_order_and_named_by_the_index(tmp_path):
     assert numbers == {"z": 1, "y": 1, "x": 2, "large": 3, "w": 4, "v": 4, "u": 4}
     require_equal(open_tensors(tmp_path), arrays)
     for file in files:
-        assert b'"__metadata__":{"format":"pt"}' in (tmp_path / file).read_bytes()
+        with safe_open(tmp_path / file, "numpy") as shard:
+            assert shard.metadata() == {"format": "pt"}
 
 
 def test_tensor_larger_than_a_shard_leaves_none_empty(tmp_path):
@@ -79,62 +79,8 @@ def test_tensor_larger_than_a_shard_leaves_none_empty(tmp_path):
     require_equal(open_tensors(tmp_path), arrays)
 
 
-@pytest.mark.parametrize(
-    ("announced", "array"),
-    [
-        (np.float32, np.arange(15, dtype=np.float32).reshape(3, 5).T),
-        (np.int16, np.arange(30, dtype=np.int16).reshape(3, 10)[::-1, ::3]),
-        (np.float32, np.arange(6, dtype=">f4").reshape(2, 3)),
-        (">i8", np.arange(6).reshape(2, 3)),
-        (">u2", np.arange(6, dtype=">u2").reshape(3, 2).T),
-        (">c8", np.array(1 + 2j, ">c8")),
-        (np.float32, np.broadcast_to(np.float32(1.5), (2, 3))),
-        (ml_dtypes.bfloat16, np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3).T),
-        (np.float64, np.asfortranarray(np.arange(6.0).reshape(2, 3))),
-    ],
-)
-def test_layout_and_byte_order_in_memory_do_not_matter(tmp_path, announced, array):
-    write_tensors(tmp_path, {"a": LazyTensor(array.shape, announced, lambda: array)})
-    found = open_tensors(tmp_path)["a"].read()
-    assert found.dtype.isnative
-    np.testing.assert_array_equal(found, array)
-
-
-def test_tensors_of_several_parts_are_written_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxformer.interop.safetensors.files._PART", 16)
-    arrays = {"a": np.arange(3 * 7 * 5.0).reshape(3, 7, 5), "b": np.arange(33, dtype=np.uint8)}
-    write_tensors(tmp_path, lazy(arrays))
-    require_equal(open_tensors(tmp_path), arrays)
-
-
-def test_one_tensor_at_a_time_is_in_memory(tmp_path):
-    made = []
-
-    def produce():
-        assert [array for array in made if array() is not None] == []
-        array = np.ones(5, np.float32)
-        made.append(weakref.ref(array))
-        return array
-
-    tensors = {str(number): LazyTensor((5,), np.float32, produce) for number in range(7)}
-    write_tensors(tmp_path, tensors, max_shard_bytes=60)
-    assert len(made) == 7
-
-
-@pytest.mark.parametrize(
-    "array", [np.ones(3, np.float32), np.ones((2, 1), np.float32), np.ones(2), [1.0, 2.0]]
-)
-def test_tensor_other_than_announced_is_refused_and_its_file_is_not_written(tmp_path, array):
-    tensors = lazy({"a": np.ones(2, np.float32)})
-    tensors["b"] = LazyTensor((2,), np.float32, lambda: array)
-    message = r"'b' must have the shape \(2,\) and dtype float32 of its `LazyTensor`, got \("
-    with pytest.raises(ShapeError, match=message):
-        write_tensors(tmp_path, tensors, max_shard_bytes=8)
-    assert names_in(tmp_path) == [FIRST]
-
-
 def test_folder_that_does_not_exist_is_one_clear_error(tmp_path):
-    with pytest.raises(StorageError, match="cannot be written: No such file .*; fix this"):
+    with pytest.raises(StorageError, match="cannot be written: .*No such file"):
         write_tensors(tmp_path / "model", {})
 
 
@@ -142,20 +88,6 @@ def test_folder_that_does_not_exist_is_one_clear_error(tmp_path):
 def test_size_of_shards_is_a_positive_integer(tmp_path, size):
     with pytest.raises(ConfigError, match="max_shard_bytes must be a positive integer, got"):
         write_tensors(tmp_path, {}, max_shard_bytes=size)
-
-
-def test_tensors_that_no_file_can_have_are_refused_before_any_is_made(tmp_path):
-    def produce():
-        raise AssertionError("made")
-
-    tensors = {"a": LazyTensor((1,), np.int8, produce), "b": LazyTensor((1,), object, produce)}
-    with pytest.raises(ShapeError, match="'b' must be one of"):
-        write_tensors(tmp_path, tensors)
-    del tensors["b"]
-    tensors["__metadata__"] = tensors["a"]
-    with pytest.raises(CheckpointError, match="'__metadata__'"):
-        write_tensors(tmp_path, tensors)
-    assert names_in(tmp_path) == []
 
 
 def test_files_may_be_links_as_in_the_cache_of_the_hub(sharded, tmp_path_factory):
@@ -177,7 +109,7 @@ def test_index_may_name_the_single_file(tmp_path):
 
 
 def test_two_sets_of_weights_are_refused(sharded):
-    (sharded / "model.safetensors").write_bytes(craft({}))
+    (sharded / "model.safetensors").write_bytes(valid({}))
     with pytest.raises(
         CheckpointError, match="one set of weights, got model.safetensors and .*ind"
     ):
@@ -235,7 +167,7 @@ def test_tensor_in_two_shards_is_refused(sharded):
 def test_index_names_plain_files_of_the_same_folder_only(sharded, name):
     for place in (sharded.parent, sharded / "sub"):
         place.mkdir(exist_ok=True)
-        (place / "model.safetensors").write_bytes(craft({"a": entry()}, bytes(8)))
+        (place / "model.safetensors").write_bytes(valid({"a": np.zeros(2, np.float32)}))
     change_index(sharded, a=name)
     with pytest.raises(
         CheckpointError, match="weight_map must name .safetensors files in the same"

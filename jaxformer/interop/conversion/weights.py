@@ -57,11 +57,10 @@ def read_params(
         }
 
         def read(slot: Slot, arrays: dict[str, PlacedArray] = arrays) -> None:
-            tensor = tensors[names(slot.name)]
-            parts = slot.layout.parts(tensor.read(), slot.shapes, config.kv_heads)
+            array = tensors[names(slot.name)].read()
+            parts = slot.layout.parts(array, slot.shapes, config.kv_heads)
             for leaf, part in zip(slot.leaves, parts, strict=True):
                 arrays[leaf].fill(slot.at, part)
-            tensor.release()
 
         # NumPy releases the GIL while it copies.
         with concurrent.futures.ThreadPoolExecutor(_MAX_THREADS) as pool:

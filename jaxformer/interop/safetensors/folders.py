@@ -63,13 +63,13 @@ def open_tensors(
             f"{folder} must have the {len(files):,} files that {_INDEX} names, but "
             f"{some(missing)} {'is' if len(missing) == 1 else 'are'} missing; download them, too"
         )
-    found = {
+    tensors = {
         (name, file): tensor
         for file in sorted(files)
         for name, tensor in read_tensors(folder / file).items()
     }
     # So no tensor is in two files, either.
-    if wrong := sorted(weight_map.items() ^ found.keys()):
+    if wrong := sorted(weight_map.items() ^ tensors.keys()):
         name, file = wrong[0]
         is_named = weight_map.get(name) == file
         reason = f"{file} must have tensor" if is_named else f"it must name {file} for tensor"
@@ -77,7 +77,7 @@ def open_tensors(
             f"{folder / _INDEX} does not match its files: {reason} {shown(name)}; download all of "
             "them again"
         )
-    return {name: tensor for (name, _), tensor in found.items()}
+    return {name: tensor for (name, _), tensor in tensors.items()}
 
 
 def _read_index(path: pathlib.Path) -> dict[str, str]:
