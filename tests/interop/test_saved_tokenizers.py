@@ -21,7 +21,6 @@ from jaxformer.interop import (
 from jaxformer.interop.saved_tokenizers import write_tokenizer
 from jaxformer.models import Decoder
 from jaxformer.text import Tokenizer, byte_tokenizer, with_special_tokens
-from jaxformer.text.tokenizers.reading import WITHOUT_ID
 from tests.interop.tokenizer_folders import FOLDERS, chat, ids_with_special_tokens, texts_of
 
 # Of the kinds that generate; what is around a text is in their post-processors.
@@ -62,11 +61,6 @@ def test_saved_tokenizer_encodes_the_same_in_transformers(case):
     saved, tokenizer, texts = case
     theirs = transformers.AutoTokenizer.from_pretrained(saved)
     assert theirs.eos_token_id == tokenizer.end_of_text
-    if any(token.startswith(WITHOUT_ID) for token in theirs.get_vocab()):
-        # Pieces that Marian's vocabulary lacks are unknown here, and read in other pieces there.
-        unknown = tokenizer.special_id("<unk>")
-        texts = [text for text in texts if unknown not in tokenizer.encode(text)]
-    assert len(texts) >= 3
     for text in texts:
         assert theirs(text).input_ids == ids_with_special_tokens(tokenizer, text)
 

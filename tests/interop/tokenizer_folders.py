@@ -8,11 +8,11 @@ import pathlib
 import shutil
 import tempfile
 
-from jaxformer.interop.tokenizers import language_codes
-from jaxformer.interop.tokenizers.sentencepiece_files import read_sentencepiece
-from tests.interop.sentencepiece_golden import FOLDER
+import sentencepiece
+
 from tests.text.foreign_tokenizers import TEXT, library_tokenizer
 
+FOLDER = pathlib.Path("tests/interop/sentencepiece")  # small models, trained on phrases
 GOLDEN = FOLDER / "tokenizer-folders.json"
 PLAIN = [
     "", "hello", "good morning, how are you?", "two  spaces and behind ", "ನಮಸ್ಕಾರ, ಹೇಗಿದ್ದೀರಿ?",
@@ -32,14 +32,14 @@ def _write(folder, model_type, files, **settings):
 
 
 def _pieces(name):
-    return [p.text for p in read_sentencepiece(FOLDER / f"{name}.model").pieces[3:]]
+    model = sentencepiece.SentencePieceProcessor(model_file=str(FOLDER / f"{name}.model"))
+    return [model.id_to_piece(i) for i in range(3, model.get_piece_size())]
 
 
 def marian(folder, **settings):
     source = _pieces("unigram-rules")
-    # The vocabulary lacks some pieces, has others, and another order.
-    kept = [piece for i, piece in enumerate(source) if i % 7][::-1]
-    names = ["</s>", "<unk>", *kept, ">>kan<<", ">>eng<<", "東", "東京x", "<pad>"]
+    # The vocabulary has another order, and pieces of other languages.
+    names = ["</s>", "<unk>", *source[::-1], ">>kan<<", ">>eng<<", "東", "東京x", "<pad>"]
     ids = {name: i for i, name in enumerate(names)}
     spm = FOLDER / "unigram-rules.model"
     files = {"source.spm": spm, "target.spm": FOLDER / "bpe-rules.model", "vocab.json": ids}
@@ -96,10 +96,12 @@ def xlm_roberta(folder):
 
 def nllb(folder):
     spm = {"sentencepiece.bpe.model": FOLDER / "bpe-rules.model"}
+    from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
+
     count = 1 + len(_pieces("bpe-rules")) + 3
     added = {
         str(count + i): {"content": name, "special": True}
-        for i, name in enumerate([*language_codes.NLLB, "<mask>"])
+        for i, name in enumerate([*FAIRSEQ_LANGUAGE_CODES, "<mask>"])
     }
     names = {"src_lang": "eng_Latn", "tgt_lang": "kan_Knda", "added_tokens_decoder": added}
     _write(folder, "m2m_100", spm, tokenizer_class="NllbTokenizer", **names)

@@ -2,47 +2,38 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+import re
 from typing import NamedTuple
 
 import tokenizers
 
 from jaxformer.errors import ConfigError
-from jaxformer.interop.tokenizers.sentencepiece_kinds import (
-    has_languages,
-    language_name,
-    language_names,
-    load_fairseq,
-    load_llama,
-    load_m2m_100,
-    load_marian_pair,
-    load_pegasus,
-    load_t5,
-    set_language_token,
-)
-from jaxformer.interop.tokenizers.settings import TokenizerSettings, read_settings
+from jaxformer.interop.tokenizers.settings import TokenizerSettings, read_settings, surround
+from jaxformer.interop.tokenizers.slow_tokenizers import convert_tokenizers
 from jaxformer.interop.tokenizers.tokenizer_json import load_tokenizer_json
-from jaxformer.interop.tokenizers.word_vocabularies import load_byte_pairs, load_word_pieces
 from jaxformer.storage import some
 from jaxformer.text import Tokenizer, TokenRoles
 
 _JSON = "tokenizer.json"
-_KINDS = {
-    "bart": "BartTokenizer", "bert": "BertTokenizer", "camembert": "CamembertTokenizer",
-    "distilbert": "BertTokenizer", "electra": "BertTokenizer", "gemma": "GemmaTokenizer",
-    "mbart": "MBartTokenizer",
-    "mt5": "T5Tokenizer", "pegasus": "PegasusTokenizer", "qwen2": "Qwen2Tokenizer",
-    "qwen3": "Qwen2Tokenizer",
-    "qwen3_moe": "Qwen2Tokenizer", "roberta": "RobertaTokenizer", "t5": "T5Tokenizer",
-    "xlm-roberta": "XLMRobertaTokenizer",
-}  # fmt: skip
-
 # Model types for which transformers 5 takes tokenizer.json as it is, whatever class is named,
 _AS_IT_IS = ("mistral", "mixtral", "phi3", "olmo2", "olmo3", "granite", "modernbert", "umt5")
 # and others whose folder may name no class.
-_JSON_KINDS = _KINDS | dict.fromkeys(
-    ("gpt2", "opt", "starcoder2", "gptj", "phi"), "GPT2Tokenizer"
-) | dict.fromkeys(("gpt_neox", "olmo"), "GPTNeoXTokenizer")  # fmt: skip
+_CLASSES = {
+    "bart": "BartTokenizer", "bert": "BertTokenizer", "camembert": "CamembertTokenizer",
+    "distilbert": "BertTokenizer", "electra": "BertTokenizer", "gemma": "GemmaTokenizer",
+    "gpt2": "GPT2Tokenizer", "gptj": "GPT2Tokenizer", "gpt_neox": "GPTNeoXTokenizer",
+    "m2m_100": "NllbTokenizer", "mbart": "MBartTokenizer", "mt5": "T5Tokenizer",
+    "olmo": "GPTNeoXTokenizer", "opt": "GPT2Tokenizer", "pegasus": "PegasusTokenizer",
+    "phi": "GPT2Tokenizer", "qwen2": "Qwen2Tokenizer", "qwen3": "Qwen2Tokenizer",
+    "qwen3_moe": "Qwen2Tokenizer", "roberta": "RobertaTokenizer", "starcoder2": "GPT2Tokenizer",
+    "t5": "T5Tokenizer", "xlm-roberta": "XLMRobertaTokenizer",
+}  # fmt: skip
+# Classes of multilingual translators: default language, and whether its token precedes the text.
+_LANGUAGES = {
+    "MBartTokenizer": ("en_XX", False), "MBart50Tokenizer": ("en_XX", True),
+    "NllbTokenizer": ("eng_Latn", True), "M2M100Tokenizer": ("en", True),
+}  # fmt: skip
+_LANGUAGE = re.compile(r"[a-z]{2,3}(_[A-Za-z]{2,4})?")
 
 
 class Tokenizers(NamedTuple):
@@ -64,14 +55,11 @@ def load_tokenizers(
     source_language: str | None = None,
     target_language: str | None = None,
 ) -> Tokenizers | None:
-    """Loads the tokenizers of a Hugging Face folder, without transformers or sentencepiece.
+    """Loads the tokenizers of a Hugging Face folder, from `tokenizer.json` where there is one.
 
-    It uses the first of these files that it can read: `tokenizer.json`; `source.spm`, `target.spm`
-    and `vocab.json` (Marian); `spiece.model` (T5, Pegasus); `tokenizer.model` (Llama, Mistral,
-    Gemma); `sentencepiece.bpe.model` (mBART, NLLB, XLM-RoBERTa; M2M-100, with `vocab.json`);
-    `vocab.json` and `merges.txt` (GPT-2, OPT, RoBERTa, BART, Qwen); `vocab.txt` (BERT, DistilBERT).
-    Special tokens may also be in `tokenizer_config.json`, `special_tokens_map.json` and
-    `added_tokens.json`.
+    What the other files of a tokenizer say counts as in transformers. A folder without
+    `tokenizer.json`, such as one with `spiece.model` or `vocab.txt`, is converted by transformers
+    (`pip install "jaxformer[hf]"`).
 
     Args:
         folder: folder of the model.
@@ -85,9 +73,9 @@ def load_tokenizers(
         end-of-text and mask tokens, and enable the special tokens around texts.
 
     Raises:
-        CheckpointError: a file is damaged or of an unknown kind, and no other file can be read.
-        ConfigError: a setting of a SentencePiece model is not supported, or the model does not have
-            a language.
+        CheckpointError: a file is damaged, or transformers cannot read it.
+        ConfigError: transformers is needed and not installed, or the model does not have a
+            language.
         DataError: `tokenizer.json` cannot be used.
 
     Example:
@@ -101,24 +89,36 @@ def load_tokenizers(
         array([97], dtype=int32)
     """
     settings = read_settings(folder)
-    kind = _kind(folder, model_type, settings)
     languages = {"src_lang": source_language, "tgt_lang": target_language}
     chosen = {name: value for name, value in languages.items() if value is not None}
     settings = dataclasses.replace(settings, values={**settings.values, **chosen})
-    made = _load(folder, kind, _json_kind(model_type, settings), settings)
-    if made is None:
-        return None
-    first, target = made[0], made[-1]
+    name = (settings.text("tokenizer_class") or "").removesuffix("Fast")
+    is_named = name not in ("", "PreTrainedTokenizer", "TokenizersBackend")
+    kind = name if is_named else _CLASSES.get(model_type, "")
+    end, mask = settings.names.get("eos"), settings.names.get("mask")
+    is_json = (folder / _JSON).exists()
+    if is_json:
+        reads_as_it_is = model_type in _AS_IT_IS or (name and not is_named)
+        first = load_tokenizer_json(folder / _JSON, None if reads_as_it_is else kind, settings)
+        target = first
+    else:
+        converted = convert_tokenizers(folder)
+        if converted is None:
+            return None
+        first, target, end, mask = converted
+        if model_type == "m2m_100" and (folder / "vocab.json").exists():
+            kind = "M2M100Tokenizer"
+    if mask is None:
+        mask = next((name for name in ("[MASK]", "<mask>") if first.token_to_id(name)), None)
     _check_languages(folder, kind, first, list(chosen.values()))
-    is_json, language = (folder / _JSON).exists(), None
     # tokenizer.json has the special tokens around a text, but these classes set them themselves.
-    if not is_json or chosen or settings.text("tokenizer_class") in (kind, f"{kind}Fast"):
-        language = set_language_token(first, kind, settings, "src")
-    if language is not None and settings.text("tgt_lang") not in (None, language):
-        target = tokenizers.Tokenizer.from_str(first.to_str())
-        set_language_token(target, kind, settings, "tgt")
-    end = settings.names.get("eos") or (None if is_json else _first(first, "</s>", "<eos>"))
-    mask = settings.names.get("mask", _first(first, "[MASK]", "<mask>"))
+    if kind in _LANGUAGES and (not is_json or chosen or name == kind):
+        source_name = _language(kind, settings.text("src_lang") or _LANGUAGES[kind][0])
+        target_name = _language(kind, settings.text("tgt_lang") or source_name)
+        if target_name != source_name:
+            target = tokenizers.Tokenizer.from_str(first.to_str())
+            _surround_with_language(target, kind, target_name, settings)
+        _surround_with_language(first, kind, source_name, settings)
     roles = TokenRoles(
         end_of_text=TokenRoles.end_of_text if end is None else end,
         mask=TokenRoles.mask if mask is None else mask,
@@ -129,71 +129,39 @@ def load_tokenizers(
 
 
 def _check_languages(
-    folder: pathlib.Path, kind: str, made: tokenizers.Tokenizer, chosen: list[str]
+    folder: pathlib.Path, kind: str, tokenizer: tokenizers.Tokenizer, chosen: list[str]
 ) -> None:
     """Raises ConfigError for a language that the tokenizer does not have."""
-    if chosen and not has_languages(kind):
+    if chosen and kind not in _LANGUAGES:
         raise ConfigError(
             "a language can only be chosen for a multilingual model, got "
-            f"{', '.join(chosen)} for {folder}, whose tokenizer is a {kind}; leave it out"
+            f"{', '.join(chosen)} for {folder}, whose tokenizer is a {kind or 'plain one'}; leave "
+            "it out"
         )
-    for one in chosen:
-        if made.token_to_id(language_name(kind, one)) is None:
-            names = language_names(made)
-            near = [name for name in names if name.startswith(one)] or names
+    for language in chosen:
+        if tokenizer.token_to_id(_language(kind, language)) is None:
+            added = tokenizer.get_added_tokens_decoder().values()
+            names = [token.content.strip("_") for token in added if token.special]
+            names = [name for name in names if _LANGUAGE.fullmatch(name)]
+            near = [name for name in names if name.startswith(language)] or names
             raise ConfigError(
-                f"a language must be one of the model's, such as {some(near)}, got {one!r}"
+                f"a language must be one of the model's, such as {some(near)}, got {language!r}"
             )
 
 
-def _kind(folder: pathlib.Path, model_type: str, settings: TokenizerSettings) -> str:
-    """Name of the tokenizer's class in transformers, without "Fast"."""
-    if (name := settings.text("tokenizer_class")) is not None:
-        name = name.removesuffix("Fast")
-        if name not in ("PreTrainedTokenizer", "TokenizersBackend"):
-            return name
-    if model_type == "m2m_100":
-        return "M2M100Tokenizer" if (folder / "vocab.json").exists() else "NllbTokenizer"
-    return _KINDS.get(model_type, "GPT2Tokenizer")
+def _language(kind: str, name: str) -> str:
+    """Name of a language's token."""
+    is_marked = kind == "M2M100Tokenizer" and not name.startswith("__")
+    return f"__{name}__" if is_marked else name
 
 
-def _json_kind(model_type: str, settings: TokenizerSettings) -> str | None:
-    """Name of the class in transformers 5 that reads tokenizer.json; None if it takes it as is."""
-    name = (settings.text("tokenizer_class") or "").removesuffix("Fast")
-    if model_type in _AS_IT_IS or name in ("PreTrainedTokenizer", "TokenizersBackend"):
-        return None
-    return name or _JSON_KINDS.get(model_type)
-
-
-def _load(
-    folder: pathlib.Path, kind: str, json_kind: str | None, settings: TokenizerSettings
-) -> list[tokenizers.Tokenizer] | None:
-    """One or two tokenizers, from the first file that can be read; None if there is none."""
-    is_m2m, vocab = kind == "M2M100Tokenizer", folder / "vocab.json"
-    load_pieces = load_pegasus if kind == "PegasusTokenizer" else load_t5
-    loaders: dict[str, Callable[[pathlib.Path], list[tokenizers.Tokenizer]]] = {
-        _JSON: lambda path: [load_tokenizer_json(path, json_kind, settings)],
-        "source.spm": lambda path: load_marian_pair(folder, settings),
-        "spiece.model": lambda path: [load_pieces(path, settings)],
-        "tokenizer.model": lambda path: [load_llama(path, settings)],
-        "sentencepiece.bpe.model": lambda path: [
-            load_m2m_100(path, vocab, settings) if is_m2m else load_fairseq(path, kind, settings)
-        ],
-        "merges.txt": lambda _: [load_byte_pairs(folder, kind, settings)],
-        "vocab.txt": lambda _: [load_word_pieces(folder, settings)],
-    }
-    errors: list[ValueError] = []
-    for name, load in loaders.items():
-        if (folder / name).exists():
-            try:
-                return load(folder / name)
-            except ValueError as error:
-                errors.append(error)
-    if errors:
-        raise errors[0]
-    return None
-
-
-def _first(made: tokenizers.Tokenizer, *names: str) -> str | None:
-    """The first of these names that is a token."""
-    return next((name for name in names if made.token_to_id(name) is not None), None)
+def _surround_with_language(
+    tokenizer: tokenizers.Tokenizer, kind: str, language: str, settings: TokenizerSettings
+) -> None:
+    """Sets the tokens around texts of a language."""
+    end = settings.name("eos", "</s>")
+    is_old_nllb = kind == "NllbTokenizer" and settings.flag("legacy_behaviour", False)
+    if _LANGUAGES[kind][1] and not is_old_nllb:
+        surround(tokenizer, [language], [end])
+    else:
+        surround(tokenizer, [], [end, language])

@@ -14,14 +14,8 @@ from tokenizers import models
 
 from jaxformer.errors import DataError
 from jaxformer.storage import read_regular, write_whole
-from jaxformer.text.tokenizers.charsmaps import Charsmap
 from jaxformer.text.tokenizers.pieces import calls, find_cut, require_known, require_texts
-from jaxformer.text.tokenizers.reading import (
-    continuing_copy,
-    panics_as_errors,
-    reading_copy,
-    require_bounded,
-)
+from jaxformer.text.tokenizers.reading import continuing_copy, reading_copy
 from jaxformer.text.tokenizers.stream_decoder import StreamDecoder
 from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens, template_tokens
 from jaxformer.text.tokenizers.vocabulary import TokenRoles, Vocabulary
@@ -77,11 +71,11 @@ class Tokenizer(Vocabulary):
     @functools.cached_property
     def _cut(self) -> re.Pattern[str] | None:
         """The rule by which long texts are cut; computed at the first use."""
-        return find_cut(self._reading[0])
+        return find_cut(self._reading)
 
     @functools.cached_property
-    def _reading(self) -> tuple[tokenizers.Tokenizer, Charsmap | None]:
-        """Copy of the tokenizer that encodes texts, with its charsmap; made at the first use."""
+    def _reading(self) -> tokenizers.Tokenizer:
+        """Copy of the tokenizer that encodes texts; made at the first use."""
         return reading_copy(self._tokenizer)
 
     @functools.cached_property
@@ -196,13 +190,9 @@ class Tokenizer(Vocabulary):
         require_texts(texts)
         if self._characters is not None:
             require_known(texts, self._characters)
-        _, charsmap = self._reading
-        if charsmap is not None:
-            texts = [charsmap.apply(text) for text in texts]
         ids: list[list[np.ndarray]] = [[] for _ in texts]
         for group in calls(texts, self._cut):
-            with panics_as_errors("the tokenizer cannot encode the text"):
-                encodings = self._encode_group([piece for _, piece in group])
+            encodings = self._encode_group([piece for _, piece in group])
             for (i, _), encoding in zip(group, encodings, strict=True):
                 ids[i].append(np.array(encoding.ids, np.int32))
         return [self._known(np.concatenate(parts)) for parts in ids]
@@ -251,8 +241,7 @@ class Tokenizer(Vocabulary):
             array([ 97, 256], dtype=int32)
         """
         require_texts([text])
-        with panics_as_errors("the tokenizer cannot encode the text"):
-            ids = self._parsing.encode(text, add_special_tokens=False).ids
+        ids = self._parsing.encode(text, add_special_tokens=False).ids
         return self._known(np.array(ids, np.int32))
 
     @functools.cached_property
@@ -261,10 +250,7 @@ class Tokenizer(Vocabulary):
         return tokenizers.Tokenizer.from_str(self.to_json())
 
     def _known(self, ids: np.ndarray) -> np.ndarray:
-        """The ids, with the unknown token in place of pieces that have no id.
-
-        DataError for a token without a row in the model's table.
-        """
+        """The ids; DataError for a token without a row in the model's table."""
         if self._names_without_row:
             without_row = ids[np.isin(ids, list(self._names_without_row))]
             if without_row.size:
@@ -273,13 +259,11 @@ class Tokenizer(Vocabulary):
                     f"the model has rows for {self._vocab_size} tokens, got "
                     f"{self._names_without_row[token_id]!r} (id {token_id}) in a text; remove it"
                 )
-        if self._unknown_piece is None:
-            return ids
-        return np.where(ids < self._vocab_size, ids, np.int32(self._unknown_piece))
+        return ids
 
     def _encode_group(self, texts: list[str]) -> list[tokenizers.Encoding]:
         try:
-            return self._reading[0].encode_batch_fast(texts, add_special_tokens=False)
+            return self._reading.encode_batch_fast(texts, add_special_tokens=False)
         except Exception as error:  # The library raises nothing more specific.
             raise DataError(
                 f"the tokenizer cannot encode the text: {error}; use another tokenizer"
@@ -302,8 +286,7 @@ class Tokenizer(Vocabulary):
             >>> byte_tokenizer().decode([104, 105, 256])
             'hi'
         """
-        with panics_as_errors("the tokenizer cannot decode the tokens"):
-            text: str = self._tokenizer.decode(self.ordinary_ids(ids))
+        text: str = self._tokenizer.decode(self.ordinary_ids(ids))
         return text
 
     def stream(self) -> StreamDecoder:
@@ -344,10 +327,7 @@ class Tokenizer(Vocabulary):
             256
         """
         try:
-            with panics_as_errors("not a tokenizer in JSON"):
-                tokenizer = tokenizers.Tokenizer.from_str(text)
-            require_bounded(tokenizer)
-            return cls(tokenizer)
+            return cls(tokenizers.Tokenizer.from_str(text))
         except DataError:
             raise
         except Exception as error:  # The library raises nothing more specific.

@@ -1,7 +1,6 @@
 """The tokens of a vocabulary: number, roles, names, words, bytes and texts."""
 
 import dataclasses
-import json
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +8,6 @@ import tokenizers
 from tokenizers import models
 
 from jaxformer.errors import DataError
-from jaxformer.text.tokenizers.reading import WITHOUT_ID
 from jaxformer.text.tokenizers.spelling import (
     MARKED_SPACE,
     SPACE,
@@ -53,13 +51,6 @@ class Vocabulary:
     def __init__(self, tokenizer: tokenizers.Tokenizer, roles: TokenRoles) -> None:
         self._tokenizer, self.roles = tokenizer, roles
         vocab: dict[str, int] = tokenizer.get_vocab()
-        # Set only if a Unigram vocabulary has pieces without an id.
-        self._unknown_piece: int | None = None
-        if isinstance(tokenizer.model, models.Unigram):
-            numbered = {t: i for t, i in vocab.items() if not t.startswith(WITHOUT_ID)}
-            if len(numbered) < len(vocab):
-                self._unknown_piece = json.loads(tokenizer.model.__getstate__())["unk_id"]
-                vocab = numbered
         if not vocab:
             raise DataError("a tokenizer must have tokens, got none; train it")
         # A tokenizer made elsewhere may have ids without a token.

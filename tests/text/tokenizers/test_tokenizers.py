@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -273,16 +272,6 @@ def test_token_texts_refuse_ids_outside_the_vocabulary():
         byte_tokenizer().token_texts([257])
 
 
-def test_regex_that_takes_too_long_is_an_error(capfd):
-    """In a tokenizer of a stranger; the library gives up by a panic, which is no Exception."""
-    library = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1}, []))
-    regex = tokenizers.Regex("(a+)+$")
-    library.pre_tokenizer = tokenizers.pre_tokenizers.Split(regex, behavior="isolated")
-    tokenizer = Tokenizer.from_json(library.to_str())
-    with pytest.raises(DataError, match="cannot encode the text: .*retry-limit"):
-        tokenizer.encode("a" * 40 + "b")
-
-
 def test_file_that_is_no_tokenizer_is_an_error(tmp_path, monkeypatch):
     path = tmp_path / "tokenizer.json"
     path.write_text('{"model": ' * 100_000)
@@ -319,22 +308,6 @@ def test_tokenizer_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="the disk is full"):
         byte_tokenizer().save(path)
     assert path.read_text() == "older"
-
-
-@pytest.mark.parametrize(
-    ("part", "steps"),
-    [
-        ("normalizer", [{"type": "Prepend", "prepend": "x" * 10_001}]),
-        ("normalizer", [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 99}] * 3),
-        ("decoder", [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 999}] * 2),
-    ],
-)
-def test_tokenizer_that_makes_texts_too_long_is_refused(part, steps):
-    state = json.loads(byte_tokenizer().to_json())
-    steps = [*steps, *([state[part]] if state[part] is not None else [])]
-    state[part] = {"type": "Sequence", f"{part}s": steps}
-    with pytest.raises(DataError, match="at most 10,000 times as long, got"):
-        Tokenizer.from_json(json.dumps(state))
 
 
 def test_byte_order_mark_of_a_tokenizer_file_is_left_out(tmp_path):

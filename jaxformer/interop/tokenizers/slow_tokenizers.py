@@ -1,0 +1,130 @@
+"""Tokenizers of folders without tokenizer.json, as transformers converts them."""
+
+import importlib
+import pathlib
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+
+from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.interop.tokenizers.settings import surround
+from jaxformer.storage import read_object
+from jaxformer.text.tokenizers.spelling import MARKED_SPACE
+
+_FILES = (
+    "source.spm", "spiece.model", "sentencepiece.bpe.model", "sentencepiece.model",
+    "tokenizer.model", "vocab.json", "vocab.txt",
+)  # fmt: skip
+_UNIGRAM, _NORMAL = 1, 1  # model and piece types of SentencePiece
+# Score per character of tokens that SentencePiece does not know. It is far below that of any other
+# piece, so that these tokens cover as few characters as possible.
+_RARE = -1e6
+_UNKNOWN = "\U0010fffd"  # a private-use character, which no vocabulary has
+
+
+class ConvertedTokenizers(NamedTuple):
+    """Tokenizers of a model's input and output, which may be the same, and names of two roles."""
+
+    source: tokenizers.Tokenizer
+    target: tokenizers.Tokenizer
+    end: str | None
+    mask: str | None
+
+
+def convert_tokenizers(folder: pathlib.Path) -> ConvertedTokenizers | None:
+    """Converts the tokenizers of a folder; None if it has no file of one.
+
+    CheckpointError, with the cause, if transformers cannot read it.
+    """
+    names = [name for name in _FILES if (folder / name).exists()]
+    if not names:
+        return None
+    auto = _library("transformers", folder, names[0]).AutoTokenizer
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*sacremoses")  # Marian's ids do not depend on it
+            slow = auto.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:  # whatever its readers of files raise
+        raise CheckpointError(
+            f"transformers cannot read the tokenizer of {folder}: {error}; download its files "
+            "again, or save it as tokenizer.json"
+        ) from error
+    source: tokenizers.Tokenizer | None = getattr(slow, "backend_tokenizer", None)
+    if source is not None:
+        return ConvertedTokenizers(source, source, slow.eos_token, slow.mask_token)
+    # Marian and M2M-100: SentencePiece cuts a text, and vocab.json has the ids of the pieces.
+    vocabs = [read_object(folder / "vocab.json")]
+    if (folder / "target.spm").exists():
+        files, other = ["source.spm", "target.spm"], folder / "target_vocab.json"
+        vocabs += [read_object(other) if other.exists() else vocabs[0]]
+    else:
+        files = ["sentencepiece.bpe.model"]
+    made = [
+        _numbered_pieces(folder / file, vocab, slow)
+        for file, vocab in zip(files, vocabs, strict=True)
+    ]
+    return ConvertedTokenizers(made[0], made[-1], slow.eos_token, slow.mask_token)
+
+
+def _library(name: str, folder: pathlib.Path, file: str) -> Any:
+    """A package that only these folders need."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(
+            f'{folder} has {file} and no tokenizer.json, which needs {name}, got "{error}"; pip '
+            'install "jaxformer[hf]", or save the tokenizer with transformers as tokenizer.json'
+        ) from None
+
+
+def _numbered_pieces(path: pathlib.Path, ids: Mapping[str, int], slow: Any) -> tokenizers.Tokenizer:
+    """Tokenizer of a SentencePiece model whose pieces have the ids of another file."""
+    proto = _library(
+        "sentencepiece.sentencepiece_model_pb2", path.parent, path.name
+    ).ModelProto.FromString(path.read_bytes())
+    scores = {piece.piece: piece.score for piece in proto.pieces if piece.type == _NORMAL}
+    names = sorted(ids, key=ids.__getitem__)
+    charsmap = proto.normalizer_spec.precompiled_charsmap
+    steps: list[Any] = [normalizers.Precompiled(charsmap)] if charsmap else []
+    steps += [normalizers.Replace(Regex(r"\A +| +\z"), "")]
+    steps += [normalizers.Replace(Regex(" {2,}"), " ")]
+    model: Any
+    if proto.trainer_spec.model_type == _UNIGRAM:
+        special = {*slow.all_special_tokens}
+        pieces = [
+            (name, scores.get(name, 0.0 if name in special else _RARE * len(name) + 1))
+            for name in names
+        ]
+        model = models.Unigram(pieces, ids[slow.unk_token])
+        # SentencePiece reads a run of unknown characters as one piece.
+        letters = "".join(rf"\x{{{ord(piece):X}}}" for piece in sorted(scores) if len(piece) == 1)
+        steps.append(normalizers.Replace(Regex(f"[^ {letters}]{{2,}}"), _UNKNOWN))
+    else:
+        merges = _merges({name: scores[name] for name in names if name in scores})
+        model = models.BPE(dict(ids), merges, unk_token=slow.unk_token, fuse_unk=True)
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(MARKED_SPACE, "always", False)
+    tokenizer.decoder = decoders.Metaspace(MARKED_SPACE)
+    tokenizer.add_special_tokens([name for name in slow.all_special_tokens if name in ids])
+    # Languages of M2M-100 follow the vocabulary; those of Marian, such as >>kan<<, are in it.
+    languages: dict[str, int] = getattr(slow, "lang_token_to_id", {})
+    tokenizer.add_special_tokens(sorted(languages, key=languages.__getitem__))
+    codes = [name for name in names if name.startswith(">>") and name.endswith("<<")]
+    tokenizer.add_tokens([AddedToken(name, normalized=False) for name in codes])
+    surround(tokenizer, [], [slow.eos_token])
+    return tokenizer
+
+
+def _merges(scores: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Merges of a BPE vocabulary: any two pieces that form a third, the best one first."""
+    rank = {name: index for index, name in enumerate(scores)}
+    merges = []
+    for name in sorted(scores, key=lambda name: -scores[name]):
+        pairs = [(name[:cut], name[cut:]) for cut in range(1, len(name))]
+        known = [pair for pair in pairs if pair[0] in scores and pair[1] in scores]
+        merges += sorted(known, key=lambda pair: (rank[pair[0]], rank[pair[1]]))
+    return merges
