@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import io
 import lzma
-import os
 import pathlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,13 +36,13 @@ _KINDS = {
 PACKED = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "Zstandard"}
 """Compressions by the end of a file's name."""
 
+_UNPACKERS: dict[str, Callable[[Any], Any]] = {
+    ".gz": lambda plain: gzip.GzipFile(fileobj=plain), ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile
+}  # fmt: skip
+
 _START = 2**10  # bytes at the start of a file that say whether it is text
 _READ = 2**17  # bytes read at a time
 _MAX_LINE = 2**24  # bytes; rows of tables and word vectors have a few thousand at most
-# Text compresses 3 to 10 times. A file that expands more than this is a decompression bomb. Small
-# files are exempt, since one word repeated is text, too.
-_MAX_UNPACKED = 200  # times the size of the file
-_ALWAYS_UNPACKED = 2**26  # bytes
 _SCAN_LAYOUT = 6  # version of what scans remember; part of its key
 _FED = 4096  # bytes of a .zst file decompressed at a time, to at most 140 MB
 _STAMPED = 16  # files whose stamps are requested at a time, since in buckets each takes a while
@@ -97,7 +96,7 @@ def opened_text(
             skip_bytes(stream, begin)
             yield stream
             return
-        start = cast(io.BufferedReader, stream).peek()[:_START]
+        start = cast(io.BufferedReader, stream).peek(_START)[:_START]
         for first_bytes, (kind, remedy) in _KINDS.items():
             if start.startswith(first_bytes):
                 raise DataError(f"text must be UTF-8, got {kind} in '{file}'; {remedy}")
@@ -129,24 +128,33 @@ def opened(
 
     `digest` is updated with the bytes on disk; it is complete once the stream was read to its end.
     """
+    suffix = pathlib.PurePath(file.name).suffix.lower()
     try:
-        with readable(file), open_regular(file) as regular:
-            limit = max(_ALWAYS_UNPACKED, _MAX_UNPACKED * regular.seek(0, os.SEEK_END))
-            regular.seek(0)
+        with readable(file), _undamaged(file), open_regular(file) as regular:
             plain: Any = regular
             if digest is not None:
                 plain = io.BufferedReader(_Watched(regular, digest.update), _READ)
-            suffix = pathlib.PurePath(file.name).suffix.lower()
             if suffix == ".zst":
-                yield _bounded(_Zstandard(plain, file), file, limit)
-            elif suffix in PACKED:
-                yield _bounded(_Unpacked(plain, file, suffix), file, limit)
+                yield io.BufferedReader(_Zstandard(plain, file))
             else:
-                yield plain
+                yield _UNPACKERS[suffix](plain) if suffix in _UNPACKERS else plain
     except ValueError as error:
         if isinstance(error, DataError) or "null" not in str(error):
             raise
         raise DataError(f"a path must have no NUL, got {str(file)!r}; correct it") from None
+
+
+@contextlib.contextmanager
+def _undamaged(file: pathlib.Path) -> Iterator[None]:
+    """A context in which a file that cannot be unpacked is a DataError."""
+    try:
+        yield
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
+        raise _damaged(file, error) from None
+    except OSError as error:
+        if error.errno is not None:  # of the disk
+            raise
+        raise _damaged(file, error) from None
 
 
 @contextlib.contextmanager
@@ -189,46 +197,6 @@ class _Watched(io.RawIOBase):
         return len(data)
 
 
-def _bounded(packed: Any, file: pathlib.Path, limit: int) -> io.BufferedReader:
-    """Decompressed content of a file, up to a limit in bytes; more is a DataError."""
-    left = limit
-
-    def count(data: bytes) -> None:
-        nonlocal left
-        left -= len(data)
-        if left < 0:
-            raise DataError(
-                f"a compressed file must unpack to at most {_MAX_UNPACKED} times its size, or "
-                f"{_ALWAYS_UNPACKED:,} bytes, got more in '{file}'; unpack it yourself if "
-                "you trust it"
-            )
-
-    return io.BufferedReader(_Watched(packed, count))
-
-
-class _Unpacked:
-    """Decompressed content of a file that Python unpacks."""
-
-    def __init__(self, plain: BinaryIO, file: pathlib.Path, suffix: str) -> None:
-        self._file = file
-        if suffix == ".gz":
-            self._stream: Any = gzip.GzipFile(fileobj=plain)
-        elif suffix == ".bz2":
-            self._stream = bz2.BZ2File(plain)
-        else:
-            self._stream = lzma.LZMAFile(plain)
-
-    def read(self, size: int) -> bytes:
-        """Returns up to `size` bytes; none at the end."""
-        try:
-            data: bytes = self._stream.read(size)
-        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-            if isinstance(error, OSError) and error.errno is not None:  # of the disk
-                raise
-            raise _damaged(self._file, error) from None
-        return data
-
-
 def _damaged(file: pathlib.Path, reason: object) -> DataError:
     suffix = pathlib.PurePath(file.name).suffix
     return DataError(
@@ -237,7 +205,7 @@ def _damaged(file: pathlib.Path, reason: object) -> DataError:
     )
 
 
-class _Zstandard:
+class _Zstandard(io.RawIOBase):
     """Decompressed content of a Zstandard file with any number of frames."""
 
     def __init__(self, plain: BinaryIO, file: pathlib.Path) -> None:
@@ -252,14 +220,20 @@ class _Zstandard:
         self._frame: Any = None
         self._left = memoryview(b"")  # slices are not copies
 
-    def read(self, size: int) -> bytes:
-        """Returns up to `size` bytes; none at the end."""
+    def readable(self) -> bool:
+        """Always true; io.BufferedReader checks it."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Reads into a buffer; 0 at the end."""
         while not self._left and (packed := self._plain.read(_FED)):
             self._left = memoryview(self._unpacked(packed))
         if not self._left and self._frame is not None:
             raise _damaged(self._file, "it ends within a frame")
-        data, self._left = self._left[:size], self._left[size:]
-        return bytes(data)
+        size = min(len(buffer), len(self._left))
+        buffer[:size] = self._left[:size]
+        self._left = self._left[size:]
+        return size
 
     def _unpacked(self, packed: bytes) -> bytes:
         parts = []
