@@ -77,7 +77,7 @@ def _stack(
     token_types=None,
 ):  # fmt: skip
     batch, length = tokens.shape
-    table = embedding.get("embedding", embedding.get("frozen_embedding"))
+    table = embedding["embedding"]
     x = table[np.asarray(tokens)]
     if "projection_kernel" in embedding:
         x = x @ embedding["projection_kernel"]

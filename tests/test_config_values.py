@@ -167,10 +167,6 @@ def part(**changes):
             lambda: SyntheticConfig(min_len=4, max_len=3),
             ["min_len must be at most max_len", "min_len=4 and max_len=3"],
         ),
-        (
-            lambda: TokenizerConfig(kind="character", word_vectors="a.txt"),
-            ["for the tokenizer kind 'word'", "kind='character'", "word_vectors='a.txt'"],
-        ),
         (lambda: DataConfig(mask_rate=0.0), ["mask_rate must be between 0 and 1", "=0.0"]),
         (lambda: DataConfig(mask_rate=1.0), ["mask_rate must be between 0 and 1", "=1.0"]),
         (lambda: DataConfig(num_buckets=0), ["num_buckets must be in 1 .. 8, got num_buckets=0"]),
@@ -432,7 +428,6 @@ def test_settings_that_have_an_effect_are_accepted():
     DataConfig(source="python", validation_paths=("a",))
     DataConfig(source="pairs", paths=("a",), validation_paths=("b",))
     DataConfig(source="sort", synthetic=SyntheticConfig(min_len=3, max_len=3), num_buckets=8)
-    TokenizerConfig(kind="word", word_vectors="a.txt")
     TrainingConfig(steps=1, batch_tokens=5, accumulate_steps=2)  # whoever makes batches sees to it
     TrainingConfig(steps=1, batch_size=1, label_smoothing=0.0, runner="single")
 

@@ -312,9 +312,6 @@ class TokenizerConfig:
             limit for "word".
         joint: whether source and target of a translation share one vocabulary; if false, each has
             its own, of at most vocab_size ids.
-        word_vectors: for "word": text file of pretrained vectors, in the format of word2vec or
-            GloVe. They initialize the embeddings of their words; with joint = false, only the
-            source embeddings.
     """
 
     kind: Literal["character", "byte", "word", "bpe", "file", "pretrained"] = "bpe"
@@ -322,7 +319,6 @@ class TokenizerConfig:
     end_of_text: str | None = None
     vocab_size: PositiveInt | None = None
     joint: bool = True
-    word_vectors: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -350,11 +346,6 @@ class TokenizerConfig:
             raise ConfigError(
                 "a tokenizer of kind 'file' is shared by source and target, got joint=False; "
                 "remove joint"
-            )
-        if self.word_vectors is not None and self.kind != "word":
-            raise ConfigError(
-                f"word_vectors are for the tokenizer kind 'word', got kind={self.kind!r} and "
-                f"word_vectors={self.word_vectors!r}; change one of them"
             )
 
     @property

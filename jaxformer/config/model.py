@@ -121,13 +121,10 @@ class ModelConfig:
             al., 2019) and Marian (Junczys-Dowmunt et al., 2018).
         head_bias: whether the projection in an encoder's head has a bias, as in BERT. It comes
             before the prediction of masked tokens or, in a classifier, after pooling.
-        embedding_dim: width of the embedding table; if not set, that of tokenizer.word_vectors, or
-            else d_model. If the width is not d_model, a learned projection to d_model follows the
-            table, and a decoder with tied embeddings has a second projection, before the logits, as
-            in OPT-350M (Zhang et al., 2022). With source_vocab_size, this is the width of the
-            source's table.
-        frozen_embeddings: whether the embedding table is not trained; needs tokenizer.word_vectors.
-            With source_vocab_size, this is the source's table.
+        embedding_dim: width of the embedding table; if not set, d_model. If the width is not
+            d_model, a learned projection to d_model follows the table, and a decoder with tied
+            embeddings has a second projection, before the logits, as in OPT-350M (Zhang et
+            al., 2022). With source_vocab_size, this is the width of the source's table.
         tied_embeddings: whether the output projection is the embedding table.
         scale_embeddings: whether embeddings are multiplied by sqrt(d_model).
         embedding_scale: factor of the embeddings, in place of scale_embeddings, as in Granite; 1 if
@@ -201,7 +198,6 @@ class ModelConfig:
     output_bias: bool = False
     head_bias: bool = False
     embedding_dim: Width | None = None
-    frozen_embeddings: bool = False
     tied_embeddings: bool = True
     scale_embeddings: bool = False
     embedding_scale: PositiveFloat | None = None
@@ -322,10 +318,10 @@ class ModelConfig:
 
     @property
     def target_embedding(self) -> "ModelConfig":
-        """Config of the decoder's embedding; pretrained vectors go into a separate source table."""
+        """Config of the decoder's embedding; `embedding_dim` is that of a separate source table."""
         if self.source_vocab_size is None:
             return self
-        return dataclasses.replace(self, embedding_dim=None, frozen_embeddings=False)
+        return dataclasses.replace(self, embedding_dim=None)
 
     @property
     def encoder(self) -> "ModelConfig":

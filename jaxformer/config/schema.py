@@ -204,11 +204,6 @@ class ExperimentConfig:
                     f"{name} has no effect with model.architecture={architecture!r} and "
                     f"data.source={self.data.source!r}; remove it"
                 )
-        if self.model.frozen_embeddings and self.tokenizer.word_vectors is None:
-            raise ConfigError(
-                "model.frozen_embeddings needs pretrained vectors, got none; set "
-                "tokenizer.word_vectors, or remove it"
-            )
         if self.model.source_vocab_size is not None and self.tokenizer.joint:
             raise ConfigError(
                 "model.source_vocab_size is for separate vocabularies, got "

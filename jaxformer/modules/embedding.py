@@ -11,9 +11,6 @@ from jaxformer.functional.embedding import table_rows, unembed
 from jaxformer.functional.linear import linear
 from jaxformer.modules.initializers import bias_param, kernel_param, normal_init, param_dtype
 
-FROZEN_EMBEDDING = "frozen_embedding"
-"""Parameter name of an embedding table that is neither trained nor decayed."""
-
 
 def in_dtype(config: ModelConfig, vectors: jax.Array) -> jax.Array:
     """Casts vectors to the dtype that a model computes in: float64 stays, else the config's."""
@@ -51,8 +48,7 @@ class Embedding(nn.Module):
         if config.vocab_size is None:
             raise ConfigError("vocab_size must be set to build a model; take the tokenizer's")
         width = config.table_dim
-        name = FROZEN_EMBEDDING if config.frozen_embeddings else "embedding"
-        self.table = self.param(name, init, (config.vocab_size, width), dtype)
+        self.table = self.param("embedding", init, (config.vocab_size, width), dtype)
         if width != config.d_model:
             self.projection_kernel = kernel_param(
                 self, "projection_kernel", config, lambda c: (c.table_dim, c.d_model)
@@ -109,7 +105,6 @@ class Embedding(nn.Module):
         return self.bias if self.has_output and self.config.output_bias else None
 
     def _table(self) -> jax.Array:
-        table = jax.lax.stop_gradient(self.table) if self.config.frozen_embeddings else self.table
         # On a mesh, keep rows whole, because token vectors are not split; XLA splits the
         # vocabulary.
-        return nn.with_logical_constraint(table, (PartitionSpec.UNCONSTRAINED, "embed"))
+        return nn.with_logical_constraint(self.table, (PartitionSpec.UNCONSTRAINED, "embed"))

@@ -43,7 +43,6 @@ from jaxformer.text.tokenizers.vocabularies import (
 )
 from jaxformer.text.tokenizers.vocabulary import TokenRoles
 from jaxformer.text.translation_scores import TranslationScores, exact_matches, translation_scores
-from jaxformer.text.word_vectors import WordVectors, read_word_vectors
 
 __all__ = [
     "IGNORE",
@@ -82,7 +81,6 @@ __all__ = [
     "Tokenizer",
     "TranslationScores",
     "Windows",
-    "WordVectors",
     "bucketed_evaluation_batches",
     "build_stream",
     "byte_tokenizer",
@@ -107,7 +105,6 @@ __all__ = [
     "python_documents",
     "read_documents",
     "read_lines",
-    "read_word_vectors",
     "scan_corpus",
     "scan_rows",
     "split_documents",

@@ -21,7 +21,6 @@ from jaxformer.config import (
     SgdConfig,
 )
 from jaxformer.errors import ConfigError
-from jaxformer.modules.embedding import FROZEN_EMBEDDING
 
 _STACKED = re.compile(r"(.*)stack/(first_layers|layers)/")
 _OF_INPUT = re.compile(r"(embedding|positions)[^/]*/(?!output_)|token_type_embedding")
@@ -89,7 +88,7 @@ def decay_mask(params: Any) -> Any:
 
     def decays(path: tuple[Any, ...], _: Any) -> bool:
         name = str(path[-1].key)
-        return _is_kernel(path) or (name.endswith("embedding") and name != FROZEN_EMBEDDING)
+        return _is_kernel(path) or name.endswith("embedding")
 
     return jax.tree_util.tree_map_with_path(decays, params)
 

@@ -63,3 +63,7 @@ def test_own_data_is_learnt_and_a_second_run_goes_on(run):
 
 def test_own_task_tells_apart_what_only_its_place_does(run):
     assert run("own_task").endswith("every run walk: DET NOUN VERB\n")
+
+
+def test_word_vectors_stay_and_the_rest_learns(run):
+    assert run("word_vectors").endswith("4 of 8 words keep their vectors: True; 100% right\n")

@@ -30,7 +30,7 @@ VARIANTS = {
     ),
     "relative": dict(
         positions=RelativeConfig(num_buckets=6, max_distance=5), local_window_size=3,
-        norm_position="sandwich", activation="geglu", embedding_dim=5, frozen_embeddings=True,
+        norm_position="sandwich", activation="geglu", embedding_dim=5,
         tied_embeddings=False,
     ),
 }  # fmt: skip
@@ -300,11 +300,11 @@ def tables_of(config):
             {"embedding/embedding": (11, 12), "source_embedding/embedding": (13, 12)},
         ),
         (
-            {"source_vocab_size": 13, "tied_embeddings": False, "frozen_embeddings": True},
+            {"source_vocab_size": 13, "tied_embeddings": False},
             {
                 "embedding/embedding": (11, 12),
                 "embedding/output_embedding": (11, 12),
-                "source_embedding/frozen_embedding": (13, 12),
+                "source_embedding/embedding": (13, 12),
             },
         ),
     ],

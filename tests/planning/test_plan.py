@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from jaxformer.config import LoraConfig, MeshConfig, TokenizerConfig, TrainingConfig, load_config
+from jaxformer.config import LoraConfig, MeshConfig, TrainingConfig, load_config
 from jaxformer.errors import ConfigError
 from jaxformer.planning import (
     ACCELERATORS,
@@ -149,9 +149,6 @@ def test_what_only_data_or_flags_say_is_asked_for():
     topics = dataclasses.replace(topics, model=dataclasses.replace(topics.model, vocab_size=22))
     with pytest.raises(ConfigError, match="needs the number of classes .* --model.num-classes"):
         make_plan(topics, H100)
-    words = TokenizerConfig(kind="word", word_vectors="vectors.txt")
-    with pytest.raises(ConfigError, match="needs the width of .* vectors .* --model.embedding-dim"):
-        make_plan(config(tokenizer=words), H100)
 
 
 def test_unknown_accelerators_and_places_are_refused():

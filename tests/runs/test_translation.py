@@ -37,9 +37,6 @@ def pairs(count=40):
     return found
 
 
-VECTORS = {
-    "two": [1.0, -2.0, 0.5, 0.0, 3.0], "six": [0.25, 0.0, 0.0, -1.0, 1.0], "ten": [9.0] * 5,
-}  # fmt: skip
 LINES = [f"{source}\t{target}" for source, target in pairs()]
 # Line 3 has no target, 5 no tab, 9 and 10 more words than fit.
 LINES[2:2] = ["nothing\t "]
@@ -56,15 +53,14 @@ def config(folder, *, data=None, **changes):
 def full_config(folder):
     """Many options at once, and their data.
 
-    Vocabularies of their own, that of the targets made larger than the tokenizer's; sources that
-    start from frozen vectors, narrower than the model.
+    Vocabularies of their own, that of the targets made larger than the tokenizer's; source vectors
+    that are narrower than the model.
     """
     tiny.write(folder / "pairs.tsv", LINES)
-    vectors = [f"{word} {' '.join(map(str, vector))}" for word, vector in VECTORS.items()]
     return config(
         folder,
-        tokenizer={"joint": False, "word_vectors": tiny.write(folder / "vectors.txt", vectors)},
-        model={"vocab_size": 11, "tied_embeddings": False, "frozen_embeddings": True},
+        tokenizer={"joint": False},
+        model={"vocab_size": 11, "tied_embeddings": False, "embedding_dim": 5},
         training={
             "runner": "pmap",
             "devices": 2,
@@ -104,17 +100,8 @@ def test_report_counts_what_was_dropped_and_where(translation_run):
         "training on 36 pairs (44 pairs read, 40 kept; 1 empty (line 3), 1 misaligned (line 5), "
         "2 too long (lines 9, 10))\n"
         "validating on 4 pairs (4 pairs read, 4 kept)\n"
-        f"word vectors: 2 of 6 words are in {translation_run[0].parent}/vectors.txt\n"
     )
     assert report in translation_run[1]
-
-
-def test_frozen_vectors_stay_as_they_were_read(run):
-    words, table = run.model.tokenizers[0].words, run.params["source_embedding"]
-    assert table["frozen_embedding"].shape == (8, 5)
-    assert table["projection_kernel"].shape == (5, 16)
-    for word in ("two", "six"):
-        assert table["frozen_embedding"][words[word]].tolist() == VECTORS[word]
 
 
 def test_folder_has_all_that_the_run_needs(trained, validation):
@@ -370,9 +357,11 @@ def test_source_and_target_have_vocabularies_of_their_own(run):
     source, target = run.model.tokenizers
     assert set(source.words) == set(ENGLISH) and set(target.words) == set(GERMAN)
     assert (run.config.model.source_vocab_size, run.config.model.vocab_size) == (8, 11)
-    # The vectors are the source's; the target's table is trained, and as wide as the model.
+    # The width is that of the source's table; the target's is as wide as the model.
     shapes = {name: table.shape for name, table in run.params["embedding"].items()}
     assert shapes == {"embedding": (11, 16), "output_embedding": (11, 16)}
+    source = {name: table.shape for name, table in run.params["source_embedding"].items()}
+    assert source == {"embedding": (8, 5), "projection_kernel": (5, 16)}
 
 
 def test_source_and_target_share_a_vocabulary_by_default(tmp_path):
@@ -494,10 +483,8 @@ def test_label_smoothing_is_in_the_training_loss_alone(trained, run, evaluation,
     assert evaluation.loss * evaluation.predicted == pytest.approx(nats, rel=1e-5)
 
 
-def test_translator_starts_from_another_with_both_tokenizers_and_its_vectors(
-    trained, run, tmp_path
-):
-    """Whose file is gone: all is in the run."""
+def test_translator_starts_from_another_with_both_tokenizers(trained, run, tmp_path):
+    """Whose data are gone: all is in the run."""
     paths = (tiny.write(tmp_path / "pairs.tsv", LINES),)
     made = dataclasses.replace(
         run.config, out=str(tmp_path / "run"), init_from=str(trained / "run"),

@@ -173,9 +173,8 @@ def finish(config):
     path = pathlib.Path(config.out).parent / "tiny.toml"
     path.write_text(config_to_toml(config), encoding="utf-8")
     printed = print_of_training(path)
-    for path in (*config.data.paths, config.tokenizer.word_vectors):
-        if path is not None:
-            pathlib.Path(path).unlink()
+    for path in config.data.paths:
+        pathlib.Path(path).unlink()
     return printed
 
 

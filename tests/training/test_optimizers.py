@@ -18,7 +18,7 @@ from jaxformer.config import (
     SgdConfig,
 )
 from jaxformer.errors import ConfigError
-from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel
+from jaxformer.models import EncoderDecoder, MaskedLanguageModel
 from jaxformer.models.init_shapes import init_shapes
 from jaxformer.modules.layer_variables import split_layers
 from jaxformer.training import (
@@ -28,7 +28,7 @@ from jaxformer.training import (
     make_schedule,
     scale_by_factors,
 )
-from tests import numpy_transformer, option_sets
+from tests import option_sets
 from tests.training import tiny
 
 
@@ -86,38 +86,6 @@ def test_noam_is_the_formula_of_the_paper():
     np.testing.assert_allclose(values, expected, rtol=1e-6)
     assert np.argmax(values) == 4  # the peak is at the end of the warmup
     np.testing.assert_allclose(jax.jit(schedule)(jnp.int32(1999)), expected[2], rtol=1e-6)
-
-
-@pytest.mark.parametrize("options", [{}, {"tied_embeddings": False, "embedding_dim": 5}])
-def test_frozen_embeddings_have_no_gradient_and_are_neither_moved_nor_decayed(options):
-    config = ModelConfig(
-        vocab_size=7, max_len=8, num_layers=1, d_model=4, num_heads=2, frozen_embeddings=True,
-        layer_execution="loop", **options,
-    )  # fmt: skip
-    model, tokens = Decoder(config), np.array([[1, 2, 3]])
-    params = numpy_transformer.draw_params(model, tokens)
-
-    @jax.jit
-    def train(params):
-        grads = jax.grad(lambda p: (model.apply({"params": p}, tokens).logits ** 3).sum())(params)
-        updated = []
-        for clip_norm in (0.0, 1e-3):
-            adamw = AdamWConfig(learning_rate=0.5, weight_decay=0.1, clip_norm=clip_norm)
-            optimizer = make_optimizer(adamw, ScheduleConfig(name="constant"))
-            updates, _ = optimizer.update(grads, optimizer.init(params), params)
-            updated.append(optax.apply_updates(params, updates))
-        return grads, updated
-
-    grads, updated = jax.device_get(train(params))
-    assert not decay_mask(params)["embedding"]["frozen_embedding"]
-    assert (grads["embedding"]["frozen_embedding"] == 0).all()
-    # The table of the output and the projection are trained, and so is all else.
-    others = {"output_embedding", "projection_kernel"} if options else set()
-    assert set(params["embedding"]) == {"frozen_embedding"} | others
-    for tree in updated:
-        moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), tree, params)
-        assert moved["embedding"].pop("frozen_embedding") == 0
-        assert min(jax.tree.leaves(moved)) > 0.1
 
 
 def test_decay_mask_takes_kernels_and_embeddings_of_a_scanned_model():

@@ -10,7 +10,7 @@ _PARTS = ("qkv", "attention_output", "feed_forward", "norm")
 # Keys of training and execution; max_len, because a position table has its own length; and keys
 # that `_meaning` compares by their effect.
 _NOT_COMPARED = frozenset({
-    "init_std", "max_len", "dropout_rate", "frozen_embeddings", "dtype", "param_dtype", "remat",
+    "init_std", "max_len", "dropout_rate", "dtype", "param_dtype", "remat",
     "layer_execution", "attention_implementation",
     "positions", "layers", "first_layers", "local_window_size", "use_bias", "num_kv_heads",
     "head_dim", "value_head_dim", "d_ff", "embedding_dim", "attention_scale", "logit_scale",

@@ -15,7 +15,6 @@ from jaxformer.runs.data.prepare import cache_dir, train_tokenizer
 from jaxformer.runs.data.summary import DataSummary, load_summary
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import ViewedTask
-from jaxformer.runs.data.words import StartVectors
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.training import Evaluation, TrainingData, evaluate, make_runner
 from jaxformer.training.data import BatchSource
@@ -39,7 +38,6 @@ class Task(ViewedTask):
         model: the model, with config and tokenizers.
         summary: summary of the training data, stored in the run folder.
         report: lines about the data, for the user.
-        vectors: pretrained word vectors for the embeddings.
         train: encoded training data; None in an opened run.
         validation: encoded validation data; None in an opened run.
         split: result of `read`; None once training begins, and in an opened run.
@@ -48,7 +46,6 @@ class Task(ViewedTask):
     model: TextModel
     summary: DataSummary = DataSummary()
     report: tuple[str, ...] = ()
-    vectors: StartVectors = StartVectors(None, ())
     train: Any = None
     validation: Any = None
     split: Split | None = None
@@ -76,15 +73,13 @@ class Task(ViewedTask):
         tokenizers = cls.make_tokenizers(config, data) if start is None else start.tokenizers
         model = cls.model_class(start).create(config, tokenizers)
         model = model if start is None else model.started_from(start)
-        vectors, config = StartVectors.read(model.config, tokenizers[0])
-        made = cls(model=dataclasses.replace(model, config=config), vectors=vectors)
-        task = made.with_data(data)
+        task = cls(model=model).with_data(data)
         for prompt in task.config.samples.prompts:
             try:
                 task.model.check_prompt(prompt)
             except DataError as error:
                 raise DataError(f"samples.prompts has {prompt!r}: {error}") from None
-        return dataclasses.replace(task, report=(*task.report, *vectors.report), split=data)
+        return dataclasses.replace(task, split=data)
 
     @classmethod
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
@@ -204,8 +199,8 @@ class Task(ViewedTask):
 
     @property
     def initializer(self) -> Callable[[jax.Array], Any]:
-        """Draws the initial parameters of training, including pretrained word vectors."""
-        return self.vectors.initializer(self.model.initializer, self.model.embedding_path)
+        """Draws the initial parameters of training."""
+        return self.model.initializer
 
     def training_data(self, runner: Runner) -> TrainingData:
         """Makes training and validation batches, for the devices of the runner."""

@@ -59,11 +59,6 @@ class ClassifierModel(TextModel):
         return SequenceClassifier(self.config.model)
 
     @property
-    def embedding_path(self) -> tuple[str, ...]:
-        """Path of the encoder's embedding."""
-        return ("encoder", "embedding")
-
-    @property
     def gives_scores(self) -> bool:
         """Whether its logits are scores (regression), not logits of classes."""
         return self.problem_type == "regression"

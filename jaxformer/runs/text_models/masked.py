@@ -45,11 +45,6 @@ class MaskedModel(TextModel):
         """The encoder with its head."""
         return MaskedLanguageModel(self.config.model)
 
-    @property
-    def embedding_path(self) -> tuple[str, ...]:
-        """Path of the encoder's embedding."""
-        return ("encoder", "embedding")
-
     def loss(self, label_smoothing: float) -> LossFunction:
         """Cross-entropy of the masked tokens."""
         return language_model_loss(self.module, label_smoothing=label_smoothing)

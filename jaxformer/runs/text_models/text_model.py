@@ -94,8 +94,6 @@ class TextModel(abc.ABC):
             ConfigError: a size depends on the data; the message names the flag that sets it.
         """
         size = cls.most_tokens(config, "vocab_size")
-        if config.tokenizer.word_vectors is not None and config.model.embedding_dim is None:
-            raise needs_flag("the width of the word vectors", "--model.embedding-dim 300")
         model = dataclasses.replace(config.model, vocab_size=size)
         return cls(config=dataclasses.replace(config, model=model), tokenizers=())
 
@@ -190,11 +188,6 @@ class TextModel(abc.ABC):
     def initializer(self) -> "Initializer":
         """Draws the module's parameters, as a function of a PRNG key."""
         return Initializer(self.module, self.init_inputs)
-
-    @property
-    def embedding_path(self) -> tuple[str, ...]:
-        """Path of the embedding that word vectors go to, in the parameters."""
-        return ("embedding",)
 
     @property
     def surrounding_tokens(self) -> text.SurroundingTokens:

@@ -71,11 +71,6 @@ class TranslationModel(TextModel):
         return language_model_loss(self.module, label_smoothing=label_smoothing)
 
     @property
-    def embedding_path(self) -> tuple[str, ...]:
-        """Path of the source embedding."""
-        return ("embedding",) if self.config.tokenizer.joint else ("source_embedding",)
-
-    @property
     def init_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         """A source and a target."""
         return 2 * super().init_inputs

@@ -27,8 +27,7 @@ RULES = (
     *(MeshRule(path=f"*{name}_kernel", axes=_INTO_HEADS) for name in ("gate", "up")),
     *(MeshRule(path=f"*{name}_bias", axes=("tensor",)) for name in ("gate", "up")),
     MeshRule(path="*down_kernel", axes=_OUT_OF_HEADS),
-    # "?" = split only if divisible, which vocabularies and the width of word vectors rarely are.
-    MeshRule(path="*embedding/frozen_embedding", axes=("tensor?", "fsdp?")),
+    # "?" = split only if divisible, which vocabularies rarely are.
     MeshRule(path="*embedding/*embedding", axes=("tensor?", "fsdp")),
 )
 """The library's rules, in order; the first that matches a path applies."""

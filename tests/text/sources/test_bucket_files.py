@@ -88,11 +88,6 @@ def test_rows_are_those_of_the_same_files_on_disk(tmp_path, bucket, table, files
     assert [*ours.pieces(99)] == [*others.pieces(99)]
 
 
-def test_word_vectors_are_read(bucket):
-    (bucket / "a.txt").write_bytes(b"the 0.5 1\ncat -2 3\n")
-    assert text.read_word_vectors(f"{bucket}/a.txt", {"cat": 7}).vectors.tolist() == [[-2, 3]]
-
-
 def test_tokenizer_is_read(bucket):
     (bucket / "a.json").write_bytes(text.byte_tokenizer().to_json().encode())
     assert text.Tokenizer.load(f"{bucket}/a.json").identity == text.byte_tokenizer().identity
