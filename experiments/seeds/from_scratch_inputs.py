@@ -88,9 +88,8 @@ def show_embedding() -> Shown:
         "An embedding looks up one row of a table for each token: [T] ids become [T, D] numbers, "
         "and a batch [B, T] becomes [B, T, D]. There is one table, so that a word has the same "
         "vector wherever it occurs; the document draws a new table at every call and gives one "
-        "word two vectors. The table is learnt by default; frozen_embeddings keeps pretrained "
-        "vectors as they are, and scale_embeddings multiplies them by the root of the width, as "
-        "the paper does (the document leaves that out).",
+        "word two vectors. The table is learnt, and scale_embeddings multiplies its vectors by the "
+        "root of the width, as the paper does (the document leaves that out).",
         {
             "Embeddings of 'I like NLP'": Table(names("dim", 10), ["i", "like", "nlp"], vectors),
             "Shapes": Table(["shape"], ["one sentence", "a batch of one"], shapes),

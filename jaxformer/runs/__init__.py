@@ -1,11 +1,16 @@
 """Runs: train a task in a folder, and open it to generate, translate, predict and evaluate."""
 
-from jaxformer.runs.data.text_figures import LengthHistogram, SharedTexts, TextFigures
 from jaxformer.runs.data.values import LogLikelihood, LossLabels, Split
-from jaxformer.runs.data.view import DataView, TextColumn
+from jaxformer.runs.data.view import DataView
 from jaxformer.runs.folder.files import read_run_config
 from jaxformer.runs.folder.verify import Verified, verify_run
-from jaxformer.runs.inspection import BatchReport, DataReport, inspect_data
+from jaxformer.runs.inspection import (
+    BatchReport,
+    DataReport,
+    SharedTexts,
+    TextLengths,
+    inspect_data,
+)
 from jaxformer.runs.tasks.classification import ClassificationTask
 from jaxformer.runs.tasks.conversation import ConversationTask
 from jaxformer.runs.tasks.language_model import LanguageModelTask
@@ -47,7 +52,6 @@ __all__ = [
     "DataView",
     "Fill",
     "LanguageModelTask",
-    "LengthHistogram",
     "LogLikelihood",
     "LossLabels",
     "MaskedModel",
@@ -62,8 +66,7 @@ __all__ = [
     "StreamTask",
     "TableTask",
     "Task",
-    "TextColumn",
-    "TextFigures",
+    "TextLengths",
     "TextModel",
     "Translation",
     "TranslationModel",

@@ -1,10 +1,11 @@
 """Inspecting the data and the batch of a step before training."""
 
+import collections
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,14 +13,6 @@ import numpy as np
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional.attention.choice import describe_choices, observed_choices
-from jaxformer.runs.data.text_figures import (
-    LengthHistogram,
-    SharedTexts,
-    TextFigures,
-    length_histogram,
-    shared_texts,
-    text_figures,
-)
 from jaxformer.runs.data.view import DataView
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.text_models.text_model import TextModel
@@ -32,6 +25,39 @@ from jaxformer.training.data import batch_at
 # Errors of a built-in task's methods in a subclass that overrides its data or batches, but not
 # these methods.
 _NOT_SAID = (AttributeError, KeyError, DataError)
+_EXAMPLES = 3  # of texts in both parts
+
+
+class TextLengths(NamedTuple):
+    """Lengths of training texts, in tokens as the model reads them.
+
+    Args:
+        name: plural name of the texts.
+        shortest: shortest length.
+        median: median length.
+        longest: longest length.
+    """
+
+    name: str
+    shortest: int
+    median: float
+    longest: int
+
+
+class SharedTexts(NamedTuple):
+    """Validation texts that also occur in training.
+
+    Args:
+        name: plural name of the texts, such as "paragraphs".
+        total: number of validation texts.
+        shared: number of them in the training data, repetitions included.
+        examples: the first few, each once.
+    """
+
+    name: str
+    total: int
+    shared: int
+    examples: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,11 +67,8 @@ class BatchReport:
     Args:
         step: step of the batch, from 0.
         arrays: dtype and shape of each array, by name.
-        tokens: by name, (number of tokens, number of positions); the other positions are padding.
         predicted: (labels that count in the loss, all labels); None if there are no labels.
         unit: what a label is, such as "masked token".
-        documents_per_row: mean number of separated documents in a row; None if rows do not separate
-            documents.
         rows: texts of the first rows, by name, such as "source" and "target". For a mixture,
             "source" is the name of the row's source.
         marks: how to read these texts.
@@ -53,10 +76,8 @@ class BatchReport:
 
     step: int
     arrays: dict[str, str]
-    tokens: dict[str, tuple[int, int]]
     predicted: tuple[int, int] | None
     unit: str
-    documents_per_row: float | None
     rows: tuple[dict[str, str], ...]
     marks: str
 
@@ -76,7 +97,6 @@ class DataReport:
         steps: training steps of the config.
         steps_per_epoch: steps in an epoch; None if unknown, and for a mixture, whose report has the
             epochs of each source.
-        texts: words, bytes and tokens of training and validation texts.
         lengths: lengths of training texts.
         shared: overlap of validation and training data.
         attention: attention that a training step has on the default devices, and why no fused
@@ -93,8 +113,7 @@ class DataReport:
     validation_tokens: int
     steps: int
     steps_per_epoch: float | None
-    texts: tuple[TextFigures, ...]
-    lengths: tuple[LengthHistogram, ...]
+    lengths: tuple[TextLengths, ...]
     shared: tuple[SharedTexts, ...]
     attention: tuple[str, ...]
     batch: BatchReport
@@ -151,9 +170,12 @@ def inspect_data(
         validation_tokens=summary.validation_tokens,
         steps=training.steps,
         steps_per_epoch=getattr(data.batches, "batches_per_epoch", None),
-        texts=tuple(_texts(view)),
-        lengths=tuple(length_histogram(*one) for one in view.lengths.items() if one[1].size),
-        shared=tuple(shared_texts(name, *both) for name, both in view.shared.items()),
+        lengths=tuple(
+            TextLengths(name, int(sizes.min()), float(np.median(sizes)), int(sizes.max()))
+            for name, sizes in view.lengths.items()
+            if sizes.size
+        ),
+        shared=tuple(_shared_texts(name, *both) for name, both in view.shared.items()),
         attention=_attention(made.model, arrays, parts) if task is None else (),
         batch=batch,
     )
@@ -176,37 +198,30 @@ def _source_names(data: TrainingData, step: int) -> list[str] | None:
     return None if names is None else names(step)
 
 
-def _texts(view: DataView) -> Iterator[TextFigures]:
-    """Statistics of the texts that their tokenizers can encode."""
-    for column in view.columns:
-        name, tokenizer = column.name, column.tokenizer
-        with contextlib.suppress(*_NOT_SAID):
-            yield text_figures(name, "training", column.train, tokenizer)
-            yield text_figures(name, "validation", column.validation, tokenizer)
+def _shared_texts(name: str, train: Iterable[str], validation: Iterable[str]) -> SharedTexts:
+    """Counts validation texts that also occur in training; keeps only validation in memory."""
+    counts = collections.Counter(validation)
+    both = {text for text in train if text in counts}
+    examples = [text for text in counts if text in both][:_EXAMPLES]
+    return SharedTexts(name, counts.total(), sum(counts[text] for text in both), tuple(examples))
 
 
 def _inspect_batch(task: Task, data: TrainingData, batch: Any, step: int, rows: int) -> BatchReport:
-    real: dict[str, np.ndarray] = {}
     texts: list[dict[str, str]] = []
     with contextlib.suppress(*_NOT_SAID):
-        real = task.real_tokens(batch)
         texts = task.row_texts(batch, min(rows, sys.maxsize))
     arrays = {
         jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf)
         for path, leaf in jax.tree.leaves_with_path(batch)
     }
-    predicted = documents = None
+    predicted = None
     if (labels := arrays.get("labels")) is not None:
         predicted = int((labels != IGNORE).sum()), labels.size
-    if (segments := arrays.get("segment_ids")) is not None and segments.ndim == 2:
-        documents = float(segments.max(axis=1).mean())  # numbered from 1 in each row
     return BatchReport(
         step=step,
         arrays={name: f"{array.dtype}{list(array.shape)}" for name, array in arrays.items()},
-        tokens={name: (int(where.sum()), where.size) for name, where in real.items()},
         predicted=predicted,
         unit=data.unit,
-        documents_per_row=documents,
         rows=tuple(texts),
         marks=task.marks,
     )

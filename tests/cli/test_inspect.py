@@ -1,4 +1,3 @@
-import re
 import subprocess
 import sys
 
@@ -34,11 +33,8 @@ def test_inspect_prints_figures_and_rows_and_makes_no_run_folder(inspected, caps
     windows = -(-(train - 1) // 32)
     assert lines[1] == "attention    dense (a CPU has no fused kernel)"
     assert lines[4].startswith(f"epoch        {windows / 16:.3g} steps; training.steps = 20 is ")
-    # A line of TEXT has 48 characters and 12 words
-    assert "text         training documents: 4.00 tokens per word, 1.00 bytes per token" in lines
     assert "             8 of 8 validation lines of 40 characters or more" in said
     assert "             - the cat sat on the mat; the dog sat on the log." in lines
-    assert "tokens       100% of the 512 positions are tokens, 0% padding" in lines
     assert "loss         512 of 512 labels (100%) are counted; each label is one token" in lines
     assert lines[lines.index("row 1") - 2] == "row 0" and "row 2" not in lines
     row = lines[lines.index("row 0") + 1]
@@ -46,18 +42,12 @@ def test_inspect_prints_figures_and_rows_and_makes_no_run_folder(inspected, caps
     assert row.startswith("  ‹") and plain in TEXT and 31 <= len(plain) <= 33
 
 
-def test_inspect_draws_the_lengths_and_counts_the_documents_of_a_row(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
+def test_inspect_says_how_long_the_documents_are(tmp_path, capsys):
     config = write_config(tmp_path)
     split_lines(tmp_path)
     flags = ["--data.paths", tmp_path / "texts" / "*.txt", "--data.packing", "documents"]
     lines = output(capsys, "inspect", config, *flags, "--rows", 0).out.splitlines()
-    start = lines.index("lengths      training documents, in tokens: 46 to 52, median 52")
-    assert lines[start + 1].split() == ["46", "1", "###"]  # the one that is cut
-    (one, few, short), (two, many, long) = (line.split() for line in lines[start + 6 : start + 8])
-    assert (one, two, int(few) + int(many)) == ("51", "52", 31)
-    assert len(lines[start + 7]) == 80 and len(short) == -(-len(long) * int(few) // int(many))
-    assert any(re.fullmatch(r"packing +1\.\d+ documents per row on average", x) for x in lines)
+    assert "lengths      training documents: 46 to 52 tokens, median 52" in lines
 
 
 def test_step_chooses_the_batch_and_may_be_beyond_the_last(inspected, capsys):

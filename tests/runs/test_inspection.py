@@ -7,8 +7,7 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.errors import ConfigError
-from jaxformer.runs.data.text_figures import length_histogram, text_figures
-from jaxformer.text import Labelled, byte_tokenizer
+from jaxformer.text import Labelled
 from tests.runs import test_classification, test_masked, test_translation, tiny
 
 LONG = "a line of forty characters or more stands in both parts"
@@ -39,7 +38,7 @@ def batch_of_training(config, step, task=None):
 
 
 @pytest.mark.parametrize("packing", ["windows", "documents"])
-def test_decoder_report_counts_documents_words_bytes_and_the_batch_of_training(tmp_path, packing):
+def test_decoder_report_counts_documents_and_shows_the_batch_of_training(tmp_path, packing):
     config = stream_config(tmp_path, packing=packing)
     report = runs.inspect_data(config, 5, rows=8)
     assert not (tmp_path / "run").exists()
@@ -48,14 +47,8 @@ def test_decoder_report_counts_documents_words_bytes_and_the_batch_of_training(t
     assert report.train_tokens == size
     assert report.validation_tokens == sum(len(document) + 1 for document in VALIDATION)
     assert report.steps_per_epoch == -(-(size - 1) // 12) / 8
-    train, validation = report.texts
-    assert (train.words, train.tokens) == (2 * (3 + 14 + 1 + 4), size - 8)
-    assert train.num_bytes == train.tokens + 2  # é has two bytes
-    assert train.unknown is None and not train.is_sample
-    assert (validation.part, validation.words) == ("validation", 1 + 11 + 10)
     (lengths,) = report.lengths
     assert (lengths.shortest, lengths.longest) == (6, len(DOCUMENTS[1]) + 1)
-    assert sum(count for *_, count in lengths.bins) == 8
     shared = {one.name.split()[0]: one for one in report.shared}
     assert (shared["documents"].shared, shared["documents"].total) == (0, 2)
     assert (shared["paragraphs"].shared, shared["paragraphs"].total) == (0, 2)
@@ -64,24 +57,17 @@ def test_decoder_report_counts_documents_words_bytes_and_the_batch_of_training(t
 
     batch = batch_of_training(config, 5)
     assert report.batch.predicted == (int((batch["labels"] != -1).sum()), 8 * 12)
-    assert report.batch.tokens["tokens"][1] == 8 * 12
     decode, end = tiny.prepare(config).tokenizer.decode, batch["tokens"].max()
-    documents = []
     for row, said in enumerate(report.batch.rows):
         shown, before = "", True  # that the token is not predicted
         tokens, labels = batch["tokens"][row], batch["labels"][row]
         real = batch["segment_ids"][row] != 0 if packing == "documents" else labels != -1
-        documents.append(1 + int((tokens[real][:-1] == end).sum()))
         for token, label in zip(tokens[real], labels[real], strict=True):
             text = "‖" if token == end else decode([token])
             shown += f"‹{text}›" if before else text
             before = label == -1
         shown += "" if before else "‖" if label == end else decode([label])
         assert said == {"text": shown}
-    if packing == "documents":
-        assert report.batch.documents_per_row == np.mean(documents) > 1
-    else:
-        assert report.batch.documents_per_row is None
 
 
 def test_masked_windows_have_their_answers(tmp_path):
@@ -101,7 +87,7 @@ def test_masked_windows_have_their_answers(tmp_path):
 
 
 @pytest.mark.essential
-def test_pairs_are_shown_with_lengths_padding_and_what_is_shared(tmp_path):
+def test_pairs_are_shown_with_lengths_and_what_is_shared(tmp_path):
     (tmp_path / "pairs.tsv").write_text("\n".join(test_translation.LINES), encoding="utf-8")
     other = [test_translation.LINES[0], "one two\tzwei eins", "six six\tsechs sechs"]
     paths = (tiny.write(tmp_path / "validation.tsv", other),)
@@ -115,11 +101,8 @@ def test_pairs_are_shown_with_lengths_padding_and_what_is_shared(tmp_path):
     assert (sources.name, targets.name, targets.shortest, targets.longest) == (
         "sources", "targets", 4, 5,
     )  # fmt: skip
-    assert targets.bins == ((4, 4, 20), (5, 5, 20))  # three or four words and the end of text
-    assert report.texts[0].tokens == report.texts[0].words == 140
+    assert targets.median == 4.5  # half have three words and the end of text, half four
     batch = batch_of_training(config, 1)
-    real = [int((batch["source_tokens"][row] != 0).sum()) for row in range(len(batch["lengths"]))]
-    assert report.batch.tokens["sources"] == (sum(real), batch["source_tokens"].size)
     assert len(report.batch.rows) == (batch["lengths"] > 0).sum()
     for row, size in zip(report.batch.rows, batch["lengths"], strict=False):
         assert pairs[row["source"].removesuffix("‖")] == row["target"].removesuffix("‖")
@@ -174,33 +157,12 @@ def test_task_of_ones_own_leaves_out_what_it_does_not_say(tmp_path):
     assert (report.unit, report.train, report.validation) == ("texts", 3, 2)
     assert [(one.shared, one.total) for one in report.shared] == [(1, 2)]
     assert sorted(row["text"] for row in report.batch.rows) == ["a", "a", "b"]
-    assert report.batch.marks == "" and report.texts[1].unknown == 1
+    assert report.batch.marks == ""
 
     report = runs.inspect_data(stream_config(tmp_path), task=OwnBatches)
     assert report.steps_per_epoch is None and report.train == 8
     assert report.batch.arrays == {"pairs.x": "float32[2, 3]"}
     assert report.batch.rows == () and report.batch.predicted is None
-
-
-def test_many_characters_are_sampled_over_all_texts():
-    texts = ["ab cd", "x y z"] * 10
-    figures = text_figures("documents", "training", texts, byte_tokenizer(), most=19)
-    # Every sixth, which are of the first kind, and the last of them is cut: "ab c".
-    assert (figures.num_texts, figures.characters, figures.words) == (4, 19, 8)
-    assert figures.is_sample and figures.tokens == figures.num_bytes == 19
-    assert not text_figures("documents", "training", texts, byte_tokenizer(), most=100).is_sample
-
-
-@pytest.mark.parametrize(
-    "lengths", [[0, 0, 3], [7], [1, 2, 3, 10**6], list(range(90, 1000, 7)), [0, 1, 400, 0]]
-)
-def test_bins_hold_every_length_once(lengths):
-    made = length_histogram("texts", np.array(lengths))
-    assert len(made.bins) <= 13
-    for first, last, count in made.bins:
-        assert sum(first <= length <= last for length in lengths) == count
-    assert sum(count for *_, count in made.bins) == len(lengths)
-    assert made.median == np.median(lengths)
 
 
 @pytest.mark.parametrize("wrong", [{"step": -1}, {"rows": -2}])

@@ -17,7 +17,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path
 
 if TYPE_CHECKING:
-    from jaxformer.runs import BatchReport, DataReport, LengthHistogram, SharedTexts, TextFigures
+    from jaxformer.runs import BatchReport, DataReport, SharedTexts
 
 _MARGIN = 2  # columns before bars and rows
 _MOST_LINES = 8  # of the text of a row
@@ -30,8 +30,8 @@ class Inspect:
     """Show the data and a batch of a config, or the state of a run.
 
     For a config, this prepares the data as jaxformer train does for a new run. It shows lengths,
-    tokens per word, bytes per token, texts that validation and training share, and decoded rows of
-    a batch. It creates no model and no run folder. Flags override keys, as in jaxformer train.
+    texts that validation and training share, and decoded rows of a batch. It creates no model and
+    no run folder. Flags override keys, as in jaxformer train.
 
     For a run folder, this shows its config, data and checkpoints, and what you can do next.
     """
@@ -68,8 +68,13 @@ def inspect(words: Sequence[str]) -> None:
     show_named("attention", *report.attention)
     show_named("data", *implied, *report.report)
     _show_data(report)
-    for lengths in report.lengths:
-        _show_lengths(lengths)
+    show_named(
+        "lengths",
+        *(
+            f"training {name}: {least:,} to {most:,} tokens, median {_number(median)}"
+            for name, least, median, most in report.lengths
+        ),
+    )
     for index, shared in enumerate(report.shared):
         _show_shared("" if index else "shared", shared)
     _show_batch(report.batch)
@@ -107,7 +112,7 @@ def _show_run(folder: pathlib.Path) -> None:
 
 
 def _show_data(report: "DataReport") -> None:
-    """Prints the sizes of the data, the epochs, and figures of the tokenization."""
+    """Prints the sizes of the data, and the epochs."""
     # With several columns, only the tokens of the last one, which is predicted, are counted.
     columns = [one.name for one in report.lengths]
     of_last = f" of the {columns[-1]}" if len(columns) > 1 else ""
@@ -126,37 +131,6 @@ def _show_data(report: "DataReport") -> None:
             f"{_number(per_epoch)} steps; training.steps = {report.steps:,} is "
             f"{_number(report.steps / per_epoch)} epochs",
         )
-    show_named("text", *map(_figures, report.texts))
-
-
-def _figures(text: "TextFigures") -> str:
-    """Tokens per word, bytes per token, and share of unknown tokens of some texts."""
-    parts = [f"{text.tokens / text.words:.2f} tokens per word"] if text.words else []
-    if text.tokens:
-        parts.append(f"{text.num_bytes / text.tokens:.2f} bytes per token")
-        if text.unknown is not None:
-            parts.append(f"{_share(text.unknown, text.tokens)} unknown")
-    sample = f" (of a sample of {text.characters:,} characters)" if text.is_sample else ""
-    return f"{text.part} {text.name}: {', '.join(parts)}{sample}"
-
-
-def _show_lengths(lengths: "LengthHistogram") -> None:
-    """Prints a histogram with text bars."""
-    if lengths.shortest == lengths.longest:
-        return show_named("lengths", f"training {lengths.name}: {lengths.longest:,} tokens each")
-    show_named(
-        "lengths",
-        f"training {lengths.name}, in tokens: {lengths.shortest:,} to {lengths.longest:,}, "
-        f"median {_number(lengths.median)}",
-    )
-    labels = [f"{a:,}" if a == b else f"{a:,}-{b:,}" for a, b, _ in lengths.bins]
-    counts = [f"{count:,}" for *_, count in lengths.bins]
-    before, after = max(map(len, labels)), max(map(len, counts))
-    room = max(1, width() - _MARGIN - before - after - 4)
-    highest = max(count for *_, count in lengths.bins)
-    for label, count, (*_, size) in zip(labels, counts, lengths.bins, strict=True):
-        bar = "#" * -(-room * size // highest)  # at least one if there is any text
-        show(f"{'':{_MARGIN}}{label:>{before}}  {count:>{after}}  {bar}".rstrip())
 
 
 def _show_shared(name: str, shared: "SharedTexts") -> None:
@@ -177,15 +151,10 @@ def _show_batch(batch: "BatchReport") -> None:
     """Prints the arrays of a batch, what they contain, and a few rows."""
     arrays = "; ".join(f"{name} {what}" for name, what in batch.arrays.items())
     show_named("batch", f"of step {batch.step:,}: {arrays}")
-    for name, (real, total) in batch.tokens.items():
-        text = f"{_share(real, total)} of the {total:,} positions are tokens"
-        show_named(name, f"{text}, {_share(total - real, total)} padding")
     if batch.predicted is not None:
         count, total = batch.predicted
         share = f"{count:,} of {total:,} labels ({_share(count, total)})"
         show_named("loss", f"{share} are counted; each label is one {batch.unit}")
-    if batch.documents_per_row is not None:
-        show_named("packing", f"{_number(batch.documents_per_row)} documents per row on average")
     if batch.rows and batch.marks:
         show_named("marks", batch.marks)
     for index, row in enumerate(batch.rows):

@@ -2,7 +2,7 @@
 
 import abc
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -18,22 +18,6 @@ MASKED_MARKS = (
 )
 
 
-class TextColumn(NamedTuple):
-    """Texts that one tokenizer encodes.
-
-    Args:
-        name: plural name of the texts, such as "documents" or "sources".
-        tokenizer: tokenizer that encodes them.
-        train: training texts.
-        validation: validation texts.
-    """
-
-    name: str
-    tokenizer: Tokenizer
-    train: Sequence[str]
-    validation: Sequence[str]
-
-
 class DataView(NamedTuple):
     """Description of prepared data; omitted fields are not reported.
 
@@ -41,7 +25,6 @@ class DataView(NamedTuple):
         unit: plural name of the documents or rows, such as "pairs".
         train: number of training documents or rows; None if unknown.
         validation: number of validation documents or rows; None if unknown.
-        columns: texts whose words, bytes and tokens are counted.
         lengths: by name, the number of tokens of each training text: integers `[texts]`.
         shared: by name, training and validation texts, which should not overlap. They are iterated
             over once.
@@ -50,7 +33,6 @@ class DataView(NamedTuple):
     unit: str = "documents"
     train: int | None = None
     validation: int | None = None
-    columns: tuple[TextColumn, ...] = ()
     lengths: Mapping[str, np.ndarray] = {}
     shared: Mapping[str, tuple[Iterable[str], Iterable[str]]] = {}
 
@@ -75,10 +57,6 @@ class ViewedTask(abc.ABC):
     def data_view(self) -> DataView:
         """Describes the prepared data."""
         return DataView()
-
-    def real_tokens(self, batch: Any) -> dict[str, np.ndarray]:
-        """Mask of the positions of a batch that are tokens, not padding: bool `[B, T]`, by name."""
-        return {"tokens": real_tokens(batch)} if _has_tokens(batch) else {}
 
     def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
         """Texts of the first rows of a batch, by name, such as "source" and "target".

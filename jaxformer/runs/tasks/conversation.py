@@ -11,7 +11,7 @@ from jaxformer.runs.data.one_length import evaluation_batches, training_batches
 from jaxformer.runs.data.prepare import cache_dir, evenly_chosen, train_tokenizer
 from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook, table_of
 from jaxformer.runs.data.values import Split
-from jaxformer.runs.data.view import CAUSAL_MARKS, DataView, TextColumn, causal_texts
+from jaxformer.runs.data.view import CAUSAL_MARKS, causal_texts
 from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.text_models.answering import ConversationModel
 from jaxformer.text.store.ragged import Example
@@ -108,12 +108,6 @@ class ConversationTask(TableTask):
             if len(self.model.encode_prompt(one)) + answer <= self.max_len
         ]
         return evenly_chosen(fitting, _PROMPTS)
-
-    def data_view(self) -> DataView:
-        """Describes the content of all messages, and the lengths of the conversations."""
-        train, validation = _contents(self.train.rows), _contents(self.validation.rows)
-        column = TextColumn("messages", self.tokenizer, train, validation)
-        return super().data_view()._replace(columns=(column,))
 
     def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
         """Rows, with marks for text that is not predicted and for ends of conversations."""

@@ -38,7 +38,7 @@ from jaxformer.runs.data.text_parts import (
     two_corpora,
 )
 from jaxformer.runs.data.values import Split
-from jaxformer.runs.data.view import DataView, TextColumn
+from jaxformer.runs.data.view import DataView
 from jaxformer.runs.tasks.task import Task
 from jaxformer.text.sources.documents import (
     BUILT_IN,
@@ -227,9 +227,7 @@ class StreamTask(Task):
         }
         if any(part.is_sampled for part in parts[0].values()):
             shared = {f"{name}, in samples of both": both for name, both in shared.items()}
-        return view._replace(
-            columns=(TextColumn("documents", self.tokenizer, train, validation),), shared=shared
-        )
+        return view._replace(shared=shared)
 
     def save(self, folder: pathlib.Path) -> None:
         """Writes the model and the validation tokens, if any."""

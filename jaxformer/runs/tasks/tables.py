@@ -15,7 +15,7 @@ from jaxformer.runs.data.prepare import evenly_chosen, fingerprint
 from jaxformer.runs.data.row_data import EncodedRows, row_part, split_files, table_of
 from jaxformer.runs.data.summary import DataSummary
 from jaxformer.runs.data.values import Split
-from jaxformer.runs.data.view import DataView, TextColumn
+from jaxformer.runs.data.view import DataView
 from jaxformer.runs.folder.files import VALIDATION
 from jaxformer.runs.tasks.task import Task
 from jaxformer.storage import read_json, write_json
@@ -175,12 +175,10 @@ class TableTask(Task):
             shared[train.unit] = (_lines(train), _lines(validation))
         if self.train.is_sampled:
             shared = {f"{name}, in a sample": both for name, both in shared.items()}
-        texts, validation_texts = train.columns[0], validation.columns[0]
         return DataView(
             unit=train.unit,
             train=len(self.train.examples),
             validation=len(validation),
-            columns=(TextColumn(names[0], self.tokenizer, texts, validation_texts),),
             lengths={train.unit: self.lengths("tokens")},
             shared=shared,
         )

@@ -13,7 +13,7 @@ from jaxformer.inference.beams import length_divisors
 from jaxformer.runs.data.prepare import cache_dir, train_tokenizer
 from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook, table_of
 from jaxformer.runs.data.values import Split
-from jaxformer.runs.data.view import DataView, TextColumn, plain_text, real_tokens
+from jaxformer.runs.data.view import DataView, plain_text, real_tokens
 from jaxformer.runs.data.words import KnownWords
 from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.text_models.translation import TranslationModel
@@ -88,23 +88,13 @@ class TranslationTask(TableTask):
 
     def data_view(self) -> DataView:
         """Describes the pairs, with sources and targets separately."""
-        columns = tuple(
-            TextColumn(
-                name, tokenizer, getattr(self.train.rows, name), getattr(self.validation.rows, name)
-            )
-            for name, tokenizer in zip(("sources", "targets"), self.tokenizers, strict=True)
-        )
         lengths = {"sources": self.lengths("source_tokens"), "targets": self.lengths("labels")}
-        return super().data_view()._replace(columns=columns, lengths=lengths)
-
-    def real_tokens(self, batch: Any) -> dict[str, np.ndarray]:
-        """Masks of the positions of sources and targets that are tokens, not padding."""
-        sources = real_tokens(batch, "source_tokens", "source_lengths")
-        return {"sources": sources, "targets": real_tokens(batch)}
+        return super().data_view()._replace(lengths=lengths)
 
     def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
         """Sources and targets."""
-        (sources, are_real), labels = self.real_tokens(batch).values(), batch["labels"]
+        sources = real_tokens(batch, "source_tokens", "source_lengths")
+        are_real, labels = real_tokens(batch), batch["labels"]
         ids = batch["source_tokens"]
         return [
             {
