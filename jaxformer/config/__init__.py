@@ -10,8 +10,6 @@ from jaxformer.config.decoding import (
     BeamSearchConfig,
     SamplesConfig,
     SamplingConfig,
-    SamplingOptions,
-    SearchOptions,
     TranslationConfig,
 )
 from jaxformer.config.files import (
@@ -90,9 +88,7 @@ __all__ = [
     "RotaryScalingConfig",
     "SamplesConfig",
     "SamplingConfig",
-    "SamplingOptions",
     "ScheduleConfig",
-    "SearchOptions",
     "SgdConfig",
     "SinusoidalConfig",
     "SyntheticConfig",

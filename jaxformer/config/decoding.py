@@ -1,7 +1,7 @@
-"""Configs of sampling, beam search, translation and samples, and their options in a call."""
+"""Configs of sampling, beam search, translation and samples."""
 
 import dataclasses
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal
 
 from jaxformer.config.checks import (
     NonNegativeFloat,
@@ -47,36 +47,6 @@ class SamplingConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-
-
-class SamplingOptions(TypedDict, total=False):
-    """Sampling of the next token; settings that are not given take the run's values.
-
-    Args:
-        repetition_penalty: penalty on tokens already in the text: divides their positive logits,
-            and multiplies their negative ones; 1 = no penalty.
-        no_repeat_ngram_size: size of n-grams that may occur at most once in a text, including its
-            prompt; 0 = no limit.
-        min_length: minimum number of tokens, including the prompt, before a text may end; not used
-            if min_new_tokens is set.
-        min_new_tokens: minimum number of new tokens before a text may end; takes precedence over
-            min_length.
-        temperature: divisor of the logits; 0 takes the most likely token (greedy).
-        top_k: number of most likely tokens to choose from; None for all.
-        top_p: total probability that the tokens to choose from must reach: the fewest, most likely
-            first, and at least one; None for all tokens.
-        min_p: lowest probability of the tokens to choose from, as a fraction of the highest; None
-            for all tokens.
-    """
-
-    repetition_penalty: float
-    no_repeat_ngram_size: int
-    min_length: int
-    min_new_tokens: int
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,31 +99,6 @@ class BeamSearchConfig:
             self.num_best <= self.beam_size, "num_best must be at most beam_size",
             num_best=self.num_best, beam_size=self.beam_size,
         )  # fmt: skip
-
-
-class SearchOptions(TypedDict, total=False):
-    """Beam search; settings that are not given take the run's values.
-
-    Args:
-        beam_size: number of running hypotheses; 1 = greedy.
-        length_penalty: exponent e: the log-probability of a hypothesis is divided by its length **
-            e, so positive values favor long hypotheses.
-        early_stopping: when to stop, once a search has beam_size finished hypotheses. True: at
-            once. False: when the most probable running hypothesis, scored at its present length, is
-            no better than the worst finished hypothesis. "never": when no running hypothesis can
-            become better than the worst finished one.
-        no_repeat_ngram_size: size of n-grams that may occur at most once in a translation,
-            including its start token; 0 = no limit.
-        min_new_tokens: minimum number of tokens of a translation before its end.
-        num_best: number of translations of each sentence, best first; at most beam_size.
-    """
-
-    beam_size: int
-    length_penalty: float
-    early_stopping: bool | Literal["never"]
-    no_repeat_ngram_size: int
-    min_new_tokens: int
-    num_best: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

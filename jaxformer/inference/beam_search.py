@@ -1,21 +1,20 @@
 """Beam search over any step function."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from einops import rearrange, repeat
 
-from jaxformer.config import BeamSearchConfig, SearchOptions
+from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.functional.checks import (
     Array,
     as_array,
     check_axes,
     check_dtype,
-    check_keywords,
     known_values,
 )
 from jaxformer.inference.beams import Beams, SearchState, advance, length_divisors, start_state
@@ -39,7 +38,7 @@ def beam_search(
     renormalize: bool = False,
     forced_first_token: int | None = None,
     forced_last_token: int | None = None,
-    **search: Unpack[SearchOptions],
+    **search: Any,
 ) -> Beams:
     r"""Beam search: keeps the `beam_size` most probable hypotheses per row at each step.
 
@@ -120,7 +119,6 @@ def beam_search(
         >>> [round(probability, 2) for probability in jnp.exp(beams.log_probs[0]).tolist()]
         [0.54, 0.4]
     """
-    check_keywords("beam_search", search, SearchOptions)
     settings = BeamSearchConfig(**search)
     beam_size = settings.beam_size
     require_int("max_new_tokens", max_new_tokens, 1)

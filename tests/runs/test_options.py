@@ -1,7 +1,5 @@
 """Options of a call, in place of a run's own settings."""
 
-import typing
-
 import jax
 import pytest
 
@@ -9,21 +7,10 @@ from jaxformer.config import (
     BeamSearchConfig,
     SamplesConfig,
     SamplingConfig,
-    SamplingOptions,
-    SearchOptions,
     TranslationConfig,
 )
-from jaxformer.config.checks import field_types
 from jaxformer.errors import ConfigError
 from jaxformer.runs.use.options import seed_key, with_options
-
-
-@pytest.mark.parametrize(
-    ("options", "config"), [(SamplingOptions, SamplingConfig), (SearchOptions, BeamSearchConfig)]
-)
-def test_options_are_the_fields_of_their_config(options, config):
-    assert typing.get_type_hints(options) == field_types(config)
-    assert options.__required_keys__ == frozenset()
 
 
 def test_settings_that_are_not_given_are_the_runs_own():

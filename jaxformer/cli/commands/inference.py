@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict, get_type_hints
 
 import tyro
 
@@ -10,7 +10,7 @@ from jaxformer import errors
 from jaxformer.cli.inputs import Lines, Opening, RunFolder, open_for
 from jaxformer.cli.parsing import by_default
 from jaxformer.cli.terminal import show
-from jaxformer.config import BeamSearchConfig, SamplingConfig, SamplingOptions, SearchOptions
+from jaxformer.config import BeamSearchConfig, SamplingConfig
 
 if TYPE_CHECKING:
     from jaxformer.runs import Run, Translation, TranslationModel
@@ -19,6 +19,21 @@ _CHUNK = 64  # lines per update of the progress bar
 _EACH_LINE = by_default("each line of --file or of standard input", "[TEXT [TEXT ...]]")
 _FIRST_SAMPLE = by_default("the first prompt in [samples]", "[TEXT [TEXT ...]]")
 _Texts = Annotated[tuple[str, ...], tyro.conf.Positional, _EACH_LINE]
+
+
+def _flags_of(settings: type) -> Any:
+    """Flags of the fields of a config, of which those that are not given are left out."""
+    fields = get_type_hints(settings, include_extras=True)
+    flags: Any = TypedDict(settings.__name__, fields, total=False)  # type: ignore[misc]
+    flags.__doc__ = settings.__doc__
+    return flags
+
+
+if TYPE_CHECKING:
+    _Sampling: TypeAlias = dict[str, Any]
+    _Search: TypeAlias = dict[str, Any]
+else:
+    _Sampling, _Search = _flags_of(SamplingConfig), _flags_of(BeamSearchConfig)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +58,7 @@ class Generate:
     ] = None
     """Maximum length of the continuation, in tokens."""
 
-    sampling: tyro.conf.OmitArgPrefixes[SamplingOptions] = dataclasses.field(
-        default_factory=SamplingOptions
-    )
+    sampling: tyro.conf.OmitArgPrefixes[_Sampling] = dataclasses.field(default_factory=dict)
 
     seed: int = 0
     """Random seed."""
@@ -76,9 +89,7 @@ class Translate:
     file: Annotated[pathlib.Path | None, by_default("none")] = None
     """UTF-8 text file with one sentence per line; may be compressed, such as .gz."""
 
-    search: tyro.conf.OmitArgPrefixes[SearchOptions] = dataclasses.field(
-        default_factory=SearchOptions
-    )
+    search: tyro.conf.OmitArgPrefixes[_Search] = dataclasses.field(default_factory=dict)
 
     temperature: float = 0.0
     """Above 0: sample tokens at this temperature instead of using beam search."""
@@ -164,7 +175,7 @@ def translate(command: Translate) -> None:
 def _translate_by_search(run: "Run", model: "TranslationModel", command: Translate) -> None:
     from jaxformer.runs.use.options import with_options
 
-    search: SearchOptions = {"num_best": 1, **command.search}
+    search: dict[str, Any] = {"num_best": 1, **command.search}
     with_options(BeamSearchConfig, run.config.translation, search)  # checks before reading lines
     lines = Lines(command.texts, command.file, "translated", run.encode)
     results = run.translate_stream(lines.good, **search)

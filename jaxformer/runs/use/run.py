@@ -3,16 +3,11 @@
 import dataclasses
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Unpack, overload
+from typing import Any, overload
 
 import numpy as np
 
-from jaxformer.config import (
-    BeamSearchConfig,
-    SamplingConfig,
-    SamplingOptions,
-    SearchOptions,
-)
+from jaxformer.config import BeamSearchConfig, SamplingConfig
 from jaxformer.runs.text_models.answering import AnsweringModel
 from jaxformer.runs.text_models.causal import CausalModel, DecodingOptions
 from jaxformer.runs.text_models.classifier import ClassifierModel, ClassScore
@@ -45,7 +40,7 @@ class Run(TrainedTask):
         *,
         max_new_tokens: int | None = None,
         seed: int = 0,
-        **sampling: Unpack[SamplingOptions],
+        **sampling: Any,
     ) -> str:
         """Continues a text.
 
@@ -55,7 +50,7 @@ class Run(TrainedTask):
             max_new_tokens: longest continuation, in tokens; default: what fits in the context.
             seed: seed of the sampling.
             **sampling: temperature, top_k, top_p, min_p, repetition_penalty,
-                no_repeat_ngram_size, min_length and min_new_tokens, as in `SamplingOptions`;
+                no_repeat_ngram_size, min_length and min_new_tokens, as in `SamplingConfig`;
                 default: those of the config's samples.
 
         Returns:
@@ -75,7 +70,7 @@ class Run(TrainedTask):
         *,
         max_new_tokens: int | None = None,
         seed: int = 0,
-        **sampling: Unpack[SamplingOptions],
+        **sampling: Any,
     ) -> Iterator[str]:
         """Continues a text like `generate`, yielding pieces as they are generated."""
         model = self._require_generating(CausalModel, "generate_stream")
@@ -89,7 +84,7 @@ class Run(TrainedTask):
         *,
         max_new_tokens: int | None = None,
         seed: int = 0,
-        **sampling: Unpack[SamplingOptions],
+        **sampling: Any,
     ) -> str:
         """Answers a conversation.
 
@@ -116,7 +111,7 @@ class Run(TrainedTask):
         *,
         max_new_tokens: int | None = None,
         seed: int = 0,
-        **sampling: Unpack[SamplingOptions],
+        **sampling: Any,
     ) -> Iterator[str]:
         """Answers a conversation like `chat`, yielding pieces as they are generated."""
         model = self._require_generating(AnsweringModel, "chat_stream")  # type: ignore[type-abstract]
@@ -125,7 +120,7 @@ class Run(TrainedTask):
         )
 
     def _options(
-        self, seed: int, max_new_tokens: int | None, sampling: SamplingOptions
+        self, seed: int, max_new_tokens: int | None, sampling: dict[str, Any]
     ) -> DecodingOptions:
         return {
             "rng": seed_key(seed),
@@ -133,19 +128,17 @@ class Run(TrainedTask):
             "max_new_tokens": max_new_tokens,
         }
 
-    def _sampling(self, options: SamplingOptions, *others: str) -> SamplingConfig:
+    def _sampling(self, options: dict[str, Any], *others: str) -> SamplingConfig:
         return with_options(SamplingConfig, self.config.samples, options, *others)
 
     @overload
-    def translate(self, sentences: str, **search: Unpack[SearchOptions]) -> list[Translation]: ...
+    def translate(self, sentences: str, **search: Any) -> list[Translation]: ...
 
     @overload
-    def translate(
-        self, sentences: Texts, **search: Unpack[SearchOptions]
-    ) -> list[list[Translation]]: ...
+    def translate(self, sentences: Texts, **search: Any) -> list[list[Translation]]: ...
 
     def translate(
-        self, sentences: str | Texts, **search: Unpack[SearchOptions]
+        self, sentences: str | Texts, **search: Any
     ) -> list[Translation] | list[list[Translation]]:
         """Translates sentences by beam search. The other sentences do not affect a result.
 
@@ -154,7 +147,7 @@ class Run(TrainedTask):
         Args:
             sentences: one sentence, or a list.
             **search: beam_size, num_best, length_penalty, early_stopping, no_repeat_ngram_size and
-                min_new_tokens, as in `SearchOptions`; default: those of the run's config.
+                min_new_tokens, as in `BeamSearchConfig`; default: those of the run's config.
 
         Returns:
             The translations of a sentence, best first; for a list, a list of these.
@@ -170,7 +163,7 @@ class Run(TrainedTask):
         return self._each(sentences, model.translate, search=settings)
 
     def translate_stream(
-        self, sentences: Texts, **search: Unpack[SearchOptions]
+        self, sentences: Texts, **search: Any
     ) -> Iterator[tuple[int, list[Translation]]]:
         """Translates a list like `translate`, yielding (index, translations) as they are done."""
         settings = self._search(search)
@@ -178,21 +171,19 @@ class Run(TrainedTask):
         model = self._require_generating(TranslationModel, "translate_stream")
         return model.translate_stream(self.params, sentences, search=settings)
 
-    def _search(self, options: SearchOptions) -> BeamSearchConfig:
+    def _search(self, options: dict[str, Any]) -> BeamSearchConfig:
         return with_options(BeamSearchConfig, self.config.translation, options)
 
     @overload
-    def sample_translations(
-        self, sentences: str, *, seed: int = 0, **sampling: Unpack[SamplingOptions]
-    ) -> str: ...
+    def sample_translations(self, sentences: str, *, seed: int = 0, **sampling: Any) -> str: ...
 
     @overload
     def sample_translations(
-        self, sentences: Texts, *, seed: int = 0, **sampling: Unpack[SamplingOptions]
+        self, sentences: Texts, *, seed: int = 0, **sampling: Any
     ) -> list[str]: ...
 
     def sample_translations(
-        self, sentences: str | Texts, *, seed: int = 0, **sampling: Unpack[SamplingOptions]
+        self, sentences: str | Texts, *, seed: int = 0, **sampling: Any
     ) -> str | list[str]:
         """Translates by sampling instead of beam search; warns like `translate`.
 
@@ -216,7 +207,7 @@ class Run(TrainedTask):
         return self._each(sentences, model.sample_translations, rng=rng, sampling=settings)
 
     def sample_translations_stream(
-        self, sentences: Texts, *, seed: int = 0, **sampling: Unpack[SamplingOptions]
+        self, sentences: Texts, *, seed: int = 0, **sampling: Any
     ) -> Iterator[tuple[int, str]]:
         """Samples translations of a list, yielding (index, translation) as they are done."""
         rng, settings = seed_key(seed), self._drawing(sampling)
@@ -224,10 +215,10 @@ class Run(TrainedTask):
         model = self._require_generating(TranslationModel, "sample_translations_stream")
         return model.sample_translations_stream(self.params, sentences, rng=rng, sampling=settings)
 
-    def _drawing(self, options: SamplingOptions) -> SamplingConfig:
+    def _drawing(self, options: dict[str, Any]) -> SamplingConfig:
         """Sampling settings for translations; rules on n-grams and lengths come from the search."""
         search = self.config.translation
-        rules: SamplingOptions = {
+        rules: dict[str, Any] = {
             "no_repeat_ngram_size": search.no_repeat_ngram_size,
             # A row's length includes the start token.
             "min_length": search.min_new_tokens + 1 if search.min_new_tokens else 0,
