@@ -3,7 +3,7 @@
 from jaxformer.interop.adapters import Adapter, load_adapter, save_adapter
 from jaxformer.interop.chat.templates import HuggingFaceChatTemplate, load_chat_template
 from jaxformer.interop.families.registry import FAMILIES
-from jaxformer.interop.generation_settings import special_token_ids
+from jaxformer.interop.generation_config import special_token_ids
 from jaxformer.interop.huggingface import HuggingFaceModel, load_huggingface, save_huggingface
 from jaxformer.interop.model_folders import HuggingFaceFolder, open_huggingface
 from jaxformer.interop.params_files import load_params, save_params

@@ -1,37 +1,10 @@
 """Table of the generation settings of transformers: supported, neutral and harmless fields."""
 
-import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxformer.errors import ConfigError
 from jaxformer.storage import shown
-
-
-def _is_ids(value: Any, least: int = 0) -> bool:
-    ids = value if isinstance(value, list) else [value]
-    return all(type(each) is int and least <= each < 2**31 for each in ids)
-
-
-def _is_words(value: Any) -> bool:
-    words = value if isinstance(value, list) else [None]
-    return all(isinstance(word, list) and word and _is_ids(word) for word in words)
-
-
-_IDS, _WORDS = "an id or a list of ids", "a list of lists of ids"
-_IDS_OR_NONE = "an id, -1 for none, or a list of them"
-_POSITIVE, _COUNT, _NUMBER = "a positive integer", "an integer of at least 0", "a number"
-_FLAG, _FLAG_OR_NEVER = "true or false", "true, false or 'never'"
-_CHECKS: dict[str, Callable[[Any], bool]] = {
-    _IDS: _is_ids,
-    _IDS_OR_NONE: lambda value: _is_ids(value, least=-(2**31)),
-    _WORDS: _is_words,
-    _POSITIVE: lambda value: type(value) is int and value > 0,
-    _COUNT: lambda value: type(value) is int and value >= 0,
-    _NUMBER: lambda value: type(value) in (int, float),
-    _FLAG: lambda value: isinstance(value, bool),
-    _FLAG_OR_NEVER: lambda value: isinstance(value, bool) or value == "never",
-}
 
 # Fields with the id of one special token, and their names in `SpecialTokens`.
 TOKENS = {
@@ -43,10 +16,37 @@ SEARCH = {
     "num_beams": "beam_size", "length_penalty": "length_penalty",
     "early_stopping": "early_stopping", "num_return_sequences": "num_best",
 }  # fmt: skip
-TOKEN_FIELDS = (*TOKENS, "eos_token_id")  # ids of special tokens
-SAMPLING_FIELDS = ("do_sample", "temperature", "top_k", "top_p", "min_p")
+GREEDY = {"beam_size": 1, "length_penalty": 1.0, "early_stopping": False, "num_best": 1}
+TOKEN_FIELDS = (*TOKENS, "eos_token_id")
+SAMPLING = ("temperature", "top_k", "top_p", "min_p")
 FORCES_BOS = "force_bos_token_to_be_generated"  # in config.json of older BARTs
 
+
+def _are_ids(value: Any, least: int = 0) -> bool:
+    ids = value if isinstance(value, list) else [value]
+    return all(type(each) is int and least <= each < 2**31 for each in ids)
+
+
+_IDS, _IDS_OR_NONE = "an id or a list of ids", "an id, -1 for none, or a list of them"
+_WORDS, _POSITIVE, _COUNT = (
+    "a list of lists of ids",
+    "a positive integer",
+    "an integer of at least 0",
+)
+_NUMBER, _FLAG, _FLAG_OR_NEVER = "a number", "true or false", "true, false or 'never'"
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    _IDS: _are_ids,
+    _IDS_OR_NONE: lambda value: _are_ids(value, least=-(2**31)),
+    _WORDS: lambda value: (
+        isinstance(value, list)
+        and all(isinstance(word, list) and word and _are_ids(word) for word in value)
+    ),
+    _POSITIVE: lambda value: type(value) is int and value > 0,
+    _COUNT: lambda value: type(value) is int and value >= 0,
+    _NUMBER: lambda value: type(value) in (int, float),
+    _FLAG: lambda value: isinstance(value, bool),
+    _FLAG_OR_NEVER: lambda value: isinstance(value, bool) or value == "never",
+}
 # Supported fields: what their values must be, and transformers' default.
 _SUPPORTED: dict[str, tuple[str, Any]] = {
     **dict.fromkeys(TOKEN_FIELDS, (_IDS, ())),
@@ -59,13 +59,13 @@ _SUPPORTED: dict[str, tuple[str, Any]] = {
     "max_length": (_POSITIVE, None),
     "max_new_tokens": (_POSITIVE, None),
     "min_length": (_COUNT, 0),
-    "min_new_tokens": (_COUNT, None),  # wins over min_length
+    "min_new_tokens": (_COUNT, None),  # wins over min_length, even if it is 0
     "no_repeat_ngram_size": (_COUNT, 0),
     "repetition_penalty": (_NUMBER, 1.0),  # without beam search
     "do_sample": (_FLAG, False),  # without beam search; if false, temperature is 0 here
     "temperature": (_NUMBER, 1.0),  # this and the next three only count if do_sample
     "top_k": (_COUNT, 50),  # 0 for no limit
-    "top_p": (_NUMBER, None),
+    "top_p": (_NUMBER, None),  # 1 for all
     "min_p": (_NUMBER, None),
     "num_beams": (_POSITIVE, 1),  # above 1, there is a beam search
     "num_return_sequences": (_POSITIVE, 1),  # with beam search
@@ -73,7 +73,7 @@ _SUPPORTED: dict[str, tuple[str, Any]] = {
     "early_stopping": (_FLAG_OR_NEVER, False),
 }
 # Unsupported fields, with values that have no effect; null has none, either.
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
+NEUTRAL: dict[str, tuple[Any, ...]] = {
     "max_time": (), "stop_strings": (), "use_mtp": (False,), "top_h": (), "typical_p": (1,),
     "epsilon_cutoff": (0,), "eta_cutoff": (0,), "encoder_repetition_penalty": (1,),
     "encoder_no_repeat_ngram_size": (0,), "exponential_decay_length_penalty": (),
@@ -87,7 +87,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     ),
 }  # fmt: skip
 # Fields about speed, memory, draft models, and further outputs.
-_HARMLESS = (
+HARMLESS = (
     "use_cache", "cache_config", "max_cache_len", "output_attentions", "output_hidden_states",
     "output_scores", "output_logits", "return_dict_in_generate",
     "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold",
@@ -97,50 +97,26 @@ _HARMLESS = (
     "remove_invalid_values",
 )  # fmt: skip
 _METADATA = ("transformers_version", "_from_model_config", "_commit_hash")
-FIELDS = frozenset((*_SUPPORTED, *_NEUTRAL, *_HARMLESS, *_METADATA)) - {FORCES_BOS}
+FIELDS = frozenset((*_SUPPORTED, *NEUTRAL, *HARMLESS, *_METADATA)) - {FORCES_BOS}
 
 
-@dataclasses.dataclass(frozen=True)
-class GenerationFields:
-    """Fields of the file `where`, by name; null counts as missing."""
+def has_effect(name: str, values: Mapping[str, Any]) -> bool:
+    """Whether a field without an option here would change the generated text."""
+    return name in values and values[name] not in NEUTRAL[name]
 
-    values: dict[str, Any]
-    where: str
-    unsupported: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def __getitem__(self, name: str) -> Any:
-        """Value of a supported field, with ids as a list; ConfigError if it has another type."""
-        value, (expected, default) = self.values.get(name), _SUPPORTED[name]
-        if value is None:
-            return default
+def checked(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The supported fields, with ids as lists; ConfigError if one has another type."""
+    fields = {}
+    for name, (expected, default) in _SUPPORTED.items():
+        if (value := values.get(name)) is None:
+            fields[name] = default
+            continue
         if not _CHECKS[expected](value):
             raise ConfigError(
-                f"{name} of {self.where} must be {expected}, got {shown(value)}; use the file that "
-                "came with the weights"
+                f"{name} of {where} must be {expected}, got {shown(value)}; use the file that came "
+                "with the weights"
             )
-        if expected in (_IDS, _IDS_OR_NONE):
-            return value if isinstance(value, list) else [value]
-        return float(value) if expected == _NUMBER else value
-
-    def record_unsupported(self, *names: str) -> None:
-        """Records that the values of fields are not supported."""
-        self.unsupported.update((name, self.values[name]) for name in names)
-
-    def without_effect(self, *, samples: bool, searches: bool) -> dict[str, Any]:
-        """Fields that change nothing, such as those of sampling if the model does not sample."""
-        names = {*_NEUTRAL, *_HARMLESS}
-        names |= {*SAMPLING_FIELDS} - {"do_sample"} if not samples else set()
-        names |= {*SEARCH} - {"num_beams"} if not searches else set()
-        return {
-            name: value
-            for name, value in self.values.items()
-            if name in names and name not in self.unsupported and value is not None
-        }
-
-    def record_all_unsupported(self, *, unknown: bool) -> None:
-        """Records all fields that have no option here; with `unknown`, also those of no table."""
-        if unknown:
-            self.record_unsupported(*sorted(self.values.keys() - FIELDS))
-        neutral = {name: (None, *accepted) for name, accepted in _NEUTRAL.items()}
-        with_effect = (name for name in neutral if self.values.get(name) not in neutral[name])
-        self.record_unsupported(*with_effect)
+        is_one = expected in (_IDS, _IDS_OR_NONE) and not isinstance(value, list)
+        fields[name] = [value] if is_one else float(value) if expected == _NUMBER else value
+    return fields

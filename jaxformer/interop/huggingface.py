@@ -20,9 +20,9 @@ from jaxformer.interop.conversion.config_fields import ConfigFields, ProblemType
 from jaxformer.interop.conversion.family import Family, ModelKind, label_fields
 from jaxformer.interop.conversion.weights import tensors_of_params
 from jaxformer.interop.families.registry import FAMILIES, MODEL_CLASSES, kind_of_params
+from jaxformer.interop.generation_config import generation_values, one_or_list
 from jaxformer.interop.model_folders import CONFIG, Float, open_huggingface
 from jaxformer.interop.safetensors import require_no_weights, write_tensors
-from jaxformer.interop.saved_settings import generation_values, one_or_list
 from jaxformer.interop.saved_tokenizers import write_tokenizer
 from jaxformer.interop.special_tokens import SpecialTokens, require_supported
 from jaxformer.storage import as_path, discard_draft, drafted, make_folder, write_whole

@@ -17,7 +17,7 @@ from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.conversion.weights import read_params
 from jaxformer.interop.families.registry import MODEL_CLASSES, family_of, kind_of_tensors
 from jaxformer.interop.foreign_formats import ADAPTER_CONFIG
-from jaxformer.interop.generation_settings import read_special_tokens
+from jaxformer.interop.generation_config import read_special_tokens
 from jaxformer.interop.hub import FILES
 from jaxformer.interop.safetensors import Tensor, open_tensors
 from jaxformer.interop.special_tokens import SpecialTokens

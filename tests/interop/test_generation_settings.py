@@ -7,12 +7,12 @@ import pytest
 
 from jaxformer.config import BeamSearchConfig, SamplingConfig
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.interop.generation_fields import FIELDS
-from jaxformer.interop.generation_settings import (
+from jaxformer.interop.generation_config import (
+    FIELDS,
+    generation_values,
     read_special_tokens,
     special_token_ids,
 )
-from jaxformer.interop.saved_settings import generation_values
 from jaxformer.interop.special_tokens import SpecialTokens
 from jaxformer.text import byte_tokenizer, with_special_tokens
 

@@ -7,7 +7,7 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.errors import ConfigError
-from jaxformer.interop.generation_settings import special_token_ids
+from jaxformer.interop.generation_config import special_token_ids
 from tests.runs import pretrained_folders
 
 TEXT = "the cat sat on the mat"

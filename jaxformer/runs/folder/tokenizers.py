@@ -12,14 +12,7 @@ _TOKENIZER = "tokenizer.json"
 _SOURCE_TOKENIZER = "source_tokenizer.json"
 _SPECIAL = "special_tokens.json"
 
-# Fields of SpecialTokens that the file holds, by their names in it; the others are in the config.
-_STORED = {"start": "decoder_start", "stop": "eos"} | {
-    name: name
-    for name in (
-        "forbidden", "renormalize", "forced_first", "forced_last", "bos", "pad", "max_length",
-        "max_new_tokens", "unsupported", "without_effect", "model_type",
-    )
-}  # fmt: skip
+_IN_CONFIG = ("sampling", "search")  # fields of SpecialTokens that the file does not hold
 
 
 def save_tokenizers(
@@ -34,7 +27,11 @@ def save_tokenizers(
         values = {
             "source": dataclasses.asdict(source.roles),
             "target": dataclasses.asdict(target.roles),
-            "decoding": {name: getattr(special, field) for name, field in _STORED.items()},
+            "decoding": {
+                name: value
+                for name, value in dataclasses.asdict(special).items()
+                if name not in _IN_CONFIG
+            },
         }
         write_json(folder / _SPECIAL, values)
 
@@ -57,7 +54,7 @@ def load_tokenizers(folder: pathlib.Path) -> tuple[tuple[Tokenizer, Tokenizer], 
 
 def _parsed(values: Any) -> tuple[SpecialTokens, TokenRoles, TokenRoles]:
     decoding: dict[str, Any] = {
-        _STORED[name]: tuple(map(int, value)) if isinstance(value, list) else value
+        name: tuple(map(int, value)) if isinstance(value, list) else value
         for name, value in values["decoding"].items()
     }
     roles = TokenRoles(**values["source"]), TokenRoles(**values["target"])
