@@ -30,7 +30,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from tests.costs import CostRecorder, thorough_items  # noqa: E402
+from tests.costs import ROOM, CostRecorder, items_beyond  # noqa: E402
 
 gc.set_threshold(50_000)  # tracing and collecting make many objects: 5 % of the time
 
@@ -53,6 +53,9 @@ DEAREST_FIRST = {tier: place for place, tier in enumerate(reversed(TIERS))}
 
 def pytest_addoption(parser):
     parser.addoption("--record-costs", action="store_true", help="write tests/costs.tsv")
+    parser.addoption(
+        "--room", type=float, help="leave out cases of functions beyond these seconds of a core"
+    )
 
 
 def pytest_configure(config):
@@ -78,9 +81,14 @@ def pytest_collection_modifyitems(config, items):
         items.sort(key=lambda item: DEAREST_FIRST[tier_of(item)])
     for item in items:
         item.add_marker(tier_of(item))
-    if not any("::" in argument for argument in config.args):
-        for item in thorough_items(items):
-            item.add_marker("thorough")
+    if any("::" in argument for argument in config.args):
+        return
+    for item in items_beyond(items, ROOM):
+        item.add_marker("thorough")
+    if config.option.room is not None:
+        left_out = {*items_beyond(items, config.option.room, every_function=True)}
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")

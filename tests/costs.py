@@ -30,15 +30,15 @@ def read_costs():
     return {name: (float(seconds), int(cases)) for seconds, cases, name in fields}
 
 
-def thorough_items(items):
-    """The cases that the default tier has no room for."""
+def items_beyond(items, room, *, every_function=False):
+    """The cases for which functions have no room; with `every_function`, each keeps one."""
     costs, cases = read_costs(), collections.defaultdict(list)
     for item in items:
         cases[function_of(item.nodeid)].append(item)
     for name, of_function in cases.items():
         seconds, measured = costs.get(name, (0.0, 1))
-        fitting = int(ROOM * measured / seconds) if seconds else len(of_function)
-        if of_function[0].get_closest_marker("essential"):
+        fitting = int(room * measured / seconds) if seconds else len(of_function)
+        if every_function or of_function[0].get_closest_marker("essential"):
             fitting = max(fitting, 1)
         fitting = min(fitting, len(of_function))
         running = {i * len(of_function) // fitting for i in range(fitting)}
