@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxformer.config import MeshConfig, ModelConfig, RotaryConfig, SamplingConfig
+from jaxformer.hlo import parse_hlo
 from jaxformer.inference.decodable import with_automatic_attention
 from jaxformer.inference.decoding_loop import Prompts, decode, prefill
 from jaxformer.inference.token_rules import TokenRules
@@ -30,7 +31,6 @@ from jaxformer.modules.layer_variables import split_layers
 from jaxformer.planning import ACCELERATORS
 from jaxformer.planning.compiler import topology_devices
 from jaxformer.planning.hbm import read_traffic
-from jaxformer.planning.hlo import parse_hlo
 from jaxformer.training import MeshRunner
 
 SMALL = ModelConfig(
@@ -90,11 +90,10 @@ def main():
 def traffic_of_a_token(text):
     """Bytes that the loop's body moves, and its share of what the program moves around it."""
     program = parse_hlo(text)
-    instructions = program.computations[program.entry].instructions.values()
-    (loop,) = (one for one in instructions if one.opcode == "while")
-    body = program._replace(entry=loop.called("body")[0])
+    (loop,) = (one for one in program.instructions.values() if one.opcode == "while")
+    (body,) = loop.called("body")
     inside, whole = (sum(read_traffic(part).values()) for part in (body, program))
-    return inside + (whole - program.trip_count(loop) * inside) / CHUNK
+    return inside + (whole - loop.trip_count * inside) / CHUNK
 
 
 def split_shapes(template):

@@ -43,10 +43,10 @@ from jaxformer.config import (
     TokenizerConfig,
     TrainingConfig,
 )
+from jaxformer.hlo import parse_hlo
 from jaxformer.planning import ACCELERATORS, count_flops, make_plan
 from jaxformer.planning.compiler import topology_devices
 from jaxformer.planning.hbm import read_traffic
-from jaxformer.planning.hlo import parse_hlo
 
 SIZES = {  # layers, d_model, heads; of GPT-3 (Brown et al., 2020, table 2.1)
     "124M": (12, 768, 12),

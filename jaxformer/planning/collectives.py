@@ -1,15 +1,14 @@
 """Collectives of a compiled step: how often each runs, and with how many bytes."""
 
-import collections
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from jaxformer.planning.hlo import Instruction, Program
+from jaxformer.hlo import Computation, Instruction
 
 _KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-_CHANNEL = re.compile(r"channel_id=(\d+)")
 
 
 class Collective(NamedTuple):
@@ -41,53 +40,50 @@ class Collective(NamedTuple):
         return self.num_bytes * factor.get(self.kind, others)
 
 
-def read_collectives(program: Program, num_devices: int) -> list[Collective]:
+def read_collectives(program: Computation, num_devices: int) -> list[Collective]:
     """Collectives of an optimized program, by kind and group size; in a loop once per iteration."""
-    found = _collectives_of(program, program.entry, num_devices, times=1, seen=set())
-    return total_by_kind(found)
+    collectives: list[Collective] = []
+    channels: set[str] = set()
+    for one, times, is_fused in _operations(program, 1):
+        kind = one.opcode.removesuffix("-start")
+        if kind not in _KINDS:
+            continue
+        # A collective that is fused in several pieces has the same channel in each. Outside
+        # fusions, channels are no identity: shard_map gives all collectives channel 1.
+        channel = re.search(r"channel_id=\d+", one.attributes) if is_fused else None
+        if channel and channel[0] in channels:
+            continue
+        channels |= {channel[0]} if channel else set()
+        num_bytes, group = _num_bytes(one), _group_size(one.attributes, num_devices)
+        if kind == "all-reduce" and one.computation.name.startswith("all-reduce-scatter"):
+            kind, num_bytes = "reduce-scatter", num_bytes // group
+        if group > 1:
+            collectives.append(Collective(kind, group, times, times * num_bytes))
+    return total_by_kind(collectives)
 
 
 def total_by_kind(collectives: Iterable[Collective]) -> list[Collective]:
     """Collectives summed by kind and group size, most bytes first."""
-    totals: dict[tuple[str, int, int | None], list[int]] = collections.defaultdict(lambda: [0, 0])
+    times, sizes = Counter[Collective](), Counter[Collective]()
     for one in collectives:
-        total = totals[one.kind, one.group, one.on_a_host]
-        total[0] += one.times
-        total[1] += one.num_bytes
-    summed = [
-        Collective(kind, group, times, num_bytes, on_a_host)
-        for (kind, group, on_a_host), (times, num_bytes) in totals.items()
+        kind = one._replace(times=0, num_bytes=0)
+        times[kind] += one.times
+        sizes[kind] += one.num_bytes
+    return [
+        kind._replace(times=times[kind], num_bytes=num_bytes)
+        for kind, num_bytes in sizes.most_common()
     ]
-    return sorted(summed, key=lambda one: -one.num_bytes)
 
 
-def _collectives_of(
-    program: Program, name: str, num_devices: int, *, times: int, seen: set[str],
-    fused: bool = False,
-) -> Iterator[Collective]:  # fmt: skip
-    """Collectives of a computation and of those that it calls."""
-    for one in program.computations[name].instructions.values():
-        kind = one.opcode.removesuffix("-start")
-        if kind in _KINDS:
-            # A collective that is fused in several pieces has the same channel in each. Outside
-            # fusions, channels are no identity: shard_map gives all collectives channel 1.
-            channel = _CHANNEL.search(one.attributes) if fused else None
-            if channel is None or channel[1] not in seen:
-                seen.update([channel[1]] if channel else [])
-                group = _group_size(one.attributes, num_devices)
-                num_bytes = _num_bytes(one)
-                if kind == "all-reduce" and name.startswith("all-reduce-scatter"):
-                    kind, num_bytes = "reduce-scatter", num_bytes // group
-                if group > 1:
-                    yield Collective(kind, group, times, times * num_bytes)
-            continue
-        trips = program.trip_count(one) if one.opcode == "while" else 1
-        for other in one.called("calls", "to_apply", "body", "branch_computations"):
-            if other in program.computations:
-                yield from _collectives_of(
-                    program, other, num_devices, times=times * trips, seen=seen,
-                    fused=fused or one.opcode == "fusion",
-                )  # fmt: skip
+def _operations(
+    computation: Computation, times: int, is_fused: bool = False
+) -> Iterator[tuple[Instruction, int, bool]]:
+    """Instructions of a computation and of those that it calls: with their runs, and if fused."""
+    for one in computation.instructions.values():
+        yield one, times, is_fused
+        trips = one.trip_count if one.opcode == "while" else 1
+        for called in one.called("calls", "to_apply", "body", "branch_computations"):
+            yield from _operations(called, times * trips, is_fused or one.opcode == "fusion")
 
 
 def _num_bytes(one: Instruction) -> int:
@@ -112,11 +108,7 @@ def _group_size(attributes: str, num_devices: int) -> int:
 
 def _ring_size(targets: Mapping[str, str]) -> int:
     """Number of devices in a ring or chain of senders and receivers."""
-    first = next(iter(targets.keys() - targets.values()), next(iter(targets)))
-    size, device = 1, targets[first]
-    while device != first:
-        size += 1
-        if device not in targets:
-            break
-        device = targets[device]
-    return size
+    ring = [next(iter(targets.keys() - targets.values()), next(iter(targets)))]
+    while (device := targets.get(ring[-1], ring[0])) != ring[0]:
+        ring.append(device)
+    return len(ring)

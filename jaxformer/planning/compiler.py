@@ -14,9 +14,9 @@ from jaxformer.accelerators import Accelerator
 from jaxformer.errors import ConfigError
 from jaxformer.functional.attention.choice import describe_choices, observed_choices
 from jaxformer.functional.platforms import compiling_for
+from jaxformer.hlo import parse_hlo
 from jaxformer.planning.collectives import Collective, read_collectives
 from jaxformer.planning.hbm import read_traffic
-from jaxformer.planning.hlo import parse_hlo
 from jaxformer.planning.settings import batch_rows
 from jaxformer.runs import TextModel
 from jaxformer.runs.weights import run_recipe, split_shapes, state_shapes

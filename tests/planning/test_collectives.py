@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from jaxformer.hlo import parse_hlo
 from jaxformer.planning import Collective
 from jaxformer.planning.collectives import read_collectives
-from jaxformer.planning.hlo import parse_hlo
 
 # As XLA writes a program for a TPU, cut to the lines that matter: one gather, in three places.
 ASYNC = """HloModule jit_step

@@ -62,7 +62,7 @@ jax.config.update("jax_platforms", "cpu")
 from jaxformer.planning import ACCELERATORS
 from jaxformer.planning.compiler import topology_devices
 from jaxformer.planning.hbm import read_traffic
-from jaxformer.planning.hlo import parse_hlo
+from jaxformer.hlo import parse_hlo
 (device,) = topology_devices(ACCELERATORS["v5e"], "1x1")
 sharding = jax.sharding.SingleDeviceSharding(device)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from jaxformer.hlo import parse_hlo
 from jaxformer.planning.hbm import read_traffic
-from jaxformer.planning.hlo import parse_hlo
 
 ROW = 1024 * 4  # bytes of f32[8,128], one tile
 ATTENTION, LOGITS = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxformer.planning.hlo import Array, parse_hlo, read_arrays
+from jaxformer.hlo import Array, parse_hlo, read_arrays
 
 PROGRAM = """HloModule jit_step, is_scheduled=true
 %fused (param_0: f32[3,5], param_1: s32[]) -> f32[3,5] {
@@ -28,28 +28,27 @@ backend_config={"known_trip_count":{"n":"11"}}
 
 
 def test_program_is_read_into_computations():
-    program = parse_hlo(PROGRAM)
-    assert program.entry == "main.1"
-    assert {name: one.root for name, one in program.computations.items()} == {
+    entry = parse_hlo(PROGRAM)
+    assert entry.name == "main.1"
+    assert {name: one.root.name for name, one in entry.program.items()} == {
         "fused": "sum", "condition": "lt", "main.1": "out",
     }  # fmt: skip
-    entry = program.computations["main.1"]
     assert [one.opcode for one in entry.instructions.values()] == [
         "parameter", "while", "while", "fusion",
     ]  # fmt: skip
     out, pair = entry.instructions["out"], entry.instructions["pair"]
-    assert out.operand_names == ["p", "known"] and out.called() == ["fused"]
-    assert pair.called("body") == ["fused"] and pair.op_name == "jit(step)/while (of 7)"
+    assert [operand.name for operand in out.operands] == ["p", "known"]
+    assert [called.name for called in out.called("calls")] == ["fused"]
+    assert [called.name for called in pair.called("body")] == ["fused"]
+    assert pair.op_name == "jit(step)/while (of 7)" and pair.operands == [None]
     assert [array.space for array in pair.arrays] == [0, 1]
-    users = program.computations["fused"].users
-    assert [one.name for one in users["param_0"]] == ["sum", "sum"] and not users["param_1"]
+    fused = entry.program["fused"].instructions
+    assert [user.name for user in fused["param_0"].users] == ["sum"] and not fused["param_1"].users
 
 
 def test_trip_count_is_the_known_one_or_the_constant_of_the_condition():
-    program = parse_hlo(PROGRAM)
-    loops = program.computations["main.1"].instructions
-    assert program.trip_count(loops["pair"]) == 7
-    assert program.trip_count(loops["known"]) == 11
+    loops = parse_hlo(PROGRAM).instructions
+    assert (loops["pair"].trip_count, loops["known"].trip_count) == (7, 11)
 
 
 @pytest.mark.parametrize(
