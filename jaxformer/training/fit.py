@@ -178,7 +178,7 @@ def fit_recipe(
                 progress.print(f"resuming at step {start} of {loop.steps}")
             profiler = StepProfiler(
                 clock, profile if is_first_process() else None, path, start=start,
-                print_line=progress.print,
+                programs=(programs.train, programs.evaluate),
             )  # fmt: skip
             recorder = Recorder(
                 config=loop, trial=recipe.trial, seed=recipe.seed, data=data, runner=runner,

@@ -19,8 +19,7 @@ from jaxformer.functional.attention.choice import describe_choices, observed_cho
 from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_rows
 from jaxformer.training.evaluation import LossSums, loss_sums
 from jaxformer.training.parallel import Runner, StopAgreement
-from jaxformer.training.profiles import StepProfiler
-from jaxformer.training.profiles.profiler import STEP
+from jaxformer.training.profiles import STEP, StepProfiler
 from jaxformer.training.records import (
     Activity,
     Recorder,

@@ -1,9 +1,7 @@
 """Traces of training steps: which steps, what is read of them, and what is refused."""
 
 import functools
-import os
 import re
-import shutil
 import signal
 
 import jax
@@ -83,15 +81,12 @@ def test_steps_that_a_training_does_not_have_are_refused(tmp_path, profile):
     assert not (tmp_path / "profile").exists()
 
 
-def test_the_command_of_a_run_that_was_stopped_traces_the_steps_that_are_left(tmp_path, capsys):
+def test_the_command_of_a_run_that_was_stopped_traces_the_steps_that_are_left(tmp_path):
     train(tmp_path, None, steps=3)
     train(tmp_path, range(3, 6))
-    said = "steps 3 to 5 were to be traced; only 4 on are left after step 3\n"
-    assert said in capsys.readouterr().out
     assert read_profile(tmp_path).steps == 2
-    train(tmp_path, range(3, 6))
-    said = "steps 3 to 5 were to be traced; none of them is left after step 6\n"
-    assert said in capsys.readouterr().out
+    train(tmp_path, range(3, 6))  # has none left
+    assert read_profile(tmp_path).steps == 2
 
 
 class Failing:
@@ -121,54 +116,9 @@ def test_an_error_or_a_signal_within_the_traced_steps_ends_the_trace_and_is_not_
         assert checkpoints.latest_step == 4
 
 
-def test_a_trace_that_cannot_be_written_is_said_and_ends_no_training(tmp_path, monkeypatch, capsys):
-    stop_trace = jax.profiler.stop_trace
-
-    def full():
-        stop_trace()
-        raise OSError("disk full")
-
-    monkeypatch.setattr(jax.profiler, "stop_trace", full)
-    assert train(tmp_path / "full", range(2, 4)).step == 6
-    said = f"the trace cannot be written to {tmp_path}/full/profile: disk full; check its free"
-    assert said in capsys.readouterr().out
-    (tmp_path / "file").mkdir()
-    (tmp_path / "file" / "profile").write_text("no folder")
-    assert train(tmp_path / "file", range(2, 4)).step == 6
-    assert "no step is traced: " in capsys.readouterr().out
-
-
 def test_profile_needs_a_folder():
     with pytest.raises(ConfigError, match="needs a run folder to write to, got folder=None"):
         train(None, range(2, 4))
-
-
-def test_a_folder_that_jax_cannot_name_is_refused(tmp_path):
-    folder = tmp_path / os.fsdecode(b"run\xff")
-    with pytest.raises(ConfigError, match="run folder whose path is UTF-8, got"):
-        train(folder, range(2, 4))
-
-
-def test_a_trace_that_is_being_taken_is_not_disturbed_nor_is_the_training(tmp_path, capsys):
-    options = jax.profiler.ProfileOptions()
-    options.python_tracer_level = 0  # much faster
-    with jax.profiler.trace(tmp_path / "own", profiler_options=options):
-        assert train(tmp_path / "run", range(2, 4)).step == 6
-    assert "no step is traced: " in capsys.readouterr().out
-    assert list((tmp_path / "own").rglob("*.xplane.pb"))
-
-
-@pytest.mark.thorough
-def test_damaged_and_linked_traces_are_refused(traced, tmp_path):
-    shutil.copytree(traced[0] / "profile", tmp_path / "profile")
-    (path,) = (tmp_path / "profile").rglob("*.xplane.pb")
-    path.write_bytes(path.read_bytes()[:-1000])
-    with pytest.raises(DataError, match="is damaged: .*; remove its folder"):
-        read_profile(tmp_path)
-    (tmp_path / "linked").mkdir()
-    (tmp_path / "linked" / "profile").symlink_to(traced[0] / "profile")
-    with pytest.raises(DataError, match="has no trace of steps"):
-        read_profile(tmp_path / "linked")
 
 
 def test_a_run_without_a_trace_says_how_to_take_one(tmp_path):

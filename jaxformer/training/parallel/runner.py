@@ -38,7 +38,7 @@ class Program:
         context: Callable[[], AbstractContextManager[Any]],
     ) -> None:  # fmt: skip
         self._function, self._put, self._run, self._context = function, put, run, context
-        self._compiled: set[Any] = set()
+        self._compiled: dict[Any, Any] = {}
         self._model_flops: dict[Any, float] = {}
 
     def is_compiled(self, batch: Any) -> bool:
@@ -48,8 +48,12 @@ class Program:
     def compile(self, tree: Any, batch: Any, *others: Any) -> None:
         """Compiles for the shapes of a batch; JAX caches the result for later calls."""
         with self._context():
-            self._function.lower(tree, self._put(batch), others).compile()
-        self._compiled.add(_shapes(batch))
+            lowered = self._function.lower(tree, self._put(batch), others)
+            self._compiled[_shapes(batch)] = lowered.compile()
+
+    def texts(self) -> list[str]:
+        """The compiled programs as XLA writes them, one for each batch shape."""
+        return [compiled.as_text() for compiled in self._compiled.values()]
 
     def count_flops(self, tree: Any, batch: Any, *others: Any) -> None:
         """Counts the model FLOPs of a step for the shapes of a batch, by tracing it."""
@@ -69,6 +73,8 @@ class Program:
 
     def __call__(self, tree: Any, batch: Any, *others: Any) -> Any:
         """Runs the step."""
+        if not self.is_compiled(batch):
+            self.compile(tree, batch, *others)
         with self._context():
             return self._run(self._function, tree, self._put(batch), others)
 
