@@ -1,4 +1,4 @@
-"""Entry point of the command line; installs signal handlers before any other import."""
+"""Entry point of the command line."""
 
 import importlib.util
 import signal
@@ -16,39 +16,19 @@ def main() -> None:
             "jaxformer: error: the commands need Linux or macOS; on Windows, use WSL, or import "
             "jaxformer.functional, jaxformer.models and jaxformer.testing, which work there"
         )
-    # Until the handlers are installed, SIGINT ends the process like SIGTERM: without a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from jaxformer import stopping
     from jaxformer.memory import keep_freed_memory
+    from jaxformer.stopping import end_at_second_signal
 
     if sys.argv[1:2] in (["train"], ["sweep"]):
         keep_freed_memory()  # before threads start, which would get memory of their own
-    signals = stopping.install()
-    if sys.argv[1:2] == ["train"]:
-        signals.note = stopping.saved_note()
+    end_at_second_signal()
     try:
-        try:
-            signals.cut_short(_run_command)
-        finally:
-            signals.leave()
-    except BaseException as error:
-        signals.leave()
-        if signals.received is None:
-            raise
-        status = 128 + signals.received
-        if not isinstance(error, SystemExit):
-            # Any error: an interrupted library may have turned the signal into another one.
-            signals.say(signals.received)
-        elif error.code != status:
-            raise
-        signals.exit_status = status
-        sys.exit(status)
+        from jaxformer.cli import main as run_command
 
-
-def _run_command() -> None:
-    from jaxformer.cli import main as run_command
-
-    run_command()
+        run_command()
+    except KeyboardInterrupt:
+        print(file=sys.stderr)  # after the ^C that a terminal shows
+        sys.exit(128 + signal.SIGINT)
 
 
 if __name__ == "__main__":

@@ -24,4 +24,4 @@ source "$ENVIRONMENT/bin/activate"
 
 # Ends all tasks when one fails; after that the same job can be submitted again, and goes on.
 srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1 \
-  jaxformer train "$CONFIG" --out "$OUT" --host-timeout 60
+  jaxformer train "$CONFIG" --out "$OUT" --coordinator auto --host-timeout 60

@@ -20,4 +20,4 @@ on_all_hosts() {
 on_all_hosts "$INSTALL"
 # The same command goes on after an interruption. To outlive ssh: nohup in front, and behind it
 # >train.log 2>&1 </dev/null &
-on_all_hosts "$PYTHON -m jaxformer train '$CONFIG' --out '$OUT' --host-timeout 60"
+on_all_hosts "$PYTHON -m jaxformer train '$CONFIG' --out '$OUT' --coordinator auto --host-timeout 60"

@@ -4,7 +4,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from jaxformer import __version__, stopping
+from jaxformer import __version__
 from jaxformer.cli.commands import COMMANDS, TAKE_WORDS, all_commands
 from jaxformer.cli.parsing import parse, refuse_repeated_flags
 from jaxformer.cli.terminal import (
@@ -50,13 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
             COMMANDS[type(command)](command)
         flush()  # here, so that a failure to write is reported
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:
         drop_output(sys.stdout)  # its reader, such as `head`, has closed it
         sys.exit(128 + signal.SIGPIPE)
     except (ValueError, OSError, MemoryError, RuntimeError, AssertionError) as error:
-        if stopping.is_cut_short():
-            raise  # the process reports the signal
         exit_for_mistake(error)

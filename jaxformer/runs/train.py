@@ -5,6 +5,7 @@ import dataclasses
 import os
 import pathlib
 import platform
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -244,13 +245,17 @@ def _settings_report(task: Task, data: TrainingData, resumes: bool) -> Iterator[
 
 
 def _require_shared(folder: pathlib.Path) -> None:
-    """Raises CheckpointError if this host does not see the first host's run folder."""
-    held = gather_texts("lock of the run folder", lock_holder(folder))[0]
+    """Raises CheckpointError if a host does not see the first host's run folder."""
+    held = gather_texts(lock_holder(folder))[0]
     deadline = time.monotonic() + _LAG
-    while not files.is_run(folder) or lock_holder(folder) != held:
-        if is_first_process() or time.monotonic() > deadline:
-            raise CheckpointError(
-                f"out={folder} must be on a file system that all hosts share; this host does not "
-                "see the first host's folder"
-            )
+
+    def is_seen() -> bool:
+        return files.is_run(folder) and lock_holder(folder) == held
+
+    while not is_seen() and not is_first_process() and time.monotonic() < deadline:
         time.sleep(0.1)
+    if hosts := "".join(gather_texts("" if is_seen() else f" {socket.gethostname()}")):
+        raise CheckpointError(
+            f"out={folder} must be on a file system that all hosts share; the first host's folder "
+            f"is not seen by{hosts}"
+        )

@@ -6,16 +6,16 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jaxformer import stopping
 from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError
+from jaxformer.stopping import StopRequest
 from jaxformer.storage import as_path
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.data import TrainingData, check_data
 from jaxformer.training.evaluation import Evaluation
 from jaxformer.training.fingerprint import record_program, shapes_of
 from jaxformer.training.loop import TrainingLoop
-from jaxformer.training.parallel import Runner, is_first_process, make_runner, stop_agreement
+from jaxformer.training.parallel import Runner, is_first_process, make_runner
 from jaxformer.training.profiles import StepProfiler, check_profile
 from jaxformer.training.records import (
     MetricsWriter,
@@ -25,8 +25,6 @@ from jaxformer.training.records import (
     open_checkpoints,
 )
 from jaxformer.training.trial import Programs, Recipe, Trial, check_trial, make_programs
-
-ANSWER = "stopping after this step; once more ends it now"
 
 
 class FitResult(NamedTuple):
@@ -78,8 +76,8 @@ def fit(
         runner: where steps run, from `make_runner`; data-parallel over all devices when not given.
         seed: seed of the parameters and of dropout.
         callbacks: called as (step, metrics) with each record of `metrics.jsonl`, in the first
-            process of a job. If one returns True, training stops after this step (on several hosts
-            soon after it), and the step is saved. If a callback has a method `resume`, as
+            process of a job. If one returns True, training stops after this step, which is saved.
+            If a callback has a method `resume`, as
             `EarlyStopping` does, it gets the earlier records, each with its "step", before the
             first step; it may return True, too.
         profile: steps to trace with `jax.profiler`, counted from 1, such as range(20, 25) for steps
@@ -91,8 +89,8 @@ def fit(
 
     Returns:
         The parameters, and how training ended. On SIGINT or SIGTERM, the step in progress is
-        finished and saved. Compiling and validation are cut short as soon as Python regains
-        control, and earlier steps are saved.
+        finished and saved, and a validation stops after its current batch. A second signal goes to
+        the handlers that the process had before.
 
     Raises:
         ConfigError: the newest checkpoint is beyond `loop.steps`, the optimizer is not an optax
@@ -171,8 +169,7 @@ def fit_recipe(
             TrainingProgress(
                 start, loop.steps, unit=data.unit, is_quiet=not is_first_process()
             ) as progress,
-            stopping.finishing(ANSWER) as signals,
-            stop_agreement(signals, is_shared=runner.num_hosts > 1) as agreement,
+            StopRequest(is_shared=runner.num_hosts > 1) as stop,
         ):
             if start:
                 progress.print(f"resuming at step {start} of {loop.steps}")
@@ -188,8 +185,7 @@ def fit_recipe(
             run = TrainingLoop(
                 config=loop, runs=[recorder], data=data, runner=runner, state=state, step=start,
                 programs=programs, arguments=(numbers, recipe.frozen),
-                folder=path, progress=progress, signals=signals, agreement=agreement,
-                clock=clock, profiler=profiler,
+                progress=progress, stop=stop, clock=clock, profiler=profiler,
             )  # fmt: skip
             if compares_program:
                 run.check_program = functools.partial(
@@ -200,5 +196,5 @@ def fit_recipe(
             params = run.state.evaluated
             if runner.has_all_params:  # inside `with`: all hosts take part, so none may stop yet
                 params = runner.on_one_host(params)
-    stop_signal = run.stop_signal or signals.received
+    stop_signal = run.stop_signal or stop.received
     return FitResult(run.step, params, recorder.evaluation, stop_signal, metrics.records)

@@ -1,10 +1,7 @@
 """The training loop: steps, metrics, validation, checkpoints, and stop signals."""
 
-import contextvars
 import dataclasses
-import functools
 import itertools
-import pathlib
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -12,13 +9,13 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from jaxformer import stopping
 from jaxformer.config import LoopConfig
 from jaxformer.errors import StorageError, TrainingError
 from jaxformer.functional.attention.choice import describe_choices, observed_choices
+from jaxformer.stopping import StopRequest
 from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_rows
 from jaxformer.training.evaluation import LossSums, loss_sums
-from jaxformer.training.parallel import Runner, StopAgreement
+from jaxformer.training.parallel import Runner, is_stop_reached
 from jaxformer.training.profiles import STEP, StepProfiler
 from jaxformer.training.records import (
     Activity,
@@ -46,24 +43,21 @@ class TrainingLoop:
     arguments: tuple[Any, Any]
     """Numbers and frozen parameters, on the devices."""
     progress: TrainingProgress
-    signals: stopping.StopSignals
-    agreement: StopAgreement
+    stop: StopRequest
     clock: WallClock
     profiler: StepProfiler
     state: TrainState
     step: int
-    folder: pathlib.Path | None
-    """Folder to name after a stop."""
     check_program: Callable[[], object] = lambda: None
     """Called before the first step; raises CheckpointError if another program began the run."""
     stop_signal: signal.Signals | None = None
     """Signal that stopped the training, on all hosts."""
 
     def __post_init__(self) -> None:
-        self._last_saved = self.step
         self._last_metrics: dict[str, jax.Array] = {}
         self._unlogged: list[Any] = []  # metrics of the steps since the last log, on the devices
         self._meters = StepMeters(self.clock, self.runner)
+        self._is_ended = False  # by a callback
 
     @property
     def training(self) -> list[Recorder]:
@@ -72,48 +66,38 @@ class TrainingLoop:
 
     def train(self) -> None:
         """Takes the remaining steps, or stops after the step during which a signal arrives."""
-        self.describe()
         try:
             with self.profiler:
                 try:
                     with self.clock.during(Activity.STEPS):
                         self.take_steps()
-                except stopping.Stopped:
-                    self.signals.finish_first()
-                    if self.signals.owns_process and self.step == self._last_saved:
-                        raise  # nothing to save, and the state may still be being computed
-                    self.save_checked()
                 finally:
                     self.wait()
             self.progress.print(self.clock.summary())
         except StorageError as error:
             saved = min(run.checkpoints.latest_step or 0 for run in self.runs)
             raise StorageError(f"{error}; the run is saved up to step {saved}") from None
-        finally:
-            self.describe()
 
     def take_steps(self) -> None:
-        """Takes the remaining steps; raises `Stopped` if a signal cuts, say, compiling short."""
+        """Takes the remaining steps; a signal or a callback stops after one of them."""
         config = self.config
         parts = self.runner.num_local_shards * config.accumulate_steps
         with self.clock.during(Activity.COMPILING):
-            self.may_be_cut_short(self.check_program)
+            self.check_program()
         self._start()
         stopped, started_at = self.must_stop(), self.step
         while self.step < config.steps and not stopped:
             for run in self.runs:
                 run.checkpoints.raise_if_failed()
-            # A signal may abort the first step: it may take minutes, and only it would be lost.
             is_first = self.step == started_at
-            make = functools.partial(self.may_be_cut_short, batch_at) if is_first else batch_at
             self.profiler.before(self.step + 1, self._last_metrics)
             with self.clock.during(Activity.DATA, counts=self._has_no_step_in_flight):
-                batch = make(self.data.batches, self.step, parts)
+                batch = batch_at(self.data.batches, self.step, parts)
             train = self.programs.train
             if not train.is_compiled(batch):
                 jax.block_until_ready(self._last_metrics)
                 with self.clock.during(Activity.COMPILING):
-                    choices = self.may_be_cut_short(self._compile, batch)
+                    choices = self._compile(batch)
                     if is_first and choices:
                         self.progress.print(f"attention: {'; '.join(choices)}")
                     if self.runner.accelerator is not None:
@@ -121,8 +105,6 @@ class TrainingLoop:
             self._meters.add(train.model_flops(batch))
             with jax.profiler.StepTraceAnnotation(STEP, step_num=self.step + 1):
                 self.state, metrics = train(self.state, batch, *self.arguments)
-                if is_first and self.runner.num_hosts == 1 and self.signals.owns_process:
-                    self.signals.cut_short(jax.block_until_ready, metrics)
                 # Waits for the previous step: one step stays queued, so that the device does not
                 # wait for the host. More of them would delay the end after a signal.
                 jax.block_until_ready(self._last_metrics)
@@ -169,7 +151,7 @@ class TrainingLoop:
                 run.validation_loss = run.checkpoints.validation_loss(self.step)
             if lacking := [run for run in self.runs if run.validation_loss is None]:
                 self.evaluate(lacking)
-                for run in lacking:
+                for run in lacking if self.stop_signal is None else ():
                     run.checkpoints.save(run.part(self.state), run.validation_loss)
         self._part_from_stopped()
 
@@ -195,8 +177,7 @@ class TrainingLoop:
             reason = f"stopped at step {self.step} by {run.stopped_by}"
             if run.index is None:
                 self.progress.print(reason)
-                self.agreement.request()
-                run.stopped_by = None
+                run.stopped_by, self._is_ended = None, True
                 continue
             if self.step > run.last_saved:
                 self._save([run])
@@ -205,30 +186,16 @@ class TrainingLoop:
 
     def must_stop(self) -> bool:
         """Whether to stop here; all hosts ask at the same places and get the same answer."""
-        reached = self.agreement.reached()
-        self.stop_signal = signal.Signals(reached) if reached else None
-        return reached is not None
+        if self.stop_signal is None:
+            if self.runner.num_hosts == 1:
+                self.stop_signal = self.stop.received
+            elif is_stop_reached():
+                self.stop_signal = signal.SIGTERM
+        return self._is_ended or self.stop_signal is not None
 
     def is_evaluation_due(self) -> bool:
         """Whether the validation loss is measured after this step."""
         return self.step % self.config.eval_every == 0 or self.step == self.config.steps
-
-    def may_be_cut_short(self, function: Callable[..., T], *args: Any) -> T:
-        """Calls a function that does not change the state and that a signal may cut short."""
-        # Unsaved steps are checked first, so that they can be saved while the function still
-        # occupies the devices: a second program could deadlock with it.
-        if self.step > self._last_saved:
-            self.check()
-        if self.runner.num_hosts > 1:  # no host may stop alone
-            return function(*args)
-        save = functools.partial(contextvars.copy_context().run, self.save_checked)
-        return self.signals.cut_short(function, *args, save=save)
-
-    def describe(self) -> None:
-        """Updates the note on what is saved, which is printed if a signal ends the process."""
-        steps = [run.checkpoints.latest_step for run in self.runs]
-        saved = None if None in steps else min(step for step in steps if step is not None)
-        self.signals.note = stopping.saved_note(saved, self.folder or "")
 
     def log(self) -> None:
         """Records the mean loss and the speed of the steps since the last log."""
@@ -256,8 +223,9 @@ class TrainingLoop:
         jax.block_until_ready(self._last_metrics)
         with self.clock.during(Activity.EVALUATING):
             batches = self._validation_batches()
-            sums = self.may_be_cut_short(loss_sums, self._eval_step, params, batches)
-            self.each(runs, lambda run: self._evaluated(run, params, sums))
+            sums = loss_sums(self._eval_step, params, batches)
+            if self.stop_signal is None:  # otherwise batches are missing
+                self.each(runs, lambda run: self._evaluated(run, params, sums))
 
     def _eval_step(self, params: Any, batch: Any) -> Any:
         return self.programs.evaluate(params, batch, *self.arguments)
@@ -269,7 +237,7 @@ class TrainingLoop:
             where = f"the first bad validation batch is number {result.bad_batch}, counted from 0"
             raise run.diverged("validation loss", self.step, where)
         if data.scores is not None:
-            scores = self.may_be_cut_short(data.scores, run.whole_params(run.part(params)))
+            scores = data.scores(run.whole_params(run.part(params)))
             result = result._replace(scores={**result.scores, **scores})
         run.evaluated(self.step, result)
         where = f"{run.name}, " if run.name else ""
@@ -285,16 +253,16 @@ class TrainingLoop:
 
     def _checked(self, batches: Iterable[Any], numbers: Iterator[int]) -> Iterator[Any]:
         for batch in batches:
+            if self.stop_signal is not None:  # as known since the batch before
+                return
             check_rows(f"validation batch {next(numbers)}", batch, self.runner.num_local_shards)
             yield batch
-            if self.runner.num_hosts > 1 and self.must_stop() and self.stop_signal is not None:
-                raise stopping.Stopped(self.stop_signal)
+            self.must_stop()
 
     def save(self) -> None:
         """Saves the state after checking it."""
         self.check()
         self._save(self.training)
-        self._last_saved = self.step
 
     def _save(self, runs: Sequence[Recorder]) -> None:
         steps, seconds = jax.device_get(self._unlogged), self._meters.seconds
@@ -310,14 +278,6 @@ class TrainingLoop:
         for tree in (params, self.state.average):
             if tree is not None:
                 self.runner.check_replicas(tree)
-
-    def save_checked(self) -> None:
-        """Saves the state, which `may_be_cut_short` has checked, and waits for the disk."""
-        if self.step > self._last_saved:
-            self._save(self.training)
-            self._last_saved = self.step
-        self.wait()
-        self.describe()
 
     def wait(self) -> None:
         """Waits until all that is saved is on disk."""

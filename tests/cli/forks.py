@@ -6,7 +6,6 @@ negative for a signal.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import pathlib
@@ -158,44 +157,38 @@ def validation_is_computed(index):
     loop.loss_sums = dying
 
 
-def get_stuck():
-    """Stays in C for long, where no handler of Python runs."""
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
-
-
-def compilation_gets_stuck(index):
+def signal_in_compilation(index):
     """A signal comes while another shape is compiled in mid-run."""
     from jaxformer.training.parallel import Program
 
     is_compiled, left = Program.is_compiled, [index]
 
-    def dying(program, batch):
+    def signalling(program, batch):
         left[0] -= 1
         if left[0] == 0:
-            Program.compile = lambda *_: get_stuck()
+            os.kill(os.getpid(), signal.SIGTERM)
             return False
         return is_compiled(program, batch)
 
-    Program.is_compiled = dying
+    Program.is_compiled = signalling
 
 
-def validation_gets_stuck(index):
+def signal_in_validation(index):
     from jaxformer.training import loop
 
     compute, left = loop.loss_sums, [index]
 
-    def dying(*arguments):
+    def signalling(*arguments):
         left[0] -= 1
         if left[0] == 0:
-            get_stuck()
+            os.kill(os.getpid(), signal.SIGTERM)
         return compute(*arguments)
 
-    loop.loss_sums = dying
+    loop.loss_sums = signalling
 
 
-STUCK = {
-    function.__name__: function for function in (compilation_gets_stuck, validation_gets_stuck)
+SIGNALLED = {
+    function.__name__: function for function in (signal_in_compilation, signal_in_validation)
 }
 MOMENTS = {
     function.__name__: function
@@ -218,7 +211,7 @@ def run_command(request):
     status = 1
     try:
         if request["moment"] is not None:
-            (MOMENTS | STUCK)[request["moment"]](request["index"])
+            (MOMENTS | SIGNALLED)[request["moment"]](request["index"])
         from jaxformer.storage import lease
 
         lease.LEASE, lease.RENEWAL = LOCKED, LOCKED / 4  # or each kill in a bucket would cost 45

@@ -12,11 +12,10 @@ import time
 
 import pytest
 
-from jaxformer.cli import hosts, main
+from jaxformer.cli import main
 from jaxformer.cli.hosts import LAUNCH_FLAGS
 from jaxformer.cli.overrides import pop_flags
 from jaxformer.config import TranslationConfig, config_to_toml
-from jaxformer.errors import StorageError
 from jaxformer.training import Checkpoints, read_metrics
 from tests.cli.commands import one_line, write_config
 from tests.records import without_meters
@@ -163,41 +162,14 @@ def test_a_signal_to_one_process_stops_both_at_the_same_saved_step(tmp_path, mes
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [1, 0])
-def test_processes_end_in_time_with_a_message_when_one_is_killed(tmp_path, killed):
+def test_processes_end_in_time_when_one_is_killed(tmp_path, killed):
     folder = tmp_path / "run"
     with Job(tiny_config(tmp_path), "--training.steps", "100000") as job:
         job.wait_for_steps(folder, 8)
         job.processes[killed].kill()
         left, began = job.processes[1 - killed], time.monotonic()
-        _, text = left.communicate(timeout=LIMIT)
-        seconds = time.monotonic() - began
-    (line,) = errors(text)
-    assert left.returncode == 1 and seconds < 2 * HOST_TIMEOUT + 10
-    assert f"process {killed} " in line and "the run is saved up to step" in line
-
-
-@pytest.mark.parametrize(
-    ("error", "waits"),
-    [
-        (StorageError("8: the checkpoint cannot be saved (Gloo: Connection reset by peer)"), True),
-        (StorageError("8: the checkpoint cannot be saved (No space left on device)"), False),
-        (RuntimeError("Gloo all-reduce failed"), True),
-        (KeyError("x"), False),
-    ],
-)
-def test_error_that_may_come_from_the_end_of_another_process_waits_for_that(error, waits):
-    asked, failed = [], []
-
-    class Watch:
-        def wait_for_verdict(self):
-            asked.append(True)
-
-        def fail(self, status, why):
-            failed.append((status, why))
-
-    hosts._fail(Watch(), error)
-    assert asked == [True] * waits and len(failed) == 1
-    assert failed[0][0] == 1 and str(error.args[0]) in failed[0][1]
+        left.communicate(timeout=LIMIT)
+        assert left.returncode != 0 and time.monotonic() - began < 2 * HOST_TIMEOUT + 10
 
 
 @pytest.mark.slow
@@ -218,7 +190,7 @@ def test_unequal_hosts_are_named_in_one_line_by_each(tmp_path):
         ends = job.ends()
     assert [status for status, *_ in ends] == [2, 2]
     for _, printed, text in ends:
-        (line,) = text.splitlines()
+        (line,) = errors(text)
         assert own_lines(printed) == []
         assert "all hosts must have the same versions, devices and config: " in line
         assert re.search(r"seed is not set on process 0 \(.+\), 7 on process 1", line)
@@ -229,51 +201,31 @@ def test_unequal_hosts_are_named_in_one_line_by_each(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--process-id", "1"], "got no --coordinator and no --num-processes"),
+        (["--process-id", "1"], "given together, or --coordinator auto alone; got --process-id"),
+        (["--coordinator", "auto", "--num-processes", "2"],
+         "or --coordinator auto alone; got --coordinator and --num-processes"),
+        (["--coordinator", "auto"], "--coordinator auto finds no other processes"),
         (["--num-processes", "two"], "--num-processes must be an integer, got 'two'"),
         (["--process-id"], "--process-id must have a value, got none"),
         (["--process-id", "1", "--process-id=2"], "--process-id must be given once"),
         (["--host-timeout", "1"], "--host-timeout must be at least 5 seconds, got 1"),
         (["--coordinator", "here", "--num-processes", "2", "--process-id", "0"],
          "--coordinator must be HOST:PORT of the first process, the port from 1 to 65535"),
-        (["--coordinator", "10.0.0..1:1234", "--num-processes", "2", "--process-id", "1"],
-         "--coordinator must be HOST:PORT of the first process"),
         (["--coordinator", "here:0", "--num-processes", "2", "--process-id", "0"],
          "--coordinator must be HOST:PORT"),
         (["--coordinator", "here:65536", "--num-processes", "2", "--process-id", "0"],
          "--coordinator must be HOST:PORT"),
         (["--coordinator", "here:1", "--num-processes", "2", "--process-id", "2"],
-         "--process-id must be from 0 to num_processes - 1 = 1, different in each process, got 2"),
+         "--process-id must be from 0 to --num-processes - 1, different in each process, "
+         "got 2 of 2"),
         (["--coordinator", "here:1", "--num-processes", "0", "--process-id", "0"],
-         "--num-processes must be at least 1, got 0"),
+         "--process-id must be from 0 to --num-processes - 1, different in each process, "
+         "got 0 of 0"),
     ],
 )  # fmt: skip
 def test_flags_of_the_launch_are_checked(tmp_path, capsys, words, message):
     assert message in one_line(capsys, "train", write_config(tmp_path), *words)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_coordinator_that_does_not_answer_is_an_error_in_time(tmp_path, capsys):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        words = ["--coordinator", f"127.0.0.1:{port}", "--num-processes", "2"]
-        config, began = write_config(tmp_path), time.monotonic()
-        taken = one_line(capsys, "train", config, *words, "--process-id", "0")
-    assert f"port {port} cannot be opened on this host: " in taken
-    late = one_line(capsys, "train", config, *words, "--process-id", "1", "--start-timeout", "5")
-    assert "does not answer within 5 s" in late and time.monotonic() - began < 30
-
-
-@pytest.mark.slow
-def test_processes_that_do_not_come_are_an_error_in_time(tmp_path):
-    began = time.monotonic()
-    with Job(tiny_config(tmp_path), "--start-timeout", "5", alone=True) as job:
-        ((status, printed, text),) = job.ends()
-    (line,) = text.splitlines()
-    assert status == 2 and printed == "" and time.monotonic() - began < 90
-    assert re.search(
-        r"the processes of --coordinator \S+ have not all connected within \d+ s", line
-    )
 
 
 def test_flags_of_the_launch_are_taken_out_of_those_of_the_config():
@@ -291,7 +243,7 @@ def test_launch_files_are_whole():
     for path in paths:
         text = path.read_text(encoding="utf-8")
         assert "# CHANGE: " in text and "jaxformer" in text
-        assert ("--host-timeout" in text) == (path.name in jobs)
+        assert (re.search("--coordinator[^a-z]+auto", text) is not None) == (path.name in jobs)
     for path in folder.glob("*.sh"):
         for linter in (["bash", "-n"], ["shellcheck"]):
             if any(os.access(f"{at}/{linter[0]}", os.X_OK) for at in os.get_exec_path()):

@@ -191,15 +191,12 @@ def kill_until_done(case, out, seed, kills):
 
 
 def test_run_stopped_again_and_again_ends_as_one_that_was_not(cases, tmp_path):
-    """Killed while its folder is made, by a signal while it compiles, and while it saves.
-
-    The main thread is stuck in compiling, so the watcher saves what was computed.
-    """
+    """Killed while its folder is made, by a signal while it compiles, and while it saves."""
     case, out = cases("decoder"), tmp_path / "run"
     assert case.run(out, moment="folder_is_made", index=1) is None
-    assert case.run(out, killed_by=143, moment="compilation_gets_stuck", index=7) is None
+    assert case.run(out, killed_by=143, moment="signal_in_compilation", index=7) is None
     assert case.log.read_text(encoding="utf-8").splitlines()[-1] == (
-        f"jaxformer: stopped by SIGTERM at step 6, saved in {out}; repeat the command to resume"
+        f"jaxformer: stopped by SIGTERM at step 7, saved in {out}; repeat the command to resume"
     )
     assert case.run(out, moment="checkpoint_is_committed", index=1) is None
     assert case.run(out) is not None
@@ -209,7 +206,7 @@ def test_run_stopped_again_and_again_ends_as_one_that_was_not(cases, tmp_path):
 def test_validation_that_a_signal_cuts_off_is_made_up_for(cases, tmp_path):
     """And its loss is in the checkpoint, although that was saved without it."""
     case, out = cases("decoder"), tmp_path / "run"
-    assert case.run(out, killed_by=143, moment="validation_gets_stuck", index=2) is None
+    assert case.run(out, killed_by=143, moment="signal_in_validation", index=2) is None
     assert "at step 12, saved in" in case.log.read_text(encoding="utf-8").splitlines()[-1]
     assert case.run(out) is not None
     case.check(out)

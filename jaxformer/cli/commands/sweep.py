@@ -6,18 +6,16 @@ import html
 import itertools
 import pathlib
 import shlex
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxformer.cli.commands.figures import draw
-from jaxformer.cli.commands.train import print_start
+from jaxformer.cli.commands.train import exit_stopped, print_start
 from jaxformer.cli.experiment import ConfigPath, config_path, load_with_start, split_cpu_for
 from jaxformer.cli.overrides import override_config, split_flags
-from jaxformer.cli.terminal import flush, for_terminal, lasting_output, show
+from jaxformer.cli.terminal import for_terminal, lasting_output, show
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
-from jaxformer.stopping import saved_note, say_stopped
 from jaxformer.storage import as_path, write_whole
 
 if TYPE_CHECKING:
@@ -68,12 +66,10 @@ def sweep(words: Sequence[str]) -> None:
         runs = train_configs(named, folder, on_start=print_start)
         stopped = next((run.result.stop_signal for run in runs if run.result.stop_signal), None)
         if stopped is not None:
-            flush()  # so that this line is the last one
             step = min(
                 (run.result.step for run in runs if run.result.params is not None), default=0
             )
-            say_stopped(stopped, for_terminal(saved_note(step, folder)))
-            sys.exit(128 + stopped)
+            exit_stopped(stopped, step, folder)
         _report(folder)
 
 

@@ -3,19 +3,19 @@
 import dataclasses
 import pathlib
 import re
+import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from jaxformer.cli.commands.figures import draw
 from jaxformer.cli.commands.runs import print_evaluation
 from jaxformer.cli.experiment import ConfigPath, config_path, read_config, split_cpu_for
-from jaxformer.cli.hosts import LAUNCH_FLAGS, several_hosts
+from jaxformer.cli.hosts import LAUNCH_FLAGS, join_hosts
 from jaxformer.cli.overrides import pop_flags
-from jaxformer.cli.terminal import flush, for_terminal, lasting_output, show, wrapped
+from jaxformer.cli.terminal import flush, lasting_output, show, wrapped
 from jaxformer.config import ExperimentConfig, changed_settings
 from jaxformer.errors import ConfigError, StorageError
-from jaxformer.stopping import saved_note, say_stopped
 from jaxformer.storage import as_path, write_whole
 
 if TYPE_CHECKING:
@@ -51,20 +51,28 @@ def train(words: Sequence[str]) -> None:
         split_cpu_for(config)
         assert config.out is not None  # load_config fills it in
         folder = as_path(config.out)
-        with several_hosts(launch, folder) as is_first:
-            for line in implied if is_first else ():
-                show(line)
-            from jaxformer import runs
+        is_first = join_hosts(launch)
+        for line in implied if is_first else ():
+            show(line)
+        from jaxformer import runs
+        from jaxformer.training.parallel import in_first_process
 
-            on_start = print_start if is_first else None
-            result = runs.train_run(config, on_start=on_start, base=base, profile=profile)
-            if result.stop_signal is not None:
-                flush()  # so that this line is the last one
-                say_stopped(result.stop_signal, for_terminal(saved_note(result.step, folder)))
-                sys.exit(128 + result.stop_signal)
-            result = result._replace(params=None)  # makes room for those of the best step
-            if is_first:
-                _report(folder, result, base)
+        on_start = print_start if is_first else None
+        result = runs.train_run(config, on_start=on_start, base=base, profile=profile)
+        if result.stop_signal is not None:
+            exit_stopped(result.stop_signal, result.step, folder)
+        result = result._replace(params=None)  # makes room for those of the best step
+        # The others wait: JAX would end processes of which one leaves long before another.
+        in_first_process("report on the run", lambda: _report(folder, result, base))
+
+
+def exit_stopped(number: signal.Signals, step: int, folder: pathlib.Path) -> NoReturn:
+    """Says what is saved of a training that a signal has stopped, and exits."""
+    flush()  # so that this line is the last one
+    saved = f"at step {step}, saved in {folder}; repeat the command to resume"
+    note = saved if step else "before the first step; repeat the command to start again"
+    show(f"jaxformer: stopped by {number.name} {note}", error=True)
+    sys.exit(128 + number)
 
 
 def profiled_steps(text: str) -> range:

@@ -1,16 +1,17 @@
 """Runners compile and run steps on devices; only this package knows pmap, meshes and processes."""
 
-from jaxformer.training.parallel.hosts.agreement import StopAgreement, stop_agreement
-from jaxformer.training.parallel.hosts.launch import Launch, start_hosts
-from jaxformer.training.parallel.hosts.messages import (
+from jaxformer.training.parallel.hosts import (
+    Launch,
+    from_first_process,
     gather_texts,
     in_first_process,
     is_first_process,
+    is_stop_reached,
     num_processes,
     require_same,
+    start_hosts,
     this_process,
 )
-from jaxformer.training.parallel.hosts.watch import HostWatch
 from jaxformer.training.parallel.layout import as_on_one_device, axis_sizes
 from jaxformer.training.parallel.mesh import MeshRunner
 from jaxformer.training.parallel.placement import bytes_per_device
@@ -26,9 +27,9 @@ from jaxformer.training.parallel.runners import (
 from jaxformer.training.parallel.together import TogetherRunner
 
 __all__ = [
-    "HostWatch", "Launch", "MeshRunner", "PmapRunner", "Program", "Runner", "SingleRunner",
-    "StopAgreement", "TogetherRunner", "as_on_one_device", "axis_sizes", "bytes_per_device",
-    "gather_texts", "in_first_process", "is_first_process", "make_inference_runner",
+    "Launch", "MeshRunner", "PmapRunner", "Program", "Runner", "SingleRunner", "TogetherRunner",
+    "as_on_one_device", "axis_sizes", "bytes_per_device", "from_first_process", "gather_texts",
+    "in_first_process", "is_first_process", "is_stop_reached", "make_inference_runner",
     "make_runner", "num_processes", "require_same", "runner_kind", "runner_on", "split_cpu",
-    "start_hosts", "stop_agreement", "this_process",
+    "start_hosts", "this_process",
 ]  # fmt: skip

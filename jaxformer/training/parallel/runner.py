@@ -261,10 +261,7 @@ _turn = threading.Lock()  # of this process, because all runners share its devic
 
 
 def _one_at_a_time(function: Callable[..., Any], *args: Any) -> Any:
-    """Calls a compiled function, and waits for its result, while no other such call runs.
-
-    A signal may cut the wait short; what follows then, saving and leaving, has no collectives.
-    """
+    """Calls a compiled function, and waits for its result, while no other such call runs."""
     with _turn:
         return jax.block_until_ready(function(*args))
 

@@ -20,8 +20,7 @@ class TogetherRunner(SingleRunner):
     The runs are split over the devices, as many of them as divide the number of runs. Each device
     vectorizes its runs by `jax.vmap`. A CPU takes one after the other by `jax.lax.map`, which is
     faster there: 0.60 s for a step of 12 runs of 0.4 M parameters on two cores, where `jax.vmap`
-    takes 0.89 s. No program has a collective, so they may overlap on any devices: a signal's
-    watcher takes and saves runs while the main thread may be stuck in another program.
+    takes 0.89 s. No program has a collective, so they may overlap on any devices.
     """
 
     def __init__(

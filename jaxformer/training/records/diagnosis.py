@@ -38,7 +38,7 @@ class Diagnosis:
         except Exception as error:  # say, the loss needs several rows; the error must still be told
             text = f"its rows could not be computed one by one ({first_line(error)[:200]})"
         if self.runner.host.count > 1:  # each knows only its own rows
-            text = "; ".join(dict.fromkeys(gather_texts("diagnosis", text)))
+            text = "; ".join(dict.fromkeys(gather_texts(text)))
         return text
 
     def of_rows(self, step: int, params: Any) -> str:

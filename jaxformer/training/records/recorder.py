@@ -18,7 +18,12 @@ from jaxformer.training.checkpoints import Checkpoints, NoCheckpoints
 from jaxformer.training.data import TrainingData, batch_at
 from jaxformer.training.evaluation import Evaluation
 from jaxformer.training.fingerprint import PROGRAM
-from jaxformer.training.parallel import Runner, in_first_process, is_first_process
+from jaxformer.training.parallel import (
+    Runner,
+    from_first_process,
+    in_first_process,
+    is_first_process,
+)
 from jaxformer.training.records.diagnosis import Diagnosis
 from jaxformer.training.records.metrics import MetricsWriter
 from jaxformer.training.records.spikes import LossSpikes
@@ -170,10 +175,15 @@ class Recorder:
         self.ask(lambda one: hasattr(one, "resume") and one.resume(self.metrics.records))
 
     def ask(self, question: Callable[[Callback], Any]) -> None:
-        """Asks every callback; one that answers True stops the run."""
-        for callback in self.callbacks if is_first_process() else ():
+        """Asks every callback, in the first process; one that answers True stops the run."""
+        stops = -1
+        for index, callback in enumerate(self.callbacks if is_first_process() else ()):
             if isinstance(answer := question(callback), bool | np.bool_) and answer:
-                self.stopped_by = callback
+                stops = index
+        if self.callbacks and self.runner.num_hosts > 1:
+            stops = from_first_process(stops)
+        if stops >= 0:
+            self.stopped_by = self.callbacks[stops]
 
     def evaluated(self, step: int, evaluation: Evaluation) -> None:
         """Records a validation of the current state."""

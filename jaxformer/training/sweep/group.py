@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxformer import stopping
 from jaxformer.errors import ConfigError
+from jaxformer.stopping import StopRequest
 from jaxformer.training.checkpoints import step_to_resume
 from jaxformer.training.data import TrainingData, ValidationBatches, check_data
 from jaxformer.training.fingerprint import (
@@ -21,9 +21,9 @@ from jaxformer.training.fingerprint import (
     settings_of,
     write_program,
 )
-from jaxformer.training.fit import ANSWER, FitResult
+from jaxformer.training.fit import FitResult
 from jaxformer.training.loop import TrainingLoop
-from jaxformer.training.parallel import TogetherRunner, stop_agreement
+from jaxformer.training.parallel import TogetherRunner
 from jaxformer.training.profiles import StepProfiler
 from jaxformer.training.records import (
     MetricsWriter,
@@ -134,8 +134,7 @@ def _train_group(
                 step, loop.steps, unit=specs[0].data.unit, names=[spec.name for spec in specs]
             )
         )
-        signals = stack.enter_context(stopping.finishing(ANSWER))
-        agreement = stack.enter_context(stop_agreement(signals, is_shared=False))
+        stop = stack.enter_context(StopRequest())
         if step:
             progress.print(f"resuming {len(specs)} runs at step {step} of {loop.steps}")
         for note in dict.fromkeys(start.note for start in starts if start.note):
@@ -155,15 +154,15 @@ def _train_group(
                 )
             )  # fmt: skip
         together = TrainingLoop(
-            config=loop, runs=runs, runner=runner, state=state, step=step, folder=folder,
+            config=loop, runs=runs, runner=runner, state=state, step=step,
             data=specs[0].data if shares_batches else _joined([spec.data for spec in specs]),
             programs=programs, arguments=(numbers, None), clock=clock, profiler=StepProfiler(clock),
-            progress=progress, signals=signals, agreement=agreement,
+            progress=progress, stop=stop,
         )  # fmt: skip
         together.train()
         for run in together.training:
             run.leave(together.state)
-    together.stop_signal = together.stop_signal or signals.received
+    together.stop_signal = together.stop_signal or stop.received
     return together, {
         run.name: FitResult(
             run.step, run.params, run.evaluation, together.stop_signal, run.metrics.records

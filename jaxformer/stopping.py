@@ -1,0 +1,81 @@
+"""SIGINT and SIGTERM: the first one lets training save and end, the second ends it at once."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SAME = 0.5  # seconds; `timeout` sends its signal to the process, and then to the process group
+
+
+class StopRequest:
+    """Context in which the first SIGINT or SIGTERM is only recorded, in `received`.
+
+    The second one goes to the handlers from before. Outside the main thread, where Python has no
+    handlers, nothing is recorded.
+
+    Args:
+        is_shared: whether all processes of a job stop together. JAX then handles SIGTERM, which
+            SIGINT is turned into.
+
+    Example:
+        >>> with StopRequest() as stop:
+        ...     signal.raise_signal(signal.SIGTERM)
+        >>> stop.received.name
+        'SIGTERM'
+    """
+
+    def __init__(self, *, is_shared: bool = False) -> None:
+        self.received: signal.Signals | None = None
+        self._is_shared = is_shared
+        self._received_at = 0.0
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "StopRequest":
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS[:1] if self._is_shared else _SIGNALS:
+                self._previous[number] = signal.signal(number, self._receive)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            # None stands for a handler that was not installed from Python.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        self._previous = {}
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.received is None:
+            self.received, self._received_at = signal.Signals(number), time.monotonic()
+            name, action = self.received.name, "stopping after this step; once more ends it now"
+            # print could be interrupted within itself.
+            os.write(2, f"jaxformer: {name}: {action}\n".encode())
+            if self._is_shared:
+                signal.raise_signal(signal.SIGTERM)
+        elif time.monotonic() - self._received_at > _SAME:
+            self.__exit__()
+            signal.raise_signal(number)
+
+
+def end_at_second_signal() -> None:
+    """Ends the process at the second signal, even in C++ code; for the command line."""
+    # Python's handlers run in the main thread between two instructions, so never while it compiles.
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=_wait_for_second, args=(reader, writer), daemon=True).start()
+
+
+def _wait_for_second(reader: socket.socket, _writer: socket.socket) -> None:
+    first: float | None = None
+    while True:
+        number, now = reader.recv(1)[0], time.monotonic()
+        if number in _SIGNALS and first is not None and now - first > _SAME:
+            if os.isatty(1):
+                os.write(1, b"\x1b[?25h")  # shows the cursor, which a progress bar has hidden
+            os._exit(128 + number)
+        if number in _SIGNALS and first is None:
+            first = now

@@ -1,0 +1,170 @@
+"""The processes of a job on several hosts: their start, what they agree on, and where they stop."""
+
+import dataclasses
+import itertools
+import json
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from jaxformer.errors import ConfigError, TrainingError
+
+_MOST_NAMED = 3  # differences, or processes, that a message names
+_places = itertools.count(1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Launch:
+    """How the processes of a job find each other, and how long they wait (seconds)."""
+
+    coordinator: str | None = None
+    num_processes: int | None = None
+    process_id: int | None = None
+    start_timeout: int = 300
+    host_timeout: int = 60
+
+    def __post_init__(self) -> None:
+        for flag, seconds in (
+            ("--start-timeout", self.start_timeout), ("--host-timeout", self.host_timeout),
+        ):  # fmt: skip
+            if seconds < 5:
+                raise ConfigError(f"{flag} must be at least 5 seconds, got {seconds}")
+        flags = {
+            "--coordinator": self.coordinator, "--num-processes": self.num_processes,
+            "--process-id": self.process_id,
+        }  # fmt: skip
+        missing = [flag for flag, value in flags.items() if value is None]
+        if len(missing) == 3 or (self.coordinator == "auto" and len(missing) == 2):
+            return
+        if missing or self.coordinator == "auto":
+            raise ConfigError(
+                f"{', '.join(flags)} must be given together, or --coordinator auto alone; got "
+                f"{' and '.join(flag for flag in flags if flag not in missing)}"
+            )
+        host, _, port = str(self.coordinator).rpartition(":")
+        if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ConfigError(
+                "--coordinator must be HOST:PORT of the first process, the port from 1 to 65535, "
+                f"or auto, got {self.coordinator!r}"
+            )
+        if not 0 <= (self.process_id or 0) < (self.num_processes or 0):
+            raise ConfigError(
+                f"--process-id must be from 0 to --num-processes - 1, different in each process, "
+                f"got {self.process_id} of {self.num_processes}"
+            )
+
+
+def start_hosts(launch: Launch) -> None:
+    """Connects this process with the others of its job, if any; call it before JAX starts.
+
+    With the coordinator "auto", JAX finds them: a SLURM step, an indexed Kubernetes job (with the
+    package `kubernetes`), a TPU pod, or another cluster that `jax.distributed.initialize` knows.
+    """
+    if launch.coordinator is None:
+        return
+    addresses: dict[str, Any] = {}
+    if launch.coordinator != "auto":
+        addresses = {
+            "coordinator_address": launch.coordinator, "num_processes": launch.num_processes,
+            "process_id": launch.process_id, "cluster_detection_method": "deactivate",
+        }  # fmt: skip
+    try:
+        jax.distributed.initialize(
+            **addresses,
+            initialization_timeout=launch.start_timeout,
+            heartbeat_timeout_seconds=launch.host_timeout,
+            shutdown_timeout_seconds=launch.host_timeout,
+        )
+    except ValueError as error:  # JAX finds no cluster
+        raise ConfigError(
+            f"--coordinator {launch.coordinator} finds no other processes ({error}); pass "
+            "--coordinator HOST:PORT, --num-processes and --process-id"
+        ) from error
+
+
+def is_first_process() -> bool:
+    """Whether this is the first process, which writes the files for all."""
+    return jax.process_index() == 0
+
+
+def this_process() -> int:
+    """Index of this process in its job, from 0."""
+    return jax.process_index()
+
+
+def num_processes() -> int:
+    """Number of processes in the job; 1 without a job."""
+    return jax.process_count()
+
+
+def is_stop_reached() -> bool:
+    """Whether to stop here, after a SIGTERM to any process; all must ask at the same places."""
+    return multihost_utils.reached_preemption_sync_point(next(_places))
+
+
+def from_first_process(number: int) -> int:
+    """The number that the first process passes; every process must call this."""
+    return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
+
+
+def gather_texts(text: str) -> list[str]:
+    """Gathers a text from each process, in order; every process must call this."""
+    if jax.process_count() == 1:
+        return [text]
+    content = np.frombuffer(text.encode(), np.uint8)
+    sizes = multihost_utils.process_allgather(np.int32(content.size))
+    padded = np.pad(content, (0, max(1, int(sizes.max())) - content.size))
+    rows = multihost_utils.process_allgather(padded)
+    return [row[:size].tobytes().decode() for row, size in zip(rows, sizes, strict=True)]
+
+
+def in_first_process(purpose: str, function: Callable[[], object]) -> None:
+    """Calls a function in the first process, while the others wait; if it fails, all do."""
+    error: Exception | None = None
+    if is_first_process():
+        try:
+            function()
+        except Exception as failure:
+            error = failure
+    message = gather_texts("" if error is None else f"{error} ({type(error).__name__})")[0]
+    if error is not None:
+        raise error
+    if message:
+        raise TrainingError(f"process 0 cannot {purpose}: {message}")
+
+
+def require_same(name: str, values: Mapping[str, object]) -> None:
+    """Raises ConfigError in all processes if their values differ; every process must call this."""
+    texts = {key: str(value) for key, value in values.items()}
+    gathered = gather_texts(json.dumps({"host": socket.gethostname(), "values": texts}))
+    processes = [json.loads(text) for text in gathered]
+    hosts = [process["host"] for process in processes]
+    keys = list(dict.fromkeys(key for process in processes for key in process["values"]))
+    differences = []
+    for key in keys:
+        of_key = [process["values"].get(key) for process in processes]
+        if len(set(of_key)) > 1:
+            differences.append(f"{key} is {_who_has_what(of_key, hosts)}")
+    if differences:
+        more = f"; and {len(differences) - _MOST_NAMED} more" * (len(differences) > _MOST_NAMED)
+        raise ConfigError(
+            f"all hosts must have the same {name}: {'; '.join(differences[:_MOST_NAMED])}{more}; "
+            "make them equal, then start all processes again"
+        )
+
+
+def _who_has_what(values: Sequence[str | None], hosts: Sequence[str]) -> str:
+    """Text such as "3.12 on process 0 (a), 1 (b), 3.13 on process 2 (c)"."""
+    groups: dict[str | None, list[str]] = {}
+    for process, (value, host) in enumerate(zip(values, hosts, strict=True)):
+        groups.setdefault(value, []).append(f"{process} ({host})")
+    texts = []
+    for value, members in groups.items():
+        named = ", ".join(members[:_MOST_NAMED])
+        more = f" and {len(members) - _MOST_NAMED} more" * (len(members) > _MOST_NAMED)
+        texts.append(f"{'not set' if value is None else value} on process {named}{more}")
+    return ", ".join(texts)
