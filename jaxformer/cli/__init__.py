@@ -9,9 +9,8 @@ from jaxformer.cli.commands import COMMANDS, TAKE_WORDS, all_commands
 from jaxformer.cli.parsing import parse, refuse_repeated_flags
 from jaxformer.cli.terminal import (
     drop_output,
-    exit_for_mistake,
+    exit_for,
     flush,
-    open_missing_streams,
     show,
     warnings_as_lines,
 )
@@ -29,11 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: words after the program's name; default: those of this process.
 
     Raises:
-        SystemExit: with status 2 for a user's mistake, or 1 for a failure of the machine, such as a
-            full disk; both print one line on standard error. With 128 + its number for a signal.
+        SystemExit: with status 2 for a user's mistake, or 1 for a failure of the machine or of a
+            library; both print one line on standard error. With 128 + its number for a signal.
+            With the flag `--traceback`, the error itself is raised.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    open_missing_streams()
+    if shows_traceback := "--traceback" in words:
+        words.remove("--traceback")
     try:
         refuse_repeated_flags(words)
         if words == ["--version"]:
@@ -46,12 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 args=words,
                 prog="jaxformer",
                 description="Train, use and inspect Transformers in JAX. For the options of a "
-                "command: jaxformer COMMAND --help. For the version: jaxformer --version",
+                "command: jaxformer COMMAND --help. For the version: jaxformer --version. To see "
+                "where an error comes from, add --traceback.",
             )
             COMMANDS[type(command)](command)
         flush()  # here, so that a failure to write is reported
     except BrokenPipeError:
         drop_output(sys.stdout)  # its reader, such as `head`, has closed it
         sys.exit(128 + signal.SIGPIPE)
-    except (ValueError, OSError, MemoryError, RuntimeError, AssertionError) as error:
-        exit_for_mistake(error)
+    except Exception as error:
+        if shows_traceback:
+            raise
+        exit_for(error)

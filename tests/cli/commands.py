@@ -73,12 +73,12 @@ def output(capsys, *words):
     return capsys.readouterr()
 
 
-def one_line(capsys, *words):
-    """Runs a command that must fail as a user's mistake, and returns its one line."""
+def one_line(capsys, *words, status=2):
+    """Runs a command that must fail, by default as a user's mistake, and returns its one line."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as stopped:
         main([str(word) for word in words])
     said = capsys.readouterr()
-    assert stopped.value.code == 2 and said.out == ""
+    assert stopped.value.code == status and said.out == ""
     assert said.err.count("\n") == 1 and said.err.startswith("jaxformer: error: "), said.err
     return said.err

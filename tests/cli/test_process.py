@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from jaxformer.cli import main
+from jaxformer import stopping
+from jaxformer.__main__ import main
 
 
 def test_interrupt_exits_130_without_a_traceback(monkeypatch, capsys, trained):
@@ -14,8 +15,10 @@ def test_interrupt_exits_130_without_a_traceback(monkeypatch, capsys, trained):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("jaxformer.runs.open_run", interrupted)
+    monkeypatch.setattr(sys, "argv", ["jaxformer", "evaluate", str(trained[0] / "run")])
+    monkeypatch.setattr(stopping, "end_at_second_signal", lambda: None)
     with pytest.raises(SystemExit) as stopped:
-        main(["evaluate", str(trained[0] / "run")])
+        main()
     assert stopped.value.code == 130 and capsys.readouterr().err == "\n"
 
 

@@ -77,16 +77,16 @@ def test_impossible_override_is_a_mistake_too(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("out", "message"),
+    ("out", "message", "status"),
     [
-        ("text.txt/run", "cannot be a run folder"),
-        ("text.txt", "Not a directory"),
-        ("x" * 300, "File name too long"),
+        ("text.txt/run", "cannot be a run folder", 2),
+        ("text.txt", "Not a directory", 2),
+        ("x" * 300, "File name too long", 1),
     ],
 )
-def test_impossible_out_gets_one_line(tmp_path, capsys, out, message):
+def test_impossible_out_gets_one_line(tmp_path, capsys, out, message, status):
     config = write_config(tmp_path)
-    assert message in one_line(capsys, "train", config, "--out", tmp_path / out)
+    assert message in one_line(capsys, "train", config, "--out", tmp_path / out, status=status)
     assert {path.name for path in tmp_path.iterdir()} == {"text.txt", "tiny.toml"}
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import optax
 import pytest
 
-from jaxformer import stopping
 from jaxformer.config import LoopConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError, StorageError
 from jaxformer.storage.lock import run_lock
@@ -261,21 +260,6 @@ def test_signal_in_the_first_step_cuts_its_batch_short_and_keeps_the_step(
     while not said and time.monotonic() < until:
         said += capfd.readouterr().err
     assert said == "jaxformer: SIGTERM: stopping after this step; once more ends it now\n"
-
-
-def test_command_does_not_wait_for_a_first_step_after_a_signal(tmp_path, monkeypatch):
-    """It ends as before training, since nothing is lost but this step."""
-    signals = stopping.StopSignals(owns_process=True)
-    monkeypatch.setattr(stopping.process, "_process", signals)
-    monkeypatch.setattr(jax, "block_until_ready", lambda _: signal.raise_signal(signal.SIGTERM))
-    signals.catch()
-    try:
-        with pytest.raises(stopping.Stopped):
-            train(tmp_path)
-    finally:
-        signals.restore()
-    assert saved_steps(tmp_path) == []
-    assert signals.note == stopping.saved_note()
 
 
 def test_folder_of_another_optimizer_is_named_as_such(tmp_path):

@@ -13,7 +13,7 @@ from jaxformer.cli.commands.figures import cannot_draw, write_figure
 from jaxformer.cli.commands.sweep import sweep_figure
 from jaxformer.cli.inputs import Opening, RunFolder, open_for
 from jaxformer.cli.parsing import by_default
-from jaxformer.cli.terminal import lasting_output, readable_seconds, show, show_named
+from jaxformer.cli.terminal import readable_seconds, show, show_named
 from jaxformer.config import config_differences
 from jaxformer.storage import BucketPath, write_whole
 
@@ -134,13 +134,12 @@ class Plot:
 def plot(command: Plot) -> None:
     """Draws a figure, and prints the path of each file that it writes."""
     figure = command.figure
-    with lasting_output():
-        if isinstance(figure, PlotAttention):
-            _check_output(figure.output, (".html",))
-        else:
-            _check_output(figure.output, (".png", ".svg", ".pdf"))
-            _require_matplotlib()
-        _FIGURES[type(figure)](figure)
+    if isinstance(figure, PlotAttention):
+        _check_output(figure.output, (".html",))
+    else:
+        _check_output(figure.output, (".png", ".svg", ".pdf"))
+        _require_matplotlib()
+    _FIGURES[type(figure)](figure)
 
 
 def _require_matplotlib() -> None:

@@ -13,7 +13,7 @@ from jaxformer.cli.commands.figures import draw
 from jaxformer.cli.commands.train import exit_stopped, print_start
 from jaxformer.cli.experiment import ConfigPath, config_path, load_with_start, split_cpu_for
 from jaxformer.cli.overrides import override_config, split_flags
-from jaxformer.cli.terminal import for_terminal, lasting_output, show
+from jaxformer.cli.terminal import for_terminal, show
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path, write_whole
@@ -51,26 +51,22 @@ class Sweep:
 
 def sweep(words: Sequence[str]) -> None:
     """Trains or resumes the runs of a sweep, and shows their results."""
-    with lasting_output():
-        chosen, configs, folder = read_sweep(words)
-        split_cpu_for(configs[0])
-        from jaxformer.sweeps import train_configs
-        from jaxformer.training.sweep import name_runs
+    chosen, configs, folder = read_sweep(words)
+    split_cpu_for(configs[0])
+    from jaxformer.sweeps import train_configs
+    from jaxformer.training.sweep import name_runs
 
-        values = [
-            {flag[2:].replace("-", "_"): _number(word) for flag, word in one.items()}
-            for one in chosen
-        ]
-        named = dict(zip(name_runs(values), zip(values, configs, strict=True), strict=True))
-        show(f"{len(named)} runs, in {for_terminal(str(folder))}")
-        runs = train_configs(named, folder, on_start=print_start)
-        stopped = next((run.result.stop_signal for run in runs if run.result.stop_signal), None)
-        if stopped is not None:
-            step = min(
-                (run.result.step for run in runs if run.result.params is not None), default=0
-            )
-            exit_stopped(stopped, step, folder)
-        _report(folder)
+    values = [
+        {flag[2:].replace("-", "_"): _number(word) for flag, word in one.items()} for one in chosen
+    ]
+    named = dict(zip(name_runs(values), zip(values, configs, strict=True), strict=True))
+    show(f"{len(named)} runs, in {for_terminal(str(folder))}")
+    runs = train_configs(named, folder, on_start=print_start)
+    stopped = next((run.result.stop_signal for run in runs if run.result.stop_signal), None)
+    if stopped is not None:
+        step = min((run.result.step for run in runs if run.result.params is not None), default=0)
+        exit_stopped(stopped, step, folder)
+    _report(folder)
 
 
 def read_sweep(

@@ -13,7 +13,7 @@ from jaxformer.cli.commands.runs import print_evaluation
 from jaxformer.cli.experiment import ConfigPath, config_path, read_config, split_cpu_for
 from jaxformer.cli.hosts import LAUNCH_FLAGS, join_hosts
 from jaxformer.cli.overrides import pop_flags
-from jaxformer.cli.terminal import flush, lasting_output, show, wrapped
+from jaxformer.cli.terminal import flush, show, wrapped
 from jaxformer.config import ExperimentConfig, changed_settings
 from jaxformer.errors import ConfigError, StorageError
 from jaxformer.storage import as_path, write_whole
@@ -42,28 +42,27 @@ class Train:
 
 def train(words: Sequence[str]) -> None:
     """Trains or resumes the run of a config with its overrides; the first host reports."""
-    with lasting_output():
-        path, overrides = config_path(Train, words)
-        launch, overrides = pop_flags(overrides, TRAIN_FLAGS)
-        base, steps = launch.pop("base", None), launch.pop("profile", None)
-        profile = None if steps is None else profiled_steps(steps)
-        config, implied = read_config(path, overrides, launches=True)
-        split_cpu_for(config)
-        assert config.out is not None  # load_config fills it in
-        folder = as_path(config.out)
-        is_first = join_hosts(launch)
-        for line in implied if is_first else ():
-            show(line)
-        from jaxformer import runs
-        from jaxformer.training.parallel import in_first_process
+    path, overrides = config_path(Train, words)
+    launch, overrides = pop_flags(overrides, TRAIN_FLAGS)
+    base, steps = launch.pop("base", None), launch.pop("profile", None)
+    profile = None if steps is None else profiled_steps(steps)
+    config, implied = read_config(path, overrides, launches=True)
+    split_cpu_for(config)
+    assert config.out is not None  # load_config fills it in
+    folder = as_path(config.out)
+    is_first = join_hosts(launch)
+    for line in implied if is_first else ():
+        show(line)
+    from jaxformer import runs
+    from jaxformer.training.parallel import in_first_process
 
-        on_start = print_start if is_first else None
-        result = runs.train_run(config, on_start=on_start, base=base, profile=profile)
-        if result.stop_signal is not None:
-            exit_stopped(result.stop_signal, result.step, folder)
-        result = result._replace(params=None)  # makes room for those of the best step
-        # The others wait: JAX would end processes of which one leaves long before another.
-        in_first_process("report on the run", lambda: _report(folder, result, base))
+    on_start = print_start if is_first else None
+    result = runs.train_run(config, on_start=on_start, base=base, profile=profile)
+    if result.stop_signal is not None:
+        exit_stopped(result.stop_signal, result.step, folder)
+    result = result._replace(params=None)  # makes room for those of the best step
+    # The others wait: JAX would end processes of which one leaves long before another.
+    in_first_process("report on the run", lambda: _report(folder, result, base))
 
 
 def exit_stopped(number: signal.Signals, step: int, folder: pathlib.Path) -> NoReturn:
