@@ -18,8 +18,9 @@ from jaxformer.config import (
 from jaxformer.errors import ConfigError
 from jaxformer.flops import count_model_flops
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel
-from jaxformer.planning import Flops, count_flops, forward_flops, step_flops
+from jaxformer.planning import Flops, count_flops, step_flops
 from jaxformer.planning.settings import planned_model
+from jaxformer.runs.weights import param_shapes
 from jaxformer.training import TrainState, language_model_loss, make_optimizer, make_train_step
 from tests.small_config import model, small
 
@@ -50,6 +51,12 @@ FORWARD = Flops(
 
 def planned(changes, **settings):
     return planned_model(small(model=model(**TINY | changes), **settings))
+
+
+def forward_flops(model, rows):
+    """FLOPs of a forward pass with its loss."""
+    rng = jax.eval_shape(jax.random.key, 0)
+    return count_flops(model.loss(0.0), param_shapes(model), model.batch_shapes(rows), rng)
 
 
 def gradient_of(kind, config):

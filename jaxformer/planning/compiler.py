@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import re
 import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -32,8 +31,6 @@ _ENVIRONMENT = {
     "TPU_STDERR_LOG_LEVEL": "3",
     "TPU_MIN_LOG_LEVEL": "3",
 }
-
-
 # On a TPU v4, the two cores of a chip are one device by default ("megacore").
 _CHIP_CONFIGS = {"v4": {"chip_config_name": "megacore"}}
 
@@ -85,17 +82,14 @@ def topology_devices(accelerator: Accelerator, topology: str) -> Sequence[jax.De
         os.environ.setdefault(name, value)
     from jax.experimental import topologies
 
-    name = f"{accelerator.name}:{topology}"
+    name, chips = f"{accelerator.name}:{topology}", _CHIP_CONFIGS.get(accelerator.name, {})
     try:
-        return topologies.get_topology_desc(
-            platform="tpu", topology_name=name, **_CHIP_CONFIGS.get(accelerator.name, {})
-        ).devices
+        return topologies.get_topology_desc(platform="tpu", topology_name=name, **chips).devices
     except (RuntimeError, ValueError) as error:  # XLA raises RuntimeError
-        said = " ".join(str(error).split())
         raise ConfigError(
             f"topology must be the chips of a slice, such as 2x2, or 2x2x1 for v4 and v5p, got "
-            f"{topology!r} for {accelerator.name}: {said}"
-        ) from None
+            f"{topology!r} for {accelerator.name}: {error}"
+        ) from error
 
 
 def compile_step(model: TextModel, devices: Sequence[jax.Device], platform: str) -> CompiledStep:
@@ -118,7 +112,9 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device], platform: str)
     except RuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        return CompiledStep(time.monotonic() - start, failure=_account(str(error)))
+        # Without the list of all buffers.
+        failure = " ".join(str(error).partition("\n\n")[0].split())
+        return CompiledStep(time.monotonic() - start, failure=failure)
     seconds, memory = time.monotonic() - start, compiled.memory_analysis()
     program = parse_hlo(compiled.as_text())
     return CompiledStep(
@@ -132,10 +128,3 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device], platform: str)
         traffic=read_traffic(program),
         attention=attention,
     )
-
-
-def _account(message: str) -> str:
-    """The compiler's message on what does not fit, without its list of buffers."""
-    text = " ".join(message.split())
-    said = re.search(r"Ran out of memory.*?(?=\. That was not|Total hbm usage|Largest|$)", text)
-    return said[0].strip() if said else text[:300]

@@ -41,11 +41,6 @@ class MemoryNeeds(NamedTuple):
         return self.parameters - self.frozen
 
     @property
-    def state(self) -> int:
-        """Bytes that stay between steps."""
-        return self.parameters + self.optimizer + self.average
-
-    @property
     def total(self) -> int:
         """Largest number of bytes at a time."""
         held = (self.optimizer, self.activations)

@@ -120,42 +120,33 @@ def make_plan(
         ConfigError: the config does not fit the number of devices or the batch, the model depends
             on the data, or the compiler is missing.
     """
-    return _plan(config, _place(config, accelerator, num_devices, topology))
-
-
-def _place(
-    config: ExperimentConfig, accelerator: Accelerator, count: int | None, topology: str | None
-) -> Place:
+    mesh = config.mesh
     if accelerator.platform == "tpu":
-        if topology is None or count is not None:
+        if topology is None or num_devices is not None:
             raise ConfigError(
                 f"a plan for TPUs needs their topology, got accelerator {accelerator.name} and "
-                + ("devices" if count is not None else "no topology")
+                + ("no topology" if num_devices is None else "devices")
                 + "; give --topology 2x2, or 2x2x1 for v4 and v5p"
             )
         devices = topology_devices(accelerator, topology)
-        return Place(accelerator, len(devices), devices)
+        return _plan(config, Place(accelerator, len(devices), devices))
     if topology is not None:
         raise ConfigError(
             f"topology is for TPUs, got {topology!r} for {accelerator.name}; give --devices 8"
         )
-    mesh = config.mesh
-    count = count or (mesh.data or 1) * mesh.fsdp * mesh.sequence * mesh.tensor
-    return Place(accelerator, count, None)
+    count = num_devices or (mesh.data or 1) * mesh.fsdp * mesh.sequence * mesh.tensor
+    return _plan(config, Place(accelerator, count, None))
 
 
 def _plan(config: ExperimentConfig, place: Place) -> Plan:
     accelerator, count, devices = place
-    kernel = config.model.attention_implementation
-    for name, platform, devices_for in (
-        ("cudnn", "cuda", "NVIDIA GPUs"),
-        ("splash", "tpu", "TPUs"),
-    ):
-        if kernel == name and accelerator.platform != platform:
-            raise ConfigError(
-                f"model.attention_implementation {kernel!r} is for {devices_for}, got accelerator "
-                f"{accelerator.name}; choose 'auto'"
-            )
+    kernel, platforms = config.model.attention_implementation, {"cudnn": "cuda", "splash": "tpu"}
+    if platforms.get(kernel, accelerator.platform) != accelerator.platform:
+        raise ConfigError(
+            f"model.attention_implementation {kernel!r} is for "
+            f"{'NVIDIA GPUs' if kernel == 'cudnn' else 'TPUs'}, got accelerator "
+            f"{accelerator.name}; choose 'auto'"
+        )
     model = planned_model(config)
     compiled = as_configured(model, config.model)
     config = compiled.config
@@ -167,14 +158,12 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
     rows, params = batch_rows(config, sizes["data"] * sizes["fsdp"]), param_shapes(model)
     needs = memory_needs(config, sizes)
     step = None if devices is None else compile_step(compiled, devices, accelerator.platform)
+    traffic: Mapping[str, int] = {"all": memory_traffic(needs, config.training.accumulate_steps)}
+    collectives: Sequence[Collective] = expected_collectives(
+        config, params, needs, sizes, rows, devices_per_host=accelerator.devices_per_host
+    )
     if step is not None and step.failure is None:
-        collectives: Sequence[Collective] = step.collectives
-        traffic = step.traffic
-    else:
-        traffic = {"all": memory_traffic(needs, config.training.accumulate_steps)}
-        collectives = expected_collectives(
-            config, params, needs, sizes, rows, devices_per_host=accelerator.devices_per_host
-        )
+        collectives, traffic = step.collectives, step.traffic
     parts = sizes["data"] * sizes["fsdp"] * config.training.accumulate_steps
     own = dataclasses.replace(model.config, mesh=MeshConfig())
     # The loss depends on the kind of device unless the table is split over several.
@@ -184,8 +173,7 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
     return Plan(
         config=config, model=model, place=place, sizes=sizes, rows=rows,
         num_params=sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params)),
-        needs=needs, flops=flops, collectives=collectives, compiled=step,
-        traffic=traffic,
+        needs=needs, flops=flops, collectives=collectives, compiled=step, traffic=traffic,
         seconds={
             "compute": flops.total / (count * peak),
             "memory": sum(traffic.values()) / accelerator.memory_bandwidth,
@@ -221,31 +209,24 @@ def settings_that_fit(
 def _estimated_to_fit(plan: Plan) -> Iterator[dict[str, Any]]:
     """Changes to the config that are estimated to fit, in the order in which they are tried.
 
-    First those with the least remat for their number of micro-batches and fsdp axis.
+    Of each number of micro-batches and fsdp axis, those with the least remat.
     """
-    more_remat = []
-    config, sizes = plan.config, plan.sizes
+    config, shards = plan.config, plan.sizes["data"] * plan.sizes["fsdp"]
     policies = _REMATS[_REMATS.index(config.model.remat) :]
-    rows = plan.rows // (sizes["data"] * sizes["fsdp"])
-    counts = [config.training.accumulate_steps]
-    while rows % (2 * counts[-1]) == 0:
-        counts.append(2 * counts[-1])
-    parts = [sizes["fsdp"]]
-    if config.training.runner in ("auto", "mesh"):
-        while (sizes["data"] * sizes["fsdp"]) % (2 * parts[-1]) == 0:
-            parts.append(2 * parts[-1])
-    for part in parts:
-        # If the smallest does not fit, the others need not be traced.
-        if not _is_estimated_to_fit(plan, _changes(plan, part, counts[-1], policies[-1])):
-            continue
-        for count in counts:
-            if not _is_estimated_to_fit(plan, _changes(plan, part, count, policies[-1])):
-                continue
-            changes_by_policy = (_changes(plan, part, count, policy) for policy in policies)
-            fitting = [c for c in changes_by_policy if c and _is_estimated_to_fit(plan, c)]
-            yield from fitting[:1]
-            more_remat += fitting[1:]
-    yield from more_remat
+    is_split = config.training.runner in ("auto", "mesh")
+    for fsdp in _doubled(plan.sizes["fsdp"], shards if is_split else 1):
+        for count in _doubled(config.training.accumulate_steps, plan.rows // shards):
+            changes = [_changes(plan, fsdp, count, policy) for policy in policies]
+            if _is_estimated_to_fit(plan, changes[-1]):  # else no other does
+                fitting = (c for c in changes if c and _is_estimated_to_fit(plan, c))
+                yield from itertools.islice(fitting, 1)
+
+
+def _doubled(number: int, total: int) -> Iterator[int]:
+    """A number, and twice, four times, ... of it while they divide the total."""
+    yield number
+    while total % (number := 2 * number) == 0:
+        yield number
 
 
 def _changes(plan: Plan, fsdp: int, accumulate_steps: int, remat: str) -> dict[str, Any]:
@@ -275,12 +256,8 @@ def _is_estimated_to_fit(plan: Plan, changes: Mapping[str, Any]) -> bool:
 
 def _with(config: ExperimentConfig, changes: Mapping[str, Any]) -> ExperimentConfig:
     """A config with other values of some keys."""
-    tables: dict[str, dict[str, Any]] = {}
     for key, value in changes.items():
         table, _, name = key.partition(".")
-        tables.setdefault(table, {})[name] = value
-    replaced = {
-        table: dataclasses.replace(getattr(config, table), **values)
-        for table, values in tables.items()
-    }
-    return dataclasses.replace(config, **replaced)
+        changed = dataclasses.replace(getattr(config, table), **{name: value})
+        config = dataclasses.replace(config, **{table: changed})
+    return config

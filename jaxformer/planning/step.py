@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.config import ExperimentConfig
-from jaxformer.flops import Flops, count_flops, count_products
+from jaxformer.flops import Flops, count_products
 from jaxformer.functional import platforms
 from jaxformer.functional.sharding import on_one_device
 from jaxformer.planning.settings import planned_model
 from jaxformer.runs import TextModel
-from jaxformer.runs.weights import combine_of, param_shapes, split_shapes
+from jaxformer.runs.weights import combine_of, split_shapes
 from jaxformer.training.step import checked_loss
 
 
@@ -41,10 +41,7 @@ def trace_step(model: TextModel, rows: int, device_kind: str) -> TracedStep:
     loss = checked_loss(model.loss(config.training.label_smoothing), combine_of(config.lora))
 
     def passes(params: Any, frozen: Any, batch: Any, rng: jax.Array) -> tuple[Any, Any]:
-        def loss_of(params: Any) -> jax.Array:
-            return loss(params, batch, rng, frozen)[0]
-
-        value, backward = jax.vjp(loss_of, params)
+        value, backward = jax.vjp(lambda params: loss(params, batch, rng, frozen)[0], params)
         return jax.tree.leaves(backward), backward(jnp.ones_like(value))
 
     rng = jax.eval_shape(jax.random.key, 0)
@@ -80,15 +77,3 @@ def step_flops(model: TextModel, rows: int) -> Flops:
             by the number of micro-batches and devices.
     """
     return trace_step(model, rows, platforms.default_device_kind()).flops
-
-
-def forward_flops(model: TextModel, rows: int) -> Flops:
-    """FLOPs of the matrix products of a forward pass with its loss.
-
-    Args:
-        model: as in `step_flops`, which explains what counts.
-        rows: as in `step_flops`.
-    """
-    loss = model.loss(model.config.training.label_smoothing)
-    rng = jax.eval_shape(jax.random.key, 0)
-    return count_flops(loss, param_shapes(model), model.batch_shapes(rows), rng)

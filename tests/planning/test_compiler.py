@@ -15,7 +15,7 @@ from jaxformer.config import MeshConfig
 from jaxformer.functional import platforms
 from jaxformer.functional.attention import choice
 from jaxformer.functional.attention.dense import dense_attention
-from jaxformer.planning import ACCELERATORS, compiler
+from jaxformer.planning import ACCELERATORS
 from jaxformer.planning.plan import Place, _plan
 from tests.planning.test_plan import config
 from tests.small_config import model
@@ -129,13 +129,17 @@ def test_plan_of_devices_has_the_memory_and_collectives_of_their_program():
     assert plan.seconds["memory"] == sum(step.traffic.values()) / bandwidth
 
 
-def test_what_does_not_fit_is_said_without_the_list_of_buffers():
-    said = "Ran out of memory in memory space hbm. Used 17.07G of 15.75G hbm."
-    message = f"RESOURCE_EXHAUSTED: XLA:TPU compile error. {said}\n\nTotal hbm usage >= 17.09G:\n"
-    assert compiler._account(message) == said
-    assert compiler._account("RESOURCE_EXHAUSTED: of\nanother kind") == (
-        "RESOURCE_EXHAUSTED: of another kind"
-    )
+def test_what_does_not_fit_is_said_without_the_list_of_buffers(monkeypatch):
+    said = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 17.07G of 15.75G hbm."
+
+    def compile_step(self):
+        raise RuntimeError(f"{said}\n\nTotal hbm usage >= 17.09G:\n")
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compile_step)
+    plan = _plan(config(), Place(ACCELERATORS["v5e"], 2, jax.devices()[:2]))
+    assert plan.compiled.failure == said and not plan.fits
+    # As for a GPU, which is not compiled for.
+    assert list(plan.traffic) == ["all"] and plan.collectives
 
 
 @pytest.mark.slow
