@@ -68,9 +68,8 @@ def fit(
     Args:
         trial: the loss, the initial parameters, and the optimizer.
         data: training batches, and optionally validation batches.
-        folder: run folder, created if missing, for checkpoints/, metrics.jsonl, tensorboard/, and
-            spikes/, the batches of steps whose loss spiked. None writes nothing; such a training
-            cannot be resumed.
+        folder: run folder, created if missing, for checkpoints/, metrics.jsonl and tensorboard/.
+            None writes nothing; such a training cannot be resumed.
         loop: number of steps; intervals of metrics, validation and checkpoints; number of
             non-finite steps that may be skipped.
         runner: where steps run, from `make_runner`; data-parallel over all devices when not given.

@@ -1,4 +1,4 @@
-"""Records of a run while it trains: metrics, progress, wall time, bad steps, loss spikes."""
+"""Records of a run while it trains: metrics, progress, wall time, bad steps."""
 
 from jaxformer.training.records.clock import Activity, WallClock
 from jaxformer.training.records.meters import METERS, StepMeters

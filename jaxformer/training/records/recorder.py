@@ -26,12 +26,11 @@ from jaxformer.training.parallel import (
 )
 from jaxformer.training.records.diagnosis import Diagnosis
 from jaxformer.training.records.metrics import MetricsWriter
-from jaxformer.training.records.spikes import LossSpikes
 from jaxformer.training.state import TrainState
 from jaxformer.training.trial import Trial
 
-WRITTEN = ("checkpoints", "metrics.jsonl", "metrics.superseded.jsonl", "tensorboard", "spikes",
-           "profile", PROGRAM)  # fmt: skip
+WRITTEN = ("checkpoints", "metrics.jsonl", "metrics.superseded.jsonl", "tensorboard", "profile",
+           PROGRAM)  # fmt: skip
 """What training writes to a run folder."""
 
 
@@ -71,9 +70,6 @@ class Recorder:
     def __post_init__(self) -> None:
         # A run that resumes from a checkpoint has the records up to it.
         self.checkpoints.before_commit = self.metrics.flush
-        parts = self.runner.num_local_shards * self.config.accumulate_steps
-        self._batch_at = functools.partial(batch_at, self.data.batches, parts=parts)
-        self._spikes = LossSpikes(self.folder, self._batch_at, self.print_line, self.runner.host)
 
     def part(self, tree: Any) -> Any:
         """This run's part of state or parameters on the devices."""
@@ -104,10 +100,12 @@ class Recorder:
         if bad >= 0:
             where = ""
             if self.index is None:
+                self.print_line(f"step {bad + 1} is not finite; computing it again, row by row")
+                parts = self.runner.num_local_shards * self.config.accumulate_steps
                 explain = Diagnosis(
                     trial=self.trial, seed=self.seed, runner=self.runner,
-                    accumulate_steps=self.config.accumulate_steps, batch_at=self._batch_at,
-                    print_line=self.print_line,
+                    accumulate_steps=self.config.accumulate_steps,
+                    batch_at=functools.partial(batch_at, self.data.batches, parts=parts),
                 )  # fmt: skip
                 where = explain(bad, params())
             if skipped:
@@ -142,14 +140,11 @@ class Recorder:
             for name in ("loss", "weight", "grad_norm")
         )
         healthy = np.isfinite(losses) & np.isfinite(norms)  # the same test as in the train step
-        for number, one, is_healthy in zip(range(step - len(own), step), own, healthy, strict=True):
-            if is_healthy:
-                self._spikes.compare(number, float(one["loss"]))
-            else:
-                self.print_line(
-                    f"step {number + 1}: loss or gradient is not finite; skipped its batch, "
-                    f"{int(one['skipped_steps'])} of at most {self.config.skip_bad_steps}"
-                )
+        for index in np.flatnonzero(~healthy):
+            self.print_line(
+                f"step {step - len(own) + index + 1}: loss or gradient is not finite; skipped its "
+                f"batch, {int(own[index]['skipped_steps'])} of at most {self.config.skip_bad_steps}"
+            )
         skipped, values, mean = int(own[-1]["skipped_steps"]), dict[str, float](), math.nan
         if healthy.any():
             mean = float((losses * weights)[healthy].sum() / weights[healthy].sum())
