@@ -104,7 +104,6 @@ def show_heat_maps() -> Shown:
     }
     figures["sinusoidal_positions"] = viz.position_heatmap(
         positions_by_array(50, 64, base=1000.0),
-        annotate=False,
         title="sinusoidal positions, base 1000",
     )
     return Shown(

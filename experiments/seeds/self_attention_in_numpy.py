@@ -134,7 +134,6 @@ def show_mask() -> Shown:
                 label="score",
                 scores=True,
                 names=["raw", "scaled", "masked"],
-                annotate=True,
                 title="Scores of four words",
             )
         },
@@ -157,7 +156,7 @@ def show_softmax() -> Shown:
         {"Weights": _square(stages["weights"])},
         {
             "four_words_weights": viz.attention_heatmaps(
-                stages["weights"], WORDS, annotate=True, title="Causal weights of four words"
+                stages["weights"], WORDS, title="Causal weights of four words"
             )
         },
         {

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 
+import matplotlib
 import numpy as np
 from steps import Document, Shown, Step, Table
 
@@ -12,6 +13,8 @@ from jaxformer.errors import CheckpointError
 from jaxformer.training import read_metrics
 
 __all__ = ["SENTENCE", "document", "short_config"]
+
+matplotlib.rcParams["font.family"] = ["DejaVu Sans", "Noto Sans Kannada"]
 
 SENTENCE = "my name is prathamesh"
 """The sentence that the fourth document wants translated into Kannada."""
@@ -111,7 +114,7 @@ def document(folder: pathlib.Path, sentence: str = SENTENCE) -> Document:
             figures={
                 stem: viz.attention_heatmaps(
                     maps[name].weights, maps[name].query_tokens, maps[name].key_tokens,
-                    annotate=False, title=name,
+                    title=name,
                 )
                 for stem, name in names.items()
             },

@@ -1,7 +1,7 @@
 """Heat maps of attention weights and scores, for every head and layer."""
 
+import math
 import textwrap
-import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +9,8 @@ import numpy as np
 from einops import rearrange
 
 from jaxformer.errors import DataError, ShapeError
-from jaxformer.functional.checks import check_axes
-from jaxformer.viz.cells import CELL_HEIGHT, bar_aspect, draw_cells, number_width, wants_numbers
-from jaxformer.viz.style import Lettering, as_numbers, cells_to_mark, checked
+from jaxformer.viz.arrays import as_numbers, checked, drawn_token
+from jaxformer.viz.cells import CELL_HEIGHT, NUMBERS_MAX_CELLS, draw_cells, number_width
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +22,7 @@ _MAX_WIDTH = 20.0  # inches of all panels side by side, unless numbers need more
 _LABEL_POINTS = 8
 _LABEL_SPACING = 0.13  # inches from one token's label to the next
 _LETTER_WIDTH = 0.08  # inches, of a letter in a token label
-_BAR_LETTER_LENGTH = 0.1  # inches of the color bar for a letter of its label
+_BAR_LABEL_LETTERS = 24  # of a line of the color bar's label
 _ROUNDING = 1e-5  # a rounded weight may exceed 1 by this much
 
 
@@ -35,20 +34,18 @@ def attention_heatmaps(
     label: str = "attention weight",
     scores: bool | None = None,
     names: Sequence[str] | None = None,
-    annotate: bool | None = None,
     title: str = "",
 ) -> "Figure":
-    r"""Heat maps of the attention weights or scores of one or more heads, on one color scale.
+    """Heat maps of the attention weights or scores of one or more heads, on one color scale.
 
     For weights, which are between 0 and 1, colors range from 0 to the largest weight. For scores,
     they range from minus to plus the largest absolute score, with white for 0. A score of -inf is
     masked, and drawn hatched. By default, the numbers are scores if one is negative or greater than
     1, else weights.
 
-    Tokens of any script are drawn with the installed fonts. A character that no font has is written
-    as its code, such as \u0c95, with a warning. matplotlib 3.11 and later join the letters of
-    scripts such as Kannada; earlier versions draw them separately. If there is no room for all
-    tokens, only every second, third, ... token is labeled.
+    matplotlib draws tokens of other scripts if it knows a font for them: set, for example,
+    `matplotlib.rcParams["font.family"] = ["DejaVu Sans", "Noto Sans Kannada"]`. If there is no room
+    for all tokens, only every second, third, ... token is labeled.
 
     Args:
         weights: float `[T, S]` for one head; `[N, T, S]` for N heads, one panel each;
@@ -58,15 +55,13 @@ def attention_heatmaps(
         label: label of the color bar.
         scores: True for scores, False for weights, None to decide from the numbers.
         names: N names of heads; default: "head 0" and so on, or none for `[T, S]`.
-        annotate: whether to write numbers in the cells; None: only if there are at most 400 cells.
         title: title of the figure.
 
     Returns:
         The figure; save it with `figure.savefig(path)`.
 
     Raises:
-        ShapeError: weights have other axes, the number of tokens or names is wrong, or there are
-            too many cells for numbers.
+        ShapeError: weights have other axes, or the number of tokens or names is wrong.
         DataError: a number is neither finite nor -inf, or is not between 0 and 1 with scores=False.
         ImportError: matplotlib is not installed.
 
@@ -81,14 +76,11 @@ def attention_heatmaps(
 
     keys = query_tokens if key_tokens is None else key_tokens
     numeric = as_numbers("weights", weights)
-    ndim = numeric.ndim
-    if ndim not in _AXES:
+    if (ndim := numeric.ndim) not in _AXES:
         raise ShapeError(f"weights must be {_RULE}, got {ndim} axes")
-    array = checked("weights", numeric, _AXES[ndim], masked=True, remedy=f"give {_RULE}")
     sizes = {"T": len(query_tokens), "S": len(keys)}
-    check_axes(
-        "weights", array, _AXES[ndim], sizes, remedy="pass one row per query and one column per key"
-    )
+    remedy = "pass one row per query and one column per key"
+    array = checked("weights", numeric, _AXES[ndim], sizes, masked=True, remedy=remedy)
     heads = array[(None,) * (4 - ndim)]
     num_layers, num_heads = heads.shape[:2]
     if names is None:
@@ -99,22 +91,22 @@ def attention_heatmaps(
         )
 
     scale = _scale(array, scores)
-    numbers = wants_numbers(array, annotate)
+    numbers = array.size <= NUMBERS_MAX_CELLS
     columns = num_heads if ndim == 4 else -(-num_heads // -(-num_heads // _MAX_COLUMNS))
     count = num_layers * num_heads
     rows = -(-count // columns)
     wide, tall = _panel_size(array, columns, rows, numbers)
-    lettering = Lettering.of([title, label, *query_tokens, *keys, *names])
-    query_labels, key_labels = (
-        [lettering.token(token) for token in tokens] for tokens in (query_tokens, keys)
-    )
+    query_labels, key_labels = list(map(drawn_token, query_tokens)), list(map(drawn_token, keys))
+    beside, below = (_LETTER_WIDTH * max(map(len, labels)) for labels in (query_labels, key_labels))
     query_marks, key_marks = (
-        cells_to_mark(sizes[axis], room, _LABEL_SPACING)
-        for axis, room in (("T", tall), ("S", wide))
+        range(0, count, math.ceil(_LABEL_SPACING * count / room))
+        for count, room in ((len(query_labels), tall), (len(key_labels), wide))
     )
     figure = Figure(
-        columns * (wide + 0.15) + _label_length(query_labels) + 1.5,
-        rows * (tall + (0.3 if ndim > 2 else 0.1)) + _label_length(key_labels) + 0.9,
+        columns * (wide + 0.15) + _LETTER_WIDTH * max(map(len, query_labels)) + 1.5,
+        rows * (tall + (0.3 if ndim > 2 else 0.1))
+        + _LETTER_WIDTH * max(map(len, key_labels))
+        + 0.9,
     )
     grid = GridSpec(rows, columns, figure=figure)
     panels = []
@@ -124,7 +116,7 @@ def attention_heatmaps(
         panels.append(panel)
         image = draw_cells(panel, head_weights, numbers=numbers, **scale)
         if ndim == 3 or row == 0:
-            panel.set_title(lettering.title(names[index % num_heads]), fontsize=9)
+            panel.set_title(names[index % num_heads], fontsize=9)
         panel.set_yticks(query_marks, [query_labels[i] for i in query_marks])
         panel.set_xticks(key_marks, [key_labels[i] for i in key_marks], rotation=90)
         is_lowest = index + columns >= count
@@ -135,11 +127,11 @@ def attention_heatmaps(
             panel.set_ylabel(f"layer {row}\nquery" if ndim == 4 else "query")
         if is_lowest:
             panel.set_xlabel("key")
-    lines = textwrap.fill(label, max(24, int(rows * tall / _BAR_LETTER_LENGTH)))
-    caption = lettering.title(lines) + ("\n(hatched: masked)" if np.isneginf(array).any() else "")
-    figure.colorbar(image, ax=panels, label=caption, aspect=bar_aspect(rows * tall), pad=0.02)
-    lettering.apply(figure, title)
-    return figure
+    caption = textwrap.fill(label, _BAR_LABEL_LETTERS)
+    caption += "\n(hatched: masked)" if np.isneginf(array).any() else ""
+    figure.colorbar(image, ax=panels, label=caption, pad=0.02)
+    figure.suptitle(title)
+    return figure.without_formulas()
 
 
 def _scale(array: np.ndarray, scores: bool | None) -> dict[str, Any]:
@@ -169,10 +161,3 @@ def _panel_size(array: np.ndarray, columns: int, rows: int, numbers: bool) -> tu
         for cells, panels in ((num_keys, columns), (num_queries, rows))
     )
     return wide, tall
-
-
-def _label_length(labels: Sequence[str]) -> float:
-    """Approximate length of the longest label, in inches."""
-    return _LETTER_WIDTH * max(
-        sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in label) for label in labels
-    )

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from jaxformer.errors import DataError, ShapeError
-from jaxformer.functional.checks import check_axes
 from jaxformer.models import AttentionMap
+from jaxformer.viz.arrays import checked
 
 _MAX_CODE = 2**16 - 1  # weights are stored as 16-bit integers; this one means 1
 _SUM_TOLERANCE = 0.01  # bfloat16 weights sum to 1 only this accurately
@@ -106,20 +106,14 @@ def attention_page(maps: Sequence[AttentionMap], *, title: str = "Attention") ->
 def _page_data(attention_map: AttentionMap) -> dict[str, Any]:
     """Checks a map, and returns it in the format that the script reads."""
     name, weights, queries, keys, following = attention_map
-    weights, what = np.asarray(weights), f"the weights of {name!r}"
+    what, remedy = f"the weights of {name!r}", "pass one text of the batch, and a token per row"
     tokens = {"T": len(queries), "S": len(keys)}
-    remedy = "pass one text of the batch, and one token per query and key"
-    sizes = check_axes(what, weights, "L N T S", tokens, remedy=remedy)
-    if 0 in sizes.values():
-        raise ShapeError(f"{what} must have no axis of size 0, got shape {weights.shape}")
+    weights = checked(what, weights, "L N T S", tokens, remedy=remedy).astype(np.float64)
     if following is not None and len(following) != len(queries):
         raise ShapeError(
             f"next_tokens of {name!r} must have one token for each of the {len(queries)} query "
             f"tokens, got {len(following)}; leave them out if nothing is predicted"
         )
-    weights = weights.astype(np.float64)
-    if not np.isfinite(weights).all():
-        raise DataError(f"{what} must be finite, got NaN or infinity; the model has diverged")
     low, high = weights.min(), weights.max()
     if low < 0 or high > 1 + 1e-6:
         raise DataError(
@@ -135,8 +129,8 @@ def _page_data(attention_map: AttentionMap) -> dict[str, Any]:
         )
     return {
         "name": name,
-        "layers": sizes["L"],
-        "heads": sizes["N"],
+        "layers": weights.shape[0],
+        "heads": weights.shape[1],
         "queries": [_visible(token) for token in queries],
         "keys": [_visible(token) for token in keys],
         "next": None if following is None else [_visible(token) for token in following],

@@ -5,35 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxformer.errors import ShapeError
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CELL_HEIGHT = 0.2  # inches, of a cell with a number
-
-_AUTO_NUMBERS_MAX_CELLS = 400  # with up to this many cells, they get numbers by default
-_NUMBERS_MAX_SIDE = 200  # rows or columns with numbers; more would make a huge picture
-_CRISP_MAX_SIDE = 400  # with more rows or columns, a pixel shows the mean of several cells
+NUMBERS_MAX_CELLS = 400  # more cells of a figure get no numbers
 _NUMBER_POINTS = 7
 _DIGIT_WIDTH = 0.062  # inches, at that font size
 _MASKED = {"facecolor": "#F4F4F4", "edgecolor": "#9A9A9A", "hatch": "//////", "linewidth": 0.0}
-
-
-def wants_numbers(values: np.ndarray, annotate: bool | None) -> bool:
-    """Whether the cells `[..., rows, columns]` of a figure get numbers; None decides by size.
-
-    Example:
-        >>> wants_numbers(np.zeros((20, 20)), None), wants_numbers(np.zeros((20, 21)), None)
-        (True, False)
-    """
-    rows, columns = values.shape[-2:]
-    if annotate and max(rows, columns) > _NUMBERS_MAX_SIDE:
-        raise ShapeError(
-            f"annotate=True supports at most {_NUMBERS_MAX_SIDE} rows and columns, got {rows} rows "
-            f"and {columns} columns; leave it out, or draw a part"
-        )
-    return values.size <= _AUTO_NUMBERS_MAX_CELLS if annotate is None else annotate
 
 
 def number_width(values: np.ndarray) -> float:
@@ -63,10 +42,9 @@ def draw_cells(
     masked = np.isneginf(values)
     if masked.any():
         axes.patch.set(**_MASKED)  # the background; masked cells have no color
-    crisp = max(values.shape) <= _CRISP_MAX_SIDE
     image = axes.imshow(
         np.ma.array(values, mask=masked), vmin=low, vmax=high, cmap=colours, aspect="auto",
-        interpolation="nearest" if crisp else "auto", interpolation_stage="data",
+        interpolation_stage="data",
     )  # fmt: skip
     if numbers:
         written = _numbers(values)
@@ -78,16 +56,6 @@ def draw_cells(
                 fontsize=_NUMBER_POINTS, color="black" if shades[row, column] > 0.45 else "white",
             )  # fmt: skip
     return image
-
-
-def bar_aspect(height: float) -> float:
-    """Aspect ratio of a color bar 0.16 inches wide, next to cells of a height in inches.
-
-    Example:
-        >>> bar_aspect(3.2)
-        20.0
-    """
-    return max(8.0, height / 0.16)
 
 
 def _numbers(values: np.ndarray) -> np.ndarray:

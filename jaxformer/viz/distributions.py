@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxformer.errors import ConfigError, DataError
-from jaxformer.viz.style import Lettering, as_numbers, checked, line_style
+from jaxformer.errors import DataError
+from jaxformer.viz.arrays import as_numbers, checked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,6 @@ def distributions(
     Raises:
         DataError: there is nothing to draw, or a number is not finite.
         ShapeError: values are empty or not an array of numbers, such as lists of unequal length.
-        ConfigError: bins is not positive.
         ImportError: matplotlib is not installed.
 
     Example:
@@ -41,34 +40,22 @@ def distributions(
 
     if not values:
         raise DataError("distributions need at least one name and its values, got none")
-    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-        raise ConfigError(f"bins must be a positive int, got {bins!r}")
     numbers = {}
     for name, array in values.items():
         argument = f"values[{name!r}]"
         flat = as_numbers(argument, array).ravel()
         numbers[name] = checked(argument, flat, "N").astype(np.float64)
-    lettering = Lettering.of([title, xlabel, *values])
-    edges = np.histogram_bin_edges(np.concatenate(list(numbers.values())), bins)
-    figure = Figure(6, 4)
-    axes = figure.add_subplot(
-        xlabel=lettering.token(xlabel), ylabel="density", title=lettering.title(title)
-    )
-    labels, shapes = [], []
-    for index, (name, array) in enumerate(numbers.items()):
-        style = line_style(index)
-        density, _ = np.histogram(array, edges, density=True)
-        axes.stairs(density, edges, fill=True, color=style["color"], alpha=0.25)
-        shapes.append(
-            axes.stairs(
-                density, edges, color=style["color"], linestyle=style["linestyle"], linewidth=1.6
-            )
-        )
-        labels.append(f"{lettering.token(name)}: mean {array.mean():.3g}, std {array.std():.3g}")
+    labels = [
+        f"{name}: mean {array.mean():.3g}, std {array.std():.3g}" for name, array in numbers.items()
+    ]
+    figure = Figure(6, 3.6 + 0.2 * len(labels))
+    axes = figure.add_subplot(xlabel=xlabel, ylabel="density", title=title)
+    edges = np.histogram_bin_edges(np.concatenate(list(numbers.values())), bins).tolist()
+    for index, (array, label) in enumerate(zip(numbers.values(), labels, strict=True)):
+        axes.hist(
+            array, edges, density=True, histtype="stepfilled", label=label, linewidth=1.6,
+            facecolor=(f"C{index}", 0.25), edgecolor=f"C{index}",
+        )  # fmt: skip
     axes.grid(alpha=0.3)
-    axes.set_ylim(0, None)
-    # Below the axes, so that it hides no histogram.
-    figure.legend(shapes, labels, loc="outside lower center", fontsize=9)
-    figure.set_figheight(3.6 + 0.2 * len(labels))
-    lettering.apply(figure)
-    return figure
+    figure.legend(loc="outside lower center")  # below the axes, so that it hides no histogram
+    return figure.without_formulas()

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from jaxformer.errors import DataError
-from jaxformer.viz.style import Lettering, line_style, small_legend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,27 +34,21 @@ def time_bars(seconds: Mapping[str, Mapping[str, float]], *, title: str = "") ->
     shown = {group: parts for group, parts in seconds.items() if sum(parts.values()) > 0}
     if not shown:
         raise DataError("bars of time need at least one part that took time, got none")
-    count = sum(map(len, shown.values()))
-    lettering = Lettering.of([title, *shown, *(part for parts in shown.values() for part in parts)])
-    figure = Figure(6, 1.2 + 0.3 * count)
-    axes = figure.add_subplot(xlabel="milliseconds per step", title=lettering.title(title))
+    figure = Figure(6, 1.2 + 0.3 * sum(map(len, shown.values())))
+    axes = figure.add_subplot(xlabel="milliseconds per step", title=title)
     names: list[str] = []
-    for index, (group, parts) in enumerate(shown.items()):
-        total, first = sum(parts.values()), len(names)
-        names += map(lettering.token, parts)
-        bars = axes.barh(
-            range(first, len(names)), [1000 * one for one in parts.values()],
-            color=line_style(index)["color"], label=lettering.token(group),
-        )  # fmt: skip
+    for group, parts in shown.items():
+        total, places = sum(parts.values()), range(len(names), len(names) + len(parts))
+        names += parts
+        bars = axes.barh(places, [1000 * one for one in parts.values()], label=group)
         shares = [f" ({one / total:.0%})" if len(parts) > 1 else "" for one in parts.values()]
         times = [f"{1000 * one:.3g} ms" for one in parts.values()]
         labels = [time + share for time, share in zip(times, shares, strict=True)]
-        axes.bar_label(bars, labels, padding=3, fontsize=8)
+        axes.bar_label(bars, labels, padding=3, fontsize="small")
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.margins(x=0.25)
     axes.grid(axis="x", alpha=0.3)
     if len(shown) > 1:
-        axes.legend(loc="lower right", **small_legend(len(shown)))
-    lettering.apply(figure)
-    return figure
+        axes.legend(loc="lower right")
+    return figure.without_formulas()

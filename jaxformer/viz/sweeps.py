@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from jaxformer.errors import DataError
-from jaxformer.viz.style import Lettering, line_style, small_legend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,21 +42,15 @@ def sweep_curves(
     xs = [x for points in curves.values() for x, _, _ in points]
     if not xs:
         raise DataError("a figure of a sweep needs at least one point, got none")
-    lettering = Lettering.of([x_label, y_label, title, *curves])
     figure = Figure(6, 4)
-    axes = figure.add_subplot(
-        xlabel=lettering.token(x_label), ylabel=lettering.token(y_label),
-        title=lettering.title(title),
-    )  # fmt: skip
-    for index, (name, points) in enumerate(curves.items()):
+    axes = figure.add_subplot(xlabel=x_label, ylabel=y_label, title=title)
+    for name, points in curves.items():
         x, mean, deviation = zip(*points, strict=True)
-        style = line_style(index)
-        axes.errorbar(x, mean, deviation, label=lettering.token(name), capsize=3, **style)
+        axes.errorbar(x, mean, deviation, label=name, capsize=3, marker="o")
     numbers = [x for x in xs if not isinstance(x, str)]
     if len(numbers) == len(xs) and min(numbers) > 0 and max(numbers) >= 10 * min(numbers):
         axes.set_xscale("log")
     axes.grid(alpha=0.3)
     if len(curves) > 1:
-        axes.legend(**small_legend(len(curves)))
-    lettering.apply(figure)
-    return figure
+        axes.legend()
+    return figure.without_formulas()

@@ -1,13 +1,11 @@
 """Loss curves of training runs."""
 
-import numbers
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.viz.style import Lettering, line_style, small_legend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,8 +40,7 @@ def loss_curves(
         The figure; save it with `figure.savefig(path)`.
 
     Raises:
-        DataError: there is no run; a run has no finite loss; or a record has a loss but no step, a
-            step that is not an int, or a loss that is not a number.
+        DataError: there is no run, or a run has no finite loss.
         ImportError: matplotlib is not installed.
 
     Example:
@@ -55,61 +52,41 @@ def loss_curves(
 
     if not runs:
         raise DataError("loss curves need at least one run, got none")
-    lettering = Lettering.of([title, unit, training_label, *runs])
     figure = Figure(6, 4)
     axes = figure.add_subplot(
-        xlabel="optimizer step", ylabel=f"loss (nats per {lettering.token(unit)})",
-        title=lettering.title(title),
-    )  # fmt: skip
-    curves, labels = [], []
-    kinds = (("loss", lettering.token(training_label)), ("validation_loss", "validation"))
+        xlabel="optimizer step", ylabel=f"loss (nats per {unit})", title=title
+    )
+    curves = []
+    alone = len(runs) == 1
     for index, (name, records) in enumerate(runs.items()):
-        points = {key: _points(name, records, key) for key, _ in kinds}
-        if not any(np.isfinite(loss) for found in points.values() for _, loss in found):
-            count = sum(map(len, points.values()))
+        training, validation = (
+            [(record["step"], record[key]) for record in records if key in record]
+            for key in ("loss", "validation_loss")
+        )
+        if not any(np.isfinite(loss) for _, loss in training + validation):
             raise DataError(
                 f"loss curves need records with a finite loss, got {len(records)} of {name!r} "
-                f"without {'one' if count else 'any'}; leave it out"
-                + ("" if count else ", or wait for its first losses")
+                f"without {'one' if training + validation else 'any'}; leave it out, or wait for "
+                "its first losses"
             )
-        alone = len(runs) == 1
-        prefix = "" if alone else f"{lettering.token(name)}, "
-        thin = {**line_style(index), "marker": "", "linewidth": 1.0, "alpha": 1.0 if alone else 0.7}
-        marked = {**line_style(1 if alone else index), "linewidth": 1.4, "markersize": 4.5}
-        for (key, kind), style in zip(kinds, (thin, marked), strict=True):
-            if points[key]:
-                steps, losses = zip(*points[key], strict=True)
-                labels.append(f"{prefix}{kind}")
-                if len(steps) == 1 and not style["marker"]:  # a line of one point is invisible
-                    style = {**style, "marker": "o", "markersize": 3.0}
-                curves += axes.plot(steps, losses, label=labels[-1], **style)
+        prefix = "" if alone else f"{name}, "
+        if training:
+            # A line of one point would be invisible.
+            marker, label = "" if len(training) > 1 else "o", f"{prefix}{training_label}"
+            curves += axes.plot(
+                *zip(*training, strict=True), color=f"C{index}", marker=marker, markersize=3,
+                linewidth=1, label=label,
+            )  # fmt: skip
+        if validation:
+            curves += axes.plot(
+                *zip(*validation, strict=True), color="C1" if alone else f"C{index}", marker="o",
+                markersize=4.5, label=f"{prefix}validation",
+            )  # fmt: skip
     axes.grid(alpha=0.3)
+    labels = [str(curve.get_label()) for curve in curves]
     if len(curves) <= 8:
-        axes.legend(curves, labels, **small_legend(len(curves)))
+        axes.legend(curves, labels)
     else:  # below the axes, so that it hides no curve
-        figure.legend(curves, labels, loc="outside lower center", fontsize=8, ncols=2)
+        figure.legend(curves, labels, loc="outside lower center", fontsize="small", ncols=2)
         figure.set_figheight(4 + 0.085 * len(curves))
-    lettering.apply(figure)
-    return figure
-
-
-def _points(name: str, records: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
-    """Steps and losses of the records that have this loss, which may be inf or NaN."""
-    points = []
-    for index, record in enumerate(records):
-        if key not in record:
-            continue
-        step, loss = record.get("step"), record[key]
-        if isinstance(step, bool) or not isinstance(step, numbers.Integral):
-            got = f"got {step!r}" if "step" in record else "got none"
-            raise DataError(
-                f"each record with a loss must have a step, an int, {got} in record {index} of "
-                f"{name!r}"
-            )
-        if isinstance(loss, bool) or not isinstance(loss, numbers.Real):
-            raise DataError(
-                f"{key} must be a number, got {loss!r} at step {step} of {name!r}; remove the key "
-                "if the record has no loss"
-            )
-        points.append((int(step), float(loss)))
-    return points
+    return figure.without_formulas()

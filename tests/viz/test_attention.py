@@ -69,7 +69,7 @@ def test_heads_are_panels_that_wrap_and_share_a_scale():
 
 
 def test_lowest_panel_of_every_column_names_the_keys():
-    figure = attention_heatmaps(weights(5), QUERIES, KEYS, annotate=False)
+    figure = attention_heatmaps(weights(5), QUERIES, KEYS)
     pixels(figure)
     named = [bool(labels(axes.xaxis)) for axes in panels(figure)]
     assert named == [axes.get_xlabel() == "key" for axes in panels(figure)]
@@ -86,7 +86,7 @@ def test_lowest_panel_of_every_column_names_the_keys():
 
 def test_layers_are_rows():
     grid = weights(2, 7)
-    figure = attention_heatmaps(grid, QUERIES, KEYS, annotate=True)
+    figure = attention_heatmaps(grid, QUERIES, KEYS)
     shown = panels(figure)
     for index, axes in enumerate(shown):
         layer, head = divmod(index, 7)

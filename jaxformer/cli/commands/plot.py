@@ -256,10 +256,11 @@ def _draw(positions: "Positions", title: str) -> "Figure":
         return viz.rotary_heatmaps(positions.cos, positions.sin, title=title)
     if isinstance(positions, runs.PositionBiases):
         return viz.position_bias_curves(positions.bias, positions.distances, title=title)
-    # Learned values can be much smaller than 1, the default limit.
-    largest = float(np.abs(positions.table).max()) or None
-    limit = largest if positions.kind == "learned" else None
-    return viz.position_heatmap(positions.table, limit=limit, title=title)
+    figure = viz.position_heatmap(positions.table, title=title)
+    largest = float(np.abs(positions.table).max())
+    if positions.kind == "learned" and largest:  # can be much smaller than 1, the default limit
+        figure.axes[0].images[0].set_clim(-largest, largest)
+    return figure
 
 
 def _plot_attention(command: PlotAttention) -> None:
