@@ -1,14 +1,12 @@
-"""Available memory, an error before a program needs more, and reuse of memory that is freed."""
+"""Available memory, and reuse of memory that is freed."""
 
+import contextlib
 import ctypes
 import importlib.util
 import os
 import pathlib
 import sys
-from collections.abc import Mapping
 from typing import Any
-
-from jaxformer.errors import ConfigError
 
 _CGROUPS = pathlib.Path("/sys/fs/cgroup")
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -19,42 +17,12 @@ _KEEPING = {_M_ARENA_MAX: 1, _M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: -1}
 
 
 def host_memory() -> int:
-    """Maximum bytes of memory of this process: the least of machine, cgroup and ulimit -v.
-
-    Swap does not count, because arrays in use must be in memory.
-    """
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_cgroup_limits()]
-    try:
-        import resource  # missing on Windows
-
-        limits.append(resource.getrlimit(resource.RLIMIT_AS)[0])
-    except ImportError:
-        pass
-    return min(limit for limit in limits if limit > 0)  # RLIM_INFINITY is -1
-
-
-def _cgroup_limits() -> list[int]:
-    """Limits of this process's control groups, if any."""
-    try:
-        lines = pathlib.Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-    files = [_CGROUPS / "memory.max", _CGROUPS / "memory/memory.limit_in_bytes"]
-    for line in lines:  # such as "0::/user.slice", or "4:memory:/user.slice" of version 1
-        _, controllers, path = line.split(":", 2)
-        group = pathlib.PurePosixPath(path.lstrip("/"))
-        for inner in (group, *group.parents):
-            if not controllers:
-                files.append(_CGROUPS / inner / "memory.max")
-            elif "memory" in controllers.split(","):
-                files.append(_CGROUPS / "memory" / inner / "memory.limit_in_bytes")
-    found = []
-    for file in dict.fromkeys(files):
-        try:
-            found.append(int(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError):  # missing, or "max"
-            continue
-    return found
+    """Bytes of memory of this machine, or of the container that this process runs in."""
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of cgroups, versions 2 and 1
+        with contextlib.suppress(OSError, ValueError):  # it is missing, or "max"
+            sizes.append(int((_CGROUPS / name).read_text(encoding="utf-8")))
+    return min(sizes)
 
 
 def device_memory(device: Any) -> int:
@@ -66,17 +34,6 @@ def device_memory(device: Any) -> int:
 def peak_memory(device: Any) -> int | None:
     """Most bytes in use on a JAX device since the process began; None if it does not report it."""
     return (device.memory_stats() or {}).get("peak_bytes_in_use")
-
-
-def require_memory(needs: Mapping[str, int], available: int, *, what: str, remedy: str) -> None:
-    """Raises ConfigError if the sum of the needs, lower bounds in bytes, is not available."""
-    total = sum(needs.values())
-    if total > available:
-        parts = ", ".join(f"{name} {readable_bytes(size)}" for name, size in needs.items())
-        raise ConfigError(
-            f"{what} needs at least {readable_bytes(total)} of memory ({parts}), got "
-            f"{readable_bytes(available)}; {remedy}"
-        )
 
 
 def readable_bytes(size: int) -> str:

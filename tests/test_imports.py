@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "errors": set(),
     "config": {"errors", "storage"},
     "functional": {"errors"},
-    "memory": {"errors"},
+    "memory": set(),
     "accelerators": {"errors", "config"},
     "flops": {"errors", "op_names"},
     "hlo": set(),

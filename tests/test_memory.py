@@ -4,20 +4,16 @@ import dataclasses
 import importlib.util
 import os
 import platform
-import resource
 import subprocess
 import sys
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxformer import memory
-from jaxformer.config import BeamSearchConfig, ModelConfig, TrainingConfig
+from jaxformer.config import TrainingConfig
 from jaxformer.errors import ConfigError
-from jaxformer.inference import generate, translate
-from jaxformer.models import Decoder, EncoderDecoder
 from jaxformer.modules import Block
 from jaxformer.runs import task_class
 from jaxformer.runs.weights.memory import param_shapes, require_training_memory
@@ -25,8 +21,6 @@ from jaxformer.training import SingleRunner
 from jaxformer.training.parallel import PmapRunner
 from tests.runs import tiny
 
-SIZES = {"vocab_size": 11, "max_len": 32, "num_layers": 2, "d_model": 4, "num_heads": 2}
-GROUP = "/a/b"
 # Four threads, which all stay alive, fill and free 96 MiB in turn. Prints how many of them stay
 # resident, and for how many the system provided pages. Where memory is kept, all threads share
 # one heap, so that the others fill what the first has filled.
@@ -75,33 +69,15 @@ def task(tmp_path, monkeypatch):
     return tiny.prepare(tiny.config(tmp_path, architecture="encoder", data=data))
 
 
-@pytest.mark.parametrize("file, group, expected", [
-    ("memory.max", "0::/a/b\n", 2**20), ("a/memory.max", "0::/a/b\n", 2**20),
-    ("a/b/memory.max", "0::/a/b\n", 2**20), ("c/memory.max", "0::/a/b\n", None),
-    ("memory/a/memory.limit_in_bytes", "4:cpu,memory:/a/b\n", 2**20),
-    ("memory/memory.limit_in_bytes", "4:memory:/\n", 2**20),
-])  # fmt: skip
-def test_limits_of_control_groups_hold(tmp_path, monkeypatch, file, group, expected):
-    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / file).write_text("1048576\n")
-    (tmp_path / "a").mkdir(exist_ok=True)
-    (tmp_path / "a" / "memory.high").write_text("max\n")
-    (tmp_path / "cgroup").write_text(group)
-    real = memory.pathlib.Path
+@pytest.mark.parametrize("file", ["memory.max", "memory/memory.limit_in_bytes"])
+def test_limit_of_a_container_holds(tmp_path, monkeypatch, file):
     monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
-    monkeypatch.setattr(
-        memory.pathlib, "Path",
-        lambda path: tmp_path / "cgroup" if path == "/proc/self/cgroup" else real(path),
-    )  # fmt: skip
-    assert memory._cgroup_limits() == ([expected] if expected else [])
-    assert (memory.host_memory() == 2**20) == (expected is not None)
-
-
-def test_limit_of_the_process_holds(monkeypatch):
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (2**21, -1))
-    assert memory.host_memory() == 2**21
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, -1))
-    assert memory.host_memory() > 2**21
+    whole = memory.host_memory()
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("1048576\n")
+    assert memory.host_memory() == 2**20
+    (tmp_path / file).write_text("max\n")
+    assert memory.host_memory() == whole
 
 
 def test_memory_of_a_device_is_its_own_where_it_says_so(monkeypatch):
@@ -138,16 +114,16 @@ def test_state_of_training_must_fit_the_memory_to_the_byte(task, monkeypatch):
     monkeypatch.setattr(memory, "host_memory", lambda: total)
     require_training_memory(task.model, SingleRunner())
     monkeypatch.setattr(memory, "host_memory", lambda: total - 1)
-    with pytest.raises(ConfigError, match="training needs at least .* lower model.d_model"):
+    with pytest.raises(ConfigError, match="needs at least .*parameters .*optimizer .*, got"):
         require_training_memory(task.model, SingleRunner())
-    with pytest.raises(ConfigError, match="each of 2 devices,.* or use fewer training.devices"):
+    with pytest.raises(ConfigError, match="on each of 2 devices"):
         require_training_memory(task.model, PmapRunner(jax.local_devices()[:2]))
 
 
 def test_batch_must_fit_the_memory(task, monkeypatch):
     monkeypatch.setattr(memory, "host_memory", lambda: 2**30)
     large = dataclasses.replace(task.config, training=TrainingConfig(steps=1, batch_tokens=2**28))
-    with pytest.raises(ConfigError, match="lower training.batch_tokens or model.max_len"):
+    with pytest.raises(ConfigError, match=r"inputs of the layers \d.*got 1 GiB"):
         require_training_memory(task.with_config(large).model, SingleRunner())
 
 
@@ -183,40 +159,11 @@ def test_vocabulary_of_a_run_cannot_be_smaller_than_its_tokenizer(task, tmp_path
         kind.load(folder, lie)
 
 
-def test_cache_of_a_continuation_must_fit_the_memory(monkeypatch):
-    model = Decoder(ModelConfig(**SIZES | {"max_len": 2**30}))
-    params = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 2), int))["params"]
-    with pytest.raises(ConfigError, match="decoding 1 rows of .* lower max_new_tokens"):
-        monkeypatch.setattr(memory, "host_memory", lambda: 2**36)
-        generate(model, params, [[1]], max_new_tokens=2**30 - 9, rng=jax.random.key(0))
-
-
-def test_beams_must_fit_the_memory(monkeypatch):
-    monkeypatch.setattr(memory, "host_memory", lambda: 2**36)
-    sizes = SIZES | {"max_len": 2**20}
-    model = EncoderDecoder(ModelConfig(architecture="encoder_decoder", **sizes))
-    tokens = jnp.zeros((1, 2), int)
-    params = jax.jit(model.init)(jax.random.key(0), tokens, tokens)["params"]
-    search = BeamSearchConfig(beam_size=10_000)
-    with pytest.raises(ConfigError, match="the key/value cache .* lower beam_size=10000"):
-        translate(
-            model, params, [[1]], start_token=0, end_tokens=[0], search=search, max_new_tokens=2**20
-        )
-
-
 @pytest.mark.parametrize(
     ("size", "text"), [(0, "0 bytes"), (1023, "1023 bytes"), (3 * 2**29, "1.5 GiB")]
 )
 def test_bytes_are_written_in_the_largest_unit_that_fits(size, text):
     assert memory.readable_bytes(size) == text
-
-
-def test_memory_that_is_missing_is_named_by_purpose():
-    memory.require_memory({"a": 2**30, "b": 2**30}, 2**31, what="c", remedy="")
-    with pytest.raises(ConfigError) as error:
-        memory.require_memory({"a": 2**31, "b": 2**30}, 2**30, what="c", remedy="do d")
-    for words in ("c needs at least 3 GiB of memory", "a 2 GiB", "b 1 GiB", "got 1 GiB", "do d"):
-        assert words in str(error.value)
 
 
 def is_kept(script, arguments=(), **environment):
@@ -273,6 +220,7 @@ def test_freed_memory_is_kept_where_no_plugin_of_an_accelerator_is(folder, kept,
 @pytest.mark.parametrize("command, kept", [("train", True), ("sweep", True), ("generate", False)])
 def test_commands_that_train_keep_freed_memory(command, kept):
     script = (
-        "from jaxformer import __main__ as program\nprogram._run_command = measure\nprogram.main()"
+        "import jaxformer.cli\njaxformer.cli.main = measure\n"
+        "from jaxformer import __main__ as program\nprogram.main()"
     )
     assert is_kept(script, [command], JAX_PLATFORMS="cpu") == kept

@@ -18,7 +18,6 @@ from jaxformer.inference.decodable import (
     with_automatic_attention,
 )
 from jaxformer.inference.decoding_loop import Prompts, decode, prefill
-from jaxformer.inference.memory import require_cache_memory
 from jaxformer.inference.token_rows import (
     check_new_ids,
     check_prompts,
@@ -29,7 +28,6 @@ from jaxformer.inference.token_rows import (
     round_up,
 )
 from jaxformer.inference.token_rules import TokenRules
-from jaxformer.models.decoder import computation_dtype
 from jaxformer.modules.layer_variables import split_layers
 
 _DEFAULT_SAMPLING = SamplingConfig()
@@ -164,10 +162,6 @@ def generate_stream(
     capacity = round_up(max(lengths) + max_new_tokens, _LENGTH_STEP)
     model = with_automatic_attention(model)
     if use_cache:
-        require_cache_memory(
-            model.config, len(prompts), capacity, computation_dtype(model.config, params),
-            remedy="lower max_new_tokens, or pass fewer prompts at a time",
-        )  # fmt: skip
         params = split_layers(params)
     else:
         capacity = min(capacity, model.config.max_len)

@@ -23,7 +23,6 @@ from jaxformer.inference.decodable import (
     decoder_states,
     with_automatic_attention,
 )
-from jaxformer.inference.memory import require_cache_memory
 from jaxformer.inference.token_rows import (
     as_ids,
     check_sources,
@@ -199,10 +198,6 @@ def _translations(
         filled = indices + [indices[0]] * (size - len(indices))
         longest = max(2 * width + 16, search.min_new_tokens + 1)
         limit = min(config.max_len, longest) if max_new_tokens is None else max_new_tokens
-        require_cache_memory(
-            config, size * search.beam_size, limit, computation_dtype(config, params),
-            remedy=f"lower beam_size={search.beam_size}, or translate fewer sentences at a time",
-        )  # fmt: skip
         beams = _search(
             model,
             params,

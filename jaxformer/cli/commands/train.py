@@ -116,7 +116,7 @@ def _report(folder: pathlib.Path, result: "FitResult", base: pathlib.Path | None
     show()
     try:
         run = runs.open_run(folder, base=base)
-    except ConfigError as error:  # it does not fit on the devices of one host
+    except (ConfigError, jax.errors.JaxRuntimeError) as error:  # too large for one host
         show(f"no samples and no loss curve, because {error}")
         show(f"run folder: {folder}")
         return

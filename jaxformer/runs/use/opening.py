@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from jaxformer.config import MeshConfig
 from jaxformer.errors import ConfigError
-from jaxformer.memory import require_memory
 from jaxformer.programs import keep_programs
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.use.run import Run
@@ -68,8 +67,8 @@ def open_run(
     Raises:
         CheckpointError: the path is not a run folder, or the folder or checkpoint is missing or
             damaged; or the base model of a LoRA run is missing or has changed.
-        ConfigError: there are not enough devices, an axis does not divide a parameter, or the
-            parameters do not fit in memory; or an option is for another kind of folder.
+        ConfigError: there are not enough devices, an axis does not divide a parameter, or an option
+            is for another kind of folder.
     """
     keep_programs()
     source: WeightSource
@@ -95,10 +94,6 @@ def open_run(
             )
         opened = _ignoring(source.task, ignore, source.path)
     runner = make_inference_runner(source.shapes, source.config.mesh, mesh)
-    require_memory(
-        {"parameters": runner.num_bytes(source.shapes)}, runner.memory, what=f"opening {path}",
-        remedy="open it on more or larger devices",
-    )  # fmt: skip
     params = source.params(runner)
     return Run(source.folder, opened, params, source.step, runner)
 

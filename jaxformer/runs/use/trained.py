@@ -13,7 +13,6 @@ import numpy.typing as npt
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.interop.special_tokens import require_supported
-from jaxformer.memory import host_memory, require_memory
 from jaxformer.models import AttentionMap
 from jaxformer.runs.data.values import LogLikelihood
 from jaxformer.runs.folder.files import VALIDATION
@@ -196,14 +195,9 @@ class TrainedTask:
 
         Raises:
             ConfigError: a target is given to a model that does not translate, or none to one with
-                unsupported generation settings; or the weights do not fit in memory.
+                unsupported generation settings.
             DataError: a text is empty or too long, or cannot be encoded.
         """
-        sizes, tokens = self.config.model, self.model.encode(one).size
-        require_memory(
-            {"the weights": 4 * sizes.num_layers * sizes.num_heads * tokens**2}, host_memory(),
-            what=f"the attention of {tokens:,} tokens", remedy="shorten the text",
-        )  # fmt: skip
         model = self.model
         if isinstance(model, TranslationModel):
             if target is None:  # it is generated

@@ -7,7 +7,8 @@ from typing import Any
 
 import jax
 
-from jaxformer.memory import require_memory
+from jaxformer.errors import ConfigError
+from jaxformer.memory import readable_bytes
 from jaxformer.models.init_shapes import init_shapes
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.training import TrainState, low_rank_params, make_optimizer, mup_factors
@@ -67,36 +68,29 @@ def require_training_memory(model: TextModel, runner: Runner) -> None:
     """
     config = model.config
     state, (trained, frozen) = state_shapes(model), split_shapes(model)
-    # The rules of a mesh may name these, too.
-    others = () if frozen is None else (frozen,)
+    others = () if frozen is None else (frozen,)  # which the rules of a mesh may name, too
     gradients = runner.num_bytes(trained, *others)
-    kept = 0 if frozen is None else runner.num_bytes(frozen, trained)
     tokens = _tokens_per_device(model, runner)
     width = config.model.d_model * jax.numpy.dtype(config.model.dtype).itemsize
-    needs = {
-        "parameters": gradients + kept,
-        "gradients": gradients,
-        "optimizer": runner.num_bytes(state, *others) - gradients,
-        "a batch": tokens * config.training.accumulate_steps * 8,
-        "inputs of the layers": tokens * width * config.model.num_layers,
-    }
-    of_batch = needs["a batch"] + needs["inputs of the layers"]
-    of_model = needs["parameters"] >= of_batch
-    virtual = jax.default_backend() == "cpu"  # devices share one memory
-    if config.mesh.optimizer_state == "host" and not virtual:
+    batch = tokens * (config.training.accumulate_steps * 8 + width * config.model.num_layers)
+    optimizer = runner.num_bytes(state, *others) - gradients
+    if config.mesh.optimizer_state == "host" and jax.default_backend() != "cpu":
         # On the device only during the update, when nothing of the batch is left.
-        needs["optimizer"] = max(needs["optimizer"] - of_batch, 0)
-    size = "batch_size" if config.training.batch_size is not None else "batch_tokens"
-    count = runner.num_local_devices
-    where = f", on each of {count} devices," if count > 1 else ""
-    require_memory(
-        needs, runner.memory, what=f"training{where}",
-        remedy=(
-            "lower model.d_model, model.num_layers or the vocabulary"
-            if of_model
-            else f"lower training.{size} or model.max_len, or raise training.accumulate_steps"
-        ) + ("; or use fewer training.devices" if count > 1 and virtual else ""),
-    )  # fmt: skip
+        optimizer = max(optimizer - batch, 0)
+    needs = {
+        "parameters": gradients + (0 if frozen is None else runner.num_bytes(frozen, trained)),
+        "gradients": gradients,
+        "optimizer": optimizer,
+        "a batch and the inputs of the layers": batch,
+    }
+    if sum(needs.values()) > runner.memory:
+        parts = ", ".join(f"{name} {readable_bytes(size)}" for name, size in needs.items())
+        raise ConfigError(
+            f"training needs at least {readable_bytes(sum(needs.values()))} of memory on each of "
+            f"{runner.num_local_devices} devices ({parts}), got {readable_bytes(runner.memory)}; "
+            "lower the model's sizes, training.batch_size or batch_tokens, model.max_len or "
+            "training.cpu_devices, or raise training.accumulate_steps"
+        )
 
 
 def _tokens_per_device(model: TextModel, runner: Runner) -> int:
