@@ -15,7 +15,7 @@ from jaxformer.flops import Flops
 from jaxformer.planning.collectives import Collective
 from jaxformer.planning.compiler import CompiledStep, compile_step, topology_devices
 from jaxformer.planning.memory import MemoryNeeds, memory_needs, state_needs
-from jaxformer.planning.settings import as_configured, batch_rows, planned_model
+from jaxformer.planning.settings import batch_rows, planned_model
 from jaxformer.planning.step import step_of_config
 from jaxformer.planning.traffic import expected_collectives, memory_traffic, seconds_of
 from jaxformer.runs import TextModel
@@ -147,8 +147,7 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
             f"{'NVIDIA GPUs' if kernel == 'cudnn' else 'TPUs'}, got accelerator "
             f"{accelerator.name}; choose 'auto'"
         )
-    model = planned_model(config)
-    compiled = as_configured(model, config.model)
+    model, compiled = planned_model(config), planned_model(config, as_configured=True)
     config = compiled.config
     if config.training.runner == "single" and count > 1:
         raise ConfigError(
@@ -182,10 +181,8 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
     )  # fmt: skip
 
 
-def settings_that_fit(
-    plan: Plan, utilization: float, *, most: int = 3
-) -> list[tuple[Plan, dict[str, Any]]]:
-    """Settings that fit, fastest first: with more remat, micro-batches or a larger fsdp axis.
+def settings_that_fit(plan: Plan, utilization: float) -> list[tuple[Plan, dict[str, Any]]]:
+    """Up to three settings that fit, fastest first: more remat, micro-batches or fsdp.
 
     Only settings that are estimated to fit are planned, and at most four, since each is compiled
     for a TPU.
@@ -193,17 +190,14 @@ def settings_that_fit(
     Args:
         plan: a plan that does not fit.
         utilization: fraction of the peak that matrix products reach.
-        most: largest number of settings.
 
     Returns:
         Plans that fit, each with its changed settings by key.
     """
-    fitting: list[tuple[Plan, dict[str, Any]]] = []
-    for changes in itertools.islice(_estimated_to_fit(plan), _MOST_COMPILED):
-        candidate = _plan(_with(plan.config, changes), plan.place)
-        if candidate.fits:
-            fitting.append((candidate, changes))
-    return sorted(fitting, key=lambda setting: setting[0].step_seconds(utilization))[:most]
+    tried = itertools.islice(_estimated_to_fit(plan), _MOST_COMPILED)
+    plans = [(_plan(_with(plan.config, changes), plan.place), changes) for changes in tried]
+    fitting = [(candidate, changes) for candidate, changes in plans if candidate.fits]
+    return sorted(fitting, key=lambda setting: setting[0].step_seconds(utilization))[:3]
 
 
 def _estimated_to_fit(plan: Plan) -> Iterator[dict[str, Any]]:

@@ -3,36 +3,28 @@
 import dataclasses
 from typing import Any
 
-from jaxformer.config import ExperimentConfig, ModelConfig
+from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.runs import TextModel, task_class
 
 
-def planned_model(config: ExperimentConfig) -> TextModel:
+def planned_model(config: ExperimentConfig, *, as_configured: bool = False) -> TextModel:
     """Model of a config without data, to be traced for estimates on any machine.
 
     With layers "auto" it scans them, which is traced faster than a loop and keeps as many bytes. In
     place of a kernel it has chunked attention, which keeps as little memory: cuDNN cannot be traced
-    without a GPU, and products within kernels are not counted.
+    without a GPU, and products within kernels are not counted. With `as_configured`, it has the
+    layers and the attention of the config, to be compiled.
     """
     changes: dict[str, Any] = {}
-    if config.model.layer_execution == "auto":
+    if config.model.layer_execution == "auto" and not as_configured:
         changes["layer_execution"] = "scan"
-    if config.model.attention_implementation in ("cudnn", "splash"):
+    if config.model.attention_implementation in ("cudnn", "splash") and not as_configured:
         changes["attention_implementation"] = "chunked"
     schedule = config.schedule.ending_at(config.training.steps)
     model = dataclasses.replace(config.model, **changes)
     config = dataclasses.replace(config, model=model, schedule=schedule)
     return task_class(config).text_model.without_data(config)
-
-
-def as_configured(model: TextModel, config: ModelConfig) -> TextModel:
-    """The model to be compiled: a planned one with the layers and the attention of its config."""
-    changed = dataclasses.replace(
-        model.config.model, layer_execution=config.layer_execution,
-        attention_implementation=config.attention_implementation,
-    )  # fmt: skip
-    return dataclasses.replace(model, config=dataclasses.replace(model.config, model=changed))
 
 
 def batch_rows(config: ExperimentConfig, num_shards: int) -> int:
