@@ -50,8 +50,15 @@ def first_line(reason: object) -> str:
     return (str(reason).strip().splitlines() or [type(reason).__name__])[0]
 
 
+def reason_of(error: OSError) -> str:
+    """What an error of the system or of a bucket says, in one line."""
+    if isinstance(error, FileNotFoundError) and error.strerror is None:
+        return "there is no such file"
+    return error.strerror or first_line(error)
+
+
 def storage_error(path: object, error: OSError, doing: str = "written") -> StorageError:
     """StorageError for a file that could not be written or read."""
-    reason = error.strerror or str(error) or type(error).__name__
+    reason = reason_of(error)
     remedy = "free space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "fix this"
     return StorageError(f"{path} cannot be {doing}: {reason}; {remedy}, and try again")

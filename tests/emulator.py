@@ -8,6 +8,7 @@ three are mended here.
 import contextlib
 import functools
 import http.server
+import io
 import logging
 import re
 import secrets
@@ -40,6 +41,7 @@ emulator._decode_raw_data = _decode_upload
 
 class _Handler(emulator.RequestHandler):
     protocol_version = "HTTP/1.1"
+    _body = b""
     disable_nagle_algorithm = True  # which would hold every answer back for 40 ms
 
     def __init__(self, store: "Emulator", *arguments: object) -> None:
@@ -51,11 +53,18 @@ class _Handler(emulator.RequestHandler):
             return self._refuse(status)
         if "/moveTo/" in self.path:
             return self._refuse(400)  # the package has no moves; gcsfs then copies
-        with self._store.lock:  # a condition and what follows are one step
-            if not self._holds():
-                return self._refuse(412)
-            method()
-            return None
+        stream = self.rfile
+        if self.command == "POST" and "uploadType=multipart" in self.path:  # has the name within
+            self._body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.rfile = io.BytesIO(self._body)
+        try:
+            with self._store.lock:  # a condition and what follows are one step
+                if not self._holds():
+                    return self._refuse(412)
+                method()
+        finally:
+            self.rfile, self._body = stream, b""
+        return None
 
     def _holds(self) -> bool:
         query = urllib.parse.parse_qs(urllib.parse.urlparse(self.path).query)
@@ -68,6 +77,8 @@ class _Handler(emulator.RequestHandler):
         if not (found := _OBJECT.fullmatch(url.path)):
             return "0"
         name = found["name"] or urllib.parse.parse_qs(url.query).get("name", [""])[0]
+        if not name and (within := re.search(rb'"name": *"([^"]+)"', self._body)):
+            name = within[1].decode()
         try:
             bucket, name = found["bucket"], urllib.parse.unquote(name)
             return str(self.storage.get_file_obj(bucket, name)["generation"])

@@ -50,7 +50,7 @@ MAY_IMPORT_OUTSIDE = {
     "config": set(),
     "memory": set(),
     # All but filelock only for paths in buckets.
-    "storage": {"aiohttp", "filelock", "fsspec", "gcsfs", "google", "tensorstore"},
+    "storage": {"etils", "filelock", "fsspec"},
     "functional": {"jax", "einops", "chex", "numpy"},
 }
 NEVER = ("flax.nnx", "pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal",

@@ -1,21 +1,19 @@
 """Times what saving a checkpoint every 100 steps costs a training, and what verifying one takes.
 
-Three loops of a few steps take turns, so that a noisy machine is equally noisy to all: one saves
-nothing, one saves without a manifest, one as training does. Each waits for its save, so that what
-goes on in the background counts in full.
+Two loops of a few steps take turns, so that a noisy machine is equally noisy to both: one saves
+nothing, one as training does. It waits for its save, so that what goes on in the background counts
+in full.
 
 Run: python experiments/benchmarks/checkpoints.py --size medium --steps 2 --gigabytes 1
 With --bucket gs://my-bucket/times, how long a save in a bucket holds a training up.
 """
 
 import argparse
-import contextlib
 import pathlib
 import shutil
 import statistics
 import tempfile
 import time
-from unittest import mock
 
 import jax
 import numpy as np
@@ -34,8 +32,6 @@ from jaxformer.training import (
     make_train_step,
 )
 from jaxformer.training.checkpoints import checkpoint_damage
-from jaxformer.training.checkpoints import folder as checkpoint_folder
-from jaxformer.training.checkpoints import index as checkpoint_index
 
 EVERY = 100  # steps between two saves
 
@@ -71,39 +67,20 @@ def time_saving(size: str, num_steps: int, repeats: int, folder: pathlib.Path) -
             saved.wait()
         return metrics["loss"]
 
-    def loop_without_manifest(saved: Checkpoints) -> jax.Array:
-        def write_none(folder: pathlib.Path, *_: object) -> None:
-            (folder / "manifest.json").touch()
-
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(
-                mock.patch.object(checkpoint_folder, "write_checkpoint_manifest", write_none)
-            )
-            stack.enter_context(
-                mock.patch.object(checkpoint_index, "checkpoint_loss", lambda _: None)
-            )
-            return loop(saved)
-
-    with Checkpoints(folder / "a", keep=1) as with_it, Checkpoints(folder / "b", keep=1) as without:
+    with Checkpoints(folder / "saved", keep=1) as saved:
         times = interleaved(
-            {
-                "no saving": lambda: loop(None),
-                "without manifest": lambda: loop_without_manifest(without),
-                "saving": lambda: loop(with_it),
-            },
-            repeats,
+            {"no saving": lambda: loop(None), "saving": lambda: loop(saved)}, repeats
         )
     count = sum(leaf.size for leaf in jax.tree.leaves(params))
     print(f"{size}: {count:,} parameters, batch {batch_size} of {length} tokens, "
           f"{num_steps} steps with one save, {repeats} rounds")  # fmt: skip
     seconds = statistics.median(times["no saving"]) / num_steps
     print(f"step: min {min(times['no saving']) / num_steps:.3f} s, median {seconds:.3f} s")
-    for name in ("without manifest", "saving"):
-        pairs = zip(times[name], times["no saving"], strict=True)
-        extra = statistics.median(one - other for one, other in pairs)
-        of_minima = min(times[name]) - min(times["no saving"])
-        print(f"{name}: a save adds {of_minima:.3f} s (minima), {extra:.3f} s (median of pairs): "
-              f"{extra / (EVERY * seconds):.2%} of {EVERY} steps")  # fmt: skip
+    pairs = zip(times["saving"], times["no saving"], strict=True)
+    extra = statistics.median(one - other for one, other in pairs)
+    of_minima = min(times["saving"]) - min(times["no saving"])
+    print(f"a save adds {of_minima:.3f} s (minima), {extra:.3f} s (median of pairs): "
+          f"{extra / (EVERY * seconds):.2%} of {EVERY} steps")  # fmt: skip
 
 
 def large_state(gigabytes: float, step: int = 1) -> TrainState:
@@ -138,13 +115,10 @@ def time_bucket(gigabytes: float, repeats: int, folder: pathlib.Path) -> None:
             began = time.perf_counter()
             saved.save(state)
             saving = time.perf_counter() - began
-            saved._response.result()  # without removing the checkpoint before it, as `wait` does
-            done = time.perf_counter() - began
-            began = time.perf_counter()
             saved.wait()
             if step > 1:  # the first removes none
-                held.append(saving + time.perf_counter() - began)
-                stored.append(done)
+                held.append(saving)
+                stored.append(time.perf_counter() - began)
     print(
         f"{gigabytes:g} GiB in {folder}: a save holds the training up for min {min(held):.2f} s, "
         f"median {statistics.median(held):.2f} s, and is stored after {min(stored):.1f} s"

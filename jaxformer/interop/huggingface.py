@@ -25,7 +25,7 @@ from jaxformer.interop.model_folders import CONFIG, Float, open_huggingface
 from jaxformer.interop.safetensors import require_no_weights, write_tensors
 from jaxformer.interop.saved_tokenizers import write_tokenizer
 from jaxformer.interop.special_tokens import SpecialTokens, require_supported
-from jaxformer.storage import as_path, discard_draft, drafted, make_folder, write_whole
+from jaxformer.storage import as_path, drafted, make_folder, write_whole
 from jaxformer.text import Tokenizer
 
 
@@ -145,7 +145,7 @@ def save_huggingface(
 ) -> str:  # fmt: skip
     """Saves a model as a folder that transformers can load.
 
-    After a crash or on a full disk, the folder has all of the files or none.
+    The config is written last, so a folder that has it is complete.
 
     Args:
         folder: folder to write to; created if missing.
@@ -199,7 +199,6 @@ def save_huggingface(
     if kind == "pooled":  # names in a base model have no prefix
         tensors = {name.removeprefix(family.prefix): each for name, each in tensors.items()}
     make_folder(folder)
-    discard_draft(folder, last=CONFIG)  # of an interrupted save
     require_no_weights(folder)
     with drafted(folder, last=CONFIG) as draft:
         write_tensors(draft, tensors, max_shard_bytes=max_shard_bytes)

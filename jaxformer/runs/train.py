@@ -22,7 +22,7 @@ from jaxformer.runs.weights import PreparedRun, load_base, prepare_run, write_ba
 from jaxformer.runs.weights.lora import adapt
 from jaxformer.runs.weights.memory import require_training_memory
 from jaxformer.runs.weights.trials import can_share, run_recipe
-from jaxformer.storage import LOCK, as_path, lock_holder, patience, run_lock
+from jaxformer.storage import LOCK, as_path, lock_holder
 from jaxformer.text import BucketedBatches
 from jaxformer.training import (
     FitResult,
@@ -31,8 +31,8 @@ from jaxformer.training import (
     make_schedule,
 )
 from jaxformer.training.callbacks import Callback
-from jaxformer.training.checkpoints import step_to_resume
 from jaxformer.training.fit import fit_recipe
+from jaxformer.training.open_run import OpenRun, open_run
 from jaxformer.training.parallel import (
     Runner,
     gather_texts,
@@ -93,41 +93,40 @@ def train_run(
         check_profile(profile, folder, config.training.steps)  # before the data is read
     keep_programs()
     require_same("versions, devices and config", _versions() | changed_settings(config))
-    with take_folder(folder, restart=restart):
+    with take_folder(folder, config.training.keep_checkpoints, restart=restart) as opened:
         runner = training_runner(config)
-        run = start_run(config, folder, runner, task=task, base=base)
+        run = start_run(config, opened, runner, task=task, base=base)
         if on_start is not None:
             on_start(run.task)
         make, loop = run.recipe.make, run.task.config.training
         make_or_share = shared_programs if can_share(make) else make_programs
         programs = make_or_share(make, loop, runner)
         return fit_recipe(
-            run.recipe, programs, run.data, folder, loop, runner=runner, callbacks=callbacks,
+            run.recipe, programs, run.data, opened, loop, runner=runner, callbacks=callbacks,
             profile=profile, compares_program=task is not None,
         )  # fmt: skip
 
 
-@contextlib.contextmanager
-def take_folder(folder: pathlib.Path, *, restart: bool = False) -> Iterator[None]:
+def take_folder(
+    folder: pathlib.Path, keep: int, *, restart: bool = False
+) -> contextlib.AbstractContextManager[OpenRun]:
     """Locks a run folder, or one that becomes a run folder; raises as `train_run` does.
 
-    With restart, the run in it is removed.
+    It keeps so many of the latest checkpoints. With restart, the run in it is removed.
     """
-    with contextlib.ExitStack() as stack:
 
-        def take() -> None:
-            if not files.is_run(folder) and not (folder / LOCK).exists():
-                files.require_free(folder)  # before anything, even the lock, is written there
-            stack.enter_context(run_lock(folder))
-            files.tidy(folder)
-            if restart:
-                files.remove_run(folder)
-            if not files.is_run(folder):
-                files.require_free(folder)
+    def check() -> None:
+        if not files.is_run(folder) and not (folder / LOCK).exists():
+            files.require_free(folder)  # before anything, even the lock, is written there
 
-        in_first_process("take the run folder", take)
-        stack.enter_context(patience())
-        yield
+    def prepare() -> None:
+        files.tidy(folder)
+        if restart:
+            files.remove_run(folder)
+        if not files.is_run(folder):
+            files.require_free(folder)
+
+    return open_run(folder, keep, before=check, prepare=prepare)
 
 
 def training_runner(config: ExperimentConfig) -> Runner:
@@ -162,7 +161,7 @@ class StartedRun(NamedTuple):
 
 def start_run(
     config: ExperimentConfig,
-    folder: pathlib.Path,
+    opened: OpenRun,
     runner: Runner,
     *,
     task: type[Task] | None = None,
@@ -170,6 +169,7 @@ def start_run(
     prepared: PreparedRun | None = None,
 ) -> StartedRun:
     """`train_run` up to the first step, in a folder from `take_folder`; it may be `prepared`."""
+    folder = opened.folder
     resumes, trained = files.is_run(folder), 0
     if base is not None and not (resumes and config.lora is not None):
         raise ConfigError(
@@ -179,7 +179,7 @@ def start_run(
         )
     if resumes:
         files.read_run_config(folder)  # verified before anything depends on it
-        trained = step_to_resume(folder / files.CHECKPOINTS, config.training.steps)
+        trained = opened.checkpoints.step_to_resume(config.training.steps)
     made, source = prepared or prepare_run(config, task, folder if resumes else None)
     made = dataclasses.replace(made, split=None)  # frees the texts
     require_training_memory(made.model, runner)

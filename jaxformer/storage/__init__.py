@@ -1,30 +1,22 @@
-"""Atomic writes and checked reads: files that survive crashes, full disks and tampering."""
+"""Files on a disk or in a bucket: written whole or not at all, digested, and locked."""
 
 from jaxformer.errors import first_line, storage_error
-from jaxformer.storage.buckets import BucketPath
-from jaxformer.storage.digests import file_sizes
-from jaxformer.storage.downloads import on_disk
-from jaxformer.storage.draft import DRAFT, discard_draft, drafted, moved_names, written_folder
-from jaxformer.storage.file_systems import patience
+from jaxformer.storage.buckets import on_disk, written_folder
+from jaxformer.storage.draft import DRAFT, drafted
 from jaxformer.storage.files import (
     append,
     default_cache_dir,
-    lexists,
     make_folder,
     open_regular,
-    open_to_append,
     read_regular,
     read_whole,
     remove,
     remove_drafts,
-    remove_tree,
     replacing,
     write_whole,
 )
 from jaxformer.storage.json_files import (
-    MAX_FILE,
     damaged_download,
-    parse_object,
     read_download,
     read_json,
     read_object,
@@ -32,16 +24,21 @@ from jaxformer.storage.json_files import (
     some,
     write_json,
 )
-from jaxformer.storage.lock import LOCK, lock_holder, run_lock
-from jaxformer.storage.manifest import Manifest, read_manifest, sha256, write_manifest
-from jaxformer.storage.paths import PLAIN, as_path, in_bucket, real_path, require_plain, stamp
+from jaxformer.storage.lock import HOLDER, LOCK, lock_holder, run_lock
+from jaxformer.storage.manifest import (
+    Manifest,
+    files_below,
+    read_manifest,
+    sha256,
+    write_manifest,
+)
+from jaxformer.storage.paths import as_path, bucket_files, in_bucket, lexists, real_path, stamp
 
 __all__ = [
-    "DRAFT", "LOCK", "MAX_FILE", "PLAIN", "BucketPath", "Manifest", "append", "as_path",
-    "damaged_download", "default_cache_dir", "discard_draft", "drafted", "file_sizes", "first_line",
-    "in_bucket", "lexists", "lock_holder", "make_folder", "moved_names", "on_disk", "open_regular",
-    "open_to_append", "parse_object", "patience", "read_download", "read_json", "read_manifest",
-    "read_object", "read_regular", "read_whole", "real_path", "remove", "remove_drafts",
-    "remove_tree", "replacing", "require_plain", "run_lock", "sha256", "shown", "some", "stamp",
+    "DRAFT", "HOLDER", "LOCK", "Manifest", "append", "as_path", "bucket_files", "damaged_download",
+    "default_cache_dir", "drafted", "files_below", "first_line", "in_bucket", "lexists",
+    "lock_holder", "make_folder", "on_disk", "open_regular", "read_download",
+    "read_json", "read_manifest", "read_object", "read_regular", "read_whole", "real_path",
+    "remove", "remove_drafts", "replacing", "run_lock", "sha256", "shown", "some", "stamp",
     "storage_error", "write_json", "write_manifest", "write_whole", "written_folder",
 ]  # fmt: skip

@@ -1,7 +1,8 @@
-"""Atomic writes, and reads that follow no links and never block; on a disk or in a bucket."""
+"""Files that are written whole or not at all, and read with errors of one line."""
 
 import contextlib
 import errno
+import io
 import os
 import pathlib
 import re
@@ -11,18 +12,13 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
-from jaxformer.errors import CheckpointError, storage_error
-from jaxformer.storage.appending import BucketAppender
-from jaxformer.storage.buckets import BucketPath
-from jaxformer.storage.paths import as_path
+from jaxformer.errors import CheckpointError, reason_of, storage_error
+from jaxformer.storage.paths import as_path, bucket_system, in_bucket
 
+_READ = 2**22  # bytes of a file in a bucket that are requested at a time, at least
 _DRAFT = re.compile(r"\.[0-9a-f]{16}\.tmp")
-
-# Flags of os.open; Windows has neither.
-NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a FIFO would block
 
 
 def default_cache_dir() -> pathlib.Path | None:
@@ -45,8 +41,7 @@ def default_cache_dir() -> pathlib.Path | None:
 def write_whole(path: str | pathlib.Path, content: str | bytes | Iterable[bytes]) -> None:
     """Writes a file atomically: after a crash it has its old content, or all of the new.
 
-    A link at the path is replaced, not followed. The parts of an iterable need not be in memory at
-    the same time.
+    The parts of an iterable need not be in memory at the same time.
     """
     parts = content.encode() if isinstance(content, str) else content
     with replacing(path) as draft, draft.open("xb") as file:
@@ -62,133 +57,91 @@ def replacing(path: str | pathlib.Path) -> Iterator[pathlib.Path]:
     """
     path = as_path(path)
     with contextlib.ExitStack() as stack:
-        if isinstance(path, BucketPath):
+        folder = path.parent
+        if in_bucket(path):
             folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        else:
-            folder = path.parent
         draft = folder / f".{secrets.token_hex(8)}.tmp"  # recognized by `is_draft`
         try:
             yield draft
-            if isinstance(path, BucketPath):
-                path.upload(draft)
+            if in_bucket(path):
+                system, key = bucket_system(path)
+                system.put_file(str(draft), key)
             else:
-                sync_path(draft)
+                sync(draft)
                 os.replace(draft, path)
-                sync_path(folder)
         except OSError as error:
-            raise storage_error(path, error) from None
+            raise storage_error(path, error) from error
         finally:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
 
 
-def lexists(path: pathlib.Path) -> bool:
-    """Whether there is a file, a folder, or a link that may lead nowhere."""
-    return path.exists() if isinstance(path, BucketPath) else os.path.lexists(path)
+def sync(path: pathlib.Path) -> None:
+    """Syncs a file to the disk."""
+    with open(path, "rb+") as file:  # Windows syncs only files that it may write
+        os.fsync(file.fileno())
 
 
-def remove_tree(folder: pathlib.Path, *, ignore_errors: bool = True) -> None:
-    """Removes a folder and all in it; what cannot be removed stays, or is an OSError."""
-    if not isinstance(folder, BucketPath):
-        shutil.rmtree(folder, ignore_errors=ignore_errors)
-        return
-    with contextlib.suppress(*((OSError,) if ignore_errors else ())):
-        folder.remove_tree()
-
-
-def remove(path: pathlib.Path) -> None:
-    """Removes a file, a link, or a folder and all in it, if there is one."""
-    try:
-        if path.is_dir() and not path.is_symlink():
-            remove_tree(path, ignore_errors=False)
-        else:
-            path.unlink(missing_ok=True)
-    except OSError as error:
-        raise storage_error(path, error, "removed") from None
-
-
-def make_folder(folder: pathlib.Path) -> None:
-    """Makes a folder and its missing parents; a link of that name is an error."""
-    try:
-        if folder.is_symlink():
-            raise OSError(errno.ELOOP, "it is a link, which could lead anywhere")
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage_error(folder, error) from None
+def is_draft(name: str) -> bool:
+    """Whether a file name is that of a draft, which a killed process has left."""
+    return _DRAFT.fullmatch(name) is not None
 
 
 def remove_drafts(folder: pathlib.Path, *, older_than: float = 0) -> None:
     """Removes drafts of a killed `write_whole`, if not written to for `older_than` seconds."""
     for path in folder.iterdir():
-        if is_draft(path.name):
-            with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime >= older_than:
-                    path.unlink()
+        if is_draft(path.name) and time.time() - path.stat().st_mtime >= older_than:
+            path.unlink(missing_ok=True)
 
 
-def is_draft(name: str) -> bool:
-    """Whether a file name is that of a draft, of `write_whole` or of a run folder."""
-    return _DRAFT.fullmatch(name) is not None
-
-
-def sync_path(path: pathlib.Path) -> None:
-    """Syncs a file, or the names in a folder, to disk; ignores systems that cannot."""
-    descriptor = os.open(path, os.O_RDONLY)
+def remove(path: pathlib.Path) -> None:
+    """Removes a file, a link, or a folder and all in it, if there is one."""
     try:
-        os.fsync(descriptor)
+        if in_bucket(path):
+            path.rmtree(missing_ok=True)  # type: ignore[attr-defined]
+        elif path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
-            raise
-    finally:
-        os.close(descriptor)
+        raise storage_error(path, error, "removed") from error
 
 
-def open_to_append(path: pathlib.Path) -> BinaryIO | BucketAppender:
-    """Opens a regular file, never through a link, for `append`; creates it if it is missing."""
-    if isinstance(path, BucketPath):
-        try:
-            return BucketAppender(path)
-        except OSError as error:
-            raise storage_error(path, error, "read") from None
-
-    def opener(path: str, flags: int) -> int:
-        return os.open(path, flags | NO_LINK | NO_WAIT, 0o644)
-
+def make_folder(folder: pathlib.Path) -> None:
+    """Makes a folder and its missing parents."""
     try:
-        # Unbuffered, so that no write is left to happen (or fail) in close().
-        file = open(path, "ab", buffering=0, opener=opener)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise storage_error(path, _named(error)) from None
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise storage_error(path, OSError(errno.EINVAL, "it is not a regular file"))
-    return file
+        raise storage_error(folder, error) from error
 
 
-def append(file: BinaryIO | BucketAppender, data: bytes) -> None:
-    """Appends to a file of `open_to_append`; StorageError if that fails."""
+def append(path: pathlib.Path, data: bytes) -> None:
+    """Appends to a file, which is created if it is missing; in a bucket, it is written anew."""
+    if in_bucket(path):
+        write_whole(path, (path.read_bytes() if path.exists() else b"") + data)
+        return
     rest = memoryview(data)
     try:
-        while rest:
-            rest = rest[file.write(rest) :]
+        with open(path, "ab", buffering=0) as file:  # so that no write is left to fail in close()
+            while rest:
+                rest = rest[file.write(rest) :]
     except OSError as error:
-        raise storage_error(file.name, error) from None
+        raise storage_error(path, error) from error
 
 
 def open_regular(path: str | pathlib.Path) -> BinaryIO:
     """Opens a regular file, or a file in a bucket, for reading; follows links."""
     path = as_path(path)
-    if isinstance(path, BucketPath):
-        return path.open_stream()
-    descriptor = os.open(path, os.O_RDONLY | NO_WAIT)
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
-        return open(descriptor, "rb")
-    os.close(descriptor)
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    kind = "FIFO" if stat.S_ISFIFO(mode) else "device"
-    raise OSError(errno.EINVAL, f"it is a {kind}, not a regular file", str(path))
+    if in_bucket(path):
+        stream: Any = path.open("rb")
+        if stream.details["type"] == "directory":
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        return cast(BinaryIO, io.BufferedReader(stream, _READ))
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a FIFO would block
+        kind = "FIFO" if stat.S_ISFIFO(mode) else "device"
+        raise OSError(errno.EINVAL, f"it is a {kind}, not a regular file", str(path))
+    return path.open("rb")
 
 
 def read_regular(path: str | pathlib.Path, *, limit: int) -> bytes:
@@ -200,38 +153,10 @@ def read_regular(path: str | pathlib.Path, *, limit: int) -> bytes:
     return data
 
 
-def read_whole(path: str | pathlib.Path, *, limit: int = 2**30) -> bytes:
-    """Reads a file of a run folder: a regular file, not a link, of limited bytes."""
-    path = as_path(path)
+def read_whole(path: str | pathlib.Path) -> bytes:
+    """Reads a file of a run folder; CheckpointError if it is missing or cannot be read."""
     try:
-        if isinstance(path, BucketPath):
-            if path.info().size > limit:
-                raise _too_large(path, limit)
-            return path.read_bytes()  # in one request, so that it is of one version
-        with open(os.open(path, os.O_RDONLY | NO_LINK | NO_WAIT), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise CheckpointError(f"{path} must be a file, got something else; remove it")
-            data = file.read(limit + 1)
+        with open_regular(path) as file:
+            return file.read()
     except OSError as error:
-        require_answer(path, error)
-        raise CheckpointError(f"{path} cannot be read: {_named(error).strerror}") from None
-    if len(data) > limit:
-        raise _too_large(path, limit)
-    return data
-
-
-def require_answer(path: pathlib.Path, error: OSError) -> None:
-    """Raises StorageError if a bucket did not say what a file is, which is no damage to it."""
-    if isinstance(path, BucketPath) and error.errno in (errno.EIO, errno.EACCES):
-        raise storage_error(error.filename or path, error, "read") from None
-
-
-def _too_large(path: pathlib.Path, limit: int) -> CheckpointError:
-    return CheckpointError(f"{path} must have at most {limit:,} bytes, got more")
-
-
-def _named(error: OSError) -> OSError:
-    """The error; ELOOP gets a message that says what it means here."""
-    if error.errno == errno.ELOOP:
-        return OSError(errno.ELOOP, "it is a link, which could lead anywhere")
-    return error
+        raise CheckpointError(f"{path} cannot be read: {reason_of(error)}") from error

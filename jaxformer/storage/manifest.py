@@ -1,25 +1,25 @@
-"""Manifests: digests of all files of a folder, to detect damage before files are read."""
+"""Manifests: SHA-256 of all files of a folder, to detect damage before files are read."""
 
+import concurrent.futures
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from jaxformer.errors import CheckpointError
-from jaxformer.storage.digests import algorithm, files_of
-from jaxformer.storage.files import require_answer, write_whole
+from jaxformer.storage.files import is_draft, open_regular, write_whole
 from jaxformer.storage.json_files import read_json
+from jaxformer.storage.paths import bucket_system, in_bucket
 
-_MAX_MANIFEST = 64 * 2**20  # bytes: some 500,000 files
+_THREADS = 4  # hashlib releases the GIL
+_READ = 2**22  # bytes read at a time
 
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """Digests of all files of a folder, by path with slashes, and information on the folder.
-
-    They are SHA-256, but in a bucket MD5, which the bucket itself computes and lists.
+    """SHA-256 of all files of a folder, by path with slashes, and information on the folder.
 
     The information is JSON values, such as the version that wrote it. A file that is being replaced
     has several valid digests.
@@ -30,19 +30,10 @@ class Manifest:
 
     @classmethod
     def of(
-        cls,
-        folder: pathlib.Path,
-        about: Mapping[str, Any],
-        *,
-        ignore: Collection[str] = (),
-        sync: bool = False,
+        cls, folder: pathlib.Path, about: Mapping[str, Any], *, ignore: Collection[str] = ()
     ) -> "Manifest":
-        """Makes the manifest of a folder of regular files; `sync` also syncs them to disk."""
-        files = files_of(folder)
-        paths = files.paths(ignore)
-        digests = files.digests(dict.fromkeys(paths, files.algorithm))
-        if sync:
-            files.sync(paths)
+        """Makes the manifest of a folder."""
+        digests = _digests(folder, files_below(folder, ignore))
         return cls(about, {path: (digest,) for path, digest in digests.items()})
 
     def damage(
@@ -50,34 +41,54 @@ class Manifest:
     ) -> str | None:
         """Compares a folder with the manifest: the first damage, for a message, or None.
 
-        `ignore` are paths that it does not cover. With `others`, the folder may have other files
-        and links, which are not read.
-
-        Raises:
-            StorageError: the folder is in a bucket that does not answer.
+        It does not cover the names to `ignore`. With `others`, the folder may have other files.
         """
+        paths = files_below(folder, ignore)
+        if missing := sorted(self.files.keys() - set(paths)):
+            return f"{missing[0]} is missing"
+        if not others and (surplus := sorted(set(paths) - self.files.keys())):
+            return f"{surplus[0]} does not belong to it"
         try:
-            files = files_of(folder)
-            if others:
-                paths = [path for path in sorted(self.files) if files.has(path)]
-            else:
-                paths = files.paths(ignore)
-            known = {path: algorithm(*self.files[path][:1]) for path in paths if path in self.files}
-            digests, found = files.digests(known), set(paths)
-        except CheckpointError as error:
-            return str(error)
+            digests = _digests(folder, sorted(self.files))
         except OSError as error:
-            require_answer(folder, error)
             return f"{error.filename} cannot be read: {error.strerror}"
-        for path in sorted(self.files.keys() | found):
-            if path not in found:
-                return f"{path} is missing"
-            if path not in self.files:
-                return f"{path} does not belong to it"
-            if digests[path] not in self.files[path]:
-                name = {"md5": "MD5", "sha256": "SHA-256"}[known[path]]
-                return f"{path} is not the file that was written: its {name} differs"
+        for path, digest in digests.items():
+            if digest not in self.files[path]:
+                return f"{path} is not the file that was written: its SHA-256 differs"
         return None
+
+
+def files_below(folder: pathlib.Path, ignore: Collection[str] = ()) -> list[str]:
+    """Paths of all files below a folder, sorted, without drafts and those of names to `ignore`."""
+    if in_bucket(folder):
+        system, key = bucket_system(folder)
+        paths = [path.removeprefix(f"{key}/") for path in system.find(key)]
+    else:
+        paths = [
+            pathlib.Path(parent, name).relative_to(folder).as_posix()
+            for parent, _, names in os.walk(folder)
+            for name in names
+        ]
+    return sorted(
+        path
+        for path in paths
+        if path.partition("/")[0] not in ignore and not any(map(is_draft, path.split("/")))
+    )
+
+
+def file_digest(path: pathlib.Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open_regular(path) as file:
+        while data := file.read(_READ):
+            digest.update(data)
+    return digest.hexdigest()
+
+
+def _digests(folder: pathlib.Path, paths: Collection[str]) -> dict[str, str]:
+    with concurrent.futures.ThreadPoolExecutor(_THREADS) as threads:
+        digests = threads.map(lambda path: file_digest(folder / path), paths)
+        return dict(zip(paths, digests, strict=True))
 
 
 def write_manifest(path: pathlib.Path, manifest: Manifest) -> None:
@@ -97,7 +108,7 @@ def read_manifest(path: pathlib.Path) -> Manifest:
         files = {str(name): tuple(map(str, digests)) for name, digests in values["files"].items()}
         return Manifest(dict(values["about"]), files)
 
-    return read_json(path, made, limit=_MAX_MANIFEST, damaged="{path} is damaged: {error}")
+    return read_json(path, made, damaged="{path} is damaged: {error}")
 
 
 def _json_digest(values: Any) -> str:

@@ -1,82 +1,87 @@
-"""The door for paths: of this machine, or in a bucket."""
+"""The door for paths: of this machine, or in a bucket, which is an `etils.epath.Path`."""
 
+import hashlib
+import importlib.util
+import logging
 import os
 import pathlib
 import re
+from typing import Any, cast
 
-from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.storage.buckets import URL, BucketPath
-from jaxformer.storage.file_systems import PACKAGES
+from jaxformer.errors import ConfigError
 
-PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
-"""Paths on a disk that Orbax is given; for others, a link, since it reads brackets as a pattern."""
-
-# In a bucket there is no link. Tried with Orbax and TensorStore, which do not take ; # and ?.
-_TRIED = re.compile(r"[\w./=,+@~ -]+")
-
+_PACKAGES = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs"}  # by scheme
 _LIKE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+]+://")
 # pathlib joins the slashes: str(pathlib.Path("gs://a/b")) is "gs:/a/b".
-_JOINED = re.compile(rf"({'|'.join(PACKAGES)}):/[^/]")
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]+[a-z0-9]")
+_URL = re.compile(rf"(?P<scheme>{'|'.join(_PACKAGES)}):/{{1,2}}(?P<key>[^/].*)", re.DOTALL)
+_VERSIONS = ("generation", "etag", "ETag", "mtime", "LastModified")  # keys of file systems
 
 
 def as_path(path: str | os.PathLike[str]) -> pathlib.Path:
     """Parses a path of this machine, or a URL such as gs://bucket/folder.
 
     Raises:
-        ConfigError: a URL has no bucket, or capital letters in its scheme.
+        ConfigError: a URL has an unknown scheme or no bucket, or needs a package that is missing.
 
     Example:
-        >>> as_path("gs://bucket/a").name, type(as_path("gs://bucket/a")).__name__
-        ('a', 'BucketPath')
         >>> as_path("runs/a")
         PosixPath('runs/a')
     """
-    if isinstance(path, BucketPath):
-        return path
-    text = os.fspath(path)
-    if isinstance(path, pathlib.PurePath) and _JOINED.match(text):
-        text = text.replace(":/", "://", 1)
-    if not _LIKE_URL.match(text):
-        return pathlib.Path(path)
-    if not URL.fullmatch(text):
+    text = str(path)
+    url = _URL.fullmatch(text)
+    if url is None and _LIKE_URL.match(text):
         raise ConfigError(
-            f"a path in a bucket must be like gs://bucket/folder, got {text!r}; correct it"
+            f"a path in a bucket must be like gs://bucket/folder, or with s3:// or az://, got "
+            f"{text!r}; correct it"
         )
-    return BucketPath(text)
+    if url is None:
+        return pathlib.Path(path)
+    if importlib.util.find_spec(package := _PACKAGES[url["scheme"]]) is None:
+        install = '"jaxformer[gcs]"' if package == "gcsfs" else package
+        raise ConfigError(f"{text} needs {package}, which is missing; pip install {install}")
+    # gcsfs then does not load the client of a second service, for a rare kind of bucket.
+    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+    import fsspec.config
+    from etils import epath
 
-
-def require_plain(folder: BucketPath) -> None:
-    """Raises CheckpointError for a path that Orbax does not take, which allows it no link."""
-    if not _BUCKET.fullmatch(folder.bucket.key):
-        raise CheckpointError(
-            f"the name of a bucket must have 3 or more of a-z, 0-9, - _ and ., got {folder.bucket}"
-        )
-    if not _TRIED.fullmatch(folder.key):
-        raise CheckpointError(
-            f"{folder} has characters other than letters, digits, spaces and _ . / = , + @ ~ -, "
-            "with which no run can be in a bucket; choose another folder"
-        )
+    for scheme in _PACKAGES:  # listings are not kept: others write to a bucket, too
+        fsspec.config.conf.setdefault(scheme, {})["use_listings_cache"] = False
+    for name in ("fsspec", "gcsfs"):  # which log tracebacks of what they raise
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    # It has the methods of pathlib.Path that this package calls, but is no pathlib.Path.
+    return cast(pathlib.Path, epath.Path(f"{url['scheme']}://{url['key']}"))
 
 
 def in_bucket(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a URL, so that it cannot be memory-mapped, for example.
+    """Whether text is a URL, or a path from `as_path` is in a bucket.
 
     Example:
         >>> in_bucket("gs://bucket/a"), in_bucket("a")
         (True, False)
     """
-    return isinstance(as_path(path), BucketPath)
+    return not isinstance(path, pathlib.Path) and _URL.fullmatch(str(path)) is not None
+
+
+def bucket_system(path: str | os.PathLike[str]) -> tuple[Any, str]:
+    """The fsspec file system of a path in a bucket, and the path there."""
+    import fsspec
+
+    return cast(tuple[Any, str], fsspec.core.url_to_fs(str(as_path(path))))
 
 
 def real_path(path: str | os.PathLike[str]) -> str:
     """The absolute path without links, or the URL.
 
     Example:
-        >>> real_path("gs://bucket/a"), real_path("/tmp/../a")
-        ('gs://bucket/a', '/a')
+        >>> real_path("/tmp/../a")
+        '/a'
     """
     return str(path) if in_bucket(path := as_path(path)) else os.path.realpath(path)
+
+
+def lexists(path: pathlib.Path) -> bool:
+    """Whether there is a file, a folder, or a link that may lead nowhere."""
+    return path.exists() if in_bucket(path) else os.path.lexists(path)
 
 
 def stamp(path: str | os.PathLike[str]) -> tuple[int, int]:
@@ -85,9 +90,25 @@ def stamp(path: str | os.PathLike[str]) -> tuple[int, int]:
     The number is the modification time in nanoseconds, or from the version of an object in a
     bucket. OSError or ValueError if the file is missing or cannot be read.
     """
-    path = as_path(path)
-    if isinstance(path, BucketPath):
-        found = path.info()
-        return found.size, found.stamp
+    if in_bucket(path := as_path(path)):
+        system, key = bucket_system(path)
+        return stamp_of(system.info(key))
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
+
+
+def stamp_of(info: dict[str, Any]) -> tuple[int, int]:
+    """The `stamp` of an object in a bucket, from what its file system lists."""
+    version = next(str(info[name]) for name in _VERSIONS if info.get(name))
+    digest = hashlib.sha256(version.encode()).digest()
+    return int(info["size"]), int.from_bytes(digest[:7])
+
+
+def bucket_files(pattern: str | os.PathLike[str]) -> list[pathlib.Path]:
+    """The files in a bucket that match a pattern of fsspec, sorted."""
+    system, key = bucket_system(pattern)
+    listing = system.glob(key, detail=True)
+    names = [name for name in sorted(listing) if listing[name]["type"] == "file"]
+    if "/." not in key:  # as a shell does, and fsspec does not
+        names = [name for name in names if "/." not in name]
+    return [as_path(f"{str(pattern).partition('://')[0]}://{name}") for name in names]

@@ -18,6 +18,7 @@ from jaxformer.sweeps.configs import NamedConfigs, sweep_configs
 from jaxformer.text import BucketedBatches
 from jaxformer.training import SweepRun, Trial, make_runner
 from jaxformer.training.callbacks import Callback
+from jaxformer.training.open_run import OpenRun
 from jaxformer.training.parallel import TogetherRunner, num_processes
 from jaxformer.training.sweep import SweepSpec, remove_sweep, train_specs
 
@@ -63,7 +64,7 @@ def train_sweep(
 
 def _remove_run(folder: pathlib.Path) -> None:
     """Removes a run of a sweep."""
-    with take_folder(folder, restart=True):
+    with take_folder(folder, 1, restart=True):
         pass
 
 
@@ -90,13 +91,15 @@ def train_configs(
         raise CheckpointError(f"{folder} is a run folder; choose another for the sweep, with out")
     keep_programs()
     with contextlib.ExitStack() as stack:
-        for name in named:
-            stack.enter_context(take_folder(folder / name))
+        opened = {
+            name: stack.enter_context(take_folder(folder / name, config.training.keep_checkpoints))
+            for name, (_, config) in named.items()
+        }
         specs = []
         for group in _groups(named, folder):
-            specs += _start_group(group, named, folder, task, callbacks, on_start)
+            specs += _start_group(group, named, opened, task, callbacks, on_start)
         order = list(named)
-        return train_specs(sorted(specs, key=lambda spec: order.index(spec.name)), folder)
+        return train_specs(sorted(specs, key=lambda spec: order.index(spec.name)), folder, opened)
 
 
 def _require_simple(config: ExperimentConfig) -> None:
@@ -132,7 +135,7 @@ def _without_numbers(config: ExperimentConfig) -> ExperimentConfig:
 def _start_group(
     group: Mapping[str, ExperimentConfig],
     named: NamedConfigs,
-    folder: pathlib.Path,
+    opened: Mapping[str, OpenRun],
     task: type[Task] | None,
     callbacks: Callable[..., Sequence[Callback]] | None,
     on_start: Callable[[Task], None] | None,
@@ -143,13 +146,14 @@ def _start_group(
     started: dict[str, StartedRun] = {}
     for name, config in group.items():
         if config.seed not in prepared:
-            resumed = folder / name if is_run(folder / name) else None
+            folder = opened[name].folder
+            resumed = folder if is_run(folder) else None
             prepared[config.seed] = prepare_run(config, task, resumed)
         made, source = prepared[config.seed]
         filled = with_numbers(made.config, numbers_of(config))
         own = made.with_config(dataclasses.replace(filled, out=config.out))
         started[name] = start_run(
-            own.config, folder / name, runner, task=task, prepared=PreparedRun(own, source)
+            own.config, opened[name], runner, task=task, prepared=PreparedRun(own, source)
         )
     first = next(iter(started.values()))
     if on_start is not None:

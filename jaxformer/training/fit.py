@@ -1,5 +1,6 @@
 """`fit`: trains parameters on batches, with checkpoints and metrics in a run folder."""
 
+import contextlib
 import functools
 import pathlib
 import signal
@@ -11,10 +12,12 @@ from jaxformer.errors import ConfigError
 from jaxformer.stopping import StopRequest
 from jaxformer.storage import as_path
 from jaxformer.training.callbacks import Callback
+from jaxformer.training.checkpoints import NoCheckpoints
 from jaxformer.training.data import TrainingData, check_data
 from jaxformer.training.evaluation import Evaluation
 from jaxformer.training.fingerprint import record_program, shapes_of
 from jaxformer.training.loop import TrainingLoop
+from jaxformer.training.open_run import OpenRun, open_run, remove_written
 from jaxformer.training.parallel import Runner, is_first_process, make_runner
 from jaxformer.training.profiles import StepProfiler, check_profile
 from jaxformer.training.records import (
@@ -22,7 +25,6 @@ from jaxformer.training.records import (
     Recorder,
     TrainingProgress,
     WallClock,
-    open_checkpoints,
 )
 from jaxformer.training.trial import Programs, Recipe, Trial, check_trial, make_programs
 
@@ -122,27 +124,38 @@ def fit(
     """
     check_trial(trial)
     recipe, runner = Recipe.of(trial, seed), runner or make_runner()
+    path = None if folder is None else as_path(folder)
+    if profile is not None:
+        check_profile(profile, path, loop.steps)
+    check_data(data, loop.steps)
     programs = make_programs(recipe.make, loop, runner)
-    return fit_recipe(
-        recipe, programs, data, folder, loop, runner=runner, callbacks=callbacks, profile=profile,
-        restart=restart,
-    )  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        run = None
+        if path is not None:
+            removed = [path] if restart else []
+            run = stack.enter_context(
+                open_run(
+                    path, loop.keep_checkpoints, prepare=lambda: [*map(remove_written, removed)]
+                )
+            )
+        return fit_recipe(
+            recipe, programs, data, run, loop, runner=runner, callbacks=callbacks, profile=profile
+        )
 
 
 def fit_recipe(
     recipe: Recipe,
     programs: Programs,
     data: TrainingData,
-    folder: str | pathlib.Path | None,
+    run: OpenRun | None,
     loop: LoopConfig,
     *,
     runner: Runner,
     callbacks: Sequence[Callback] = (),
     profile: range | None = None,
-    restart: bool = False,
     compares_program: bool = True,
 ) -> FitResult:
-    """`fit` with the programs of a recipe, which are for this runner.
+    """`fit` in an open run folder, with the programs of a recipe, which are for this runner.
 
     Without compares_program, a config that was compared already says all that is trained.
     """
@@ -151,49 +164,47 @@ def fit_recipe(
     for callback in callbacks:
         if data.validation is None and getattr(callback, "needs_validation", False):
             raise ConfigError(f"{callback} needs validation data, got none; add it, or remove this")
-    path = None if folder is None else as_path(folder)
-    if profile is not None:
-        check_profile(profile, path, loop.steps)
-    with open_checkpoints(path, loop.keep_checkpoints, restart=restart) as checkpoints:
-        start = checkpoints.step_to_resume(loop.steps) if path else 0
-        shapes = recipe._replace(params=shapes_of(recipe.params), frozen=shapes_of(recipe.frozen))
-        # The initial state is computed by one program: eagerly, each leaf compiles one.
-        state = runner.create(programs.create, (recipe.arguments, recipe.params), recipe.frozen)
-        recipe = recipe._replace(params=None, frozen=runner.place_frozen(recipe.frozen))
-        numbers = runner.place_frozen(recipe.arguments)
+    path = None if run is None else run.folder
+    checkpoints = NoCheckpoints() if run is None else run.checkpoints
+    start = 0 if run is None else checkpoints.step_to_resume(loop.steps)
+    shapes = recipe._replace(params=shapes_of(recipe.params), frozen=shapes_of(recipe.frozen))
+    # The initial state is computed by one program: eagerly, each leaf compiles one.
+    state = runner.create(programs.create, (recipe.arguments, recipe.params), recipe.frozen)
+    recipe = recipe._replace(params=None, frozen=runner.place_frozen(recipe.frozen))
+    numbers = runner.place_frozen(recipe.arguments)
+    if start:
+        state = checkpoints.restore(state)  # the initial state is the template
+    with (
+        MetricsWriter(path, start, writes=is_first_process()) as metrics,
+        TrainingProgress(
+            start, loop.steps, unit=data.unit, is_quiet=not is_first_process()
+        ) as progress,
+        StopRequest(is_shared=runner.num_hosts > 1) as stop,
+    ):
         if start:
-            state = checkpoints.restore(state)  # the initial state is the template
-        with (
-            MetricsWriter(path, start, writes=is_first_process()) as metrics,
-            TrainingProgress(
-                start, loop.steps, unit=data.unit, is_quiet=not is_first_process()
-            ) as progress,
-            StopRequest(is_shared=runner.num_hosts > 1) as stop,
-        ):
-            if start:
-                progress.print(f"resuming at step {start} of {loop.steps}")
-            profiler = StepProfiler(
-                clock, profile if is_first_process() else None, path, start=start,
-                programs=(programs.train, programs.evaluate),
+            progress.print(f"resuming at step {start} of {loop.steps}")
+        profiler = StepProfiler(
+            clock, profile if is_first_process() else None, path, start=start,
+            programs=(programs.train, programs.evaluate),
+        )  # fmt: skip
+        recorder = Recorder(
+            config=loop, trial=recipe.trial, seed=recipe.seed, data=data, runner=runner,
+            folder=path, checkpoints=checkpoints, metrics=metrics, print_line=progress.print,
+            last_saved=start, callbacks=callbacks,
+        )  # fmt: skip
+        training = TrainingLoop(
+            config=loop, runs=[recorder], data=data, runner=runner, state=state, step=start,
+            programs=programs, arguments=(numbers, recipe.frozen),
+            progress=progress, stop=stop, clock=clock, profiler=profiler,
+        )  # fmt: skip
+        if compares_program:
+            training.check_program = functools.partial(
+                record_program, path, shapes, data, loop, resumes=start > 0,
+                num_hosts=runner.host.count, print_line=progress.print,
             )  # fmt: skip
-            recorder = Recorder(
-                config=loop, trial=recipe.trial, seed=recipe.seed, data=data, runner=runner,
-                folder=path, checkpoints=checkpoints, metrics=metrics, print_line=progress.print,
-                last_saved=start, callbacks=callbacks,
-            )  # fmt: skip
-            run = TrainingLoop(
-                config=loop, runs=[recorder], data=data, runner=runner, state=state, step=start,
-                programs=programs, arguments=(numbers, recipe.frozen),
-                progress=progress, stop=stop, clock=clock, profiler=profiler,
-            )  # fmt: skip
-            if compares_program:
-                run.check_program = functools.partial(
-                    record_program, path, shapes, data, loop, resumes=start > 0,
-                    num_hosts=runner.host.count, print_line=progress.print,
-                )  # fmt: skip
-            run.train()
-            params = run.state.evaluated
-            if runner.has_all_params:  # inside `with`: all hosts take part, so none may stop yet
-                params = runner.on_one_host(params)
-    stop_signal = run.stop_signal or stop.received
-    return FitResult(run.step, params, recorder.evaluation, stop_signal, metrics.records)
+        training.train()
+        params = training.state.evaluated
+        if runner.has_all_params:  # inside `with`: all hosts take part, so none may stop yet
+            params = runner.on_one_host(params)
+    stop_signal = training.stop_signal or stop.received
+    return FitResult(training.step, params, recorder.evaluation, stop_signal, metrics.records)

@@ -100,7 +100,12 @@ def commits(source, target, *_):
 
 
 def folder_is_made(index):
-    dies(os, "rename", when=lambda _, to: ".tmp" not in str(to), calls=1 + index % 4)
+    from jaxformer.storage import DRAFT
+
+    def moves(source, target):
+        return DRAFT in str(source) and DRAFT not in str(target)
+
+    dies(os, "replace", when=moves, calls=1 + index % 4)
 
 
 def tokenizer_is_written(index):
@@ -212,9 +217,9 @@ def run_command(request):
     try:
         if request["moment"] is not None:
             (MOMENTS | SIGNALLED)[request["moment"]](request["index"])
-        from jaxformer.storage import lease
+        from jaxformer.storage import guard
 
-        lease.LEASE, lease.RENEWAL = LOCKED, LOCKED / 4  # or each kill in a bucket would cost 45
+        guard.STALE, guard.REFRESH = LOCKED, LOCKED / 4  # or each kill in a bucket would cost 45
         if not request["report"]:
             from jaxformer.cli.commands import train
 

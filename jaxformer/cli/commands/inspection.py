@@ -85,7 +85,7 @@ def _show_run(folder: pathlib.Path) -> None:
     from jaxformer import runs
     from jaxformer.runs.folder.files import CHECKPOINTS
     from jaxformer.runs.use.trained import uses_of
-    from jaxformer.training.checkpoints import CheckpointIndex, checkpoint_steps
+    from jaxformer.training.checkpoints import Checkpoints, checkpoint_steps
 
     config = runs.read_run_config(folder)
     task, checkpoints = runs.task_class(config).load(folder, config), folder / CHECKPOINTS
@@ -95,13 +95,16 @@ def _show_run(folder: pathlib.Path) -> None:
         show(paragraph)
     tokens = f"{data.train_tokens:,} tokens for training, {data.validation_tokens:,} for validation"
     show_named("data", f"{config.data.source}: {tokens}")
-    saved = checkpoint_steps(checkpoints) if checkpoints.is_dir() else []
+    saved = checkpoint_steps(checkpoints)
     step, steps = max(saved, default=0), config.training.steps
     show_named(
         "steps", f"{step:,} of {steps:,}; checkpoints: {', '.join(map(str, saved)) or 'none'}"
     )
-    if saved and (best := (found := CheckpointIndex(checkpoints)).best_step) is not None:
-        if (loss := found.validation_loss(best)) is not None:
+    if saved:
+        with Checkpoints(checkpoints, read_only=True) as opened:
+            best = opened.best_step
+            loss = None if best is None else opened.validation_loss(best)
+        if loss is not None:
             unit = model.unit
             show_named("best", f"step {best:,}, validation loss {loss:.4f} nats per {unit}")
     name, more = shlex.quote(str(folder)), "" if step < steps else f" --training.steps {2 * steps}"

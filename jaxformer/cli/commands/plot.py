@@ -15,7 +15,7 @@ from jaxformer.cli.inputs import Opening, RunFolder, open_for
 from jaxformer.cli.parsing import by_default
 from jaxformer.cli.terminal import readable_seconds, show, show_named
 from jaxformer.config import config_differences
-from jaxformer.storage import BucketPath, write_whole
+from jaxformer.storage import as_path, in_bucket, real_path, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -157,7 +157,7 @@ def _check_output(output: pathlib.Path, suffixes: Sequence[str]) -> None:
     """Refuses an output that cannot be written, before anything is computed."""
     if output.suffix.lower() not in suffixes:
         raise errors.ConfigError(f"--output must end in {', '.join(suffixes)}, got {output}")
-    if isinstance(output, BucketPath):
+    if in_bucket(output):
         return  # whose faults are those of writing
     if not output.parent.is_dir():
         raise errors.ConfigError(f"--output {output} is in a folder that does not exist; create it")
@@ -179,7 +179,7 @@ def _write(figure: "Figure", output: pathlib.Path) -> None:
 
 def _behind_links(output: pathlib.Path) -> pathlib.Path:
     """Resolves links, so that a user's link to the output is kept."""
-    return output.resolve()
+    return as_path(real_path(output))
 
 
 def _plot_loss(command: PlotLoss) -> None:
@@ -213,7 +213,7 @@ def _plot_loss(command: PlotLoss) -> None:
 
 def _distinct_names(folders: Sequence[pathlib.Path]) -> list[str]:
     """Shortest distinct names of folders, taken from the ends of their paths."""
-    whole = [folder.resolve() for folder in folders]
+    whole = [as_path(real_path(folder)) for folder in folders]
     for folder, path in zip(folders, whole, strict=True):
         if whole.count(path) > 1:
             raise errors.ConfigError(f"runs must be different, got {folder} twice")

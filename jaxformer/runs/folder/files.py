@@ -13,21 +13,19 @@ from jaxformer.interop.foreign_formats import foreign_format
 from jaxformer.runs.data.summary import DataSummary, load_summary, save_summary
 from jaxformer.storage import (
     DRAFT,
-    MAX_FILE,
+    HOLDER,
+    LOCK,
     Manifest,
-    discard_draft,
     drafted,
+    in_bucket,
     lexists,
-    moved_names,
     read_manifest,
     remove,
-    remove_drafts,
     sha256,
     write_manifest,
     write_whole,
 )
-from jaxformer.storage.lock import LOCK
-from jaxformer.training.records import WRITTEN
+from jaxformer.training.open_run import WRITTEN
 
 CHECKPOINTS = "checkpoints"
 _CONFIG = "config.toml"
@@ -39,7 +37,7 @@ LAYOUT = 1
 
 _MANIFEST = "manifest.json"
 # Files that grow or are rewritten during a run, so the manifest does not cover them.
-_GROWING = (*WRITTEN, "samples.txt", "loss.png", LOCK)
+_GROWING = (*WRITTEN, "samples.txt", "loss.png", LOCK, HOLDER)
 
 # Settings that may change when a run is resumed: how long, how often, where; never what is
 # computed.
@@ -60,15 +58,16 @@ def require_free(folder: pathlib.Path, name: str = "out") -> None:
     Files of an interrupted start do not count.
     """
     try:
-        if folder.is_symlink() or folder.exists():
-            ours = {LOCK, DRAFT, *moved_names(folder)}  # left by an interrupted start
+        if lexists(folder):
+            ours = {LOCK, HOLDER, DRAFT, *_started_names(folder)}
             others = sorted({path.name for path in folder.iterdir()} - ours)
             if others:
                 raise CheckpointError(
                     f"{name}={folder} is not a run folder, and is not empty: it has {others[0]}; "
                     f"choose another {name}"
                 )
-        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+        if not in_bucket(folder):
+            folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(
             f"{name}={folder} cannot be a run folder: {error.strerror}; choose another {name}"
@@ -85,7 +84,7 @@ def start_folder(
 
     The folder must be free and locked. `write` writes tokenizers and validation data into it.
     """
-    with drafted(folder, last=_CONFIG) as draft:
+    with drafted(folder, first=_MANIFEST, last=_CONFIG) as draft:
         write(draft)
         save_summary(draft, summary)
         write_whole(draft / _CONFIG, _config_text(config))
@@ -94,7 +93,21 @@ def start_folder(
 
 def tidy(folder: pathlib.Path) -> None:
     """Removes the files of a killed start from a locked folder that is or becomes a run folder."""
-    discard_draft(folder, last=_CONFIG)
+    if not is_run(folder):
+        for name in (*_started_names(folder), _MANIFEST):
+            remove(folder / name)
+    remove(folder / DRAFT)
+
+
+def _started_names(folder: pathlib.Path) -> set[str]:
+    """Names in a folder that a killed start has left, whose manifest names them."""
+    if is_run(folder) or not lexists(folder / _MANIFEST):
+        return set()
+    try:
+        files = read_manifest(folder / _MANIFEST).files
+    except CheckpointError:  # a file of the user
+        return set()
+    return {_MANIFEST, *(path.partition("/")[0] for path in files)} - {"", ".", ".."}
 
 
 def remove_run(folder: pathlib.Path) -> None:
@@ -106,15 +119,14 @@ def remove_run(folder: pathlib.Path) -> None:
     if not is_run(folder):
         return
     manifest = _read_manifest(folder)
-    covered = (path.partition("/")[0] for path in manifest.files)
-    names = dict.fromkeys((*_GROWING, *covered, _MANIFEST))
+    names = {*_GROWING, *(path.partition("/")[0] for path in manifest.files), _MANIFEST}
     others = sorted({path.name for path in folder.iterdir()} - {*names, DRAFT})
     if others:
         raise CheckpointError(
             f"{folder} is not removed, because it has {others[0]}, which is no part of the run; "
             "move it to another folder"
         )
-    for name in (*names.keys() - {_CONFIG, LOCK}, _CONFIG):  # the last one makes it a run folder
+    for name in (*names - {_CONFIG, LOCK, HOLDER}, _CONFIG):  # the last one makes it a run folder
         remove(folder / name)
 
 
@@ -123,7 +135,6 @@ def update_config(folder: pathlib.Path, config: ExperimentConfig) -> None:
     text, manifest = _config_text(config), _read_manifest(folder)
     new = sha256(text)
     before = [digest for digest in manifest.files[_CONFIG] if digest != new]
-    remove_drafts(folder)
     if before:
         # Until the new config has replaced the old one, both are valid.
         _accept_config(folder, manifest, *before, new)
@@ -206,9 +217,6 @@ def folder_damage(folder: pathlib.Path) -> str | None:
             known = path.name in manifest.files or path.name in (_MANIFEST, *_GROWING)
             if not known and path.suffix in (".json", ".toml"):
                 return f"{path.name} does not belong to it, and may be taken for a part; remove it"
-        for name in manifest.files:
-            if (folder / name).stat().st_size > MAX_FILE:
-                return f"{name} must have at most {MAX_FILE:,} bytes"
     except CheckpointError as error:
         return str(error)
     except OSError as error:
@@ -217,10 +225,7 @@ def folder_damage(folder: pathlib.Path) -> str | None:
 
 
 def write_folder_manifest(folder: pathlib.Path) -> None:
-    """Writes the manifest of a run folder that is otherwise complete.
-
-    Does not sync the files to disk: `drafted` does that for a whole new folder.
-    """
+    """Writes the manifest of a run folder that is otherwise complete."""
     about = {"layout": LAYOUT, "jaxformer": __version__}
     manifest = Manifest.of(folder, about, ignore=(_MANIFEST, *_GROWING))
     write_manifest(folder / _MANIFEST, manifest)

@@ -40,11 +40,8 @@ def verify_run(path: str | pathlib.Path) -> list[Verified]:
         raise CheckpointError(f"{folder} is not a run folder: it has no config.toml")
     found = [Verified("run folder", folder_damage(folder))]
     checkpoints = folder / CHECKPOINTS
-    if checkpoints.is_symlink():
-        return [*found, Verified(CHECKPOINTS, "it is a link, which could lead anywhere")]
-    if checkpoints.is_dir():
-        for step in checkpoint_steps(checkpoints):
-            damage = checkpoint_damage(checkpoints / str(step))
-            if damage is None or lexists(checkpoints / str(step)):  # a training removes it
-                found.append(Verified(f"{CHECKPOINTS}/{step}", damage))
+    for step in checkpoint_steps(checkpoints):
+        damage = checkpoint_damage(checkpoints / str(step))
+        if damage is None or lexists(checkpoints / str(step)):  # a training removes it
+            found.append(Verified(f"{CHECKPOINTS}/{step}", damage))
     return found

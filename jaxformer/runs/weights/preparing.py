@@ -24,7 +24,7 @@ from jaxformer.runs.text_models.masked import MaskedModel
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.run_folder import RunWeights, weight_source
 from jaxformer.runs.weights.source import WeightSource
-from jaxformer.storage import as_path
+from jaxformer.storage import as_path, real_path
 
 # Model settings that may differ from those of the weights: how it is computed, and what the new run
 # decides.
@@ -79,7 +79,7 @@ def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict
 
 def _require_other(folder: pathlib.Path, out: str) -> None:
     """Raises ConfigError if a run would start from itself."""
-    if folder.resolve() == as_path(out).resolve():
+    if real_path(folder) == real_path(out):
         raise ConfigError(
             f"init_from must be another run than out, got {folder} for both; choose another out"
         )
@@ -160,7 +160,7 @@ def _with_step(init_from: str, recorded: str | None) -> str:
     given = weight_source(init_from)
     if recorded is None or given.step is not None:
         return init_from
-    is_same = weight_source(recorded).path.resolve() == given.path.resolve()
+    is_same = real_path(weight_source(recorded).path) == real_path(given.path)
     return recorded if is_same else init_from
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 
 from jaxformer.errors import DataError
 from jaxformer.memory import host_memory
-from jaxformer.storage import BucketPath, as_path, real_path
+from jaxformer.storage import as_path, bucket_files, in_bucket, real_path
 from jaxformer.text.sources.document_files import read_pieces
 from jaxformer.text.sources.files import readable, start_of_paths
 from jaxformer.text.sources.record_files import BadRecords
@@ -127,8 +127,8 @@ def _matches(path: str) -> list[pathlib.Path]:
         return files
     if not glob.has_magic(path) or place.exists():
         return [place]
-    if isinstance(place, BucketPath):
-        files = list(place.matching())
+    if in_bucket(place):
+        files = bucket_files(place)
     else:
         matches = (pathlib.Path(match) for match in _expanded(path))
         files = sorted(match for match in matches if match.is_file())

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import ConfigError, DataError, first_line, reason_of
 from jaxformer.memory import host_memory
 from jaxformer.storage import as_path, in_bucket, open_regular, real_path, stamp
 
@@ -152,7 +152,7 @@ def _undamaged(file: pathlib.Path) -> Iterator[None]:
     except (EOFError, zlib.error, lzma.LZMAError) as error:
         raise _damaged(file, error) from None
     except OSError as error:
-        if error.errno is not None:  # of the disk
+        if error.errno is not None or file.suffix.lower() not in PACKED:  # of the disk
             raise
         raise _damaged(file, error) from None
 
@@ -164,7 +164,7 @@ def readable(file: pathlib.Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DataError(
-            f"a path must be a file that can be read, got '{file}': {error.strerror}; check "
+            f"a path must be a file that can be read, got '{file}': {reason_of(error)}; check "
             f"its spelling{start_of_paths(file)}"
         ) from None
 
@@ -201,7 +201,8 @@ def _damaged(file: pathlib.Path, reason: object) -> DataError:
     suffix = pathlib.PurePath(file.name).suffix
     return DataError(
         f"a {suffix} file must be a whole {PACKED[suffix.lower()]} file, got the damaged "
-        f"'{file}': {reason}; get it again, or drop {suffix} from its name if it is plain text"
+        f"'{file}': {first_line(reason)}; get it again, or drop {suffix} from its name if it is "
+        "plain text"
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxformer.errors import DataError, StorageError
-from jaxformer.storage import BucketPath, first_line, write_whole
+from jaxformer.storage import first_line, in_bucket, write_whole
 
 _PART = 2**20  # numbers written at a time
 
@@ -121,7 +121,7 @@ def map_array(path: pathlib.Path, *, remedy: str) -> np.ndarray:
 
 
 def _map(path: pathlib.Path) -> np.ndarray:
-    if isinstance(path, BucketPath):
+    if in_bucket(path):
         return np.asarray(np.load(io.BytesIO(path.read_bytes()), allow_pickle=False))
     # Unlike np.load, this closes a file that it cannot read.
     return np.lib.format.open_memmap(path, mode="r")

@@ -1,47 +1,48 @@
 """Checkpoints of a training run, saved with Orbax in the background, each atomically."""
 
-import concurrent.futures
 import contextlib
+import logging
+import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 from orbax.checkpoint import v1 as ocp
 
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
-from jaxformer.storage import first_line, remove_tree, storage_error
-from jaxformer.training.checkpoints.index import CheckpointIndex
+from jaxformer.storage import first_line, in_bucket, make_folder
+from jaxformer.training.checkpoints.arrays import load_arrays, require_readable
+from jaxformer.training.checkpoints.index import CheckpointIndex, by_loss
 from jaxformer.training.checkpoints.manifest import (
     Unlogged,
     add_checkpoint_loss,
-    checkpoint_unlogged,
+    is_whole,
     write_checkpoint_manifest,
 )
-from jaxformer.training.checkpoints.orbax import load_arrays, orbax_log
-from jaxformer.training.checkpoints.places import Place, place_of
-from jaxformer.training.parallel import in_first_process, is_first_process
+from jaxformer.training.parallel import is_first_process
 from jaxformer.training.state import TrainState, average_dtype
 
-_SLACK = 2**18  # bytes of a checkpoint besides its arrays, at most
+_DRAFT = ".orbax-checkpoint-tmp"  # Orbax's suffix of an incomplete checkpoint on a disk
 
 
 class Checkpoints(CheckpointIndex):
     """The checkpoints in a folder, each with "params", "opt_state", "meta" and a manifest.
 
     If the state has an average of the parameters, a checkpoint also has "average". A checkpoint is
-    damaged if its files differ from its manifest. Damaged checkpoints are never loaded, and count
-    neither as the newest nor as the best. With read_only, only requested checkpoints are verified.
-    Otherwise all are verified first, and damaged ones are renamed to STEP.damaged with a warning.
+    verified when it is first asked for: it is damaged if its files differ from its manifest. A
+    damaged checkpoint is named and left alone, and another one is taken.
 
     Args:
         folder: folder of the checkpoints; created if missing.
         keep: how many of the latest to keep, besides the one with the lowest validation loss.
         read_only: change nothing in the folder, because another process may be saving in it.
+        require_lock: called before each save; raises if another process has taken the folder.
 
     Raises:
-        CheckpointError: the folder does not exist, with read_only; or all checkpoints are damaged.
-        StorageError: the folder cannot be created or written to.
+        CheckpointError: the folder does not exist, with read_only.
+        ConfigError: Orbax cannot read the path of the folder.
+        StorageError: the folder cannot be created.
 
     Example:
         >>> import tempfile, jax.numpy as jnp, optax
@@ -53,77 +54,71 @@ class Checkpoints(CheckpointIndex):
         0
     """
 
-    def __init__(self, folder: pathlib.Path, keep: int = 2, *, read_only: bool = False) -> None:
-        self._keep = keep
-        self._checkpointer: Any = None
-        self._saving: tuple[int, float | None, Unlogged] = (0, None, (0.0, []))  # as in `save`
-        self._response: Any = None  # of the save in progress
-        self._failed = False
-        self._thread = concurrent.futures.ThreadPoolExecutor(1)  # which removes old checkpoints
-        self._removals: list[concurrent.futures.Future[None]] = []
-        if folder.is_symlink():
-            raise CheckpointError(f"{folder} is a link, which could lead anywhere; remove it")
-        self._place = place_of(folder)
+    def __init__(
+        self, folder: pathlib.Path, keep: int = 2, *, read_only: bool = False,
+        require_lock: Callable[[], object] = lambda: None,
+    ) -> None:  # fmt: skip
+        require_readable(folder)
         if read_only and not folder.is_dir():
             raise CheckpointError(f"{folder} has no checkpoint; train the run first")
         if not read_only:
-            self._place.make()
-            _clear_the_way(self._place)
-        super().__init__(folder)
-        self._plain = self._place.open()
-        self.before_commit: Callable[[], object] = lambda: None
-        """Called before a checkpoint is complete, in the thread that saves it."""
-        orbax_log.num_open += 1
-        if read_only:
-            return
-        # The first process has verified all, and renamed the damaged ones.
-        self._verified = set(self._losses)
+            make_folder(folder)
+        super().__init__(folder if in_bucket(folder) else pathlib.Path(os.path.abspath(folder)))
+        logging.getLogger("absl").addFilter(_is_no_failure)
+        self._require_lock = require_lock
+        self.before_save: Callable[[], object] = lambda: None
+        """Called before each save."""
+        self._saving: tuple[int, float | None, Unlogged] = (0, None, (0.0, []))  # as in `save`
+        self._response: Any = None  # of the save in progress
+        self._checkpointer: Any = None if read_only else self._open(keep)
+
+    def _open(self, keep: int) -> Any:
         context = ocp.Context()
-        # The first process calls this after all other files are written, before the folder gets its
-        # final name; an error prevents that. A function, because Orbax copies the options, and
-        # would copy the object of a method.
+        # The first process calls this after all other files are written, before the checkpoint is
+        # complete; an error prevents that. A function, because Orbax copies the options, and would
+        # copy the object of a method.
         context.asynchronous.post_finalization_callback = lambda: self._commit()
-        self._checkpointer = ocp.training.Checkpointer(
-            self._plain.path,
-            context=context,
-            preservation_policy=ocp.training.preservation_policies.PreserveAll(),
-        )
+        policies = ocp.training.preservation_policies
+        latest_and_best = [policies.LatestN(keep), _Best(self._losses)]
+        self._policy = policies.AnyPreservationPolicy(latest_and_best)
+        return ocp.training.Checkpointer(
+            self._folder, context=context, preservation_policy=self._policy,
+            cleanup_tmp_directories=True,
+        )  # fmt: skip
 
     def _commit(self) -> None:
         """Writes the manifest of the checkpoint that Orbax has written."""
-        self.before_commit()
-        write_checkpoint_manifest(self._place.draft(self._saving[0]), *self._saving)
+        name = str(self._saving[0])
+        folder = self._folder / (name if in_bucket(self._folder) else f"{name}{_DRAFT}")
+        write_checkpoint_manifest(folder, *self._saving)
 
     def __enter__(self) -> "Checkpoints":
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         try:
-            with contextlib.nullcontext() if kind is None else contextlib.suppress(Exception):
+            if kind is None:
                 self.wait()
-                if self._checkpointer is not None and kind is None:
-                    self._remove_superseded()  # also those that a killed training has left
-                    self._wait_for_removals()
+                self._remove_superseded()
         finally:
-            self._close()
+            if self._checkpointer is not None:
+                with contextlib.suppress(Exception):  # a failed save, already raised by `wait`
+                    self._checkpointer.close()
 
-    def _close(self) -> None:
-        if self._checkpointer is not None:
-            with contextlib.suppress(Exception):  # a failed save, already raised by `wait`
-                self._checkpointer.close()
-        self._thread.shutdown(cancel_futures=True)  # some are left only after an error
-        if not self._failed:  # threads of a failed save may log even now
-            orbax_log.num_open -= 1
-        self._plain.close()
-
-    def unlogged(self, step: int) -> Unlogged:
-        """Unrecorded seconds and metrics of the steps before a checkpoint."""
-        return checkpoint_unlogged(self._folder / str(step))
+    def _remove_superseded(self) -> None:
+        """Removes what is not kept, and a training that was killed has not removed after a save."""
+        infos = [] if self._checkpointer is None else self._checkpointer.checkpoints
+        if not infos or infos[-1].step != self.latest_step:
+            return  # the policies would count a damaged one, and remove a good one
+        context = ocp.training.preservation_policies.PreservationContext()
+        kept = self._policy.should_preserve(infos, context=context)
+        for info, is_kept in zip(infos, kept, strict=True):
+            if not is_kept:
+                self._checkpointer.delete(info, missing_ok=True)
 
     def step_to_resume(self, steps: int) -> int:
         """Step from which to resume a training of `steps` steps; 0 without a checkpoint."""
-        trained = self.latest_step or 0
-        self.require_one_good()
+        trained = self._used(self.latest_step) or 0
         if trained > steps:
             raise ConfigError(
                 f"{self._folder.parent} has already been trained to step {trained}, got "
@@ -147,28 +142,27 @@ class Checkpoints(CheckpointIndex):
                 resumed run needs for its next record.
 
         Raises:
-            StorageError: the disk has too little space, or the previous save failed.
+            StorageError: this or the previous save failed, or the lock of the run is lost.
         """
         step = int(state.step)
+        self.wait()
+        self._require_lock()
+        self.before_save()
         if step in self._losses:
             if validation_loss is not None and self._losses[step] is None:
-                self.wait()
                 if is_first_process():
                     add_checkpoint_loss(self._folder / str(step), validation_loss)
                 self._losses[step] = validation_loss
             return
-        self.wait()
-        self._wait_for_removals()
-        items = _items(state)
-        self._require_room(step, sum(leaf.nbytes for leaf in jax.tree.leaves(items)))
         self._saving = step, validation_loss, unlogged
-        self._place.require_lock()
+        self._losses[step] = validation_loss  # before the policies ask for the best
         try:
-            self._response = self._checkpointer.save_checkpointables_async(step, items, force=True)
+            self._response = self._checkpointer.save_checkpointables_async(
+                step, _items(state), force=True, overwrite=self._damaged.pop(step, None) is not None
+            )
         except Exception as error:  # Orbax and TensorStore raise many kinds
-            raise self._failure(step, error) from error
-        self._losses[step] = validation_loss
-        self._verified.add(step)
+            raise self._failure(error) from error
+        self._good.add(step)
 
     def raise_if_failed(self) -> None:
         """Raises StorageError if the save in the background failed; takes microseconds."""
@@ -176,62 +170,25 @@ class Checkpoints(CheckpointIndex):
             self.wait(timeout=0)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until the latest save is on disk, and begins to remove old checkpoints.
-
-        Raises:
-            StorageError: the save failed.
-        """
+        """Waits until the latest save is on disk; StorageError if it failed."""
         if self._response is None:
             return
         try:
             self._response.result(timeout)
-        except TimeoutError as error:
-            if timeout is not None:
-                return
-            raise self._failure(self._saving[0], error) from error
         except Exception as error:
-            raise self._failure(self._saving[0], error) from error
+            if isinstance(error, TimeoutError) and timeout is not None:
+                return
+            raise self._failure(error) from error
         self._response = None
-        self._remove_superseded()
 
-    def _wait_for_removals(self) -> None:
-        """Waits for what `wait` has begun; StorageError if the lock of the run is lost."""
-        while self._removals:
-            self._removals.pop().result()
-
-    def _remove_superseded(self) -> None:
-        """Starts to remove old checkpoints; Orbax would choose by metrics of its own."""
-        try:
-            steps = self.superseded(self._keep) if is_first_process() else []
-        except (OSError, StorageError):  # of a bucket: one checkpoint more stays
-            return
-        for step in steps:
-            self._forget(step)
-            self._removals.append(self._thread.submit(self._place.remove, step))
-
-    def _require_room(self, step: int, size: int) -> None:
-        """Raises StorageError if the disk has fewer free bytes than arrays of `size` need."""
-        try:
-            free = self._place.free()
-        except OSError as error:
-            raise self._failure(step, error) from None
-        if is_first_process() and free is not None and free < size + _SLACK:
-            raise self._failure(
-                step, f"it needs {size + _SLACK:,} bytes, and the disk has {free:,} free"
-            )
-
-    def _failure(self, step: int, reason: object) -> StorageError:
-        """Error of a save that failed; removes its files."""
-        self._response, self._failed = None, True
-        with contextlib.suppress(StorageError):  # a lost lock: the files may be another process's
-            remove_tree(self._place.draft(step))
-        self._forget(step)
-        said = first_line(reason)
-        if len(said) > 300:  # the reason is at the end, after a path
-            said = f"{said[:100]} ... {said[-200:]}"
+    def _failure(self, error: Exception) -> StorageError:
+        """Error of a save that failed."""
+        step, self._response = self._saving[0], None
+        del self._losses[step]
+        self._good.discard(step)
         return StorageError(
-            f"{self._folder / str(step)}: the checkpoint cannot be saved ({said}); free "
-            "space or fix the cause, then run the same command again to resume"
+            f"{self._folder / str(step)}: the checkpoint cannot be saved ({first_line(error)}); "
+            "free space or fix the cause, then run the same command again to resume"
         )
 
     def restore(self, template: TrainState) -> TrainState:
@@ -280,8 +237,16 @@ class Checkpoints(CheckpointIndex):
         return (self._folder / str(step) / "average").is_dir()
 
     def _load(self, step: int, templates: dict[str, Any]) -> dict[str, Any]:
-        name = str(step)
-        return load_arrays(self._plain.path / name, templates, self._folder / name)
+        folder = self._folder / str(step)
+        try:
+            loaded: dict[str, Any] = load_arrays(folder, templates)
+        except Exception as error:
+            if is_whole(folder):
+                raise
+            raise _removed(folder) from error
+        if not is_whole(folder):  # TensorStore reads missing parts of an array as zeros
+            raise _removed(folder)
+        return loaded
 
 
 class NoCheckpoints(Checkpoints):
@@ -290,20 +255,37 @@ class NoCheckpoints(Checkpoints):
     latest_step = None
 
     def __init__(self) -> None:
-        self._response = None
-
-    def _close(self) -> None: ...
+        self._response = self._checkpointer = None
 
     def save(self, *_: Any, **others: Any) -> None:
         """Does nothing."""
 
 
-def step_to_resume(folder: pathlib.Path, steps: int) -> int:
-    """As `Checkpoints.step_to_resume`, of a folder that need not exist and is not changed."""
-    if not folder.is_dir():
-        return 0
-    with Checkpoints(folder, read_only=True) as checkpoints:
-        return checkpoints.step_to_resume(steps)
+class _Best:
+    """Orbax's policy that keeps the best checkpoint, by the losses in the verified manifests.
+
+    Its own, BestN, reads metrics of all checkpoints when a folder is opened, before they can be
+    verified: one flipped bit there, and the folder does not open.
+    """
+
+    def __init__(self, losses: Mapping[int, float | None]) -> None:
+        self._losses = losses
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: object) -> list[bool]:
+        """Which of the checkpoints are kept."""
+        return [info.step in by_loss(self._losses)[:1] for info in checkpoints]
+
+
+def _removed(folder: pathlib.Path) -> CheckpointError:
+    return CheckpointError(
+        f"{folder} was removed while it was read, probably by a training that removes old "
+        "checkpoints; try again, with another step if you chose this one"
+    )
+
+
+def _is_no_failure(record: logging.LogRecord) -> bool:
+    """A filter for Orbax's logs of failures with tracebacks, which are raised as errors."""
+    return record.levelno < logging.WARNING or "orbax" not in record.pathname
 
 
 def _items(state: TrainState) -> dict[str, Any]:
@@ -316,16 +298,3 @@ def _items(state: TrainState) -> dict[str, Any]:
         },
         **({} if state.average is None else {"average": state.average}),
     }  # fmt: skip
-
-
-def _clear_the_way(place: Place) -> None:
-    """Removes drafts, verifies all checkpoints, and renames damaged ones to free their steps."""
-
-    def clear() -> None:
-        try:
-            place.remove_drafts()
-            CheckpointIndex(place.folder).set_damaged_aside()
-        except OSError as error:
-            raise storage_error(place.folder, error, "read") from None
-
-    in_first_process("verify the checkpoints", clear)  # no collective, which could time out

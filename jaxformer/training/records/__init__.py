@@ -4,14 +4,9 @@ from jaxformer.training.records.clock import Activity, WallClock
 from jaxformer.training.records.meters import METERS, StepMeters
 from jaxformer.training.records.metrics import MetricsWriter, read_metrics
 from jaxformer.training.records.progress import TrainingProgress
-from jaxformer.training.records.recorder import (
-    WRITTEN,
-    Recorder,
-    open_checkpoints,
-    remove_run,
-)
+from jaxformer.training.records.recorder import Recorder
 
 __all__ = [
-    "METERS", "WRITTEN", "Activity", "MetricsWriter", "Recorder", "StepMeters", "TrainingProgress",
-    "WallClock", "open_checkpoints", "read_metrics", "remove_run",
+    "METERS", "Activity", "MetricsWriter", "Recorder", "StepMeters", "TrainingProgress",
+    "WallClock", "read_metrics",
 ]  # fmt: skip

@@ -1,12 +1,11 @@
 """Metrics of a run: one JSON object per line; events for TensorBoard, if it is installed."""
 
-import contextlib
 import json
 import pathlib
 from typing import Any
 
 from jaxformer.errors import DataError
-from jaxformer.storage import append, lexists, open_to_append, read_whole, write_whole
+from jaxformer.storage import append, in_bucket, lexists, read_whole, write_whole
 from jaxformer.training.records.tensorboard import add_scalars, open_events
 
 _FILE = "metrics.jsonl"
@@ -40,8 +39,7 @@ class MetricsWriter:
     def __init__(
         self, folder: pathlib.Path | None, start_step: int = 0, *, writes: bool = True
     ) -> None:
-        self._open = contextlib.ExitStack()
-        self._file: Any = None
+        self._path: pathlib.Path | None = None
         self._events: Any = None
         self.records: list[dict[str, Any]] = []  # of all steps so far
         if writes and folder is not None:
@@ -50,27 +48,26 @@ class MetricsWriter:
     def _start(self, folder: pathlib.Path, start_step: int) -> None:
         records = read_metrics(folder)
         if later := [record for record in records if record["step"] > start_step]:
-            with open_to_append(folder / _SUPERSEDED) as file:
-                append(file, _lines(later))
+            append(folder / _SUPERSEDED, _lines(later))
         # Replaced atomically, so that a crash loses no record.
         self.records = [record for record in records if record["step"] <= start_step]
-        write_whole(folder / _FILE, _lines(self.records))
-        self._file = self._open.enter_context(open_to_append(folder / _FILE))
+        self._path = folder / _FILE
+        write_whole(self._path, _lines(self.records))
         self._events = open_events(folder, start_step)
-        if self._events is not None:
-            self._open.callback(self._events.close)
 
     def __enter__(self) -> "MetricsWriter":
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._file = self._events = None
-        self._open.__exit__(*error)
+        if self._events is not None:
+            self._events.close()
+        self.flush()
+        self._path = self._events = None
 
     def flush(self) -> None:
-        """Returns when all that was written is stored, if the folder is in a bucket, too."""
-        if self._file is not None:
-            self._file.flush()
+        """Returns when all that was written is stored, also in a bucket, which cannot append."""
+        if self._path is not None and in_bucket(self._path):
+            write_whole(self._path, _lines(self.records))
 
     def write(self, step: int, **values: float) -> None:
         """Writes one record.
@@ -83,8 +80,8 @@ class MetricsWriter:
             StorageError: the record cannot be written.
         """
         self.records.append({"step": step, **values})
-        if self._file is not None:
-            append(self._file, _lines(self.records[-1:]))
+        if self._path is not None and not in_bucket(self._path):
+            append(self._path, _lines(self.records[-1:]))
         if self._events is not None:
             add_scalars(self._events, step, values)
 

@@ -1,37 +1,25 @@
 """Records of one run while it trains: metrics, validations, checkpoints, and why it ended."""
 
-import contextlib
 import dataclasses
 import functools
 import math
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import TrainingError
-from jaxformer.storage import patience, remove, run_lock
 from jaxformer.training.callbacks import Callback
-from jaxformer.training.checkpoints import Checkpoints, NoCheckpoints
+from jaxformer.training.checkpoints import Checkpoints
 from jaxformer.training.data import TrainingData, batch_at
 from jaxformer.training.evaluation import Evaluation
-from jaxformer.training.fingerprint import PROGRAM
-from jaxformer.training.parallel import (
-    Runner,
-    from_first_process,
-    in_first_process,
-    is_first_process,
-)
+from jaxformer.training.parallel import Runner, from_first_process, is_first_process
 from jaxformer.training.records.diagnosis import Diagnosis
 from jaxformer.training.records.metrics import MetricsWriter
 from jaxformer.training.state import TrainState
 from jaxformer.training.trial import Trial
-
-WRITTEN = ("checkpoints", "metrics.jsonl", "metrics.superseded.jsonl", "tensorboard", "profile",
-           PROGRAM)  # fmt: skip
-"""What training writes to a run folder."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -69,7 +57,7 @@ class Recorder:
 
     def __post_init__(self) -> None:
         # A run that resumes from a checkpoint has the records up to it.
-        self.checkpoints.before_commit = self.metrics.flush
+        self.checkpoints.before_save = self.metrics.flush
 
     def part(self, tree: Any) -> Any:
         """This run's part of state or parameters on the devices."""
@@ -190,28 +178,3 @@ class Recorder:
         unlogged = [{name: float(one) for name, one in self.own(each).items()} for each in steps]
         self.checkpoints.save(state, self.validation_loss, (seconds, unlogged))
         self.last_saved = int(state.step)
-
-
-@contextlib.contextmanager
-def open_checkpoints(
-    folder: pathlib.Path | None, keep: int, *, restart: bool = False
-) -> Iterator[Checkpoints]:
-    """Opens the checkpoints of a run folder, which is locked meanwhile; none without a folder.
-
-    With restart, what trainings have written to the folder is removed first.
-    """
-    if folder is None:
-        yield NoCheckpoints()
-        return
-    with run_lock(folder) if is_first_process() else contextlib.nullcontext(), patience():
-        if restart:
-            in_first_process("remove the run", lambda: remove_run(folder))
-        with Checkpoints(folder / "checkpoints", keep) as checkpoints:
-            yield checkpoints
-
-
-def remove_run(folder: pathlib.Path) -> None:
-    """Removes what trainings have written to a run folder, which is locked meanwhile."""
-    with run_lock(folder):
-        for name in WRITTEN:
-            remove(folder / name)

@@ -13,7 +13,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.data import TrainingData
-from jaxformer.training.records import remove_run
+from jaxformer.training.open_run import open_run, remove_written
 from jaxformer.training.sweep.group import train_specs
 from jaxformer.training.sweep.runs import (
     SweepRun,
@@ -114,8 +114,14 @@ def fit_sweep(
         )
     path = None if folder is None else as_path(folder)
     if restart and path is not None:
-        remove_sweep(path, remove_run)
+        remove_sweep(path, _remove_run)
     return train_specs(specs, path)
+
+
+def _remove_run(folder: pathlib.Path) -> None:
+    """Removes what trainings have written to a run folder."""
+    with open_run(folder, 1, prepare=lambda: remove_written(folder)):
+        pass
 
 
 def _names_taken(make: Callable[..., Trial], values: Mapping[str, Any]) -> set[str]:

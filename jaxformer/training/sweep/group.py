@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxformer.errors import ConfigError
 from jaxformer.stopping import StopRequest
-from jaxformer.training.checkpoints import step_to_resume
+from jaxformer.training.checkpoints import Checkpoints, NoCheckpoints
 from jaxformer.training.data import TrainingData, ValidationBatches, check_data
 from jaxformer.training.fingerprint import (
     program_fingerprint,
@@ -23,6 +23,7 @@ from jaxformer.training.fingerprint import (
 )
 from jaxformer.training.fit import FitResult
 from jaxformer.training.loop import TrainingLoop
+from jaxformer.training.open_run import OpenRun, open_run
 from jaxformer.training.parallel import TogetherRunner
 from jaxformer.training.profiles import StepProfiler
 from jaxformer.training.records import (
@@ -30,39 +31,56 @@ from jaxformer.training.records import (
     Recorder,
     TrainingProgress,
     WallClock,
-    open_checkpoints,
 )
 from jaxformer.training.sweep.runs import SweepRun, SweepSpec, failures_before, write_sweep
 from jaxformer.training.trial import Recipe, Trial, make_programs, make_trial
 
 
-def train_specs(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> list[SweepRun]:
+def train_specs(
+    specs: Sequence[SweepSpec],
+    folder: pathlib.Path | None,
+    opened: Mapping[str, OpenRun] | None = None,
+) -> list[SweepRun]:
     """Trains the runs of a sweep; arguments and errors are those of `fit_sweep`.
 
     Runs with the same program that resume at the same step train at once, the others one group
     after the other. All programs are traced before the first run trains. A signal stops all.
     """
     failures = failures_before(specs, folder)
-    described: dict[int, dict[str, Any]] = {}
-    groups: dict[Any, list[_Start]] = {}
+    programs: dict[int, dict[str, Any]] = {}
     for spec in specs:
         check_data(spec.data, spec.loop.steps)
-        if id(spec.make) not in described:
-            described[id(spec.make)] = _fingerprint(spec)
-        settings = settings_of(Recipe(spec.make, spec.numbers), spec.loop)
-        program, note, start = {**described[id(spec.make)], "settings": settings}, None, 0
-        if folder is not None:
-            start = step_to_resume(folder / spec.name / "checkpoints", spec.loop.steps)
-            record = read_program(folder / spec.name)
-            if record is not None and (start or spec.name in failures):
-                note = require_same_program(folder / spec.name, record, program)
-        if spec.name not in failures:
-            key = id(spec.make), spec.loop, spec.num_devices, start
-            groups.setdefault(key, []).append(_Start(spec, program, note))
+        if id(spec.make) not in programs:
+            programs[id(spec.make)] = _fingerprint(spec)
+    with contextlib.ExitStack() as stack:
+        if folder is not None and opened is None:
+            opened = {
+                spec.name: stack.enter_context(
+                    open_run(folder / spec.name, spec.loop.keep_checkpoints)
+                )
+                for spec in specs
+            }
+        groups: dict[Any, list[_Start]] = {}
+        for spec in specs:
+            run = None if opened is None else opened[spec.name]
+            start = _start(spec, run, programs[id(spec.make)], spec.name in failures)
+            if spec.name not in failures:
+                key = id(spec.make), spec.loop, spec.num_devices, start.step
+                groups.setdefault(key, []).append(start)
+        return _train_groups(specs, list(groups.values()), folder, failures)
+
+
+def _train_groups(
+    specs: Sequence[SweepSpec],
+    groups: "Sequence[Sequence[_Start]]",
+    folder: pathlib.Path | None,
+    failures: dict[str, str],
+) -> list[SweepRun]:
+    """Trains groups of runs, one after the other; adds those that fail to `failures`."""
     write_sweep(specs, failures, folder)
     results: dict[str, FitResult] = {}
     stopped: signal.Signals | None = None
-    for group in groups.values():
+    for group in groups:
         if stopped is None:
             loop, found = _train_group(group, folder)
             results |= found
@@ -77,11 +95,27 @@ def train_specs(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> list
 
 
 class _Start(NamedTuple):
-    """A run, the fingerprint of its program, and why that was not compared, if it was not."""
+    """A run, its fingerprint and checkpoints, and why that was not compared, if it was not."""
 
     spec: SweepSpec
     program: Mapping[str, Any]
+    checkpoints: Checkpoints
+    step: int
     note: str | None
+
+
+def _start(
+    spec: SweepSpec, run: OpenRun | None, program: Mapping[str, Any], has_failed: bool
+) -> _Start:
+    """Compares what a run trains with the record in its folder, if it is resumed."""
+    program = {**program, "settings": settings_of(Recipe(spec.make, spec.numbers), spec.loop)}
+    if run is None:
+        return _Start(spec, program, NoCheckpoints(), 0, None)
+    step, note = run.checkpoints.step_to_resume(spec.loop.steps), None
+    record = read_program(run.folder)
+    if record is not None and (step or has_failed):
+        note = require_same_program(run.folder, record, program)
+    return _Start(spec, program, run.checkpoints, step, note)
 
 
 def _fingerprint(spec: SweepSpec) -> dict[str, Any]:
@@ -120,11 +154,9 @@ def _train_group(
     )
     with contextlib.ExitStack() as stack:
         folders = [None if folder is None else folder / spec.name for spec in specs]
-        saved = [
-            stack.enter_context(open_checkpoints(path, loop.keep_checkpoints)) for path in folders
-        ]
+        saved = [start.checkpoints for start in starts]
         state = runner.create(programs.create, (numbers, params))
-        step = saved[0].latest_step or 0
+        step = starts[0].step
         if step:
             state = runner.join(
                 [each.restore(runner.take(state, index)) for index, each in enumerate(saved)]
