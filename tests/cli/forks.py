@@ -163,19 +163,22 @@ def validation_is_computed(index):
 
 
 def signal_in_compilation(index):
-    """A signal comes while another shape is compiled in mid-run."""
+    """A signal comes while another shape is compiled, for the step of this index."""
+    from jaxformer.training import loop
     from jaxformer.training.parallel import Program
 
-    is_compiled, left = Program.is_compiled, [index]
+    batch_at, compile_ = loop.batch_at, Program.compile
 
-    def signalling(program, batch):
-        left[0] -= 1
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGTERM)
-            return False
-        return is_compiled(program, batch)
+    def unseen(batches, step, parts):
+        if step == index:
+            Program.is_compiled, Program.compile = (lambda *_: False), signalling
+        return batch_at(batches, step, parts)
 
-    Program.is_compiled = signalling
+    def signalling(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return compile_(*arguments)
+
+    loop.batch_at = unseen
 
 
 def signal_in_validation(index):

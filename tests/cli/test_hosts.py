@@ -204,7 +204,6 @@ def test_unequal_hosts_are_named_in_one_line_by_each(tmp_path):
         (["--process-id", "1"], "given together, or --coordinator auto alone; got --process-id"),
         (["--coordinator", "auto", "--num-processes", "2"],
          "or --coordinator auto alone; got --coordinator and --num-processes"),
-        (["--coordinator", "auto"], "--coordinator auto finds no other processes"),
         (["--num-processes", "two"], "--num-processes must be an integer, got 'two'"),
         (["--process-id"], "--process-id must have a value, got none"),
         (["--process-id", "1", "--process-id=2"], "--process-id must be given once"),

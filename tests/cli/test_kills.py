@@ -196,7 +196,7 @@ def test_run_stopped_again_and_again_ends_as_one_that_was_not(cases, tmp_path):
     """Killed while its folder is made, by a signal while it compiles, and while it saves."""
     case, out = cases("decoder"), tmp_path / "run"
     assert case.run(out, moment="folder_is_made", index=1) is None
-    assert case.run(out, killed_by=143, moment="signal_in_compilation", index=7) is None
+    assert case.run(out, killed_by=143, moment="signal_in_compilation", index=6) is None
     assert case.log.read_text(encoding="utf-8").splitlines()[-1] == (
         f"jaxformer: stopped by SIGTERM at step 7, saved in {out}; repeat the command to resume"
     )
