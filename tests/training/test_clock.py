@@ -36,7 +36,7 @@ class Slow:
     """Batches that take a while."""
 
     def __getitem__(self, step):
-        time.sleep(0.05)
+        time.sleep(0.2)  # longer than a step, which runs meanwhile
         return batch(step)
 
 
@@ -74,19 +74,19 @@ def test_records_say_where_the_time_went_and_the_last_line_sums_it_up(tmp_path, 
     assert first["seconds_compiling"] > 0 == first["seconds_evaluating"]
     assert second["seconds_evaluating"] >= 0.2 > second["seconds_compiling"] == 0
     for record in (first, second):
-        assert record["seconds_waiting_for_data"] >= 0.1
+        assert record["seconds_waiting_for_data"] >= 0.4
         assert record["rows_per_second"] * record["seconds_per_step"] == pytest.approx(ROWS)
-        assert 0.05 <= record["seconds_per_step"]
+        assert 0.2 <= record["seconds_per_step"]
     # Neither compiling nor validation is of the steps, which take less.
-    assert first["seconds_per_step"] < first["seconds_compiling"] + 0.1
-    assert second["seconds_per_step"] < second["seconds_evaluating"]
+    assert first["seconds_per_step"] < first["seconds_compiling"] + 0.4
+    assert second["seconds_per_step"] < second["seconds_evaluating"] + 0.2
     *_, summary = capsys.readouterr().out.splitlines()
     parts = {name: float(spent) for name, spent in re.findall(r"([a-z ]+) (\d+\.\d) s \(", summary)}
     assert set(parts) == {" " + activity for activity in Activity}
     total = float(re.match(r"wall time (\d+\.\d) s: ", summary)[1])
     assert total == pytest.approx(sum(parts.values()), abs=0.31)
     assert total <= wall + 0.1
-    assert parts[" waiting for data"] >= 0.2 and parts[" evaluating"] >= 0.4
+    assert parts[" waiting for data"] >= 0.8 and parts[" evaluating"] >= 0.4
 
 
 @pytest.mark.parametrize("runner", [SingleRunner, PmapRunner])
