@@ -37,10 +37,10 @@ def seeded_batches(size: Size) -> tuple[text.TokenStream, dict[int, text.Batches
 
 def validation_split(size: Size) -> tuple[dict[int, text.Batches], Any]:
     """Training batches by seed, and one large batch of the documents held out (5 %)."""
-    windows, held_out = (
-        text.Windows(text.build_stream(documents, text.byte_tokenizer()), size.length)
-        for documents in text.split_documents(text.python_documents(), 0.05)
-    )
+    corpus = text.Corpus.of(text.python_documents(), 0.05)
+    train, validation = text.prepare_corpus(corpus, text.byte_tokenizer(), None)
+    assert validation is not None
+    windows, held_out = (text.Windows(stream, size.length) for stream in (train, validation))
     seeds = range(size.seeds)
     batches = {seed: text.Batches(windows, size.batch_size, seed=seed) for seed in seeds}
     return batches, text.Batches(held_out, 8 * size.batch_size, seed=0)[0]

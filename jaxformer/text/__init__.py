@@ -9,13 +9,13 @@ from jaxformer.text.batches.packed_examples import PackedExamples
 from jaxformer.text.batches.source import GatheringSource, Source
 from jaxformer.text.batches.windows import PackedDocuments, Windows
 from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
-from jaxformer.text.sources.checked_tokens import CheckedTokens, check_token_files
-from jaxformer.text.sources.corpus import Corpus, scan_corpus, split_documents
+from jaxformer.text.sources.checked_tokens import check_token_files
+from jaxformer.text.sources.corpus import Corpus, scan_corpus
 from jaxformer.text.sources.documents import python_documents, read_documents, text_files
 from jaxformer.text.sources.files import read_lines
 from jaxformer.text.sources.holdout import Holdout
 from jaxformer.text.sources.prepared_corpus import PreparedCorpus, prepare_corpus
-from jaxformer.text.sources.streams import DocumentSource, build_stream, cached_stream
+from jaxformer.text.sources.streams import DocumentSource, build_stream
 from jaxformer.text.sources.token_files import TokenFiles, map_token_files
 from jaxformer.text.store.ragged import IGNORE, ExampleArrays, TokenStream
 from jaxformer.text.synthetic import synthetic_pairs
@@ -49,7 +49,6 @@ __all__ = [
     "Batches",
     "BucketedBatches",
     "ChatTemplate",
-    "CheckedTokens",
     "Conversations",
     "Corpus",
     "DocumentSource",
@@ -84,7 +83,6 @@ __all__ = [
     "bucketed_evaluation_batches",
     "build_stream",
     "byte_tokenizer",
-    "cached_stream",
     "check_messages",
     "check_token_files",
     "count_shared",
@@ -107,7 +105,6 @@ __all__ = [
     "read_lines",
     "scan_corpus",
     "scan_rows",
-    "split_documents",
     "split_words",
     "synthetic_pairs",
     "text_files",

@@ -9,7 +9,7 @@ from jaxformer import runs, text
 from jaxformer.config import ExpertsConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs.data import view
-from jaxformer.runs.data.text_parts import Documents
+from jaxformer.runs.data.text_parts import TextPart
 from jaxformer.runs.text_models.answering import TemplateModel
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
@@ -34,7 +34,7 @@ def test_bytes_of_text_are_those_that_are_predicted(
     task = tiny.prepare(tiny.config(tmp_path, architecture="decoder", data=data))
     model = dataclasses.replace(task.model, tokenizers=(tokenizer,))
     task = dataclasses.replace(task, model=model)
-    validation = Documents(documents).encode(tokenizer, task.config.data)
+    validation = TextPart(text.Corpus.of(documents)).encode(tokenizer, task.config.data)
     found = task.evaluation_data({"": validation}, SingleRunner())
     assert found.validation_bytes == expected
 

@@ -52,7 +52,7 @@ def test_evaluation_is_that_of_training(trained, run):
 
 
 def test_evaluation_predicts_the_share_that_the_config_says(run):
-    stream = run.task.load_validation(run.folder)[""].stream
+    stream = run.task.load_validation(run.folder)[""]
     # A quarter of 12 in each window, of which the last may be shorter.
     assert run.evaluate().predicted == pytest.approx(stream.tokens.size / 4, abs=3)
 

@@ -17,7 +17,6 @@ TEXTS = list(dict.fromkeys(" ".join(RNG.choice(WORDS, 3)) for _ in range(80)))
 @pytest.fixture(autouse=True)
 def _all_rows_are_much(monkeypatch):
     monkeypatch.setattr(row_data, "_MUCH", 0)
-    monkeypatch.setattr(row_scans, "_RECORDED", 0)
 
 
 def experiment(folder, source, **changes):

@@ -1,4 +1,6 @@
-"""Runs on text whose scan is remembered, and whose tokens must be on disk, as is much text."""
+"""Runs on text: scanned, remembered, and prepared in the cache."""
+
+import pathlib
 
 import numpy as np
 import pytest
@@ -7,7 +9,6 @@ from jaxformer import runs, text
 from jaxformer.cli import main
 from jaxformer.config import config_to_toml
 from jaxformer.errors import CheckpointError, ConfigError, DataError, StorageError
-from jaxformer.runs.data import text_parts
 from jaxformer.text.sources import corpus as corpora
 from tests.cli.commands import one_line
 from tests.runs import tiny
@@ -15,12 +16,6 @@ from tests.runs import tiny
 WORDS = ["cat", "dog", "mat", "log", "sat", "ran", "on", "to", "the", "a"]
 RNG = np.random.default_rng(0)
 TEXTS = [" ".join(RNG.choice(WORDS, 30)) + "." for _ in range(40)]
-
-
-@pytest.fixture(autouse=True)
-def _all_text_is_much(monkeypatch):
-    monkeypatch.setattr(text_parts, "_MUCH", 0)
-    monkeypatch.setattr(corpora, "_RECORDED", 0)
 
 
 def experiment(folder, architecture="decoder", data=None, **changes):
@@ -33,8 +28,7 @@ def experiment(folder, architecture="decoder", data=None, **changes):
 def test_run_is_trained_and_opened(tmp_path, architecture):
     data = {"packing": "documents"} if architecture == "decoder" else {}
     made = experiment(tmp_path, architecture, data)
-    reports = tiny.train(made)
-    assert any(f"40 documents, {sum(map(len, TEXTS)):,} bytes; tokens in" in one for one in reports)
+    tiny.train(made)
     run = runs.open_run(made.out)
     evaluation = run.evaluate()
     assert [evaluation.loss] == pytest.approx(
@@ -94,7 +88,7 @@ def test_validation_may_have_files_of_its_own(tmp_path):
         tmp_path, data={"validation_paths": (validation,), "validation_fraction": 0.1} | paths
     )
     task = runs.prepare_task(made)
-    assert (task.summary.documents, task.validation[""].num_documents) == (35, 5)
+    assert (task.summary.documents, len(task.validation[""])) == (35, 5)
     assert task.validation[""].num_bytes == sum(map(len, TEXTS[:5]))
 
 
@@ -111,7 +105,7 @@ def test_characters_are_taken_from_all_text(tmp_path, monkeypatch):
         (
             {"validation_fraction": 1e-9},
             DataError,
-            r"validation must have text, got none of",
+            r"both sides of a split must have text, got an empty validation side",
         ),
         ({"cache": "/dev/null/x"}, StorageError, "/dev/null/x.* cannot be"),
     ],
@@ -147,32 +141,48 @@ def test_command_says_what_is_there_and_what_was_left_out(tmp_path, capsys):
     config = tmp_path / "tiny.toml"
     config.write_text(config_to_toml(made), encoding="utf-8")
     main(["prepare", str(config)])
-    first, left_out, counts = capsys.readouterr().out.splitlines()
-    assert first.startswith("40 documents, ") and str(tmp_path / "cache" / "corpora") in first
+    left_out, counts, folder = capsys.readouterr().out.splitlines()
+    assert folder == f"prepared in {tmp_path / 'cache' / 'corpora'}"
     assert left_out.startswith("left out 1 record that cannot be read: text must be UTF-8, got")
     train, validation = (int(counts.split()[i].replace(",", "")) for i in (0, 4))
     assert train > validation > 0
     assert not (tmp_path / "run").exists()
     main(["prepare", str(config), "--data.validation-fraction", "0.5"])
-    assert int(capsys.readouterr().out.splitlines()[-1].split()[0].replace(",", "")) < train
+    assert int(capsys.readouterr().out.splitlines()[-2].split()[0].replace(",", "")) < train
     assert "line 41" in one_line(capsys, "prepare", config, "--data.errors", "strict")
     assert "quickstart" in one_line(capsys, "prepare", "quickstar")
 
 
-def test_small_text_that_cannot_be_cached_stays_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_parts, "_MUCH", 2**20)
-    monkeypatch.setattr(corpora, "_RECORDED", 2**20)
+@pytest.mark.parametrize(
+    ("folder", "reason"),
+    [(None, "there is no home folder"), (pathlib.Path("/dev/null/x"), "/dev/null/x")],
+)
+def test_text_is_in_memory_without_a_folder_to_write_into(tmp_path, monkeypatch, folder, reason):
     expected = runs.prepare_task(experiment(tmp_path))
-    with pytest.warns(UserWarning, match="cannot be cached .*/dev/null/x.*; set XDG_CACHE_HOME"):
-        without = runs.prepare_task(experiment(tmp_path, data={"cache": "/dev/null/x"}))
-    monkeypatch.setattr(text_parts, "cache_dir", lambda config: None)
-    with pytest.warns(UserWarning, match="cannot be cached .there is no home folder"):
-        homeless = runs.prepare_task(experiment(tmp_path))
-    for task in (without, homeless):
-        np.testing.assert_array_equal(task.train[""].tokens, expected.train[""].tokens)
-    monkeypatch.setattr(text_parts, "_MUCH", 0)
-    with pytest.raises(ConfigError, match="need a cache folder, but there is no home folder"):
-        runs.prepare_task(experiment(tmp_path))
+    monkeypatch.setattr(text, "default_cache_dir", lambda: folder)
+    with pytest.warns(UserWarning, match=f"cannot be cached .*{reason}.*; set data.cache"):
+        task = runs.prepare_task(experiment(tmp_path, data={"cache": None}))
+    np.testing.assert_array_equal(task.train[""].tokens, expected.train[""].tokens)
+    assert not isinstance(task.train[""].tokens, np.memmap)
+
+
+def test_there_is_no_cache_folder_without_a_home(monkeypatch):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(pathlib.Path, "home", no_home)
+    assert text.default_cache_dir() is None
+
+
+def test_default_cache_dir_follows_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert text.default_cache_dir() == tmp_path / "jaxformer"
+    for unset in (lambda: monkeypatch.setenv("XDG_CACHE_HOME", ""), monkeypatch.undo):
+        unset()
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert text.default_cache_dir() == tmp_path / ".cache" / "jaxformer"
 
 
 def test_one_text_in_place_of_a_list_is_refused(tmp_path):
@@ -200,9 +210,7 @@ def test_file_for_both_parts_is_refused(tmp_path):
         tiny.prepare(both)
 
 
-@pytest.mark.parametrize("much", [0, 2**20])
-def test_records_that_are_left_out_are_counted_at_every_size(tmp_path, monkeypatch, much):
-    monkeypatch.setattr(text_parts, "_MUCH", much)
+def test_records_that_are_left_out_are_counted(tmp_path):
     made = experiment(tmp_path, data={"errors": "skip"})
     with (tmp_path / "text.jsonl").open("ab") as file:
         file.write(b'{"body": "\xff"}\n')

@@ -21,18 +21,16 @@ import numpy as np
 from jaxformer.cli import main
 from jaxformer.config import ExperimentConfig, config_to_toml
 from jaxformer.runs import train
-from jaxformer.runs.data import row_data, text_parts
+from jaxformer.runs.data import row_data
 from jaxformer.text import Host
-from jaxformer.text.sources import corpus
 from jaxformer.text.store import shards
-from jaxformer.text.tables import row_scans
 from jaxformer.training import SingleRunner
 
 GOLDEN = pathlib.Path(__file__).with_name("golden.json")
 BATCHES = 40  # more than an epoch of all but the phrasebook
 
 
-class StartedError(Exception):
+class StartedError(BaseException):
     """Carries the arguments of `fit`."""
 
 
@@ -40,10 +38,7 @@ class StartedError(Exception):
 def small_memory() -> Iterator[None]:
     """All data is remembered and prepared on disk, in shards of a few rows."""
     with contextlib.ExitStack() as stack:
-        for module in (text_parts, row_data):
-            stack.enter_context(mock.patch.object(module, "_MUCH", 0))
-        for module in (corpus, row_scans):
-            stack.enter_context(mock.patch.object(module, "_RECORDED", 0))
+        stack.enter_context(mock.patch.object(row_data, "_MUCH", 0))
         stack.enter_context(mock.patch.object(shards, "_SMALLEST", 400))
         yield
 

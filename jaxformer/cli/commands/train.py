@@ -159,9 +159,9 @@ def _draw_loss_curve(run: "Run") -> str:
 class Prepare:
     """Read, split and tokenize the data of a config.
 
-    jaxformer train also does this before its first step. Text of more than 64 MiB is written to
-    token files; memory use stays bounded. If you stop the command and start it again, it continues
-    where it stopped. Flags override keys of the config, for example:
+    jaxformer train also does this before its first step. Tokens are written to files in data.cache;
+    memory use stays bounded. If you stop the command and start it again, it continues where it
+    stopped. Flags override keys of the config, for example:
 
     jaxformer prepare CONFIG --data.paths "corpus/*.jsonl.gz" --data.cache /data/tokens
     """
@@ -174,6 +174,7 @@ def prepare(words: Sequence[str]) -> None:
     """Prepares the data of a config with its overrides, and reports the result."""
     config, implied = read_config(*config_path(Prepare, words), command="prepare")
     from jaxformer import runs
+    from jaxformer.runs.data.prepare import cache_dir
 
     task = runs.prepare_task(config)
     for line in (*implied, *task.report):
@@ -183,3 +184,5 @@ def prepare(words: Sequence[str]) -> None:
         f"{summary.train_tokens:,} tokens for training, {summary.validation_tokens:,} for "
         f"validation; {task.config.model.vocab_size:,} in the vocabulary"
     )
+    if (folder := cache_dir(config.data)) is not None:
+        show(f"prepared in {folder / 'corpora'}")

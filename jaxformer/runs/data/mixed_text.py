@@ -9,7 +9,7 @@ import numpy as np
 from jaxformer import text
 from jaxformer.config import DataConfig, MixtureSourceConfig
 from jaxformer.errors import DataError
-from jaxformer.runs.data.text_parts import TextPart
+from jaxformer.runs.data.text_parts import TextPart, TokenPart
 from jaxformer.runs.data.values import Split
 from jaxformer.storage import real_path
 
@@ -56,7 +56,7 @@ def read_mixture(
     return Split(train, validation, report=report, tokenizer_texts=texts)
 
 
-def all_texts(parts: Mapping[str, TextPart]) -> Sequence[str]:
+def all_texts(parts: Mapping[str, TextPart | TokenPart]) -> Sequence[str]:
     """The texts, or samples of them, of all parts."""
     return [one for part in parts.values() for one in part.texts]
 
@@ -91,7 +91,7 @@ def _drawn(texts: Sequence[str], size: float) -> Sequence[str]:
 
 
 def shared_documents(
-    train: Mapping[str, TextPart], validation: Mapping[str, TextPart]
+    train: Mapping[str, TextPart | TokenPart], validation: Mapping[str, TextPart | TokenPart]
 ) -> Iterator[str]:
     """Report lines on validation texts that are in the training data of another source.
 

@@ -3,7 +3,9 @@
 import contextlib
 import dataclasses
 import hashlib
+import os
 import pathlib
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -18,8 +20,25 @@ _MUCH_TEXT = 2**24  # characters; training a tokenizer on them takes seconds
 
 
 def cache_dir(config: DataConfig) -> pathlib.Path | None:
-    """Folder for cached tokens; None if the config names none and the user has no home folder."""
-    return text.default_cache_dir() if config.cache is None else pathlib.Path(config.cache)
+    """Folder for what is prepared; None, with a warning, if there is no folder to write into."""
+    if config.cache is not None:
+        return pathlib.Path(config.cache)
+    folder, reason = text.default_cache_dir(), "there is no home folder"
+    if folder is not None:
+        try:
+            make_folder(folder)
+        except StorageError as error:
+            reason = str(error)
+        else:
+            if os.access(folder, os.W_OK):
+                return folder
+            reason = f"{folder} is read-only"
+    warnings.warn(
+        "tokens are kept in memory and made again at the next start, since they cannot be cached "
+        f"({reason}); set data.cache or XDG_CACHE_HOME to a writable folder",
+        stacklevel=2,
+    )
+    return None
 
 
 def encode_each(

@@ -8,7 +8,6 @@ import numpy as np
 
 from jaxformer import text
 from jaxformer.errors import CheckpointError, DataError
-from jaxformer.runs.data.text_parts import StreamText
 from jaxformer.storage import read_json, write_json
 from jaxformer.text.store.arrays import map_array, write_array
 
@@ -25,7 +24,7 @@ def first_documents(stream: text.TokenStream, tokenizer: text.Tokenizer) -> list
     return [one.strip("\ufffd") for one in texts]  # incomplete characters
 
 
-def save_text(folder: pathlib.Path, validation: Mapping[str, StreamText]) -> None:
+def save_text(folder: pathlib.Path, validation: Mapping[str, text.TokenStream]) -> None:
     """Writes the tokens of validation texts into a new run folder."""
     if "" in validation:
         return _save_stream(folder / _VALIDATION, validation[""])
@@ -34,9 +33,9 @@ def save_text(folder: pathlib.Path, validation: Mapping[str, StreamText]) -> Non
         _save_stream(folder / f"{_VALIDATION}_{index}", one)
 
 
-def _save_stream(stem: pathlib.Path, validation: StreamText) -> None:
-    write_array(_with_end(stem, "_tokens.npy"), validation.stream.tokens)
-    write_array(_with_end(stem, "_documents.npy"), validation.stream.offsets)
+def _save_stream(stem: pathlib.Path, validation: text.TokenStream) -> None:
+    write_array(_with_end(stem, "_tokens.npy"), validation.tokens)
+    write_array(_with_end(stem, "_documents.npy"), validation.offsets)
     write_json(_with_end(stem, ".json"), {"num_bytes": validation.num_bytes})
 
 
@@ -44,7 +43,7 @@ def _with_end(stem: pathlib.Path, end: str) -> pathlib.Path:
     return stem.with_name(stem.name + end)
 
 
-def load_text(folder: pathlib.Path) -> dict[str, StreamText]:
+def load_text(folder: pathlib.Path) -> dict[str, text.TokenStream]:
     """Reads the files of `save_text`."""
     record = _read_record(folder / _VALIDATION)
     if "sources" not in record:
@@ -66,7 +65,7 @@ def _read_record(stem: pathlib.Path) -> dict[str, Any]:
     return read_json(_with_end(stem, ".json"), checked)
 
 
-def _load_stream(stem: pathlib.Path, record: dict[str, Any]) -> StreamText:
+def _load_stream(stem: pathlib.Path, record: dict[str, Any]) -> text.TokenStream:
     """Maps stored tokens."""
     remedy = "restore the run folder, or train again"
     paths = [_with_end(stem, end) for end in ("_tokens.npy", "_documents.npy")]
@@ -74,4 +73,4 @@ def _load_stream(stem: pathlib.Path, record: dict[str, Any]) -> StreamText:
         tokens, starts = (map_array(path, remedy=remedy) for path in paths)
     except DataError as error:
         raise CheckpointError(f"{stem.parent} is damaged: {error}") from None
-    return StreamText(text.TokenStream(tokens, starts), record["num_bytes"])
+    return text.TokenStream(tokens, starts, record["num_bytes"])

@@ -1,78 +1,25 @@
-"""Text of a run, for training or for validation: documents, text files and token files."""
+"""Text of a run, for training or for validation: a side of a corpus, or token files."""
 
 import dataclasses
-import pathlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jaxformer import text
 from jaxformer.config import DataConfig
-from jaxformer.errors import ConfigError, DataError, StorageError
+from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs.data.byte_progress import ByteProgress, total_size
 from jaxformer.runs.data.prepare import cache_dir
 from jaxformer.runs.data.values import Split
 from jaxformer.storage import real_path
 from jaxformer.text.sources.record_files import has_records
-from jaxformer.text.sources.streams import warn_of_no_cache
-
-_MUCH = 2**26  # bytes of text; the tokens of less may stay in memory
-
-
-class StreamText(NamedTuple):
-    """The token stream of a text."""
-
-    stream: text.TokenStream
-    num_bytes: int | None  # of the text, in UTF-8; None if only tokens are known
-    content: Sequence[str] = ()  # texts that identify it, such as the fingerprint of its files
-    report: str = ""  # a line about it, for the user, if it is large
-
-    @property
-    def num_documents(self) -> int:
-        """Number of documents."""
-        return len(self.stream)
-
-
-@runtime_checkable
-class TextPart(Protocol):
-    """The text of a source for training or for validation, before it is encoded."""
-
-    @property
-    def texts(self) -> Sequence[str]:
-        """Its text, or a sample of it; empty for tokens."""
-
-    @property
-    def is_sampled(self) -> bool:
-        """Whether `texts` is only a sample."""
-
-    def encode(self, tokenizer: text.Tokenizer, config: DataConfig) -> StreamText:
-        """Encodes the text, or finds its tokens in the cache.
-
-        Raises:
-            ConfigError: the config lacks what this kind of text needs.
-            DataError: the text is too short or cannot be encoded.
-            StorageError: the cache cannot be written.
-        """
 
 
 @dataclasses.dataclass(frozen=True)
-class Documents:
-    """Documents in memory."""
-
-    texts: Sequence[str]
-    is_sampled: bool = False
-
-    def encode(self, tokenizer: text.Tokenizer, config: DataConfig) -> StreamText:
-        """Encodes the documents, or finds their tokens in the cache."""
-        stream = text.cached_stream(self.texts, tokenizer, cache_dir(config))
-        return StreamText(stream, sum(len(one.encode()) for one in self.texts), self.texts)
-
-
-@dataclasses.dataclass(frozen=True)
-class CorpusPart:
-    """One side of the text of files."""
+class TextPart:
+    """One side of a corpus, before it is encoded."""
 
     corpus: text.Corpus
-    is_validation: bool
+    is_validation: bool = False
 
     @property
     def texts(self) -> Sequence[str]:
@@ -85,47 +32,21 @@ class CorpusPart:
         """Whether `texts` is only a sample."""
         return self.corpus.is_sampled
 
-    def encode(self, tokenizer: text.Tokenizer, config: DataConfig) -> StreamText:
-        """Prepares the tokens in the cache, or in memory if they are few and there is no cache."""
-        corpus, is_small = self.corpus, self.corpus.num_bytes <= _MUCH
-        with ByteProgress("tokenizing", corpus.num_bytes) as progress:
-            found = self._prepared(tokenizer, cache_dir(config), is_small, progress.update)
-        stream, counts = found.train, found.train_counts
-        if self.is_validation:
-            if found.validation is None:
-                raise DataError("validation must have text, got none; raise validation_fraction")
-            stream, counts = found.validation, found.validation_counts
-        report = ""
-        if not (is_small or self.is_validation):
-            unit = "document" if corpus.num_documents == 1 else "documents"
-            size = f"{corpus.num_documents:,} {unit}, {corpus.num_bytes:,} bytes"
-            report = f"{size}; tokens in {found.folder}"
-        return StreamText(stream, counts.num_bytes, (corpus.fingerprint,), report)
+    def encode(self, tokenizer: text.Tokenizer, config: DataConfig) -> text.TokenStream:
+        """Encodes the text, or finds its tokens in the cache.
 
-    def _prepared(
-        self,
-        tokenizer: text.Tokenizer,
-        folder: pathlib.Path | None,
-        is_small: bool,
-        on_progress: Callable[[int], None],
-    ) -> text.PreparedCorpus:
-        """Tokens of both sides; a few stay in memory, with a warning, if they cannot be cached."""
-        reason: object = "there is no home folder"
-        try:
-            if folder is not None:
-                return text.prepare_corpus(self.corpus, tokenizer, folder, on_progress=on_progress)
-        except StorageError as error:
-            if not is_small:
-                raise
-            reason = error
-        if not is_small:
-            raise ConfigError(
-                f"the tokens of {self.corpus.num_bytes:,} bytes of text need a cache folder, but "
-                "there is no home folder; set data.cache"
+        Raises:
+            DataError: the text is too short or cannot be encoded.
+            StorageError: the cache cannot be written.
+        """
+        with ByteProgress("tokenizing", self.corpus.num_bytes) as progress:
+            prepared = text.prepare_corpus(
+                self.corpus, tokenizer, cache_dir(config), on_progress=progress.update
             )
-        if not self.is_validation:  # which its other side has warned of
-            warn_of_no_cache(reason)
-        return text.prepare_corpus(self.corpus, tokenizer, None, on_progress=on_progress)
+        stream = prepared.validation if self.is_validation else prepared.train
+        if stream is None:
+            raise DataError("validation must have text, got none; raise validation_fraction")
+        return stream
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +57,7 @@ class TokenPart:
     texts: Sequence[str] = ()
     is_sampled: bool = False
 
-    def encode(self, tokenizer: text.Tokenizer, config: DataConfig) -> StreamText:
+    def encode(self, tokenizer: text.Tokenizer, config: DataConfig) -> text.TokenStream:
         """Checks the tokens against the tokenizer's vocabulary."""
         if config.packing == "documents" and tokenizer.end_of_text is None:
             raise ConfigError(
@@ -146,17 +67,17 @@ class TokenPart:
             )
         size = sum(one.tokens.nbytes for one in self.files.ranges)
         with ByteProgress("checking tokens", size) as progress:
-            found = text.check_token_files(
+            return text.check_token_files(
                 self.files, tokenizer, cache_dir(config), on_progress=progress.update
             )
-        return StreamText(found.stream, found.num_bytes, (found.fingerprint,))
 
 
-def named_parts(found: Any) -> Mapping[str, TextPart]:
+def named_parts(data: Any) -> Mapping[str, TextPart | TokenPart]:
     """The parts by name of their source; a single part, or documents, have the name ""."""
-    if isinstance(found, Mapping):
-        return found
-    return {"": found if isinstance(found, TextPart) else Documents(found)}
+    if isinstance(data, Mapping):
+        return data
+    is_part = isinstance(data, TextPart | TokenPart)
+    return {"": data if is_part else TextPart(text.Corpus.of(data))}
 
 
 def read_files(
@@ -188,32 +109,26 @@ def require_read_field(config: DataConfig) -> None:
 
 
 def held_out(corpus: text.Corpus) -> Split:
-    """The two sides of a corpus; DataError if one has no text."""
-    for side, found in (("validation", corpus.validation_sample), ("training", corpus.sample)):
-        if not "".join(found).strip():
-            raise DataError(
-                f"{side} must have text, got none of {corpus.num_bytes:,} bytes with "
-                f"validation_fraction={corpus.validation_fraction}; change it, or add text"
-            )
-    return Split(CorpusPart(corpus, False), CorpusPart(corpus, True), report=left_out(corpus))
+    """The two sides of a corpus."""
+    return Split(TextPart(corpus), TextPart(corpus, True), report=left_out(corpus))
 
 
 def two_corpora(train: text.Corpus, validation: text.Corpus) -> Split:
     """All text of two corpora; DataError if they have a file or a text in common."""
-    files, others = ({one.content: one.path for one in part.files} for part in (train, validation))
-    if copied := files.keys() & others.keys():
-        same = min(copied)
-        raise DataError(
-            "data.validation_paths must hold other text than data.paths, got "
-            f"'{others[same]}', a copy of '{files[same]}'; remove it from one"
-        )
+    train_paths = {file.content: file.path for file in train.files}
+    for file in validation.files:
+        if file.content in train_paths:
+            raise DataError(
+                "data.validation_paths must hold other text than data.paths, got "
+                f"'{file.path}', a copy of '{train_paths[file.content]}'; remove it from one"
+            )
     if shared := set(train.sample) & set(validation.sample):
         raise DataError(
             "data.validation_paths must hold other text than data.paths, got a text in both, "
             f"which begins {min(shared)[:40]!r}; remove it from one"
         )
-    parts = CorpusPart(train, False), CorpusPart(validation, False)
-    return Split(*parts, report=left_out(train) + left_out(validation))
+    report = left_out(train) + left_out(validation)
+    return Split(TextPart(train), TextPart(validation), report=report)
 
 
 def left_out(corpus: text.Corpus) -> tuple[str, ...]:

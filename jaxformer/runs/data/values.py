@@ -11,7 +11,7 @@ class Split(NamedTuple):
 
     Args:
         train: for a `StreamTask`, documents, a `TextPart` (`runs/data/text_parts.py`), or a dict of
-            these by name of their source; for a `TableTask`, a `text.Table` or a `text.RowCorpus`.
+            parts by name of their source; for a `TableTask`, a `text.Table` or a `text.RowCorpus`.
         validation: validation data, of the same kinds; rows are a `text.Table`.
         train_counts: counts of the training rows read and dropped, if there are rows.
         validation_counts: counts of the validation rows.

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.runs.data.summary import load_summary
-from jaxformer.runs.data.text_parts import StreamText
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import CAUSAL_MARKS, causal_texts
 from jaxformer.runs.tasks.streams import StreamTask, WindowsWithLengths
@@ -53,13 +52,13 @@ class LanguageModelTask(StreamTask):
         kind = text.Windows if self.config.model.experts is None else WindowsWithLengths
         return kind(stream, self.max_len, before=before)
 
-    def stream_evaluation(self, validation: StreamText, runner: Runner) -> TrainingData:
+    def stream_evaluation(self, validation: text.TokenStream, runner: Runner) -> TrainingData:
         """Makes batches of all windows, and counts the bytes that are predicted."""
         data = super().stream_evaluation(validation, runner)
         if validation.num_bytes is None:
             return data
         # The first tokens are not predicted, so their bytes do not count.
-        tokens, unpredicted = validation.stream.tokens, self.windows(validation.stream).unpredicted
+        tokens, unpredicted = validation.tokens, self.windows(validation).unpredicted
         free = sum(self.tokenizer.byte_length(int(tokens[i])) for i in unpredicted)
         return data._replace(validation_bytes=validation.num_bytes - free)
 

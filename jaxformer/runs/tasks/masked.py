@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jaxformer import text
-from jaxformer.runs.data.text_parts import StreamText
 from jaxformer.runs.data.view import MASKED_MARKS, masked_text, real_tokens
 from jaxformer.runs.tasks.streams import StreamTask
 from jaxformer.runs.text_models.masked import MASK_IN_TEXT, MaskedModel
@@ -43,7 +42,7 @@ class MaskedTask(StreamTask):
         batches = super().training_batches(runner)
         return text.MaskedBatches(batches, host=runner.host, **self._masking())
 
-    def stream_evaluation(self, validation: StreamText, runner: Runner) -> TrainingData:
+    def stream_evaluation(self, validation: text.TokenStream, runner: Runner) -> TrainingData:
         """Makes batches of all windows, with the same masks each time."""
         data = super().stream_evaluation(validation, runner)
         plain = data.validation

@@ -24,9 +24,7 @@ from jaxformer.runs.data.prepare import fingerprint
 from jaxformer.runs.data.stream_text import first_documents, load_text, save_text
 from jaxformer.runs.data.summary import DataSummary
 from jaxformer.runs.data.text_parts import (
-    CorpusPart,
-    Documents,
-    StreamText,
+    TextPart,
     TokenPart,
     held_out,
     left_out,
@@ -93,10 +91,9 @@ class StreamTask(Task):
         """Reads documents that need no files, without the paragraphs that they repeat."""
         documents = without_repeats(BUILT_IN[data.source]())
         if not data.validation_paths:
-            train, validation = text.split_documents(documents, data.validation_fraction)
-            return Split(Documents(train), Documents(validation))
-        others = read_files(data, data.validation_paths, 0, characters=characters)
-        return Split(Documents(documents), CorpusPart(others, False), report=left_out(others))
+            return held_out(text.Corpus.of(documents, data.validation_fraction))
+        held = read_files(data, data.validation_paths, 0, characters=characters)
+        return Split(TextPart(text.Corpus.of(documents)), TextPart(held), report=left_out(held))
 
     @classmethod
     def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
@@ -108,44 +105,42 @@ class StreamTask(Task):
     def with_data(self, data: Split) -> Self:
         """Encodes the documents, or finds their tokens in the cache."""
         train, validation = self._encoded(data.train), self._encoded(data.validation)
-        for name, one in train.items():
-            if (size := one.stream.tokens.size) <= self.max_len:
+        for name, stream in train.items():
+            if (size := stream.tokens.size) <= self.max_len:
                 raise DataError(
                     f"{f'source {name!r} of data.mixture' if name else 'the training text'} must "
                     f"be longer than one sequence, model.max_len = {self.max_len:,} tokens, got "
                     f"{size:,}; lower model.max_len, or add text"
                 )
-        by_source = {n: fingerprint(one.content, validation[n].content) for n, one in train.items()}
+        by_source = {
+            name: fingerprint([stream.fingerprint], [validation[name].fingerprint])
+            for name, stream in train.items()
+        }
         summary = DataSummary(
             fingerprint=by_source.get("") or fingerprint(*by_source.items()),
-            documents=sum(one.num_documents for one in train.values()),
-            train_tokens=sum(one.stream.tokens.size for one in train.values()),
-            validation_tokens=sum(one.stream.tokens.size for one in validation.values()),
+            documents=sum(map(len, train.values())),
+            train_tokens=sum(stream.tokens.size for stream in train.values()),
+            validation_tokens=sum(stream.tokens.size for stream in validation.values()),
         )
         report = list(self.report)
         _, texts = self.training_texts(data)
         if not texts:  # token files
-            texts = first_documents(validation[""].stream, self.tokenizer)
+            texts = first_documents(validation[""], self.tokenizer)
             report.append(
-                f"token files: {train[''].num_documents:,} documents for training, "
-                f"{validation[''].num_documents:,} for validation"
+                f"token files: {len(train['']):,} documents for training, "
+                f"{len(validation['']):,} for validation"
             )
         made = dataclasses.replace(
             self.with_prompts(self.default_prompts(texts)), summary=summary,
-            train={name: one.stream for name, one in train.items()}, validation=validation,
+            train=train, validation=validation,
         )  # fmt: skip
         report += made._mixture_reports(data)
-        report += [
-            f"{name}: {one.report}" if name else one.report
-            for name, one in train.items()
-            if one.report
-        ]
         return dataclasses.replace(made, report=(*report, *data.report))
 
-    def _encoded(self, found: Any) -> dict[str, StreamText]:
+    def _encoded(self, data: Any) -> dict[str, text.TokenStream]:
         """Encodes the parts of the text, by source."""
         streams = {}
-        for name, part in named_parts(found).items():
+        for name, part in named_parts(data).items():
             with naming_source(name):
                 streams[name] = part.encode(self.tokenizer, self.config.data)
         return streams
@@ -193,7 +188,9 @@ class StreamTask(Task):
             self.config, self._mixture() if mixed else self.windows(self.train[""]), runner
         )
 
-    def evaluation_data(self, validation: Mapping[str, StreamText], runner: Runner) -> TrainingData:
+    def evaluation_data(
+        self, validation: Mapping[str, text.TokenStream], runner: Runner
+    ) -> TrainingData:
         """Makes batches of all windows in order; for a mixture, source after source.
 
         Each source starts a new batch, so that its loss needs no separate forward pass.
@@ -201,16 +198,16 @@ class StreamTask(Task):
         sources = {name: self.stream_evaluation(one, runner) for name, one in validation.items()}
         return sources[""] if "" in sources else joined_validation(sources)
 
-    def stream_evaluation(self, validation: StreamText, runner: Runner) -> TrainingData:
+    def stream_evaluation(self, validation: text.TokenStream, runner: Runner) -> TrainingData:
         """Makes batches of all windows of one stream, in order."""
-        windows = self.windows(validation.stream)
+        windows = self.windows(validation)
         return evaluation_batches(self.config, windows, runner, self.model.unit)
 
     def data_view(self) -> DataView:
         """Describes the documents, and the texts that training and validation may share."""
         view = DataView(
             train=self.summary.documents,
-            validation=sum(one.num_documents for one in self.validation.values()),
+            validation=sum(map(len, self.validation.values())),
             lengths={"documents": np.concatenate([one.sizes for one in self.train.values()])},
         )
         if self.split is None:
@@ -235,16 +232,16 @@ class StreamTask(Task):
         if self.validation is not None:
             save_text(folder, self.validation)
 
-    def load_validation(self, folder: pathlib.Path) -> dict[str, StreamText]:
+    def load_validation(self, folder: pathlib.Path) -> dict[str, text.TokenStream]:
         """Reads the validation text by source."""
         return load_text(folder)
 
-    def read_validation(self, paths: Sequence[str]) -> dict[str, StreamText]:
+    def read_validation(self, paths: Sequence[str]) -> dict[str, text.TokenStream]:
         """Reads and encodes files with the settings of the config."""
         if self.config.data.source == "tokens":
             files = text.map_token_files(text.text_files(paths), dtype=self.config.data.dtype)
             return self._encoded(TokenPart(files))
-        return self._encoded(CorpusPart(read_files(self.config.data, paths, 0), False))
+        return self._encoded(TextPart(read_files(self.config.data, paths, 0)))
 
 
 class WindowsWithLengths(text.Windows):

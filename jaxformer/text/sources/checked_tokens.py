@@ -3,7 +3,6 @@
 import hashlib
 import pathlib
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,27 +18,13 @@ _CHUNK = 2**22  # tokens read at a time
 _MAX_ID = 2**31 - 1  # tokens on devices are int32
 
 
-class CheckedTokens(NamedTuple):
-    """Tokens of files that were checked against a tokenizer's vocabulary.
-
-    Args:
-        stream: the tokens, memory-mapped; documents end with the end of text.
-        num_bytes: UTF-8 bytes of their text; None if single tokens do not determine it.
-        fingerprint: SHA-256 of the tokens and their type.
-    """
-
-    stream: TokenStream
-    num_bytes: int | None
-    fingerprint: str
-
-
 def check_token_files(
     files: TokenFiles,
     tokenizer: Tokenizer,
     cache_dir: pathlib.Path | None,
     *,
     on_progress: Callable[[int], None] = lambda size: None,
-) -> CheckedTokens:
+) -> TokenStream:
     """Reads tokens once: checks them against the vocabulary, and finds where documents start.
 
     The result is recorded in `cache_dir`. The next call reads nothing if paths, sizes and
@@ -52,7 +37,7 @@ def check_token_files(
         on_progress: called with the number of bytes done so far.
 
     Returns:
-        The tokens as a stream.
+        The tokens as a stream; `num_bytes` is None if single tokens do not determine it.
 
     Raises:
         DataError: a token is not in the vocabulary, a file has changed, or there are fewer than 2
@@ -65,8 +50,8 @@ def check_token_files(
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> np.array([104, 105, 256, 33], np.uint16).tofile(folder / "train.bin")
         >>> files = map_token_files([folder / "train.bin"])
-        >>> checked = check_token_files(files, byte_tokenizer(), folder / "cache")
-        >>> checked.stream.offsets.tolist(), checked.num_bytes
+        >>> stream = check_token_files(files, byte_tokenizer(), folder / "cache")
+        >>> stream.offsets.tolist(), stream.num_bytes
         ([0, 3], 3)
     """
     for one in files.ranges:
@@ -82,19 +67,19 @@ def check_token_files(
     return remembered(
         scan_stem(cache_dir, "token_files", paths, (tokenizer.identity, places)),
         lambda: _check(files, tokenizer, on_progress),
-        lambda found: (
-            {"starts": RaggedArray(found.stream.offsets)},
-            {"num_bytes": found.num_bytes, "fingerprint": found.fingerprint},
+        lambda stream: (
+            {"starts": RaggedArray(stream.offsets)},
+            {"num_bytes": stream.num_bytes, "fingerprint": stream.fingerprint},
         ),
-        lambda arrays, record: CheckedTokens(
-            TokenStream(files.tokens, np.asanyarray(arrays["starts"].values)), **record
+        lambda arrays, record: TokenStream(
+            files.tokens, np.asanyarray(arrays["starts"].values), **record
         ),
     )
 
 
 def _check(
     files: TokenFiles, tokenizer: Tokenizer, on_progress: Callable[[int], None]
-) -> CheckedTokens:
+) -> TokenStream:
     tokens, lengths = files.tokens, tokenizer.byte_lengths()
     # A mask token that was added for training occurs in no text.
     vocab_size = tokenizer.vocab_size - (tokenizer.mask == tokenizer.vocab_size - 1)
@@ -119,9 +104,9 @@ def _check(
         one.require_unchanged()
         ends.append(found + begin)
         begin += one.tokens.size
-    stream = TokenStream(tokens, document_starts(np.concatenate(ends), begin))
     num_bytes = None if lengths is None else int(counts @ lengths[:vocab_size])
-    return CheckedTokens(stream, num_bytes, digest.hexdigest())
+    starts = document_starts(np.concatenate(ends), begin)
+    return TokenStream(tokens, starts, num_bytes, digest.hexdigest())
 
 
 def scan_tokens(

@@ -1,11 +1,10 @@
-"""Text in files of any size: scanned once, and then read in pieces."""
+"""Text of any size and source: scanned once, and then read in pieces."""
 
 import dataclasses
 import hashlib
 import pathlib
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Self
 
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path
@@ -17,34 +16,36 @@ from jaxformer.text.sources.files import (
     require_unchanged,
     scan_stem,
 )
-from jaxformer.text.sources.holdout import Holdout, Scanner, require_fraction
+from jaxformer.text.sources.holdout import Holdout, Scanner, text_bytes
 from jaxformer.text.sources.record_files import (
     BadRecords,
     Errors,
     content_fingerprint,
     has_columns,
 )
+from jaxformer.text.sources.streams import require_sequence
 from jaxformer.text.store.shards import remembered
 
 _SAMPLE = 2**25  # bytes of text, to train a tokenizer on
 _LINES = 2**18  # bytes of validation text beyond that, for prompts
-_RECORDED = 2**26  # bytes of text; less is scanned again
-_TUPLES = "skipped_shown", "sample", "validation_sample"  # lists in JSON
+_TUPLES = "skipped_shown", "sample", "validation_sample", "documents"  # lists in JSON
 
 
 class Place(NamedTuple):
-    """Start of the next piece of a corpus: index of the file, and offset in the file."""
+    """Start of the next piece of a corpus."""
 
-    file: int = 0
-    within: int = 0
+    item: int = 0  # index of the file or document
+    within: int = 0  # offset in the file
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corpus:
-    """The text of files, a share of which is for validation.
+    """Text of files or in memory, a share of which is for validation.
 
     A piece is a document, or at most 128 KiB of a text file. Its side depends on a hash of its
-    text, so the same text is never on both sides.
+    text, so the same text is never on both sides. The piece where the share is reached is cut at
+    the nearest line break: its end is for validation. So a single document is split into head and
+    tail, and one more document changes the side of hardly any other.
 
     Args:
         files: the files.
@@ -59,6 +60,7 @@ class Corpus:
         sample: training pieces, to train a tokenizer on: all, or a uniform sample.
         validation_sample: validation pieces: all, or a sample.
         is_sampled: whether the samples are not all of the text.
+        documents: the documents, if they are not in files.
     """
 
     files: tuple[FileState, ...]
@@ -73,12 +75,34 @@ class Corpus:
     sample: tuple[str, ...] = ()
     validation_sample: tuple[str, ...] = ()
     is_sampled: bool = False
+    documents: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, documents: Sequence[str], validation_fraction: float = 0.0) -> Self:
+        r"""Makes a corpus of documents in memory; blank ones are left out.
+
+        Args:
+            documents: the texts.
+            validation_fraction: share of the text for validation, from 0 to less than 1.
+
+        Raises:
+            DataError: the documents are not a sequence of texts, or one of the sides is empty.
+
+        Example:
+            >>> corpus = Corpus.of(["one\ntwo\nthree\nfour\n"], 0.25)
+            >>> corpus.sample, corpus.validation_sample
+            (('one\ntwo\nthree\n',), ('four\n',))
+        """
+        require_sequence(documents)
+        texts = tuple(document for document in documents if document.strip())
+        pieces = (Piece(document, True, 0) for document in texts)
+        return cls(**_scan(pieces, BadRecords(), validation_fraction), files=(), documents=texts)
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the files' content and of the options for reading and splitting it."""
+        """SHA-256 of the content and of the options for reading and splitting it."""
         options = f"{self.field}\0{self.errors}\0{self.validation_fraction}"
-        return content_fingerprint(self.files, options)
+        return content_fingerprint(self.files, options, self.documents)
 
     def pieces(self, start: Place) -> Iterator[tuple[Piece, Place]]:
         """Reads the text.
@@ -92,12 +116,14 @@ class Corpus:
         Raises:
             DataError: a file has changed or cannot be read.
         """
+        for index, document in enumerate(self.documents[start.item :], start.item + 1):
+            yield Piece(document, True, 0), Place(index)
         bad = BadRecords(self.errors)
-        for index in range(start.file, len(self.files)):
+        for index in range(start.item, len(self.files)):
             state = self.files[index]
             path = as_path(state.path)
             require_unchanged(state)
-            within = start.within if index == start.file else 0
+            within = start.within if index == start.item else 0
             for piece in read_pieces(path, bad, field=self.field, start=within):
                 yield piece, Place(index, piece.end)
             require_unchanged(state)
@@ -109,7 +135,7 @@ class Corpus:
             start: first place.
             end: last place; None for the end of the text.
         """
-        for state in self.files[start.file : None if end is None else end.file + 1]:
+        for state in self.files[start.item : None if end is None else end.item + 1]:
             require_unchanged(state)
 
 
@@ -123,7 +149,7 @@ def scan_corpus(
     cache_dir: pathlib.Path | None = None,
     on_progress: Callable[[int], None] = lambda size: None,
 ) -> Corpus:
-    r"""Scans text files once, or loads the record of an earlier scan of more than 64 MiB.
+    r"""Scans text files once, or loads the record of an earlier scan.
 
     The record is used if paths, sizes and modification times (or versions) of the files are
     the same.
@@ -141,7 +167,7 @@ def scan_corpus(
         The corpus.
 
     Raises:
-        DataError: a file cannot be read, or changes during the scan.
+        DataError: a file cannot be read, or changes during the scan; or one of the sides is empty.
         StorageError: the record cannot be written.
 
     Example:
@@ -153,90 +179,68 @@ def scan_corpus(
         (2, 6, ('two',), ('one',))
     """
     files = [as_path(file) for file in files]
+    bad, states = BadRecords(errors), list[FileState]()
+
+    def pieces() -> Iterator[Piece]:
+        done = 0
+        for file in files:
+            before = file_stamp(file)
+            digest = None if has_columns(file) else hashlib.sha256()
+            for piece in read_pieces(file, bad, field=field, digest=digest):
+                yield piece
+                on_progress(done + min(piece.end, before[0]))
+            states.append(read_state(file, before, digest))
+            done += before[0]
+            on_progress(done)
+
+    def scan() -> Corpus:
+        values = _scan(pieces(), bad, validation_fraction, field=field, characters=characters)
+        return Corpus(**values, files=tuple(states))
+
     key = "documents", validation_fraction, field, errors, characters
     return remembered(
         scan_stem(cache_dir, "corpora", files, key),
-        lambda: _scan(files, validation_fraction, field, errors, characters, on_progress),
-        lambda corpus: ({}, dataclasses.asdict(corpus)) if corpus.num_bytes > _RECORDED else None,
+        scan,
+        lambda corpus: ({}, dataclasses.asdict(corpus)),
         lambda _, record: _restored(record),
     )
 
 
 def _scan(
-    files: Sequence[pathlib.Path],
+    pieces: Iterable[Piece],
+    bad: BadRecords,
     validation_fraction: float,
-    field: str,
-    errors: Errors,
-    characters: bool,
-    on_progress: Callable[[int], None],
-) -> Corpus:
-    """`scan_corpus` without a record."""
-    bad, states = BadRecords(errors), []
+    *,
+    field: str = "text",
+    characters: bool = False,
+) -> dict[str, Any]:
+    """Reads all pieces: the arguments of their `Corpus`, except files and documents."""
     scanner = Scanner[str](validation_fraction, sample=_SAMPLE, held_out=_LINES)
     seen: set[str] = set()
-    num_documents = num_bytes = done = 0
-    for file in files:
-        before = file_stamp(file)
-        digest = None if has_columns(file) else hashlib.sha256()
-        for piece in read_pieces(file, bad, field=field, digest=digest):
-            num_documents += piece.is_start
-            data = piece.text.encode()
-            num_bytes += len(data)
-            if characters:
-                seen.update(piece.text)
-            scanner.add(piece.text, data, len(data), len(data))
-            on_progress(done + min(piece.end, before[0]))
-        states.append(read_state(file, before, digest))
-        done += before[0]
-        on_progress(done)
-    found = scanner.finish(Holdout.parts, cuts=True)
-    if found.is_sampled and seen:
-        found.training.append("".join(sorted(seen)))
-    return Corpus(
-        files=tuple(states), field=field, errors=errors, validation_fraction=validation_fraction,
-        holdout=found.holdout, num_documents=num_documents, num_bytes=num_bytes,
-        skipped=bad.count, skipped_shown=tuple(bad.shown), sample=tuple(found.training),
-        validation_sample=tuple(found.validation), is_sampled=found.is_sampled,
-    )  # fmt: skip
-
-
-def split_documents(
-    documents: Sequence[str], validation_fraction: float
-) -> tuple[list[str], list[str]]:
-    r"""Splits documents into training and validation, as a corpus of files is split.
-
-    Those with the smallest hashes are for validation. The document where the share is reached is
-    cut at the nearest line break: its end is for validation. So a single document is split into
-    head and tail, and one more document changes the side of hardly any other.
-
-    Args:
-        documents: at least one document.
-        validation_fraction: share of all bytes for validation, more than 0 and less than 1.
-
-    Returns:
-        The training documents and the validation documents, at least one of each, in their order.
-
-    Raises:
-        DataError: the fraction is out of range, or one of the sides would be empty.
-
-    Example:
-        >>> split_documents(["one\ntwo\nthree\nfour\n"], 0.25)
-        (['one\ntwo\nthree\n'], ['four\n'])
-    """
-    require_fraction(validation_fraction)
-    scanner = Scanner[str](validation_fraction, sample=sys.maxsize, held_out=0)
-    for document in documents:
-        data = document.encode(errors="surrogatepass")  # encoding reports what is not valid
-        scanner.add(document, data, len(data), len(data))
-    found = scanner.finish(Holdout.parts, cuts=True)
-    for side, texts in (("training", found.training), ("validation", found.validation)):
-        if not "".join(texts).strip():
+    num_documents = num_bytes = 0
+    for piece in pieces:
+        num_documents += piece.is_start
+        data = text_bytes(piece.text)
+        num_bytes += len(data)
+        if characters:
+            seen.update(piece.text)
+        scanner.add(piece.text, data, len(data), len(data))
+    scanned = scanner.finish(Holdout.parts, cuts=True)
+    for side, texts in (("validation", scanned.validation), ("training", scanned.training)):
+        if validation_fraction and not "".join(texts).strip():
             raise DataError(
                 f"both sides of a split must have text, got an empty {side} side from "
-                f"{len(documents)} documents of {sum(map(len, documents))} characters with "
+                f"{num_documents:,} documents of {num_bytes:,} bytes with "
                 f"validation_fraction={validation_fraction}; add text, or change the fraction"
             )
-    return found.training, found.validation
+    if scanned.is_sampled and seen:
+        scanned.training.append("".join(sorted(seen)))
+    return {
+        "field": field, "errors": bad.errors, "validation_fraction": validation_fraction,
+        "holdout": scanned.holdout, "num_documents": num_documents, "num_bytes": num_bytes,
+        "skipped": bad.count, "skipped_shown": tuple(bad.shown), "sample": tuple(scanned.training),
+        "validation_sample": tuple(scanned.validation), "is_sampled": scanned.is_sampled,
+    }  # fmt: skip
 
 
 def _restored(values: dict[str, Any]) -> Corpus:

@@ -23,13 +23,9 @@ def text_draws(data: bytes) -> tuple[float, float]:
     return side, drawn
 
 
-def require_fraction(validation_fraction: float) -> None:
-    """Raises DataError for a validation fraction that is not between 0 and 1."""
-    if not 0 < validation_fraction < 1:
-        raise DataError(
-            "validation_fraction must be more than 0 and less than 1, got "
-            f"{validation_fraction}; 0.1 holds out a tenth"
-        )
+def text_bytes(text: str) -> bytes:
+    """A text in UTF-8; a half of a surrogate pair is reported when it is encoded as tokens."""
+    return text.encode(errors="surrogatepass")
 
 
 class Holdout(NamedTuple):
@@ -147,6 +143,11 @@ class Scanner(Generic[_T]):
     """
 
     def __init__(self, fraction: float, *, sample: int, held_out: int) -> None:
+        if not 0 <= fraction < 1:
+            raise DataError(
+                "validation_fraction must be at least 0 and less than 1, got "
+                f"{fraction}; 0.1 holds out a tenth"
+            )
         self._fraction, self._count = fraction, 0
         self._counter = HoldoutCounter(fraction)
         self._sample = _EvenSample[tuple[_T, float]](sample)

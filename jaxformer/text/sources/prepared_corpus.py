@@ -2,7 +2,6 @@
 
 import collections
 import concurrent.futures
-import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +11,7 @@ import numpy as np
 
 from jaxformer.text.sources.corpus import Corpus, Place
 from jaxformer.text.sources.document_files import Piece
-from jaxformer.text.sources.holdout import Holdout, text_draws
+from jaxformer.text.sources.holdout import Holdout, text_bytes, text_draws
 from jaxformer.text.sources.streams import token_dtype
 from jaxformer.text.store.ragged import RaggedArray, TokenStream, item_starts
 from jaxformer.text.store.shards import Arrays, Record, filled_store, text_per_shard
@@ -25,37 +24,16 @@ _GROUP = 2**21  # characters that one call encodes
 _AHEAD = 2  # groups encoded while others are read and written
 
 
-@dataclasses.dataclass(frozen=True)
-class PartCounts:
-    """Counts of the text for training or for validation.
-
-    Args:
-        tokens: number of tokens, including those that end documents.
-        documents: number of documents that begin in it.
-        num_bytes: bytes of their text in UTF-8.
-    """
-
-    tokens: int = 0
-    documents: int = 0
-    num_bytes: int = 0
-
-
 class PreparedCorpus(NamedTuple):
-    """A corpus as tokens.
+    """A corpus as tokens, memory-mapped if they are in a folder; the end of text ends documents.
 
     Args:
-        train: training tokens, memory-mapped; each document ends with the end of text.
+        train: training tokens.
         validation: validation tokens; None if there are none.
-        train_counts: counts of the training text.
-        validation_counts: counts of the validation text.
-        folder: folder of the token files; None if the tokens are in memory.
     """
 
     train: TokenStream
     validation: TokenStream | None
-    train_counts: PartCounts
-    validation_counts: PartCounts
-    folder: pathlib.Path | None
 
 
 def prepare_corpus(
@@ -93,7 +71,7 @@ def prepare_corpus(
         >>> _ = (folder / "a.txt").write_text("some text")
         >>> corpus = scan_corpus([folder / "a.txt"], validation_fraction=0)
         >>> prepared = prepare_corpus(corpus, byte_tokenizer(), folder / "cache")
-        >>> prepared.train.tokens[:4].tolist(), prepared.train_counts.num_bytes
+        >>> prepared.train.tokens[:4].tolist(), prepared.train.num_bytes
         ([115, 111, 109, 101], 9)
     """
     if shard_size is None:
@@ -116,18 +94,17 @@ def prepare_corpus(
 
     store = filled_store(folder, shards)
     on_progress(_num_bytes(store.records))
-    counts = {
-        name: PartCounts(array.values.size, len(array), _num_bytes(store.records, name))
-        for name, array in store.arrays.items()
-    }
     streams = {
-        name: TokenStream(array.values, np.asarray(array.offsets))
+        name: TokenStream(
+            array.values,
+            np.asarray(array.offsets),
+            num_bytes=_num_bytes(store.records, name),
+            fingerprint=corpus.fingerprint,
+        )
         for name, array in store.arrays.items()
         if name == "train" or array.values.size
     }
-    return PreparedCorpus(
-        streams["train"], streams.get("validation"), counts["train"], counts["validation"], folder
-    )
+    return PreparedCorpus(streams["train"], streams.get("validation"))
 
 
 def _key(corpus: Corpus, tokenizer: Tokenizer, shard_size: int) -> str:
@@ -157,7 +134,7 @@ def _parts(pieces: Iterable[tuple[Piece, Place]], holdout: Holdout, size: int) -
     """
     last = None
     for piece, place in pieces:
-        data, is_start = piece.text.encode(), piece.is_start
+        data, is_start = text_bytes(piece.text), piece.is_start
         size -= len(data)
         end = place if size <= 0 else None
         for text, is_validation in holdout.parts(piece.text, text_draws(data)[0]):
@@ -179,7 +156,7 @@ def _shard(
         if part.is_start:
             documents[side].append([])
         documents[side][-1].append(tokens.astype(dtype))
-        num_bytes = len(part.text.encode())
+        num_bytes = len(text_bytes(part.text))
         sizes[side] += num_bytes
         done += num_bytes
         end = part.end

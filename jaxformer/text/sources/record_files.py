@@ -18,6 +18,7 @@ from jaxformer.text.sources.files import (
     opened_text,
     remedy_of,
 )
+from jaxformer.text.sources.holdout import text_bytes
 
 MAX_RECORD = 2**26  # bytes of a line of JSON
 
@@ -37,13 +38,13 @@ class BadRecords:
     """Unreadable records of files: "strict" raises DataError, "skip" skips and counts them."""
 
     def __init__(self, errors: Errors = "strict") -> None:
-        self._errors = errors
+        self.errors = errors
         self.count = 0
         self.shown: list[str] = []
 
     def add(self, where: Callable[[], str], what: str = "", remedy: str = "fix it") -> None:
         """Raises DataError or counts; `where` is called only if shown, since it counts lines."""
-        if self._errors == "strict":
+        if self.errors == "strict":
             raise DataError(
                 f"{where()}{what}; {remedy}, or skip unreadable records with data.errors 'skip'"
             )
@@ -82,12 +83,14 @@ def _file_kind(file: pathlib.Path) -> str:
     return kind + name.removeprefix(plain)
 
 
-def content_fingerprint(files: Iterable[FileState], options: str) -> str:
-    """SHA-256 of the content and formats of files, and of the options for reading them."""
+def content_fingerprint(files: Iterable[FileState], options: str, texts: Iterable[str] = ()) -> str:
+    """SHA-256 of the content and formats of files, of options for reading them, and of texts."""
     digest = hashlib.sha256(options.encode())
     for file in files:
         digest.update(bytes.fromhex(file.content))
         digest.update(_file_kind(pathlib.Path(file.path)).encode())
+    for text in texts:
+        digest.update(hashlib.sha256(text_bytes(text)).digest())
     return digest.hexdigest()
 
 

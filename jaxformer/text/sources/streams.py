@@ -1,9 +1,6 @@
-"""Token streams of documents from any random-access source, in memory or cached on disk."""
+"""Token streams of documents from any random-access source, in memory."""
 
-import hashlib
 import itertools
-import pathlib
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, TypeGuard
 
@@ -13,7 +10,6 @@ from jaxformer.errors import DataError
 from jaxformer.text.sources.checked_tokens import document_starts, require_token_ids, scan_tokens
 from jaxformer.text.store.arrays import JoinedArray
 from jaxformer.text.store.ragged import TokenStream, item_starts
-from jaxformer.text.store.shards import remembered
 from jaxformer.text.tokenizers.pieces import groups_of_size
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
@@ -51,7 +47,7 @@ def read_documents_of(source: DocumentSource, field: str) -> Iterator[str | np.n
         >>> list(read_documents_of([{"text": "one"}, {"text": "two"}], "text"))
         ['one', 'two']
     """
-    _require_source(source)
+    require_sequence(source)
     for index in range(len(source)):
         element = source[index]
         if isinstance(element, Mapping):
@@ -65,7 +61,7 @@ def read_documents_of(source: DocumentSource, field: str) -> Iterator[str | np.n
         yield element if isinstance(element, str) else _token_ids(element, index)
 
 
-def _require_source(source: Any) -> None:
+def require_sequence(source: Any) -> None:
     """Raises DataError if a source cannot be indexed."""
     if isinstance(source, (str, bytes)):
         raise DataError(f"documents must be a list of texts, got {source[:20]!r}; pass [text]")
@@ -193,86 +189,3 @@ def _encoded(
 def token_dtype(tokenizer: Tokenizer) -> np.dtype:
     """Type of stored tokens; uint16, if possible, halves file and memory."""
     return np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32)
-
-
-def cached_stream(
-    source: DocumentSource,
-    tokenizer: Tokenizer | None,
-    cache_dir: pathlib.Path | None,
-    *,
-    field: str = "text",
-) -> TokenStream:
-    """`build_stream` with a cache on disk, keyed by documents and tokenizer.
-
-    Any number of processes may call it at once. Damaged files are made again. If there is no cache,
-    or it is not writable, you get a warning and the tokens stay in memory. Tokens in one array are
-    not copied to the cache.
-
-    Args:
-        source: as in `build_stream`.
-        tokenizer: as in `build_stream`.
-        cache_dir: folder for the files, such as `default_cache_dir()`; created if missing. None for
-            no cache.
-        field: as in `build_stream`.
-
-    Returns:
-        The stream; cached tokens are memory-mapped.
-
-    Raises:
-        DataError: as for `build_stream`.
-
-    Example:
-        >>> import tempfile
-        >>> from jaxformer.text import byte_tokenizer
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     cached_stream(["ab"], byte_tokenizer(), pathlib.Path(folder)).tokens.tolist()
-        [97, 98]
-    """
-    if cache_dir is None:
-        warn_of_no_cache("there is no home folder")
-    if cache_dir is None or is_token_array(source):
-        return build_stream(source, tokenizer, field=field)
-    built: list[TokenStream] = []
-
-    def build() -> TokenStream:
-        built.append(build_stream(source, tokenizer, field=field))
-        return built[0]
-
-    try:
-        return remembered(
-            cache_dir / _key(source, tokenizer, field),
-            build,
-            lambda stream: ({"tokens": stream}, {}),
-            lambda arrays, _: TokenStream(
-                arrays["tokens"].values, np.asarray(arrays["tokens"].offsets)
-            ),
-        )
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or a StorageError
-        if not built:  # an error of the text
-            raise
-        warn_of_no_cache(f"{cache_dir}: {getattr(error, 'strerror', None) or error}")
-        return built[0]
-
-
-def warn_of_no_cache(reason: object) -> None:
-    """Warns the caller of the caller that tokens cannot be cached."""
-    warnings.warn(
-        "tokens are kept in memory and made again at the next start, since they cannot be cached "
-        f"({reason}); set XDG_CACHE_HOME to a writable folder",
-        stacklevel=3,
-    )
-
-
-def _key(source: DocumentSource, tokenizer: Tokenizer | None, field: str) -> str:
-    """Hashes everything a stream depends on; invalid text ("surrogatepass") is reported later."""
-    digest = hashlib.sha256()
-    name = "" if tokenizer is None else f"{tokenizer.identity}{tokenizer.surrounding_tokens}"
-    for one in itertools.chain((name,), read_documents_of(source, field)):
-        if isinstance(one, str):
-            data = one.encode(errors="surrogatepass")
-        else:
-            digest.update(b"token ids")
-            data = one.astype(np.int64).tobytes()
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return digest.hexdigest()

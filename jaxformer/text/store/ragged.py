@@ -62,12 +62,15 @@ def item_starts(sizes: Iterable[int]) -> np.ndarray:
     return np.cumsum([0, *sizes], dtype=np.int64)[:-1]
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class TokenStream(RaggedArray):
     """The tokens of all documents, concatenated.
 
     Args:
-        tokens: integers [tokens]; may be memory-mapped, from several files.
+        values: the tokens: integers [tokens]; may be memory-mapped, from several files.
         offsets: int64 [documents], the start of each document, in tokens.
+        num_bytes: bytes of their text, in UTF-8; None if it is unknown.
+        fingerprint: SHA-256 of what the stream was made of; "" if it is unknown.
 
     Raises:
         DataError: there are fewer than 2 tokens, too few to predict one.
@@ -79,13 +82,14 @@ class TokenStream(RaggedArray):
     """
 
     offsets: np.ndarray
+    num_bytes: int | None = None
+    fingerprint: str = ""
 
-    def __init__(self, tokens: np.ndarray | JoinedArray, offsets: np.ndarray) -> None:
-        super().__init__(tokens, offsets)
-        if tokens.size < 2:
+    def __post_init__(self) -> None:
+        if self.values.size < 2:
             raise DataError(
-                f"a stream must have at least 2 tokens, got {tokens.size} from {offsets.size} "
-                "documents; add text"
+                f"a stream must have at least 2 tokens, got {self.values.size} from "
+                f"{self.offsets.size} documents; add text"
             )
 
     @property

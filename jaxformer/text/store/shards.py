@@ -89,23 +89,21 @@ def _concatenated(parts: Sequence[RaggedArray]) -> RaggedArray:
 def remembered(
     stem: pathlib.Path | None,
     make: Callable[[], _T],
-    pack: Callable[[_T], tuple[Arrays, Record] | None],
+    pack: Callable[[_T], tuple[Arrays, Record]],
     unpack: Callable[[Arrays, Record], _T],
 ) -> _T:
     """Makes a value once: later calls read it from a shard of its own; damaged ones are made again.
 
     `stem` is the path of the files, without suffix; None remembers nothing. `pack` returns arrays
-    and record, or None if the value is not worth a shard. `unpack` is the inverse; it may raise
-    anything for a damaged record. If the files cannot be written, none is left.
+    and record. `unpack` is the inverse; it may raise anything for a damaged record. If the files
+    cannot be written, none is left.
     """
     if stem is None:
         return make()
     with contextlib.suppress(Exception):
         return unpack(*_read(stem))
     found = make()
-    if (packed := pack(found)) is None:
-        return found
-    arrays, record = packed
+    arrays, record = pack(found)
     make_folder(stem.parent)
     try:
         _write(stem, arrays, {**record, "checksum": _checksum(arrays)}, {})

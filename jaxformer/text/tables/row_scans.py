@@ -17,7 +17,6 @@ from jaxformer.text.tables.table import Table
 _CHUNK = 2**22  # bytes of rows scanned at a time
 _SAMPLE = 2**25  # bytes of rows, to train a tokenizer on
 _VALIDATION = 2**26  # bytes of validation rows, which are kept in memory
-_RECORDED = 2**26  # bytes of text; less is scanned again
 _DISTINCT = 10_000  # distinct texts of a column that are listed, such as labels
 _Row = tuple[str, ...]  # columns and line
 
@@ -32,7 +31,7 @@ def scan_rows(
     on_progress: Callable[[int], None] = lambda size: None,
     **options: Any,
 ) -> RowCorpus:
-    r"""Scans files of rows once, or loads the record of an earlier scan of more than 64 MiB.
+    r"""Scans files of rows once, or loads the record of an earlier scan.
 
     Args:
         table: the kind of table.
@@ -69,7 +68,7 @@ def scan_rows(
     return remembered(
         scan_stem(cache_dir, "corpora", map(as_path, paths), key),
         lambda: _scan(table, paths, options, validation_fraction, characters, on_progress),
-        lambda corpus: ({}, _packed(corpus)) if corpus.num_bytes > _RECORDED else None,
+        lambda corpus: ({}, _packed(corpus)),
         lambda _, values: _unpacked(table, values),
     )
 

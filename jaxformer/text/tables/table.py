@@ -11,7 +11,6 @@ from jaxformer.text.sources.files import require_fits_memory
 from jaxformer.text.sources.holdout import (
     Holdout,
     HoldoutCounter,
-    require_fraction,
     text_draws,
 )
 from jaxformer.text.tables.column_files import read_columns
@@ -154,7 +153,6 @@ class Table:
             >>> print(counts)
             4 pairs read, 4 kept
         """
-        require_fraction(validation_fraction)
         counter, sides = HoldoutCounter(validation_fraction), self.sides()
         for side in sides:
             counter.add(side)

@@ -157,7 +157,6 @@ def test_large_file_is_streamed(bucket, emulator):
 
 
 def test_scan_is_remembered_until_the_file_is_written_again(tmp_path, bucket, monkeypatch):
-    monkeypatch.setattr(corpora, "_RECORDED", 0)
     path = bucket / "a.jsonl"
     path.write_bytes(LINES)
     options = {"validation_fraction": 0.2, "cache_dir": tmp_path}

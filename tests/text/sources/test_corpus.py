@@ -224,11 +224,34 @@ def test_small_text_is_its_own_sample(tmp_path, monkeypatch):
 
 def test_split_is_the_same_in_memory_and_in_files(tmp_path):
     texts = list(map(newlines, documents(60)))
-    both = text.split_documents(texts, 0.3)
-    assert tuple(both) == sides(scan(tmp_path, texts))
+    in_memory = text.Corpus.of([*texts, " \n"], 0.3)
+    assert sides(in_memory) == sides(scan(tmp_path, texts))
+    assert (list(in_memory.sample), list(in_memory.validation_sample)) == sides(in_memory)
     (tmp_path / "a.txt").write_text(texts[0])
     corpus = text.scan_corpus([tmp_path / "a.txt"], validation_fraction=0.3)
-    assert text.split_documents(texts[:1], 0.3) == sides(corpus)
+    assert sides(text.Corpus.of(texts[:1], 0.3)) == sides(corpus)
+
+
+@pytest.mark.parametrize("shard_size", [500, 10**6])
+def test_tokens_are_the_same_in_memory_and_in_files(tmp_path, shard_size):
+    texts = list(map(newlines, documents(60)))
+    options = {"shard_size": shard_size}
+    expected = text.prepare_corpus(scan(tmp_path, texts), TOKENIZER, tmp_path / "a", **options)
+    corpus = text.Corpus.of(texts, 0.3)
+    for cache in (tmp_path / "b", tmp_path / "b", None):
+        found = text.prepare_corpus(corpus, TOKENIZER, cache, **options)
+        for stream, other in zip(found, expected, strict=True):
+            assert stream.num_bytes == other.num_bytes
+            np.testing.assert_array_equal(np.asarray(stream.tokens), np.asarray(other.tokens))
+            np.testing.assert_array_equal(stream.offsets, other.offsets)
+    assert text.Corpus.of(texts[::-1], 0.3).fingerprint != corpus.fingerprint
+
+
+def test_documents_that_cannot_be_encoded_are_refused():
+    with pytest.raises(DataError, match="must be valid Unicode"):
+        text.prepare_corpus(text.Corpus.of(["a\ud800"]), TOKENIZER, None)
+    with pytest.raises(DataError, match="documents must be a list of texts, got 'a text'"):
+        text.Corpus.of("a text")
 
 
 def test_sample_is_drawn_evenly_from_the_training_text(tmp_path, monkeypatch):
@@ -272,7 +295,6 @@ def test_a_file_that_changes_is_an_error(tmp_path, monkeypatch):
 
 
 def test_files_that_were_looked_through_are_remembered(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpora, "_RECORDED", 0)
     file = write_lines(tmp_path / "a.jsonl", documents(9))
     options = {"cache_dir": tmp_path / "cache", "validation_fraction": 0.3}
     first = text.scan_corpus([file], **options)
@@ -298,15 +320,11 @@ def expected(texts):
 
 
 def assert_holds(prepared, train, validation):
-    for stream, counts, texts in [
-        (prepared.train, prepared.train_counts, train),
-        (prepared.validation, prepared.validation_counts, validation),
-    ]:
+    for stream, texts in [(prepared.train, train), (prepared.validation, validation)]:
         whole = expected(texts)
         np.testing.assert_array_equal(np.asarray(stream.tokens), whole.tokens[:-1])
         np.testing.assert_array_equal(stream.offsets, whole.offsets[:-1])
-        assert counts.tokens == whole.tokens.size - 1 and counts.documents == len(texts)
-        assert counts.num_bytes == sum(len(one.encode()) for one in texts)
+        assert stream.num_bytes == sum(len(one.encode()) for one in texts)
 
 
 @pytest.mark.parametrize("shard_size", [1, 500, 10**6])
@@ -377,9 +395,10 @@ def test_shards_are_made_in_one_reading(tmp_path, monkeypatch, write):
         return read(*arguments, start=start, **options)
 
     monkeypatch.setattr(corpora, "read_pieces", counted)
-    prepared = text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=500)
-    assert starts == [0] and len(list(prepared.folder.glob("*.json"))) > 3
-    (prepared.folder / "00003.json").unlink()
+    text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=500)
+    (folder,) = (tmp_path / "corpora").iterdir()
+    assert starts == [0] and len(list(folder.glob("*.json"))) > 3
+    (folder / "00003.json").unlink()
     text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=500)
     assert len(starts) == 2 and starts[1] > 0
 
@@ -400,7 +419,8 @@ def test_shard_of_a_file_that_changes_is_not_written(tmp_path):
 
 def test_files_that_another_process_writes_are_left_alone(tmp_path):
     corpus = scan(tmp_path, documents(60))
-    folder = text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=1000).folder
+    text.prepare_corpus(corpus, TOKENIZER, tmp_path, shard_size=1000)
+    (folder,) = (tmp_path / "corpora").iterdir()
     (folder / "00001.json").unlink()
     young, old = (folder / f".{digit * 16}.tmp" for digit in "01")
     for draft in (young, old):
@@ -415,14 +435,15 @@ def test_without_a_folder_the_tokens_are_in_memory(tmp_path):
     corpus = scan(tmp_path, documents(60))
     prepared = text.prepare_corpus(corpus, TOKENIZER, None, shard_size=500)
     assert_holds(prepared, *sides(corpus))
-    assert prepared.folder is None and isinstance(prepared.train.tokens, np.ndarray)
+    assert type(prepared.train.tokens) is np.ndarray
 
 
 def test_other_tokenizers_have_other_files(tmp_path):
     corpus = scan(tmp_path, documents(9))
     other = text.train_bpe(corpus.sample, 300)
-    folders = {text.prepare_corpus(corpus, one, tmp_path).folder for one in (TOKENIZER, other)}
-    assert len(folders) == 2
+    for tokenizer in (TOKENIZER, other, TOKENIZER):
+        text.prepare_corpus(corpus, tokenizer, tmp_path)
+    assert len(list((tmp_path / "corpora").iterdir())) == 2
 
 
 def test_windows_over_shards_are_those_of_one_array(tmp_path):

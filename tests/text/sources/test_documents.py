@@ -9,12 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxformer.errors import DataError
-from jaxformer.text import python_documents, read_documents, split_documents
+from jaxformer.text import Corpus, python_documents, read_documents
 from jaxformer.text.sources import documents as document_paths
 from jaxformer.text.sources.documents import without_repeats
 
 LONG = "This paragraph is longer than forty characters."
 LINES = [f"line {i} of {name}\n" for name in "abcde" for i in range(7)]
+
+
+def split_documents(documents, fraction):
+    corpus = Corpus.of(documents, fraction)
+    return list(corpus.sample), list(corpus.validation_sample)
 
 
 def documents_of_lines():
@@ -141,7 +146,10 @@ def test_split_depends_on_the_texts_alone():
     other = split_documents(documents[::-1], 0.3)
     assert other == (train[::-1], validation[::-1])
     # This process hashes strings with a random seed, another one with this.
-    code = f"from jaxformer.text import *; print(split_documents({documents}, 0.3))"
+    code = (
+        f"from jaxformer.text import *; corpus = Corpus.of({documents}, 0.3); "
+        "print((list(corpus.sample), list(corpus.validation_sample)))"
+    )
     printed = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONHASHSEED": "1"},
@@ -169,18 +177,18 @@ def test_paragraphs_that_documents_repeat_are_kept_once():
     assert without_repeats([LONG, LONG, "more"]) == [LONG, "more"]
 
 
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, float("nan")])
+@pytest.mark.parametrize("fraction", [1.0, -0.1, float("nan")])
 def test_split_refuses_a_fraction_out_of_range(fraction):
-    with pytest.raises(DataError, match=f"more than 0 and less than 1, got {fraction}; 0.1"):
+    with pytest.raises(DataError, match=f"at least 0 and less than 1, got {fraction}; 0.1"):
         split_documents(["abc"], fraction)
 
 
 @pytest.mark.parametrize(
     "documents, side",
     [
-        ([], "training side from 0 documents of 0 characters"),
-        (["a"], "validation side from 1 documents of 1 characters"),
-        ([LONG, LONG], "validation side from 2 documents of 94 characters"),
+        ([], "validation side from 0 documents of 0 bytes"),
+        (["a"], "validation side from 1 documents of 1 bytes"),
+        ([LONG, LONG], "validation side from 2 documents of 94 bytes"),
     ],
 )
 def test_split_refuses_an_empty_side(documents, side):

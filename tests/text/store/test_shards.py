@@ -6,9 +6,9 @@ import os
 import numpy as np
 import pytest
 
-from jaxformer.errors import DataError
+from jaxformer.errors import DataError, StorageError
 from jaxformer.text.store.ragged import RaggedArray
-from jaxformer.text.store.shards import filled_store
+from jaxformer.text.store.shards import filled_store, remembered
 
 ROWS = [np.arange(size, dtype=np.uint16) for size in (40, 3, 9)]
 ARRAYS = {
@@ -66,3 +66,70 @@ def test_damaged_files_are_named(tmp_path, name, damage, message):
     damage(folder / name)
     with pytest.raises(DataError, match=message):
         filled_store(folder, shards)
+
+
+@pytest.mark.parametrize("moment", [0, 4, 7, 11])
+def test_two_may_write_at_once(tmp_path, monkeypatch, moment):
+    """The other process does all of its work right before a file of the first is put in place."""
+    replace, targets = os.replace, []
+
+    def interleaved(source, target):
+        targets.append(target)
+        if len(targets) == moment + 1:
+            filled_store(tmp_path, shards)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", interleaved)
+    store = filled_store(tmp_path, shards)
+    assert len(targets) > len(set(targets)) == len(list(tmp_path.iterdir()))
+    for index, row in enumerate(3 * ROWS):
+        np.testing.assert_array_equal(store.arrays["tokens"][index], row)
+
+
+def value(stem, make=lambda: ROWS[0]):
+    return remembered(
+        stem, make, lambda row: ({"row": RaggedArray(row)}, {"n": 3}),
+        lambda arrays, record: arrays["row"].values[: record["n"] + 99],
+    )  # fmt: skip
+
+
+def flip(data, index):
+    return data[:index] + bytes([data[index] ^ 1]) + data[index + 1 :]
+
+
+@pytest.mark.parametrize("name", ["a.row.npy", "a.json"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[:5],
+        lambda data: data[:-1],
+        lambda data: b"PK\x03\x04" + data,
+        lambda data: flip(data, 15),
+        lambda data: flip(data, -2),
+        lambda data: bytes(len(data)),
+    ],
+)
+def test_what_is_remembered_is_made_again_if_it_is_damaged(tmp_path, name, damage):
+    value(tmp_path / "a")
+    np.testing.assert_array_equal(value(tmp_path / "a", make=None), ROWS[0])
+    intact = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(damage(intact))
+    np.testing.assert_array_equal(value(tmp_path / "a"), ROWS[0])
+    assert (tmp_path / name).read_bytes() == intact
+
+
+@pytest.mark.parametrize("calls_before", [0, 1])
+def test_full_disk_leaves_nothing_that_is_remembered(tmp_path, monkeypatch, calls_before):
+    calls, sync = [], os.fsync
+
+    def full(file):
+        calls.append(file)
+        if len(calls) > calls_before:
+            raise OSError(28, "No space left on device")
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="cannot be written: No space left on device; free"):
+        value(tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []

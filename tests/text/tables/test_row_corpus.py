@@ -132,7 +132,6 @@ def test_labels_are_listed_unless_they_are_too_many(tmp_path, monkeypatch):
 
 
 def test_rows_that_were_looked_through_are_remembered(tmp_path, monkeypatch):
-    monkeypatch.setattr(row_scans, "_RECORDED", 0)
     cache, rows = tmp_path / "cache", [*pairs(30), ("", "x")]
     first = scan(tmp_path, rows, cache_dir=cache)
     with monkeypatch.context() as patch:
