@@ -15,8 +15,7 @@ from typing import Any
 import docstring_parser
 
 from jaxformer.config import ExperimentConfig, LayerConfig, MeshRule, MixtureSourceConfig
-from jaxformer.config.checks import field_types, union_members
-from jaxformer.config.kinds import kinds_of
+from jaxformer.config.checks import field_types, kinds_of, union_members
 
 PAGE = pathlib.Path(__file__).with_name("configuration.md")
 HEADING = "## Every key\n"  # all that follows it is written by this script

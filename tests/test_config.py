@@ -132,17 +132,17 @@ def test_load_config_reads_integers_as_numbers_and_lists_as_tuples(load):
             'lr = 3\nseed = -1\n[data]\npaths = [1, "a", 2]\n[model]\nnorm = "RMS_norm"\n'
             "num_layers = 0\ndropout_rate = 2\nnum_heads = true\n[training]\nsteps = -1\n",
             [
-                "toml: 10 mistakes: (1) unknown key lr; did you mean 'optimizer.learning_rate'?",
-                " (2) missing key model.max_len (an integer)",
-                " (3) model.num_heads must be an integer, got True",
+                "toml: 11 mistakes: (1) unknown key lr; did you mean 'optimizer.learning_rate'?",
+                " (2) seed must be zero or more, got seed=-1",
+                " (3) missing key model.max_len (an integer)",
                 " (4) [model] num_layers must be positive, got num_layers=0",
-                " (5) [model] norm must be one of layer_norm, rms_norm, got 'RMS_norm'; did you "
+                " (5) model.num_heads must be an integer, got True",
+                " (6) [model] norm must be one of layer_norm, rms_norm, got 'RMS_norm'; did you "
                 "mean 'rms_norm'?",
-                " (6) [model] dropout_rate must be in [0, 1), got dropout_rate=2.0",
-                " (7) data.paths[0] must be a string, got 1 ",
-                " (8) missing key training.batch_size or ",
-                " (9) [training] steps must be positive, got steps=-1",
-                " (10) seed must be zero or more, got seed=-1",
+                " (7) [model] dropout_rate must be in [0, 1), got dropout_rate=2.0",
+                " (8) data.paths[0] must be a string, got 1 (9) data.paths[2] must be a string, ",
+                " (10) [training] steps must be positive, got steps=-1",
+                " (11) missing key training.batch_size or ",
             ],
         ),
         # Checks of several keys have consequences of other mistakes, which are left out.

@@ -184,8 +184,14 @@ def test_layer_overrides_of_an_encoder_are_those_of_its_depth():
             lambda: model(**BOTH, num_layers=2, first_layers=(WINDOW, WHOLE)),
             ["at most as many as num_encoder_layers", "num_encoder_layers=1"],
         ),
-        (lambda: model(layers=[WINDOW]), ["layers must be a tuple of LayerConfig, got [Layer"]),
-        (lambda: model(first_layers=({},)), ["first_layers must be a tuple of", "got ({},)"]),
+        (
+            lambda: model(layers=[WINDOW]),
+            ["layers must be a tuple whose items are each LayerConfig, got layers=[Layer"],
+        ),
+        (
+            lambda: model(first_layers=({},)),
+            ["first_layers must be a tuple", "got first_layers=({},)"],
+        ),
         (
             lambda: model(layers=(LayerConfig(attention_norm=True),)),
             ["attention_norm is for first_layers", "attention_norm=True in layers"],

@@ -51,8 +51,11 @@ def part(**changes):
         (lambda: TokenizerConfig(kind="word", vocab_size=0), ["vocab_size must be positive"]),
         (lambda: TokenizerConfig(kind="byte", vocab_size=300), ["kind='byte'", "remove it"]),
         (lambda: TokenizerConfig(kind="character", vocab_size=9), ["kind='character'"]),
-        (lambda: DataConfig(paths="a.txt"), ["data.paths must be a tuple", "'a.txt'", "(path,)"]),
-        (lambda: DataConfig(validation_paths=["a"]), ["data.validation_paths must be", "['a']"]),
+        (
+            lambda: DataConfig(paths="a.txt"),
+            ["paths must be a tuple whose items are each a string", "'a.txt'", "write (ITEM,)"],
+        ),
+        (lambda: DataConfig(validation_paths=["a"]), ["validation_paths must be", "['a']"]),
         (lambda: DataConfig(source="python", paths=("a",)), ["source='python'", "paths=('a',)"]),
         (lambda: DataConfig(source="web"), ["source must be one of python, files"]),
         (lambda: DataConfig(validation_fraction=0.0), ["between 0 and 1", "=0.0"]),
@@ -60,8 +63,8 @@ def part(**changes):
         (lambda: part(name=""), ["1 to 60 printable characters", "name=''"]),
         (lambda: part(name="a\nb"), ["printable", "name='a\\nb'"]),
         (lambda: part(name="a" * 61), ["1 to 60 printable characters"]),
-        (lambda: part(paths=()), ["source 'web' of data.mixture must have paths", "paths=()"]),
-        (lambda: part(paths="a"), ["source 'web' of data.mixture must have paths", "paths='a'"]),
+        (lambda: part(paths=()), ["source 'web' of data.mixture must have paths", "got none"]),
+        (lambda: part(paths="a"), ["paths must be a tuple", "paths='a'"]),
         *(
             (
                 lambda weight=weight: part(weight=weight),
@@ -89,7 +92,10 @@ def part(**changes):
             lambda: DataConfig(source="python", mixture=(part(),)),
             ["data.mixture is for data.source 'files', got source='python'"],
         ),
-        (lambda: DataConfig(mixture=("web",)), ["must be a tuple of MixtureSourceConfigs"]),
+        (
+            lambda: DataConfig(mixture=("web",)),
+            ["mixture must be a tuple whose items are each MixtureSourceConfig"],
+        ),
         (lambda: AdamWConfig(learning_rate=0.0), ["learning_rate must be positive"]),
         (lambda: AdamWConfig(learning_rate=NAN), ["learning_rate must be positive"]),
         (lambda: AdamWConfig(learning_rate=1.0, eps=0.0), ["eps must be positive"]),
@@ -174,19 +180,23 @@ def part(**changes):
         (
             lambda: DataConfig(source="copy", paths=("a",)),
             [
-                "read by data.source 'files', 'tokens', 'conversations', 'pairs' and 'labelled'",
+                "paths is for data.source 'files', 'tokens', 'conversations', 'pairs' and",
                 "source='copy'",
                 "('a',)",
             ],
         ),
         (
             lambda: DataConfig(source="phrasebook", validation_paths=("a",)),
-            ["data.validation_paths are read by", "source='phrasebook'", "remove validation_paths"],
+            [
+                "data.validation_paths is for data.source",
+                "source='phrasebook'",
+                "remove it, or change source",
+            ],
         ),
         *(
             (
                 lambda source=source: DataConfig(source=source, validation_fraction=0.2),
-                ["validation_fraction is not for", repr(source), "=0.2; remove it"],
+                ["validation_fraction is for data.source", repr(source), "=0.2; remove it"],
             )
             for source in ("phrasebook", "copy", "reverse", "sort")
         ),
@@ -196,7 +206,7 @@ def part(**changes):
                 [
                     "packing is for data.source 'python', 'files' and 'tokens'",
                     repr(source),
-                    "remove packing",
+                    "remove it",
                 ],
             )
             for source in ("pairs", "labelled", "phrasebook", "sort")
@@ -232,7 +242,10 @@ def part(**changes):
             ["training.devices is not for the runner 'single'", "devices=1", "remove devices"],
         ),
         (lambda: MeshConfig(tensor=0), ["tensor must be positive"]),
-        (lambda: MeshConfig(rules=("*",)), ["rules of a mesh must be MeshRules", "('*',)"]),
+        (
+            lambda: MeshConfig(rules=("*",)),
+            ["rules must be a tuple whose items are each MeshRule", "('*',)"],
+        ),
         (lambda: MeshRule(path="", axes=()), ["path must be a pattern"]),
         (lambda: MuonConfig(learning_rate=1.0, update_rms=-1.0), ["update_rms must be zero"]),
         (lambda: MuonConfig(learning_rate=1.0, beta=1.0), ["beta must be in [0, 1)"]),

@@ -11,10 +11,9 @@ import tyro
 from jaxformer.cli.hosts import LAUNCH_HELP
 from jaxformer.cli.parsing import for_help, parse
 from jaxformer.config import ExperimentConfig, SyntheticConfig, config_differences
-from jaxformer.config.checks import field_types, union_members
+from jaxformer.config.checks import Kinds, field_types, kinds_of, required_keys, union_members
 from jaxformer.config.data import SOURCES
 from jaxformer.config.files import toml_value
-from jaxformer.config.kinds import Kinds, kinds_of, required_keys
 from jaxformer.config.reading import suggested_keys
 from jaxformer.errors import ConfigError
 

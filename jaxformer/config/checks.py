@@ -1,6 +1,5 @@
-"""Checks of config values."""
+"""Fields of configs: their types, bounds and kinds, and the checks of their values."""
 
-import contextvars
 import dataclasses
 import difflib
 import functools
@@ -50,7 +49,7 @@ _POSITIVE = Bound(lambda value: 0 < value < math.inf, "be positive")
 _NON_NEGATIVE = Bound(lambda value: 0 <= value < math.inf, "be zero or more")
 _INT32 = at_most(2**31 - 1)  # steps and sizes are int32 on the devices
 
-# Types of fields with bounds, which `check_fields` reads.
+# Types of fields with bounds, which `Key` reads.
 PositiveInt = Annotated[int, _POSITIVE]
 PositiveFloat = Annotated[float, _POSITIVE]
 NonNegativeInt = Annotated[int, _NON_NEGATIVE]
@@ -62,96 +61,210 @@ BetweenZeroAndOne = Annotated[float, Bound(lambda value: 0 < value < 1, "be betw
 Width = Annotated[int, _POSITIVE, at_most(2**24)]
 
 
-own_mistakes: contextvars.ContextVar[dict[str, str] | None]
-own_mistakes = contextvars.ContextVar("own_mistakes", default=None)
-"""If set, collects the mistakes of single fields, by name, instead of raising them."""
+class Kinds(NamedTuple):
+    """The configs of a tagged union, by the value of its discriminator.
 
-
-def _refuse(name: str, rule: str) -> None:
-    if (noted := own_mistakes.get()) is None:
-        raise ConfigError(f"{name} must {rule}")
-    noted.setdefault(name, f"{name} must {rule}")
-
-
-def require(condition: bool, rule: str, **values: object) -> None:
-    """Raises ConfigError with the rule and the values that broke it."""
-    if not condition:
-        got = " and ".join(f"{key}={value!r}" for key, value in values.items())
-        raise ConfigError(f"{rule}, got {got}")
-
-
-def check_fields(config: object) -> None:
-    """Checks the types of fields that are numbers, strings, bools or Literals, and their bounds.
-
-    NumPy numbers become Python numbers, which TOML can hold. Other fields are checked elsewhere.
+    The discriminator `key` is a field with one value: `kind: Literal["alibi"] = "alibi"`.
     """
-    kind: Any = type(config)
-    bounds = _bounds(kind)
-    for name, hint in field_types(kind).items():
-        value, members = getattr(config, name), union_members(hint)
-        if value is None and type(None) in typing.get_args(hint):
-            continue
-        if any(typing.get_origin(member) is Literal for member in members):
-            _require_choice(name, value, list(_choices(members)))
-        elif members[0] in _CLASSES:
-            fits = isinstance(value, _CLASSES[members[0]])
+
+    key: str
+    configs: dict[str, type]
+    optional: bool
+
+    def choose(self, where: str, kind: str, *, otherwise: str = "be left out") -> type:
+        """Config class of a kind; `where` and `otherwise` are words for messages."""
+        if kind not in self.configs:
+            raise ConfigError(
+                f"{where} must be one of {', '.join(self.configs)}"
+                + (f", or {otherwise}" if self.optional else "")
+                + f", got {kind!r}{suggestion(kind, self.configs)}"
+            )
+        return self.configs[kind]
+
+    def table(self, value: Any, default: Any) -> dict[str, Any]:
+        """Table of a value, which may be the name of a kind; that of a default has its kind."""
+        if isinstance(value, str):
+            return {self.key: value}
+        kind = getattr(default, self.key, None)
+        return {**({} if kind is None else {self.key: kind}), **value}
+
+    def with_key(self, name: str) -> list[str]:
+        """Kinds whose config has a key of this name."""
+        return [kind for kind, config in self.configs.items() if name in keys_of(config)]
+
+
+class Key(NamedTuple):
+    """A field of a config class, with what its type says.
+
+    Args:
+        name: name of the field.
+        members: members of its type without None: one, but for unions.
+        optional: whether it may be None.
+        default: default value; MISSING if there is none.
+        metadata: metadata of the field.
+        bounds: bounds on its value.
+        kinds: kinds of a tagged union; None for any other type.
+    """
+
+    name: str
+    members: tuple[Any, ...]
+    optional: bool = False
+    default: Any = dataclasses.MISSING
+    metadata: Mapping[str, Any] = types.MappingProxyType({})
+    bounds: tuple[Bound, ...] = ()
+    kinds: Kinds | None = None
+
+    @property
+    def table(self) -> type | None:
+        """Config class of a table of one kind."""
+        member = self.members[0]
+        return member if self.kinds is None and dataclasses.is_dataclass(member) else None  # type: ignore[return-value]
+
+    @property
+    def element(self) -> "Key | None":
+        """Key of the elements of a tuple."""
+        if typing.get_origin(self.members[0]) is not tuple:
+            return None
+        return Key(self.name, union_members(typing.get_args(self.members[0])[0]))
+
+    @property
+    def choices(self) -> list[object]:
+        """Values of a Literal, beside which there may be bools; empty for other types."""
+        if not any(typing.get_origin(member) is Literal for member in self.members):
+            return []
+        values = [(True, False) if m is bool else typing.get_args(m) for m in self.members]
+        return [value for of_member in values for value in of_member]
+
+    @property
+    def type_name(self) -> str:
+        """What messages call the type."""
+        if self.kinds is not None:
+            return f"a table, or one of {', '.join(self.kinds.configs)}"
+        names = []
+        for member in self.members:
+            words = typing.get_args(member)
+            if typing.get_origin(member) is Literal:
+                names.append(repr(words[0]) if len(words) == 1 else "one of " + ", ".join(words))
+            elif dataclasses.is_dataclass(member):
+                names.append("a table")
+            else:
+                names.append(TYPE_NAMES.get(member, str(member)))
+        return " or ".join(names)
+
+    def checked(self, value: Any) -> Any:
+        """A value as Python's own type, and the name of a kind as its config; or ConfigError."""
+        if value is None and self.optional:
+            return None
+        if self.kinds is not None:
+            return self._of_kind(self.kinds, value)
+        name, member = self.name, self.members[0]
+        if choices := self.choices:
+            # Types too: 1 equals True.
+            if (type(value), value) not in [(type(choice), choice) for choice in choices]:
+                names = [str(choice) for choice in choices]
+                hint = suggestion(str(value), names)
+                raise ConfigError(f"{name} must be one of {', '.join(names)}, got {value!r}{hint}")
+        elif (element := self.element) is not None:
+            kind = element.members[0]
+            classes = _CLASSES.get(kind, kind)
+            if not isinstance(value, tuple) or not all(isinstance(v, classes) for v in value):
+                elements = TYPE_NAMES[kind] if kind in TYPE_NAMES else kind.__name__
+                raise ConfigError(
+                    f"{name} must be a tuple whose items are each {elements}, got "
+                    f"{name}={value!r}; write (ITEM,) for one"
+                )
+        elif member in _CLASSES:
+            fits = isinstance(value, _CLASSES[member])
             # Python counts bools as ints.
-            fits = fits and isinstance(value, bool) == (members[0] is bool)
-            if not fits:
-                _refuse(name, f"be {TYPE_NAMES[members[0]]}, got {name}={value!r}")
-                continue
+            if not fits or isinstance(value, bool) != (member is bool):
+                raise ConfigError(f"{name} must be {TYPE_NAMES[member]}, got {name}={value!r}")
             if type(value) not in (int, float, bool, str):
                 value = int(value) if isinstance(value, numbers.Integral) else float(value)
-                object.__setattr__(config, name, value)  # a frozen dataclass, at its making
-            for bound in bounds[name]:
+            for bound in self.bounds:
                 if not bound.holds(value):
-                    _refuse(name, f"{bound.rule}, got {name}={value!r}")
+                    raise ConfigError(f"{name} must {bound.rule}, got {name}={value!r}")
+        return value
+
+    def _of_kind(self, kinds: Kinds, value: Any) -> Any:
+        if isinstance(value, str):
+            config = kinds.choose(self.name, value)
+            if needed := required_keys(config):
+                raise ConfigError(
+                    f"{self.name} of {kinds.key} {value!r} needs {' and '.join(needed)}, got its "
+                    f"name only; write {config.__name__}({needed[0]}=...)"
+                )
+            return config()
+        if type(value) not in kinds.configs.values():
+            names = ", ".join(config.__name__ for config in kinds.configs.values())
+            raise ConfigError(f"{self.name} must be one of {names}, got {value!r}")
+        return value
 
 
-def _require_choice(name: str, value: object, choices: list[object]) -> None:
-    # Types too: 1 equals True.
-    if (type(value), value) not in [(type(choice), choice) for choice in choices]:
-        names = [str(choice) for choice in choices]
-        hint = suggestion(str(value), names)
-        _refuse(name, f"be one of {', '.join(names)}, got {value!r}{hint}")
+class Config:
+    """Base of configs: checks each field when it is made, and then whether they agree."""
 
+    def __post_init__(self) -> None:
+        for name, key in keys_of(type(self)).items():
+            value = getattr(self, name)
+            if (checked := key.checked(value)) is not value:
+                object.__setattr__(self, name, checked)  # a frozen dataclass, at its making
+        for mistake in self._mistakes():
+            raise ConfigError(mistake)
 
-def _choices(members: tuple[Any, ...]) -> Iterator[object]:
-    for member in members:
-        yield from (True, False) if member is bool else typing.get_args(member)
+    def _mistakes(self) -> Iterator[str]:
+        """Yields a message for fields that do not agree with each other."""
+        yield from ()
+
+    def sets(self, name: str) -> bool:
+        """Whether a field has another value than its default."""
+        return bool(getattr(self, name) != keys_of(type(self))[name].default)
+
+    def got(self, *names: str) -> str:
+        """The values of fields, for a message."""
+        return "got " + " and ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """End of a message: the most similar known word, ignoring case; empty if none is similar."""
-    spelled = {one.lower(): one for one in known}
+    spelled = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), spelled, n=1)
     return f"; did you mean {spelled[near[0]]!r}?" if near else ""
 
 
-def field_types(config: type) -> Mapping[str, Any]:
-    """Resolved types of the fields of a config's class, by name."""
+def keys_of(config: type) -> Mapping[str, Key]:
+    """Keys of a config class, by name."""
     # Not cached itself, because mypy rejects a class as the argument of a cached function.
-    return _resolved_types(config)
+    return _keys_of(config)
 
 
 @functools.cache  # since a config may have thousands of layers
-def _resolved_types(config: Any) -> Mapping[str, Any]:
+def _keys_of(config: Any) -> Mapping[str, Key]:
     hints = typing.get_type_hints(config)
-    fields = dataclasses.fields(config)
-    return types.MappingProxyType({field.name: hints[field.name] for field in fields})
+    bounded = typing.get_type_hints(config, include_extras=True)
+    keys = {}
+    for field in dataclasses.fields(config):
+        hint, bounds = hints[field.name], dict[Bound, None]()
+        for member in (bounded[field.name], *typing.get_args(bounded[field.name])):
+            bounds |= dict.fromkeys(getattr(member, "__metadata__", ()))
+        members = union_members(hint)
+        if members[0] is int:
+            bounds[_INT32] = None
+        keys[field.name] = Key(
+            field.name, members, type(None) in typing.get_args(hint), field.default,
+            field.metadata, tuple(bounds), kinds_of(hint),
+        )  # fmt: skip
+    return types.MappingProxyType(keys)
 
 
-@functools.cache
-def _bounds(config: Any) -> Mapping[str, tuple[Bound, ...]]:
-    """Bounds of the fields of a config's class, by name; every integer has that of int32."""
-    found = {}
-    for name, hint in typing.get_type_hints(config, include_extras=True).items():
-        bounds: tuple[Bound, ...] = ()
-        for member in (hint, *typing.get_args(hint)):
-            bounds += getattr(member, "__metadata__", ())
-        is_int = union_members(field_types(config).get(name))[0] is int
-        found[name] = (*bounds, _INT32) if is_int else bounds
-    return types.MappingProxyType(found)
+def field_types(config: type) -> Mapping[str, Any]:
+    """Resolved types of the fields of a config's class, by name."""
+    hints = typing.get_type_hints(config)
+    return {field.name: hints[field.name] for field in dataclasses.fields(config)}
+
+
+def required_keys(config: type) -> list[str]:
+    """Keys of a config class that have no default."""
+    return [name for name, key in keys_of(config).items() if key.default is dataclasses.MISSING]
 
 
 def union_members(hint: Any) -> tuple[Any, ...]:
@@ -160,3 +273,19 @@ def union_members(hint: Any) -> tuple[Any, ...]:
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         return tuple(part for part in typing.get_args(hint) if part is not type(None))
     return (hint,)
+
+
+@functools.cache
+def kinds_of(hint: Any) -> Kinds | None:
+    """Kinds of a field's type if it is a tagged union; None for every other type."""
+    members = union_members(hint)
+    if len(members) < 2 or not all(map(dataclasses.is_dataclass, members)):
+        return None
+    configs, names = {}, set()
+    for member in members:
+        for name, hint_of_field in field_types(member).items():
+            words = typing.get_args(hint_of_field)
+            if typing.get_origin(hint_of_field) is Literal and len(words) == 1:
+                configs[words[0]] = member
+                names.add(name)
+    return Kinds(names.pop(), configs, type(None) in typing.get_args(hint))

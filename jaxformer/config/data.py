@@ -2,11 +2,10 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from jaxformer.config.checks import BetweenZeroAndOne, PositiveInt, check_fields, require, within
-from jaxformer.errors import ConfigError
+from jaxformer.config.checks import BetweenZeroAndOne, Config, PositiveInt, within
 from jaxformer.storage import in_bucket
 
 Yields = Literal["stream", "conversations", "pairs", "labelled"]
@@ -64,7 +63,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SyntheticConfig:
+class SyntheticConfig(Config):
     """Synthetic tasks: copying, reversing or sorting sequences of symbols.
 
     Args:
@@ -81,16 +80,13 @@ class SyntheticConfig:
     num_pairs: PositiveInt = 20_000
     num_validation: PositiveInt = 500
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        require(
-            self.min_len <= self.max_len, "min_len must be at most max_len", min_len=self.min_len,
-            max_len=self.max_len,
-        )  # fmt: skip
+    def _mistakes(self) -> Iterator[str]:
+        if self.min_len > self.max_len:
+            yield f"min_len must be at most max_len, {self.got('min_len', 'max_len')}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MixtureSourceConfig:
+class MixtureSourceConfig(Config):
     """One source of a mixture: its files and their weight.
 
     Args:
@@ -114,28 +110,24 @@ class MixtureSourceConfig:
     weight: float
     field: str = "text"
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        require(
-            0 < len(self.name) <= _MAX_NAME and self.name.isprintable() and bool(self.name.strip()),
-            f"name of a source of data.mixture must be 1 to {_MAX_NAME} printable characters",
-            name=self.name,
-        )
-        where = f"source {self.name!r} of data.mixture"
-        if not isinstance(self.paths, tuple) or not self.paths:
-            raise ConfigError(
-                f"{where} must have paths, files or patterns, got paths={self.paths!r}; name one, "
-                "or leave the source out"
+    def _mistakes(self) -> Iterator[str]:
+        if not (self.name.strip() and len(self.name) <= _MAX_NAME and self.name.isprintable()):
+            yield (
+                f"name of a source of data.mixture must be 1 to {_MAX_NAME} printable characters, "
+                + self.got("name")
             )
+        where = f"source {self.name!r} of data.mixture must have"
+        if not self.paths:
+            yield f"{where} paths, files or patterns, got none; name one, or leave the source out"
         if not 0 < self.weight < math.inf:
-            raise ConfigError(
-                f"{where} must have a weight that is positive and finite, got weight="
-                f"{self.weight!r}; to leave the source out, remove its table"
+            yield (
+                f"{where} a weight that is positive and finite, {self.got('weight')}; to leave the "
+                "source out, remove its table"
             )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataConfig:
+class DataConfig(Config):
     """Data source, validation split, and how text is cut into sequences of tokens.
 
     Args:
@@ -208,86 +200,55 @@ class DataConfig:
     synthetic: SyntheticConfig = SyntheticConfig()
     mixture: tuple[MixtureSourceConfig, ...] = ()
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        source = SOURCES[self.source]
-        for name in ("paths", "validation_paths"):
-            value = getattr(self, name)
-            if not isinstance(value, tuple):  # such as a string, whose letters would be files
-                raise ConfigError(
-                    f"data.{name} must be a tuple of paths, got {value!r}; write (path,)"
-                )
-            if value and name not in source.paths:
-                readers = _listed(key for key, other in SOURCES.items() if name in other.paths)
-                raise ConfigError(
-                    f"data.{name} are read by data.source {readers} only, got source="
-                    f"{self.source!r} and {name}={value!r}; remove {name}, or change source"
-                )
-        if self.validation_fraction != type(self).validation_fraction and not source.splits:
-            raise ConfigError(
-                f"data.validation_fraction is not for data.source {self.source!r}, which has "
-                "its own validation data, got validation_fraction="
-                f"{self.validation_fraction}; remove it"
-            )
-        for name, sources in (
-            ("field", ["files"]), ("errors", ["files", "conversations"]), ("dtype", ["tokens"]),
-        ):  # fmt: skip
-            if getattr(self, name) != getattr(type(self), name) and self.source not in sources:
-                raise ConfigError(
-                    f"data.{name} is for data.source {_listed(sources)}, got "
-                    f"source={self.source!r} and {name}={getattr(self, name)!r}; remove it"
-                )
-        if self.cache is not None and not source.paths:
-            raise ConfigError(
-                f"data.cache is for data from files, got source={self.source!r}; remove it"
-            )
+    def _mistakes(self) -> Iterator[str]:
+        for name, (readers, remedy) in self._readers().items():
+            if self.sets(name) and self.source not in readers:
+                got = self.got("source", name)
+                yield f"data.{name} is for data.source {_listed(readers)}, {got}; {remedy}"
         if self.cache is not None and in_bucket(self.cache):
-            raise ConfigError(
+            yield (
                 "data.cache must be a folder on this machine, since its files are memory-mapped, "
-                f"got cache={self.cache!r}; name one on a disk"
-            )
-        if self.packing != "windows" and not self.is_stream:
-            streams = _listed(key for key, other in SOURCES.items() if "stream" in other.yields)
-            raise ConfigError(
-                f"data.packing is for data.source {streams}, got source={self.source!r} "
-                f"and packing={self.packing!r}; remove packing"
-            )
-        if self.synthetic != SyntheticConfig() and not source.synthetic:
-            tasks = _listed(key for key, other in SOURCES.items() if other.synthetic)
-            raise ConfigError(
-                f"data.synthetic is for data.source {tasks}, got source={self.source!r}; remove it"
-            )
-        if self.mixture:
-            self._check_mixture()
-
-    def _check_mixture(self) -> None:
-        """Checks that the source reads a mixture, and that its sources have different names."""
-        mixing = _listed(key for key, other in SOURCES.items() if other.mixes)
-        if not SOURCES[self.source].mixes:
-            raise ConfigError(
-                f"data.mixture is for data.source {mixing}, got source={self.source!r}; remove it, "
-                "or change source"
-            )
-        if any(type(source) is not MixtureSourceConfig for source in self.mixture):
-            raise ConfigError(
-                f"data.mixture must be a tuple of MixtureSourceConfigs, got {self.mixture!r}"
+                f"{self.got('cache')}; name one on a disk"
             )
         names = [source.name for source in self.mixture]
-        if repeated := sorted({name for name in names if names.count(name) > 1}):
-            raise ConfigError(
-                f"sources of data.mixture must have different names, got {repeated[0]!r} "
-                f"{names.count(repeated[0])} times; rename one"
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield (
+                f"sources of data.mixture must have different names, got {name!r} "
+                f"{names.count(name)} times; rename one"
             )
         for name, remedy in (
             ("paths", "make them a source of the mixture"),
             ("validation_paths", "validation_fraction is taken from each source"),
             ("field", "each source has its own field"),
         ):
-            if (value := getattr(self, name)) != getattr(type(self), name):
-                raise ConfigError(
-                    f"data.{name} cannot be set together with data.mixture, got {name}={value!r}; "
+            if self.mixture and self.sets(name):
+                yield (
+                    f"data.{name} cannot be set together with data.mixture, {self.got(name)}; "
                     f"remove it: {remedy}"
                 )
+
+    def _readers(self) -> dict[str, tuple[list[str], str]]:
+        """Keys that only some sources read: those sources, and what to do with another one."""
+
+        def which(reads: Callable[[Source], bool]) -> list[str]:
+            return [name for name, source in SOURCES.items() if reads(source)]
+
+        change = "remove it, or change source"
+        return {
+            "paths": (which(lambda source: "paths" in source.paths), change),
+            "validation_paths": (which(lambda source: "validation_paths" in source.paths), change),
+            "validation_fraction": (
+                which(lambda source: source.splits),
+                "remove it: this source has its own validation data",
+            ),
+            "field": (["files"], "remove it"),
+            "errors": (["files", "conversations"], "remove it"),
+            "dtype": (["tokens"], "remove it"),
+            "cache": (which(lambda source: bool(source.paths)), "remove it"),
+            "packing": (which(lambda source: "stream" in source.yields), "remove it"),
+            "synthetic": (which(lambda source: source.synthetic), "remove it"),
+            "mixture": (which(lambda source: source.mixes), change),
+        }
 
     @property
     def is_stream(self) -> bool:
@@ -296,7 +257,7 @@ class DataConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TokenizerConfig:
+class TokenizerConfig(Config):
     """Tokenizer: how text becomes token ids.
 
     Args:
@@ -320,30 +281,27 @@ class TokenizerConfig:
     vocab_size: PositiveInt | None = None
     joint: bool = True
 
-    def __post_init__(self) -> None:
-        check_fields(self)
+    def _mistakes(self) -> Iterator[str]:
         if self.kind == "bpe" and self.vocab_size is not None and self.vocab_size < 257:
-            raise ConfigError(
+            yield (
                 "vocab_size of a byte-level BPE must be at least 257 (256 bytes and the end of "
-                f"text), got vocab_size={self.vocab_size}"
+                f"text), {self.got('vocab_size')}"
             )
-        if self.kind in ("byte", "character", "file", "pretrained") and self.vocab_size is not None:
-            raise ConfigError(
-                f"vocab_size is for word and bpe tokenizers, got kind={self.kind!r} and "
-                f"vocab_size={self.vocab_size}; remove it"
+        if self.kind not in ("bpe", "word") and self.vocab_size is not None:
+            yield (
+                f"vocab_size is for word and bpe tokenizers, {self.got('kind', 'vocab_size')}; "
+                "remove it"
             )
         if self.kind == "file" and self.path is None:
-            raise ConfigError(
-                "tokenizer.kind 'file' needs tokenizer.path, for example 'gpt2/tokenizer.json'"
-            )
+            yield "tokenizer.kind 'file' needs tokenizer.path, for example 'gpt2/tokenizer.json'"
         for name in ("path", "end_of_text"):
-            if self.kind != "file" and getattr(self, name) is not None:
-                raise ConfigError(
-                    f"{name} is for the tokenizer kind 'file', got kind={self.kind!r} and "
-                    f'{name}={getattr(self, name)!r}; remove {name}, or set kind = "file"'
+            if self.kind != "file" and self.sets(name):
+                yield (
+                    f"{name} is for the tokenizer kind 'file', {self.got('kind', name)}; remove "
+                    f'{name}, or set kind = "file"'
                 )
         if self.kind == "file" and not self.joint:
-            raise ConfigError(
+            yield (
                 "a tokenizer of kind 'file' is shared by source and target, got joint=False; "
                 "remove joint"
             )

@@ -1,22 +1,22 @@
 """Configs of sampling, beam search, translation and samples."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from jaxformer.config.checks import (
+    Config,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     UpToOne,
-    check_fields,
-    require,
     within,
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SamplingConfig:
+class SamplingConfig(Config):
     """Sampling of the next token from the logits; settings apply in the order listed.
 
     Args:
@@ -45,9 +45,6 @@ class SamplingConfig:
     top_p: UpToOne | None = None
     min_p: UpToOne | None = None
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplesConfig(SamplingConfig):
@@ -65,7 +62,7 @@ class SamplesConfig(SamplingConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BeamSearchConfig:
+class BeamSearchConfig(Config):
     """Beam search: keeps several hypotheses, and returns the best.
 
     Args:
@@ -93,12 +90,9 @@ class BeamSearchConfig:
     min_new_tokens: NonNegativeInt = 0
     num_best: PositiveInt = 1
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        require(
-            self.num_best <= self.beam_size, "num_best must be at most beam_size",
-            num_best=self.num_best, beam_size=self.beam_size,
-        )  # fmt: skip
+    def _mistakes(self) -> Iterator[str]:
+        if self.num_best > self.beam_size:
+            yield f"num_best must be at most beam_size, {self.got('num_best', 'beam_size')}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,8 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeGuard
 
-from jaxformer.config.checks import field_types, suggestion
-from jaxformer.config.kinds import kinds_of
-from jaxformer.config.reading import config_from_dict, default_kind, with_source_of_paths
+from jaxformer.config.checks import keys_of, suggestion
+from jaxformer.config.reading import config_from_dict, with_source_of_paths
 from jaxformer.config.schema import ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path, read_regular
@@ -171,8 +170,8 @@ def changed_settings(config: Any, prefix: str = "") -> dict[str, str]:
         elif not _is_config(value):
             changed[key] = toml_value(value)
         else:
-            kinds = kinds_of(field_types(type(config))[field.name])
-            if kinds is not None and type(value) is not default_kind(field):
+            kinds = keys_of(type(config))[field.name].kinds
+            if kinds is not None and type(value) is not type(field.default):
                 changed[f"{key}.{kinds.key}"] = toml_value(getattr(value, kinds.key))
             inner = changed_settings(value, f"{key}.")
             if not inner and field.default is None:  # the table itself has been added

@@ -2,21 +2,20 @@
 
 import dataclasses
 import typing
+from collections.abc import Iterator
 
 from jaxformer.config.checks import (
+    Config,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
     Width,
-    check_fields,
 )
-from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.positions import PositionsConfig
-from jaxformer.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LayerConfig:
+class LayerConfig(Config):
     """Overrides for one layer; keys that are not set take the model's value.
 
     Args:
@@ -42,21 +41,19 @@ class LayerConfig:
     attention: str | None = None
     attention_norm: bool | None = None
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        resolve_kinds(self)
+    def _mistakes(self) -> Iterator[str]:
         if self.positions is not None and self.positions.acts_on == "embeddings":
             configs = typing.get_args(PositionsConfig)
-            *others, last = [each.kind for each in configs if each.acts_on != "embeddings"]
-            raise ConfigError(
+            *kinds, last = [config.kind for config in configs if config.acts_on != "embeddings"]
+            yield (
                 f"{self.positions.kind} positions are added to the embeddings once, so they cannot "
                 f"differ by layer, got positions of kind {self.positions.kind!r}; set "
-                f"model.positions instead, or use {', '.join(others)} or {last}"
+                f"model.positions instead, or use {', '.join(kinds)} or {last}"
             )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExpertsConfig:
+class ExpertsConfig(Config):
     """Mixture of experts: feed-forward layers whose router chooses a few networks per token.
 
     Args:
@@ -92,18 +89,17 @@ class ExpertsConfig:
     router_z_weight: NonNegativeFloat = 0.0
     router_bias: bool = False
 
-    def __post_init__(self) -> None:
-        check_fields(self)
+    def _mistakes(self) -> Iterator[str]:
         if self.num_experts_per_token > self.num_experts:
-            raise ConfigError(
-                "num_experts_per_token must be at most num_experts, got "
-                f"num_experts_per_token={self.num_experts_per_token} and "
-                f"num_experts={self.num_experts}; lower the one, or raise the other"
+            yield (
+                "num_experts_per_token must be at most num_experts, "
+                f"{self.got('num_experts_per_token', 'num_experts')}; lower the one, or raise the "
+                "other"
             )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MupConfig:
+class MupConfig(Config):
     """Maximal update parametrization (μP): widths of a base model whose hyperparameters apply.
 
     The learning rate, init_std and scales that are best for the base model stay nearly the best for
@@ -143,6 +139,3 @@ class MupConfig:
     value_head_dim: PositiveInt | None = None
     d_ff: PositiveInt | None = None
     embedding_dim: PositiveInt | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)

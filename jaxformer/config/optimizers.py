@@ -1,23 +1,22 @@
 """Configs of optimizers, one class for each, and of the learning-rate schedule."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from jaxformer.config.checks import (
     BelowOne,
+    Config,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     UpToOne,
     at_least,
-    check_fields,
-    require,
 )
-from jaxformer.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AdamWConfig:
+class AdamWConfig(Config):
     """AdamW: Adam with decoupled weight decay.
 
     Args:
@@ -43,12 +42,9 @@ class AdamWConfig:
     weight_decay: NonNegativeFloat = 0.1
     clip_norm: NonNegativeFloat = 1.0
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SgdConfig:
+class SgdConfig(Config):
     """Stochastic gradient descent with momentum, without weight decay.
 
     Args:
@@ -70,17 +66,16 @@ class SgdConfig:
     nesterov: bool = False
     clip_norm: NonNegativeFloat = 1.0
 
-    def __post_init__(self) -> None:
-        check_fields(self)
+    def _mistakes(self) -> Iterator[str]:
         if self.nesterov and self.momentum == 0:
-            raise ConfigError(
+            yield (
                 "nesterov needs momentum, got nesterov=True and momentum=0; set momentum, for "
                 "example 0.9, or remove nesterov"
             )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LionConfig:
+class LionConfig(Config):
     """Lion: updates by the sign of a running mean of gradients, with decoupled weight decay.
 
     Its steps have the same size in every parameter, so it needs a learning rate 3 to 10 times lower
@@ -108,12 +103,9 @@ class LionConfig:
     weight_decay: NonNegativeFloat = 0.1
     clip_norm: NonNegativeFloat = 1.0
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AdafactorConfig:
+class AdafactorConfig(Config):
     """Adafactor: stores the second moments of a matrix as one row and one column.
 
     Its state needs very little memory. The kernels of all layers are one parameter (a stack), so
@@ -147,12 +139,9 @@ class AdafactorConfig:
     weight_decay: NonNegativeFloat = 0.0
     clip_norm: NonNegativeFloat = 0.0
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MuonConfig:
+class MuonConfig(Config):
     """Muon: updates kernels by orthogonalized momentum, and all other parameters by AdamW.
 
     Args:
@@ -186,15 +175,12 @@ class MuonConfig:
     weight_decay: NonNegativeFloat = 0.1
     clip_norm: NonNegativeFloat = 1.0
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 OptimizerConfig = AdamWConfig | SgdConfig | LionConfig | AdafactorConfig | MuonConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScheduleConfig:
+class ScheduleConfig(Config):
     """Learning-rate schedule: a linear warmup, then a constant rate or a decay.
 
     Args:
@@ -225,42 +211,32 @@ class ScheduleConfig:
     decay_steps: int | None = None
     final_scale: UpToOne = 0.1
 
-    def __post_init__(self) -> None:
-        check_fields(self)
+    def _mistakes(self) -> Iterator[str]:
         if self.name == "noam" and self.warmup_steps == 0:
-            raise ConfigError(
-                "schedule.name 'noam' needs schedule.warmup_steps, got 0; its paper uses 4000"
-            )
+            yield "schedule.name 'noam' needs schedule.warmup_steps, got 0; its paper uses 4000"
         if (self.decay_start is None) == (self.name == "warmup_stable_decay"):
-            raise ConfigError(
+            yield (
                 "decay_start, the step at which the decay begins, is for the schedule "
-                f"'warmup_stable_decay', which needs it, got decay_start={self.decay_start} and "
-                f"name={self.name!r}"
+                f"'warmup_stable_decay', which needs it, {self.got('decay_start', 'name')}"
             )
-        if self.name in ("constant", "noam"):
-            if self.final_scale != type(self).final_scale:
-                raise ConfigError(
-                    f"a {self.name} schedule has no final_scale, got {self.final_scale}; remove "
-                    "it, or set name to 'cosine' or 'linear'"
+        for name in ("final_scale", "decay_steps"):
+            if self.name in ("constant", "noam") and self.sets(name):
+                yield (
+                    f"a {self.name} schedule has no {name}, got {getattr(self, name)}; remove it, "
+                    "or set name to 'cosine' or 'linear'"
                 )
-            if self.decay_steps is not None:
-                raise ConfigError(
-                    f"a {self.name} schedule has no decay_steps, got {self.decay_steps}; remove "
-                    "it, or set name to 'cosine' or 'linear'"
-                )
-        elif self.decay_steps is not None:
-            require(
-                self.decay_steps > self.warmup_steps,
-                "decay_steps must be larger than warmup_steps, which it includes",
-                decay_steps=self.decay_steps, warmup_steps=self.warmup_steps,
-            )  # fmt: skip
-            require(
-                self.decay_start is None
-                or self.warmup_steps <= self.decay_start < self.decay_steps,
-                "decay_start must be in warmup_steps .. decay_steps - 1",
-                decay_start=self.decay_start,
-                warmup_steps=self.warmup_steps,
-                decay_steps=self.decay_steps,
+        if self.decay_steps is None:
+            return
+        if self.decay_steps <= self.warmup_steps:
+            yield (
+                "decay_steps must be larger than warmup_steps, which it includes, "
+                + self.got("decay_steps", "warmup_steps")
+            )
+        start = self.decay_start
+        if start is not None and not self.warmup_steps <= start < self.decay_steps:
+            yield (
+                "decay_start must be in warmup_steps .. decay_steps - 1, "
+                + self.got("decay_start", "warmup_steps", "decay_steps")
             )
 
     def ending_at(self, step: int) -> "ScheduleConfig":

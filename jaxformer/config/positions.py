@@ -5,21 +5,21 @@
 """
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from jaxformer.config.checks import (
+    Config,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     at_least,
-    check_fields,
-    require,
 )
 from jaxformer.config.rotary import RotaryConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NoPositionsConfig:
+class NoPositionsConfig(Config):
     """No position encoding: only a causal mask conveys the order of tokens.
 
     Args:
@@ -33,12 +33,9 @@ class NoPositionsConfig:
     acts_on: ClassVar[str] = "nothing"
     kind: Literal["none"] = "none"
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SinusoidalConfig:
+class SinusoidalConfig(Config):
     """Sines and cosines of the position, added to the embeddings.
 
     Args:
@@ -59,12 +56,9 @@ class SinusoidalConfig:
     layout: Literal["interleaved", "half"] = "interleaved"
     offset: NonNegativeInt = 0
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LearnedConfig:
+class LearnedConfig(Config):
     """A learned vector for each of the max_len positions, added to the embeddings.
 
     Args:
@@ -77,12 +71,9 @@ class LearnedConfig:
     acts_on: ClassVar[str] = "embeddings"
     kind: Literal["learned"] = "learned"
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AlibiConfig:
+class AlibiConfig(Config):
     """ALiBi: a penalty on attention scores, linear in the distance, with a fixed slope per head.
 
     Args:
@@ -96,12 +87,9 @@ class AlibiConfig:
     acts_on: ClassVar[str] = "scores"
     kind: Literal["alibi"] = "alibi"
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RelativeConfig:
+class RelativeConfig(Config):
     """Relative positions: a learned bias on attention scores per head and bucket of distances.
 
     Args:
@@ -123,15 +111,12 @@ class RelativeConfig:
     max_distance: PositiveInt = 128
     table: NonNegativeInt = 0
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        require(
-            self.max_distance > self.num_buckets // 2,
-            "max_distance must be more than num_buckets // 2, the distances that each have "
-            "their own bucket",
-            max_distance=self.max_distance,
-            num_buckets=self.num_buckets,
-        )
+    def _mistakes(self) -> Iterator[str]:
+        if self.max_distance <= self.num_buckets // 2:
+            yield (
+                "max_distance must be more than num_buckets // 2, the distances that each have "
+                f"their own bucket, {self.got('max_distance', 'num_buckets')}"
+            )
 
 
 PositionsConfig = (

@@ -6,11 +6,10 @@ An unknown key, in a file or as a flag, is answered with the keys that it may me
 import dataclasses
 import difflib
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
-from jaxformer.config.checks import TYPE_NAMES, field_types, own_mistakes, union_members
-from jaxformer.config.kinds import Kinds, kinds_of, required_keys
+from jaxformer.config.checks import TYPE_NAMES, Key, Kinds, keys_of
 from jaxformer.config.schema import ExperimentConfig, source_of_paths
 from jaxformer.errors import ConfigError
 
@@ -95,50 +94,14 @@ def config_from_dict(kind: type[T], values: Mapping[str, Any], prefix: str = "")
         >>> config_from_dict(ModelConfig, {**sizes, "positions": positions}).positions
         RelativeConfig(kind='relative', num_buckets=32, max_distance=64, table=0)
     """
-    try:
-        return _read(kind, values, prefix)
-    except ConfigError as error:
-        count, each = len(error.args), (f"({i}) {one}" for i, one in enumerate(error.args, 1))
-        several = f"{count} mistakes: {' '.join(each)}"
-        raise ConfigError(several if count > 1 else error.args[0]) from None
-
-
-def _read(kind: type[T], values: Mapping[str, Any], prefix: str) -> T:
-    """Does `config_from_dict`, but raises ConfigError with an argument for each mistake."""
-    hints = field_types(kind)
-    unknown = [key for key in values if key not in hints]
-    mistakes = [f"unknown key {prefix}{key}{_hint(prefix, key, hints)}" for key in unknown]
-    arguments: dict[str, Any] = {}
-    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
-        key, hint = prefix + field.name, hints[field.name]
-        other = field.metadata.get("unless")
-        try:
-            if field.name in values:
-                value = values[field.name]
-                arguments[field.name] = _convert(key, hint, value, default_kind(field))
-            elif field.default is dataclasses.MISSING and dataclasses.is_dataclass(hint):
-                _convert(key, hint, {})  # names the keys that it must have
-            elif field.default is dataclasses.MISSING or (other and other not in values):
-                instead = f" or {prefix}{other}" if other else ""
-                raise ConfigError(f"missing key {key}{instead} ({_type_name(hint)})")
-        except ConfigError as error:
-            mistakes += error.args
-    wrong: dict[str, str] = {}
-    token = own_mistakes.set(wrong)
-    try:  # also if keys are missing, with 1 in their place
-        made = kind(**dict.fromkeys(required_keys(kind), 1) | arguments)
-    except Exception as error:
-        if not mistakes and not wrong:  # else it may follow from them
-            if not isinstance(error, ConfigError):
-                raise
-            wrong, arguments = {"": str(error)}, {"": None}
-    finally:
-        own_mistakes.reset(token)
-    section = f"[{prefix.rstrip('.')}] " if prefix else ""
-    mistakes += [section + message for name, message in wrong.items() if name in arguments]
-    if mistakes:
-        raise ConfigError(*mistakes)
-    return made
+    reader = _Reader()
+    config = reader.table(kind, values, prefix)
+    if mistakes := reader.mistakes:
+        listed = " ".join(f"({number}) {mistake}" for number, mistake in enumerate(mistakes, 1))
+        raise ConfigError(
+            listed[4:] if len(mistakes) == 1 else f"{len(mistakes)} mistakes: {listed}"
+        )
+    return typing.cast(T, config)
 
 
 def with_source_of_paths(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -152,104 +115,123 @@ def with_source_of_paths(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**values, "data": {**data, "source": source}}
 
 
-def default_kind(field: dataclasses.Field) -> type | None:
-    """Kind of a table that does not name its kind."""
-    return type(field.default) if dataclasses.is_dataclass(field.default) else None
+class _Reader:
+    """Builds configs from tables, and collects the mistakes in them."""
+
+    def __init__(self) -> None:
+        self.mistakes: list[str] = []
+
+    def table(self, kind: type, values: Mapping[str, Any], prefix: str) -> Any:
+        """Config of a table; None if it has a mistake, or a table in it."""
+        before, keys, arguments = len(self.mistakes), keys_of(kind), {}
+        for name in values:
+            if name not in keys:
+                self.mistakes.append(f"unknown key {prefix}{name}{_hint(prefix, name, keys)}")
+        for name, key in keys.items():
+            where, other = prefix + name, key.metadata.get("unless")
+            if name in values:
+                arguments[name] = self._noted(self.value, where, key, values[name])
+            elif key.default is dataclasses.MISSING and key.table is not None:
+                self.table(key.table, {}, f"{where}.")  # names the keys that it must have
+            elif key.default is dataclasses.MISSING or (other and other not in values):
+                instead = f" or {prefix}{other}" if other else ""
+                self.mistakes.append(f"missing key {where}{instead} ({key.type_name})")
+        if len(self.mistakes) > before:
+            return None
+        return self._noted(_of_table, prefix.removesuffix("."), lambda: kind(**arguments))
+
+    def value(self, where: str, key: Key, value: Any) -> Any:
+        """Value of a key; ConfigError for a wrong one, but None for a table with mistakes."""
+        if key.kinds is not None:
+            return self._of_kind(where, key, key.kinds, value)
+        if key.table is not None:
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"{where} must be a table, got {value!r}")
+            return self.table(key.table, value, f"{where}.")
+        if (element := key.element) is not None:
+            if not isinstance(value, list):
+                what = ("list", repr(value))
+                if element.table is not None:
+                    what = ("list of tables", f"[{where}]")
+                raise ConfigError(f"{where} must be a {what[0]}, got {value!r}; write [{what[1]}]")
+            return tuple(
+                self._noted(self.value, f"{where}[{index}]", element, item)
+                for index, item in enumerate(value)
+            )
+        value = _plain(where, key, value)
+        return _of_table(where.rpartition(".")[0], lambda: key.checked(value))
+
+    def _of_kind(self, where: str, key: Key, kinds: Kinds, value: Any) -> Any:
+        """Config of a tagged union, from a table or from the name of a kind."""
+        if not isinstance(value, str | Mapping):
+            names = ", ".join(map(repr, kinds.configs))
+            raise ConfigError(f"{where} must be a table, or one of {names}, got {value!r}")
+        table = kinds.table(value, key.default)
+        place = where if isinstance(value, str) else f"{where}.{kinds.key}"
+        if kinds.key not in table:
+            raise ConfigError(f"missing key {place} (one of {', '.join(kinds.configs)})")
+        kind = table[kinds.key]
+        if not isinstance(kind, str):
+            raise ConfigError(f"{place} must be a string, got {kind!r}")
+        config = kinds.choose(place, kind)
+        for name in table:
+            if name not in keys_of(config) and (others := kinds.with_key(name)):
+                raise ConfigError(
+                    f"{where}.{name} is for {where} of {kinds.key} "
+                    f"{' or '.join(map(repr, others))}, got {kinds.key}={kind!r} and "
+                    f"{name}={table[name]!r}; remove it, or change {kinds.key}"
+                )
+        return self.table(config, table, f"{where}.")
+
+    def _noted(self, read: Callable[..., Any], *arguments: Any) -> Any:
+        """Result of a function; its mistake is noted."""
+        try:
+            return read(*arguments)
+        except ConfigError as error:
+            self.mistakes.append(str(error))
+            return None
 
 
-def _convert(key: str, hint: Any, value: Any, default_kind: type | None = None) -> Any:
-    """Checks a TOML value against a field's type; lists become tuples, and ints floats."""
-    if (kinds := kinds_of(hint)) is not None:
-        return _convert_union(key, kinds, value, default_kind)
-    members = union_members(hint)
-    if dataclasses.is_dataclass(members[0]):
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{key} must be a table, got {value!r}")
-        return _read(typing.cast(type, members[0]), value, f"{key}.")
-    if typing.get_origin(members[0]) is tuple:
-        return _convert_list(key, typing.get_args(members[0])[0], value)
-    if int in members and isinstance(value, float) and value.is_integer():
+def _of_table(table: str, read: Callable[[], Any]) -> Any:
+    """Result of a function, whose mistake gets the name of the table."""
+    try:
+        return read()
+    except ConfigError as error:
+        raise ConfigError(f"[{table}] {error}" if table else str(error)) from None
+
+
+def _plain(where: str, key: Key, value: Any) -> Any:
+    """A value of TOML of a plain type: whole numbers are integers, and integers are numbers."""
+    members = key.members
+    types = [str if member not in TYPE_NAMES else member for member in members]
+    if int in types and isinstance(value, float) and value.is_integer():
         return int(value)
-    if float in members and isinstance(value, int) and not isinstance(value, bool):
+    if float in types and type(value) is int:
         try:
             return float(value)
         except OverflowError:
-            raise ConfigError(f"{key} must be at most 1.8e308, got {value!r}") from None
-    if type(value) not in [str if _is_literal(member) else member for member in members]:
-        raise ConfigError(f"{key} must be {_type_name(hint, choices=False)}, got {value!r}")
+            raise ConfigError(f"{where} must be at most 1.8e308, got {value!r}") from None
+    if type(value) not in types:
+        name = key.type_name if len(members) > 1 else TYPE_NAMES[types[0]]
+        raise ConfigError(f"{where} must be {name}, got {value!r}")
     return value
 
 
-def _convert_union(key: str, kinds: Kinds, value: Any, default_kind: type | None) -> Any:
-    """Config of a tagged union, from a table or from the name of a kind."""
-    if isinstance(value, str):
-        where, value = key, {kinds.key: value}
-    elif isinstance(value, Mapping):
-        where = f"{key}.{kinds.key}"
-    else:
-        names = ", ".join(map(repr, kinds.configs))
-        raise ConfigError(f"{key} must be a table, or one of {names}, got {value!r}")
-    kind = value.get(kinds.key)
-    if kind is None:
-        if default_kind is None:
-            raise ConfigError(f"missing key {where} (one of {', '.join(kinds.configs)})")
-        kind = next(name for name, config in kinds.configs.items() if config is default_kind)
-    if not isinstance(kind, str):
-        raise ConfigError(f"{where} must be a string, got {kind!r}")
-    chosen = kinds.choose(where, kind)
-    own = field_types(chosen)
-    for name in value:
-        if name not in own and (others := kinds.with_key(name)):
-            raise ConfigError(
-                f"{key}.{name} is for {key} of {kinds.key} {' or '.join(map(repr, others))}, got "
-                f"{kinds.key}={kind!r} and {name}={value[name]!r}; remove it, or change {kinds.key}"
-            )
-    return _read(chosen, value, f"{key}.")
-
-
-def _convert_list(key: str, element: Any, value: Any) -> tuple[Any, ...]:
-    if not isinstance(value, list):
-        if dataclasses.is_dataclass(element):
-            raise ConfigError(f"{key} must be a list of tables, got {value!r}; write [[{key}]]")
-        raise ConfigError(f"{key} must be a list, got {value!r}; write [{value!r}]")
-    return tuple(_convert(f"{key}[{i}]", element, item) for i, item in enumerate(value))
-
-
-def _hint(prefix: str, key: str, siblings: Iterable[str]) -> str:
+def _hint(prefix: str, name: str, siblings: Iterable[str]) -> str:
     """End of a message: the keys that may be meant, of this table or another, or all of this."""
-    others = (one for one in _dotted_keys(ExperimentConfig) if not prefix.startswith(one))
-    near = suggested_keys(key, dict.fromkeys(siblings))
-    if near := near or suggested_keys(prefix + key, dict.fromkeys(others)):
+    others = (key for key in _dotted_keys(ExperimentConfig) if not prefix.startswith(key))
+    near = suggested_keys(name, dict.fromkeys(siblings))
+    if near := near or suggested_keys(prefix + name, dict.fromkeys(others)):
         return f"; did you mean {' or '.join(map(repr, near))}?"
     return f"; the keys here are {', '.join(siblings)}"
 
 
 def _dotted_keys(config: Any, prefix: str = "") -> Iterator[str]:
-    for name, hint in field_types(config).items():
+    for name, key in keys_of(config).items():
         yield prefix + name
-        for member in union_members(hint):
+        for member in key.members:
             if dataclasses.is_dataclass(member):
                 yield from _dotted_keys(member, f"{prefix}{name}.")
-
-
-def _is_literal(hint: Any) -> bool:
-    return typing.get_origin(hint) is Literal
-
-
-def _type_name(hint: Any, *, choices: bool = True) -> str:
-    """Type of a value for messages; for a Literal, its choices or 'a string'."""
-    if (kinds := kinds_of(hint)) is not None:
-        return f"a table, or one of {', '.join(kinds.configs)}"
-    members = union_members(hint)
-    if len(members) > 1:
-        return " or ".join(_type_name(member) for member in members)
-    (hint,) = members
-    if _is_literal(hint):
-        words = typing.get_args(hint)
-        if not choices:
-            return "a string"
-        return repr(words[0]) if len(words) == 1 else "one of " + ", ".join(words)
-    return "a table" if dataclasses.is_dataclass(hint) else TYPE_NAMES.get(hint, str(hint))
 
 
 def suggested_keys(wrong: str, values: Mapping[str, Any]) -> Sequence[str]:

@@ -2,22 +2,19 @@
 
 import dataclasses
 import math
-import numbers
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from jaxformer.config.checks import (
+    Config,
     PositiveFloat,
     PositiveInt,
     at_least,
-    check_fields,
-    require,
 )
-from jaxformer.config.kinds import resolve_kinds
-from jaxformer.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LinearScalingConfig:
+class LinearScalingConfig(Config):
     """Position interpolation: divides every rotary frequency by the same factor.
 
     `jaxformer.functional.LinearScaling` has the formula and its papers.
@@ -30,12 +27,9 @@ class LinearScalingConfig:
     kind: Literal["linear"] = "linear"
     factor: Annotated[float, at_least(1)]
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Llama3ScalingConfig:
+class Llama3ScalingConfig(Config):
     """Llama 3.1: divides low rotary frequencies, keeps high ones, and interpolates in between.
 
     `jaxformer.functional.Llama3Scaling` has the formula and its papers.
@@ -56,17 +50,16 @@ class Llama3ScalingConfig:
     high_freq_factor: PositiveFloat
     original_max_len: PositiveInt
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        require(
-            self.low_freq_factor < self.high_freq_factor,
-            "low_freq_factor must be less than high_freq_factor",
-            low_freq_factor=self.low_freq_factor, high_freq_factor=self.high_freq_factor,
-        )  # fmt: skip
+    def _mistakes(self) -> Iterator[str]:
+        if self.low_freq_factor >= self.high_freq_factor:
+            yield (
+                "low_freq_factor must be less than high_freq_factor, "
+                + self.got("low_freq_factor", "high_freq_factor")
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class YarnScalingConfig:
+class YarnScalingConfig(Config):
     """YaRN: divides low rotary frequencies, keeps high ones, and scales attention scores.
 
     `jaxformer.functional.YarnScaling` has the formula and its papers.
@@ -99,23 +92,20 @@ class YarnScalingConfig:
     mscale: PositiveFloat | None = None
     mscale_all_dim: PositiveFloat | None = None
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        require(
-            self.beta_slow < self.beta_fast, "beta_slow must be less than beta_fast",
-            beta_slow=self.beta_slow, beta_fast=self.beta_fast,
-        )  # fmt: skip
+    def _mistakes(self) -> Iterator[str]:
+        if self.beta_slow >= self.beta_fast:
+            yield f"beta_slow must be less than beta_fast, {self.got('beta_slow', 'beta_fast')}"
         names = ("attention_factor", "mscale", "mscale_all_dim")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        if tuple(given) not in ((), names[:1], names[1:]):
-            raise ConfigError(
+        chosen = {name: getattr(self, name) for name in names if self.sets(name)}
+        if tuple(chosen) not in ((), names[:1], names[1:]):
+            yield (
                 "rotary scaling of kind 'yarn' takes attention_factor, or mscale and "
-                f"mscale_all_dim, or none of them, got {given}"
+                f"mscale_all_dim, or none of them, got {chosen}"
             )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LongropeScalingConfig:
+class LongropeScalingConfig(Config):
     """LongRoPE: divides each rotary frequency by its own factor; long texts have other factors.
 
     `jaxformer.functional.LongropeScaling` has the formula and its papers.
@@ -150,17 +140,13 @@ class LongropeScalingConfig:
     long_factor: tuple[float, ...]
     attention_factor: PositiveFloat | None = None
 
-    def __post_init__(self) -> None:
-        check_fields(self)
+    def _mistakes(self) -> Iterator[str]:
         for name in ("short_factor", "long_factor"):
             values = getattr(self, name)
-            if not isinstance(values, tuple) or not values or not all(map(_is_divisor, values)):
-                raise ConfigError(
-                    f"{name} must be a tuple of positive numbers, one for each frequency, got "
-                    f"{values!r}"
-                )
+            if not values or not all(0 < value < math.inf for value in values):
+                yield (f"{name} must be positive numbers, one for each frequency, got {values!r}")
         if len(self.short_factor) != len(self.long_factor):
-            raise ConfigError(
+            yield (
                 "short_factor and long_factor must have the same length, got "
                 f"{len(self.short_factor)} and {len(self.long_factor)} numbers"
             )
@@ -171,14 +157,8 @@ RotaryScalingConfig = (
 )
 
 
-def _is_divisor(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        return False
-    return 0 < float(value) < math.inf
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RotaryConfig:
+class RotaryConfig(Config):
     """Rotary positions (RoPE): rotate queries and keys by angles that grow with the position.
 
     Args:
@@ -203,11 +183,9 @@ class RotaryConfig:
     rotary_dim: PositiveInt | None = None
     scaling: RotaryScalingConfig | None = None
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        resolve_kinds(self)
-        if self.rotary_dim is not None:
-            require(self.rotary_dim % 2 == 0, "rotary_dim must be even", rotary_dim=self.rotary_dim)
-        if isinstance(self.scaling, YarnScalingConfig):
-            # YaRN divides by the logarithm of the base.
-            require(self.base > 1, "base must be more than 1 for yarn scaling", base=self.base)
+    def _mistakes(self) -> Iterator[str]:
+        if self.rotary_dim is not None and self.rotary_dim % 2:
+            yield f"rotary_dim must be even, {self.got('rotary_dim')}"
+        # YaRN divides by the logarithm of the base.
+        if isinstance(self.scaling, YarnScalingConfig) and self.base <= 1:
+            yield f"base must be more than 1 for yarn scaling, {self.got('base')}"

@@ -1,15 +1,14 @@
 """The experiment config, and the checks across its parts."""
 
 import dataclasses
+from collections.abc import Iterator
 
-from jaxformer.config.checks import NonNegativeInt, check_fields
+from jaxformer.config.checks import Config, NonNegativeInt
 from jaxformer.config.data import SOURCES, DataConfig, TokenizerConfig, Yields
 from jaxformer.config.decoding import SamplesConfig, TranslationConfig
-from jaxformer.config.kinds import resolve_kinds
 from jaxformer.config.model import ModelConfig
 from jaxformer.config.optimizers import AdamWConfig, OptimizerConfig, ScheduleConfig
 from jaxformer.config.training import LoraConfig, MeshConfig, TrainingConfig
-from jaxformer.errors import ConfigError
 
 # What a data source must yield to train each architecture.
 _TRAINED_ON: dict[str, set[Yields]] = {
@@ -35,7 +34,7 @@ def source_of_paths(architecture: str | None, *, in_rows: bool) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExperimentConfig:
+class ExperimentConfig(Config):
     """Complete configuration of a training run.
 
     Args:
@@ -72,18 +71,16 @@ class ExperimentConfig:
     samples: SamplesConfig = SamplesConfig()
     translation: TranslationConfig = TranslationConfig()
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        resolve_kinds(self)
+    def _mistakes(self) -> Iterator[str]:
         if self.lora is not None and self.init_from is None:
-            raise ConfigError(
+            yield (
                 "lora adapts the weights of another run or model, got no init_from; set it to the "
                 "folder of that run, or remove lora"
             )
-        self._check_data()
-        self._check_unused_settings()
-        self._check_mup()
-        self._check_mesh()
+        yield from self._mistakes_of_data()
+        yield from self._unused_settings()
+        yield from self._mistakes_of_mup()
+        yield from self._mistakes_of_mesh()
 
     @property
     def data_kind(self) -> Yields:
@@ -101,111 +98,102 @@ class ExperimentConfig:
         """Whether all sequences have one length: windows of a stream, or packed conversations."""
         return self.data_kind in ("stream", "conversations")
 
-    def _check_data(self) -> None:
+    def _mistakes_of_data(self) -> Iterator[str]:
         architecture, source = self.model.architecture, self.data.source
-        usable = [
-            name for name, one in SOURCES.items() if _TRAINED_ON[architecture] & set(one.yields)
-        ]
+        trained_on = _TRAINED_ON[architecture]
+        usable = [name for name, other in SOURCES.items() if trained_on & set(other.yields)]
         if source not in usable:
-            raise ConfigError(
+            yield (
                 f"model.architecture {architecture!r} is trained on data.source "
                 f"{', '.join(usable)}, got {source!r}"
             )
-        wanted = "batch_size" if self.has_one_length else "batch_tokens"
-        if getattr(self.training, wanted) is None:
-            raise ConfigError(
-                f"data.source {source!r} needs training.{wanted}, got none: its sequences have "
-                + ("one length" if self.has_one_length else "unequal lengths")
+        size, lengths = ("batch_size", "one length")
+        if not self.has_one_length:
+            size, lengths = ("batch_tokens", "unequal lengths")
+        if getattr(self.training, size) is None:
+            yield (
+                f"data.source {source!r} needs training.{size}, got none: its sequences have "
+                + lengths
             )
-        tokenizers = ("byte", "file", "pretrained")  # not trained on text
-        if not SOURCES[source].has_text and self.tokenizer.kind not in tokenizers:
-            # A run to start from has the tokenizer, whatever it was trained on.
-            if self.init_from is None:
-                raise ConfigError(
-                    f"data.source {source!r} needs the tokenizer that made the tokens, "
-                    f"tokenizer.kind 'file' or 'byte', got {self.tokenizer.kind!r}, which is "
-                    'trained on text; set kind = "file" and its path'
-                )
+        is_trained = self.tokenizer.kind not in ("byte", "file", "pretrained")
+        # A run to start from has the tokenizer, whatever it was trained on.
+        if is_trained and not SOURCES[source].has_text and self.init_from is None:
+            yield (
+                f"data.source {source!r} needs the tokenizer that made the tokens, tokenizer.kind "
+                f"'file' or 'byte', got {self.tokenizer.kind!r}, which is trained on text; set "
+                'kind = "file" and its path'
+            )
         if self.model.pooling == "none":
-            raise ConfigError(
+            yield (
                 "model.pooling 'none' is for a model that classifies each token, which no "
                 "data source trains; choose 'mean' or 'first'"
             )
         if self.data_kind != "labelled" and self.model.num_classes is not None:
-            raise ConfigError(
+            yield (
                 f"model.num_classes is for labeled texts, got data.source={source!r} and "
                 f"num_classes={self.model.num_classes}; remove it"
             )
 
-    def _check_mup(self) -> None:
-        """Checks that the optimizer can have the learning rates of μP."""
-        if self.model.mup is None:
-            return
-        if self.optimizer.name not in ("adamw", "lion"):
-            raise ConfigError(
+    def _mistakes_of_mup(self) -> Iterator[str]:
+        """Whether the optimizer can have the learning rates of μP."""
+        if self.model.mup is not None and self.optimizer.name not in ("adamw", "lion"):
+            yield (
                 "model.mup needs an optimizer whose steps do not depend on the size of the "
                 f"gradient, 'adamw' or 'lion', got optimizer.name={self.optimizer.name!r}; choose "
                 "one of these, or remove model.mup"
             )
-        if self.lora is not None:
-            raise ConfigError(
+        if self.model.mup is not None and self.lora is not None:
+            yield (
                 "model.mup sets learning rates of whole kernels, which LoRA does not train, got "
                 f"lora.rank={self.lora.rank}; remove one of them"
             )
 
-    def _check_mesh(self) -> None:
-        """Checks that the mesh has an effect, and that its axes divide what they split."""
+    def _mistakes_of_mesh(self) -> Iterator[str]:
+        """Whether the mesh has an effect, and its axes divide what they split."""
         mesh, runner, model = self.mesh, self.training.runner, self.model
         if mesh != MeshConfig() and runner in ("pmap", "single"):
-            raise ConfigError(
+            yield (
                 f"[mesh] has no effect with training.runner={runner!r}; remove it, or set the "
                 "runner to 'mesh'"
             )
-        for name, value in (("num_heads", model.num_heads), ("num_kv_heads", model.kv_heads)):
-            if value % mesh.tensor:
-                raise ConfigError(
+        for name, count in (("num_heads", model.num_heads), ("num_kv_heads", model.kv_heads)):
+            if count % mesh.tensor:
+                yield (
                     f"mesh.tensor must divide model.{name}, since heads are split over it, got "
-                    f"tensor={mesh.tensor} and {name}={value}; change one of them"
+                    f"tensor={mesh.tensor} and {name}={count}; change one of them"
                 )
         if self.has_one_length and model.max_len % mesh.sequence:
-            raise ConfigError(
+            yield (
                 "mesh.sequence must divide model.max_len, the length of the sequences, got "
                 f"sequence={mesh.sequence} and max_len={model.max_len}; change one of them"
             )
 
-    def _check_unused_settings(self) -> None:
-        """Refuses settings that have no effect with this architecture and data."""
+    def _unused_settings(self) -> Iterator[str]:
+        """Settings that have no effect with this architecture and data."""
         architecture, stream = self.model.architecture, self.data.is_stream
-        classifies = architecture == "encoder" and not stream
-        unused = {
-            "data.packing": (self.data.packing != "windows", architecture != "decoder"),
-            "data.mask_rate": (
-                self.data.mask_rate != DataConfig.mask_rate, architecture != "encoder" or not stream
+        is_decoder, is_masked = architecture == "decoder", architecture == "encoder" and stream
+        translates = architecture == "encoder_decoder"
+        samples = SamplesConfig(prompts=self.samples.prompts)
+        for name, is_set, has_effect in (
+            ("data.packing", self.data.sets("packing"), is_decoder),
+            ("data.mask_rate", self.data.sets("mask_rate"), is_masked),
+            ("data.num_buckets", self.data.sets("num_buckets"), not self.has_one_length),
+            ("data.template", self.data.sets("template"), self.data_kind == "conversations"),
+            (
+                "model.logit_softcap", self.model.sets("logit_softcap"),
+                architecture != "encoder" or stream,
             ),
-            "data.num_buckets": (
-                self.data.num_buckets != DataConfig.num_buckets, self.has_one_length
-            ),
-            "data.template": (
-                self.data.template != DataConfig.template, self.data_kind != "conversations"
-            ),
-            "model.logit_softcap": (self.model.logit_softcap is not None, classifies),
-            "tokenizer.joint": (not self.tokenizer.joint, architecture != "encoder_decoder"),
-            "translation": (
-                self.translation != TranslationConfig(), architecture != "encoder_decoder"
-            ),
-            "samples, except for its prompts,": (
-                self.samples != SamplesConfig(prompts=self.samples.prompts),
-                architecture != "decoder",
-            ),
-        }  # fmt: skip
-        for name, (is_set, is_unused) in unused.items():
-            if is_set and is_unused:
-                raise ConfigError(
+            ("tokenizer.joint", self.tokenizer.sets("joint"), translates),
+            ("translation", self.sets("translation"), translates),
+            ("samples, except for its prompts,", self.samples != samples, is_decoder),
+        ):  # fmt: skip
+            if is_set and not has_effect:
+                yield (
                     f"{name} has no effect with model.architecture={architecture!r} and "
                     f"data.source={self.data.source!r}; remove it"
                 )
         if self.model.source_vocab_size is not None and self.tokenizer.joint:
-            raise ConfigError(
+            yield (
                 "model.source_vocab_size is for separate vocabularies, got "
                 f"{self.model.source_vocab_size} and tokenizer.joint=True; remove it, or set "
                 "tokenizer.joint = false"

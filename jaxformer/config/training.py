@@ -1,18 +1,17 @@
 """Configs of training: its length, batches and devices, the mesh, and low-rank adaptation."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from jaxformer.config.checks import (
     BelowOne,
+    Config,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     at_most,
-    check_fields,
-    require,
 )
-from jaxformer.errors import ConfigError
 
 MESH_AXES = ("data", "fsdp", "sequence", "tensor")
 """Axes of a mesh, in the order of communication between their devices, least first."""
@@ -21,7 +20,7 @@ _MAX_CPU_DEVICES = 1024  # each has threads of its own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LoopConfig:
+class LoopConfig(Config):
     """Number of training steps, and intervals of metrics, validation and checkpoints.
 
     Args:
@@ -59,9 +58,6 @@ class LoopConfig:
     skip_bad_steps: NonNegativeInt = 0
     average_decay: BelowOne | None = None
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingConfig(LoopConfig):
@@ -95,29 +91,26 @@ class TrainingConfig(LoopConfig):
     devices: PositiveInt | None = None
     cpu_devices: Annotated[PositiveInt, at_most(_MAX_CPU_DEVICES)] | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _mistakes(self) -> Iterator[str]:
         if self.runner == "single" and self.devices is not None:
-            raise ConfigError(
-                f"training.devices is not for the runner 'single', which uses one, got "
-                f"devices={self.devices}; remove devices"
+            yield (
+                "training.devices is not for the runner 'single', which uses one, "
+                f"{self.got('devices')}; remove devices"
             )
         if (self.batch_size is None) == (self.batch_tokens is None):
-            raise ConfigError(
+            yield (
                 "training needs one of batch_size (sequences of one length) and batch_tokens "
-                f"(pairs and labeled texts), got batch_size={self.batch_size} and "
-                f"batch_tokens={self.batch_tokens}"
+                f"(pairs and labeled texts), {self.got('batch_size', 'batch_tokens')}"
             )
-        if self.batch_size is not None:
-            require(
-                self.batch_size % self.accumulate_steps == 0,
-                "batch_size must be a multiple of accumulate_steps", batch_size=self.batch_size,
-                accumulate_steps=self.accumulate_steps,
-            )  # fmt: skip
+        if self.batch_size is not None and self.batch_size % self.accumulate_steps:
+            yield (
+                "batch_size must be a multiple of accumulate_steps, "
+                + self.got("batch_size", "accumulate_steps")
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MeshRule:
+class MeshRule(Config):
     """How parameters whose paths match a pattern are split over the axes of a mesh.
 
     Args:
@@ -141,25 +134,25 @@ class MeshRule:
     path: str
     axes: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        require(bool(self.path), "path must be a pattern, such as '*/query_kernel'", path=self.path)
+    def _mistakes(self) -> Iterator[str]:
+        if not self.path:
+            yield f"path must be a pattern, such as '*/query_kernel', {self.got('path')}"
         names = [axis.removesuffix("?") for axis in self.axes if axis]
         for name in names:
             if name not in MESH_AXES:
-                raise ConfigError(
+                yield (
                     f"axes of the mesh rule for {self.path!r} must be in {', '.join(MESH_AXES)}, "
                     f"or '' for a dimension that is not split, got {name!r}"
                 )
         if len(set(names)) < len(names):
-            raise ConfigError(
+            yield (
                 f"axes of the mesh rule for {self.path!r} must name an axis once, got "
                 f"{list(self.axes)}"
             )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MeshConfig:
+class MeshConfig(Config):
     """Mesh of devices: number of devices along each axis, and what each axis splits.
 
     Args:
@@ -195,14 +188,9 @@ class MeshConfig:
     optimizer_state: Literal["device", "host"] = "device"
     rules: tuple[MeshRule, ...] = ()
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if any(type(rule) is not MeshRule for rule in self.rules):
-            raise ConfigError(f"rules of a mesh must be MeshRules, got {self.rules!r}")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LoraConfig:
+class LoraConfig(Config):
     """Low-rank adaptation (LoRA): trains pairs of narrow matrices, and freezes the weights.
 
     Args:
@@ -231,14 +219,12 @@ class LoraConfig:
     alpha: PositiveFloat = 16.0
     targets: tuple[str, ...] = ("*query_kernel", "*value_kernel")
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        rule = "targets must be patterns of paths of kernels, such as '*query_kernel'"
-        fits = isinstance(self.targets, tuple) and self.targets != ()
-        require(
-            fits and all(isinstance(one, str) and one for one in self.targets), rule,
-            targets=self.targets,
-        )  # fmt: skip
+    def _mistakes(self) -> Iterator[str]:
+        if not self.targets or "" in self.targets:
+            yield (
+                "targets must be patterns of paths of kernels, such as '*query_kernel', "
+                + self.got("targets")
+            )
 
     @property
     def scale(self) -> float:
