@@ -120,7 +120,6 @@ def take_folder(
             files.require_free(folder)  # before anything, even the lock, is written there
 
     def prepare() -> None:
-        files.tidy(folder)
         if restart:
             files.remove_run(folder)
         if not files.is_run(folder):

@@ -88,10 +88,10 @@ def is_draft(name: str) -> bool:
 
 
 def remove_drafts(folder: pathlib.Path, *, older_than: float = 0) -> None:
-    """Removes drafts of a killed `write_whole`, if not written to for `older_than` seconds."""
-    for path in folder.iterdir():
+    """Removes drafts of killed processes, if not written to for `older_than` seconds."""
+    for path in () if in_bucket(folder) else folder.iterdir():  # there they are elsewhere
         if is_draft(path.name) and time.time() - path.stat().st_mtime >= older_than:
-            path.unlink(missing_ok=True)
+            remove(path)
 
 
 def remove(path: pathlib.Path) -> None:

@@ -5,7 +5,7 @@ import functools
 import pathlib
 from collections.abc import Callable, Iterator
 
-from jaxformer.storage import remove, run_lock
+from jaxformer.storage import remove, remove_drafts, run_lock
 from jaxformer.training.checkpoints import Checkpoints, require_readable
 from jaxformer.training.fingerprint import PROGRAM
 from jaxformer.training.parallel import in_first_process
@@ -59,6 +59,7 @@ def open_run(
     def take() -> None:
         before()
         run.lock()
+        remove_drafts(folder)
         prepare()
 
     with OpenRun(folder, keep) as run:

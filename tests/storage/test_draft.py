@@ -58,15 +58,16 @@ def test_start_that_was_killed_is_taken_back(tmp_path, monkeypatch, killed_befor
     assert len(names(tmp_path / "run")) == 1 + killed_before and not files.is_run(tmp_path / "run")
     files.require_free(tmp_path / "run")  # what is there is ours
     files.tidy(tmp_path / "run")
-    assert names(tmp_path / "run") == []
+    assert names(tmp_path / "run") == [DRAFT]  # which the next one replaces
+    fill(tmp_path / "run", monkeypatch)
+    assert files.is_run(tmp_path / "run") and DRAFT not in names(tmp_path / "run")
 
 
 def test_killed_behind_the_last_move_the_folder_is_whole(tmp_path, monkeypatch):
     fill(tmp_path, monkeypatch)
-    (tmp_path / DRAFT).mkdir()
-    before = {*names(tmp_path)} - {DRAFT}
+    before = names(tmp_path)
     files.tidy(tmp_path)
-    assert {*names(tmp_path)} == before
+    assert names(tmp_path) == before
 
 
 def test_files_of_others_stay(tmp_path, monkeypatch):
@@ -75,7 +76,7 @@ def test_files_of_others_stay(tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match=r"it has thesis\.txt"):
         files.require_free(tmp_path)
     files.tidy(tmp_path)
-    assert names(tmp_path) == ["thesis.txt"]
+    assert names(tmp_path) == [DRAFT, "thesis.txt"]
 
 
 @pytest.mark.parametrize("path", ["../beside.txt", "..", "./a", ""])

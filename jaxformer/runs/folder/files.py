@@ -84,6 +84,7 @@ def start_folder(
 
     The folder must be free and locked. `write` writes tokenizers and validation data into it.
     """
+    tidy(folder)
     with drafted(folder, first=_MANIFEST, last=_CONFIG) as draft:
         write(draft)
         save_summary(draft, summary)
@@ -92,11 +93,9 @@ def start_folder(
 
 
 def tidy(folder: pathlib.Path) -> None:
-    """Removes the files of a killed start from a locked folder that is or becomes a run folder."""
-    if not is_run(folder):
-        for name in (*_started_names(folder), _MANIFEST):
-            remove(folder / name)
-    remove(folder / DRAFT)
+    """Removes what a killed start has left in a folder; the manifest, which names it, last."""
+    for name in sorted(_started_names(folder), key=lambda name: name == _MANIFEST):
+        remove(folder / name)
 
 
 def _started_names(folder: pathlib.Path) -> set[str]:
