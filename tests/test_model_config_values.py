@@ -235,10 +235,10 @@ CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
         (lambda: dataclasses.replace(YARN, mscale=0.0), ["mscale must be positive"]),
         (lambda: longrope(original_max_len=1), ["original_max_len must be at least 2", "=1"]),
         (lambda: longrope(factor=0.5), ["factor must be at least 1", "factor=0.5"]),
-        (lambda: longrope(short_factor=[1.0, 2.0]), ["short_factor must be a tuple of", "[1.0, 2"]),
+        (lambda: longrope(short_factor=[1.0, 2.0]), ["short_factor must be a tuple", "[1.0, 2"]),
         (
             lambda: longrope(long_factor=(1.0, "2")),
-            ["long_factor must be a tuple of", "(1.0, '2')"],
+            ["long_factor must be a tuple", "(1.0, '2')"],
         ),
         (lambda: longrope(long_factor=(1.0, NAN)), ["positive numbers, one for each", "nan"]),
         (lambda: longrope(long_factor=(1.0,)), ["must have the same length, got 2 and 1 numbers"]),

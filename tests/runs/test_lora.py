@@ -288,7 +288,7 @@ def test_classifier_trains_its_new_scores_in_full(tmp_path):
         ({"alpha": float("inf")}, "alpha must be positive"),
         ({"targets": ()}, r"targets must be patterns of paths of kernels, such as .*, got targets"),
         ({"targets": ("",)}, "targets must be patterns"),
-        ({"targets": "*kernel"}, "targets must be patterns"),
+        ({"targets": "*kernel"}, "targets must be a tuple"),
     ],
 )
 def test_impossible_settings_are_refused(wrong, message):
