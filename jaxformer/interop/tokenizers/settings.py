@@ -12,7 +12,6 @@ from jaxformer.errors import CheckpointError
 from jaxformer.storage import damaged_download, read_download, read_object
 
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
-_MAX_EXTRA = 10_000  # tokens of T5 and Pegasus that are not pieces
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -30,13 +29,6 @@ class TokenizerSettings:
         value = self.values.get(name)
         self._require(value is None or isinstance(value, bool), name, "true or false")
         return default if value is None else value
-
-    def count(self, name: str, default: int, least: int) -> int:
-        """A number of extra tokens, at least `least`; CheckpointError otherwise."""
-        value = self.values.get(name, default)
-        is_right = type(value) is int and least <= value <= _MAX_EXTRA
-        self._require(is_right, name, f"in {least} .. {_MAX_EXTRA:,}")
-        return value
 
     def text(self, name: str) -> str | None:
         """A string setting, or None if missing or null; CheckpointError otherwise."""
@@ -121,20 +113,10 @@ def add_tokens(tokenizer: tokenizers.Tokenizer, settings: TokenizerSettings) -> 
     tokenizer.add_tokens([t for t in reversed(special.values()) if t.content not in added])
 
 
-def surround(
-    tokenizer: tokenizers.Tokenizer,
-    before: Sequence[str],
-    after: Sequence[str],
-    *,
-    between: Sequence[str] = (),
-    second_type: int = 0,
-) -> None:
-    """Sets the special tokens around a text, or two, by name; CheckpointError for a missing one.
-
-    `between` are those between two texts, of which the second has the token type `second_type`.
-    """
+def surround(tokenizer: tokenizers.Tokenizer, before: Sequence[str], after: Sequence[str]) -> None:
+    """Sets the special tokens around a text, by name; CheckpointError for a missing one."""
     ids = {}
-    for name in (*before, *between, *after):
+    for name in (*before, *after):
         token_id = tokenizer.token_to_id(name)
         if token_id is None:
             raise CheckpointError(
@@ -142,20 +124,9 @@ def surround(
                 "download the tokenizer's files again"
             )
         ids[name] = token_id
-    if ids:
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=[*before, "$A", *after],
-            pair=[*before, "$A", *between, *(f"{x}:{second_type}" for x in ("$B", *after))],
-            special_tokens=list(ids.items()),
-        )
-
-
-def surround_as_set(
-    tokenizer: tokenizers.Tokenizer, settings: TokenizerSettings, bos: str, eos: str
-) -> None:
-    """Sets the special tokens around a text that `add_bos_token` and `add_eos_token` ask for."""
-    before = [bos] if settings.flag("add_bos_token", False) else []
-    surround(tokenizer, before, [eos] if settings.flag("add_eos_token", False) else [])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=[*before, "$A", *after], special_tokens=list(ids.items())
+    )
 
 
 def _special_token(value: Any, folder: pathlib.Path) -> AddedToken:
