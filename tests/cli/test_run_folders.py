@@ -10,7 +10,8 @@ from orbax.checkpoint import v1 as ocp
 
 from jaxformer.cli import main
 from jaxformer.storage.lock import run_lock
-from jaxformer.training import read_metrics
+from jaxformer.training import open_run, read_metrics
+from jaxformer.training.checkpoints import index
 from tests.cli.commands import TEXT, one_line, output, truncate, write_config
 from tests.runs import tiny
 from tests.training import saved
@@ -193,6 +194,21 @@ def test_training_goes_on_from_the_newest_good_checkpoint(trained, run, capsys):
     assert (run / "metrics.superseded.jsonl").read_text().count('"grad_norm"') == 2
     names = sorted(path.name for path in (run / "checkpoints").iterdir())
     assert names == ["10", "20"]
+
+
+def test_a_training_that_resumes_locks_its_folder_and_verifies_its_checkpoint_once(
+    trained, run, capsys, monkeypatch
+):
+    calls = []
+
+    def counted(function):
+        return lambda *args: calls.append(function.__name__) or function(*args)
+
+    monkeypatch.setattr(index, "checkpoint_damage", counted(index.checkpoint_damage))
+    monkeypatch.setattr(open_run, "run_lock", counted(open_run.run_lock))
+    monkeypatch.setattr("jaxformer.cli.commands.train._report", lambda *_: None)
+    output(capsys, "train", run)
+    assert calls == ["run_lock", "checkpoint_damage"]
 
 
 def test_links_in_a_run_folder_are_not_written_through(trained, run, tmp_path, capsys):
