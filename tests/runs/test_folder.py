@@ -39,12 +39,6 @@ def run(tmp_path):
     return start(tmp_path)
 
 
-def rewrite_manifest(run, **about):
-    path = run / "manifest.json"
-    manifest = storage.read_manifest(path)
-    storage.write_manifest(path, dataclasses.replace(manifest, about={**manifest.about, **about}))
-
-
 def test_files_are_covered_and_what_grows_is_not(run, tmp_path):
     assert read_run_config(run) == config(tmp_path)
     assert set(storage.read_manifest(run / "manifest.json").files) == {
@@ -89,8 +83,7 @@ def link(path):
         (lambda run: (run / "validation.json").unlink(), "validation.json is missing"),
         (lambda run: link(run / "parts"), "parts/own.bin is missing"),
         (lambda run: (run / "source_words.json").write_text("[]"), "source_words.json does not"),
-        (lambda run: (run / "manifest.json").unlink(), "no manifest.json, so it was written by"),
-        (lambda run: rewrite_manifest(run, layout=2, jaxformer="9.9"), "by jaxformer 9.9 in layo"),
+        (lambda run: (run / "manifest.json").unlink(), "manifest.json cannot be read: No such"),
     ],
 )
 def test_damaged_folder_is_one_clear_error(run, damage, message):
@@ -189,4 +182,4 @@ def test_other_paths_must_be_utf8(tmp_path):
 
 def test_manifests_are_json_that_people_can_read(run):
     values = json.loads((run / "manifest.json").read_text())
-    assert values["about"]["layout"] == 1 and set(values["files"]) >= {"config.toml"}
+    assert "jaxformer" in values["about"] and set(values["files"]) >= {"config.toml"}

@@ -32,9 +32,6 @@ _CONFIG = "config.toml"
 VALIDATION = "validation.json"
 _SHOWN = 5  # runs in a message
 
-LAYOUT = 1
-"""Version of the layout of run folders."""
-
 _MANIFEST = "manifest.json"
 # Files that grow or are rewritten during a run, so the manifest does not cover them.
 _GROWING = (*WRITTEN, "samples.txt", "loss.png", LOCK, HOLDER)
@@ -225,25 +222,14 @@ def folder_damage(folder: pathlib.Path) -> str | None:
 
 def write_folder_manifest(folder: pathlib.Path) -> None:
     """Writes the manifest of a run folder that is otherwise complete."""
-    about = {"layout": LAYOUT, "jaxformer": __version__}
+    about = {"jaxformer": __version__}
     manifest = Manifest.of(folder, about, ignore=(_MANIFEST, *_GROWING))
     write_manifest(folder / _MANIFEST, manifest)
 
 
 def _read_manifest(folder: pathlib.Path) -> Manifest:
-    """Reads the manifest of a run folder; checks its layout and that it has a config."""
-    if not lexists(folder / _MANIFEST):
-        raise CheckpointError(
-            f"it has no {_MANIFEST}, so it was written by an old version of jaxformer, whose runs "
-            f"jaxformer {__version__} does not read; train it again, or use the old version"
-        )
+    """Reads the manifest of a run folder, which names its config."""
     manifest = read_manifest(folder / _MANIFEST)
-    layout, version = (manifest.about.get(name) for name in ("layout", "jaxformer"))
-    if layout != LAYOUT:
-        raise CheckpointError(
-            f"it was written by jaxformer {version} in layout {layout}, and jaxformer "
-            f"{__version__} reads layout {LAYOUT}; use that version"
-        )
     if _CONFIG not in manifest.files:
         raise CheckpointError(f"its {_MANIFEST} names no {_CONFIG}")
     return manifest
