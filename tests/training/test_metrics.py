@@ -35,7 +35,7 @@ def test_tensorboard_reads_the_records(tmp_path):
         writer.write(2**40, loss=float("nan"))
     with MetricsWriter(tmp_path, start_step=2**40) as writer:
         writer.write(2**40 + 1, **{"perplexity of a part": 1e30})
-    paths = sorted((tmp_path / "tensorboard").iterdir())
+    paths = sorted((tmp_path / "tensorboard").iterdir(), key=lambda path: path.stat().st_mtime_ns)
     events = [event for path in paths for event in EventFileLoader(str(path)).Load()]
     scalars = [(event.step, value) for event in events for value in event.summary.value]
     np.testing.assert_equal(
