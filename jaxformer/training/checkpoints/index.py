@@ -82,13 +82,11 @@ class CheckpointIndex:
             return chosen
         if self._is_good(step):
             return step
-        good = [other for other in sorted(self._losses) if self._is_good(other)]
+        others = sorted(self._losses)
         if step in self._damaged:
-            raise CheckpointError(
-                f"{self._folder / str(step)} is damaged ({self._damaged[step]}); "
-                + (f"choose one of the steps {good}" if good else "so is every other checkpoint")
-            )
-        raise CheckpointError(f"{self._folder} has no checkpoint of step {step}, only {good}")
+            damage = f"{self._folder / str(step)} is damaged ({self._damaged[step]})"
+            raise CheckpointError(f"{damage}; choose one of the steps {others}")
+        raise CheckpointError(f"{self._folder} has no checkpoint of step {step}, only {others}")
 
     def _used(self, chosen: int | None) -> int | None:
         """The chosen step; warns of damaged checkpoints, an error if all are."""
