@@ -15,7 +15,7 @@ import numpy as np
 from jaxformer import config as c
 from jaxformer.models import TokenClassifier
 from jaxformer.runs import Split, TableTask, TextModel, open_run, train_run
-from jaxformer.text import Labelled, RowCounts
+from jaxformer.text import Labelled, RowCorpus
 from jaxformer.training import classification_loss
 
 STEPS, TAGS = 100, ["DET", "NOUN", "VERB"]
@@ -48,8 +48,8 @@ class Tagging(TableTask):
     def read(cls, config):
         rows = [(f"{d} {n} {v}", "DET NOUN VERB") for d in D for n in N for v in V]
         rows += [(f"{n} {v} {d} cat", "NOUN VERB DET NOUN") for d in D for n in N for v in V]
-        labelled, counts = Labelled(*zip(*rows, strict=True)), RowCounts("sentences", len(rows))
-        return Split(*labelled.split(0.2, counts))
+        corpus = RowCorpus.of(Labelled(*zip(*rows, strict=True)), 0.2)
+        return Split(corpus, corpus.validation)
 
     def encode_rows(self, rows):
         tags = [np.int32([TAGS.index(tag) for tag in row.split()]) for row in rows.labels]

@@ -20,12 +20,16 @@ from jaxformer.text.sources.token_files import TokenFiles, map_token_files
 from jaxformer.text.store.ragged import IGNORE, ExampleArrays, TokenStream
 from jaxformer.text.synthetic import synthetic_pairs
 from jaxformer.text.tables.conversations import Conversations, check_messages, encode_conversations
-from jaxformer.text.tables.fitting import FittingRows, fitting_rows
 from jaxformer.text.tables.labelled import Labelled, encode_labelled
 from jaxformer.text.tables.pairs import Pairs, encode_pairs, encode_source
-from jaxformer.text.tables.row_corpus import PreparedRows, RowCorpus, prepare_rows
+from jaxformer.text.tables.prepared_rows import (
+    FittingRows,
+    PreparedRows,
+    fitting_rows,
+    prepare_rows,
+)
+from jaxformer.text.tables.row_corpus import RowCorpus, scan_rows
 from jaxformer.text.tables.row_counts import RowCounts
-from jaxformer.text.tables.row_scans import scan_rows
 from jaxformer.text.tables.table import Table, count_shared
 from jaxformer.text.tokenizers.chat_templates import ChatTemplate, Message
 from jaxformer.text.tokenizers.pieces import split_words

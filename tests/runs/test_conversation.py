@@ -9,7 +9,6 @@ from jaxformer import runs, text
 from jaxformer.config import SamplesConfig, load_config
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.models import Decoder
-from jaxformer.runs.data import row_data
 from tests.cli.commands import output
 from tests.runs import tiny
 
@@ -110,18 +109,15 @@ def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
     np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in (whole, resumed)))
 
 
-def test_conversations_on_disk_are_packed_as_those_in_memory(tmp_path, monkeypatch):
-    made = experiment(tmp_path, tokenizer={"kind": "byte"}, model={"max_len": 70})
-    in_memory = runs.prepare_task(made)
-    monkeypatch.setattr(row_data, "_MUCH", 0)
-    on_disk = runs.prepare_task(made)
-    assert on_disk.train.folder is not None and in_memory.train.folder is None
-    for task in (in_memory, on_disk):
-        decoded = {task.model.decode(one["tokens"]) for one in task.train.examples}
-        rows = set(task.validation.rows.prompts)
-        assert decoded == {
-            f"user\n{one}\nassistant\n{one.split()[0]}" for one in QUESTIONS if one not in rows
-        }
+def test_examples_are_the_conversations_for_training(tmp_path):
+    task = runs.prepare_task(
+        experiment(tmp_path, tokenizer={"kind": "byte"}, model={"max_len": 70})
+    )
+    decoded = {task.model.decode(example["tokens"]) for example in task.train.examples}
+    rows = set(task.validation.rows.prompts)
+    assert decoded == {
+        f"user\n{one}\nassistant\n{one.split()[0]}" for one in QUESTIONS if one not in rows
+    }
 
 
 def test_tokenizers_know_the_text_of_the_template(tmp_path):
@@ -186,7 +182,7 @@ def test_phrasebook_becomes_questions_and_answers():
     split = runs.ConversationTask.read(config)
     assert split.validation.prompts[0].startswith('How do you say "')
     book = text.load_phrasebook()
-    assert [one[1]["content"] for one in split.train.messages[:3]] == [
+    assert [one[1]["content"] for one in split.train.rows.messages[:3]] == [
         phrase.kannada for phrase in book.train[:3]
     ]
-    assert len(split.train) == len(book.train)
+    assert len(split.train.rows) == len(book.train)

@@ -7,7 +7,7 @@ import pytest
 from jaxformer import runs, text
 from jaxformer.config import DataConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.runs.data.row_data import row_part, table_of
+from jaxformer.runs.data.row_data import encode_corpus, encode_table
 from jaxformer.text.sources.documents import paragraphs
 from tests.runs import tiny
 
@@ -52,18 +52,22 @@ def test_field_that_no_file_has_is_refused(tmp_path):
     )
 
 
-def test_rows_in_memory_and_in_files_are_asked_alike(tmp_path):
+def test_rows_in_memory_and_in_files_are_encoded_alike(tmp_path):
     rows = text.Labelled(("one", "two", "three"), ("a", "b", "a"))
     lines = [f"{one}\t{label}" for one, label in zip(rows.texts, rows.labels, strict=True)]
     path = tiny.write(tmp_path / "rows.tsv", lines)
-    corpus = text.scan_rows(text.Labelled, [path], validation_fraction=0)
-    for part in (row_part(rows), row_part(corpus)):
-        assert part.rows == rows and not part.is_sampled
-        assert set(part.distinct("labels")) == {"a", "b"}
-        encoded = part.encode(_encoded, 5, None, DataConfig(source="labelled", paths=(path,)))
-        assert encoded.examples.sizes("tokens").tolist() == [3, 5] and encoded.folder is None
-        assert encoded.rows.texts == ("one", "three") and str(encoded.counts).startswith("3 texts")
-    assert table_of(corpus) == table_of(rows) == rows
+    data = DataConfig(source="labelled", paths=(path,), cache=str(tmp_path / "cache"))
+    in_files = text.scan_rows(text.Labelled, [path], validation_fraction=0)
+    for corpus in (text.RowCorpus.of(rows), in_files):
+        assert corpus.sample == rows and not corpus.is_sampled
+        assert corpus.distinct == {"labels": ("a", "b")}
+        for key in (None, ["key"], ["key"]):
+            encoded = encode_corpus(corpus, _encoded, 5, key, data)
+            assert encoded.examples.sizes("tokens").tolist() == [3, 5] and encoded.rows == rows
+            assert str(encoded.counts) == "3 texts read, 2 kept; 1 empty (line 2)"
+    assert len(list((tmp_path / "cache" / "corpora").iterdir())) == 2
+    encoded = encode_table(rows, None, _encoded, 5)
+    assert encoded.rows.texts == ("one", "three") and encoded.counts.read == 3
 
 
 def _encoded(rows):

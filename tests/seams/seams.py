@@ -21,7 +21,6 @@ import numpy as np
 from jaxformer.cli import main
 from jaxformer.config import ExperimentConfig, config_to_toml
 from jaxformer.runs import train
-from jaxformer.runs.data import row_data
 from jaxformer.text import Host
 from jaxformer.text.store import shards
 from jaxformer.training import SingleRunner
@@ -36,10 +35,8 @@ class StartedError(BaseException):
 
 @contextlib.contextmanager
 def small_memory() -> Iterator[None]:
-    """All data is remembered and prepared on disk, in shards of a few rows."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(row_data, "_MUCH", 0))
-        stack.enter_context(mock.patch.object(shards, "_SMALLEST", 400))
+    """All data is prepared in shards of a few rows."""
+    with mock.patch.object(shards, "_SMALLEST", 400):
         yield
 
 

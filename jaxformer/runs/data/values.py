@@ -11,10 +11,9 @@ class Split(NamedTuple):
 
     Args:
         train: for a `StreamTask`, documents, a `TextPart` (`runs/data/text_parts.py`), or a dict of
-            parts by name of their source; for a `TableTask`, a `text.Table` or a `text.RowCorpus`.
+            parts by name of their source; for a `TableTask`, a `text.RowCorpus` or a `text.Table`.
         validation: validation data, of the same kinds; rows are a `text.Table`.
-        train_counts: counts of the training rows read and dropped, if there are rows.
-        validation_counts: counts of the validation rows.
+        validation_counts: counts of the validation rows read and dropped, if some were.
         report: lines on skipped data, printed before training.
         tokenizer_texts: training and validation texts to train a tokenizer on, unless they are
             those of the parts.
@@ -22,7 +21,6 @@ class Split(NamedTuple):
 
     train: Any
     validation: Any
-    train_counts: text.RowCounts | None = None
     validation_counts: text.RowCounts | None = None
     report: tuple[str, ...] = ()
     tokenizer_texts: tuple[Sequence[str], Sequence[str]] | None = None

@@ -11,7 +11,7 @@ from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.interop.conversion.config_fields import PROBLEM_TYPES
-from jaxformer.runs.data.row_data import EncodedRows, RowPart, row_part, split_phrasebook
+from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.text_models.classifier import ClassifierModel
@@ -48,7 +48,7 @@ class ClassificationTask(TableTask):
 
     def with_data(self, data: Split) -> Self:
         """Numbers the classes, encodes the texts, and reports the number of texts per class."""
-        known = _labels(row_part(data.train))
+        known = _labels(data.train)
         if not self.config.data.validation_paths:  # a split may lack a class in training
             known += data.validation.labels
         classes, model = text.Labelled(known, known).classes, self.config.model
@@ -98,21 +98,21 @@ class ClassificationTask(TableTask):
         return accuracy
 
 
-def _labels(rows: RowPart) -> tuple[str, ...]:
-    """The labels of rows, some of them repeated."""
-    labels = rows.distinct("labels")
+def _labels(corpus: text.RowCorpus) -> tuple[str, ...]:
+    """The labels of the rows."""
+    labels = corpus.distinct["labels"]
     if labels is None:
         raise DataError(
             "labels must be of at most 10,000 classes, got more; check that the label comes after "
             "the tab"
         )
-    return tuple(labels)
+    return labels
 
 
 def _class_report(data: Split, classes: Sequence[str]) -> Iterator[str]:
     """Report: the classes; if all rows are known, their sizes, and classes with a single text."""
-    train = row_part(data.train)
-    sides: tuple[Any, ...] = () if train.is_sampled else (train.rows, data.validation)
+    train = data.train
+    sides: tuple[Any, ...] = () if train.is_sampled else (train.sample, data.validation)
     counts = collections.Counter(label for side in sides for label in side.labels)
     named = [f"{name} ({counts[name]:,})" if sides else name for name in classes[:_LISTED]]
     more = f", ... ({len(classes):,} in all)" if len(classes) > _LISTED else ""

@@ -9,7 +9,7 @@ from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.runs.data.one_length import evaluation_batches, training_batches
 from jaxformer.runs.data.prepare import cache_dir, evenly_chosen, train_tokenizer
-from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook, table_of
+from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import CAUSAL_MARKS, causal_texts
 from jaxformer.runs.tasks.tables import TableTask
@@ -57,14 +57,14 @@ class ConversationTask(TableTask):
     @classmethod
     def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
         """The content of all messages."""
-        return _contents(table_of(split.train)), _contents(split.validation)
+        return _contents(split.train.sample), _contents(split.validation)
 
     @classmethod
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
         """Trains the tokenizer, also on the text that the template adds to messages."""
         template = config.data.template
         train, validation = cls.training_texts(data)
-        parts = table_of(data.train), data.validation
+        parts = data.train.sample, data.validation
         roles = sorted({one["role"] for part in parts for one in _messages(part)})
         frames = [one for role in roles for one in text.ChatTemplate.frame(template, role)]
         texts, added = [*train, *frames], cls.text_model.added_tokens(config)

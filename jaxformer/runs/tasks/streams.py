@@ -96,11 +96,17 @@ class StreamTask(Task):
         return Split(TextPart(text.Corpus.of(documents)), TextPart(held), report=left_out(held))
 
     @classmethod
+    def parts_of(cls, data: Split) -> Split:
+        """The texts by name of their source."""
+        train, validation = named_parts(data.train), named_parts(data.validation)
+        return data._replace(train=train, validation=validation)
+
+    @classmethod
     def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
         """All documents, or samples of them."""
         if split.tokenizer_texts is not None:
             return split.tokenizer_texts
-        return all_texts(named_parts(split.train)), all_texts(named_parts(split.validation))
+        return all_texts(split.train), all_texts(split.validation)
 
     def with_data(self, data: Split) -> Self:
         """Encodes the documents, or finds their tokens in the cache."""
@@ -212,8 +218,7 @@ class StreamTask(Task):
         )
         if self.split is None:
             return view._replace(validation=None)
-        parts = named_parts(self.split.train), named_parts(self.split.validation)
-        train, validation = map(all_texts, parts)
+        train, validation = all_texts(self.split.train), all_texts(self.split.validation)
         if not train:  # tokens
             return view
         of = f"of {LONG} characters or more"
@@ -222,7 +227,7 @@ class StreamTask(Task):
             f"paragraphs {of}": (_cut(paragraphs, train), _cut(paragraphs, validation)),
             f"lines {of}": (_cut(long_lines, train), _cut(long_lines, validation)),
         }
-        if any(part.is_sampled for part in parts[0].values()):
+        if any(part.is_sampled for part in self.split.train.values()):
             shared = {f"{name}, in samples of both": both for name, both in shared.items()}
         return view._replace(shared=shared)
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.runs.data.prepare import evenly_chosen, fingerprint
-from jaxformer.runs.data.row_data import EncodedRows, row_part, split_files, table_of
+from jaxformer.runs.data.row_data import EncodedRows, encode_corpus, encode_table, split_files
 from jaxformer.runs.data.summary import DataSummary
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import DataView
@@ -54,7 +54,8 @@ class TableTask(Task):
     def encoding_key(self) -> tuple[str, ...] | None:
         """Everything that `encode_rows` depends on besides the rows, as a key of the disk cache.
 
-        None, the default, means unknown: then each training process encodes the rows again.
+        None, the default, means unknown: then each training process encodes the rows again, and
+        keeps the arrays in memory.
         """
         return None
 
@@ -71,27 +72,32 @@ class TableTask(Task):
         return split_files(cls.table, config.data, characters=characters, **options)
 
     @classmethod
+    def parts_of(cls, data: Split) -> Split:
+        """The training rows as a corpus."""
+        rows = data.train
+        is_corpus = isinstance(rows, text.RowCorpus)
+        return data._replace(train=rows if is_corpus else text.RowCorpus.of(rows))
+
+    @classmethod
     def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
         """The first column."""
-        return table_of(split.train).columns[0], split.validation.columns[0]
+        return split.train.sample.columns[0], split.validation.columns[0]
 
     def with_data(self, data: Split) -> Self:
         """Encodes the rows, and counts the dropped ones."""
-        part, key = row_part(data.train, data.train_counts), self._known_key()
-        train = part.encode(self.encode_rows, self.max_len, key, self.config.data)
+        key = self._known_key()
+        train = encode_corpus(data.train, self.encode_rows, self.max_len, key, self.config.data)
         validation = self._encoded(data.validation, data.validation_counts)
         unit, first, shown = train.rows.unit, train.rows.inputs[0], validation.rows.columns[0]
         report = [
             f"training on {len(train.examples):,} {unit} ({train.counts})",
             f"validating on {len(validation.examples):,} {unit} ({validation.counts})",
         ]
-        if train.folder is not None:
-            report.append(f"tokens in {train.folder}")
         if shared := text.count_shared(train.rows.columns[0], shown):
             of = f"{unit}, of a sample of {len(train.rows):,}" if train.is_sampled else unit
             report.append(f"{shared:,} validation {first} are also in the training {of}")
         summary = DataSummary(
-            fingerprint=fingerprint(*train.content, *validation.rows.columns),
+            fingerprint=fingerprint([data.train.fingerprint], *validation.rows.columns),
             documents=len(train.examples),
             train_tokens=int(train.examples.sizes("tokens").sum()),
             validation_tokens=int(validation.examples.sizes("tokens").sum()),
@@ -110,8 +116,7 @@ class TableTask(Task):
 
     def _encoded(self, rows: text.Table, counts: text.RowCounts | None = None) -> EncodedRows:
         """Encodes rows in memory."""
-        part = row_part(rows, counts)
-        return part.encode(self.encode_rows, self.max_len, None, self.config.data)
+        return encode_table(rows, counts, self.encode_rows, self.max_len)
 
     def _known_key(self) -> tuple[str, ...] | None:
         """`encoding_key`, unless a subclass overrides `encode_rows` or `table` but not the key."""

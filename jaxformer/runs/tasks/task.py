@@ -69,7 +69,7 @@ class Task(ViewedTask):
             DataError: the data cannot be used, or a prompt of the samples does not fit.
         """
         cls.require_complete()
-        data = cls.read(config)
+        data = cls.parts_of(cls.read(config))
         tokenizers = cls.make_tokenizers(config, data) if start is None else start.tokenizers
         model = cls.model_class(start).create(config, tokenizers)
         model = model if start is None else model.started_from(start)
@@ -145,6 +145,11 @@ class Task(ViewedTask):
         """Reads files in the same way as the config's data, and encodes them."""
 
     # The rest follows from these.
+
+    @classmethod
+    def parts_of(cls, data: Split) -> Split:
+        """The result of `read`, with lists of texts and tables as the corpora that they are."""
+        return data
 
     @property
     def config(self) -> ExperimentConfig:

@@ -11,7 +11,7 @@ from jaxformer.config import BeamSearchConfig, ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.inference.beams import length_divisors
 from jaxformer.runs.data.prepare import cache_dir, train_tokenizer
-from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook, table_of
+from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import DataView, plain_text, real_tokens
 from jaxformer.runs.data.words import KnownWords
@@ -47,7 +47,7 @@ class TranslationTask(TableTask):
             options = dataclasses.asdict(data.synthetic)
             made = text.synthetic_pairs(data.source, **options, seed=config.seed)
             train, validation = (text.Pairs(*part) for part in made)
-            return Split(train, validation)
+            return Split(text.RowCorpus.of(train), validation)
         if not data.paths:
             raise ConfigError(
                 "data.source 'pairs' needs data.paths: a TSV file of source, tab, target, or a "
@@ -58,7 +58,7 @@ class TranslationTask(TableTask):
     @classmethod
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
         """Trains one tokenizer for both languages, or one for each."""
-        train, validation, wanted = table_of(data.train), data.validation, config.tokenizer
+        train, validation, wanted = data.train.sample, data.validation, config.tokenizer
         cache = cache_dir(config.data)
         if wanted.joint:
             both = train.sources + train.targets, validation.sources + validation.targets

@@ -1,24 +1,30 @@
-"""Rows of files larger than memory: read in pieces, and encoded in a store."""
+"""Rows of any number, of files or in memory: scanned once, and then read in pieces."""
 
 import dataclasses
 import itertools
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from jaxformer.text.sources.files import FileState, require_unchanged
-from jaxformer.text.sources.holdout import Holdout
+from jaxformer.errors import DataError
+from jaxformer.storage import as_path, real_path
+from jaxformer.text.sources.files import (
+    FileState,
+    file_stamps,
+    read_state,
+    require_unchanged,
+    scan_stem,
+)
+from jaxformer.text.sources.holdout import Holdout, Scanner
 from jaxformer.text.sources.record_files import content_fingerprint
-from jaxformer.text.store.ragged import Example, ExampleArrays
-from jaxformer.text.store.shards import Arrays, Record, filled_store, text_per_shard
-from jaxformer.text.tables.fitting import fitting_rows, no_rows_error
+from jaxformer.text.store.shards import remembered
 from jaxformer.text.tables.row_counts import RowCounts
-from jaxformer.text.tables.table import Table
+from jaxformer.text.tables.table import Row, Table, row_size, take_rows
 
-_LARGEST = 2**23  # bytes of text in a shard; its examples take ten times that
-
-Encode = Callable[[Any], Sequence[Example | None]]
-"""Rows to the example of each; None for a row without tokens."""
+_CHUNK = 2**22  # bytes of rows scanned at a time
+_SAMPLE = 2**25  # bytes of rows, to train a tokenizer on
+_VALIDATION = 2**26  # bytes of validation rows, which are kept in memory
+_DISTINCT = 10_000  # distinct texts of a column that are listed, such as labels
 
 
 class RowPiece(NamedTuple):
@@ -27,15 +33,16 @@ class RowPiece(NamedTuple):
     rows: Table | None
     counts: RowCounts  # of these rows and of rows that repeat validation text
     num_bytes: int  # of all texts that were read for it, including validation rows
-    end: int | None  # number of the row after it; None at the end of the files
+    end: int | None  # number of the row after it; None at the end
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowCorpus:
-    """Rows of files, a share of which is for validation.
+    """Rows of files or in memory, a share of which is for validation.
 
     The rows whose first text has the smallest hashes are for validation. A training row that shares
-    a text with the validation rows in another of the columns `Table.inputs` is dropped.
+    a text with the validation rows in one of the columns `Table.inputs` is dropped. So validation
+    uses only unseen text.
 
     Args:
         table: the kind of table.
@@ -50,6 +57,7 @@ class RowCorpus:
         distinct: distinct texts of each column of `Table.categories`, sorted; None for a column
             with more than 10,000.
         is_sampled: whether the sample is not all of the training rows.
+        rows: the rows, if they are not in files.
     """
 
     table: type[Table]
@@ -63,6 +71,29 @@ class RowCorpus:
     validation: Table | None
     distinct: dict[str, tuple[str, ...] | None]
     is_sampled: bool
+    rows: Table | None = None
+
+    @classmethod
+    def of(cls, rows: Table, validation_fraction: float = 0.0) -> Self:
+        """Makes a corpus of rows in memory.
+
+        Args:
+            rows: the rows.
+            validation_fraction: share of the rows for validation, from 0 to less than 1.
+
+        Raises:
+            DataError: no row is left for training, or none for validation.
+
+        Example:
+            >>> from jaxformer.text import Pairs
+            >>> pairs = Pairs(("yes", "no", "well", "well"), ("ja", "nein", "nun", "gut"))
+            >>> corpus = RowCorpus.of(pairs, 0.25)
+            >>> corpus.sample.targets, corpus.validation.targets
+            (('nein', 'nun', 'gut'), ('ja',))
+        """
+        source = f"{len(rows):,} {rows.unit}"
+        values = _scan(type(rows), rows.records(), validation_fraction, source=source)
+        return cls(**values, options={}, files=(), rows=rows)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -71,10 +102,11 @@ class RowCorpus:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the files' content and of the options for reading and splitting it."""
+        """SHA-256 of the content and of the options for reading and splitting it."""
         kind = self.table.__module__, self.table.__qualname__
-        options = (*kind, self.options, self.validation_fraction)
-        return content_fingerprint(self.files, repr(options))
+        options = repr((*kind, self.options, self.validation_fraction))
+        columns = () if self.rows is None else itertools.chain(*self.rows.columns)
+        return content_fingerprint(self.files, options, columns)
 
     def pieces(self, size: int, start: int = 0) -> Iterator[RowPiece]:
         """Reads the training rows.
@@ -91,124 +123,178 @@ class RowCorpus:
         known: list[set[str]] = [set() for _ in self.table.inputs]
         if self.validation is not None:
             known = self.validation.input_texts()
-        rows = itertools.islice(self.table.rows(self.paths, **self.options), start, None)
+        if self.rows is not None:
+            rows = self.rows.records()
+        else:
+            rows = self.table.rows(self.paths, **self.options)
+        rows = itertools.islice(rows, start, None)
         following = next(rows, None)
         while following is not None:
-            taken = [following, *take_rows(rows, size - row_size(following))]
-            start += len(taken)
-            found, _ = self.table.of_rows(taken)
+            chunk = [following, *take_rows(rows, size - row_size(following))]
+            start += len(chunk)
+            table, _ = self.table.of_rows(chunk)
             counts = RowCounts(self.table.unit, 0)
-            if found is not None:
-                kept, repeated = found.for_training(self.holdout, known)
+            if table is not None:
+                kept, repeated = table.for_training(self.holdout, known)
                 counts = dataclasses.replace(counts, read=len(kept) + len(repeated))
-                counts = counts.drop("repeated", [found.lines[i] for i in repeated])
-                found = found.take(kept) if kept else None
+                counts = counts.drop("repeated", [table.lines[i] for i in repeated])
+                table = table.take(kept) if kept else None
             following = next(rows, None)
             end = None if following is None else start
-            yield RowPiece(found, counts, sum(map(row_size, taken)), end)
+            yield RowPiece(table, counts, sum(map(row_size, chunk)), end)
         for state in self.files:
             require_unchanged(state)
 
 
-def take_rows(
-    rows: Iterator[tuple[str, Sequence[str]]], size: int
-) -> list[tuple[str, Sequence[str]]]:
-    """The next rows, of about `size` bytes."""
-    taken = []
-    while size > 0 and (row := next(rows, None)) is not None:
-        taken.append(row)
-        size -= row_size(row)
-    return taken
-
-
-def row_size(row: tuple[str, Sequence[str]]) -> int:
-    """Bytes of a row in a file; at least 1, since a row without columns takes memory, too."""
-    return 1 + sum(len(column.encode()) + 1 for column in row[1])
-
-
-class PreparedRows(NamedTuple):
-    """The training rows of a corpus as examples.
-
-    Args:
-        examples: the examples, memory-mapped if they are in a folder.
-        counts: counts of the rows read and dropped.
-        lines: lines of the rows of the examples; None if they are in a folder.
-    """
-
-    examples: ExampleArrays
-    counts: RowCounts
-    lines: frozenset[str] | None
-
-
-def prepare_rows(
-    corpus: RowCorpus,
-    encode: Encode,
-    max_len: int,
-    folder: pathlib.Path | None,
+def scan_rows(
+    table: type[Table],
+    paths: Sequence[str],
     *,
-    shard_size: int | None = None,
+    validation_fraction: float,
+    characters: bool = False,
+    cache_dir: pathlib.Path | None = None,
     on_progress: Callable[[int], None] = lambda size: None,
-) -> PreparedRows:
-    r"""Encodes the training rows of a corpus into files, or maps existing files.
-
-    If a process ends early, in any way, it loses only the shard in progress. The next call resumes
-    after the last complete shard.
+    **options: Any,
+) -> RowCorpus:
+    r"""Scans files of rows once, or loads the record of an earlier scan.
 
     Args:
-        corpus: the rows.
-        encode: makes examples from rows, as `encode_pairs` does with its tokenizers.
-        max_len: length of the longest examples that are kept.
-        folder: folder of the files, used only for this corpus, `encode`, max_len and shard_size.
-            None to keep the examples in memory.
-        shard_size: bytes of text in a shard. Default: 4 to 8 MiB, depending on the text's size.
+        table: the kind of table.
+        paths: the files, as `Table.read` takes them.
+        validation_fraction: share of the rows for validation, from 0 to less than 1.
+        characters: whether the sample must contain every character, for a character tokenizer.
+        cache_dir: folder for the records of scans; None for no records.
         on_progress: called with the number of bytes of text done so far.
+        **options: options of `Table.rows`, if the kind of table has any.
 
     Returns:
-        The examples and the counts.
+        The corpus.
 
     Raises:
-        DataError: a data file has changed, no row is left, or a file in the folder is damaged.
-        StorageError: a file cannot be written.
+        DataError: a file cannot be read, or changes during the scan; no row is left for training,
+            or none for validation; or the validation rows are larger than 64 MiB.
+        StorageError: the record cannot be written.
 
     Example:
         >>> import tempfile
-        >>> from jaxformer.text import Pairs, byte_tokenizer, encode_pairs, scan_rows
-        >>> folder, bytes_ = pathlib.Path(tempfile.mkdtemp()), byte_tokenizer()
-        >>> _ = (folder / "a.tsv").write_text("one\teins\ntwo\tzwei\n")
-        >>> corpus = scan_rows(Pairs, [str(folder / "a.tsv")], validation_fraction=0)
-        >>> encode = lambda rows: encode_pairs(rows, bytes_, bytes_)
-        >>> prepared = prepare_rows(corpus, encode, 8, folder / "cache")
-        >>> prepared.examples[1]["source_tokens"].tolist(), str(prepared.counts)
-        ([116, 119, 111, 256], '2 pairs read, 2 kept')
+        >>> from jaxformer.text import Pairs
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.tsv")
+        >>> _ = path.write_text("one\teins\ntwo\tzwei\n\tdrei\n")
+        >>> corpus = scan_rows(Pairs, [str(path)], validation_fraction=0)
+        >>> print(corpus.counts)
+        3 pairs read, 2 kept; 1 empty (line 3)
+        >>> [piece.rows.targets for piece in corpus.pieces(100)]
+        [('eins', 'zwei')]
     """
-    if shard_size is None:
-        shard_size = text_per_shard(corpus.num_bytes, largest=_LARGEST)
-    lines: set[str] = set()
+    if not table.__module__.startswith("jaxformer."):
+        cache_dir = None  # your own table may change how it reads rows
+    paths = [real_path(path) for path in paths]  # independent of the working folder
 
-    def shards(records: Sequence[Record]) -> Iterator[tuple[Arrays, Record]]:
-        done = sum(record["num_bytes"] for record in records)
-        for piece in corpus.pieces(shard_size, records[-1]["end"] if records else 0):
-            on_progress(done)
-            counts, shortest, arrays = piece.counts, None, {}
-            if piece.rows is not None:
-                found = fitting_rows(piece.rows, encode(piece.rows), max_len, counts)
-                counts, shortest = found.counts, found.shortest
-                arrays = ExampleArrays.of(found.examples).arrays if found.examples else {}
-                if folder is None:
-                    lines.update(piece.rows.lines[i] for i in found.indices)
-            yield arrays, {
-                "counts": dataclasses.asdict(counts), "shortest": shortest,
-                "num_bytes": piece.num_bytes, "end": piece.end,
-            }  # fmt: skip
-            done += piece.num_bytes
+    def scan() -> RowCorpus:
+        stamps = dict(zip(paths, file_stamps(paths), strict=True))
+        values = _scan(
+            table, table.rows(paths, **options), validation_fraction, source=", ".join(paths),
+            characters=characters, on_progress=on_progress,
+        )  # fmt: skip
+        files = tuple(read_state(as_path(path), stamps[path]) for path in paths)
+        return RowCorpus(**values, options=options, files=files)
 
-    store = filled_store(folder, shards)
-    on_progress(sum(record["num_bytes"] for record in store.records))
-    counts = corpus.counts
-    for record in store.records:
-        counts = counts.with_drops_of(RowCounts.from_dict(record["counts"]))
-    if not store.arrays:
-        sizes = [size for record in store.records if (size := record.get("shortest"))]
-        raise no_rows_error(counts, max_len, min(sizes, default=None))
-    kept = frozenset(lines) if folder is None else None
-    return PreparedRows(ExampleArrays(store.arrays), counts, kept)
+    key = (table.__module__, table.__qualname__, options, validation_fraction, characters)
+    return remembered(
+        scan_stem(cache_dir, "corpora", map(as_path, paths), key),
+        scan,
+        lambda corpus: ({}, _packed(corpus)),
+        lambda _, values: _unpacked(table, values),
+    )
+
+
+def _scan(
+    table: type[Table],
+    rows: Iterator[Row],
+    validation_fraction: float,
+    *,
+    source: str,
+    characters: bool = False,
+    on_progress: Callable[[int], None] = lambda size: None,
+) -> dict[str, Any]:
+    """Reads all rows: the arguments of their `RowCorpus`, except options, files and rows."""
+    scanner = Scanner[Row](validation_fraction, sample=_SAMPLE, held_out=_VALIDATION)
+    distinct: dict[str, set[str]] = {name: set() for name in table.categories}
+    counts, num_bytes, seen = RowCounts(table.unit, 0), 0, set[str]()
+    rows = iter(rows)
+    while chunk := take_rows(rows, _CHUNK):
+        usable, chunk_counts = table.of_rows(chunk)
+        counts = dataclasses.replace(counts, read=counts.read + chunk_counts.read)
+        counts = counts.with_drops_of(chunk_counts)
+        if usable is not None:
+            for row, key in zip(usable.records(), usable.keys(), strict=True):
+                scanner.add(row, key, row_size(row), 1)
+            for name, known in distinct.items():
+                if len(known) <= _DISTINCT:
+                    known.update(getattr(usable, name))
+            if characters:
+                seen.update(*usable.all_texts())
+        num_bytes += sum(map(row_size, chunk))
+        on_progress(num_bytes)
+    scanned = scanner.finish(lambda holdout, row, side: [(row, holdout.has(side))], cuts=False)
+    if scanned.is_cut:
+        raise DataError(
+            f"{table.unit} for validation must be at most {_VALIDATION:,} bytes, got more with "
+            f"validation_fraction={validation_fraction}; lower it, or name data.validation_paths"
+        )
+    validation, sample = _table(table, scanned.validation), _table(table, scanned.training)
+    repeats = 0
+    if validation is not None and sample is not None:
+        kept, repeated = sample.for_training(scanned.holdout, validation.input_texts())
+        sample, repeats = sample.take(kept) if kept else None, len(repeated)
+    if sample is None or (validation_fraction and validation is None):
+        empty = "training" if sample is None else "validation"
+        raise DataError(
+            f"both sides of a split must have {table.unit}, got an empty {empty} side from "
+            f"{source} with validation_fraction={validation_fraction}, {repeats:,} of them "
+            f"repeating a validation text: {counts}; each line must be {table.layout}; add data, "
+            "or change the fraction"
+        )
+    if characters and scanned.is_sampled:
+        more = table.row_of("".join(sorted(seen)))
+        sample = _table(table, [*sample.records(), ("", more)])
+    return {
+        "table": table, "validation_fraction": validation_fraction, "holdout": scanned.holdout,
+        "counts": counts, "num_bytes": num_bytes, "sample": sample, "validation": validation,
+        "is_sampled": scanned.is_sampled, "distinct": {
+            name: tuple(sorted(known)) if len(known) <= _DISTINCT else None
+            for name, known in distinct.items()
+        },
+    }  # fmt: skip
+
+
+def _table(table: type[Table], rows: Sequence[Any]) -> Table | None:
+    """Rows as a table, as they are; None if there are none."""
+    if not rows:
+        return None
+    lines, columns = zip(*rows, strict=True)
+    return table(*map(tuple, zip(*columns, strict=True)), lines=tuple(lines))
+
+
+def _packed(corpus: RowCorpus) -> dict[str, Any]:
+    """Values of JSON; the kind of table is left out."""
+    tables = {
+        name: None if (rows := getattr(corpus, name)) is None else list(rows.records())
+        for name in ("sample", "validation")
+    }
+    values = {name: value for name, value in vars(corpus).items() if name != "table"}
+    return {**values, **tables, "counts": dataclasses.asdict(corpus.counts)}
+
+
+def _unpacked(table: type[Table], values: dict[str, Any]) -> RowCorpus:
+    """The inverse of `_packed`."""
+    known = values["distinct"].items()
+    restored = {
+        "files": tuple(FileState(*state) for state in values["files"]),
+        "holdout": Holdout(*values["holdout"]),
+        "counts": RowCounts.from_dict(values["counts"]),
+        "sample": _table(table, values["sample"]),
+        "validation": _table(table, values["validation"] or ()),
+        "distinct": {name: None if texts is None else tuple(texts) for name, texts in known},
+    }
+    return RowCorpus(table=table, **{**values, **restored})

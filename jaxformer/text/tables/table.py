@@ -8,13 +8,12 @@ from typing import Any, ClassVar, Self
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path
 from jaxformer.text.sources.files import require_fits_memory
-from jaxformer.text.sources.holdout import (
-    Holdout,
-    HoldoutCounter,
-    text_draws,
-)
+from jaxformer.text.sources.holdout import Holdout, text_bytes, text_draws
 from jaxformer.text.tables.column_files import read_columns
 from jaxformer.text.tables.row_counts import RowCounts
+
+Row = tuple[str, Sequence[str]]
+"""A row of a file: its line, such as "17", and its columns."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +104,7 @@ class Table:
         return kept, counts
 
     @classmethod
-    def rows(cls, paths: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    def rows(cls, paths: Sequence[str]) -> Iterator[Row]:
         """Reads files row by row. Override it to read another file format.
 
         Args:
@@ -126,57 +125,14 @@ class Table:
             for i, columns in read_columns(path, names, may_be_quoted=bool(cls.categories)):
                 yield f"{file}{i}", columns
 
-    def split(self, validation_fraction: float, counts: RowCounts) -> tuple[Self, Self, RowCounts]:
-        """Splits the rows into a training part and a validation part.
-
-        The rows whose first text has the smallest hashes are for validation, as in a `RowCorpus`. A
-        training row is dropped if it shares a text with the validation part in one of the columns
-        `inputs`. So validation uses only unseen text.
-
-        Args:
-            validation_fraction: share of the rows for validation, more than 0 and less than 1.
-            counts: counts of the rows so far.
-
-        Returns:
-            The training part and the validation part, with at least one row each, and the updated
-            counts of dropped rows.
-
-        Raises:
-            DataError: the fraction is out of range, or one of the parts would be empty.
-
-        Example:
-            >>> from jaxformer.text import Pairs
-            >>> pairs = Pairs(("yes", "no", "well", "well"), ("ja", "nein", "nun", "gut"))
-            >>> train, validation, counts = pairs.split(0.25, RowCounts("pairs", 4))
-            >>> train.targets, validation.targets
-            (('nein', 'nun', 'gut'), ('ja',))
-            >>> print(counts)
-            4 pairs read, 4 kept
-        """
-        counter, sides = HoldoutCounter(validation_fraction), self.sides()
-        for side in sides:
-            counter.add(side)
-        holdout = counter.holdout()
-        validation = self.take(i for i, side in enumerate(sides) if holdout.has(side))
-        training, repeated = self.for_training(holdout, validation.input_texts())
-        counts = counts.drop("repeated", [self.lines[i] for i in repeated])
-        if not training or not len(validation):
-            empty = "validation" if training else "training"
-            raise DataError(
-                f"both sides of a split must have {counts.unit}, got an empty {empty} side from "
-                f"{len(self)} with validation_fraction={validation_fraction}, {len(repeated)} of "
-                "them repeating a validation text; add data, or change the fraction"
-            )
-        return self.take(training), validation, counts
-
     def keys(self) -> list[bytes]:
         """The text of each row that decides its side: that of the first of `inputs`."""
         texts: Sequence[str] = getattr(self, self.inputs[0])
-        return [text.encode(errors="surrogatepass") for text in texts]  # encoding reports it
+        return [text_bytes(text) for text in texts]
 
-    def sides(self) -> list[float]:
-        """The number of each row that decides its side."""
-        return [text_draws(key)[0] for key in self.keys()]
+    def records(self) -> Iterator[Row]:
+        """Line and columns of each row."""
+        return zip(self.lines, zip(*self.columns, strict=True), strict=True)
 
     def input_texts(self) -> list[set[str]]:
         """The texts of each of the columns `inputs`."""
@@ -192,8 +148,8 @@ class Table:
         kept: list[int] = []
         repeated: list[int] = []
         rows = zip(*(getattr(self, name) for name in self.inputs), strict=True)
-        for index, (side, texts) in enumerate(zip(self.sides(), rows, strict=True)):
-            if holdout.has(side):
+        for index, (key, texts) in enumerate(zip(self.keys(), rows, strict=True)):
+            if holdout.has(text_draws(key)[0]):
                 continue
             is_known = any(text in column for text, column in zip(texts, known, strict=True))
             (repeated if is_known else kept).append(index)
@@ -239,7 +195,7 @@ class Table:
         return f"each line must be {cls.layout}"
 
     @classmethod
-    def of_rows(cls, rows: Iterable[tuple[str, Sequence[str]]]) -> tuple[Self | None, RowCounts]:
+    def of_rows(cls, rows: Iterable[Row]) -> tuple[Self | None, RowCounts]:
         """Makes a table of the rows that have text in every column.
 
         Args:
@@ -268,6 +224,20 @@ class Table:
             return None, counts
         lines, *texts_by_column = zip(*kept, strict=True)
         return cls(lines=lines, **dict(zip(names, texts_by_column, strict=True))), counts
+
+
+def take_rows(rows: Iterator[Row], size: int) -> list[Row]:
+    """The next rows, of about `size` bytes."""
+    chunk = []
+    while size > 0 and (row := next(rows, None)) is not None:
+        chunk.append(row)
+        size -= row_size(row)
+    return chunk
+
+
+def row_size(row: Row) -> int:
+    """Bytes of a row in a file; at least 1, since a row without columns takes memory, too."""
+    return 1 + sum(len(text_bytes(column)) + 1 for column in row[1])
 
 
 def require_same_length(**columns: Sequence[Any]) -> None:

@@ -12,6 +12,7 @@ from jaxformer.text import (
     encode_labelled,
     fitting_rows,
 )
+from tests.text.tables.splits import split
 
 BYTE = byte_tokenizer()
 
@@ -121,7 +122,7 @@ def test_encoding_names_a_label_that_is_no_class():
 def test_split_separates_texts_but_not_their_labels():
     texts = tuple(f"text {i % 31}" for i in range(41))
     labelled = Labelled(texts, ("x", "y") * 20 + ("x",))
-    train, validation, counts = labelled.split(0.3, RowCounts("texts", 41))
+    train, validation, counts = split(labelled, 0.3)
     assert len(validation) == 13  # 12.3, and equal texts stay together
     assert not set(train.texts) & set(validation.texts)
     assert set(train.labels) == set(validation.labels) == {"x", "y"}
@@ -135,16 +136,16 @@ def test_split_separates_texts_but_not_their_labels():
 def test_split_refuses_an_empty_side():
     labelled = Labelled(("a", "a"), ("x", "y"))
     with pytest.raises(DataError, match="sides .* must have texts, got an empty validation side"):
-        labelled.split(0.5, RowCounts("texts", 2))
+        split(labelled, 0.5)
 
 
 def test_text_that_is_not_valid_is_split_and_reported_when_it_is_encoded():
     labelled = Labelled(("a", "b", "\ud800"), ("x", "y", "x"))
-    train, validation, _ = labelled.split(0.4, RowCounts("texts", 3))
+    train, validation, _ = split(labelled, 0.4)
     assert {*train.texts, *validation.texts} == set(labelled.texts)
 
 
 def test_text_that_repeats_is_held_out_if_nothing_else_is():
     labelled = Labelled(("a", "b") * 10, ("x", "y") * 10)
-    train, validation, counts = labelled.split(0.1, RowCounts("texts", 20))
+    train, validation, counts = split(labelled, 0.1)
     assert (len(train), len(validation), counts.repeated) == (10, 10, 0)

@@ -20,7 +20,8 @@ from jaxformer.text import (
     train_character,
     train_word,
 )
-from jaxformer.text.tables.fitting import no_rows_error
+from jaxformer.text.tables.prepared_rows import no_rows_error
+from tests.text.tables.splits import split
 
 BYTE = byte_tokenizer()
 WITHOUT_END = Tokenizer(tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0})))
@@ -203,14 +204,14 @@ def many_pairs(count):
 @pytest.mark.parametrize("fraction", [0.1, 0.37, 0.9])
 def test_split_takes_a_fraction_by_the_hash_of_the_source(fraction):
     pairs = many_pairs(101)
-    train, validation, counts = pairs.split(fraction, counts_of(pairs))
+    train, validation, counts = split(pairs, fraction)
     assert len(validation) == round(fraction * 101)
     assert counts == counts_of(pairs)
     rows = list(zip(pairs.sources, pairs.targets, pairs.lines, strict=True))
     parts = [list(zip(p.sources, p.targets, p.lines, strict=True)) for p in (train, validation)]
     assert sorted(parts[0] + parts[1]) == sorted(rows)
     assert all(part == sorted(part, key=rows.index) for part in parts)
-    _, again, _ = pairs.take(range(100, -1, -1)).split(fraction, counts_of(pairs))
+    _, again, _ = split(pairs.take(range(100, -1, -1)), fraction)
     assert set(again.sources) == set(validation.sources)
 
 
@@ -219,7 +220,7 @@ def test_split_is_that_of_files(tmp_path):
     rows = ["\t".join(row) for row in zip(pairs.sources, pairs.targets, strict=True)]
     (tmp_path / "a.tsv").write_text("\n".join(rows))
     corpus = scan_rows(Pairs, [str(tmp_path / "a.tsv")], validation_fraction=0.3)
-    train, validation, _ = pairs.split(0.3, counts_of(pairs))
+    train, validation, _ = split(pairs, 0.3)
     assert (corpus.sample, corpus.validation) == (train, validation)
 
 
@@ -234,7 +235,7 @@ sentences = st.sampled_from("abcdefghijk")
 def test_split_never_trains_on_a_validation_sentence(rows, fraction):
     pairs = Pairs(*zip(*rows, strict=True))
     try:
-        train, validation, counts = pairs.split(fraction, counts_of(pairs))
+        train, validation, counts = split(pairs, fraction)
     except DataError as error:
         assert "both sides of a split must have pairs" in str(error)
         return
@@ -250,21 +251,29 @@ def test_split_never_trains_on_a_validation_sentence(rows, fraction):
             assert source in validation.sources or target in validation.targets
 
 
-@pytest.mark.parametrize("fraction", [0.0, 1.0])
+@pytest.mark.parametrize("fraction", [1.0, -0.1, float("nan")])
 def test_split_refuses_a_fraction_out_of_range(fraction):
-    with pytest.raises(DataError, match="both sides of a split must have pairs"):
-        many_pairs(7).split(fraction, RowCounts("pairs", 7))
+    with pytest.raises(DataError, match=f"at least 0 and less than 1, got {fraction}; 0.1"):
+        split(many_pairs(7), fraction)
 
 
 @pytest.mark.parametrize(
     "pairs, fraction, got",
     [
-        (many_pairs(3), 0.1, "validation side from 3 with validation_fraction=0.1, 0 of them"),
-        (many_pairs(3), 0.9, "training side from 3 with validation_fraction=0.9, 0 of them"),
+        (
+            many_pairs(3),
+            0.1,
+            "validation side from 3 .*=0.1, 0 of them",
+        ),
+        (many_pairs(3), 0.9, "training side from 3 .*=0.9, 0 of them"),
         (Pairs(("a",) * 5, tuple("bcdef")), 0.4, "validation side from 5 .*=0.4, 0 of them"),
-        (Pairs(tuple("abcde"), ("f",) * 5), 0.4, "training side from 5 .*=0.4, 3 of them repeat"),
+        (
+            Pairs(tuple("abcde"), ("f",) * 5),
+            0.4,
+            "training side from 5 pairs .*=0.4, 3 of them repeat",
+        ),
     ],
 )
 def test_split_refuses_an_empty_side(pairs, fraction, got):
     with pytest.raises(DataError, match=f"sides .* must have pairs, got an empty {got}.*; add"):
-        pairs.split(fraction, counts_of(pairs))
+        split(pairs, fraction)

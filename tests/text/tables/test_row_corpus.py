@@ -9,7 +9,7 @@ import pytest
 from jaxformer import text
 from jaxformer.errors import DataError, StorageError
 from jaxformer.text.store import arrays as array_files
-from jaxformer.text.tables import row_scans
+from jaxformer.text.tables import row_corpus
 from tests.runs import tiny
 
 BYTES = text.byte_tokenizer()
@@ -79,7 +79,6 @@ def test_rows_that_cannot_be_used_are_counted_with_their_lines(tmp_path):
         "5 pairs read, 2 kept; 1 empty (line 2), 1 misaligned (line 3), 1 too long (line 4)"
     )
     assert [one["source_tokens"].tolist() for one in found.examples] == [[97, 256], [104, 256]]
-    assert found.lines is None and prepare(corpus, None, 5).lines == {"1", "5"}
     for folder, options in ((tmp_path / "other", {"shard_size": 1}), (None, {})):
         with pytest.raises(DataError, match="got none: 5 .* 3 too long .*max_len to at least 2"):
             prepare(corpus, folder, 1, **options)
@@ -117,7 +116,7 @@ def test_rows_go_on_behind_the_last_whole_shard(tmp_path):
 
 
 def test_characters_of_all_rows_are_in_the_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr(row_scans, "_SAMPLE", 40)
+    monkeypatch.setattr(row_corpus, "_SAMPLE", 40)
     rows = [*pairs(20), ("ß", "日")]
     corpus = scan(tmp_path, rows, characters=True)
     assert set("".join(column[-1] for column in corpus.sample.columns)) >= {"ß", "日", *"0129neo"}
@@ -127,7 +126,7 @@ def test_labels_are_listed_unless_they_are_too_many(tmp_path, monkeypatch):
     rows = [(f"text {i}", f"label {i % 5}") for i in range(20)]
     corpus = scan(tmp_path, rows, table=text.Labelled)
     assert corpus.distinct == {"labels": tuple(f"label {i}" for i in range(5))}
-    monkeypatch.setattr(row_scans, "_DISTINCT", 4)
+    monkeypatch.setattr(row_corpus, "_DISTINCT", 4)
     assert scan(tmp_path, rows, table=text.Labelled).distinct == {"labels": None}
 
 
@@ -135,7 +134,7 @@ def test_rows_that_were_looked_through_are_remembered(tmp_path, monkeypatch):
     cache, rows = tmp_path / "cache", [*pairs(30), ("", "x")]
     first = scan(tmp_path, rows, cache_dir=cache)
     with monkeypatch.context() as patch:
-        patch.setattr(row_scans, "_scan", None)
+        patch.setattr(row_corpus, "_scan", None)
         path = str(tmp_path / "a.tsv")
         again = text.scan_rows(text.Pairs, [path], validation_fraction=0.25, cache_dir=cache)
         assert vars(again) == vars(first)
@@ -160,10 +159,10 @@ def test_two_files_are_read_line_by_line(tmp_path):
 
 
 def test_sides_that_are_empty_or_too_large_are_refused(tmp_path, monkeypatch):
-    with pytest.raises(DataError, match="must have pairs for training, got none .* 1 empty"):
+    with pytest.raises(DataError, match="got an empty training side from .*: 1 pairs .* 1 empty"):
         scan(tmp_path, [("", "x")])
-    monkeypatch.setattr(row_scans, "_VALIDATION", 50)
-    monkeypatch.setattr(row_scans, "_SAMPLE", 50)
+    monkeypatch.setattr(row_corpus, "_VALIDATION", 50)
+    monkeypatch.setattr(row_corpus, "_SAMPLE", 50)
     with pytest.raises(DataError, match="for validation must be at most 50 bytes, .*; lower it"):
         scan(tmp_path, pairs(60))
 
@@ -265,7 +264,7 @@ def test_rows_that_are_left_out_do_not_pile_up(monkeypatch):
         return of_rows(cls, rows)
 
     monkeypatch.setattr(Empty, "of_rows", classmethod(counted))
-    monkeypatch.setattr(row_scans, "_CHUNK", 50)
-    with pytest.raises(DataError, match="must have pairs for training, got none"):
+    monkeypatch.setattr(row_corpus, "_CHUNK", 50)
+    with pytest.raises(DataError, match="must have pairs, got an empty training side"):
         text.scan_rows(Empty, [], validation_fraction=0)
     assert max(sizes) == 50

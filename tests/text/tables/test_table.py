@@ -3,7 +3,8 @@ import dataclasses
 import pytest
 
 from jaxformer.errors import DataError
-from jaxformer.text import RowCounts, Table
+from jaxformer.text import Table
+from tests.text.tables.splits import split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +39,7 @@ def test_own_kind_of_table_says_how_a_line_should_look(tmp_path):
 def test_split_of_own_kind_keeps_inputs_apart_and_no_other_column():
     words = tuple(f"words {i % 23}" for i in range(31))
     table = Aligned(words, ("N",) * 31, ("news",) * 31)
-    train, validation, counts = table.split(0.3, RowCounts("sentences", 31))
+    train, validation, counts = split(table, 0.3)
     assert isinstance(train, Aligned) and isinstance(validation, Aligned)
     assert not set(train.words) & set(validation.words)
     assert set(train.tags) == set(validation.tags) == {"N"}
