@@ -20,8 +20,6 @@ from jaxformer.text.sources.holdout import Holdout, Scanner, text_bytes
 from jaxformer.text.sources.record_files import (
     BadRecords,
     Errors,
-    content_fingerprint,
-    has_columns,
 )
 from jaxformer.text.sources.streams import require_sequence
 from jaxformer.text.store.shards import remembered
@@ -57,6 +55,7 @@ class Corpus:
         num_bytes: bytes of their text, in UTF-8.
         skipped: number of skipped records.
         skipped_shown: the first skipped records.
+        fingerprint: SHA-256 of the pieces, with their places, and of the options for splitting.
         sample: training pieces, to train a tokenizer on: all, or a uniform sample.
         validation_sample: validation pieces: all, or a sample.
         is_sampled: whether the samples are not all of the text.
@@ -72,6 +71,7 @@ class Corpus:
     num_bytes: int
     skipped: int
     skipped_shown: tuple[str, ...]
+    fingerprint: str
     sample: tuple[str, ...] = ()
     validation_sample: tuple[str, ...] = ()
     is_sampled: bool = False
@@ -95,14 +95,8 @@ class Corpus:
         """
         require_sequence(documents)
         texts = tuple(document for document in documents if document.strip())
-        pieces = (Piece(document, True, 0) for document in texts)
+        pieces = ((Piece(text, True, 0), Place(index)) for index, text in enumerate(texts, 1))
         return cls(**_scan(pieces, BadRecords(), validation_fraction), files=(), documents=texts)
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the content and of the options for reading and splitting it."""
-        options = f"{self.field}\0{self.errors}\0{self.validation_fraction}"
-        return content_fingerprint(self.files, options, self.documents)
 
     def pieces(self, start: Place) -> Iterator[tuple[Piece, Place]]:
         """Reads the text.
@@ -181,15 +175,14 @@ def scan_corpus(
     files = [as_path(file) for file in files]
     bad, states = BadRecords(errors), list[FileState]()
 
-    def pieces() -> Iterator[Piece]:
+    def pieces() -> Iterator[tuple[Piece, Place]]:
         done = 0
-        for file in files:
+        for index, file in enumerate(files):
             before = file_stamp(file)
-            digest = None if has_columns(file) else hashlib.sha256()
-            for piece in read_pieces(file, bad, field=field, digest=digest):
-                yield piece
+            for piece in read_pieces(file, bad, field=field):
+                yield piece, Place(index, piece.end)
                 on_progress(done + min(piece.end, before[0]))
-            states.append(read_state(file, before, digest))
+            states.append(read_state(file, before))
             done += before[0]
             on_progress(done)
 
@@ -207,7 +200,7 @@ def scan_corpus(
 
 
 def _scan(
-    pieces: Iterable[Piece],
+    pieces: Iterable[tuple[Piece, Place]],
     bad: BadRecords,
     validation_fraction: float,
     *,
@@ -218,9 +211,11 @@ def _scan(
     scanner = Scanner[str](validation_fraction, sample=_SAMPLE, held_out=_LINES)
     seen: set[str] = set()
     num_documents = num_bytes = 0
-    for piece in pieces:
+    digest = hashlib.sha256(repr((field, bad.errors, validation_fraction)).encode())
+    for piece, place in pieces:
         num_documents += piece.is_start
         data = text_bytes(piece.text)
+        digest.update(repr((len(data), *place)).encode() + data)
         num_bytes += len(data)
         if characters:
             seen.update(piece.text)
@@ -239,7 +234,8 @@ def _scan(
         "field": field, "errors": bad.errors, "validation_fraction": validation_fraction,
         "holdout": scanned.holdout, "num_documents": num_documents, "num_bytes": num_bytes,
         "skipped": bad.count, "skipped_shown": tuple(bad.shown), "sample": tuple(scanned.training),
-        "validation_sample": tuple(scanned.validation), "is_sampled": scanned.is_sampled,
+        "fingerprint": digest.hexdigest(), "validation_sample": tuple(scanned.validation),
+        "is_sampled": scanned.is_sampled,
     }  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import hashlib
 import io
 import pathlib
 from collections.abc import Iterator
@@ -36,7 +35,6 @@ def read_pieces(
     *,
     field: str = "text",
     start: int = 0,
-    digest: "hashlib._Hash | None" = None,
 ) -> Iterator[Piece]:
     r"""Reads the documents of a file; a text file in pieces of at most 128 KiB.
 
@@ -50,9 +48,9 @@ def read_pieces(
     """
     is_empty = not start
     if has_records(file):
-        pieces = _records(file, bad, field, start, digest)
+        pieces = _records(file, bad, field, start)
     else:
-        pieces = _blocks(file, bad, start, digest)
+        pieces = _blocks(file, bad, start)
     try:
         for piece in pieces:
             is_empty = False
@@ -68,13 +66,10 @@ def read_pieces(
         raise DataError(f"a text file must have text, got the empty '{file}'; leave it out")
 
 
-def _records(
-    file: pathlib.Path, bad: BadRecords, field: str, start: int, digest: "hashlib._Hash | None"
-) -> Iterator[Piece]:
+def _records(file: pathlib.Path, bad: BadRecords, field: str, start: int) -> Iterator[Piece]:
     """Documents of a file of records."""
     for record in read_records(
         file, bad, field=field, kind=str, noun="a text", setting=" (data.field)", start=start,
-        digest=digest,
     ):  # fmt: skip
         text = record.value
         if not text.strip():
@@ -87,12 +82,10 @@ def _records(
             yield Piece(unix_lines(text), True, record.end)
 
 
-def _blocks(
-    file: pathlib.Path, bad: BadRecords, start: int, digest: "hashlib._Hash | None"
-) -> Iterator[Piece]:
+def _blocks(file: pathlib.Path, bad: BadRecords, start: int) -> Iterator[Piece]:
     """Pieces of a text file, which is one document; a piece depends only on its start."""
     offset, left, blank, began = start, b"", "", start > 0
-    with opened_text(file, digest, start) as stream:
+    with opened_text(file, start) as stream:
         while data := _to_last_cut(stream, left, file, offset):
             piece, left = data
             text = _decoded(piece, file, offset, bad)

@@ -43,7 +43,7 @@ _UNPACKERS: dict[str, Callable[[Any], Any]] = {
 _START = 2**10  # bytes at the start of a file that say whether it is text
 _READ = 2**17  # bytes read at a time
 _MAX_LINE = 2**24  # bytes; rows of tables and word vectors have a few thousand at most
-_SCAN_LAYOUT = 6  # version of what scans remember; part of its key
+_SCAN_LAYOUT = 7  # version of what scans remember; part of its key
 _FED = 4096  # bytes of a .zst file decompressed at a time, to at most 140 MB
 _STAMPED = 16  # files whose stamps are requested at a time, since in buckets each takes a while
 
@@ -87,11 +87,9 @@ def require_fits_memory(file: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def opened_text(
-    file: pathlib.Path, digest: "hashlib._Hash | None" = None, begin: int = 0
-) -> Iterator[BinaryIO | io.BufferedReader]:
+def opened_text(file: pathlib.Path, begin: int = 0) -> Iterator[BinaryIO | io.BufferedReader]:
     """Opens a file as `opened` does, at a byte; a DataError if it begins like another format."""
-    with opened(file, digest) as stream:
+    with opened(file) as stream:
         if begin:  # its start was read before
             skip_bytes(stream, begin)
             yield stream
@@ -121,19 +119,11 @@ def _utf16_without_mark(start: bytes) -> str | None:
 
 
 @contextlib.contextmanager
-def opened(
-    file: pathlib.Path, digest: "hashlib._Hash | None" = None
-) -> Iterator[BinaryIO | io.BufferedReader]:
-    """Opens a file, decompressed as its name says; a context with clear errors.
-
-    `digest` is updated with the bytes on disk; it is complete once the stream was read to its end.
-    """
+def opened(file: pathlib.Path) -> Iterator[BinaryIO | io.BufferedReader]:
+    """Opens a file, decompressed as its name says; a context with clear errors."""
     suffix = pathlib.PurePath(file.name).suffix.lower()
     try:
-        with readable(file), _undamaged(file), open_regular(file) as regular:
-            plain: Any = regular
-            if digest is not None:
-                plain = io.BufferedReader(_Watched(regular, digest.update), _READ)
+        with readable(file), _undamaged(file), open_regular(file) as plain:
             if suffix == ".zst":
                 yield io.BufferedReader(_Zstandard(plain, file))
             else:
@@ -177,24 +167,6 @@ def start_of_paths(path: pathlib.Path) -> str:
         return f", it starts from {pathlib.Path.cwd()}"
     except OSError:
         return "; it starts from a working folder that has been deleted"
-
-
-class _Watched(io.RawIOBase):
-    """A stream that calls a function with the bytes of each read."""
-
-    def __init__(self, stream: Any, on_read: Callable[[bytes], object]) -> None:
-        self._stream, self._on_read = stream, on_read
-
-    def readable(self) -> bool:
-        """Always true; io.BufferedReader checks it."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Reads into a buffer."""
-        data = self._stream.read(len(buffer))
-        self._on_read(data)
-        buffer[: len(data)] = data
-        return len(data)
 
 
 def _damaged(file: pathlib.Path, reason: object) -> DataError:
@@ -303,7 +275,6 @@ class FileState(NamedTuple):
     path: str  # without links, or a URL
     size: int  # in bytes
     modified: int  # in nanoseconds; in a bucket, its version
-    content: str  # SHA-256
 
 
 def file_stamp(file: str | pathlib.Path) -> tuple[int, int]:
@@ -325,20 +296,10 @@ def file_stamps(files: Iterable[str | pathlib.Path]) -> list[tuple[int, int]]:
         return list(pool.map(file_stamp, files))
 
 
-def read_state(
-    file: pathlib.Path, before: tuple[int, int], digest: "hashlib._Hash | None" = None
-) -> FileState:
-    """State of a file that was just read; DataError if it has changed since the stamp `before`.
-
-    Without the digest of its bytes, they are read again.
-    """
-    if digest is None:
-        digest = hashlib.sha256()
-        with readable(file), open_regular(file) as stream:
-            while data := stream.read(2**20):
-                digest.update(data)
+def read_state(file: pathlib.Path, before: tuple[int, int]) -> FileState:
+    """State of a file that was just read; DataError if it has changed since the stamp `before`."""
     require_stamp(file, before)
-    return FileState(real_path(file), *before, digest.hexdigest())
+    return FileState(real_path(file), *before)
 
 
 def require_unchanged(state: FileState) -> None:

@@ -1,10 +1,9 @@
 """Values in files of records: lines of JSON Lines files, rows of Parquet and Arrow files."""
 
 import functools
-import hashlib
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from jaxformer.errors import ConfigError, DataError
@@ -12,13 +11,11 @@ from jaxformer.storage import first_line, open_regular
 from jaxformer.text.sources.files import (
     BYTE_ORDER_MARK,
     PACKED,
-    FileState,
     line_at,
     not_utf8,
     opened_text,
     remedy_of,
 )
-from jaxformer.text.sources.holdout import text_bytes
 
 MAX_RECORD = 2**26  # bytes of a line of JSON
 
@@ -71,29 +68,6 @@ def has_columns(file: pathlib.Path) -> bool:
     return _plain_name(file).endswith(_COLUMN_SUFFIXES)
 
 
-def _file_kind(file: pathlib.Path) -> str:
-    """File format by name: the suffixes, or "text" and the suffix of the compression.
-
-    Example:
-        >>> _file_kind(pathlib.Path("a.JSONL.gz")), _file_kind(pathlib.Path("b.txt"))
-        ('.jsonl.gz', 'text')
-    """
-    name, plain = file.name.lower(), _plain_name(file)
-    kind = pathlib.PurePath(plain).suffix if has_records(file) else "text"
-    return kind + name.removeprefix(plain)
-
-
-def content_fingerprint(files: Iterable[FileState], options: str, texts: Iterable[str] = ()) -> str:
-    """SHA-256 of the content and formats of files, of options for reading them, and of texts."""
-    digest = hashlib.sha256(options.encode())
-    for file in files:
-        digest.update(bytes.fromhex(file.content))
-        digest.update(_file_kind(pathlib.Path(file.path)).encode())
-    for text in texts:
-        digest.update(hashlib.sha256(text_bytes(text)).digest())
-    return digest.hexdigest()
-
-
 def read_records(
     file: pathlib.Path,
     bad: BadRecords,
@@ -103,7 +77,6 @@ def read_records(
     noun: str,
     setting: str = "",
     start: int = 0,
-    digest: "hashlib._Hash | None" = None,
 ) -> Iterator[Record]:
     """Reads one field of every record of a file: JSON Lines, Parquet or Arrow.
 
@@ -120,7 +93,7 @@ def read_records(
             if row > start
         )
     else:
-        records = _json_lines(file, bad, field, noun, setting, start, digest)
+        records = _json_lines(file, bad, field, noun, setting, start)
     for record in records:
         if isinstance(record.value, kind):
             yield record
@@ -135,11 +108,10 @@ def _plain_name(file: pathlib.Path) -> str:
 
 
 def _json_lines(
-    file: pathlib.Path, bad: BadRecords, field: str, noun: str, setting: str, start: int,
-    digest: "hashlib._Hash | None",
+    file: pathlib.Path, bad: BadRecords, field: str, noun: str, setting: str, start: int
 ) -> Iterator[Record]:  # fmt: skip
     offset = start
-    with opened_text(file, digest, start) as stream:
+    with opened_text(file, start) as stream:
         while line := stream.readline(MAX_RECORD + 1):
             if len(line) > MAX_RECORD:
                 raise DataError(

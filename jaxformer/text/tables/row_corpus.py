@@ -1,6 +1,7 @@
 """Rows of any number, of files or in memory: scanned once, and then read in pieces."""
 
 import dataclasses
+import hashlib
 import itertools
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
@@ -15,8 +16,7 @@ from jaxformer.text.sources.files import (
     require_unchanged,
     scan_stem,
 )
-from jaxformer.text.sources.holdout import Holdout, Scanner
-from jaxformer.text.sources.record_files import content_fingerprint
+from jaxformer.text.sources.holdout import Holdout, Scanner, text_bytes
 from jaxformer.text.store.shards import remembered
 from jaxformer.text.tables.row_counts import RowCounts
 from jaxformer.text.tables.table import Row, Table, row_size, take_rows
@@ -57,6 +57,7 @@ class RowCorpus:
         distinct: distinct texts of each column of `Table.categories`, sorted; None for a column
             with more than 10,000.
         is_sampled: whether the sample is not all of the training rows.
+        fingerprint: SHA-256 of the rows, in their order, and of the options for splitting.
         rows: the rows, if they are not in files.
     """
 
@@ -71,6 +72,7 @@ class RowCorpus:
     validation: Table | None
     distinct: dict[str, tuple[str, ...] | None]
     is_sampled: bool
+    fingerprint: str
     rows: Table | None = None
 
     @classmethod
@@ -99,14 +101,6 @@ class RowCorpus:
     def paths(self) -> tuple[str, ...]:
         """The files, as `Table.read` takes them."""
         return tuple(state.path for state in self.files)
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the content and of the options for reading and splitting it."""
-        kind = self.table.__module__, self.table.__qualname__
-        options = repr((*kind, self.options, self.validation_fraction))
-        columns = () if self.rows is None else itertools.chain(*self.rows.columns)
-        return content_fingerprint(self.files, options, columns)
 
     def pieces(self, size: int, start: int = 0) -> Iterator[RowPiece]:
         """Reads the training rows.
@@ -221,6 +215,8 @@ def _scan(
     scanner = Scanner[Row](validation_fraction, sample=_SAMPLE, held_out=_VALIDATION)
     distinct: dict[str, set[str]] = {name: set() for name in table.categories}
     counts, num_bytes, seen = RowCounts(table.unit, 0), 0, set[str]()
+    kind = table.__module__, table.__qualname__
+    digest = hashlib.sha256(repr((*kind, validation_fraction)).encode())
     rows = iter(rows)
     while chunk := take_rows(rows, _CHUNK):
         usable, chunk_counts = table.of_rows(chunk)
@@ -234,6 +230,8 @@ def _scan(
                     known.update(getattr(usable, name))
             if characters:
                 seen.update(*usable.all_texts())
+        for _, columns in chunk:
+            digest.update(text_bytes(repr(tuple(columns))))
         num_bytes += sum(map(row_size, chunk))
         on_progress(num_bytes)
     scanned = scanner.finish(lambda holdout, row, side: [(row, holdout.has(side))], cuts=False)
@@ -261,7 +259,7 @@ def _scan(
     return {
         "table": table, "validation_fraction": validation_fraction, "holdout": scanned.holdout,
         "counts": counts, "num_bytes": num_bytes, "sample": sample, "validation": validation,
-        "is_sampled": scanned.is_sampled, "distinct": {
+        "is_sampled": scanned.is_sampled, "fingerprint": digest.hexdigest(), "distinct": {
             name: tuple(sorted(known)) if len(known) <= _DISTINCT else None
             for name, known in distinct.items()
         },

@@ -203,14 +203,6 @@ def test_stream_that_fails_is_an_error_of_one_line(tmp_path, bucket, emulator, n
     assert f"'{path}'" in message and "Forbidden" in message
 
 
-def test_file_that_is_read_again_for_its_hash_may_fail(bucket, emulator):
-    (bucket / "a.tsv").write_bytes(b"good\tyes\nbad\tno\n")
-    count = itertools.count()
-    emulator.fault = lambda _, url: 403 if "alt=media" in url and next(count) == 1 else None
-    message = said(text.scan_rows, text.Labelled, [f"{bucket}/a.tsv"], validation_fraction=0)
-    assert f"'{bucket}/a.tsv': Forbidden" in message
-
-
 def test_what_cannot_be_read_is_named(bucket, emulator):
     (bucket / "corpus" / "a.txt").write_bytes(b"some text")
     for url, reason in {

@@ -1,7 +1,6 @@
 """Text larger than memory: read in pieces, split, and prepared as token files."""
 
 import gzip
-import hashlib
 import json
 import os
 
@@ -101,7 +100,7 @@ def test_records_are_documents(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.txt.zst", "a.jsonl", "a.jsonl.gz"])
-def test_a_file_is_looked_through_and_hashed_in_one_reading(tmp_path, monkeypatch, name):
+def test_a_file_is_scanned_in_one_reading(tmp_path, monkeypatch, name):
     file = write_lines(tmp_path / name, documents(60))
     if name == "a.txt.gz":
         file.write_bytes(file.read_bytes() + b"\0" * 5000)  # padding, which gzip leaves out
@@ -112,9 +111,8 @@ def test_a_file_is_looked_through_and_hashed_in_one_reading(tmp_path, monkeypatc
         return plain(path)
 
     monkeypatch.setattr(files, "open_regular", counted)
-    corpus = text.scan_corpus([file], validation_fraction=0.3)
+    text.scan_corpus([file], validation_fraction=0.3)
     assert readers == [file]
-    assert corpus.files[0].content == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def test_a_part_without_a_place_to_cut_is_one_piece_up_to_a_limit(tmp_path, monkeypatch):
