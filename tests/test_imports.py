@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "op_names": set(),
     "programs": {"storage"},
     "storage": {"errors"},
-    "text": {"errors", "memory", "storage"},
+    "text": {"errors", "storage"},
     "modules": _LEAVES | {"functional"},
     "models": _LEAVES | {"functional", "modules"},
     **dict.fromkeys(_USES, _MODELS),

@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxformer.errors import ConfigError
 from jaxformer.text.batches.batches import Host, require_seed
-from jaxformer.text.store.ragged import ExampleArrays, example_lengths
+from jaxformer.text.store.ragged import ExampleArrays
 
 _MAX_BUCKETS = 8
 """A training step is compiled once per bucket, since each has a different shape."""
@@ -71,10 +71,11 @@ class BucketedBatches:
         host: Host = Host(),
     ) -> None:
         require_seed(seed)
-        self._buckets = _buckets(examples, batch_tokens, multiple_of, num_buckets, host)
+        self._examples = ExampleArrays.of(examples)
+        lengths = self._examples.lengths
+        self._buckets = _buckets(lengths, batch_tokens, multiple_of, num_buckets, host)
         self.batches_per_epoch = sum(len(_batches_of(bucket)) for bucket in self._buckets)
         self.shapes = tuple((bucket.rows, bucket.length) for bucket in self._buckets)
-        self._examples = examples
         self._seed = seed
         self._host = host
         # The latest epoch and its order: steps mostly follow each other.
@@ -133,9 +134,10 @@ def bucketed_evaluation_batches(
         >>> [batch["labels"].tolist() for batch in batches]
         [[[5], [6], [-1]], [[7, 8, 9]]]
     """
-    buckets = _buckets(examples, batch_tokens, multiple_of, num_buckets, host)
+    arrays = ExampleArrays.of(examples)
+    buckets = _buckets(arrays.lengths, batch_tokens, multiple_of, num_buckets, host)
     batches = (batch for bucket in buckets for batch in _batches_of(bucket))
-    return (_pad(examples, batch, host) for batch in batches)
+    return (_pad(arrays, batch, host) for batch in batches)
 
 
 class _Bucket(NamedTuple):
@@ -152,25 +154,15 @@ def _batches_of(bucket: _Bucket) -> list[_Bucket]:
     return [bucket._replace(members=bucket.members[i : i + bucket.rows]) for i in starts]
 
 
-def _pad(
-    examples: Sequence[dict[str, np.ndarray]], batch: _Bucket, host: Host
-) -> dict[str, np.ndarray]:
+def _pad(examples: ExampleArrays, batch: _Bucket, host: Host) -> dict[str, np.ndarray]:
     """Pads a host's rows of a batch to the batch's length."""
     rows = batch.rows // host.count
     members = batch.members[host.index * rows : (host.index + 1) * rows]
-    if not isinstance(examples, ExampleArrays):
-        # If this host has only padding rows, the first example still says which arrays exist.
-        examples = ExampleArrays.of([examples[i] for i in members] or [examples[0]])
-        members = np.arange(len(members))
     return examples.padded(members, rows, batch.length)
 
 
 def _buckets(
-    examples: Sequence[dict[str, np.ndarray]],
-    batch_tokens: int,
-    multiple_of: int,
-    num_buckets: int,
-    host: Host,
+    lengths: np.ndarray, batch_tokens: int, multiple_of: int, num_buckets: int, host: Host
 ) -> list[_Bucket]:
     """Assigns examples to buckets, from short to long; raises ConfigError if impossible."""
     if multiple_of < 1 or multiple_of % host.count:
@@ -184,7 +176,6 @@ def _buckets(
             f"num_buckets must be at least 1 and at most {_MAX_BUCKETS}, got {num_buckets}; a "
             "training step is compiled for each bucket"
         )
-    lengths = example_lengths(examples)
     longest = int(lengths.max())
     if batch_tokens < longest * multiple_of:
         raise ConfigError(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.store.ragged import IGNORE, Example, RaggedArray, example_lengths
+from jaxformer.text.store.ragged import IGNORE, Example, ExampleArrays, RaggedArray
 
 
 class PackedExamples:
@@ -40,7 +40,8 @@ class PackedExamples:
     """
 
     def __init__(self, examples: Sequence[Example], length: int) -> None:
-        lengths = example_lengths(examples)
+        self._examples = ExampleArrays.of(examples)
+        lengths = self._examples.lengths
         longest = int(np.argmax(lengths))
         if lengths[longest] > length:
             raise DataError(
@@ -48,7 +49,6 @@ class PackedExamples:
                 f"example {longest}; leave it out, or raise length"
             )
         self.length = length
-        self._examples = examples
         row_of = _best_fit(lengths, length)
         members = np.lexsort((np.arange(lengths.size), -lengths, row_of))  # longest first
         sizes = np.bincount(row_of)
@@ -60,7 +60,7 @@ class PackedExamples:
     def __getitem__(self, index: int) -> Example:
         if not 0 <= index < len(self):
             raise IndexError(f"index must be at least 0 and less than {len(self)}, got {index}")
-        examples = [self._examples[member] for member in self._members[index]]
+        examples = [self._examples[int(member)] for member in self._members[index]]
         row: Example = {
             name: np.full(self.length, IGNORE if name == "labels" else 0, array.dtype)
             for name, array in examples[0].items()

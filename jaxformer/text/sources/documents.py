@@ -1,15 +1,12 @@
 """Documents: finding their files, and reading them into memory."""
 
 import glob
-import itertools
 import json
-import os
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 
 from jaxformer.errors import DataError
-from jaxformer.memory import host_memory
 from jaxformer.storage import as_path, bucket_files, in_bucket, real_path
 from jaxformer.text.sources.document_files import read_pieces
 from jaxformer.text.sources.files import readable, start_of_paths
@@ -17,7 +14,6 @@ from jaxformer.text.sources.record_files import BadRecords
 
 # Shorter paragraphs and lines, such as headings, often repeat without leaking validation text.
 LONG = 40
-_MAX_FOLDERS = 20_000  # takes some seconds; "/**" would take hours
 _BLANK_LINES = re.compile(r"(\n\s*\n)")
 
 
@@ -56,7 +52,7 @@ def read_documents(paths: Sequence[str], *, field: str = "text") -> list[str]:
 
     Raises:
         DataError: there is no path; a pattern matches no file; a file is missing, empty, a folder,
-            not UTF-8, damaged, or not of its kind; or all files are larger than the memory.
+            not UTF-8, damaged, or not of its kind.
 
     Example:
         >>> import tempfile
@@ -66,18 +62,12 @@ def read_documents(paths: Sequence[str], *, field: str = "text") -> list[str]:
         ['Hello.\n']
     """
     documents: list[list[str]] = []
-    bad, num_bytes = BadRecords(), 0
+    bad = BadRecords()
     for file in text_files(paths):
         for piece in read_pieces(file, bad, field=field):
             if piece.is_start:
                 documents.append([])
             documents[-1].append(piece.text)
-            num_bytes += len(piece.text.encode())
-            if num_bytes > host_memory():
-                raise DataError(
-                    f"documents must fit in memory, got more than {num_bytes:,} bytes up to "
-                    f"'{file}'; read fewer files"
-                )
     return list(map("".join, documents))
 
 
@@ -130,7 +120,7 @@ def _matches(path: str) -> list[pathlib.Path]:
     if in_bucket(place):
         files = bucket_files(place)
     else:
-        matches = (pathlib.Path(match) for match in _expanded(path))
+        matches = map(pathlib.Path, glob.iglob(path, recursive=True))
         files = sorted(match for match in matches if match.is_file())
     if files:
         return files
@@ -162,55 +152,6 @@ def _dataset_files(folder: pathlib.Path) -> list[pathlib.Path] | None:
             f"'{folder}' is a selection of another dataset; save it after flatten_indices()"
         )
     return files
-
-
-def _expanded(pattern: str) -> Iterator[str]:
-    """Paths that match a pattern; a folder that several links point to is searched once.
-
-    `glob` itself searches it once per path, and circular links make exponentially many paths.
-    """
-    parts = pathlib.PurePath(pattern).parts
-    if "**" not in parts:
-        yield from glob.iglob(pattern)
-        return
-    index = parts.index("**")
-    below = list(itertools.dropwhile(lambda part: part == "**", parts[index:])) or ["*"]
-    roots = glob.iglob(os.path.join(*parts[:index])) if index else ["."]
-    for folder in list(_folders(roots)):  # limits their number before any is searched
-        yield from _expanded(os.path.join(glob.escape(folder), *below))
-
-
-def _folders(roots: Iterable[str]) -> Iterator[str]:
-    """Folders and all their subfolders, without hidden ones; each once."""
-    seen: set[str] = set()
-    waiting = [root for root in roots if os.path.isdir(root)]
-    while waiting:
-        folder = waiting.pop()
-        if (real := os.path.realpath(folder)) in seen:
-            continue
-        seen.add(real)
-        if len(seen) > _MAX_FOLDERS:
-            raise DataError(
-                f"a pattern must search at most {_MAX_FOLDERS:,} folders, got more at "
-                f"{folder!r}; start it with the folder that contains the text"
-            )
-        yield folder
-        try:
-            with os.scandir(folder) as entries:
-                waiting += [
-                    entry.path
-                    for entry in entries
-                    if not entry.name.startswith(".") and _is_folder(entry)
-                ]
-        except OSError:  # `glob` skips these too
-            continue
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # such as a loop of links
-        return False
 
 
 def paragraphs(document: str) -> Iterator[str]:

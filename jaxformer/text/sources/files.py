@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from jaxformer.errors import ConfigError, DataError, first_line, reason_of
-from jaxformer.memory import host_memory
 from jaxformer.storage import as_path, in_bucket, open_regular, real_path, stamp
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -77,13 +76,6 @@ def read_lines(file: pathlib.Path) -> Iterator[str]:
                 yield from text.split("\r")
             else:
                 yield text
-
-
-def require_fits_memory(file: pathlib.Path) -> None:
-    """Raises DataError if a file is larger than memory; a missing file is reported when read."""
-    size, _ = file_stamp(file)
-    if size > host_memory():
-        raise DataError(f"a file must fit in memory, got {size:,} bytes in '{file}'; split it")
 
 
 @contextlib.contextmanager

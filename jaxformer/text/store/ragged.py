@@ -138,19 +138,44 @@ class ExampleArrays(Sequence[Example]):
         self.arrays = dict(arrays)
 
     @classmethod
-    def of(cls, examples: Sequence[Example]) -> Self:
-        """Copies examples.
+    def of(cls, examples: Sequence[Example]) -> "ExampleArrays":
+        """Copies examples, unless they are arrays already, and checks that they can be batched.
 
         Args:
             examples: dicts of the same arrays and dtypes, each array with one axis or none.
 
         Raises:
-            DataError: as for `example_lengths`.
+            DataError: there are no examples, an example has no tokens, no labels or other arrays
+                than the first, or the labels cannot hold `IGNORE`.
         """
-        example_lengths(examples)
-        return cls(
-            {name: RaggedArray.of([example[name] for example in examples]) for name in examples[0]}
-        )
+        if len(examples) == 0:
+            raise DataError("batches must have at least one example, got none; add text")
+        layout = _layout(examples[0])
+        axes = [array.ndim for array in examples[0].values()]
+        if "labels" not in layout or max(axes) != 1 or examples[0]["labels"].dtype.kind != "i":
+            raise DataError(
+                "an example must have labels of signed integers, an array with one axis, and no "
+                f"array with more, got {layout}; make labels int32, with {IGNORE} where there is "
+                "none"
+            )
+        arrays = examples if isinstance(examples, ExampleArrays) else cls._copied(examples, layout)
+        if not arrays.lengths.all():
+            raise DataError(
+                "every example must have at least one token, got none in example "
+                f"{int(np.argmin(arrays.lengths))}; leave it out"
+            )
+        return arrays
+
+    @classmethod
+    def _copied(cls, examples: Sequence[Example], layout: dict[str, tuple[np.dtype, int]]) -> Self:
+        rows = [examples[i] for i in range(len(examples))]
+        for i, row in enumerate(rows):
+            if _layout(row) != layout:
+                raise DataError(
+                    f"every example must have the arrays of the first, {layout}, got "
+                    f"{_layout(row)} in example {i}; use the same names, axes and dtypes"
+                )
+        return cls({name: RaggedArray.of([row[name] for row in rows]) for name in layout})
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
@@ -200,42 +225,6 @@ class ExampleArrays(Sequence[Example]):
         """Size of the longest array of each example: int64 [examples]."""
         ragged = (array.sizes for array in self.arrays.values() if array.offsets is not None)
         return functools.reduce(np.maximum, ragged)
-
-
-def example_lengths(examples: Sequence[Example]) -> np.ndarray:
-    """Checks that examples can be batched together, and returns their lengths: int64 [examples].
-
-    Example:
-        >>> example_lengths([{"labels": np.array([7, 8])}, {"labels": np.array([9])}])
-        array([2, 1])
-    """
-    if len(examples) == 0:
-        raise DataError("batches must have at least one example, got none; add text")
-    layout = _layout(examples[0])
-    axes = [array.ndim for array in examples[0].values()]
-    if "labels" not in layout or max(axes) != 1 or examples[0]["labels"].dtype.kind != "i":
-        raise DataError(
-            "an example must have labels of signed integers, an array with one axis, and no array "
-            f"with more, got {layout}; make labels int32, with {IGNORE} where there is none"
-        )
-    if isinstance(examples, ExampleArrays):  # all have the same layout
-        lengths = examples.lengths
-    else:
-        lengths = np.zeros(len(examples), np.int64)
-        for i in range(len(examples)):
-            example = examples[i]
-            if _layout(example) != layout:
-                raise DataError(
-                    f"every example must have the arrays of the first, {layout}, got "
-                    f"{_layout(example)} in example {i}; use the same names, axes and dtypes"
-                )
-            lengths[i] = example_length(example)
-    if not lengths.all():
-        raise DataError(
-            "every example must have at least one token, got none in example "
-            f"{int(np.argmin(lengths))}; leave it out"
-        )
-    return lengths
 
 
 def example_length(example: Mapping[str, np.ndarray]) -> int:

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 from jaxformer.errors import DataError
-from jaxformer.storage import as_path
-from jaxformer.text.sources.files import require_fits_memory
 from jaxformer.text.sources.holdout import Holdout, text_bytes, text_draws
 from jaxformer.text.tables.column_files import read_columns
 from jaxformer.text.tables.row_counts import RowCounts
@@ -92,8 +90,6 @@ class Table:
             >>> labelled.texts, labelled.labels, str(counts)
             (('Great!',), ('good',), '2 texts read, 1 kept; 1 misaligned (line 2)')
         """
-        for path in paths if isinstance(paths, list | tuple) else ():
-            require_fits_memory(as_path(path))  # since rows are kept in memory
         kept, counts = cls.of_rows(cls.rows(paths, **options))
         if kept is None:
             got = " and ".join(f"'{file}'" for file in paths)

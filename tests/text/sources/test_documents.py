@@ -196,29 +196,6 @@ def test_split_refuses_an_empty_side(documents, side):
         split_documents(documents, 0.4)
 
 
-def test_folder_is_searched_once_however_many_links_lead_to_it(tmp_path, monkeypatch):
-    """Six folders with links to each other have paths without number."""
-    scandir, searched = os.scandir, []
-
-    def counted(path):
-        searched.append(path)
-        assert len(searched) < 99, "searched again and again"
-        return scandir(path)
-
-    root = tmp_path / "root"
-    for name in "abcdef":
-        (root / name).mkdir(parents=True)
-        (root / name / "text.txt").write_text(name)
-        for other in "abcdef":
-            (root / name / f"to_{other}").symlink_to(f"../{other}")
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / "text.txt").write_text("g")
-    (root / "f" / "to_outside").symlink_to(tmp_path / "outside")
-    (root / "a" / "link.txt").symlink_to("../b/text.txt")  # a file, too, is read once
-    monkeypatch.setattr(os, "scandir", counted)
-    assert sorted(read_documents([f"{root}/**/*.txt"])) == list("abcdefg")
-
-
 @pytest.mark.parametrize("pattern", ["**/*.txt", "**", "a/**/*.txt", "**/b/**/*.txt", "**/**/c.txt",
                                      "*/**/c.txt", "**/b/c.txt", "?/b/*"])  # fmt: skip
 def test_patterns_match_what_glob_matches(tmp_path, monkeypatch, pattern):
@@ -228,11 +205,3 @@ def test_patterns_match_what_glob_matches(tmp_path, monkeypatch, pattern):
         (tmp_path / file).write_text(file)
     expected = {name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)}
     assert set(read_documents([pattern])) == expected != set()
-
-
-def test_pattern_of_the_whole_machine_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(document_paths, "_MAX_FOLDERS", 3)
-    for name in "abc":
-        (tmp_path / name).mkdir()
-    with pytest.raises(DataError, match="at most 3 folders, got more at"):
-        read_documents([f"{tmp_path}/**/*.txt"])

@@ -12,9 +12,7 @@ import zipfile
 import pytest
 import zstandard
 
-from jaxformer import text
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.text import read_documents
 from jaxformer.text.sources import files
 from jaxformer.text.sources.document_files import read_pieces
 from jaxformer.text.sources.record_files import BadRecords
@@ -206,24 +204,6 @@ def test_endless_line_is_not_read_into_memory(tmp_path, monkeypatch):
     assert next(lines) == "six---"
     with pytest.raises(DataError, match="at most 7 bytes, got more in .* from offset 7 on"):
         next(lines)
-
-
-def test_table_larger_than_the_memory_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "host_memory", lambda: 10)
-    (tmp_path / "a.tsv").write_bytes(b"0123456789a")
-    with pytest.raises(DataError, match="fit in memory, got 11 bytes"):
-        text.Pairs.read([str(tmp_path / "a.tsv")])
-    # Rows that are not kept may be more.
-    (tmp_path / "a.tsv").write_bytes(b"01234\t6789a")
-    corpus = text.scan_rows(text.Pairs, [str(tmp_path / "a.tsv")], validation_fraction=0)
-    assert corpus.sample.sources == ("01234",)
-
-
-def test_documents_larger_than_the_memory_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxformer.text.sources.documents.host_memory", lambda: 10)
-    (tmp_path / "a.txt").write_bytes(b"0123456789a")
-    with pytest.raises(DataError, match="fit in memory, got more than 11 bytes up to .*a.txt"):
-        read_documents([str(tmp_path / "a.txt")])
 
 
 @pytest.mark.parametrize("package, name", [("zstandard", "a.zst"), ("pyarrow", "a.parquet")])
