@@ -12,10 +12,8 @@ import typing
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import docstring_parser
-
 from jaxformer.config import ExperimentConfig, LayerConfig, MeshRule, MixtureSourceConfig
-from jaxformer.config.checks import field_types, kinds_of, union_members
+from jaxformer.config.checks import descriptions, field_types, kinds_of, union_members
 
 PAGE = pathlib.Path(__file__).with_name("configuration.md")
 HEADING = "## Every key\n"  # all that follows it is written by this script
@@ -45,10 +43,7 @@ def _tables(key: str, hint: Any) -> Iterator[tuple[str, type]]:
 
 def rows(config: type) -> Iterator[tuple[str, str, str, str]]:
     """Key, type, default and description of each setting of a config class."""
-    described: dict[str, str] = {}
-    for parent in reversed(config.__mro__):  # a subclass describes its own keys only
-        for parameter in docstring_parser.parse(parent.__doc__ or "").params:
-            described[parameter.arg_name] = " ".join((parameter.description or "").split())
+    described = descriptions(config)
     hints = field_types(config)
     for field in dataclasses.fields(config):
         yield (
@@ -102,7 +97,7 @@ def every_key() -> str:
             links.setdefault(table[0], re.sub(r"[^\w -]", "", title).replace(" ", "-"))
     lines = ["", f"Tables: {', '.join(f'[{table}](#{links[table]})' for table in links)}.", ""]
     for title, config in found.items():
-        summary = docstring_parser.parse(config.__doc__ or "").short_description or ""
+        summary = (config.__doc__ or "").partition("\n")[0]
         lines += [f"### {title}", "", summary, "", "| key | type | default | meaning |"]
         lines += ["|---|---|---|---|"]
         for key, kind, default, meaning in rows(config):

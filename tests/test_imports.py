@@ -206,10 +206,10 @@ print(*sorted(name for name in sys.modules if name.startswith("jaxformer.")))
 import jaxformer.config, jaxformer.errors
 print(*sorted({"jax", "numpy"} & set(sys.modules)))
 import jaxformer.functional
-heavy = {"flax", "optax", "orbax", "grain", "tokenizers", "tyro", "rich", "matplotlib"}
+heavy = {"flax", "optax", "orbax", "grain", "tokenizers", "rich", "matplotlib"}
 print(*sorted(heavy & set(sys.modules)))
 import jaxformer.runs, jaxformer.sweeps
-print(*sorted({"torch", "matplotlib", "tyro"} & set(sys.modules)))
+print(*sorted({"torch", "matplotlib"} & set(sys.modules)))
 """
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -7,6 +7,7 @@ With a translator that `jaxformer train configs/phrasebook_en_kn.toml` has train
      python experiments/seeds/run_all.py --run runs/phrasebook_en_kn
 """
 
+import argparse
 import contextlib
 import importlib.util
 import pathlib
@@ -23,7 +24,6 @@ import self_attention_by_hand
 import self_attention_in_numpy
 import trained_translator
 import transformer_from_scratch
-import tyro
 from contents import Contents, drafted
 
 from jaxformer import runs
@@ -91,6 +91,14 @@ def run_all(
     report(output / "index.html")
 
 
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Redo the four documents.")
+    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("runs/seeds"))
+    parser.add_argument("--run", type=pathlib.Path, help="run folder of a trained translator")
+    parser.add_argument("--sentence", default=trained_translator.SENTENCE)
+    return parser
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Command line; exits with 128 plus the number of a signal that stopped it.
 
@@ -99,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     try:
         with _stopped_by_signals():
-            tyro.cli(run_all, args=arguments)
+            run_all(**vars(_parser().parse_args(arguments)))
     except _Stopped as stop:
         print(
             f"run_all.py: stopped by {stop.signal.name} before the pages were whole, so none was "

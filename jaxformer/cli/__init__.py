@@ -1,12 +1,22 @@
 """The command line. Commands import JAX only when they run, so that --help is fast."""
 
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
 
 from jaxformer import __version__
-from jaxformer.cli.commands import COMMANDS, TAKE_WORDS, all_commands
-from jaxformer.cli.parsing import parse, refuse_repeated_flags
+from jaxformer.cli.commands import COMMANDS, GROUPS
+from jaxformer.cli.experiment import config_tables
+from jaxformer.cli.flags import with_flags
+from jaxformer.cli.parsing import (
+    parse,
+    settings_of,
+    show_commands,
+    show_help,
+    show_keys,
+    summary,
+)
 from jaxformer.cli.terminal import (
     drop_output,
     exit_for,
@@ -14,10 +24,16 @@ from jaxformer.cli.terminal import (
     show,
     warnings_as_lines,
 )
+from jaxformer.config import ExperimentConfig
+from jaxformer.config.checks import suggestion
+from jaxformer.errors import ConfigError
 
 __all__ = ["main"]
 
-_NO_WORDS: tuple[list[str], ...] = ([], ["-h"], ["--help"])
+_HELP = ("-h", "--help", "--help-all")
+_TEXT = """Train, use and inspect Transformers in JAX. For the options of a command: jaxformer
+COMMAND --help. For the version: jaxformer --version. To see where an error comes from, add
+--traceback."""
 
 
 @warnings_as_lines()
@@ -36,21 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if shows_traceback := "--traceback" in words:
         words.remove("--traceback")
     try:
-        refuse_repeated_flags(words)
-        if words == ["--version"]:
-            show(f"jaxformer {__version__}")
-        elif words[1:] not in _NO_WORDS and words[0] in TAKE_WORDS:
-            TAKE_WORDS[words[0]](words[1:])
-        else:
-            command = parse(
-                all_commands(brief=words in _NO_WORDS),
-                args=words,
-                prog="jaxformer",
-                description="Train, use and inspect Transformers in JAX. For the options of a "
-                "command: jaxformer COMMAND --help. For the version: jaxformer --version. To see "
-                "where an error comes from, add --traceback.",
-            )
-            COMMANDS[type(command)](command)
+        _run(words)
         flush()  # here, so that a failure to write is reported
     except BrokenPipeError:
         drop_output(sys.stdout)  # its reader, such as `head`, has closed it
@@ -59,3 +61,43 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if shows_traceback:
             raise
         exit_for(error)
+
+
+def _run(words: Sequence[str]) -> None:
+    """Runs the command that the first word names, or the first two."""
+    group = words[0] if words and words[0] in GROUPS else ""
+    prog, rest = f"jaxformer {group}".strip(), words[1:] if group else words
+    names = {name.split()[-1]: name for name in COMMANDS if name.rpartition(" ")[0] == group}
+    lines = {word: summary(COMMANDS[name][0]).partition("\n")[0] for word, name in names.items()}
+    if not group:
+        lines |= {name: text.partition("\n")[0] for name, text in GROUPS.items()}
+    if words == ["--version"]:
+        show(f"jaxformer {__version__}")
+    elif not words or (len(rest) == 1 and rest[0] in _HELP):
+        show_commands(lines, prog=prog, text=GROUPS.get(group, _TEXT))
+    elif rest and rest[0] in names:
+        _run_command(names[rest[0]], rest[1:])
+    else:
+        got = f"{rest[0]!r}{suggestion(rest[0], lines)}" if rest else "none"
+        raise ConfigError(
+            f"the command of {prog} must be one of {', '.join(lines)}, got {got} (see {prog} "
+            "--help)"
+        )
+
+
+def _run_command(name: str, words: Sequence[str]) -> None:
+    kind, function = COMMANDS[name]
+    prog, config = f"jaxformer {name}", settings_of(kind)
+    end = words.index("--") if "--" in words else len(words)
+    helps = [word for word in words[:end] if word in _HELP]
+    rest = [word for word in words if word not in helps]
+    if helps and not (rest and config is ExperimentConfig):
+        show_help(kind, prog=prog)
+        return
+    command, settings = parse(kind, rest, prog=prog)
+    if helps:
+        tables, _ = with_flags(config_tables(command.config, settings), settings, prog=prog)
+        prog = f"{prog} {shlex.quote(command.config)}"
+        show_keys(tables, prog=prog, shows_all="--help-all" in helps)
+    else:
+        function(command, *([] if config is None else [settings]))

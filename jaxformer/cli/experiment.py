@@ -1,31 +1,37 @@
-"""Reading the config of a command with its overrides."""
+"""Reading the config of a command with its flags."""
 
+import dataclasses
 import pathlib
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
-import tyro
-
-from jaxformer.cli.overrides import implied_settings, override_config, split_flags
-from jaxformer.cli.parsing import parse
-from jaxformer.config import ExperimentConfig, load_config, ready_configs
+from jaxformer.cli.flags import Flag, with_flags
+from jaxformer.cli.parsing import option
+from jaxformer.config import ExperimentConfig, ready_configs
+from jaxformer.config.files import config_of_file, read_tables, toml_value
 from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path
 
-ConfigPath = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG")]
+# Keys that only make sense for the data of the config itself.
+_OF_OWN_DATA = ("data.source", "data.mixture", "data.validation_paths", "samples.prompts")
 
 
-def config_path(kind: type, words: Sequence[str]) -> tuple[str, list[str]]:
-    """Splits the words of a command without flags of its own into config and flags."""
-    if not words[0].startswith("-"):
-        return words[0], list(words[1:])
-    # A flag such as --help comes first.
-    return parse(kind, args=list(words), prog=f"jaxformer {kind.__name__.lower()}").config, []
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConfigCommand:
+    """A command with a config, whose keys are flags, too.
+
+    Args:
+        config: config file, name of a built-in config, or run folder, such as runs/quickstart.
+    """
+
+    settings: ClassVar[type] = ExperimentConfig
+
+    config: str = option(positional=True, metavar="CONFIG")
 
 
-def load_with_start(path: str, words: Sequence[str]) -> ExperimentConfig:
-    """Reads a config, or that of a run folder, which is then the run to resume.
+def config_tables(path: str, flags: Sequence[Flag]) -> dict[str, Any]:
+    """Tables of a config, or of a run folder, which is then the run to resume.
 
     What a config leaves out is taken from the run or folder that it starts from.
     """
@@ -36,30 +42,41 @@ def load_with_start(path: str, words: Sequence[str]) -> ExperimentConfig:
             f"{path} is a folder, but not a run: it has no config.toml; to start from a model in "
             f"it: jaxformer train CONFIG --init-from {path}"
         )
+    tables = read_tables(folder / "config.toml" if is_run else path)
+    if is_run:  # it may have been moved
+        tables["out"] = str(folder)
+    tables.setdefault("out", f"runs/{pathlib.Path(path).stem}")
+    typed = {flag.key: flag.values[0] for flag in flags if flag.values}
+    start = typed.get("init_from") or tables.get("init_from")
+    if start is None:
+        return tables
+    from jaxformer.runs import complete_tables
 
-    def complete(values: Mapping[str, Any]) -> Mapping[str, Any]:
-        if is_run:  # it may have been moved
-            values = {**values, "out": str(folder)}
-        typed = {flag.key: flag.values[0] for flag in reversed(split_flags(words)) if flag.values}
-        start = typed.get("init_from") or values.get("init_from")
-        if start is None:
-            return values
-        from jaxformer.runs import complete_tables
-
-        out = typed.get("out") or values.get("out") or f"runs/{pathlib.Path(path).stem}"
-        return complete_tables(values, start, out)
-
-    return load_config(folder / "config.toml" if is_run else path, complete=complete)
+    return complete_tables(tables, start, typed.get("out") or tables["out"])
 
 
 def read_config(
-    path: str, words: Sequence[str], *, command: str = "train", launches: bool = False
+    path: str, flags: Sequence[Flag], *, command: str = "train"
 ) -> tuple[ExperimentConfig, list[str]]:
-    """Config with its overrides, and lines on settings that these imply; `command` has the help."""
-    loaded = load_with_start(path, words)
+    """Config with its flags, and lines on settings that `--data.paths` implies."""
+    return merged_config(path, config_tables(path, flags), flags, command=command)
+
+
+def merged_config(
+    path: str, tables: dict[str, Any], flags: Sequence[Flag], *, command: str
+) -> tuple[ExperimentConfig, list[str]]:
+    """`read_config` of tables that have been read."""
     prog = f"jaxformer {command} {shlex.quote(path)}"
-    config = override_config(loaded, words, prog=prog, launches=launches)
-    return config, implied_settings(loaded, config, words)
+    merged, replaced = with_flags(tables, flags, prog=prog)
+    config = config_of_file(path, merged, others=" with these flags" if flags else "")
+    lines, names = [], {flag.key for flag in flags}
+    for key in _OF_OWN_DATA:
+        table, name = key.split(".")
+        new = toml_value(getattr(getattr(config, table), name))
+        old = toml_value(replaced.get(key))
+        if key in replaced and key not in names and new != old:
+            lines.append(f"{key} = {new}, not {old}, because data.paths is given")
+    return config, lines
 
 
 def split_cpu_for(config: ExperimentConfig) -> None:

@@ -4,82 +4,76 @@ import dataclasses
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import tyro
+from typing import TYPE_CHECKING, Any, Literal
 
 from jaxformer import errors
-from jaxformer.cli.parsing import by_default
+from jaxformer.cli.parsing import option
 from jaxformer.cli.terminal import show
 from jaxformer.config import MeshConfig
 
 if TYPE_CHECKING:
     from jaxformer.runs import Run
 
-RunFolder = Annotated[pathlib.Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-
 _MAX_SHOWN_MISTAKES = 10  # unusable input lines that are named
 _MAX_INPUT = 2**28  # bytes; a few million sentences
 
 
-@dataclasses.dataclass(frozen=True)
-class ParamsMesh:
-    """Devices of this host to split the parameters over.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelSource:
+    """Weights of a run, and languages of a Hugging Face folder.
 
-    By default, one device holds all parameters if they fit; otherwise they are split as in
-    training, or over all devices.
+    Args:
+        step: checkpoint of the run to use.
+        source_language: for a multilingual Hugging Face translator: source language, such as
+            eng_Latn or en.
+        target_language: for a multilingual Hugging Face translator: target language, such as
+            kan_Knda or kn.
+        base: for a LoRA run: current path of its base model.
     """
 
-    fsdp: Annotated[int | None, by_default("automatic")] = None
-    """Devices that split the parameters by rows."""
-
-    tensor: Annotated[int | None, by_default("automatic")] = None
-    """Devices that split the attention heads, feed-forward layers and vocabulary."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelSource:
-    """Which weights to read from a run, and which languages from a Hugging Face folder."""
-
-    step: Annotated[int | None, by_default("the one with the lowest validation loss")] = None
-    """Checkpoint of the run to use."""
-
-    source_language: Annotated[str | None, by_default("the folder's")] = None
-    """For a multilingual Hugging Face translator: source language, such as eng_Latn or en."""
-
-    target_language: Annotated[str | None, by_default("the folder's")] = None
-    """For a multilingual Hugging Face translator: target language, such as kan_Knda or kn."""
-
-    base: Annotated[pathlib.Path | None, by_default("its path during training")] = None
-    """For a LoRA run: current path of its base model."""
+    step: int | None = option(None, shown="the one with the lowest validation loss")
+    source_language: str | None = option(None, shown="the folder's")
+    target_language: str | None = option(None, shown="the folder's")
+    base: pathlib.Path | None = option(None, shown="its path during training")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Opening(ModelSource):
-    """How to open a run or a Hugging Face folder."""
+    """How to open a run or a Hugging Face folder.
 
-    dtype: Annotated[Literal["float32", "bfloat16"] | None, by_default("as in its files")] = None
-    """For a Hugging Face folder: dtype of parameters and computation."""
+    Args:
+        run: run folder, such as runs/quickstart, or Hugging Face folder.
+        dtype: for a Hugging Face folder: dtype of parameters and computation.
+        max_len: for a Hugging Face folder: longest text, in tokens.
+        ignore: for a Hugging Face folder: fields of its JSON files that you know to be irrelevant.
+            For a run made from one: unsupported generation settings that you know to be irrelevant.
+        fsdp: devices of this host that split the parameters by rows. By default, one device holds
+            all parameters if they fit; otherwise they are split as in training, or over all
+            devices.
+        tensor: devices of this host that split the attention heads, feed-forward layers and
+            vocabulary.
+    """
 
-    max_len: Annotated[int | None, by_default("as in its config")] = None
-    """For a Hugging Face folder: longest text, in tokens."""
+    run: pathlib.Path = option(positional=True, metavar="RUN")
+    dtype: Literal["float32", "bfloat16"] | None = option(None, shown="as in its files")
+    max_len: int | None = option(None, shown="as in its config")
+    ignore: tuple[str, ...] = option((), shown="none")
+    fsdp: int | None = option(None, flag="mesh.fsdp", shown="automatic")
+    tensor: int | None = option(None, flag="mesh.tensor", shown="automatic")
 
-    ignore: Annotated[tuple[str, ...], by_default("none")] = ()
-    """For a Hugging Face folder: fields of its JSON files that you know to be irrelevant.
-    For a run made from one: unsupported generation settings that you know to be irrelevant."""
 
-    mesh: ParamsMesh = ParamsMesh()
+def values_of(command: Any, kind: type) -> dict[str, Any]:
+    """Values of a command for the fields that it has from a class."""
+    return {field.name: getattr(command, field.name) for field in dataclasses.fields(kind)}
 
 
 def open_for(command: Any) -> "Run":
     """Opens the run of a command."""
     from jaxformer import runs
 
-    opening = command.opening
-    fsdp, tensor, mesh = opening.mesh.fsdp, opening.mesh.tensor, None
-    if not (fsdp is None and tensor is None):
-        mesh = MeshConfig(fsdp=1 if fsdp is None else fsdp, tensor=1 if tensor is None else tensor)
-    return runs.open_run(command.run, **{**vars(opening), "mesh": mesh})
+    values = values_of(command, Opening)
+    split = {name: size for name in ("fsdp", "tensor") if (size := values.pop(name)) is not None}
+    return runs.open_run(values.pop("run"), **values, mesh=MeshConfig(**split) if split else None)
 
 
 class Lines:

@@ -1,235 +1,212 @@
-"""Parsing values with tyro, its help, and one-line messages for mistakes."""
+"""Commands as dataclasses: their words become an instance, and their docstrings the help."""
 
-import contextlib
 import dataclasses
-import io
-import itertools
-import os
-import pathlib
-import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import tyro
+from jaxformer.cli.flags import Flag, key_of, settings, split_flags, value_of
+from jaxformer.cli.terminal import show, width, wrapped
+from jaxformer.config import ExperimentConfig
+from jaxformer.config.checks import Key, keys_of, suggestion
+from jaxformer.errors import ConfigError
 
-from jaxformer import errors
-from jaxformer.cli.terminal import flush, show, width, wrapped
-from jaxformer.config.checks import TYPE_NAMES, field_types, suggestion, union_members
-from jaxformer.storage import as_path
-
-_STYLE = re.compile(r"\x1b\[[\d;]*m")  # terminal colors
-_BOX = re.compile("[\u2500-\u257f]+")
-# Messages of tyro.
-_UNKNOWN_COMMAND = re.compile(r"Unrecognized options: ([^\s,]+).* Available subcommands: (.*) For ")
-_WRONG_CHOICE = re.compile(r"invalid choice '(.*)' for argument '(.*)'\. .* one of \((.*)\)\. For ")
-_WRONG_NUMBER = re.compile(r"Error parsing (\S+): .*(must be an? \w+, got .*) Argument helptext:")
-_WRONG_TABLE = re.compile(r"Error parsing (\S+): (.*) For full helptext, see ")
-_OFTEN = {
-    "training": ("steps", "batch_size", "batch_tokens", "devices"),
-    "optimizer": ("learning_rate",),
-    "model": ("max_len", "num_layers", "d_model", "num_heads"),
-    "data": ("paths",),
-}
-_TRAIN_FLAGS = {  # flags of jaxformer train that are not keys
-    "base": ("RUN", "for a LoRA run: current path of its base model, if it has moved."),
-    "profile": (
-        "FIRST:END",
-        "steps to trace, such as 20:25 (20 to 24); see jaxformer plot profile.",
-    ),
-}
-_VALUES = tyro.constructors.ConstructorRegistry()
+_METAVARS = {"int": "INT", "float": "FLOAT", "str": "TEXT", "Path": "PATH"}
+_INDENT = " " * 6
+# What `jaxformer train CONFIG --help` shows of the keys of the config.
+_MOST_USED = (
+    "out", "init_from", "seed", "training.steps", "training.batch_size", "training.batch_tokens",
+    "training.devices", "optimizer.learning_rate", "model.max_len", "model.num_layers",
+    "model.d_model", "model.num_heads", "data.paths",
+)  # fmt: skip
 
 
-@_VALUES.primitive_rule
-def _plain_rule(info: Any) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
-    """Texts and numbers, with our own names and messages; integers may be written as 1e3."""
-    kind, names = info.type, {int: "INT", float: "FLOAT", str: "TEXT"}
+def option(default: Any = dataclasses.MISSING, **words: Any) -> Any:
+    """Field of a command.
 
-    def value_of(words: list[str]) -> int | float | str:
-        if kind is str:
-            return words[0]
-        with contextlib.suppress(ValueError):
-            value = float(words[0])
-            if kind is float or value.is_integer():
-                return kind(value)
-        raise ValueError(f"must be {TYPE_NAMES[kind]}, got {words[0]!r}")
-
-    return None if kind not in names else tyro.constructors.PrimitiveConstructorSpec(
-        1, names[kind], value_of, lambda value: isinstance(value, (int, kind)),
-        lambda value: [str(value)],
-    )  # fmt: skip
+    Args:
+        default: value without the flag.
+        words: `flag`, if its name is not that of the field; `positional`, whether it has none;
+            `metavar`, for the help; `shown`, what the help says of the default.
+    """
+    return dataclasses.field(default=default, metadata=words)
 
 
-def refuse_repeated_flags(words: Sequence[str]) -> None:
-    """Refuses a flag that is given twice, of which tyro would drop the first values."""
-    flags: dict[str, str] = {}
-    for word in itertools.takewhile(lambda word: word != "--", words):
-        if not word.startswith("--"):
-            continue
-        flag = word.partition("=")[0]
-        setting = re.sub(r"(^--|\.)no-", r"\1", flag.replace("_", "-"))
-        if setting in flags:
-            got = "it twice" if flags[setting] == flag else f"{flags[setting]} and {flag}"
-            raise errors.ConfigError(
-                f"{flag} must be given once, got {got}; if it takes several values, write them "
-                f"after one {flag}"
-            )
-        flags[setting] = flag
+def settings_of(command: type) -> type | None:
+    """Config class whose keys are flags of a command, too."""
+    return getattr(command, "settings", None)
 
 
-def parse(kind: Any, **arguments: Any) -> Any:
-    """Parses words with tyro; raises a one-line ConfigError where tyro prints an error box."""
-    printed, said = _Printed(), io.StringIO()
-    try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said), _room():
-            return tyro.cli(kind, registry=_VALUES, **arguments)
-    except SystemExit as stopped:
-        if stopped.code:
-            message = _without_box(said.getvalue())
-            raise errors.ConfigError(_with_suggestion(message, **arguments)) from None
-        for line in printed.text().splitlines():
-            show(_as_lines(line), styled=True)
-        flush()
-        raise
+def _options(command: type) -> dict[str, Key]:
+    """Keys of a command's flags, by the names of the flags."""
+    named = {key.metadata.get("flag", name): key for name, key in keys_of(command).items()}
+    return {name: key for name, key in named.items() if "positional" not in key.metadata}
 
 
-@_VALUES.primitive_rule
-def _optional_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Any:
-    """Names an optional value by its other type; None can still be given."""
-    members = union_members(info.type)
-    if members == (info.type,) or len(members) != 1 or dataclasses.is_dataclass(members[0]):
-        return None
-    made = tyro.constructors.PrimitiveTypeInfo.make(members[0], info.markers)
-    spec: Any = tyro.constructors.ConstructorRegistry.get_primitive_spec(made)
-    return dataclasses.replace(
-        spec, choices=spec.choices and (*spec.choices, "None"),
-        instance_from_str=lambda said: None if said == ["None"] else spec.instance_from_str(said),
-    )  # fmt: skip
+def _positionals(command: type) -> list[Key]:
+    return [key for key in keys_of(command).values() if "positional" in key.metadata]
 
 
-@_VALUES.primitive_rule
-def _path_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Any:
-    """Parses a path, which may be the URL of a bucket."""
-    if info.type is not pathlib.Path:
-        return None
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1, metavar=info.type.__name__.upper(),
-        instance_from_str=lambda said: as_path(said[0]),
-        is_instance=lambda value: isinstance(value, pathlib.Path),
-        str_from_instance=lambda value: [str(value)],
-    )  # fmt: skip
+def parse(command: type, words: Sequence[str], *, prog: str) -> tuple[Any, Any]:
+    """Makes a command of its words; its other flags are settings.
+
+    Returns:
+        The command, and its settings: flags of an `ExperimentConfig`, or values by key.
+    """
+    options, config = _options(command), settings_of(command)
+    own = options if config in (None, ExperimentConfig) else {**options, **keys_of(config)}
+
+    def num_values(name: str) -> int | None:
+        key = key_of(own, name)
+        if key is None or key.element is not None:
+            return None
+        return 0 if key.members == (bool,) else 1
+
+    others, flags = split_flags(words, num_values)
+    values, chosen, left = dict[str, Any](), dict[str, Any](), list[Flag]()
+    for flag in flags:
+        if (key := key_of(options, flag.key)) is not None:
+            value = value_of(flag, key)
+            values[key.name] = tuple(value) if isinstance(value, list) else value
+        elif config is ExperimentConfig:
+            left.append(flag)
+        elif (key := key_of(own, flag.key)) is not None:
+            chosen[key.name] = value_of(flag, key)
+        else:
+            near = suggestion(flag.key, own).replace("_", "-").replace("mean '", "mean '--")
+            raise ConfigError(f"there is no option {flag.name}{near} (see {prog} --help)")
+    for key in _positionals(command):
+        if key.element is not None and (others or key.default is not dataclasses.MISSING):
+            values[key.name], others = tuple(_positional(key, word) for word in others), []
+        elif others:
+            values[key.name], others = _positional(key, others[0]), others[1:]
+    if others:
+        raise ConfigError(f"{prog} takes no {others[0]!r}; see {prog} --help")
+    for key in keys_of(command).values():
+        if key.name not in values and key.default is dataclasses.MISSING:
+            raise ConfigError(f"{prog} needs {_signature(key)}: {key.description}")
+    return command(**values), left if config is ExperimentConfig else chosen
 
 
-def by_default(what: str, metavar: str | None = None) -> Any:
-    """Makes the help of an option say what its default, such as None, means."""
-    return tyro.conf.arg(help_behavior_hint=f"(default: {what})", metavar=metavar)
+def _positional(key: Key, word: str) -> Any:
+    element = key if key.element is None else key.element
+    return value_of(Flag(_metavar(key), [word]), element)
 
 
-def for_help(config: Any, *, trains: bool) -> Any:
-    """Unchecked copy of a config; its help in tyro begins with the most used options."""
-    # These are in tables without a name, which tyro puts into its first group.
-    arg, parts = tyro.conf.arg, {}
-    hints: dict[str, Any] = {
-        "out": Annotated[str | None, arg(metavar="OUT")],
-        "init_from": Annotated[str | None, arg(metavar="RUN")],
-    }
-    for name, (metavar, text) in _TRAIN_FLAGS.items() if trains else ():
-        hints[name] = Annotated[str | None, arg(metavar=metavar, help=text)]
-    for table, often in _OFTEN.items():
-        for group, is_top in ((f"often_{table}", True), (table, False)):
-            of_table = {}
-            for name, hint in field_types(type(getattr(config, table))).items():
-                shown = arg(name=f"{table}.{name}" if is_top else None)
-                mark = shown if (name in often) == is_top else tyro.conf.Suppress
-                of_table[name] = Annotated[hint, mark]
-            parts[group] = _with_types(getattr(config, table), of_table)
-            hints[group] = Annotated[type(parts[group]), arg(name="" if is_top else None)]
-    return _with_types(config, hints, **parts, **dict.fromkeys(_TRAIN_FLAGS))
+def show_commands(commands: Mapping[str, str], *, prog: str, text: str) -> None:
+    """Shows the help of several commands, of which each has a line."""
+    show(f"usage: {prog} COMMAND ...\n")
+    for paragraph in text.split("\n\n"):
+        show(wrapped(" ".join(paragraph.split())) + "\n")
+    show("commands:")
+    indent = max(map(len, commands)) + 4
+    for name, line in commands.items():
+        show(wrapped(f"  {name:<{indent - 2}}{line}", rest=" " * min(indent, width() // 2)))
 
 
-def _with_types(config: Any, hints: Mapping[str, Any], **values: Any) -> Any:
-    """Copy of a config with some field types replaced, and with new fields and values."""
-    kind = type(config)
-    made: Any = dataclasses.make_dataclass(
-        kind.__name__, [(name, hint, None) for name, hint in hints.items()], bases=(kind,),
-        namespace={"__doc__": kind.__doc__}, frozen=True, kw_only=True,
-    )  # fmt: skip
-    copied = object.__new__(made)
-    copied.__dict__.update(config.__dict__ | values)
-    return copied
+def show_help(command: type, *, prog: str) -> None:
+    """Shows the help of a command: what it does, its arguments and its flags."""
+    positionals = _positionals(command)
+    usage = " ".join([prog, *map(_metavar, positionals), "[OPTIONS]"])
+    show(f"{wrapped(f'usage: {usage}', rest=_INDENT)}\n")
+    for paragraph in summary(command).split("\n\n"):
+        show(f"{wrapped(' '.join(paragraph.split()))}\n")
+    for key in positionals:
+        _show_entry(_metavar(key), key, key.default)
+    config, options = settings_of(command), _options(command)
+    for kind in command.__mro__:  # its own flags come first
+        inherited = [name for parent in kind.__bases__ for name in _field_names(parent)]
+        own = {*_field_names(kind)} - {*inherited}
+        flags = {flag: key for flag, key in options.items() if key.name in own}
+        if flags:
+            _show_title("options" if kind is command else _first_line(kind))
+        for flag, key in flags.items():
+            _show_entry(_signature(key, flag), key, key.default)
+        if kind is command and config not in (None, ExperimentConfig):
+            _show_title(f"{_first_line(config)}, by default as in the run's config")
+            for key in keys_of(config).values():
+                _show_entry(_signature(key), key, dataclasses.MISSING)
+    if config is ExperimentConfig:
+        _show_title(f"flags for the keys of a config: {prog} CONFIG --help", end="")
 
 
-@contextlib.contextmanager
-def _room() -> Iterator[None]:
-    """Makes tyro use the columns of `width`; with one column it would never end."""
-    before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = str(width())
-    try:
-        yield
-    finally:
-        del os.environ["COLUMNS"]
-        if before is not None:
-            os.environ["COLUMNS"] = before
+def _show_title(title: str, *, end: str = ":") -> None:
+    show(f"\n{wrapped(title)}{end}")
 
 
-class _Printed(io.TextIOWrapper):
-    """Captures what tyro prints, with the colors and boxes that standard output can show."""
-
-    def __init__(self) -> None:
-        encoding = getattr(sys.stdout, "encoding", None)
-        super().__init__(
-            io.BytesIO(), encoding=encoding or "utf-8", errors="backslashreplace",
-            write_through=True,
-        )  # fmt: skip
-        self._is_terminal = sys.stdout is not None and sys.stdout.isatty()
-
-    def isatty(self) -> bool:
-        """Whether standard output is a terminal."""
-        return self._is_terminal
-
-    def text(self) -> str:
-        """All the text printed so far."""
-        self.seek(0)
-        return self.read()
+def _field_names(kind: type) -> list[str]:
+    return [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
 
 
-def _as_lines(line: str) -> str:
-    """Wraps a line to the terminal width; tyro only wraps what is in boxes."""
-    plain, columns = _STYLE.sub("", line), width()
-    if len(plain) <= columns or _BOX.search(line):
-        return line
-    # The list of all commands is a single word.
-    plain = re.sub(rf"\S{{{columns + 1},}}", lambda word: word[0].replace(",", ", "), plain)
-    return wrapped(plain)
+def show_keys(tables: Mapping[str, Any], *, prog: str, shows_all: bool) -> None:
+    """Shows the flags for the keys of a config, with their values: all, or those used most."""
+    show(f"usage: {prog} [OPTIONS]\n\nFlags override keys of the config.")
+    table, entries = "", {dotted: (key, value) for dotted, key, value in settings(tables)}
+    for dotted in entries if shows_all else _MOST_USED:
+        key, value = entries[dotted]
+        if len(key.choices) == 1:
+            continue  # the kind of a union, which has an entry
+        is_of_table = "." in dotted or key.kinds is not None
+        if shows_all and is_of_table and dotted.partition(".")[0] != table:
+            table = dotted.partition(".")[0]
+            show(f"\n[{table}]")
+        flag = dotted if key.kinds is None or value is None else f"{dotted}.{key.kinds.key}"
+        _show_entry(_signature(key, flag), key, value, whole=shows_all)
+    if not shows_all:
+        _show_title(f"all keys: {prog} --help-all", end="")
+        _show_title(f"options of the command itself: {prog.rpartition(' ')[0]} --help", end="")
 
 
-def _without_box(box: str) -> str:
-    """Message in an error box of tyro, as one line."""
-    plain = _STYLE.sub("", box)
-    lines = [re.sub(r"-{3,}", " ", _BOX.sub(" ", line)) for line in plain.splitlines()]
-    return " ".join(" ".join(lines[1:] or lines).split())  # the first is the frame's title
+def _first_line(kind: type) -> str:
+    return summary(kind).partition("\n")[0].partition(";")[0].rstrip(".")
 
 
-def _with_suggestion(
-    message: str, *, prog: str = "jaxformer", args: Sequence[str] = (), **_: Any
-) -> str:
-    """Rewrites a message of tyro about a wrong command, choice or number; adds a suggestion."""
-    if found := _UNKNOWN_COMMAND.match(message):
-        wrong, known = found[1], found[2].split(", ")
-        program = " ".join([prog, *itertools.takewhile(lambda word: word != wrong, args)])
-        meant = suggestion(wrong, known)
-        return (
-            f"the command of {program} must be one of {', '.join(known)}, got {wrong!r}{meant} "
-            f"(see {program} --help)"
-        )
-    if found := _WRONG_NUMBER.match(message):
-        return f"{found[1]} {found[2]}"
-    if found := _WRONG_TABLE.match(message):
-        return f"[{found[1]}] {found[2]}"
-    if found := _WRONG_CHOICE.match(message):
-        choices = re.findall(r"'([^']*)'", found[3])
-        return f"{found[2]} must be one of {', '.join(choices)}, got {found[1]!r}" + suggestion(
-            found[1], choices
-        )
-    return message
+def summary(command: type) -> str:
+    """Docstring without its sections."""
+    return inspect.cleandoc(command.__doc__ or "").partition("\nArgs:\n")[0].rstrip()
+
+
+def _show_entry(signature: str, key: Key, value: Any, *, whole: bool = True) -> None:
+    """Shows a flag, its description, or only the first sentence of it, and its value."""
+    text = key.description
+    if not whole:
+        text = text.partition(". ")[0].rstrip(".") + "."
+    if key.table is not None:
+        text += f" Its keys: {', '.join(keys_of(key.table))}."
+    shown = key.metadata.get("shown")
+    if value is dataclasses.MISSING:
+        default = "(required)" if key.default is dataclasses.MISSING else ""
+    elif value is None or value in ((), [], ""):
+        default = f"(default: {shown or 'not set'})"
+    else:
+        words = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+        default = f"(default: {words})"
+    if len(signature) > width() - 2:
+        signature = signature.replace(",", ", ")
+    show(wrapped(signature, first="  ", rest=_INDENT))
+    show(wrapped(f"{text[:1].upper()}{text[1:]} {default}".strip(), first=_INDENT, rest=_INDENT))
+
+
+def _signature(key: Key, flag: str = "") -> str:
+    """A flag with a name for its value."""
+    if "positional" in key.metadata:
+        return _metavar(key)
+    flag = f"--{(flag or key.name).replace('_', '-')}"
+    if key.members == (bool,):
+        table, dot, leaf = flag[2:].rpartition(".")
+        return f"{flag}, --{table}{dot}no-{leaf}"
+    return f"{flag} {_metavar(key)}" if key.table is None else f"{flag}.KEY"
+
+
+def _metavar(key: Key) -> str:
+    """Name of a value in the help."""
+    if "metavar" in key.metadata:
+        return str(key.metadata["metavar"])
+    if key.kinds is not None:
+        return f"{{{','.join([*key.kinds.configs, *(['none'] if key.kinds.optional else [])])}}}"
+    if key.choices:
+        return f"{{{','.join(map(str, key.choices))}}}"
+    if key.element is not None:
+        name = _metavar(key.element)
+        return f"[{name} ...]"
+    return _METAVARS[key.members[0].__name__]

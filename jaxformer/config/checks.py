@@ -3,8 +3,10 @@
 import dataclasses
 import difflib
 import functools
+import inspect
 import math
 import numbers
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -81,6 +83,11 @@ class Kinds(NamedTuple):
             )
         return self.configs[kind]
 
+    def config_of(self, table: Mapping[str, Any]) -> type | None:
+        """Config class of a table; None if its kind is missing or wrong."""
+        kind = table.get(self.key)
+        return self.configs.get(kind) if isinstance(kind, str) else None
+
     def table(self, value: Any, default: Any) -> dict[str, Any]:
         """Table of a value, which may be the name of a kind; that of a default has its kind."""
         if isinstance(value, str):
@@ -104,6 +111,7 @@ class Key(NamedTuple):
         metadata: metadata of the field.
         bounds: bounds on its value.
         kinds: kinds of a tagged union; None for any other type.
+        description: description in the docstring of the class.
     """
 
     name: str
@@ -113,6 +121,7 @@ class Key(NamedTuple):
     metadata: Mapping[str, Any] = types.MappingProxyType({})
     bounds: tuple[Bound, ...] = ()
     kinds: Kinds | None = None
+    description: str = ""
 
     @property
     def table(self) -> type | None:
@@ -241,7 +250,7 @@ def keys_of(config: type) -> Mapping[str, Key]:
 def _keys_of(config: Any) -> Mapping[str, Key]:
     hints = typing.get_type_hints(config)
     bounded = typing.get_type_hints(config, include_extras=True)
-    keys = {}
+    keys, texts = {}, descriptions(config)
     for field in dataclasses.fields(config):
         hint, bounds = hints[field.name], dict[Bound, None]()
         for member in (bounded[field.name], *typing.get_args(bounded[field.name])):
@@ -251,9 +260,19 @@ def _keys_of(config: Any) -> Mapping[str, Key]:
             bounds[_INT32] = None
         keys[field.name] = Key(
             field.name, members, type(None) in typing.get_args(hint), field.default,
-            field.metadata, tuple(bounds), kinds_of(hint),
+            field.metadata, tuple(bounds), kinds_of(hint), texts.get(field.name, ""),
         )  # fmt: skip
     return types.MappingProxyType(keys)
+
+
+def descriptions(config: type) -> dict[str, str]:
+    """Descriptions of the fields of a config class, from its docstring and those of its bases."""
+    texts: dict[str, str] = {}
+    for parent in reversed(config.__mro__):  # a subclass describes its own keys only
+        _, _, entries = inspect.cleandoc(parent.__doc__ or "").partition("\nArgs:\n")
+        for entry in re.finditer(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", entries, re.MULTILINE):
+            texts[entry[1]] = " ".join(entry[2].split())
+    return texts
 
 
 def field_types(config: type) -> Mapping[str, Any]:

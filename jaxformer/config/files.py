@@ -4,7 +4,7 @@ import dataclasses
 import json
 import pathlib
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
 from jaxformer.config.checks import keys_of, suggestion
@@ -19,11 +19,7 @@ _MAX_BYTES = 2**22
 _FOLDERS = tuple(folder / "configs" for folder in pathlib.Path(__file__).parents[1:3])
 
 
-def load_config(
-    path: str | pathlib.Path,
-    *,
-    complete: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
-) -> ExperimentConfig:
+def load_config(path: str | pathlib.Path) -> ExperimentConfig:
     """Reads an experiment config from a TOML file; unknown keys are errors.
 
     data.paths without data.source are files of the data that trains the model: text, pairs, or
@@ -31,8 +27,6 @@ def load_config(
 
     Args:
         path: TOML file, or if there is none, the name of one of `ready_configs`.
-        complete: function from the file's contents to the contents to read, such as one that fills
-            in what the file may leave out.
 
     Returns:
         The config; `out` is "runs/" and the file's stem if the file does not set it.
@@ -45,9 +39,14 @@ def load_config(
         >>> load_config("quickstart").model.num_layers
         4
     """
+    return config_of_file(path, read_tables(path))
+
+
+def read_tables(path: str | pathlib.Path) -> dict[str, Any]:
+    """Contents of a TOML file, or of the built-in config of that name."""
     path = _found(as_path(path))
     try:
-        values = tomllib.loads(read_regular(path, limit=_MAX_BYTES).decode("utf-8-sig"))
+        return tomllib.loads(read_regular(path, limit=_MAX_BYTES).decode("utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such config file{_nearby(path)}") from None
     except OSError as error:
@@ -56,13 +55,18 @@ def load_config(
         raise ConfigError(f"{path}: its values are nested too deeply; flatten them") from None
     except ValueError as error:  # bad TOML, bad UTF-8, a number of too many digits
         raise ConfigError(f"{path}: not a TOML file: {error}") from None
-    if complete is not None:
-        values = dict(complete(values))
+
+
+def config_of_file(
+    path: str | pathlib.Path, values: Mapping[str, Any], *, others: str = ""
+) -> ExperimentConfig:
+    """Config of the contents of a file, which `others`, such as flags, may have changed."""
+    path = _found(as_path(path))
+    values = {**with_source_of_paths(values), "out": values.get("out") or f"runs/{path.stem}"}
     try:
-        config = config_from_dict(ExperimentConfig, with_source_of_paths(values))
+        return config_from_dict(ExperimentConfig, values)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    return config if config.out else dataclasses.replace(config, out=f"runs/{path.stem}")
+        raise ConfigError(f"{path}{others}: {error}") from None
 
 
 def _found(path: pathlib.Path) -> pathlib.Path:
@@ -105,25 +109,37 @@ def config_to_toml(config: Any) -> str:
         kind = "byte"
         joint = true
     """
-    return "\n".join(_toml_lines(config, "")) + "\n"
+    return "\n".join(_toml_lines(tables_of(config), "")) + "\n"
 
 
-def _toml_lines(config: Any, prefix: str) -> Iterator[str]:
+def tables_of(config: Any) -> dict[str, Any]:
+    """Tables of a config, as its file has them; unset keys are left out."""
+    values = ((field.name, getattr(config, field.name)) for field in dataclasses.fields(config))
+    return {name: _plain(value) for name, value in values if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if not _is_config(value):
+        return value
+    table = tables_of(value)
+    # Of a kind without settings its name suffices.
+    return table if len(dataclasses.fields(value)) > 1 else next(iter(table.values()))
+
+
+def _toml_lines(table: Mapping[str, Any], prefix: str) -> Iterator[str]:
     """Lines of a table. Plain keys come first, or they would belong to a table inside it."""
     tables: list[str] = []
-    for field in dataclasses.fields(config):
-        key, value = prefix + field.name, getattr(config, field.name)
-        if _are_configs(value):
+    for name, value in table.items():
+        key = prefix + name
+        if isinstance(value, list) and value and isinstance(value[0], dict):
             for entry in value:
                 tables += ["", f"[[{key}]]", *_toml_lines(entry, f"{key}.")]
-        elif not _is_config(value):
-            if value is not None:
-                yield f"{field.name} = {toml_value(value)}"
-        elif len(dataclasses.fields(value)) == 1:  # a kind without settings: its name suffices
-            (kind,) = dataclasses.fields(value)
-            yield f"{field.name} = {toml_value(getattr(value, kind.name))}"
-        else:
+        elif isinstance(value, dict):
             tables += ["", f"[{key}]", *_toml_lines(value, f"{key}.")]
+        else:
+            yield f"{name} = {toml_value(value)}"
     yield from tables
 
 
@@ -136,15 +152,15 @@ def _are_configs(value: Any) -> TypeGuard[tuple[Any, ...]]:
 
 
 def toml_value(value: Any) -> str:
-    """TOML of a plain value or a config, or of a tuple of them."""
-    if _is_config(value):
-        values = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
-        shown = (f"{name} = {toml_value(one)}" for name, one in values if one is not None)
+    """TOML of a plain value or a config, or of several of them."""
+    value = _plain(value)
+    if isinstance(value, dict):
+        shown = (f"{key} = {toml_value(item)}" for key, item in value.items())
         return f"{{ {', '.join(shown)} }}"
-    if isinstance(value, tuple):
+    if isinstance(value, list):
         return f"[{', '.join(map(toml_value, value))}]"
     # JSON's strings, numbers and booleans are TOML's, but for DEL, which TOML wants escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007F")
 
 
 def changed_settings(config: Any, prefix: str = "") -> dict[str, str]:

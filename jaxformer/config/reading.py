@@ -219,19 +219,20 @@ def _plain(where: str, key: Key, value: Any) -> Any:
 
 def _hint(prefix: str, name: str, siblings: Iterable[str]) -> str:
     """End of a message: the keys that may be meant, of this table or another, or all of this."""
-    others = (key for key in _dotted_keys(ExperimentConfig) if not prefix.startswith(key))
+    others = (key for key, _ in dotted_keys(ExperimentConfig) if not prefix.startswith(key))
     near = suggested_keys(name, dict.fromkeys(siblings))
     if near := near or suggested_keys(prefix + name, dict.fromkeys(others)):
         return f"; did you mean {' or '.join(map(repr, near))}?"
     return f"; the keys here are {', '.join(siblings)}"
 
 
-def _dotted_keys(config: Any, prefix: str = "") -> Iterator[str]:
+def dotted_keys(config: type, prefix: str = "") -> Iterator[tuple[str, Key]]:
+    """Keys of a config class and of all tables in it, of every kind, with dotted names."""
     for name, key in keys_of(config).items():
-        yield prefix + name
+        yield prefix + name, key
         for member in key.members:
             if dataclasses.is_dataclass(member):
-                yield from _dotted_keys(member, f"{prefix}{name}.")
+                yield from dotted_keys(typing.cast(type, member), f"{prefix}{name}.")
 
 
 def suggested_keys(wrong: str, values: Mapping[str, Any]) -> Sequence[str]:

@@ -37,7 +37,7 @@ def test_lists_and_helps_are_as_wide_as_the_terminal(capsys, monkeypatch, column
     monkeypatch.setenv("COLUMNS", str(columns))
     for words in (
         ["configs"],
-        ["plot", "--help"],
+        ["predict", "--help"],
         ["translate", "--help"],
         ["train", "reverse", "-h"],
     ):

@@ -13,8 +13,9 @@ import time
 import pytest
 
 from jaxformer.cli import main
-from jaxformer.cli.hosts import LAUNCH_FLAGS
-from jaxformer.cli.overrides import pop_flags
+from jaxformer.cli.commands.train import Train
+from jaxformer.cli.flags import Flag
+from jaxformer.cli.parsing import parse
 from jaxformer.config import TranslationConfig, config_to_toml
 from jaxformer.training import Checkpoints, read_metrics
 from tests.cli.commands import one_line, write_config
@@ -205,7 +206,7 @@ def test_unequal_hosts_are_named_in_one_line_by_each(tmp_path):
         (["--coordinator", "auto", "--num-processes", "2"],
          "or --coordinator auto alone; got --coordinator and --num-processes"),
         (["--num-processes", "two"], "--num-processes must be an integer, got 'two'"),
-        (["--process-id"], "--process-id must have a value, got none"),
+        (["--process-id"], "--process-id must have one value (an integer), got none"),
         (["--process-id", "1", "--process-id=2"], "--process-id must be given once"),
         (["--host-timeout", "1"], "--host-timeout must be at least 5 seconds, got 1"),
         (["--coordinator", "here", "--num-processes", "2", "--process-id", "0"],
@@ -228,10 +229,10 @@ def test_flags_of_the_launch_are_checked(tmp_path, capsys, words, message):
 
 
 def test_flags_of_the_launch_are_taken_out_of_those_of_the_config():
-    given = ["--coordinator=h:1", "--num_processes=1", "--process-id", "0", "--seed", "1"]
-    launch, rest = pop_flags(given, LAUNCH_FLAGS)
-    assert launch == {"coordinator": "h:1", "num_processes": 1, "process_id": 0}
-    assert rest == ["--seed", "1"]
+    words = ["c", "--coordinator=h:1", "--num_processes=1", "--process-id", "0", "--seed", "1"]
+    command, flags = parse(Train, words, prog="jaxformer train")
+    assert (command.coordinator, command.num_processes, command.process_id) == ("h:1", 1, 0)
+    assert flags == [Flag("--seed", ["1"])]
 
 
 def test_launch_files_are_whole():

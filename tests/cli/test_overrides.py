@@ -1,11 +1,14 @@
 """Overrides of a config by flags: values, other kinds, and what flags cannot change."""
 
 import dataclasses
+import tomllib
 import typing
 
 import pytest
 
-from jaxformer.cli.overrides import implied_settings, override_config
+from jaxformer.cli import main
+from jaxformer.cli.experiment import merged_config
+from jaxformer.cli.flags import split_flags
 from jaxformer.config import (
     AdamWConfig,
     AlibiConfig,
@@ -25,8 +28,10 @@ from jaxformer.config import (
     SinusoidalConfig,
     TranslationConfig,
     YarnScalingConfig,
+    config_to_toml,
     load_config,
 )
+from jaxformer.config.files import read_tables
 from jaxformer.errors import ConfigError
 from tests.small_config import LINEAR, model, small
 
@@ -37,8 +42,15 @@ LOADED = small(
 )
 
 
+def merge(tables, words):
+    """The config of tables with flags, and the lines on what other data implies."""
+    others, flags = split_flags(words)
+    assert not others
+    return merged_config("it.toml", tables, flags, command="train")
+
+
 def override(words, config=LOADED):
-    return override_config(config, words.split(), prog="jaxformer train it.toml")
+    return merge(tomllib.loads(config_to_toml(config)), words.split())[0]
 
 
 def test_no_flag_changes_nothing():
@@ -122,7 +134,7 @@ def test_flags_make_a_table_that_the_config_does_not_have():
     with_experts = dataclasses.replace(LOADED, model=model(experts=made))
     changed = override("--model.experts.d-ff 7", with_experts).model.experts
     assert changed == dataclasses.replace(made, d_ff=7)
-    with pytest.raises(ConfigError, match="model.experts.num-experts-per-token"):
+    with pytest.raises(ConfigError, match="missing key model.experts.num_experts_per_token"):
         override("--model.experts.num-experts 5")
     with pytest.raises(ConfigError, match="num_experts_per_token must be at most num_experts"):
         override("--model.experts.num-experts 1 --model.experts.num-experts-per-token 2")
@@ -149,10 +161,10 @@ def test_flags_make_a_table_that_the_config_does_not_have():
 )
 def test_unknown_flag_is_refused_with_the_one_that_is_meant(flag, meant):
     with pytest.raises(ConfigError) as error:
-        override(f"{flag} 3")
+        override(flag if "=" in flag else f"{flag} 3")
     assert str(error.value) == (
         f"there is no option {flag.partition('=')[0]}; did you mean {meant}? jaxformer train "
-        "it.toml --help lists all options"
+        "it.toml --help-all lists all options"
     )
 
 
@@ -174,22 +186,21 @@ def test_flag_that_the_config_sets_is_meant_first():
 )
 def test_other_data_is_of_the_kind_that_the_model_is_trained_on(name, source, left_out):
     """What the config says of its own data is left out, and said."""
-    loaded, words = load_config(name), "--data.paths my.txt".split()
-    config = override_config(loaded, words, prog="")
+    loaded, tables = load_config(name), read_tables(name)
+    config, lines = merge(tables, ["--data.paths", "my.txt"])
     assert config.data.source == source and config.data.paths == ("my.txt",)
     assert config.data.validation_paths == ()
     assert not config.samples.prompts or loaded.data.source == source
-    lines = implied_settings(loaded, config, words)
     assert [line.partition(" = ")[0] for line in lines] == left_out
     assert all(line.endswith(", because data.paths is given") for line in lines)
-    own = ["--data.validation-paths", "v.txt", "--samples.prompts", "a [MASK]"]
-    config = override_config(loaded, words + own, prog="")
+    words = ["--data.paths", "my.txt", "--data.validation-paths", "v.txt"]
+    config, lines = merge(tables, [*words, "--samples.prompts", "a [MASK]"])
     assert config.data.validation_paths == ("v.txt",) and config.samples.prompts == ("a [MASK]",)
+    assert len(lines) == len({*left_out} - {"data.validation_paths", "samples.prompts"})
 
 
 def test_other_data_is_said_in_toml():
-    loaded, words = load_config("phrasebook_topics"), ["--data.paths=my.tsv"]
-    (line,) = implied_settings(loaded, override_config(loaded, words, prog=""), words)
+    _, (line,) = merge(read_tables("phrasebook_topics"), ["--data.paths=my.tsv"])
     assert line == 'data.source = "labelled", not "phrasebook", because data.paths is given'
 
 
@@ -204,10 +215,9 @@ def test_flags_leave_the_mixture_as_it_is_and_other_data_takes_its_place():
         LOADED, data=dataclasses.replace(LOADED.data, source="files", paths=(), mixture=MIXTURE)
     )
     assert override("--training.steps 5", loaded).data == loaded.data
-    words = ["--data.paths", "my.txt"]
-    config = override_config(loaded, words, prog="")
+    tables = tomllib.loads(config_to_toml(loaded))
+    config, (line,) = merge(tables, ["--data.paths", "my.txt"])
     assert (config.data.paths, config.data.mixture) == (("my.txt",), ())
-    (line,) = implied_settings(loaded, config, words)
     assert line == (
         'data.mixture = [], not [{ name = "web", paths = ["web/*.txt"], weight = 3.0, field = '
         '"text" }, { name = "code", paths = ["code/*.txt"], weight = 0.5, field = "text" }], '
@@ -242,14 +252,16 @@ def test_flag_of_early_stopping_takes_a_bool_or_never(flag, value):
     [
         ("--model.positions alibbi", ["--model.positions must be one of none", "'alibi'?"]),
         ("--optimizer.name adam", ["--optimizer.name must be one of adamw, sgd", "'adamw'?"]),
-        ("--model.positions", ["--model.positions must be one of", "got ''"]),
+        ("--model.positions", ["--model.positions must have one value", "got none"]),
+        ("--training.steps", ["--training.steps must have one value (an integer), got none"]),
+        ("--model.qk-norm 1", ["--model.qk-norm must be true or false, got '1'"]),
         (
             "--model.positions.scaling ntk",
             ["--model.positions.scaling must be one of linear, llama3, yarn, longrope, or none,"],
         ),
         (
             "--model.positions.scaling llama3",
-            ["--model.positions.scaling.low-freq-factor", "(required)"],
+            ["3 mistakes: (1) missing key model.positions.scaling.low_freq_factor (a number)"],
         ),
         (
             "--model.positions alibi --model.positions.kind rotary",
@@ -257,20 +269,26 @@ def test_flag_of_early_stopping_takes_a_bool_or_never(flag, value):
         ),
         (
             "--model.positions alibi --model.positions.base 3",
-            ["--model.positions.base is for model.positions of kind 'sinusoidal' or 'rotary'"],
+            ["model.positions.base is for model.positions of kind 'sinusoidal' or 'rotary', got"],
         ),
         (
             "--optimizer.no-nesterov",
             [
-                "--optimizer.no-nesterov is for optimizer of name 'sgd' or 'muon', got 'adamw'",
-                "name",
+                "optimizer.nesterov is for optimizer of name 'sgd' or 'muon', got name='adamw' and "
+                "nesterov=False",
             ],
         ),
         (
             "--model.positions.scaling none --model.positions.scaling.factor=3",
-            ["--model.positions.scaling.factor is for model.positions.scaling of", "got 'none'"],
+            ["--model.positions.scaling.factor is for model.positions.scaling of a kind", "'none'"],
         ),
-        ("--model.positions alibi base", ["Unrecognized options: base"]),
+        (
+            "--model.positions alibi base",
+            [
+                "--model.positions must have one value (a table, or one of none",
+                "got 'alibi' and 'base'",
+            ],
+        ),
         ("--model.positions.bse 3", ["--model.positions.base"]),
         ("--model.positions.base x", ["--model.positions.base must be a number, got 'x'"]),
         ("--training.steps 1.5", ["--training.steps must be an integer, got '1.5'"]),
@@ -300,13 +318,12 @@ def test_wrong_flags_are_refused_in_one_line(words, parts):
         assert part in str(error.value)
 
 
-def test_help_shows_the_keys_of_the_loaded_kinds_and_names_the_others(capsys):
+def test_help_shows_the_keys_of_the_loaded_kinds_and_names_the_others(capsys, tmp_path):
     layers = (LayerConfig(local_window_size=3),)
     config = dataclasses.replace(LOADED, model=dataclasses.replace(LOADED.model, layers=layers))
-    with pytest.raises(SystemExit):
-        override("--help", config)
-    text = capsys.readouterr().out
-    words = " ".join(text.split())
+    (tmp_path / "it.toml").write_text(config_to_toml(config))
+    main(["train", str(tmp_path / "it.toml"), "--help-all"])
+    words = " ".join(capsys.readouterr().out.split())
     for option, union in (
         ("--model.positions.kind", PositionsConfig), ("--optimizer.name", OptimizerConfig)
     ):  # fmt: skip
@@ -320,3 +337,9 @@ def test_help_shows_the_keys_of_the_loaded_kinds_and_names_the_others(capsys):
     arrays = ("model.layers", "model.first-layers", "mesh.rules", "data.mixture")
     for hidden in (*others, *arrays, "rotary-config"):
         assert hidden not in words
+
+
+def test_help_of_flags_that_choose_a_kind_has_the_keys_of_this_kind(capsys):
+    main(["train", "quickstart", "--optimizer", "sgd", "--help-all"])
+    shown = capsys.readouterr().out
+    assert "--optimizer.nesterov, --optimizer.no-nesterov" in shown and "beta2" not in shown

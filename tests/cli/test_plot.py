@@ -201,7 +201,7 @@ def test_mistakes_of_plot_get_one_line(
     link = tmp_path / "link"
     link.symlink_to(run)
     for words, message in (
-        (["loss"], "plot loss needs a run folder"),
+        (["loss"], "plot loss needs RUN [RUN ...]: run folders, such as"),
         (["loss", "absent"], "absent is not a run folder: there is no such folder"),
         (["loss", tmp_path], "is not a run folder: it has no config.toml"),
         (["loss", run, link], f"runs must be different, got {run} twice"),
@@ -217,7 +217,7 @@ def test_mistakes_of_plot_get_one_line(
         (["positions"], "plot positions"),
         (["profile", run], "has no trace of steps; train with --profile 20:25"),
         (["profile", "absent"], "absent has no trace of steps"),
-        ([], "{loss, sweep, profile, positions, attention}. For"),
+        ([], "one of loss, sweep, profile, positions, attention, got none (see"),
     ):
         assert message in one_line(capsys, "plot", *words)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.png", "link"]

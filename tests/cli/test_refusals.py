@@ -57,8 +57,8 @@ def test_missing_config_names_its_neighbours(tmp_path, capsys):
         ("train", "train", []),
         ("prepare", "prepare", []),
         ("sweep", "sweep", ["--seed", "0,1"]),
-        ("plan", "train", ["--accelerator", "H100"]),
-        ("inspect", "train", []),
+        ("plan", "plan", ["--accelerator", "H100"]),
+        ("inspect", "inspect", []),
     ],
 )
 def test_wrong_override_names_the_option_and_the_command_that_lists_all(
@@ -67,12 +67,15 @@ def test_wrong_override_names_the_option_and_the_command_that_lists_all(
     (tmp_path / "my configs").mkdir()
     path = write_config(tmp_path / "my configs")
     error = one_line(capsys, command, path, *flags, "--model.num-head", "4")
-    assert f"mean --model.num-heads? jaxformer {lists} {shlex.quote(str(path))} --help" in error
+    assert (
+        f"mean --model.num-heads? jaxformer {lists} {shlex.quote(str(path))} --help-all lists"
+        in error
+    )
 
 
 def test_impossible_override_is_a_mistake_too(tmp_path, capsys):
     error = one_line(capsys, "train", write_config(tmp_path), "--model.d-model", "15")
-    assert error.startswith("jaxformer: error: [model] d_model must be a multiple of num_heads")
+    assert "tiny.toml with these flags: [model] d_model must be a multiple of num_heads" in error
     assert error.rstrip().endswith("change one of them, or set head_dim")
 
 

@@ -255,7 +255,7 @@ def test_inspect_of_a_run_says_how_far_it_is_and_what_to_do_next(trained, capsys
         f"to train further: jaxformer train {run} --training.steps 40",
     ):
         assert line in lines
-    assert "no flags for a run folder; remove --step 3" in one_line(
+    assert "no flags for a run folder; remove --step" in one_line(
         capsys, "inspect", run, "--step", 3
     )
 

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from jaxformer.cli import main
-from jaxformer.cli.commands.sweep import read_sweep
-from jaxformer.cli.commands.train import TRAIN_FLAGS
-from jaxformer.cli.experiment import load_with_start
-from jaxformer.cli.overrides import override_config, pop_flags
+from jaxformer.cli.commands.sweep import Sweep, read_sweep
+from jaxformer.cli.commands.train import Train
+from jaxformer.cli.experiment import config_tables, merged_config
+from jaxformer.cli.parsing import parse
 from jaxformer.config import ExperimentConfig, ModelConfig, config_from_dict, load_config
 from jaxformer.interop import HuggingFaceModel, save_huggingface
 from jaxformer.models import Decoder
@@ -148,14 +148,14 @@ def test_commands_run(page, trained, monkeypatch, emulator):
         put_into_bucket(trained / "runs" / "quickstart", emulator, monkeypatch)
     for command, *words in commands(page):
         if command == "sweep":
-            _, configs, _ = read_sweep(words)
-            assert len(configs) > 1
+            parsed, flags = parse(Sweep, words, prog="")
+            assert len(read_sweep(parsed.config, flags).configs) > 1
             continue
         if command in ("train", "prepare"):
-            _, flags = pop_flags(words[1:], TRAIN_FLAGS)
-            run_folder = trained / words[0]
-            config = load_with_start(str(run_folder) if run_folder.is_dir() else words[0], [])
-            override_config(config, flags, prog="jaxformer train")
+            parsed, flags = parse(Train, words, prog="")
+            run_folder = trained / parsed.config
+            path = str(run_folder) if run_folder.is_dir() else parsed.config
+            merged_config(path, config_tables(path, []), flags, command=command)
             continue
         with monkeypatch.context() as patch:
             patch.chdir(trained)

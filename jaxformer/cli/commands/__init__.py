@@ -1,46 +1,41 @@
-"""The commands: each is a class with its options, which tyro reads, and a function."""
+"""The commands: each is a class with its options, and a function of its instance.
+
+The keys of `settings` of a class are flags, too. Its function gets them as a second argument:
+values by key, or for an `ExperimentConfig` the flags, which are merged into the tables of its file.
+"""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Union
-
-import tyro
+from typing import Any
 
 from jaxformer.cli.commands import inference, inspection, plan, plot, runs, sweep, train
 
-__all__ = ["COMMANDS", "TAKE_WORDS", "all_commands"]
+__all__ = ["COMMANDS", "GROUPS"]
 
-COMMANDS: dict[type, Callable[[Any], None]] = {
-    runs.Configs: runs.configs,
-    train.Train: train.train,
-    sweep.Sweep: sweep.sweep,
-    train.Prepare: train.prepare,
-    plan.Plan: plan.plan,
-    inspection.Inspect: inspection.inspect,
-    inference.Generate: inference.generate,
-    inference.Translate: inference.translate,
-    inference.Predict: inference.predict,
-    runs.Evaluate: runs.evaluate,
-    runs.Convert: runs.convert,
-    runs.Verify: runs.verify,
-    plot.Plot: plot.plot,
+COMMANDS: dict[str, tuple[type, Callable[..., Any]]] = {
+    "configs": (runs.Configs, runs.configs),
+    "train": (train.Train, train.train),
+    "sweep": (sweep.Sweep, sweep.sweep),
+    "prepare": (train.Prepare, train.prepare),
+    "plan": (plan.Plan, plan.plan),
+    "inspect": (inspection.Inspect, inspection.inspect),
+    "generate": (inference.Generate, inference.generate),
+    "translate": (inference.Translate, inference.translate),
+    "predict": (inference.Predict, inference.predict),
+    "evaluate": (runs.Evaluate, runs.evaluate),
+    "convert": (runs.Convert, runs.convert),
+    "verify": (runs.Verify, runs.verify),
+    "plot loss": (plot.PlotLoss, plot.plot),
+    "plot sweep": (plot.PlotSweep, plot.plot),
+    "plot profile": (plot.PlotProfile, plot.plot),
+    "plot positions": (plot.PlotPositions, plot.plot),
+    "plot attention": (plot.PlotAttention, plot.plot),
 }
-"""Function of each command, in the order of the help."""
+"""Class and function of each command, in the order of the help."""
 
-TAKE_WORDS = {
-    "train": train.train,
-    "sweep": sweep.sweep,
-    "prepare": train.prepare,
-    "plan": plan.plan,
-    "inspect": inspection.inspect,
+GROUPS = {
+    "plot": """Draw a figure: losses, sweep, profile, positions or attention.
+
+An existing file is replaced. Pictures need matplotlib (install jaxformer[viz]); the attention page
+does not.""",
 }
-"""Functions of words, by name: the keys of a config are flags of these commands, too."""
-
-
-def all_commands(*, brief: bool) -> Any:
-    """The commands, for tyro; if brief, each is described by the first line of its docstring."""
-    says = {kind: str(kind.__doc__).partition("\n")[0] if brief else None for kind in COMMANDS}
-    named = [
-        Annotated[kind, tyro.conf.subcommand(kind.__name__.lower(), description=says[kind])]
-        for kind in COMMANDS
-    ]
-    return Union[*named]
+"""Help of the commands whose names have a second word."""

@@ -2,13 +2,12 @@
 
 import dataclasses
 import pathlib
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict, get_type_hints
-
-import tyro
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from jaxformer import errors
-from jaxformer.cli.inputs import Lines, Opening, RunFolder, open_for
-from jaxformer.cli.parsing import by_default
+from jaxformer.cli.inputs import Lines, Opening, open_for
+from jaxformer.cli.parsing import option
 from jaxformer.cli.terminal import show
 from jaxformer.config import BeamSearchConfig, SamplingConfig
 
@@ -16,58 +15,43 @@ if TYPE_CHECKING:
     from jaxformer.runs import Run, Translation, TranslationModel
 
 _CHUNK = 64  # lines per update of the progress bar
-_EACH_LINE = by_default("each line of --file or of standard input", "[TEXT [TEXT ...]]")
-_FIRST_SAMPLE = by_default("the first prompt in [samples]", "[TEXT [TEXT ...]]")
-_Texts = Annotated[tuple[str, ...], tyro.conf.Positional, _EACH_LINE]
 
 
-def _flags_of(settings: type) -> Any:
-    """Flags of the fields of a config, of which those that are not given are left out."""
-    fields = get_type_hints(settings, include_extras=True)
-    flags: Any = TypedDict(settings.__name__, fields, total=False)  # type: ignore[misc]
-    flags.__doc__ = settings.__doc__
-    return flags
+def _texts() -> Any:
+    return option(
+        (), positional=True, metavar="[TEXT ...]",
+        shown="each line of --file or of standard input",
+    )  # fmt: skip
 
 
-if TYPE_CHECKING:
-    _Sampling: TypeAlias = dict[str, Any]
-    _Search: TypeAlias = dict[str, Any]
-else:
-    _Sampling, _Search = _flags_of(SamplingConfig), _flags_of(BeamSearchConfig)
-
-
-@dataclasses.dataclass(frozen=True)
-class Generate:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Generate(Opening):
     """Continue texts with a trained language model.
 
     Prints each text with its continuation, and an empty line between two texts. Sampling uses the
     settings under [samples] in the run's config. Flags override single settings.
+
+    Args:
+        texts: texts to continue.
+        chat: treat each text as a message and answer it, using the model's chat template.
+        max_new_tokens: maximum length of the continuation, in tokens.
+        seed: random seed.
     """
 
-    run: RunFolder
-    """Run folder, such as runs/quickstart, or Hugging Face folder."""
+    settings: ClassVar[type] = SamplingConfig
 
-    texts: Annotated[tuple[str, ...], tyro.conf.Positional, _FIRST_SAMPLE] = ()
-    """Texts to continue."""
-
+    texts: tuple[str, ...] = option(
+        (), positional=True, metavar="[TEXT ...]", shown="the first prompt in [samples]"
+    )
     chat: bool = False
-    """Treat each text as a message and answer it, using the model's chat template."""
-
-    max_new_tokens: Annotated[
-        int | None, by_default("what fits in the context; Hugging Face folder: its limit, or 256")
-    ] = None
-    """Maximum length of the continuation, in tokens."""
-
-    sampling: tyro.conf.OmitArgPrefixes[_Sampling] = dataclasses.field(default_factory=dict)
-
+    max_new_tokens: int | None = option(
+        None, shown="what fits in the context; Hugging Face folder: its limit, or 256"
+    )
     seed: int = 0
-    """Random seed."""
-
-    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
 
 
-@dataclasses.dataclass(frozen=True)
-class Translate:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Translate(Opening):
     r"""Translate sentences with a trained encoder-decoder.
 
     Standard output gets one translation per input line, in order. If a line cannot be translated,
@@ -78,30 +62,24 @@ class Translate:
 
     Beam search uses the settings under [translation] in the run's config, but returns one
     translation per sentence. Flags override single settings.
+
+    Args:
+        texts: sentences to translate.
+        file: UTF-8 text file with one sentence per line; may be compressed, such as .gz.
+        temperature: above 0: sample tokens at this temperature instead of using beam search.
+        seed: random seed for sampling.
     """
 
-    run: RunFolder
-    """Run folder, such as runs/phrasebook_en_kn, or Hugging Face folder."""
+    settings: ClassVar[type] = BeamSearchConfig
 
-    texts: _Texts = ()
-    """Sentences to translate."""
-
-    file: Annotated[pathlib.Path | None, by_default("none")] = None
-    """UTF-8 text file with one sentence per line; may be compressed, such as .gz."""
-
-    search: tyro.conf.OmitArgPrefixes[_Search] = dataclasses.field(default_factory=dict)
-
+    texts: tuple[str, ...] = _texts()
+    file: pathlib.Path | None = option(None, shown="none")
     temperature: float = 0.0
-    """Above 0: sample tokens at this temperature instead of using beam search."""
-
     seed: int = 0
-    """Random seed for sampling."""
-
-    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
 
 
-@dataclasses.dataclass(frozen=True)
-class Predict:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Predict(Opening):
     r"""Fill in [MASK] in texts, or label texts with a classifier.
 
     Each prediction is one line of tab-separated fields. A classifier prints the probability and the
@@ -110,31 +88,26 @@ class Predict:
     empty line ends the predictions of each text. If an input line cannot be used, for example
     because it is empty, its output is an empty line and standard error names it. A predicted line
     break is written as \n.
+
+    Args:
+        texts: texts to predict for.
+        file: UTF-8 text file with one text per line; may be compressed, such as .gz.
+        num_best: number of predictions to print for each mask or text, most likely first. A model
+            that scores texts prints all scores.
     """
 
-    run: RunFolder
-    """Run folder, such as runs/masked_python, or Hugging Face folder."""
-
-    texts: _Texts = ()
-    """Texts to predict for."""
-
-    file: Annotated[pathlib.Path | None, by_default("none")] = None
-    """UTF-8 text file with one text per line; may be compressed, such as .gz."""
-
+    texts: tuple[str, ...] = _texts()
+    file: pathlib.Path | None = option(None, shown="none")
     num_best: int = 3
-    """Number of predictions to print for each mask or text, most likely first.
-    A model that scores texts prints all scores."""
-
-    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
 
 
-def generate(command: Generate) -> None:
+def generate(command: Generate, sampling: Mapping[str, Any]) -> None:
     """Prints each text, then streams its continuation or the answer to it."""
     from jaxformer import runs, text
 
     run = open_for(command)
     run.require(runs.AnsweringModel if command.chat else runs.CausalModel, user="generate")
-    longest, seed, sampling = command.max_new_tokens, command.seed, command.sampling
+    longest, seed = command.max_new_tokens, command.seed
     for index, prompt in enumerate(command.texts or run.config.samples.prompts[:1] or ("",)):
         if command.chat:
             message = text.Message(role="user", content=prompt)
@@ -150,7 +123,7 @@ def generate(command: Generate) -> None:
         show()
 
 
-def translate(command: Translate) -> None:
+def translate(command: Translate, search: Mapping[str, Any]) -> None:
     """Prints the translations of sentences, or of every line of input."""
     from jaxformer import runs
 
@@ -161,10 +134,10 @@ def translate(command: Translate) -> None:
             raise errors.ConfigError(
                 f"--seed={command.seed} only affects sampling; give a --temperature, or remove it"
             )
-        _translate_by_search(run, model, command)
+        _translate_by_search(run, model, command, search)
         return
-    if command.search:
-        flags = " and ".join(f"--{name.replace('_', '-')}" for name in command.search)
+    if search:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in sorted(search))
         raise errors.ConfigError(
             f"--temperature={command.temperature:g} samples instead of using beam search; remove "
             f"{flags}, or the temperature"
@@ -172,10 +145,12 @@ def translate(command: Translate) -> None:
     _translate_by_draws(run, command)
 
 
-def _translate_by_search(run: "Run", model: "TranslationModel", command: Translate) -> None:
+def _translate_by_search(
+    run: "Run", model: "TranslationModel", command: Translate, search: Mapping[str, Any]
+) -> None:
     from jaxformer.runs.use.options import with_options
 
-    search: dict[str, Any] = {"num_best": 1, **command.search}
+    search = {"num_best": 1, **search}
     with_options(BeamSearchConfig, run.config.translation, search)  # checks before reading lines
     lines = Lines(command.texts, command.file, "translated", run.encode)
     results = run.translate_stream(lines.good, **search)

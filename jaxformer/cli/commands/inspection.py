@@ -5,13 +5,11 @@ import pathlib
 import re
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from jaxformer.cli.commands.train import changed_paragraphs
-from jaxformer.cli.experiment import read_config, split_cpu_for
-from jaxformer.cli.parsing import parse
+from jaxformer.cli.experiment import ConfigCommand, read_config, split_cpu_for
+from jaxformer.cli.flags import Flag
 from jaxformer.cli.terminal import for_terminal, show, show_named, width
 from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path
@@ -25,8 +23,8 @@ _EXAMPLE = 60  # characters shown of a shared text
 _ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
 
 
-@dataclasses.dataclass(frozen=True)
-class Inspect:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inspect(ConfigCommand):
     """Show the data and a batch of a config, or the state of a run.
 
     For a config, this prepares the data as jaxformer train does for a new run. It shows lengths,
@@ -34,32 +32,30 @@ class Inspect:
     no run folder. Flags override keys, as in jaxformer train.
 
     For a run folder, this shows its config, data and checkpoints, and what you can do next.
+
+    Args:
+        step: training step whose batch is shown, from 0, as on the devices of this machine.
+        rows: number of rows of the batch to show.
     """
 
-    config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG|RUN")]
-    """Config file, name of a built-in config, or run folder, such as runs/quickstart."""
-
     step: int = 0
-    """Training step whose batch is shown, from 0, as on the devices of this machine."""
-
     rows: int = 3
-    """Number of rows of the batch to show."""
 
 
-def inspect(words: Sequence[str]) -> None:
+def inspect(command: Inspect, flags: Sequence[Flag]) -> None:
     """Prints the data that a model will be trained on, or the state of a run."""
-    command, overrides = parse(
-        Inspect, args=list(words), prog="jaxformer inspect", return_unknown_args=True
-    )
     folder = as_path(command.config)
     # A missing path next to run folders is taken for a misspelled one of them.
     is_wrong = len(folder.parts) > 1 and folder.suffix != ".toml" and not folder.exists()
     if folder.is_dir() or (is_wrong and any(folder.parent.glob("*/config.toml"))):
-        if len(words) > 1:
-            flags = " ".join(word for word in words if word != command.config)
-            raise ConfigError(f"inspect takes no flags for a run folder; remove {flags}")
+        changed = [
+            name for name in ("step", "rows") if getattr(command, name) != vars(Inspect)[name]
+        ]
+        if names := [*(flag.name for flag in flags), *(f"--{name}" for name in changed)]:
+            listed = " and ".join(names)
+            raise ConfigError(f"inspect takes no flags for a run folder; remove {listed}")
         return _show_run(folder)
-    config, implied = read_config(command.config, overrides)
+    config, implied = read_config(command.config, flags, command="inspect")
     split_cpu_for(config)
     from jaxformer import runs
 

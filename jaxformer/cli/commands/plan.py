@@ -3,12 +3,11 @@
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import tyro
-
-from jaxformer.cli.experiment import ConfigPath, read_config
-from jaxformer.cli.parsing import by_default, parse
+from jaxformer.cli.experiment import ConfigCommand, read_config
+from jaxformer.cli.flags import Flag
+from jaxformer.cli.parsing import option
 from jaxformer.cli.terminal import readable_seconds, show_named
 from jaxformer.errors import ConfigError
 from jaxformer.memory import readable_bytes
@@ -25,43 +24,36 @@ _TOO_SMALL = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan(ConfigCommand):
     """Estimate training memory and time on devices you need not have.
 
     This allocates no model and reads no data. For TPUs, the TPU compiler compiles the step; install
     jaxformer[tpu]. Flags override keys of the config, as in jaxformer train. The exit status is 0
     if the step fits in memory, else 1.
+
+    Args:
+        accelerator: A100, H100, H200, B200, v4, v5e, v5p or v6e.
+        devices: number of GPUs.
+        topology: shape of the TPU slice in chips, such as 4x4, or 2x2x1 for v4 and v5p.
+        utilization: fraction of the peak FLOP/s to assume for the training time.
     """
 
-    config: ConfigPath
-    """Config file, name of a built-in config, or run folder."""
-
-    accelerator: Annotated[str, tyro.conf.arg(metavar="NAME")]
-    """A100, H100, H200, B200, v4, v5e, v5p or v6e."""
-
-    devices: Annotated[int | None, by_default("as many as the config's mesh needs")] = None
-    """Number of GPUs."""
-
-    topology: Annotated[str | None, by_default("none; required for TPUs")] = None
-    """Shape of the TPU slice in chips, such as 4x4, or 2x2x1 for v4 and v5p."""
-
+    accelerator: str = option(metavar="NAME")
+    devices: int | None = option(None, shown="as many as the config's mesh needs")
+    topology: str | None = option(None, shown="none; required for TPUs")
     utilization: float = 0.4
-    """Fraction of the peak FLOP/s to assume for the training time."""
 
 
-def plan(words: Sequence[str]) -> None:
+def plan(command: Plan, flags: Sequence[Flag]) -> None:
     """Prints a plan of the config's training; exit status 1 if it does not fit."""
-    command, overrides = parse(
-        Plan, args=list(words), prog="jaxformer plan", return_unknown_args=True
-    )
     if not 0 < command.utilization <= 1:
         raise ConfigError(
             f"utilization must be above 0 and at most 1, got {command.utilization}; try 0.4"
         )
     if command.devices is not None and command.devices < 1:
         raise ConfigError(f"devices must be at least 1, got {command.devices}")
-    config, _ = read_config(command.config, overrides)
+    config, _ = read_config(command.config, flags, command="plan")
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # set before JAX starts; no accelerator is needed

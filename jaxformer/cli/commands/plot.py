@@ -4,15 +4,13 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
-
-import tyro
+from typing import TYPE_CHECKING, Any
 
 from jaxformer import errors
 from jaxformer.cli.commands.figures import cannot_draw, write_figure
 from jaxformer.cli.commands.sweep import sweep_figure
-from jaxformer.cli.inputs import Opening, RunFolder, open_for
-from jaxformer.cli.parsing import by_default
+from jaxformer.cli.inputs import Opening, open_for
+from jaxformer.cli.parsing import option
 from jaxformer.cli.terminal import readable_seconds, show, show_named
 from jaxformer.config import config_differences
 from jaxformer.storage import as_path, in_bucket, real_path, write_whole
@@ -25,121 +23,94 @@ if TYPE_CHECKING:
 _DEFAULT_LENGTH = 64  # most positions drawn without --length
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PlotLoss:
     """Draw the training and validation loss of one or more runs, by step.
 
     A run that is still training is drawn up to its current step. Losses are only comparable
     between runs with the same data and tokenizer. The training loss includes dropout and label
     smoothing, if the run uses them; the validation loss does not.
+
+    Args:
+        runs: run folders, such as runs/quickstart.
+        output: file to write: .png, .svg or .pdf.
     """
 
-    runs: Annotated[
-        tuple[pathlib.Path, ...],
-        tyro.conf.Positional,
-        tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint="(required)"),
-    ]
-    """Run folders, such as runs/quickstart."""
-
+    runs: tuple[pathlib.Path, ...] = option(positional=True, metavar="RUN [RUN ...]")
     output: pathlib.Path = pathlib.Path("loss.png")
-    """File to write: .png, .svg or .pdf."""
 
 
-@dataclasses.dataclass(frozen=True)
-class PlotPositions:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlotPositions(Opening):
     """Draw the position encodings, rotations or biases of a trained model.
 
     Sinusoidal and learned positions become a heat map of their table. Rotary positions become heat
     maps of the cosines and sines. ALiBi and relative positions become a curve of the bias for each
     head. If encoder and decoder differ in positions, each gets its own file, whose name ends
     in "_encoder" or "_decoder".
+
+    Args:
+        output: file to write: .png, .svg or .pdf.
+        length: number of positions, or of distances, to draw.
     """
 
-    run: RunFolder
-    """Run folder, such as runs/quickstart, or Hugging Face folder."""
-
     output: pathlib.Path = pathlib.Path("positions.png")
-    """File to write: .png, .svg or .pdf."""
-
-    length: Annotated[int | None, by_default("the model's max_len, at most 64")] = None
-    """Number of positions, or of distances, to draw."""
-
-    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
+    length: int | None = option(None, shown="the model's max_len, at most 64")
 
 
-@dataclasses.dataclass(frozen=True)
-class PlotAttention:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlotAttention(Opening):
     """Write an HTML page of the attention weights for a text, in every layer and head.
 
     The page is a single file. It opens in any browser and needs no network.
+
+    Args:
+        text: text to show the attention for; for an encoder-decoder, the source text.
+        target: for an encoder-decoder: translation of the text.
+        output: HTML file to write.
     """
 
-    run: RunFolder
-    """Run folder, such as runs/phrasebook_en_kn, or Hugging Face folder."""
-
-    text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TEXT")]
-    """Text to show the attention for; for an encoder-decoder, the source text."""
-
-    target: Annotated[str | None, by_default("the model's best translation")] = None
-    """For an encoder-decoder: translation of the text."""
-
+    text: str = option(positional=True, metavar="TEXT")
+    target: str | None = option(None, shown="the model's best translation")
     output: pathlib.Path = pathlib.Path("attention.html")
-    """HTML file to write."""
-
-    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PlotSweep:
-    """Draw the results of a sweep: mean and standard deviation over seeds, by its first key."""
+    """Draw the results of a sweep: mean and standard deviation over seeds, by its first key.
 
-    folder: Annotated[pathlib.Path, tyro.conf.Positional, tyro.conf.arg(metavar="SWEEP")]
-    """Folder of the sweep, such as runs/sweep."""
+    Args:
+        folder: folder of the sweep, such as runs/sweep.
+        output: file to write: .png, .svg or .pdf.
+    """
 
+    folder: pathlib.Path = option(positional=True, metavar="SWEEP")
     output: pathlib.Path = pathlib.Path("sweep.png")
-    """File to write: .png, .svg or .pdf."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PlotProfile:
     """Draw and print the time of training steps, by part of the model.
 
     The run needs a trace of some steps: jaxformer train CONFIG --profile 20:25
+
+    Args:
+        run: run folder, such as runs/quickstart.
+        output: file to write: .png, .svg or .pdf.
     """
 
-    run: RunFolder
-    """Run folder, such as runs/quickstart."""
-
+    run: pathlib.Path = option(positional=True, metavar="RUN")
     output: pathlib.Path = pathlib.Path("profile.png")
-    """File to write: .png, .svg or .pdf."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Plot:
-    """Draw a figure: losses, sweep, profile, positions or attention.
-
-    An existing file is replaced. Pictures need matplotlib (install jaxformer[viz]); the attention
-    page does not.
-    """
-
-    figure: tyro.conf.OmitSubcommandPrefixes[
-        Annotated[PlotLoss, tyro.conf.subcommand("loss")]
-        | Annotated[PlotSweep, tyro.conf.subcommand("sweep")]
-        | Annotated[PlotProfile, tyro.conf.subcommand("profile")]
-        | Annotated[PlotPositions, tyro.conf.subcommand("positions")]
-        | Annotated[PlotAttention, tyro.conf.subcommand("attention")]
-    ]
-
-
-def plot(command: Plot) -> None:
+def plot(command: Any) -> None:
     """Draws a figure, and prints the path of each file that it writes."""
-    figure = command.figure
-    if isinstance(figure, PlotAttention):
-        _check_output(figure.output, (".html",))
+    if isinstance(command, PlotAttention):
+        _check_output(command.output, (".html",))
     else:
-        _check_output(figure.output, (".png", ".svg", ".pdf"))
+        _check_output(command.output, (".png", ".svg", ".pdf"))
         _require_matplotlib()
-    _FIGURES[type(figure)](figure)
+    _FIGURES[type(command)](command)
 
 
 def _require_matplotlib() -> None:
@@ -187,8 +158,6 @@ def _plot_loss(command: PlotLoss) -> None:
     from jaxformer import runs, viz
     from jaxformer.training import read_metrics
 
-    if not command.runs:
-        raise errors.ConfigError("plot loss needs a run folder, such as runs/quickstart, got none")
     names = _distinct_names(command.runs)
     configs = [runs.read_run_config(folder) for folder in command.runs]
     labels = [runs.task_class(config).text_model.loss_labels(config) for config in configs]

@@ -5,12 +5,10 @@ import pathlib
 import re
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import tyro
-
-from jaxformer.cli.inputs import ModelSource, Opening, RunFolder, open_for
-from jaxformer.cli.parsing import by_default
+from jaxformer.cli.inputs import ModelSource, Opening, open_for, values_of
+from jaxformer.cli.parsing import option
 from jaxformer.cli.terminal import show, width, wrapped
 from jaxformer.config import ready_configs
 from jaxformer.config.files import ready_hint
@@ -20,12 +18,15 @@ if TYPE_CHECKING:
     from jaxformer.runs import Run
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Configs:
-    """List the built-in configs, or print one to save and change."""
+    """List the built-in configs, or print one to save and change.
 
-    name: Annotated[str | None, tyro.conf.Positional, by_default("list all", "[NAME]")] = None
-    """Config to print, such as quickstart."""
+    Args:
+        name: config to print, such as quickstart.
+    """
+
+    name: str | None = option(None, positional=True, metavar="[NAME]", shown="list all")
 
 
 def configs(command: Configs) -> None:
@@ -52,22 +53,19 @@ def _purpose(text: str) -> str:
     return f"{sentence} Time: {time[1]}." if time else sentence
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluate:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluate(Opening):
     """Measure a trained run on its validation data, or on other data.
 
     Prints the loss. For a translator, also prints BLEU and chrF (install jaxformer[eval]) and the
     share of exact translations; for a classifier, the accuracy.
+
+    Args:
+        data: files to measure on, in the format of the training data: text files; TSV files of
+            pairs, or an aligned file per language; TSV files of text and label.
     """
 
-    run: RunFolder
-    """Run folder, such as runs/quickstart, or Hugging Face folder."""
-
-    data: Annotated[tuple[pathlib.Path, ...], by_default("the validation data")] = ()
-    """Files to measure on, in the format of the training data.
-    Text files; TSV files of pairs, or an aligned file per language; TSV files of text and label."""
-
-    opening: Annotated[Opening, tyro.conf.arg(name="")] = Opening()
+    data: tuple[pathlib.Path, ...] = option((), shown="the validation data")
 
 
 def evaluate(command: Evaluate) -> None:
@@ -85,60 +83,53 @@ def print_evaluation(run: "Run", data: Sequence[pathlib.Path] = ()) -> None:
         show(line)
 
 
-@dataclasses.dataclass(frozen=True)
-class Convert:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Convert(ModelSource):
     """Convert a run to a Hugging Face folder, or back.
 
     If a Hugging Face model type can represent the model, transformers can load the folder, and so
     can other programs that read its format. If the target ends in .safetensors, only the parameters
     are written, under jaxformer's own paths, with the model's config in a TOML file next to them.
+
+    Args:
+        source: run folder, Hugging Face folder, or id of a model at Hugging Face, OWNER/MODEL.
+        target: folder to create, or file that ends in .safetensors.
+        model_type: Hugging Face model type to write, such as llama.
+        dtype: dtype of the written parameters.
+        ignore: for a Hugging Face folder: fields of its JSON files that you know to be irrelevant.
+        adapter: write only the matrices of a LoRA run, as an adapter that PEFT loads.
     """
 
-    source: Annotated[pathlib.Path, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
-    """Run folder, Hugging Face folder, or id of a model at Hugging Face, OWNER/MODEL."""
-
-    target: Annotated[pathlib.Path, tyro.conf.Positional, tyro.conf.arg(metavar="TARGET")]
-    """Folder to create, or file that ends in .safetensors."""
-
-    reading: Annotated[ModelSource, tyro.conf.arg(name="")] = ModelSource()
-
-    model_type: Annotated[
-        str | None, by_default("the one it was loaded from, else the first that can represent it")
-    ] = None
-    """Hugging Face model type to write, such as llama."""
-
-    dtype: Annotated[Literal["float32", "bfloat16"] | None, by_default("unchanged")] = None
-    """Dtype of the written parameters."""
-
-    ignore: Annotated[tuple[str, ...], by_default("none")] = ()
-    """For a Hugging Face folder: fields of its JSON files that you know to be irrelevant."""
-
+    source: pathlib.Path = option(positional=True, metavar="SOURCE")
+    target: pathlib.Path = option(positional=True, metavar="TARGET")
+    model_type: str | None = option(
+        None, shown="the one it was loaded from, else the first that can represent it"
+    )
+    dtype: Literal["float32", "bfloat16"] | None = option(None, shown="unchanged")
+    ignore: tuple[str, ...] = option((), shown="none")
     adapter: bool = False
-    """Write only the matrices of a LoRA run, as an adapter that PEFT loads."""
 
 
 def convert(command: Convert) -> None:
     """Converts between a run and a Hugging Face folder, or writes a file of parameters."""
     from jaxformer import runs
 
-    show(
-        runs.convert(
-            command.source, command.target, model_type=command.model_type, dtype=command.dtype,
-            ignore=command.ignore, adapter=command.adapter, **vars(command.reading),
-        )
-    )  # fmt: skip
+    values = values_of(command, Convert)
+    show(runs.convert(values.pop("source"), values.pop("target"), **values))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Verify:
     """Verify by SHA-256 that no file of a run has changed.
 
     Prints one line for the run folder and one for each checkpoint: "good", or what is damaged. The
     exit status is 1 if anything is damaged, else 0. Metrics, samples and figures are not checked.
+
+    Args:
+        run: run folder, such as runs/quickstart.
     """
 
-    run: RunFolder
-    """Run folder, such as runs/quickstart."""
+    run: pathlib.Path = option(positional=True, metavar="RUN")
 
 
 def verify(command: Verify) -> None:

@@ -5,14 +5,13 @@ import dataclasses
 import html
 import itertools
 import pathlib
-import shlex
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxformer.cli.commands.figures import draw
 from jaxformer.cli.commands.train import exit_stopped, print_start
-from jaxformer.cli.experiment import ConfigPath, config_path, load_with_start, split_cpu_for
-from jaxformer.cli.overrides import override_config, split_flags
+from jaxformer.cli.experiment import ConfigCommand, config_tables, merged_config, split_cpu_for
+from jaxformer.cli.flags import Flag, settings
 from jaxformer.cli.terminal import for_terminal, show
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
@@ -32,8 +31,8 @@ text-align: left }}</style>
 """
 
 
-@dataclasses.dataclass(frozen=True)
-class Sweep:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sweep(ConfigCommand):
     """Train a config with several values of its keys, and compare.
 
     A flag with several values, separated by commas, makes a run for each combination:
@@ -43,22 +42,26 @@ class Sweep:
     Runs that differ only in seed, learning rate or weight decay train at once, in one program. The
     folder (default: runs/NAME_sweep) gets a run folder for each run, sweep.csv, sweep.html and
     sweep.png. If you stop the command and start it again, it continues where it stopped.
+
     """
 
-    config: ConfigPath
-    """Config file, name of a built-in config, or run folder."""
+
+class SweptRuns(NamedTuple):
+    """The swept flags with their values, and the config, of every run; and the sweep's folder."""
+
+    values: list[dict[str, str]]
+    configs: list[ExperimentConfig]
+    folder: pathlib.Path
 
 
-def sweep(words: Sequence[str]) -> None:
+def sweep(command: Sweep, flags: Sequence[Flag]) -> None:
     """Trains or resumes the runs of a sweep, and shows their results."""
-    chosen, configs, folder = read_sweep(words)
+    words, configs, folder = read_sweep(command.config, flags)
     split_cpu_for(configs[0])
     from jaxformer.sweeps import train_configs
     from jaxformer.training.sweep import name_runs
 
-    values = [
-        {flag[2:].replace("-", "_"): _number(word) for flag, word in one.items()} for one in chosen
-    ]
+    values = [{key: _number(word) for key, word in of_run.items()} for of_run in words]
     named = dict(zip(name_runs(values), zip(values, configs, strict=True), strict=True))
     show(f"{len(named)} runs, in {for_terminal(str(folder))}")
     runs = train_configs(named, folder, on_start=print_start)
@@ -69,50 +72,38 @@ def sweep(words: Sequence[str]) -> None:
     _report(folder)
 
 
-def read_sweep(
-    words: Sequence[str],
-) -> tuple[list[dict[str, str]], list[ExperimentConfig], pathlib.Path]:
-    """The swept flags with their values, and the config, of every run; and the sweep's folder."""
-    path, overrides = config_path(Sweep, words)
-    loaded = load_with_start(path, overrides)
-    prog = f"jaxformer sweep {shlex.quote(path)}"
-    if {"-h", "--help"} & set(overrides):
-        override_config(loaded, overrides, prog=prog)
-    fixed, axes = _split(loaded, overrides)
-    chosen = [dict(zip(axes, one, strict=True)) for one in itertools.product(*axes.values())]
-    configs = [
-        override_config(loaded, [*fixed, *itertools.chain(*one.items())], prog=prog)
-        for one in chosen
-    ]
-    own_out = any(flag.key == "out" for flag in split_flags(overrides))
-    folder = as_path(str(configs[0].out) if own_out else f"{loaded.out}_sweep")
-    return chosen, configs, folder
-
-
-def _split(
-    config: ExperimentConfig, words: Sequence[str]
-) -> tuple[list[str], dict[str, list[str]]]:
-    """Splits flags into those with one value, and the values of the others by flag."""
-    fixed: list[str] = []
-    axes: dict[str, list[str]] = {}
-    for flag in split_flags(words):
-        if not flag.name:
-            raise ConfigError(f"flags must start with --, got {words[0]!r} before the first one")
-        current: Any = config
-        for name in flag.key.split("."):
-            current = getattr(current, name, None)
-        # An array, or a path, may have commas of its own.
-        one = flag.values[0] if len(flag.values) == 1 else ""
-        if "," in one and flag.key != "out" and type(current) is not tuple:
-            axes[flag.name] = one.split(",")
-        else:
-            fixed += flag.words
+def read_sweep(path: str, flags: Sequence[Flag]) -> SweptRuns:
+    """The runs of a config with flags, of which some have several values."""
+    tables = config_tables(path, flags)
+    fixed = [flag for flag in flags if not _is_swept(tables, flag)]
+    axes = [flag for flag in flags if flag not in fixed]
     if not axes:
         raise ConfigError(
             "a sweep needs a flag with several values, separated by commas, got none; add for "
             "example --seed 0,1,2, or use jaxformer train"
         )
-    return fixed, axes
+    chosen = [
+        dict(zip([flag.name for flag in axes], words, strict=True))
+        for words in itertools.product(*(flag.values[0].split(",") for flag in axes))
+    ]
+    configs = [
+        merged_config(
+            path, tables, [*fixed, *(Flag(name, [word]) for name, word in run.items())],
+            command="sweep",
+        )[0]
+        for run in chosen
+    ]  # fmt: skip
+    out = next((flag.values[0] for flag in fixed if flag.key == "out" and flag.values), None)
+    folder = as_path(f"{configs[0].out}_sweep" if out is None else out)
+    values = [{Flag(name, []).key: word for name, word in run.items()} for run in chosen]
+    return SweptRuns(values, configs, folder)
+
+
+def _is_swept(tables: Mapping[str, Any], flag: Flag) -> bool:
+    """Whether a flag has several values; an array, or a path, may have commas of its own."""
+    if len(flag.values) != 1 or "," not in flag.values[0] or flag.key == "out":
+        return False
+    return all(key.element is None for name, key, _ in settings(tables) if name == flag.key)
 
 
 def _number(word: str) -> float | str:

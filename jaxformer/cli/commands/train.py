@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from jaxformer.cli.commands.figures import draw
 from jaxformer.cli.commands.runs import print_evaluation
-from jaxformer.cli.experiment import ConfigPath, config_path, read_config, split_cpu_for
-from jaxformer.cli.hosts import LAUNCH_FLAGS, join_hosts
-from jaxformer.cli.overrides import pop_flags
+from jaxformer.cli.experiment import ConfigCommand, read_config, split_cpu_for
+from jaxformer.cli.flags import Flag
+from jaxformer.cli.inputs import values_of
+from jaxformer.cli.parsing import option
 from jaxformer.cli.terminal import flush, show, wrapped
 from jaxformer.config import ExperimentConfig, changed_settings
 from jaxformer.errors import ConfigError, StorageError
@@ -25,32 +26,48 @@ if TYPE_CHECKING:
     from jaxformer.training import FitResult
 
 
-TRAIN_FLAGS: dict[str, type] = {**LAUNCH_FLAGS, "--base": pathlib.Path, "--profile": str}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Flags for several hosts, which each process gets on its own.
 
-
-@dataclasses.dataclass(frozen=True)
-class Train:
-    """Train a model from a config, or resume a run.
-
-    Flags override keys of the config, for example --optimizer.learning-rate 3e-4. To list all keys:
-    jaxformer train CONFIG --help
+    Args:
+        coordinator: with SLURM, Kubernetes or a TPU pod: auto. Elsewhere: HOST:PORT of the first
+            process (see docs/devices.md).
+        num_processes: number of processes.
+        process_id: number of this process, from 0.
+        start_timeout: seconds to wait for the others at the start.
+        host_timeout: seconds after which a host that does not answer counts as lost.
     """
 
-    config: ConfigPath
-    """Config file, name of a built-in config, or run folder to resume, such as runs/quickstart."""
+    coordinator: str | None = option(None, metavar="HOST:PORT")
+    num_processes: int | None = None
+    process_id: int | None = None
+    start_timeout: int = 300
+    host_timeout: int = 60
 
 
-def train(words: Sequence[str]) -> None:
-    """Trains or resumes the run of a config with its overrides; the first host reports."""
-    path, overrides = config_path(Train, words)
-    launch, overrides = pop_flags(overrides, TRAIN_FLAGS)
-    base, steps = launch.pop("base", None), launch.pop("profile", None)
-    profile = None if steps is None else profiled_steps(steps)
-    config, implied = read_config(path, overrides, launches=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Train(Launch, ConfigCommand):
+    """Train a model from a config, or resume a run.
+
+    Args:
+        base: for a LoRA run: current path of its base model, if it has moved.
+        profile: steps to trace, such as 20:25 (20 to 24); see jaxformer plot profile.
+    """
+
+    base: pathlib.Path | None = None
+    profile: str | None = option(None, metavar="FIRST:END", shown="none")
+
+
+def train(command: Train, flags: Sequence[Flag]) -> None:
+    """Trains or resumes the run of a config with its flags; the first host reports."""
+    base = command.base
+    profile = None if command.profile is None else profiled_steps(command.profile)
+    config, implied = read_config(command.config, flags)
     split_cpu_for(config)
-    assert config.out is not None  # load_config fills it in
+    assert config.out is not None  # read_config fills it in
     folder = as_path(config.out)
-    is_first = join_hosts(launch)
+    is_first = _join_hosts(command)
     for line in implied if is_first else ():
         show(line)
     from jaxformer import runs
@@ -63,6 +80,15 @@ def train(words: Sequence[str]) -> None:
     result = result._replace(params=None)  # makes room for those of the best step
     # The others wait: JAX would end processes of which one leaves long before another.
     in_first_process("report on the run", lambda: _report(folder, result, base))
+
+
+def _join_hosts(command: Train) -> bool:
+    """Connects this process with the others of its job; returns whether it is the first one."""
+    from jaxformer.training.parallel import Launch as HostLaunch
+    from jaxformer.training.parallel import is_first_process, start_hosts
+
+    start_hosts(HostLaunch(**values_of(command, Launch)))
+    return command.coordinator is None or is_first_process()
 
 
 def exit_stopped(number: signal.Signals, step: int, folder: pathlib.Path) -> NoReturn:
@@ -155,8 +181,8 @@ def _draw_loss_curve(run: "Run") -> str:
     return draw(curve, folder / "loss.png")
 
 
-@dataclasses.dataclass(frozen=True)
-class Prepare:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prepare(ConfigCommand):
     """Read, split and tokenize the data of a config.
 
     jaxformer train also does this before its first step. Tokens are written to files in data.cache;
@@ -164,15 +190,13 @@ class Prepare:
     stopped. Flags override keys of the config, for example:
 
     jaxformer prepare CONFIG --data.paths "corpus/*.jsonl.gz" --data.cache /data/tokens
+
     """
 
-    config: ConfigPath
-    """Config file, name of a built-in config, or run folder."""
 
-
-def prepare(words: Sequence[str]) -> None:
-    """Prepares the data of a config with its overrides, and reports the result."""
-    config, implied = read_config(*config_path(Prepare, words), command="prepare")
+def prepare(command: Prepare, flags: Sequence[Flag]) -> None:
+    """Prepares the data of a config with its flags, and reports the result."""
+    config, implied = read_config(command.config, flags, command="prepare")
     from jaxformer import runs
     from jaxformer.runs.data.prepare import cache_dir
 

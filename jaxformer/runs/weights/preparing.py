@@ -3,7 +3,6 @@
 import dataclasses
 import pathlib
 import re
-import tomllib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,8 +11,8 @@ from jaxformer.config import (
     LearnedConfig,
     RotaryConfig,
     config_differences,
-    config_to_toml,
 )
+from jaxformer.config.files import tables_of
 from jaxformer.errors import ConfigError
 from jaxformer.runs.folder.files import is_run, read_run_config
 from jaxformer.runs.tasks.registry import task_class
@@ -63,7 +62,7 @@ def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict
     _require_other(stored.path, out)
     is_resumed = is_run(as_path(out))
     source = read_run_config(as_path(out)) if is_resumed else stored.config
-    tables = tomllib.loads(config_to_toml(source))
+    tables = tables_of(source)
     new = [*_MAY_DIFFER]  # decided by the new run or its data
     training = values.get("training")
     if issubclass(task_class(source).text_model, MaskedModel):
