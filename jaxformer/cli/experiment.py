@@ -68,7 +68,7 @@ def merged_config(
     """`read_config` of tables that have been read."""
     prog = f"jaxformer {command} {shlex.quote(path)}"
     merged, replaced = with_flags(tables, flags, prog=prog)
-    config = config_of_file(path, merged, others=" with these flags" if flags else "")
+    config = config_of_file(path, merged, changed=" with these flags" if flags else "")
     lines, names = [], {flag.key for flag in flags}
     for key in _OF_OWN_DATA:
         table, name = key.split(".")

@@ -35,12 +35,12 @@ def split_flags(
 
     `num_values` is the number of values of a key; None for all words up to the next flag.
     """
-    others: list[str] = []
+    arguments: list[str] = []
     flags: list[Flag] = []
     left: float = 0  # values that the last flag may still take
     for index, word in enumerate(words):
         if word == "--":
-            others += words[index + 1 :]
+            arguments += words[index + 1 :]
             break
         if word.startswith("--"):
             name, equals, value = word.partition("=")
@@ -51,9 +51,9 @@ def split_flags(
             flags[-1].values.append(word)
             left -= 1
         else:
-            others.append(word)
+            arguments.append(word)
     _refuse_repeated(flags)
-    return others, flags
+    return arguments, flags
 
 
 def _refuse_repeated(flags: Iterable[Flag]) -> None:
@@ -182,7 +182,7 @@ def _table(tables: dict[str, Any], dotted: str) -> dict[str, Any]:
 
 
 def _choose_kind(
-    tables: dict[str, Any], dotted: str, key: Key, chosen: Flag, others: Sequence[Flag]
+    tables: dict[str, Any], dotted: str, key: Key, chosen: Flag, flags: Sequence[Flag]
 ) -> None:
     """Sets the kind that a flag selects."""
     kinds, table = key.kinds, _table(tables, dotted)
@@ -190,7 +190,7 @@ def _choose_kind(
     kind, current = value_of(chosen, key), table.get(key.name)
     if kind is None or (kind == "none" and kinds.optional):
         table.pop(key.name, None)
-        if inner := [flag.name for flag in others if flag.key.startswith(f"{dotted}.")]:
+        if inner := [flag.name for flag in flags if flag.key.startswith(f"{dotted}.")]:
             raise ConfigError(
                 f"{inner[0]} is for {dotted} of a {kinds.key}, got {kind!r}; remove one of them"
             )
@@ -201,8 +201,8 @@ def _choose_kind(
     if old.get(kinds.key) != kind:
         before = kinds.config_of(old) or config
         old = {name: k.default for name, k in keys_of(before).items()} | old
-        kept = {*required_keys(config), *required_keys(before)} & keys_of(config).keys()
-        old = {name: old[name] for name in kept if old.get(name, MISSING) is not MISSING}
+        required = {*required_keys(config), *required_keys(before)} & keys_of(config).keys()
+        old = {name: old[name] for name in required if old.get(name, MISSING) is not MISSING}
     table[key.name] = old | {kinds.key: kind}
 
 

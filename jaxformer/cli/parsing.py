@@ -54,15 +54,15 @@ def parse(command: type, words: Sequence[str], *, prog: str) -> tuple[Any, Any]:
         The command, and its settings: flags of an `ExperimentConfig`, or values by key.
     """
     options, config = _options(command), settings_of(command)
-    own = options if config in (None, ExperimentConfig) else {**options, **keys_of(config)}
+    known = options if config in (None, ExperimentConfig) else {**options, **keys_of(config)}
 
     def num_values(name: str) -> int | None:
-        key = key_of(own, name)
+        key = key_of(known, name)
         if key is None or key.element is not None:
             return None
         return 0 if key.members == (bool,) else 1
 
-    others, flags = split_flags(words, num_values)
+    arguments, flags = split_flags(words, num_values)
     values, chosen, left = dict[str, Any](), dict[str, Any](), list[Flag]()
     for flag in flags:
         if (key := key_of(options, flag.key)) is not None:
@@ -70,18 +70,18 @@ def parse(command: type, words: Sequence[str], *, prog: str) -> tuple[Any, Any]:
             values[key.name] = tuple(value) if isinstance(value, list) else value
         elif config is ExperimentConfig:
             left.append(flag)
-        elif (key := key_of(own, flag.key)) is not None:
+        elif (key := key_of(known, flag.key)) is not None:
             chosen[key.name] = value_of(flag, key)
         else:
-            near = suggestion(flag.key, own).replace("_", "-").replace("mean '", "mean '--")
+            near = suggestion(flag.key, known).replace("_", "-").replace("mean '", "mean '--")
             raise ConfigError(f"there is no option {flag.name}{near} (see {prog} --help)")
     for key in _positionals(command):
-        if key.element is not None and (others or key.default is not dataclasses.MISSING):
-            values[key.name], others = tuple(_positional(key, word) for word in others), []
-        elif others:
-            values[key.name], others = _positional(key, others[0]), others[1:]
-    if others:
-        raise ConfigError(f"{prog} takes no {others[0]!r}; see {prog} --help")
+        if key.element is not None and (arguments or key.default is not dataclasses.MISSING):
+            values[key.name], arguments = tuple(_positional(key, word) for word in arguments), []
+        elif arguments:
+            values[key.name], arguments = _positional(key, arguments[0]), arguments[1:]
+    if arguments:
+        raise ConfigError(f"{prog} takes no {arguments[0]!r}; see {prog} --help")
     for key in keys_of(command).values():
         if key.name not in values and key.default is dataclasses.MISSING:
             raise ConfigError(f"{prog} needs {_signature(key)}: {key.description}")
@@ -116,8 +116,8 @@ def show_help(command: type, *, prog: str) -> None:
     config, options = settings_of(command), _options(command)
     for kind in command.__mro__:  # its own flags come first
         inherited = [name for parent in kind.__bases__ for name in _field_names(parent)]
-        own = {*_field_names(kind)} - {*inherited}
-        flags = {flag: key for flag, key in options.items() if key.name in own}
+        names = {*_field_names(kind)} - {*inherited}
+        flags = {flag: key for flag, key in options.items() if key.name in names}
         if flags:
             _show_title("options" if kind is command else _first_line(kind))
         for flag, key in flags.items():

@@ -101,18 +101,7 @@ class Kinds(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A field of a config class, with what its type says.
-
-    Args:
-        name: name of the field.
-        members: members of its type without None: one, but for unions.
-        optional: whether it may be None.
-        default: default value; MISSING if there is none.
-        metadata: metadata of the field.
-        bounds: bounds on its value.
-        kinds: kinds of a tagged union; None for any other type.
-        description: description in the docstring of the class.
-    """
+    """A field of a config class, with what its type says; without a default, it is MISSING."""
 
     name: str
     members: tuple[Any, ...]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from jaxformer.config.checks import BetweenZeroAndOne, Config, PositiveInt, within
@@ -12,24 +12,14 @@ Yields = Literal["stream", "conversations", "pairs", "labelled"]
 
 
 class Source(NamedTuple):
-    """Properties of a data source: what it yields, and which settings it reads.
+    """Properties of a data source: what it yields, and which settings it reads."""
 
-    Args:
-        yields: a "stream" of text, "conversations", "pairs" of texts, or "labelled" texts; if there
-            are several, the model's architecture decides.
-        paths: keys of `DataConfig` that name its files.
-        splits: whether validation_fraction splits it; if not, it has its own split.
-        synthetic: whether it generates sequences of symbols, as data.synthetic says.
-        mixes: whether data.mixture may name its files, of several sources.
-        has_text: whether a tokenizer can be trained on it; if not, its files hold token ids.
-    """
-
-    yields: tuple[Yields, ...]
-    paths: tuple[str, ...] = ()
-    splits: bool = False
-    synthetic: bool = False
-    mixes: bool = False
-    has_text: bool = True
+    yields: tuple[Yields, ...]  # of several, the model's architecture decides
+    paths: tuple[str, ...] = ()  # keys of `DataConfig` that name its files
+    splits: bool = False  # by validation_fraction; if not, it has its own split
+    synthetic: bool = False  # sequences of symbols, as data.synthetic says
+    mixes: bool = False  # data.mixture may name its files, of several sources
+    has_text: bool = True  # to train a tokenizer on; if not, its files hold token ids
 
 
 _MAX_NAME = 60  # characters, in tables and names of metrics
@@ -56,10 +46,27 @@ else:  # type checkers accept only a Literal that is spelled out
     SourceName = Literal[tuple(SOURCES)]
 
 
+def _readers() -> dict[str, list[str]]:
+    """Keys that only some sources read, and those sources."""
+    all_sources = SOURCES.items()
+    return {
+        "paths": [name for name, source in all_sources if "paths" in source.paths],
+        "validation_paths": [n for n, source in all_sources if "validation_paths" in source.paths],
+        "validation_fraction": [name for name, source in all_sources if source.splits],
+        "field": ["files"],
+        "errors": ["files", "conversations"],
+        "dtype": ["tokens"],
+        "cache": [name for name, source in all_sources if source.paths],
+        "packing": [name for name, source in all_sources if "stream" in source.yields],
+        "synthetic": [name for name, source in all_sources if source.synthetic],
+        "mixture": [name for name, source in all_sources if source.mixes],
+    }
+
+
 def _listed(names: Iterable[str]) -> str:
     """Names for a message, such as: 'a', 'b' and 'c'."""
-    *others, last = map(repr, names)
-    return f"{', '.join(others)} and {last}" if others else last
+    *first, last = map(repr, names)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -201,10 +208,12 @@ class DataConfig(Config):
     mixture: tuple[MixtureSourceConfig, ...] = ()
 
     def _mistakes(self) -> Iterator[str]:
-        for name, (readers, remedy) in self._readers().items():
+        for name, readers in _readers().items():
             if self.sets(name) and self.source not in readers:
-                got = self.got("source", name)
-                yield f"data.{name} is for data.source {_listed(readers)}, {got}; {remedy}"
+                yield (
+                    f"data.{name} is for data.source {_listed(readers)}, "
+                    f"{self.got('source', name)}; remove it, or change source"
+                )
         if self.cache is not None and in_bucket(self.cache):
             yield (
                 "data.cache must be a folder on this machine, since its files are memory-mapped, "
@@ -226,29 +235,6 @@ class DataConfig(Config):
                     f"data.{name} cannot be set together with data.mixture, {self.got(name)}; "
                     f"remove it: {remedy}"
                 )
-
-    def _readers(self) -> dict[str, tuple[list[str], str]]:
-        """Keys that only some sources read: those sources, and what to do with another one."""
-
-        def which(reads: Callable[[Source], bool]) -> list[str]:
-            return [name for name, source in SOURCES.items() if reads(source)]
-
-        change = "remove it, or change source"
-        return {
-            "paths": (which(lambda source: "paths" in source.paths), change),
-            "validation_paths": (which(lambda source: "validation_paths" in source.paths), change),
-            "validation_fraction": (
-                which(lambda source: source.splits),
-                "remove it: this source has its own validation data",
-            ),
-            "field": (["files"], "remove it"),
-            "errors": (["files", "conversations"], "remove it"),
-            "dtype": (["tokens"], "remove it"),
-            "cache": (which(lambda source: bool(source.paths)), "remove it"),
-            "packing": (which(lambda source: "stream" in source.yields), "remove it"),
-            "synthetic": (which(lambda source: source.synthetic), "remove it"),
-            "mixture": (which(lambda source: source.mixes), change),
-        }
 
     @property
     def is_stream(self) -> bool:

@@ -58,15 +58,15 @@ def read_tables(path: str | pathlib.Path) -> dict[str, Any]:
 
 
 def config_of_file(
-    path: str | pathlib.Path, values: Mapping[str, Any], *, others: str = ""
+    path: str | pathlib.Path, values: Mapping[str, Any], *, changed: str = ""
 ) -> ExperimentConfig:
-    """Config of the contents of a file, which `others`, such as flags, may have changed."""
+    """Config of the contents of a file, `changed` by something, such as " with flags"."""
     path = _found(as_path(path))
     values = {**with_source_of_paths(values), "out": values.get("out") or f"runs/{path.stem}"}
     try:
         return config_from_dict(ExperimentConfig, values)
     except ConfigError as error:
-        raise ConfigError(f"{path}{others}: {error}") from None
+        raise ConfigError(f"{path}{changed}: {error}") from None
 
 
 def _found(path: pathlib.Path) -> pathlib.Path:
@@ -222,7 +222,7 @@ def config_differences(old: Any, new: Any, prefix: str = "") -> dict[str, tuple[
         {'kind': ('byte', 'word')}
     """
     names = dict.fromkeys(
-        field.name for one in (old, new) if _is_config(one) for field in dataclasses.fields(one)
+        field.name for side in (old, new) if _is_config(side) for field in dataclasses.fields(side)
     )
     differences: dict[str, tuple[Any, Any]] = {}
     for name in names:

@@ -33,8 +33,8 @@ class ModelConfig(ModelKeys):  # noqa: D101
         """Factor of the attention scores; None for 1 / sqrt(head_dim)."""
         if self.mup is None:
             return self.attention_scale
-        own = self.base.attention_scale or self.base.key_dim**-0.5
-        return own * self.base.key_dim / self.key_dim
+        scale = self.base.attention_scale or self.base.key_dim**-0.5
+        return scale * self.base.key_dim / self.key_dim
 
     @property
     def logit_factor(self) -> float | None:
@@ -89,13 +89,13 @@ class ModelConfig(ModelKeys):  # noqa: D101
     @property
     def encoder(self) -> "ModelConfig":
         """Config of the encoder of an encoder-decoder."""
-        layers, own = self.num_encoder_layers, self.source_vocab_size
+        layers, size = self.num_encoder_layers, self.source_vocab_size
         return dataclasses.replace(
             self,
             architecture="encoder",
             num_layers=self.num_layers if layers is None else layers,
-            vocab_size=self.vocab_size if own is None else own,
+            vocab_size=self.vocab_size if size is None else size,
             num_encoder_layers=None,
             source_vocab_size=None,
-            tied_embeddings=self.tied_embeddings and own is None,  # a separate table is not
+            tied_embeddings=self.tied_embeddings and size is None,  # a separate table is not
         )

@@ -240,13 +240,13 @@ class ModelKeys(Config):
 
     def has_bias(self, part: BiasedPart) -> bool:
         """Whether a part of the layers has biases, the default `use_bias` filled in."""
-        own: bool | None = getattr(self, f"{part}_bias")
-        return self.use_bias if own is None else own
+        has_bias: bool | None = getattr(self, f"{part}_bias")
+        return self.use_bias if has_bias is None else has_bias
 
     def window_of(self, layer: LayerConfig) -> int | None:
         """Attention window of a layer, the model's filled in."""
-        own = layer.local_window_size
-        return self.local_window_size if own is None else own
+        window = layer.local_window_size
+        return self.local_window_size if window is None else window
 
     @property
     def table_dim(self) -> int:

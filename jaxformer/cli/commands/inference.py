@@ -161,7 +161,7 @@ def _translate_by_search(
         unfinished += not translations[0].finished
         if search["num_best"] == 1:
             return _on_one_line(translations[0].text)
-        return "".join(f"{one.score:.4f}\t{_on_one_line(one.text)}\n" for one in translations)
+        return "".join(f"{best.score:.4f}\t{_on_one_line(best.text)}\n" for best in translations)
 
     lines.print_in_order((index, format_best(best)) for index, best in results)
     if unfinished:
@@ -179,7 +179,7 @@ def _translate_by_draws(run: "Run", command: Translate) -> None:
     with_options(SamplingConfig, run.config.samples, {"temperature": temperature})  # as above
     lines = Lines(command.texts, command.file, "translated", run.encode)
     drawn = run.sample_translations_stream(lines.good, seed=command.seed, temperature=temperature)
-    lines.print_in_order((index, _on_one_line(one)) for index, one in drawn)
+    lines.print_in_order((index, _on_one_line(text)) for index, text in drawn)
 
 
 def predict(command: Predict) -> None:

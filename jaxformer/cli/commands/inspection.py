@@ -113,7 +113,7 @@ def _show_run(folder: pathlib.Path) -> None:
 def _show_data(report: "DataReport") -> None:
     """Prints the sizes of the data, and the epochs."""
     # With several columns, only the tokens of the last one, which is predicted, are counted.
-    columns = [one.name for one in report.lengths]
+    columns = [lengths.name for lengths in report.lengths]
     of_last = f" of the {columns[-1]}" if len(columns) > 1 else ""
     for name, count, tokens in (
         ("training", report.train, report.train_tokens),

@@ -60,14 +60,14 @@ def plan(command: Plan, flags: Sequence[Flag]) -> None:
     from jaxformer import planning
 
     accelerator = planning.find_accelerator(command.accelerator)
-    made = planning.make_plan(
+    estimate = planning.make_plan(
         config, accelerator, num_devices=command.devices, topology=command.topology
     )
-    for name, text in _lines(made, command.utilization).items():
+    for name, text in _lines(estimate, command.utilization).items():
         show_named(name, text)
-    if made.fits:
+    if estimate.fits:
         return
-    settings = planning.settings_that_fit(made, command.utilization)
+    settings = planning.settings_that_fit(estimate, command.utilization)
     texts = ["nothing, even with more remat, micro-batches or fsdp; use more devices"]
     if settings:
         texts = [_setting(*setting, command.utilization) for setting in settings]
@@ -82,47 +82,47 @@ def _setting(plan: "planning.Plan", changes: Mapping[str, Any], utilization: flo
     return f"{flags}: {readable_bytes(total)}, {_speed(plan, utilization)}"
 
 
-def _lines(made: "planning.Plan", utilization: float) -> dict[str, str]:
+def _lines(plan: "planning.Plan", utilization: float) -> dict[str, str]:
     """The lines of a plan: text by name."""
-    place, model, training, flops = made.place, made.config.model, made.config.training, made.flops
-    compiled = made.compiled
-    mesh = ", ".join(f"{axis} {size}" for axis, size in made.sizes.items())
-    total = training.steps * made.step_seconds(utilization)
+    place, model, training, flops = plan.place, plan.config.model, plan.config.training, plan.flops
+    compiled = plan.compiled
+    mesh = ", ".join(f"{axis} {size}" for axis, size in plan.sizes.items())
+    total = training.steps * plan.step_seconds(utilization)
     return {
         "devices": f"{place.num_devices} x {place.accelerator.name}; mesh {mesh}",
-        "model": f"{made.model.kind}; {made.num_params:,} parameters; "
+        "model": f"{plan.model.kind}; {plan.num_params:,} parameters; "
         f"vocabulary {model.vocab_size:,}; {model.dtype}, remat {model.remat}",
-        "step": f"{made.rows:,} rows of {model.max_len:,} tokens; micro-batches: "
+        "step": f"{plan.rows:,} rows of {model.max_len:,} tokens; micro-batches: "
         f"{training.accumulate_steps}; {flops.total:.4g} FLOPs of matrix products "
         f"(attention {flops.attention / flops.total:.0%}, "
         f"logits {flops.output / flops.total:.0%})",
         "exact": _parts(
-            parameters=made.needs.parameters,
-            gradients=made.needs.gradients,
-            optimizer=made.needs.optimizer,
-            **({"average": made.needs.average} if made.needs.average else {}),
+            parameters=plan.needs.parameters,
+            gradients=plan.needs.gradients,
+            optimizer=plan.needs.optimizer,
+            **({"average": plan.needs.average} if plan.needs.average else {}),
         ),
         **({"attention": "; ".join(compiled.attention)} if compiled else {}),
-        **_memory_lines(made),
-        "collectives": _collectives(made),
-        "traffic": _traffic(made),
-        "bounds": _bounds(made, utilization),
-        "speed": _speed(made, utilization),
-        **({"too small": _TOO_SMALL} if made.step_seconds(utilization) < _SHORT_STEP else {}),
-        "training": f"{training.steps:,} steps, {training.steps * made.tokens:.3g} tokens, in "
+        **_memory_lines(plan),
+        "collectives": _collectives(plan),
+        "traffic": _traffic(plan),
+        "bounds": _bounds(plan, utilization),
+        "speed": _speed(plan, utilization),
+        **({"too small": _TOO_SMALL} if plan.step_seconds(utilization) < _SHORT_STEP else {}),
+        "training": f"{training.steps:,} steps, {training.steps * plan.tokens:.3g} tokens, in "
         f"{readable_seconds(total)} at {utilization:.0%} of the peak "
-        f"({readable_seconds(training.steps * made.step_seconds(1.0))} at 100%)",
+        f"({readable_seconds(training.steps * plan.step_seconds(1.0))} at 100%)",
     }
 
 
-def _memory_lines(made: "planning.Plan") -> dict[str, str]:
+def _memory_lines(plan: "planning.Plan") -> dict[str, str]:
     """Memory that a device needs, and whether it fits."""
-    needs, compiled, available = made.needs, made.compiled, readable_bytes(made.available)
+    needs, compiled, available = plan.needs, plan.compiled, readable_bytes(plan.available)
     if compiled is None:
-        total, memory = readable_bytes(needs.total), readable_bytes(made.place.accelerator.memory)
+        total, memory = readable_bytes(needs.total), readable_bytes(plan.place.accelerator.memory)
         return {
             "estimated": _parts(activations=needs.activations),
-            "memory": f"{total} per device: {'fits' if made.fits else 'does not fit'}; "
+            "memory": f"{total} per device: {'fits' if plan.fits else 'does not fit'}; "
             f"JAX reserves {available} of the {memory}",
         }
     if compiled.failure is not None:
@@ -141,35 +141,36 @@ def _memory_lines(made: "planning.Plan") -> dict[str, str]:
     }
 
 
-def _collectives(made: "planning.Plan") -> str:
+def _collectives(plan: "planning.Plan") -> str:
     """Collectives of a step, on each device."""
-    if not made.collectives:
+    if not plan.collectives:
         return "none"
-    read = made.compiled is not None and made.compiled.failure is None
+    read = plan.compiled is not None and plan.compiled.failure is None
     listed = "; ".join(
-        f"{one.times:,} {one.kind} over {one.group}, {readable_bytes(one.num_bytes)}"
-        for one in made.collectives
+        f"{collective.times:,} {collective.kind} over {collective.group}, "
+        f"{readable_bytes(collective.num_bytes)}"
+        for collective in plan.collectives
     )
     return f"{listed} ({'compiled' if read else 'expected'}, on each device)"
 
 
-def _traffic(made: "planning.Plan") -> str:
+def _traffic(plan: "planning.Plan") -> str:
     """Bytes that a step moves through the memory of a device, and where they come from."""
-    total = sum(made.traffic.values())
-    if made.compiled is None or made.compiled.failure is not None:
+    total = sum(plan.traffic.values())
+    if plan.compiled is None or plan.compiled.failure is not None:
         return f"at least {readable_bytes(total)} (expected, through the memory of each device)"
     parts = ", ".join(
         f"{source} {num_bytes / total:.0%}"
-        for source, num_bytes in made.traffic.items()
+        for source, num_bytes in plan.traffic.items()
         if num_bytes >= _LEAST_PART * total
     )
     return f"{readable_bytes(total)} (compiled, through the memory of each device): {parts}"
 
 
-def _bounds(made: "planning.Plan", utilization: float) -> str:
+def _bounds(plan: "planning.Plan", utilization: float) -> str:
     """The least times of a step, and which of them is the largest."""
-    listed = ", ".join(f"{name} {readable_seconds(one)}" for name, one in made.seconds.items())
-    largest, assumed = made.bound(1.0), made.bound(utilization)
+    listed = ", ".join(f"{name} {readable_seconds(least)}" for name, least in plan.seconds.items())
+    largest, assumed = plan.bound(1.0), plan.bound(utilization)
     text = f"{listed}; {largest} limits the step at the peak"
     return text if assumed == largest else f"{text}, {assumed} at {utilization:.0%} of it"
 
@@ -178,9 +179,9 @@ def _parts(**sizes: int) -> str:
     return ", ".join(f"{name} {readable_bytes(size)}" for name, size in sizes.items())
 
 
-def _speed(made: "planning.Plan", utilization: float) -> str:
-    seconds = made.step_seconds(utilization)
+def _speed(plan: "planning.Plan", utilization: float) -> str:
+    seconds = plan.step_seconds(utilization)
     return (
-        f"{readable_seconds(seconds)} a step, {made.tokens / seconds:,.0f} tokens/s at "
+        f"{readable_seconds(seconds)} a step, {plan.tokens / seconds:,.0f} tokens/s at "
         f"{utilization:.0%} of the peak"
     )

@@ -144,13 +144,8 @@ def _check_output(output: pathlib.Path, suffixes: Sequence[str]) -> None:
 
 
 def _write(figure: "Figure", output: pathlib.Path) -> None:
-    write_figure(figure, _behind_links(output))
+    write_figure(figure, output.resolve())  # so that a user's link to the output is kept
     show(str(output))
-
-
-def _behind_links(output: pathlib.Path) -> pathlib.Path:
-    """Resolves links, so that a user's link to the output is kept."""
-    return as_path(real_path(output))
 
 
 def _plot_loss(command: PlotLoss) -> None:
@@ -171,7 +166,7 @@ def _plot_loss(command: PlotLoss) -> None:
     records = {name: read_metrics(folder) for name, folder in zip(names, command.runs, strict=True)}
     alike = len(set(labels)) == 1
     title = f"Loss of {names[0]}" if len(names) == 1 else "Losses of several runs"
-    changed = {key for one in configs for key in config_differences(configs[0], one)}
+    changed = {key for config in configs for key in config_differences(configs[0], config)}
     if any(key.startswith(("data.", "tokenizer.")) for key in changed - {"data.cache"}):
         title += "\nnot comparable: data or tokenizers differ"
     figure = viz.loss_curves(
@@ -201,14 +196,14 @@ def _plot_positions(command: PlotPositions) -> None:
     length = (
         min(run.config.model.max_len, _DEFAULT_LENGTH) if command.length is None else command.length
     )
-    found = runs.model_positions(run.config.model, run.params, length)
+    schemes = runs.model_positions(run.config.model, run.params, length)
     name, trained = command.run.resolve().name, run.config.model.max_len
     shown = f"all {trained}" if length == trained else f"the first {length} of {trained}"
     if length > trained:
         shown = f"{length}, of which {trained} were trained"
-    for part, positions in found.items():
+    for part, positions in schemes.items():
         output, of_part = command.output, ""
-        if len(found) > 1:
+        if len(schemes) > 1:
             output = output.with_stem(f"{output.stem}_{part}")
             of_part = f", {part}"
         _write(
@@ -238,7 +233,7 @@ def _plot_attention(command: PlotAttention) -> None:
     run = open_for(command)
     maps = run.attention(command.text, target=command.target)
     page = viz.attention_page(maps, title=f"Attention of {run.folder.resolve().name}")
-    write_whole(_behind_links(command.output), page)
+    write_whole(command.output.resolve(), page)
     show(str(command.output))
 
 
@@ -246,14 +241,14 @@ def _plot_profile(command: PlotProfile) -> None:
     from jaxformer import viz
     from jaxformer.training import read_profile
 
-    found = read_profile(command.run)
-    groups = {"device": found.device_seconds, "host": found.host_seconds}
+    profile = read_profile(command.run)
+    groups = {"device": profile.device_seconds, "host": profile.host_seconds}
     for name, seconds in groups.items():
-        parts = ", ".join(f"{part} {readable_seconds(one)}" for part, one in seconds.items())
+        parts = ", ".join(f"{part} {readable_seconds(time)}" for part, time in seconds.items())
         show_named(name, f"{parts or 'nothing'} per step")
     title = (
         f"{command.run.resolve().name}: time per training step\n"
-        f"(summed over operations; steps traced: {found.steps})"
+        f"(summed over operations; steps traced: {profile.steps})"
     )
     _write(viz.time_bars(groups, title=title), command.output)
 

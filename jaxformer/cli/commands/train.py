@@ -102,12 +102,12 @@ def exit_stopped(number: signal.Signals, step: int, folder: pathlib.Path) -> NoR
 
 def profiled_steps(text: str) -> range:
     """Parses --profile 20:25, which is steps 20 to 24; raises ConfigError."""
-    found = re.fullmatch(r"(\d+):(\d+)", text)
-    if found is None:
+    match = re.fullmatch(r"(\d+):(\d+)", text)
+    if match is None:
         raise ConfigError(
             f"--profile must be steps FIRST:END, such as 20:25 for steps 20 to 24, got {text!r}"
         )
-    return range(int(found[1]), int(found[2]))
+    return range(int(match[1]), int(match[2]))
 
 
 def print_start(task: "Task") -> None:
@@ -150,9 +150,9 @@ def _report(folder: pathlib.Path, result: "FitResult", base: pathlib.Path | None
         show(f"the best checkpoint is from step {run.step} of {result.step}")
         print_evaluation(run)
     elif isinstance(run.model, runs.TranslationModel):  # by beam search, unlike training
-        found = run.evaluate()
-        scores = ", ".join(f"{name} {value:.4g}" for name, value in found.scores.items())
-        show("\n".join([f"translations at step {run.step}: {scores}", *found.details]))
+        evaluation = run.evaluate()
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in evaluation.scores.items())
+        show("\n".join([f"translations at step {run.step}: {scores}", *evaluation.details]))
     show(f"loss curve: {_draw_loss_curve(run)}\n")
     rng, samples = jax.random.key(run.config.seed), []
     for index, prompt in enumerate(run.config.samples.prompts):
