@@ -100,6 +100,7 @@ def test_signal_that_is_sent_twice_at_once_is_one():
 def test_interrupt_of_a_command_shows_no_traceback():
     program = """
 import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
 import jaxformer.cli
 jaxformer.cli.main = lambda: signal.raise_signal(signal.SIGINT)
 from jaxformer.__main__ import main; main()
