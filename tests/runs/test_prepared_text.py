@@ -49,7 +49,6 @@ def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
 
 def test_nothing_is_read_or_trained_again(tmp_path, monkeypatch):
     made = experiment(tmp_path, tokenizer={"kind": "bpe", "vocab_size": 300})
-    monkeypatch.setattr("jaxformer.runs.data.prepare._MUCH_TEXT", 0)
     first = runs.prepare_task(made)
     monkeypatch.setattr(corpora, "read_pieces", None)
     monkeypatch.setattr(text, "train_bpe", None)

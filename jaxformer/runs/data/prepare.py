@@ -1,6 +1,5 @@
 """Helpers to prepare texts: tokenizers, vocabulary sizes, checks and samples."""
 
-import contextlib
 import dataclasses
 import hashlib
 import os
@@ -14,9 +13,11 @@ import numpy as np
 from jaxformer import text
 from jaxformer.config import DataConfig, ModelConfig, TokenizerConfig
 from jaxformer.errors import ConfigError, DataError, StorageError
-from jaxformer.storage import make_folder, write_whole
+from jaxformer.storage import make_folder
+from jaxformer.text.sources.holdout import text_bytes
+from jaxformer.text.store.shards import remembered
 
-_MUCH_TEXT = 2**24  # characters; training a tokenizer on them takes seconds
+_LAYOUT = 1  # version of how tokenizers are trained; part of their key in the cache
 
 
 def cache_dir(config: DataConfig) -> pathlib.Path | None:
@@ -100,18 +101,14 @@ def _cached_tokenizer(
     validation_text: Sequence[str],
     cache: pathlib.Path | None,
 ) -> text.Tokenizer:
-    """Trains a tokenizer; that of much text is cached."""
-    if cache is None or sum(map(len, train_text)) < _MUCH_TEXT:
-        return _train_tokenizer(config, train_text, validation_text)
-    key = fingerprint((repr(config),), train_text, validation_text)[:32]
-    path = cache / "tokenizers" / f"{key}.json"
-    with contextlib.suppress(DataError):  # missing or damaged
-        return text.Tokenizer.load(path)
-    tokenizer = _train_tokenizer(config, train_text, validation_text)
-    with contextlib.suppress(StorageError):  # trained again the next time
-        make_folder(path.parent)
-        write_whole(path, tokenizer.to_json())
-    return tokenizer
+    """Trains a tokenizer, or reads it from the cache."""
+    key = fingerprint((repr((_LAYOUT, config)),), train_text, validation_text)[:32]
+    return remembered(
+        None if cache is None else cache / "tokenizers" / key,
+        lambda: _train_tokenizer(config, train_text, validation_text),
+        lambda tokenizer: ({}, {"tokenizer": tokenizer.to_json()}),
+        lambda _, record: text.Tokenizer.from_json(record["tokenizer"]),
+    )
 
 
 def _read_tokenizer(path: str, end_of_text: str | None) -> text.Tokenizer:
@@ -166,7 +163,7 @@ def fingerprint(*parts: Iterable[str]) -> str:
     digest = hashlib.sha256()
     for index, texts in enumerate(parts):
         for document in (*(("\0",) if index else ()), *texts):
-            digest.update(hashlib.sha256(document.encode()).digest())
+            digest.update(hashlib.sha256(text_bytes(document)).digest())
     return digest.hexdigest()
 
 
