@@ -6,7 +6,7 @@ from jaxformer.text.batches.buckets import BucketedBatches, bucketed_evaluation_
 from jaxformer.text.batches.corruption import MaskedBatches, mask_tokens, masked_evaluation_batches
 from jaxformer.text.batches.mixture import Mixture
 from jaxformer.text.batches.packed_examples import PackedExamples
-from jaxformer.text.batches.source import GatheringSource, Source
+from jaxformer.text.batches.source import Source
 from jaxformer.text.batches.windows import PackedDocuments, Windows
 from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
 from jaxformer.text.sources.checked_tokens import check_token_files
@@ -58,7 +58,6 @@ __all__ = [
     "DocumentSource",
     "ExampleArrays",
     "FittingRows",
-    "GatheringSource",
     "Holdout",
     "Host",
     "Labelled",

@@ -91,8 +91,7 @@ class Mixture:
 
         The first source gets its share of all rows, rounded up; the next one its share of the rest,
         and so on. No count decreases as the rows grow, and the counts sum to the rows. So from one
-        row to the next, exactly one count grows by 1. (Grain's `MapDataset.mix` does the same, with
-        shares rounded to three digits.)
+        row to the next, exactly one count grows by 1.
         """
         counts, left, parts = [], rows, sum(self._parts)
         for part in self._parts:

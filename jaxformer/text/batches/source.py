@@ -1,17 +1,18 @@
 """Sources of rows (random-access data for batches), and their shuffled order."""
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import grain
 import numpy as np
 
 
 class Source(Protocol):
     """Random-access data to make batches from: dicts of arrays, with the same shapes in each.
 
-    If many items can be read faster than one by one, add a method `gather`, as in
-    `GatheringSource`. Batches then call it.
+    A source that can read many items faster than one by one also has a method `gather`: from a list
+    of indices, which may repeat, to the stacked arrays of these items, `[items, ...]` by name.
+    Batches then call only that.
 
     Example:
         >>> from jaxformer.text import Windows, build_stream, byte_tokenizer
@@ -21,21 +22,6 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> dict[str, np.ndarray]: ...
-
-
-class GatheringSource(Source, Protocol):
-    """A source that can read many items in one call."""
-
-    def gather(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
-        """Stacks items.
-
-        Args:
-            indices: indices of the items, each at least 0 and less than the length; they may
-                repeat.
-
-        Returns:
-            The arrays of the items by name, `[items, ...]`.
-        """
 
 
 def gather_rows(source: Source, indices: Sequence[int]) -> dict[str, np.ndarray]:
@@ -55,16 +41,24 @@ def gather_rows(source: Source, indices: Sequence[int]) -> dict[str, np.ndarray]
     return {name: np.stack([item[name] for item in items]) for name in items[0]}
 
 
-def shuffled_rows(source: Source, seed: int) -> Callable[[Iterable[int]], dict[str, np.ndarray]]:
+def shuffled_rows(source: Source, seed: int) -> Callable[[Sequence[int]], dict[str, np.ndarray]]:
     """Makes a function that stacks rows by number: arrays `[rows, ...]` by name.
 
-    The rows are those of all epochs; each epoch has every item once, in a new order.
+    The rows are those of all epochs; each epoch has every item once, in an order that depends on
+    seed and epoch alone. The orders of two epochs are kept, 8 bytes per item each.
 
     Example:
         >>> gather = shuffled_rows([{"x": np.array(5)}, {"x": np.array(7)}], seed=0)
-        >>> gather(range(6))["x"]
-        array([7, 5, 5, 7, 7, 5])
+        >>> gather(range(6))["x"].reshape(3, 2).sum(axis=1)
+        array([12, 12, 12])
     """
-    # Shuffles indices, so that one call reads all items of a batch.
-    order = grain.MapDataset.range(len(source)).seed(seed).shuffle().repeat()
-    return lambda rows: gather_rows(source, [order[row] for row in rows])
+
+    @functools.lru_cache(maxsize=2)  # a batch may have the end of one and the start of the next
+    def order(epoch: int) -> np.ndarray:
+        return np.random.default_rng([seed, epoch]).permutation(len(source))
+
+    def gather(rows: Sequence[int]) -> dict[str, np.ndarray]:
+        places = (divmod(row, len(source)) for row in rows)
+        return gather_rows(source, [int(order(epoch)[index]) for epoch, index in places])
+
+    return gather

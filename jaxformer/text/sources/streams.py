@@ -82,7 +82,7 @@ def require_sequence(source: Any) -> None:
 def _token_ids(element: Any, index: int) -> np.ndarray:
     """Integers [tokens] of an element."""
     if isinstance(element, bytes):
-        remedy = "decode it, as grain.MapDataset.source(source).map(bytes.decode) does"
+        remedy = "decode it, as [element.decode() for element in source] does"
         raise DataError(f"element {index} of a source must be a text, got bytes; {remedy}")
     if isinstance(element, (int, np.integer)):
         raise DataError(
@@ -99,7 +99,7 @@ def _token_ids(element: Any, index: int) -> np.ndarray:
             got += f" of {ids.dtype} and shape {ids.shape}"
         raise DataError(
             f"element {index} of a source must be a text or integers [tokens], or a dict with one "
-            f"of them, got {got}; change it, as grain.MapDataset.source(source).map(function) does"
+            f"of them, got {got}; change it, as [function(element) for element in source] does"
         )
     return ids
 
