@@ -1,6 +1,5 @@
 """The command line. Commands import JAX only when they run, so that --help is fast."""
 
-import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -97,7 +96,6 @@ def _run_command(name: str, words: Sequence[str]) -> None:
     command, settings = parse(kind, rest, prog=prog)
     if helps:
         tables, _ = with_flags(config_tables(command.config, settings), settings, prog=prog)
-        prog = f"{prog} {shlex.quote(command.config)}"
-        show_keys(tables, prog=prog, shows_all="--help-all" in helps)
+        show_keys(tables, prog=prog, path=command.config, shows_all="--help-all" in helps)
     else:
         function(command, *([] if config is None else [settings]))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -84,7 +85,10 @@ def parse(command: type, words: Sequence[str], *, prog: str) -> tuple[Any, Any]:
         raise ConfigError(f"{prog} takes no {arguments[0]!r}; see {prog} --help")
     for key in keys_of(command).values():
         if key.name not in values and key.default is dataclasses.MISSING:
-            raise ConfigError(f"{prog} needs {_signature(key)}: {key.description}")
+            where = (
+                ", before the flags for its keys" if left and "positional" in key.metadata else ""
+            )
+            raise ConfigError(f"{prog} needs {_signature(key)}{where}: {key.description}")
     return command(**values), left if config is ExperimentConfig else chosen
 
 
@@ -138,11 +142,12 @@ def _field_names(kind: type) -> list[str]:
     return [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
 
 
-def show_keys(tables: Mapping[str, Any], *, prog: str, shows_all: bool) -> None:
+def show_keys(tables: Mapping[str, Any], *, prog: str, path: str, shows_all: bool) -> None:
     """Shows the flags for the keys of a config, with their values: all, or those used most."""
-    show(f"usage: {prog} [OPTIONS]\n\nFlags override keys of the config.")
+    usage = f"{prog} {shlex.quote(path)}"
+    show(f"{wrapped(f'usage: {usage} [OPTIONS]')}\n\nFlags override keys of the config.")
     table, entries = "", {dotted: (key, value) for dotted, key, value in settings(tables)}
-    for dotted in entries if shows_all else _MOST_USED:
+    for dotted in entries if shows_all else filter(entries.__contains__, _MOST_USED):
         key, value = entries[dotted]
         if len(key.choices) == 1:
             continue  # the kind of a union, which has an entry
@@ -153,8 +158,8 @@ def show_keys(tables: Mapping[str, Any], *, prog: str, shows_all: bool) -> None:
         flag = dotted if key.kinds is None or value is None else f"{dotted}.{key.kinds.key}"
         _show_entry(_signature(key, flag), key, value, whole=shows_all)
     if not shows_all:
-        _show_title(f"all keys: {prog} --help-all", end="")
-        _show_title(f"options of the command itself: {prog.rpartition(' ')[0]} --help", end="")
+        _show_title(f"all keys: {usage} --help-all", end="")
+        _show_title(f"options of the command itself: {prog} --help", end="")
 
 
 def _first_line(kind: type) -> str:
