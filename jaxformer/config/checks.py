@@ -17,8 +17,7 @@ from jaxformer.errors import ConfigError
 TYPE_NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
 """What messages call the plain types of fields."""
 
-# NumPy's numbers are fine, too.
-_CLASSES = {int: numbers.Integral, float: numbers.Real, str: str, bool: bool}
+_CLASSES = {int: numbers.Integral, float: numbers.Real, str: str, bool: bool}  # NumPy's, too
 
 
 class Bound(NamedTuple):
@@ -157,6 +156,8 @@ class Key(NamedTuple):
             return self._of_kind(self.kinds, value)
         name, member = self.name, self.members[0]
         if choices := self.choices:
+            if not isinstance(value, str):  # a dtype of NumPy or JAX has a name
+                value = getattr(value, "name", getattr(value, "__name__", value))
             # Types too: 1 equals True.
             if (type(value), value) not in [(type(choice), choice) for choice in choices]:
                 names = [str(choice) for choice in choices]

@@ -1,7 +1,7 @@
 """The keys of a model's config, and the sizes that follow from single ones."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 from jaxformer.config.checks import (
     BelowOne,
@@ -208,11 +208,6 @@ class ModelKeys(Config):
     remat: Literal["none", "dots", "full"] = "none"
     layer_execution: Literal["auto", "scan", "loop"] = "auto"
 
-    def __post_init__(self) -> None:
-        for name in ("dtype", "param_dtype"):
-            object.__setattr__(self, name, _dtype_name(getattr(self, name)))
-        super().__post_init__()
-
     @property
     def kv_heads(self) -> int:
         """Number of key/value heads, the default filled in."""
@@ -252,10 +247,3 @@ class ModelKeys(Config):
     def table_dim(self) -> int:
         """Width of the embedding table, the default filled in."""
         return self.d_model if self.embedding_dim is None else self.embedding_dim
-
-
-def _dtype_name(dtype: Any) -> Any:
-    """Name of a NumPy or JAX dtype; any other value unchanged."""
-    if isinstance(dtype, str):
-        return dtype
-    return getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype)

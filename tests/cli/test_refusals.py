@@ -124,6 +124,13 @@ def test_validation_text_may_not_be_trained_on(tmp_path, capsys):
             ["jaxformer plot must", "'los'; did you mean 'loss'? (see jaxformer plot "],
         ),
         (["xyz"], ["must be one of configs, train", "got 'xyz' (see jaxformer --help)"]),
+        (["train", "--seed", "3", "quickstart"], ["train needs CONFIG, before the flags for its"]),
+        (["generate", "run", "--seed", "x"], ["--seed must be an integer, got 'x'\n"]),
+        (
+            ["generate", "run", "--top-kk", "3"],
+            ["no option --top-kk; did you mean '--top-k'?"],
+        ),
+        (["verify", "run", "again"], ["jaxformer verify takes no 'again'; see jaxformer verify"]),
         (["train", "quickstart", "--model.activation", "SwiGLU"], ["did you mean 'swiglu'?\n"]),
         (
             ["train", "quickstart", "--model.norm", "xyz"],
