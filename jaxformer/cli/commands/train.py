@@ -12,10 +12,10 @@ from jaxformer.cli.commands.figures import draw
 from jaxformer.cli.commands.runs import print_evaluation
 from jaxformer.cli.experiment import ConfigCommand, read_config, split_cpu_for
 from jaxformer.cli.flags import Flag
-from jaxformer.cli.inputs import values_of
 from jaxformer.cli.parsing import option
 from jaxformer.cli.terminal import flush, show, wrapped
 from jaxformer.config import ExperimentConfig, changed_settings
+from jaxformer.config.launch import Launch
 from jaxformer.errors import ConfigError, StorageError
 from jaxformer.storage import as_path, write_whole
 
@@ -24,26 +24,6 @@ if TYPE_CHECKING:
 
     from jaxformer.runs import Run, Task
     from jaxformer.training import FitResult
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Launch:
-    """Flags for several hosts, which each process gets on its own.
-
-    Args:
-        coordinator: with SLURM, Kubernetes or a TPU pod: auto. Elsewhere: HOST:PORT of the first
-            process (see docs/devices.md).
-        num_processes: number of processes.
-        process_id: number of this process, from 0.
-        start_timeout: seconds to wait for the others at the start.
-        host_timeout: seconds after which a host that does not answer counts as lost.
-    """
-
-    coordinator: str | None = option(None, metavar="HOST:PORT")
-    num_processes: int | None = None
-    process_id: int | None = None
-    start_timeout: int = 300
-    host_timeout: int = 60
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,10 +64,9 @@ def train(command: Train, flags: Sequence[Flag]) -> None:
 
 def _join_hosts(command: Train) -> bool:
     """Connects this process with the others of its job; returns whether it is the first one."""
-    from jaxformer.training.parallel import Launch as HostLaunch
     from jaxformer.training.parallel import is_first_process, start_hosts
 
-    start_hosts(HostLaunch(**values_of(command, Launch)))
+    start_hosts(command)
     return command.coordinator is None or is_first_process()
 
 

@@ -1,7 +1,6 @@
 """Runners compile and run steps on devices; only this package knows pmap, meshes and processes."""
 
 from jaxformer.training.parallel.hosts import (
-    Launch,
     from_first_process,
     gather_texts,
     in_first_process,
@@ -27,7 +26,7 @@ from jaxformer.training.parallel.runners import (
 from jaxformer.training.parallel.together import TogetherRunner
 
 __all__ = [
-    "Launch", "MeshRunner", "PmapRunner", "Program", "Runner", "SingleRunner", "TogetherRunner",
+    "MeshRunner", "PmapRunner", "Program", "Runner", "SingleRunner", "TogetherRunner",
     "as_on_one_device", "axis_sizes", "bytes_per_device", "from_first_process", "gather_texts",
     "in_first_process", "is_first_process", "is_stop_reached", "make_inference_runner",
     "make_runner", "num_processes", "require_same", "runner_kind", "runner_on", "split_cpu",

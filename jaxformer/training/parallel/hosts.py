@@ -1,6 +1,5 @@
 """The processes of a job on several hosts: their start, what they agree on, and where they stop."""
 
-import dataclasses
 import itertools
 import json
 import socket
@@ -11,51 +10,11 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from jaxformer.config.launch import Launch
 from jaxformer.errors import ConfigError, TrainingError
 
 _MOST_NAMED = 3  # differences, or processes, that a message names
 _places = itertools.count(1)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Launch:
-    """How the processes of a job find each other, and how long they wait (seconds)."""
-
-    coordinator: str | None = None
-    num_processes: int | None = None
-    process_id: int | None = None
-    start_timeout: int = 300
-    host_timeout: int = 60
-
-    def __post_init__(self) -> None:
-        for flag, seconds in (
-            ("--start-timeout", self.start_timeout), ("--host-timeout", self.host_timeout),
-        ):  # fmt: skip
-            if seconds < 5:
-                raise ConfigError(f"{flag} must be at least 5 seconds, got {seconds}")
-        flags = {
-            "--coordinator": self.coordinator, "--num-processes": self.num_processes,
-            "--process-id": self.process_id,
-        }  # fmt: skip
-        missing = [flag for flag, value in flags.items() if value is None]
-        if len(missing) == 3 or (self.coordinator == "auto" and len(missing) == 2):
-            return
-        if missing or self.coordinator == "auto":
-            raise ConfigError(
-                f"{', '.join(flags)} must be given together, or --coordinator auto alone; got "
-                f"{' and '.join(flag for flag in flags if flag not in missing)}"
-            )
-        host, _, port = str(self.coordinator).rpartition(":")
-        if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ConfigError(
-                "--coordinator must be HOST:PORT of the first process, the port from 1 to 65535, "
-                f"or auto, got {self.coordinator!r}"
-            )
-        if not 0 <= (self.process_id or 0) < (self.num_processes or 0):
-            raise ConfigError(
-                f"--process-id must be from 0 to --num-processes - 1, different in each process, "
-                f"got {self.process_id} of {self.num_processes}"
-            )
 
 
 def start_hosts(launch: Launch) -> None:
