@@ -7,13 +7,12 @@ import dataclasses
 import json
 import pathlib
 import re
-import types
 import typing
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from jaxformer.config import ExperimentConfig, LayerConfig, MeshRule, MixtureSourceConfig
-from jaxformer.config.checks import descriptions, field_types, kinds_of, union_members
+from jaxformer.config.checks import Key, keys_of
 
 PAGE = pathlib.Path(__file__).with_name("configuration.md")
 HEADING = "## Every key\n"  # all that follows it is written by this script
@@ -22,64 +21,54 @@ HEADING = "## Every key\n"  # all that follows it is written by this script
 def sections() -> Iterator[tuple[str, type]]:
     """Title and config class of every table, such as ("`[model]`", ModelConfig)."""
     yield "Top level", ExperimentConfig
-    for name, hint in field_types(ExperimentConfig).items():
-        yield from _tables(name, hint)
+    yield from _tables(ExperimentConfig, "")
     yield "`[[model.layers]]` and `[[model.first_layers]]`", LayerConfig
     yield "`[[data.mixture]]`", MixtureSourceConfig
     yield "`[[mesh.rules]]`", MeshRule
 
 
-def _tables(key: str, hint: Any) -> Iterator[tuple[str, type]]:
-    kinds = kinds_of(hint)
-    members = union_members(hint)  # of which a table that may be left out has one
-    if kinds is None and not (len(members) == 1 and dataclasses.is_dataclass(members[0])):
-        return
-    configs = {"": members[0]} if kinds is None else kinds.configs
-    for kind, config in configs.items():
-        yield f'`[{key}]` with `{kinds.key} = "{kind}"`' if kinds else f"`[{key}]`", config
-        for name, inner in field_types(config).items():
-            yield from _tables(f"{key}.{name}", inner)
+def _tables(config: type, prefix: str) -> Iterator[tuple[str, type]]:
+    for name, key in keys_of(config).items():
+        tables = {} if key.table is None else {f"`[{prefix}{name}]`": key.table}
+        if (kinds := key.kinds) is not None:
+            tables = {
+                f'`[{prefix}{name}]` with `{kinds.key} = "{kind}"`': inner
+                for kind, inner in kinds.configs.items()
+            }
+        for title, inner in tables.items():
+            yield title, inner
+            yield from _tables(inner, f"{prefix}{name}.")
 
 
 def rows(config: type) -> Iterator[tuple[str, str, str, str]]:
     """Key, type, default and description of each setting of a config class."""
-    described = descriptions(config)
-    hints = field_types(config)
-    for field in dataclasses.fields(config):
-        yield (
-            field.name,
-            _type_text(hints[field.name]),
-            _default_text(field),
-            described.get(field.name, ""),
-        )
+    for name, key in keys_of(config).items():
+        yield name, _type_text(key), _default_text(key.default), key.description
 
 
-def _type_text(hint: Any) -> str:
+def _type_text(key: Key) -> str:
     """A type as a reader of TOML would say it, in Markdown."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if kinds := kinds_of(hint):
-        return f"table with `{kinds.key}` {_choices(kinds.configs)}"
-    if origin is typing.Literal:
-        return _choices(arguments)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(_type_text(one) for one in arguments if one is not type(None))
-    if origin is tuple:
-        return f"list of {_type_text(arguments[0])}"
-    if dataclasses.is_dataclass(hint):
+    if key.kinds is not None:
+        return f"table with `{key.kinds.key}` {_choices(key.kinds.configs)}"
+    if key.element is not None:
+        return f"list of {_type_text(key.element)}"
+    if key.table is not None:
         return "table"
-    return str(getattr(hint, "__name__", hint))
+    return " or ".join(
+        _choices(typing.get_args(member)) or member.__name__ for member in key.members
+    )
 
 
 def _choices(values: Iterable[Any]) -> str:
     return ", ".join(f"`{json.dumps(value)}`" for value in values)
 
 
-def _default_text(field: dataclasses.Field[Any]) -> str:
-    if field.default_factory is not dataclasses.MISSING or dataclasses.is_dataclass(field.default):
+def _default_text(default: Any) -> str:
+    if dataclasses.is_dataclass(default):
         return ""
-    if field.default is dataclasses.MISSING:
+    if default is dataclasses.MISSING:
         return "required"
-    return "not set" if field.default is None else f"`{json.dumps(field.default)}`"
+    return "not set" if default is None else f"`{json.dumps(default)}`"
 
 
 def _escaped(text: str) -> str:

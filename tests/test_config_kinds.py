@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import tomllib
-import typing
 
 import pytest
 
@@ -28,7 +27,7 @@ from jaxformer.config import (
     config_to_toml,
     load_config,
 )
-from jaxformer.config.checks import field_types, union_members
+from jaxformer.config.checks import keys_of
 from jaxformer.errors import ConfigError
 from tests.small_config import LINEAR, LONGROPE, YARN, model, small
 from tests.test_config import SMALLEST
@@ -294,11 +293,9 @@ def test_keys_that_may_be_unset_are_unset_by_default():
     """TOML has no null: a value of None is written by leaving the key out."""
 
     def check(config):
-        hints = field_types(config)
-        for field in dataclasses.fields(config):
-            if type(None) in typing.get_args(hints[field.name]):
-                assert field.default is None, (config, field.name)
-            for member in (*union_members(hints[field.name]), *typing.get_args(hints[field.name])):
+        for key in keys_of(config).values():
+            assert not key.optional or key.default is None, (config, key.name)
+            for member in (*key.members, *(key.element.members if key.element else ())):
                 if dataclasses.is_dataclass(member):
                     check(member)
 

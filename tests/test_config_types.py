@@ -38,7 +38,7 @@ from jaxformer.config import (
     TrainingConfig,
     TranslationConfig,
 )
-from jaxformer.config.checks import TYPE_NAMES, field_types, union_members
+from jaxformer.config.checks import TYPE_NAMES, keys_of
 from tests.small_config import LINEAR, LONGROPE, YARN, assert_refused, model, small
 
 INSTANCES = [
@@ -61,10 +61,10 @@ INSTANCES = [
 @pytest.mark.parametrize("instance", INSTANCES, ids=lambda config: type(config).__name__)
 def test_every_number_string_and_bool_of_a_config_has_its_type(instance):
     names = {field.name for field in dataclasses.fields(instance)}
-    assert field_types(type(instance)).keys() == names
+    assert keys_of(type(instance)).keys() == names
     wrong = {int: (1.5, True, "1"), float: ("1", True), bool: (1, "yes"), str: (5,)}
-    for name, hint in field_types(type(instance)).items():
-        kind, *others = union_members(hint)
+    for name, key in keys_of(type(instance)).items():
+        kind, *others = key.members
         for value in () if others else wrong.get(kind, ()):
             changed = functools.partial(dataclasses.replace, instance, **{name: value})
             assert_refused(changed, [f"{name} must be {TYPE_NAMES[kind]}, got {name}={value!r}"])

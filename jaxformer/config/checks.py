@@ -122,7 +122,7 @@ class Key(NamedTuple):
         """Key of the elements of a tuple."""
         if typing.get_origin(self.members[0]) is not tuple:
             return None
-        return Key(self.name, union_members(typing.get_args(self.members[0])[0]))
+        return Key(self.name, _union_members(typing.get_args(self.members[0])[0]))
 
     @property
     def choices(self) -> list[object]:
@@ -245,12 +245,12 @@ def _keys_of(config: Any) -> Mapping[str, Key]:
         hint, bounds = hints[field.name], dict[Bound, None]()
         for member in (bounded[field.name], *typing.get_args(bounded[field.name])):
             bounds |= dict.fromkeys(getattr(member, "__metadata__", ()))
-        members = union_members(hint)
+        members = _union_members(hint)
         if members[0] is int:
             bounds[_INT32] = None
         keys[field.name] = Key(
             field.name, members, type(None) in typing.get_args(hint), field.default,
-            field.metadata, tuple(bounds), kinds_of(hint), texts.get(field.name, ""),
+            field.metadata, tuple(bounds), _kinds_of(hint), texts.get(field.name, ""),
         )  # fmt: skip
     return types.MappingProxyType(keys)
 
@@ -265,18 +265,12 @@ def descriptions(config: type) -> dict[str, str]:
     return texts
 
 
-def field_types(config: type) -> Mapping[str, Any]:
-    """Resolved types of the fields of a config's class, by name."""
-    hints = typing.get_type_hints(config)
-    return {field.name: hints[field.name] for field in dataclasses.fields(config)}
-
-
 def required_keys(config: type) -> list[str]:
     """Keys of a config class that have no default."""
     return [name for name, key in keys_of(config).items() if key.default is dataclasses.MISSING]
 
 
-def union_members(hint: Any) -> tuple[Any, ...]:
+def _union_members(hint: Any) -> tuple[Any, ...]:
     """Members of a union without None; for another type, the type itself."""
     # `bool | Literal["never"]` is a typing.Union, `int | None` a types.UnionType.
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
@@ -285,14 +279,14 @@ def union_members(hint: Any) -> tuple[Any, ...]:
 
 
 @functools.cache
-def kinds_of(hint: Any) -> Kinds | None:
+def _kinds_of(hint: Any) -> Kinds | None:
     """Kinds of a field's type if it is a tagged union; None for every other type."""
-    members = union_members(hint)
+    members = _union_members(hint)
     if len(members) < 2 or not all(map(dataclasses.is_dataclass, members)):
         return None
     configs, names = {}, set()
     for member in members:
-        for name, hint_of_field in field_types(member).items():
+        for name, hint_of_field in typing.get_type_hints(member).items():
             words = typing.get_args(hint_of_field)
             if typing.get_origin(hint_of_field) is Literal and len(words) == 1:
                 configs[words[0]] = member

@@ -89,11 +89,6 @@ class ExperimentConfig(Config):
         return next(kind for kind in SOURCES[self.data.source].yields if kind in trained_on)
 
     @property
-    def source_of_paths(self) -> str:
-        """Data source for files in place of the config's own data."""
-        return source_of_paths(self.model.architecture, in_rows=not self.data.is_stream)
-
-    @property
     def has_one_length(self) -> bool:
         """Whether all sequences have one length: windows of a stream, or packed conversations."""
         return self.data_kind in ("stream", "conversations")

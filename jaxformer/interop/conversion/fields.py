@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from jaxformer.config import ModelConfig
-from jaxformer.config.checks import field_types, union_members
+from jaxformer.config.checks import keys_of
 from jaxformer.interop.conversion.config_fields import ConfigFields
 
 Values = dict[str, Any]
@@ -65,7 +65,7 @@ def as_field(entry: Field | str | tuple[str, Any]) -> Field:
 def key(name: str, default: Any = ..., *, null: bool = False) -> Field:
     """A field with the value of one key of `ModelConfig`; if `null`, null means None."""
     # The default may be a function of the values read so far.
-    kind = union_members(field_types(ModelConfig)[name])[0]
+    kind = keys_of(ModelConfig)[name].members[0]
 
     def read(fields: ConfigFields, field: str, values: Values) -> Values:
         given = default(values) if callable(default) else default
