@@ -132,12 +132,13 @@ def with_flags(
             if chosen:
                 _choose_kind(tables, dotted, key, chosen[0], left)
     for flag in left:
-        if (key_or_none := key_of(keys, flag.key)) is None:
+        target = key_of(keys, flag.key)
+        if target is None:
             raise ConfigError(_unknown(flag, tables, prog))
-        table, value = _table(tables, flag.key), value_of(flag, key_or_none)
-        table.pop(key_or_none.name, None)
+        table, value = _table(tables, flag.key), value_of(flag, target)
+        table.pop(target.name, None)
         if value is not None:
-            table[key_or_none.name] = value
+            table[target.name] = value
     return tables, replaced
 
 

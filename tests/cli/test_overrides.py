@@ -12,6 +12,7 @@ from jaxformer.cli.flags import split_flags
 from jaxformer.config import (
     AdamWConfig,
     AlibiConfig,
+    ExperimentConfig,
     ExpertsConfig,
     LayerConfig,
     LinearScalingConfig,
@@ -32,6 +33,7 @@ from jaxformer.config import (
     load_config,
 )
 from jaxformer.config.files import read_tables
+from jaxformer.config.reading import dotted_keys
 from jaxformer.errors import ConfigError
 from tests.small_config import LINEAR, model, small
 
@@ -202,6 +204,13 @@ def test_other_data_is_of_the_kind_that_the_model_is_trained_on(name, source, le
 def test_other_data_is_said_in_toml():
     _, (line,) = merge(read_tables("phrasebook_topics"), ["--data.paths=my.tsv"])
     assert line == 'data.source = "labelled", not "phrasebook", because data.paths is given'
+
+
+def test_keys_of_several_kinds_have_one_type_so_that_a_flag_is_read_before_the_kind_is_known():
+    members = {}
+    for dotted, key in dotted_keys(ExperimentConfig):
+        if len(key.choices) != 1:  # it tells the kinds apart
+            assert members.setdefault(dotted, key.members) == key.members, dotted
 
 
 MIXTURE = tuple(
