@@ -144,7 +144,7 @@ def _check_output(output: pathlib.Path, suffixes: Sequence[str]) -> None:
 
 
 def _write(figure: "Figure", output: pathlib.Path) -> None:
-    write_figure(figure, output.resolve())  # so that a user's link to the output is kept
+    write_figure(figure, as_path(real_path(output)))  # so that a user's link to it is kept
     show(str(output))
 
 
@@ -233,7 +233,7 @@ def _plot_attention(command: PlotAttention) -> None:
     run = open_for(command)
     maps = run.attention(command.text, target=command.target)
     page = viz.attention_page(maps, title=f"Attention of {run.folder.resolve().name}")
-    write_whole(command.output.resolve(), page)
+    write_whole(as_path(real_path(command.output)), page)
     show(str(command.output))
 
 
