@@ -68,6 +68,8 @@ def parse(command: type, words: Sequence[str], *, prog: str) -> tuple[Any, Any]:
     for flag in flags:
         if (key := key_of(options, flag.key)) is not None:
             value = value_of(flag, key)
+            if key.bounds:
+                key._replace(name=flag.name).checked(value)
             values[key.name] = tuple(value) if isinstance(value, list) else value
         elif config is ExperimentConfig:
             left.append(flag)

@@ -181,7 +181,8 @@ class Key(NamedTuple):
                 value = int(value) if isinstance(value, numbers.Integral) else float(value)
             for bound in self.bounds:
                 if not bound.holds(value):
-                    raise ConfigError(f"{name} must {bound.rule}, got {name}={value!r}")
+                    got = repr(value) if name.startswith("-") else f"{name}={value!r}"  # a flag
+                    raise ConfigError(f"{name} must {bound.rule}, got {got}")
         return value
 
     def _of_kind(self, kinds: Kinds, value: Any) -> Any:

@@ -107,6 +107,6 @@ def test_mistakes_of_a_plan_are_one_line(plan_config, capsys):
     assert "--accelerator" in one_line(capsys, *plan)
     assert "utilization" in one_line(capsys, *plan, "--accelerator", "H100", "--utilization", 0)
     few = one_line(capsys, *plan, "--accelerator", "H100", "--devices", 0)
-    assert "devices must be at least 1, got 0" in few
+    assert "--devices must be positive, got 0" in few
     assert "--modl.remat" in one_line(capsys, *plan, "--accelerator", "H100", "--modl.remat", "x")
     assert "3" in one_line(capsys, *plan, "--accelerator", "H100", "--devices", 3)

@@ -10,6 +10,7 @@ from jaxformer.cli.inputs import Lines, Opening, open_for
 from jaxformer.cli.parsing import option
 from jaxformer.cli.terminal import show
 from jaxformer.config import BeamSearchConfig, SamplingConfig
+from jaxformer.config.checks import PositiveInt
 
 if TYPE_CHECKING:
     from jaxformer.runs import Run, Translation, TranslationModel
@@ -98,7 +99,7 @@ class Predict(Opening):
 
     texts: tuple[str, ...] = _texts()
     file: pathlib.Path | None = option(None, shown="none")
-    num_best: int = 3
+    num_best: PositiveInt = 3
 
 
 def generate(command: Generate, sampling: Mapping[str, Any]) -> None:
@@ -188,8 +189,6 @@ def predict(command: Predict) -> None:
 
     run = open_for(command)
     model = run.require(MaskedModel, ClassifierModel, user="predict")
-    if command.num_best < 1:
-        raise errors.ConfigError(f"--num-best must be positive, got {command.num_best}")
     lines = Lines(command.texts, command.file, "predicted for", model.check_prompt)
 
     def predictions(texts: list[str]) -> list[str]:

@@ -3,13 +3,13 @@
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from jaxformer.cli.experiment import ConfigCommand, read_config
 from jaxformer.cli.flags import Flag
 from jaxformer.cli.parsing import option
 from jaxformer.cli.terminal import readable_seconds, show_named
-from jaxformer.errors import ConfigError
+from jaxformer.config.checks import Bound, PositiveInt
 from jaxformer.memory import readable_bytes
 
 if TYPE_CHECKING:
@@ -40,19 +40,13 @@ class Plan(ConfigCommand):
     """
 
     accelerator: str = option(metavar="NAME")
-    devices: int | None = option(None, shown="as many as the config's mesh needs")
+    devices: PositiveInt | None = option(None, shown="as many as the config's mesh needs")
     topology: str | None = option(None, shown="none; required for TPUs")
-    utilization: float = 0.4
+    utilization: Annotated[float, Bound(lambda value: 0 < value <= 1, "be in (0, 1]")] = 0.4
 
 
 def plan(command: Plan, flags: Sequence[Flag]) -> None:
     """Prints a plan of the config's training; exit status 1 if it does not fit."""
-    if not 0 < command.utilization <= 1:
-        raise ConfigError(
-            f"utilization must be above 0 and at most 1, got {command.utilization}; try 0.4"
-        )
-    if command.devices is not None and command.devices < 1:
-        raise ConfigError(f"devices must be at least 1, got {command.devices}")
     config, _ = read_config(command.config, flags, command="plan")
     import jax
 
