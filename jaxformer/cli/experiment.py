@@ -48,7 +48,7 @@ def config_tables(path: str, flags: Sequence[Flag]) -> dict[str, Any]:
     tables.setdefault("out", f"runs/{pathlib.Path(path).stem}")
     typed = {flag.key: flag.values[0] for flag in flags if flag.values}
     start = typed.get("init_from") or tables.get("init_from")
-    if start is None:
+    if start in (None, "None"):
         return tables
     from jaxformer.runs import complete_tables
 

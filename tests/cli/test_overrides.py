@@ -7,7 +7,7 @@ import typing
 import pytest
 
 from jaxformer.cli import main
-from jaxformer.cli.experiment import merged_config
+from jaxformer.cli.experiment import config_tables, merged_config
 from jaxformer.cli.flags import split_flags
 from jaxformer.config import (
     AdamWConfig,
@@ -352,3 +352,10 @@ def test_help_of_flags_that_choose_a_kind_has_the_keys_of_this_kind(capsys):
     main(["train", "quickstart", "--optimizer", "sgd", "--help-all"])
     shown = capsys.readouterr().out
     assert "--optimizer.nesterov, --optimizer.no-nesterov" in shown and "beta2" not in shown
+
+
+def test_none_unsets_what_a_run_starts_from(tmp_path):
+    (tmp_path / "it.toml").write_text(config_to_toml(small(out="there", init_from="absent")))
+    flags = split_flags(["--init-from", "None"])[1]
+    tables = config_tables(str(tmp_path / "it.toml"), flags)
+    assert merged_config("it.toml", tables, flags, command="train")[0].init_from is None

@@ -42,7 +42,6 @@ class Sweep(ConfigCommand):
     Runs that differ only in seed, learning rate or weight decay train at once, in one program. The
     folder (default: runs/NAME_sweep) gets a run folder for each run, sweep.csv, sweep.html and
     sweep.png. If you stop the command and start it again, it continues where it stopped.
-
     """
 
 
@@ -82,20 +81,14 @@ def read_sweep(path: str, flags: Sequence[Flag]) -> SweptRuns:
             "a sweep needs a flag with several values, separated by commas, got none; add for "
             "example --seed 0,1,2, or use jaxformer train"
         )
-    chosen = [
-        dict(zip([flag.name for flag in axes], words, strict=True))
+    runs = [
+        [Flag(flag.name, [word]) for flag, word in zip(axes, words, strict=True)]
         for words in itertools.product(*(flag.values[0].split(",") for flag in axes))
     ]
-    configs = [
-        merged_config(
-            path, tables, [*fixed, *(Flag(name, [word]) for name, word in run.items())],
-            command="sweep",
-        )[0]
-        for run in chosen
-    ]  # fmt: skip
+    configs = [merged_config(path, tables, [*fixed, *run], command="sweep")[0] for run in runs]
     out = next((flag.values[0] for flag in fixed if flag.key == "out" and flag.values), None)
     folder = as_path(f"{configs[0].out}_sweep" if out is None else out)
-    values = [{Flag(name, []).key: word for name, word in run.items()} for run in chosen]
+    values = [{flag.key: flag.values[0] for flag in run} for run in runs]
     return SweptRuns(values, configs, folder)
 
 

@@ -169,7 +169,6 @@ class Prepare(ConfigCommand):
     stopped. Flags override keys of the config, for example:
 
     jaxformer prepare CONFIG --data.paths "corpus/*.jsonl.gz" --data.cache /data/tokens
-
     """
 
 
