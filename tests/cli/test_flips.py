@@ -34,7 +34,7 @@ def opened(folder, step=None):
         run.params,
         run.config,
         run.model.tokenizer.to_json(),
-        validation.stream.tokens.tolist(),
+        validation.tokens.tolist(),
     )
 
 

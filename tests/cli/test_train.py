@@ -91,7 +91,7 @@ def test_packed_documents_words_and_one_device_train_too(tmp_path, capsys):
     assert evaluation.perplexity < 10  # of 20 words, most of which follow from the last
     # All tokens but the first of each document, and their bytes: spaces cost a word model nothing.
     validation = run.task.load_validation(run.folder)[""]
-    documents = np.split(validation.stream.tokens, validation.stream.offsets[1:])
+    documents = np.split(validation.tokens, validation.offsets[1:])
     assert len(documents) == 9  # one of them is the end of the document that was cut
     assert evaluation.predicted == sum(document.size - 1 for document in documents)
     assert "prompt is empty" in one_line(capsys, "generate", run.folder, "")
