@@ -54,7 +54,7 @@ def test_step_chooses_the_batch_and_may_be_beyond_the_last(inspected, capsys):
     first, later, again = (
         output(capsys, "inspect", inspected, "--step", step).out for step in (0, 1000, 1000)
     )
-    every = output(capsys, "inspect", inspected, "--rows", 10**30).out
+    every = output(capsys, "inspect", inspected, "--rows", 10**9).out
     assert every.count("\nrow ") == 8 and every.startswith(first.partition("row 0")[0])
     assert later == again and "of step 1,000:" in later
     assert first.partition("row 0")[2] != later.partition("row 0")[2]

@@ -107,7 +107,7 @@ def test_samples_that_cannot_be_are_refused_before_training(tmp_path, capsys, ch
 
 def test_validation_text_may_not_be_trained_on(tmp_path, capsys):
     text, copy = tmp_path / "text.txt", tmp_path / "copy.txt"
-    for path, words in ((text, "other files than data.paths"), (copy, "a copy of '")):
+    for path, words in ((text, "other files than data.paths"), (copy, "got a text in both")):
         config = write_config(
             tmp_path, change=("[tokenizer]", f'validation_paths = ["{path}"]\n[tokenizer]')
         )
