@@ -104,7 +104,7 @@ def test_masks_of_a_source_do_not_depend_on_the_batches(tmp_path):
 
 
 def test_inspection_names_the_source_of_each_row(tmp_path):
-    report = runs.inspect_data(experiment(tmp_path), step=3, rows=8)
+    report = runs.inspect_data(experiment(tmp_path), step=4, rows=8)
     assert [row["source"] for row in report.batch.rows] == ["web", "web", "web", "code"] * 2
     for row in report.batch.rows:
         words = set(row["text"].replace("‹", " ").replace("›", " ").replace("‖", " ").split())

@@ -4,6 +4,7 @@ import pytest
 
 from jaxformer.config import ScheduleConfig, load_config
 from jaxformer.errors import CheckpointError
+from jaxformer.training.checkpoints import Checkpoints
 from tests.runs import tiny
 
 
@@ -57,7 +58,7 @@ def test_decay_that_ends_elsewhere_is_said_before_the_first_step(start, schedule
 def test_decay_that_has_not_begun_can_be_moved_when_a_run_is_resumed(start, monkeypatch):
     assert start(300, name="warmup_stable_decay", decay_start=200)[0] == 300
     assert start(500, name="warmup_stable_decay", decay_start=450) == (500, [])
-    monkeypatch.setattr("jaxformer.runs.train.step_to_resume", lambda folder, steps: 440)
+    monkeypatch.setattr(Checkpoints, "step_to_resume", lambda self, steps: 440)
     assert start(900, name="warmup_stable_decay", decay_start=450)[0] == 500  # as it began
     assert start(700, name="warmup_stable_decay", decay_start=600, decay_steps=650)[0] == 650
     for other in ({"decay_start": 430}, {"decay_start": 600, "final_scale": 0.2}):
