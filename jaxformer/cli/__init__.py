@@ -93,7 +93,7 @@ def _run_command(name: str, words: Sequence[str]) -> None:
     if helps and not (rest and config is ExperimentConfig):
         show_help(kind, prog=prog)
         return
-    command, settings = parse(kind, rest, prog=prog)
+    command, settings = parse(kind, rest, prog=prog, for_help=bool(helps))
     if helps:
         tables, _ = with_flags(config_tables(command.config, settings), settings, prog=prog)
         show_keys(tables, prog=prog, path=command.config, shows_all="--help-all" in helps)

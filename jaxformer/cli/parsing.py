@@ -48,8 +48,12 @@ def _positionals(command: type) -> list[Key]:
     return [key for key in keys_of(command).values() if "positional" in key.metadata]
 
 
-def parse(command: type, words: Sequence[str], *, prog: str) -> tuple[Any, Any]:
+def parse(
+    command: type, words: Sequence[str], *, prog: str, for_help: bool = False
+) -> tuple[Any, Any]:
     """Makes a command of its words; its other flags are settings.
+
+    With `for_help`, its own flags may be missing, and are then None.
 
     Returns:
         The command, and its settings: flags of an `ExperimentConfig`, or values by key.
@@ -87,6 +91,9 @@ def parse(command: type, words: Sequence[str], *, prog: str) -> tuple[Any, Any]:
         raise ConfigError(f"{prog} takes no {arguments[0]!r}; see {prog} --help")
     for key in keys_of(command).values():
         if key.name not in values and key.default is dataclasses.MISSING:
+            if for_help and "positional" not in key.metadata:
+                values[key.name] = None
+                continue
             where = (
                 ", before the flags for its keys" if left and "positional" in key.metadata else ""
             )

@@ -73,6 +73,10 @@ def test_help_of_prepare_has_no_flags_of_training_alone(capsys):
     assert "--base" not in help_of(capsys, "prepare")
 
 
+def test_help_of_a_config_needs_no_flag_that_the_command_needs(capsys):
+    assert "--model.num-layers INT" in help_of(capsys, "plan", "quickstart")
+
+
 def test_values_have_names_and_none_is_understood_where_it_is_not_named(capsys):
     helps = [help_of(capsys, *words) for words in (
         ["train", "quickstart", "--help-all"], ["train"], ["generate"], ["translate"], ["convert"],
