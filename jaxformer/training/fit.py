@@ -132,12 +132,8 @@ def fit(
     with contextlib.ExitStack() as stack:
         run = None
         if path is not None:
-            removed = [path] if restart else []
-            run = stack.enter_context(
-                open_run(
-                    path, loop.keep_checkpoints, prepare=lambda: [*map(remove_written, removed)]
-                )
-            )
+            prepare = functools.partial(remove_written, path) if restart else lambda: None
+            run = stack.enter_context(open_run(path, loop.keep_checkpoints, prepare=prepare))
         return fit_recipe(
             recipe, programs, data, run, loop, runner=runner, callbacks=callbacks, profile=profile
         )
