@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional import attention_mask, dot_product_attention
 from jaxformer.functional.attention.block_mask import block_mask
 from jaxformer.functional.attention.inputs import ScoreKeywords, prepare_attention
@@ -13,7 +12,6 @@ from tests.functional import oracle
 from tests.functional.attention_cases import (
     CASES,
     GROUPED,
-    PLAIN,
     QUICK,
     SQUARE,
     assert_close,
@@ -97,35 +95,3 @@ def test_mask_takes_traced_options():
     traced = jax.jit(lambda i, o: attention_mask(i["query"], i["key"], is_causal=True, **o))
     expected = mask_of(GROUPED, options, {"is_causal": True})
     np.testing.assert_array_equal(traced(inputs, options), expected)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "rule"),
-    [
-        ({"mask": np.ones((2, 5, 7), bool)}, ShapeError, "mask must broadcast to .*add the head"),
-        (
-            {"mask": np.ones((5, 7))},
-            ShapeError,
-            "mask must be bool, got dtype float32; True = attend",
-        ),
-        ({"bias": np.zeros((5, 3), np.float32)}, ShapeError, "bias must broadcast to"),
-        ({"is_causal": True}, ShapeError, "query_offset when T and S differ, got T=5 and S=7"),
-        ({"is_causal": 1}, ConfigError, "is_causal must be True or False"),
-        ({"query_segment_ids": np.zeros((2, 5), int)}, ShapeError, "got only query_segment_ids"),
-        ({"key_value_seq_lengths": 8}, ShapeError, r"must be in 0 \.\. 7, got 8"),
-    ],
-)
-def test_mask_checks_as_attention_does(options, error, rule):
-    inputs = inputs_of(GROUPED)
-    for call in (
-        lambda: attention_mask(inputs["query"], inputs["key"], **options),
-        lambda: dot_product_attention(**inputs, **options),
-    ):
-        with pytest.raises(error, match=rule):
-            call()
-
-
-def test_mask_is_for_query_and_key_of_one_width():
-    query, key = inputs_of(PLAIN)["query"], jnp.zeros((7, 3, 5))
-    with pytest.raises(ShapeError, match="key must be"):
-        attention_mask(query, key)

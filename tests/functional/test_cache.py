@@ -153,37 +153,6 @@ def test_cache_is_a_scan_carry():
     np.testing.assert_array_equal(lengths, np.tile(np.arange(1, 6)[:, None], (1, B)))
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda k, v: empty().append(k[:2], v), ["key must be [B=3, T, K=2, H=5]", "(2, 5, 2, 5)"]),
-        (lambda k, v: empty().append(k[:, :, :1], v), ["key", "K=2", "(3, 5, 1, 5)"]),
-        (lambda k, v: empty().append(k[0], v), ["key must be [B=3, T, K=2, H=5]", "(5, 2, 5)"]),
-        (lambda k, v: empty().append(v, v), ["key", "H=5", "(3, 5, 2, 7)"]),
-        (lambda k, v: empty().append(k, v[:, :1]), ["value", "T=5", "(3, 1, 2, 7)"]),
-        (lambda k, v: empty().append(k, k), ["value", "(3, 5, 2, 5)"]),
-        (lambda k, v: empty().append(k, v, np.ones(2, int)), ["num_tokens must be [B=3]", "(2,)"]),
-        (lambda k, v: empty().append(k, v, np.int32(1)), ["num_tokens must be [B=3]", "()"]),
-        (
-            lambda k, v: empty().append(k, v, np.ma.masked_less(np.ones(3, int), 1)),
-            ["num_tokens must be a plain array, got a NumPy masked array"],
-        ),
-        (lambda k, v: empty().append(k, v, np.ones(3)), ["num_tokens must be integer", "float"]),
-    ],
-)
-def test_append_errors_name_argument_axes_and_shape(call, words):
-    with pytest.raises(ShapeError) as error:
-        call(*tokens(0, 5))
-    for word in words:
-        assert word in str(error.value)
-
-
-@pytest.mark.parametrize("count", [6, -1])
-def test_append_refuses_more_tokens_than_it_is_given(count):
-    with pytest.raises(ShapeError, match="num_tokens"):
-        empty().append(*tokens(0, 5), np.array([1, count, 2]))
-
-
 @pytest.mark.parametrize("count", [6, -1])
 def test_append_of_tokens_not_given_poisons_that_row_only_while_traced(count):
     cache = append(empty(), *tokens(0, 5), np.array([1, 2, 3]))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jax import export
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxformer.errors import ConfigError, DataError, ShapeError
+from jaxformer.errors import DataError
 from jaxformer.functional import chunked_cross_entropy, cross_entropy, unembed
 from jaxformer.functional.platforms import compiling_for
 
@@ -117,8 +117,6 @@ def test_chunked_cross_entropy_of_scaled_and_biased_logits_and_its_gradients_equ
     )
     assert_close(got, expected, 2e-5)
     assert np.abs(got[1][2]).min() > 1e-3
-    with pytest.raises(ShapeError, match=r"bias must be \[V=13\], got shape \(5,\)"):
-        chunked_cross_entropy(hidden, table, labels, jnp.ones(5))
 
 
 def test_chunked_cross_entropy_of_float64_stays_float64():
@@ -373,43 +371,3 @@ def test_chunked_cross_entropy_leaves_sharded_tokens_where_they_are():
     assert f"f32[8,{VOCAB}]" in program  # each device has its 8 of the 64 tokens of a chunk
     assert "all-reduce" in program
     assert not any(word in program for word in ("all-gather", "all-to-all", "collective-permute"))
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "words"),
-    [
-        (lambda h, t, y: (h, t[0], y), ShapeError, ["table must be [V, D]", "(5,)"]),
-        (lambda h, t, y: (h, t.astype(int), y), ShapeError, ["table must be floating", "int32"]),
-        (lambda h, t, y: (h.astype(int), t, y), ShapeError, ["hidden must be floating", "int32"]),
-        (
-            lambda h, t, y: (h[..., 1:], t, y),
-            ShapeError,
-            ["hidden must be [..., D=5]", "(3, 7, 4)"],
-        ),
-        (lambda h, t, y: (h, t, y * 1.0), ShapeError, ["labels must be integer", "float32"]),
-        (lambda h, t, y: (h, t, y[0]), ShapeError, ["labels must be [...]", "(7,)", "(3, 7, 5)"]),
-    ],
-)
-def test_chunked_cross_entropy_errors_name_argument_and_shapes(call, error, words):
-    with pytest.raises(error) as raised:
-        chunked_cross_entropy(*call(*(jnp.asarray(x) for x in draw(13, np.float32))))
-    for word in words:
-        assert word in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
-        ({"label_smoothing": 1.0}, ConfigError, ["[0, 1), got 1.0"]),
-        ({"softcap": 0.0}, ConfigError, ["softcap", "0.0"]),
-        ({"softcap": np.inf}, ConfigError, ["softcap", "inf"]),
-        ({"chunk_size": 0}, ConfigError, ["chunk_size", "0", "tokens"]),
-        ({"chunk_size": 2.5}, ConfigError, ["chunk_size", "2.5", "tokens"]),
-        ({"chunk_size": True}, ConfigError, ["chunk_size", "True", "tokens"]),
-    ],
-)
-def test_chunked_cross_entropy_errors_name_option_and_value(options, error, words):
-    with pytest.raises(error) as raised:
-        chunked_cross_entropy(*(jnp.asarray(x) for x in draw(13, np.float32)), **options)
-    for word in words:
-        assert word in str(raised.value)

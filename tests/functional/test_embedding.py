@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.errors import ConfigError, DataError, ShapeError
+from jaxformer.errors import DataError
 from jaxformer.functional import embed, unembed
 
 embed_jit, unembed_jit = jax.jit(embed), jax.jit(unembed)
@@ -96,9 +96,6 @@ def test_unembed_caps_its_logits():
     table, x = jnp.eye(3), jnp.array([[0.1, -2.0, 300.0]])
     expected = 5 * np.tanh(np.array([[0.1, -2.0, 300.0]]) / 5)
     np.testing.assert_allclose(unembed(table, x, softcap=5.0), expected, rtol=1e-6)
-    for softcap in (0.0, -1.0, np.inf, np.nan):
-        with pytest.raises(ConfigError, match="softcap must be positive and finite"):
-            unembed(table, x, softcap=softcap)
 
 
 def test_unembed_scales_then_adds_the_bias_then_caps():
@@ -107,10 +104,6 @@ def test_unembed_scales_then_adds_the_bias_then_caps():
     logits = unembed(TABLE, x, jnp.asarray(bias), scale=0.25, softcap=2.0)
     expected = 2 * np.tanh((0.25 * np.float64(x) @ TABLE.T.astype(np.float64) + bias) / 2)
     np.testing.assert_allclose(logits, expected, rtol=0, atol=2e-6)
-    with pytest.raises(ConfigError, match="scale must be positive and finite"):
-        unembed(TABLE, x, scale=0.0)
-    with pytest.raises(ShapeError, match=r"bias must be \[V=11\], got shape \(5,\)"):
-        unembed(TABLE, x, jnp.ones(5))
 
 
 def test_unembed_of_float64_stays_float64():
@@ -119,26 +112,3 @@ def test_unembed_of_float64_stays_float64():
         logits = np.array(unembed_jit(np.float64(TABLE), x))
     assert logits.dtype == np.float64
     np.testing.assert_allclose(logits, x @ TABLE.T.astype(np.float64), rtol=0, atol=1e-14)
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: embed(jnp.ones((2, 11, 5)), jnp.array([1])), ["table", "[V, D]", "(2, 11, 5)"]),
-        (lambda: embed(jnp.ones((11, 5)), jnp.ones(3)), ["tokens must be integer", "float32"]),
-        (lambda: unembed(jnp.ones((11, 5)), jnp.ones((3, 7))), ["x", "D=5", "(3, 7)", "table's"]),
-        (lambda: unembed(jnp.ones((11, 5)), jnp.ones(())), ["x", "[..., D=5]", "()"]),
-    ],
-)
-def test_embedding_errors_name_argument_axes_and_shape(call, words):
-    with pytest.raises(ShapeError) as error:
-        call()
-    for word in words:
-        assert word in str(error.value)
-
-
-def test_unembed_refuses_integers_and_tables_that_are_no_matrix():
-    with pytest.raises(ShapeError, match="x must be floating, got dtype int32"):
-        unembed(jnp.full((3, 2), 0.5), jnp.array([1, 2]))
-    with pytest.raises(ShapeError, match=r"table must be \[V, D\], got shape \(3,\)"):
-        unembed(jnp.ones(3), jnp.ones(3))

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional import (
     FeedForwardParams,
     GatedFeedForwardParams,
@@ -95,38 +94,3 @@ def test_feed_forward_keeps_the_dtype_of_x():
         np.testing.assert_allclose(
             np.asarray(result, np.float64) / scale, expected / scale, atol=0.02
         )
-
-
-@pytest.mark.parametrize(
-    ("function", "params"), [(feed_forward, PLAIN), (gated_feed_forward, GATED)]
-)
-def test_feed_forward_refuses_an_unknown_activation(function, params):
-    names = "'relu', 'relu2', 'gelu', 'gelu_tanh' or 'silu', got 'swish'"
-    with pytest.raises(ConfigError, match=names):
-        function(float32(params), float32(X), activation="swish")
-
-
-@pytest.mark.parametrize(
-    ("function", "params", "words"),
-    [
-        (feed_forward, PLAIN._replace(up_kernel=PLAIN.up_kernel.T), ["[D=5, F]", "(7, 5)"]),
-        (feed_forward, PLAIN._replace(down_kernel=PLAIN.down_kernel.T), ["[D=7, F]", "(5, 7)"]),
-        (feed_forward, PLAIN._replace(up_bias=np.ones(5)), ["[F=7]", "(5,)"]),
-        (feed_forward, PLAIN._replace(down_bias=np.ones(7)), ["[F=5]", "(7,)"]),
-        (gated_feed_forward, GATED._replace(gate_kernel=np.ones((3, 7))), ["[D=5, F]", "(3, 7)"]),
-        (gated_feed_forward, GATED._replace(up_bias=np.ones(5)), ["[F=7]", "(5,)"]),
-    ],
-)
-def test_feed_forward_errors_name_axes_and_shape(function, params, words):
-    with pytest.raises(ShapeError) as error:
-        function(float32(params), float32(X))
-    for word in words:
-        assert word in str(error.value)
-
-
-@pytest.mark.parametrize("width", [1, 3])
-def test_gated_feed_forward_refuses_a_gate_of_another_width(width):
-    params = GATED._replace(up_kernel=np.ones((5, width)), up_bias=None)
-    with pytest.raises((ShapeError, TypeError)) as error:
-        gated_feed_forward(float32(params), float32(X))
-    assert isinstance(error.value, ShapeError)

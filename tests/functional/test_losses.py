@@ -1,5 +1,3 @@
-import re
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxformer.errors import ConfigError, DataError, ShapeError
+from jaxformer.errors import DataError
 from jaxformer.functional import cross_entropy
 
 SHAPE, VOCAB = (2, 3), 7
@@ -227,46 +225,6 @@ def test_cross_entropy_gradient_of_ignored_labels_is_zero_for_any_logits(poison)
 def test_cross_entropy_counts_unsigned_labels():
     _, weight = loss_of(np.zeros((1, 257), np.float32), np.array([255], np.uint8))
     assert weight == 1
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda x, y: cross_entropy(x.astype(np.int32), y), ["logits must be floating", "int32"]),
-        (
-            lambda x, y: cross_entropy(x, y.astype(np.float32)),
-            ["labels must be integer", "float32"],
-        ),
-        (lambda x, y: cross_entropy(x, y[0]), ["labels must be [...]", "(3,)", "(2, 3, 7)"]),
-        (lambda x, y: cross_entropy(x, y[..., None]), ["(2, 3, 1)", "(2, 3, 7)"]),
-        (lambda x, y: cross_entropy(x[0, 0, 0], y[0, 0]), ["logits must be [..., V]", "shape ()"]),
-        (lambda x, y: cross_entropy(x, "ab"), ["labels must be an array of numbers, got 'ab'"]),
-    ],
-)
-def test_cross_entropy_errors_name_argument_and_shapes(call, words):
-    with pytest.raises(ShapeError) as error:
-        call(random_logits(13), random_labels(13))
-    for word in words:
-        assert word in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"label_smoothing": 1.0}, "label_smoothing must be in [0, 1), got 1.0"),
-        ({"label_smoothing": -0.1}, "label_smoothing must be in [0, 1), got -0.1"),
-        ({"label_smoothing": "0.1"}, "label_smoothing must be a Python number"),
-        ({"z_loss": -1.0}, "z_loss must be zero or more, got -1.0"),
-        ({"z_loss": np.nan}, "z_loss must be a Python number, finite"),
-        ({"ignore_label": 1.5}, "ignore_label must be an int32 or None, got 1.5"),
-        ({"ignore_label": 2**40}, "ignore_label must be an int32 or None"),
-        ({"ignore_label": True}, "ignore_label must be an int32 or None, got True"),
-    ],
-    ids=str,
-)
-def test_cross_entropy_refuses_impossible_options(options, words):
-    with pytest.raises(ConfigError, match=re.escape(words)):
-        cross_entropy(random_logits(1), random_labels(1), **options)
 
 
 def test_cross_entropy_does_not_take_a_huge_unsigned_label_for_minus_one():

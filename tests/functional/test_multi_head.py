@@ -150,14 +150,6 @@ def test_multi_head_hands_every_option_to_attention(options):
     assert not np.allclose(result, attend(params, x, **HEADS).output, atol=1e-3)
 
 
-def test_multi_head_refuses_an_unknown_implementation_and_dropout_without_rng():
-    params, x = float32(random_params(12)), float32(normal(13, B, T, D))
-    with pytest.raises(ConfigError, match="implementation"):
-        attend(params, x, implementation="fast", **HEADS)
-    with pytest.raises(ConfigError, match="dropout_rng"):
-        attend(params, x, dropout_rate=0.5, **HEADS)
-
-
 @pytest.mark.essential
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 def test_multi_head_rotates_queries_and_keys_by_their_positions(layout):
@@ -323,8 +315,6 @@ def test_attention_function_beside_sinks_must_return_its_residual():
         multi_head_attention(own, x, attention_fn=wrong, **HEADS)
     output = multi_head_attention(own, x, attention_fn=right, **HEADS).output
     np.testing.assert_array_equal(output, multi_head_attention(own, x, **HEADS).output)
-    with pytest.raises(ShapeError, match=r"sinks must be \[N=6\], got shape \(5,\)"):
-        attend(own._replace(sinks=jnp.ones(5)), x, **HEADS)
 
 
 def make_step(params, with_rotary):
@@ -408,81 +398,3 @@ def test_decoding_with_a_narrower_cache_keeps_the_dtype_of_the_inputs():
     assert cache.key.dtype == jnp.bfloat16
     full = np.asarray(attend(params, x, is_causal=True, **HEADS).output)
     assert 0 < np.abs(output - full).max() < 0.05 * np.abs(full).max()
-
-
-P, X = float32(random_params(18)), jnp.ones((B, T, D))
-
-
-def flat_tables(length):
-    return np.ones((length, H // 2), np.float32), np.ones((length, H // 2), np.float32)
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (
-            lambda: attend(P, X, cache=empty_cache(), **HEADS),
-            ["cache is for causal self-attention", "is_causal=False", "set is_causal=True"],
-        ),
-        (
-            lambda: attend(P, X, X, cache=empty_cache(), is_causal=True, **HEADS),
-            ["cache is for causal self-attention", "key_value_inputs", "pass query_inputs only"],
-        ),
-        (
-            lambda: attend(P, X, X, rotary=flat_tables(T), **HEADS),
-            ["rotary tables are for self-attention", "key_value_inputs"],
-        ),
-        (
-            lambda: attend(P, X, num_heads=7, num_kv_heads=K),
-            ["query_kernel", "multiple of 7 heads", "(11, 24)"],
-        ),
-        (
-            lambda: attend(P, X, num_heads=N, num_kv_heads=5),
-            ["key_kernel", "multiple of 5 heads", "(11, 8)"],
-        ),
-        (lambda: attend(P, X, num_heads=N), ["key_kernel", "6 heads", "(11, 8)"]),
-        (lambda: attend(P, X[..., :5], **HEADS), ["[D=5, F]", "(11, 24)"]),
-        (
-            lambda: attend(P, X[0], cache=empty_cache(), is_causal=True, **HEADS),
-            ["query_inputs must be [B=2, T, D]", "(7, 11)"],
-        ),
-        (
-            lambda: attend(P, X, cache=empty_cache(batch=3), is_causal=True, **HEADS),
-            ["query_inputs must be [B=3, T, D]", "(2, 7, 11)"],
-        ),
-        (
-            lambda: multi_head_attention(
-                P, X, cache=empty_cache(capacity=5), is_causal=True, **HEADS
-            ),
-            ["cache holds 5 tokens", "7 more"],
-        ),
-        (
-            lambda: attend(P, X, rotary=flat_tables(5), **HEADS),
-            ["tables (cos)", "T=7", "(5, 2)"],
-        ),
-        (
-            lambda: attend(P._replace(query_norm_scale=jnp.ones(2 * H)), X, **HEADS),
-            ["query_norm_scale must be [H=4]", "(8,)", "or heads * H, over all"],
-        ),
-        (
-            lambda: attend(P._replace(key_norm_scale=jnp.ones(3)), X, **HEADS),
-            ["key_norm_scale must be [H=4]", "(3,)"],
-        ),
-    ],
-)
-def test_multi_head_errors_name_argument_and_remedy(call, words):
-    with pytest.raises(ShapeError) as error:
-        call()
-    for word in words:
-        assert word in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["query_offset", "query_seq_lengths", "key_value_seq_lengths"])
-def test_multi_head_refuses_what_a_cache_knows_itself(name):
-    with pytest.raises(ShapeError, match=f"{name} must be left out with a cache.*num_tokens"):
-        attend(P, X, cache=empty_cache(), is_causal=True, **{name: jnp.array([1, 1])}, **HEADS)
-
-
-def test_multi_head_refuses_num_tokens_without_a_cache():
-    with pytest.raises(ShapeError, match="num_tokens goes with a cache"):
-        attend(P, X, num_tokens=jnp.array([1, 2]), is_causal=True, **HEADS)

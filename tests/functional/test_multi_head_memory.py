@@ -4,13 +4,9 @@ import numpy as np
 import pytest
 from einops import rearrange
 
-from jaxformer.errors import ShapeError
 from jaxformer.functional import (
-    KVCache,
     MultiHeadParams,
-    multi_head_attention,
     project_memory,
-    rotary_tables,
 )
 from tests.functional import oracle
 from tests.functional.multi_head_cases import (
@@ -124,90 +120,3 @@ def test_weights_are_those_before_dropout():
     plain = attend(params, x, return_weights=True, **HEADS).weights
     np.testing.assert_allclose(dropped, plain, rtol=0, atol=1e-6)
     np.testing.assert_allclose(np.sum(plain, -1), np.ones((B, N, T)), rtol=0, atol=1e-6)
-
-
-P, X = float32(random_params(18)), jnp.ones((B, T, D))
-MEMORY = KVCache(jnp.ones((B, K, S, H)), jnp.ones((B, K, S, V)), np.array([5, 2]))
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (
-            lambda: attend(P, X, X, cross_cache=MEMORY, **HEADS),
-            ["cross_cache replaces key_value_inputs, got both", "leave one out"],
-        ),
-        (
-            lambda: attend(P, X, cross_cache=MEMORY, rotary=rotary_tables(T, H), **HEADS),
-            ["rotary tables are for self-attention, got cross_cache as well"],
-        ),
-        (
-            lambda: attend(
-                P, X, cross_cache=MEMORY, key_value_seq_lengths=jnp.ones(B, int), **HEADS
-            ),
-            ["key_value_seq_lengths must be left out with a cross_cache, which has its own"],
-        ),
-        (
-            lambda: attend(P, X, cross_cache=MEMORY, cache=empty_cache(), is_causal=True, **HEADS),
-            [
-                "cache is for causal self-attention, got is_causal=True and cross_cache",
-                "set is_causal",
-            ],
-        ),
-        (
-            lambda: attend(P, X[:1], cross_cache=MEMORY, **HEADS),
-            ["cross_cache.key must be [B=1, K=2, S, H=4]", "(2, 2, 5, 4)"],
-        ),
-        (
-            lambda: attend(P, X[0], cross_cache=MEMORY, **HEADS),
-            ["query_inputs must be [B, T, D]", "(7, 11)"],
-        ),
-        (
-            lambda: attend(P, X, cross_cache=MEMORY, num_heads=N, num_kv_heads=1),
-            ["cross_cache.key must be [B=2, K=1, S, H=4]"],
-        ),
-        (
-            lambda: multi_head_attention(
-                P, X, cross_cache=MEMORY._replace(lengths=np.array([6, 2])), **HEADS
-            ),
-            ["must be in 0 .. 5", "[6 2]"],
-        ),
-        (
-            lambda: project_memory(P, X[0], **HEADS),
-            ["key_value_inputs must be [B, S, D]", "(7, 11)"],
-        ),
-        (
-            lambda: project_memory(P, X, jnp.ones(B), **HEADS),
-            ["lengths must be integer, got dtype float32"],
-        ),
-        (
-            lambda: project_memory(P, X, jnp.ones(3, int), **HEADS),
-            ["lengths must be [B=2], got shape (3,)"],
-        ),
-        (
-            lambda: project_memory(P, X, num_heads=N, num_kv_heads=5),
-            ["key_kernel", "multiple of 5 heads", "(11, 8)"],
-        ),
-        (
-            lambda: project_memory(P, X, num_heads=N, num_kv_heads=0),
-            ["num_kv_heads must be a positive int, got 0"],
-        ),
-        (
-            lambda: project_memory(P, X, num_heads=N, num_kv_heads=2.0),
-            ["num_kv_heads must be a positive int, got 2.0"],
-        ),
-        (
-            lambda: multi_head_attention(P, X, num_heads=float(N)),
-            [f"num_heads must be a positive int, got {float(N)}"],
-        ),
-        (
-            lambda: multi_head_attention(P, np.ma.masked_less(np.ones((2, 7, 11)), 0), **HEADS),
-            ["query_inputs must be a plain array, got a NumPy masked array"],
-        ),
-    ],
-)
-def test_memory_errors_name_argument_and_remedy(call, words):
-    with pytest.raises(ShapeError) as error:
-        call()
-    for word in words:
-        assert word in str(error.value)

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.test_util import check_grads
 
-from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional import layer_norm, rms_norm
 
 SHAPE = (2, 3, 5, 7)
@@ -123,36 +122,6 @@ def test_norms_equal_flax_linen():
     )
 
 
-@pytest.mark.parametrize("axis", [0, 2, -2, (-3, -1), (-1, -1), (3, -1), (), (0, 1), -5])
 @pytest.mark.parametrize("norm", [layer_norm, rms_norm])
-def test_norms_refuse_axes_that_are_not_the_last(norm, axis):
-    with pytest.raises(ShapeError, match="last axes of x") as error:
-        norm(jnp.ones(SHAPE), axis=axis)
-    assert f"axis={axis}" in str(error.value)
-    assert str(SHAPE) in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda x: layer_norm(x, jnp.ones(5)), ["scale", "normalized axes (7,), got (5,)"]),
-        (lambda x: layer_norm(x, None, jnp.ones(1)), ["bias", "normalized axes (7,), got (1,)"]),
-        (lambda x: layer_norm(x, jnp.ones(7), axis=(-2, -1)), ["scale", "(5, 7), got (7,)"]),
-        (lambda x: rms_norm(x, jnp.ones(5)), ["scale", "normalized axes (7,), got (5,)"]),
-        (lambda x: layer_norm(x.astype(int)), ["x must be floating", "int32"]),
-        (lambda x: rms_norm(x.astype(int)), ["x must be floating", "int32"]),
-        (lambda x: rms_norm(x[0, 0, 0, 0]), ["last axes of x", "shape ()"]),
-    ],
-)
-def test_norm_errors_name_argument_and_shapes(call, words):
-    with pytest.raises(ShapeError) as error:
-        call(jnp.ones(SHAPE))
-    for word in words:
-        assert word in str(error.value)
-
-
-@pytest.mark.parametrize("norm", [layer_norm, rms_norm])
-def test_norms_refuse_to_subtract_epsilon(norm):
-    with pytest.raises(ConfigError, match="at least 0, got -1e-05"):
-        norm(normal(0), eps=-1e-5)
+def test_epsilon_of_norms_may_be_traced(norm):
     assert np.isfinite(jax.jit(lambda eps: norm(jnp.asarray(normal(0)), eps=eps))(1e-5)).all()

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional import (
     dot_product_attention,
     from_ring_order,
@@ -308,31 +307,3 @@ def test_ring_drops_the_same_weights_in_the_backward_pass():
         chunks = kept.reshape(2, 4, T // 4, *kept.shape[2:]).swapaxes(0, 1)
         assert all((chunks[i] != chunks[j]).any() for i in range(4) for j in range(i))
         assert (evaluate(equal, {"dropout_rng": jax.random.key(4)})[0] != kept).any()
-
-
-X = np.ones((1, 4, 2, 3), np.float32)
-REFUSED = {
-    "bias": ({"bias": np.zeros((4, 4), np.float32)}, ConfigError, "takes no bias"),
-    "mask": ({"mask": np.ones((4, 4), bool)}, ConfigError, "takes no mask"),
-    "offset": ({"query_offset": 0}, ConfigError, "takes no query_offset, got 0"),
-    "odd": ({name: X[:, :3] for name in ("query", "key", "value")}, ShapeError, "same even T"),
-    "cross": ({"query": X[:, :2]}, ShapeError, "same even T"),
-    "axis": ({"axis_name": "x"}, ConfigError, "must name a mapped axis, .*'x'"),
-    "name": ({"implementation": ["dense"]}, ConfigError, "implementation must be 'auto'"),
-    "cudnn": ({"implementation": "cudnn"}, ConfigError, "'cudnn' cannot serve ring attention"),
-    "splash": ({"implementation": "splash"}, ConfigError, "'splash' cannot serve ring attention"),
-    "length": ({"key_value_seq_lengths": 9}, ShapeError, r"must be in 0 \.\. 8, got 9"),
-    "rate": ({"dropout_rate": 0.5}, ConfigError, "needs a dropout_rng"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
-def test_ring_refuses_by_name_what_it_cannot_do(case):
-    wrong, error, message = case
-    arguments = {"query": X, "key": X, "value": X, "axis_name": "sequence"} | wrong
-
-    def call(_):
-        return ring_attention(**arguments)
-
-    with pytest.raises(error, match=message):
-        jax.eval_shape(jax.vmap(call, axis_name="sequence"), np.zeros(2))

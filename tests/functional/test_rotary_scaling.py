@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.errors import ConfigError
 from jaxformer.functional import (
     LinearScaling,
     Llama3Scaling,
@@ -211,63 +210,3 @@ def test_scaled_tables_may_be_traced_or_mapped():
     for cos, sin in (mapped, tables_of(positions, 14, scaling=GPT_OSS)):
         np.testing.assert_allclose(cos, factor * np.cos(angles), rtol=0, atol=factor * 5e-7)
         np.testing.assert_allclose(sin, factor * np.sin(angles), rtol=0, atol=factor * 5e-7)
-
-
-def tables_by(scaling, base=1e4):
-    return lambda: rotary_tables(3, 4, base=base, scaling=scaling)
-
-
-LLAMA, YARN = Llama3Scaling(8.0, 1.0, 4.0, 8192), YarnScaling(4.0, 2048)
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (tables_by({"factor": 2.0}), ["scaling must be a LinearScaling", "YarnScaling", "dict"]),
-        (tables_by(LinearScaling(0.5)), ["factor of LinearScaling", "at least 1", "got 0.5"]),
-        (tables_by(LinearScaling(math.inf)), ["factor of LinearScaling", "finite", "got inf"]),
-        (tables_by(LinearScaling(math.nan)), ["factor of LinearScaling", "finite", "got nan"]),
-        (tables_by(LinearScaling("2")), ["factor of LinearScaling", "got '2'"]),
-        (tables_by(LinearScaling(None)), ["factor of LinearScaling", "got None"]),
-        (
-            lambda: jax.jit(lambda s: rotary_tables(3, 4, scaling=s))(LinearScaling(2.0)),
-            ["factor of LinearScaling", "under jit, make scaling a static argument"],
-        ),
-        (tables_by(LLAMA._replace(low_freq_factor=0.0)), ["low_freq_factor", "more than 0"]),
-        (
-            tables_by(LLAMA._replace(low_freq_factor=4.0)),
-            ["low_freq_factor of Llama3Scaling must be less than high_freq_factor", "4.0 and 4.0"],
-        ),
-        (
-            tables_by(LLAMA._replace(original_max_len=8192.0)),
-            ["original_max_len", "a whole number"],
-        ),
-        (tables_by(YARN._replace(original_max_len=0)), ["original_max_len", "got 0"]),
-        (tables_by(YARN._replace(beta_slow=-1.0)), ["beta_slow of YarnScaling", "got -1.0"]),
-        (tables_by(YARN._replace(beta_fast=None)), ["beta_fast of YarnScaling", "got None"]),
-        (
-            tables_by(YARN._replace(beta_fast=1)),
-            ["beta_slow of YarnScaling must be less than beta_fast", "1.0 and 1"],
-        ),
-        (tables_by(YARN._replace(attention_factor=0.0)), ["attention_factor", "got 0.0"]),
-        (tables_by(YARN._replace(truncate="no")), ["truncate of YarnScaling", "truncate='no'"]),
-        (tables_by(YARN._replace(mscale=1.0)), ["attention_factor, or mscale and", "{'mscale': 1"]),
-        (
-            tables_by(YARN._replace(mscale=1.0, mscale_all_dim=1.0, attention_factor=1.0)),
-            ["attention_factor, or mscale and mscale_all_dim", "'attention_factor': 1.0"],
-        ),
-        (tables_by(LONGROPE), ["one for each of H/2 frequencies", "got 7 for 2"]),
-        (tables_by(LONGROPE._replace(factors=[1.0])), ["factors of LongropeScaling", "a tuple"]),
-        (tables_by(LONGROPE._replace(factors=(0.0, 1.0))), ["more than 0", "got (0.0, 1.0)"]),
-        (tables_by(LONGROPE._replace(factors=(math.nan,))), ["finite", "got (nan,)"]),
-        (tables_by(LONGROPE._replace(original_max_len=1)), ["original_max_len", "at least 2"]),
-        (tables_by(LONGROPE._replace(factor=0.5)), ["factor of LongropeScaling", "at least 1"]),
-        (tables_by(LONGROPE._replace(attention_factor=0.0)), ["attention_factor", "got 0.0"]),
-        (tables_by(YARN, base=1.0), ["base must be more than 1 for YarnScaling, got 1.0"]),
-    ],
-)
-def test_rotary_scaling_errors_name_field_and_value(call, words):
-    with pytest.raises(ConfigError) as error:
-        call()
-    for word in words:
-        assert word in str(error.value)

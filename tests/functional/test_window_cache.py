@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.errors import ShapeError
 from jaxformer.functional import KVCache, WindowCache, multi_head_attention
 from tests.functional.multi_head_cases import (
     HEADS,
@@ -93,33 +92,6 @@ def test_decoding_with_a_window_cache_equals_the_full_windowed_pass():
         output, cache, _ = step(params, x[rows, lengths + t][:, None], cache, None)
         np.testing.assert_allclose(output[:, 0], full[rows, lengths + t], rtol=0, atol=1e-5)
     assert cache.key.shape == (B, K, WINDOW, H) and cache.lengths.tolist() == [7, 4]
-
-
-P, X = float32(random_params(2)), jnp.ones((B, T, D))
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (
-            lambda: step(P, X, empty(), None, window=2),
-            ["WindowCache needs local_window_size with its own left side", "(2, 0)", "of 3 tokens"],
-        ),
-        (
-            lambda: multi_head_attention(P, X, is_causal=True, cache=empty(), **HEADS),
-            ["WindowCache needs local_window_size", "got None"],
-        ),
-        (lambda: empty().append(*numbered([0, 0], 2), np.array([3, 1])), ["in 0 .. T=2", "[3, 1]"]),
-        (lambda: empty().append(X, X), ["key must be [B=2, T, K=2, H=4]", "(2, 7, 11)"]),
-        (lambda: empty(window=2.0), ["window must be a positive int, got 2.0"]),
-        (lambda: empty(window=0), ["window must be a positive int, got 0"]),
-    ],
-)
-def test_window_cache_refuses_what_does_not_fit(call, words):
-    with pytest.raises(ShapeError) as error:
-        call()
-    for word in words:
-        assert word in str(error.value)
 
 
 def test_number_of_tokens_may_be_of_a_narrow_type():

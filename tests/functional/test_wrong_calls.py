@@ -9,28 +9,32 @@ import pytest
 
 from jaxformer import errors
 from jaxformer import functional as F
-from tests.functional import wrong_attention, wrong_layers, wrong_masks, wrong_ring
+from tests.functional import (
+    wrong_attention,
+    wrong_layers,
+    wrong_losses,
+    wrong_masks,
+    wrong_multi_head,
+    wrong_ring,
+)
 from tests.functional.wrong_calls import call, described
 
-TABLES = (wrong_masks, wrong_layers, wrong_attention, wrong_ring)
+TABLES = (wrong_masks, wrong_layers, wrong_losses, wrong_attention, wrong_multi_head, wrong_ring)
 RIGHT = {name: right for table in TABLES for name, right in table.RIGHT.items()}
-WRONG = [
-    (name, wrong, argument)
-    for table in TABLES
-    for name, calls in table.CALLS.items()
-    for wrong, argument in calls
-]
+WRONG = [(name, *row) for table in TABLES for name, rows in table.CALLS.items() for row in rows]
 
 
 @pytest.mark.parametrize("row", WRONG, ids=described)
 def test_a_wrong_call_is_refused_by_name(row):
     """By an error of the library's own, before JAX can raise one from somewhere inside."""
-    name, wrong, argument = row
+    name, wrong, argument, *parts = row
     with pytest.raises(ValueError) as raised:
         call(name, {**RIGHT[name], **wrong})
     assert type(raised.value).__module__ == errors.__name__, repr(raised.value)
     message = str(raised.value)
     assert re.search(rf"(?<![a-z]){argument}s?(?![a-z])", message), message
+    for part in parts:
+        assert part in f"{raised.type.__name__}: {message}"
     assert len(message) < 1000
 
 
@@ -59,7 +63,7 @@ def test_arguments_that_are_missing_or_misspelt_are_named(name):
 
 def test_every_public_function_is_called_wrongly():
     public = {name for name in F.__all__ if inspect.isfunction(getattr(F, name))}
-    assert public <= {name for name, _, _ in WRONG} == RIGHT.keys()
+    assert public <= {name for name, *_ in WRONG} == RIGHT.keys()
     assert len({described(row) for row in WRONG}) >= 150
 
 

@@ -1,4 +1,8 @@
-"""What tables of wrong calls are made of, and how a row of them is called and named."""
+"""What tables of wrong calls are made of, and how a row of them is called and named.
+
+A row is `(wrong arguments, argument to be named, other parts of the error)`. The wrong arguments
+replace some of a right call; the parts are looked for in "ClassOfTheError: message".
+"""
 
 import re
 
@@ -39,23 +43,21 @@ BOUND = {"KVCache.append": CACHE, "WindowCache.append": WINDOW}
 def function(name):
     """A public function, or a method by its class: of a cache that is there, where it needs one."""
     owner, _, method = name.rpartition(".")
-    found = getattr(F, owner or method)
-    if owner:
-        found = getattr(BOUND.get(name, found), method)
-    return found
+    if not owner:
+        return getattr(F, method)
+    return getattr(BOUND.get(name, getattr(F, owner)), method)
 
 
 def call(name, arguments):
     """Calls a function; under jax.jit where an argument is traced."""
-    traced = {}
 
     def run(values):
-        given = {n: _filled(a, iter(values)) for n, a in arguments.items()}
-        masks = given.pop("masks", ())
+        keywords = {n: _filled(a, iter(values)) for n, a in arguments.items()}
+        masks = keywords.pop("masks", ())
         if name.startswith("ring_"):  # for the devices of a mapped axis
-            mapped = jax.vmap(lambda _: function(name)(**given), axis_name="sequence")
+            mapped = jax.vmap(lambda _: function(name)(**keywords), axis_name="sequence")
             return mapped(np.zeros(2))
-        return function(name)(*masks, **given)
+        return function(name)(*masks, **keywords)
 
     traced = [_traced_value(a) for a in arguments.values() if _traced_value(a) is not None]
     return jax.jit(run)(traced) if traced else run([])
@@ -83,11 +85,11 @@ def short(value):
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, F.RingLayout):
-        given = [(n, v) for n, v in vars(value).items() if not isinstance(v, jax.sharding.Mesh)]
-        value = {n: v for n, v in given if v is not getattr(F.RingLayout, n)}
+        fields = [(n, v) for n, v in vars(value).items() if not isinstance(v, jax.sharding.Mesh)]
+        value = {n: v for n, v in fields if v is not getattr(F.RingLayout, n)}
     return re.sub(r"\s+|0x\w+", " ", getattr(value, "__name__", repr(value)))[:50]
 
 
 def described(row):
-    name, wrong, _ = row
+    name, wrong, *_ = row
     return f"{name}-" + "-".join(f"{n}={short(value)}" for n, value in wrong.items())

@@ -1,0 +1,77 @@
+"""Wrong calls of losses."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+
+from tests.functional.wrong_calls import FLOAT8, HUGE, OBJECTS, Traced, ints, ones
+
+# A right call of each function, which the wrong ones differ from in a few arguments.
+RIGHT = {
+    "chunked_cross_entropy": {"hidden": ones(3, 5), "table": ones(7, 5), "labels": ints(3)},
+    "cross_entropy": {"logits": ones(3, 7), "labels": ints(3)},
+}
+
+CALLS = {
+    "cross_entropy": [
+        ({"logits": None}, "logits"),
+        ({"logits": ints(3, 7)}, "logits", "must be floating", "int32"),
+        ({"logits": np.float32(1)}, "logits", "must be [..., V]", "shape ()"),
+        ({"logits": ones(3, 0)}, "logits"),
+        ({"logits": ones(3, 0), "labels": jnp.zeros(3, int)}, "logits"),
+        ({"logits": ones(3, 7).astype(FLOAT8)}, "logits"),
+        ({"labels": None}, "labels"),
+        ({"labels": "ab"}, "labels", "must be an array of numbers, got 'ab'"),
+        ({"labels": ones(3)}, "labels", "must be integer", "float32"),
+        ({"labels": ints(3, 1)}, "labels", "(3, 1)", "(3, 7)"),
+        ({"labels": ints(3, 7)}, "labels"),
+        ({"labels": ints(2)}, "labels", "must be [...]", "(2,)", "(3, 7)"),
+        ({"labels": np.array([0, 1, 7])}, "labels"),
+        ({"labels": [0, 1, -2]}, "labels"),
+        ({"labels": [0, 1, HUGE]}, "labels"),
+        ({"labels": ["a", "b", "c"]}, "labels"),
+        ({"label_smoothing": 1.0}, "label_smoothing", "ConfigError", "must be in [0, 1), got 1.0"),
+        ({"label_smoothing": -0.1}, "label_smoothing", "must be in [0, 1), got -0.1"),
+        ({"label_smoothing": "0.1"}, "label_smoothing", "must be a Python number"),
+        ({"label_smoothing": math.nan}, "label_smoothing"),
+        ({"label_smoothing": Traced(0.1)}, "label_smoothing"),
+        ({"ignore_label": 1.5}, "ignore_label", "ConfigError", "an int32 or None, got 1.5"),
+        ({"ignore_label": True}, "ignore_label", "must be an int32 or None, got True"),
+        ({"ignore_label": HUGE}, "ignore_label", "must be an int32 or None"),
+        ({"z_loss": -1.0}, "z_loss", "ConfigError", "must be zero or more, got -1.0"),
+        ({"z_loss": None}, "z_loss"),
+        ({"z_loss": math.nan}, "z_loss", "must be a Python number, finite"),
+        ({"z_loss": math.inf}, "z_loss"),
+    ],
+    "chunked_cross_entropy": [
+        ({"hidden": None}, "hidden"),
+        ({"hidden": ones(3, 6)}, "hidden", "must be [..., D=5]", "(3, 6)"),
+        ({"bias": ones(5)}, "bias", "must be [V=7], got shape (5,)"),
+        ({"bias": ints(7)}, "bias"),
+        ({"scale": -1.0}, "scale"),
+        ({"scale": True}, "scale"),
+        ({"hidden": ints(3, 5)}, "hidden", "must be floating", "int32"),
+        ({"hidden": np.float32(1)}, "hidden"),
+        ({"table": ones(7)}, "table", "must be [V, D]", "(7,)"),
+        ({"table": ints(7, 5)}, "table", "must be floating", "int32"),
+        ({"table": ones(0, 5)}, "table"),
+        ({"table": ones(7, 0)}, "table"),
+        ({"table": ones(7, 5, dtype=bool)}, "table"),
+        ({"labels": ints(4)}, "labels", "must be [...]", "(4,)", "(3, 5)"),
+        ({"labels": ones(3)}, "labels", "must be integer", "float32"),
+        ({"labels": [0, 1, 7]}, "labels", "DataError", "got 7 at index (2,)"),
+        ({"labels": OBJECTS}, "labels"),
+        ({"label_smoothing": 1.0}, "label_smoothing", "[0, 1), got 1.0"),
+        ({"label_smoothing": True}, "label_smoothing"),
+        ({"ignore_label": "-1"}, "ignore_label"),
+        ({"z_loss": 10**400}, "z_loss"),
+        ({"softcap": 0.0}, "softcap", "ConfigError", "0.0"),
+        ({"softcap": math.inf}, "softcap", "ConfigError", "inf"),
+        ({"softcap": [1.0]}, "softcap"),
+        ({"chunk_size": 0}, "chunk_size", "ConfigError", "0", "tokens"),
+        ({"chunk_size": 2.5}, "chunk_size", "ConfigError", "2.5", "tokens"),
+        ({"chunk_size": True}, "chunk_size", "ConfigError", "True", "tokens"),
+        ({"chunk_size": Traced(2)}, "chunk_size"),
+    ],
+}  # fmt: skip
