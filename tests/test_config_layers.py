@@ -163,22 +163,21 @@ def test_layer_overrides_of_an_encoder_are_those_of_its_depth():
         (
             lambda: model(num_layers=2, layers=(WINDOW, WINDOW, WHOLE)),
             [
-                "the pattern in layers must be at most as long as the num_layers after",
-                "got 3 in layers, 0 in first_layers and num_layers=2",
-                "shorten the pattern, or raise num_layers",
+                "first_layers and the pattern in layers must be at most as many as num_layers",
+                "got 0 and 3 of them and num_layers=2; remove some, or raise num_layers",
             ],
         ),
         (
             lambda: model(num_layers=2, first_layers=(WHOLE,), layers=(WINDOW, WHOLE)),
-            ["got 2 in layers, 1 in first_layers and num_layers=2"],
+            ["got 1 and 2 of them and num_layers=2"],
         ),
         (
             lambda: model(num_layers=1, first_layers=(WHOLE, WHOLE)),
-            ["first_layers must be at most as many as num_layers", "got 2", "num_layers=1"],
+            ["at most as many as num_layers", "got 2 and 0 of them and num_layers=1"],
         ),
         (
             lambda: model(**BOTH, num_layers=2, layers=(WINDOW, WHOLE)),
-            ["num_encoder_layers after", "num_encoder_layers=1; shorten the pattern"],
+            ["at most as many as num_encoder_layers", "num_encoder_layers=1; remove some"],
         ),
         (
             lambda: model(**BOTH, num_layers=2, first_layers=(WINDOW, WHOLE)),

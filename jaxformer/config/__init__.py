@@ -6,8 +6,9 @@ from jaxformer.config.data import (
     SyntheticConfig,
     TokenizerConfig,
 )
-from jaxformer.config.decoding import (
+from jaxformer.config.experiment import (
     BeamSearchConfig,
+    ExperimentConfig,
     SamplesConfig,
     SamplingConfig,
     TranslationConfig,
@@ -33,21 +34,18 @@ from jaxformer.config.optimizers import (
 from jaxformer.config.positions import (
     AlibiConfig,
     LearnedConfig,
-    NoPositionsConfig,
-    PositionsConfig,
-    RelativeConfig,
-    SinusoidalConfig,
-)
-from jaxformer.config.reading import config_from_dict
-from jaxformer.config.rotary import (
     LinearScalingConfig,
     Llama3ScalingConfig,
     LongropeScalingConfig,
+    NoPositionsConfig,
+    PositionsConfig,
+    RelativeConfig,
     RotaryConfig,
     RotaryScalingConfig,
+    SinusoidalConfig,
     YarnScalingConfig,
 )
-from jaxformer.config.schema import ExperimentConfig
+from jaxformer.config.reading import config_from_dict
 from jaxformer.config.training import (
     MESH_AXES,
     LoopConfig,

@@ -9,8 +9,8 @@ import numbers
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from jaxformer.errors import ConfigError
 
@@ -203,11 +203,20 @@ class Key(NamedTuple):
 class Config:
     """Base of configs: checks each field when it is made, and then whether they agree."""
 
+    ONLY_FOR: ClassVar[Mapping[tuple[str, str], Sequence[Any]]] = {}
+    """By two keys: the values of the second with which the first can be set."""
+
     def __post_init__(self) -> None:
         for name, key in keys_of(type(self)).items():
             value = getattr(self, name)
             if (checked := key.checked(value)) is not value:
                 object.__setattr__(self, name, checked)  # a frozen dataclass, at its making
+        for (name, other), values in self.ONLY_FOR.items():
+            if self.sets(name) and getattr(self, other) not in values:
+                raise ConfigError(
+                    f"{name} is for {other} {listed(values)}, {self.got(other, name)}; remove "
+                    f"{name}, or change {other}"
+                )
         for mistake in self._mistakes():
             raise ConfigError(mistake)
 
@@ -222,6 +231,12 @@ class Config:
     def got(self, *names: str) -> str:
         """The values of fields, for a message."""
         return "got " + " and ".join(f"{name}={getattr(self, name)!r}" for name in names)
+
+
+def listed(values: Iterable[Any]) -> str:
+    """Values for a message, such as: 'a', 'b' or 'c'."""
+    *first, last = map(repr, values)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

@@ -2,8 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 
 from jaxformer.config.checks import BetweenZeroAndOne, Config, PositiveInt, within
 from jaxformer.storage import in_bucket
@@ -46,27 +46,19 @@ else:  # type checkers accept only a Literal that is spelled out
     SourceName = Literal[tuple(SOURCES)]
 
 
-def _readers() -> dict[str, list[str]]:
-    """Keys that only some sources read, and those sources."""
-    all_sources = SOURCES.items()
-    return {
-        "paths": [name for name, source in all_sources if "paths" in source.paths],
-        "validation_paths": [n for n, source in all_sources if "validation_paths" in source.paths],
-        "validation_fraction": [name for name, source in all_sources if source.splits],
-        "field": ["files"],
-        "errors": ["files", "conversations"],
-        "dtype": ["tokens"],
-        "cache": [name for name, source in all_sources if source.paths],
-        "packing": [name for name, source in all_sources if "stream" in source.yields],
-        "synthetic": [name for name, source in all_sources if source.synthetic],
-        "mixture": [name for name, source in all_sources if source.mixes],
-    }
-
-
-def _listed(names: Iterable[str]) -> str:
-    """Names for a message, such as: 'a', 'b' and 'c'."""
-    *first, last = map(repr, names)
-    return f"{', '.join(first)} and {last}" if first else last
+# Keys that only some sources read, and those sources.
+_READERS = {
+    "paths": [name for name, source in SOURCES.items() if "paths" in source.paths],
+    "validation_paths": [name for name in SOURCES if "validation_paths" in SOURCES[name].paths],
+    "validation_fraction": [name for name, source in SOURCES.items() if source.splits],
+    "field": ["files"],
+    "errors": ["files", "conversations"],
+    "dtype": ["tokens"],
+    "cache": [name for name, source in SOURCES.items() if source.paths],
+    "packing": [name for name, source in SOURCES.items() if "stream" in source.yields],
+    "synthetic": [name for name, source in SOURCES.items() if source.synthetic],
+    "mixture": [name for name, source in SOURCES.items() if source.mixes],
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -207,13 +199,9 @@ class DataConfig(Config):
     synthetic: SyntheticConfig = SyntheticConfig()
     mixture: tuple[MixtureSourceConfig, ...] = ()
 
+    ONLY_FOR: ClassVar = {(name, "source"): readers for name, readers in _READERS.items()}
+
     def _mistakes(self) -> Iterator[str]:
-        for name, readers in _readers().items():
-            if self.sets(name) and self.source not in readers:
-                yield (
-                    f"data.{name} is for data.source {_listed(readers)}, "
-                    f"{self.got('source', name)}; remove it, or change source"
-                )
         if self.cache is not None and in_bucket(self.cache):
             yield (
                 "data.cache must be a folder on this machine, since its files are memory-mapped, "
@@ -267,30 +255,22 @@ class TokenizerConfig(Config):
     vocab_size: PositiveInt | None = None
     joint: bool = True
 
+    # An existing file is shared by source and target.
+    ONLY_FOR: ClassVar = {
+        ("path", "kind"): ["file"],
+        ("end_of_text", "kind"): ["file"],
+        ("vocab_size", "kind"): ["word", "bpe"],
+        ("joint", "kind"): ["character", "byte", "word", "bpe", "pretrained"],
+    }
+
     def _mistakes(self) -> Iterator[str]:
         if self.kind == "bpe" and self.vocab_size is not None and self.vocab_size < 257:
             yield (
                 "vocab_size of a byte-level BPE must be at least 257 (256 bytes and the end of "
                 f"text), {self.got('vocab_size')}"
             )
-        if self.kind not in ("bpe", "word") and self.vocab_size is not None:
-            yield (
-                f"vocab_size is for word and bpe tokenizers, {self.got('kind', 'vocab_size')}; "
-                "remove it"
-            )
         if self.kind == "file" and self.path is None:
             yield "tokenizer.kind 'file' needs tokenizer.path, for example 'gpt2/tokenizer.json'"
-        for name in ("path", "end_of_text"):
-            if self.kind != "file" and self.sets(name):
-                yield (
-                    f"{name} is for the tokenizer kind 'file', {self.got('kind', name)}; remove "
-                    f'{name}, or set kind = "file"'
-                )
-        if self.kind == "file" and not self.joint:
-            yield (
-                "a tokenizer of kind 'file' is shared by source and target, got joint=False; "
-                "remove joint"
-            )
 
     @property
     def most_tokens(self) -> int | None:

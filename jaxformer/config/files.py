@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
 from jaxformer.config.checks import keys_of, suggestion
+from jaxformer.config.experiment import ExperimentConfig
 from jaxformer.config.reading import config_from_dict, with_source_of_paths
-from jaxformer.config.schema import ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path, read_regular
 

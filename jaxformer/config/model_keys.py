@@ -12,8 +12,7 @@ from jaxformer.config.checks import (
     Width,
 )
 from jaxformer.config.model_parts import ExpertsConfig, LayerConfig, MupConfig
-from jaxformer.config.positions import PositionsConfig
-from jaxformer.config.rotary import RotaryConfig
+from jaxformer.config.positions import PositionsConfig, RotaryConfig
 
 Float = Literal["float32", "bfloat16"]
 BiasedPart = Literal["qkv", "attention_output", "feed_forward", "norm"]

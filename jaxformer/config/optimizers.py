@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from jaxformer.config.checks import (
     BelowOne,
@@ -211,6 +211,11 @@ class ScheduleConfig(Config):
     decay_steps: int | None = None
     final_scale: UpToOne = 0.1
 
+    ONLY_FOR: ClassVar = {
+        (name, "name"): ("cosine", "linear", "warmup_stable_decay")
+        for name in ("final_scale", "decay_steps")
+    }
+
     def _mistakes(self) -> Iterator[str]:
         if self.name == "noam" and self.warmup_steps == 0:
             yield "schedule.name 'noam' needs schedule.warmup_steps, got 0; its paper uses 4000"
@@ -219,12 +224,6 @@ class ScheduleConfig(Config):
                 "decay_start, the step at which the decay begins, is for the schedule "
                 f"'warmup_stable_decay', which needs it, {self.got('decay_start', 'name')}"
             )
-        for name in ("final_scale", "decay_steps"):
-            if self.name in ("constant", "noam") and self.sets(name):
-                yield (
-                    f"a {self.name} schedule has no {name}, got {getattr(self, name)}; remove it, "
-                    "or set name to 'cosine' or 'linear'"
-                )
         if self.decay_steps is None:
             return
         if self.decay_steps <= self.warmup_steps:

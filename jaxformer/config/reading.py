@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from jaxformer.config.checks import TYPE_NAMES, Key, Kinds, keys_of
-from jaxformer.config.schema import ExperimentConfig, source_of_paths
+from jaxformer.config.experiment import ExperimentConfig, source_of_paths
 from jaxformer.errors import ConfigError
 
 T = TypeVar("T")

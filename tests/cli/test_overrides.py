@@ -245,7 +245,7 @@ def test_flags_leave_layers_as_they_are():
     config = dataclasses.replace(LOADED, model=dataclasses.replace(LOADED.model, layers=layers))
     assert override("", config) == config
     assert override("--model.num-layers 5", config).model.layers == layers
-    with pytest.raises(ConfigError, match="pattern in layers must be at most as long"):
+    with pytest.raises(ConfigError, match="pattern in layers must be at most as many"):
         override("--model.num-layers 1", config)
 
 

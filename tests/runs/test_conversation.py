@@ -152,8 +152,6 @@ def test_run_starts_from_a_language_model_with_the_plain_template(tmp_path):
     ("data", "message"),
     [
         ({"source": "files", "template": "plain"}, "data.template has no effect with"),
-        ({"field": "chat"}, "data.field is for data.source 'files', got source='conversations'"),
-        ({"packing": "documents"}, "data.packing is for data.source"),
         ({"num_buckets": 2}, "data.num_buckets has no effect"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from jaxformer import runs, text
 from jaxformer.cli import main
 from jaxformer.config import config_to_toml
-from jaxformer.errors import CheckpointError, ConfigError, DataError, StorageError
+from jaxformer.errors import CheckpointError, DataError, StorageError
 from jaxformer.text.sources import corpus as corpora
 from tests.cli.commands import one_line
 from tests.runs import tiny
@@ -113,24 +113,6 @@ def test_what_cannot_be_prepared_is_one_line(tmp_path, data, error, message):
     with pytest.raises(error, match=message) as found:
         runs.prepare_task(experiment(tmp_path, data=data))
     assert "\n" not in str(found.value)
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (
-            {"source": "python", "paths": (), "field": "body"},
-            "data.field is for data.source",
-        ),
-        ({"source": "python", "paths": (), "errors": "skip"}, "data.errors is for data.source"),
-        ({"errors": "ignore"}, "errors"),
-    ],
-)
-def test_settings_that_nothing_reads_are_refused(tmp_path, data, message):
-    if data.get("source") == "python":
-        data = {"field": "text"} | data
-    with pytest.raises(ConfigError, match=message):
-        experiment(tmp_path, data=data)
 
 
 def test_command_says_what_is_there_and_what_was_left_out(tmp_path, capsys):

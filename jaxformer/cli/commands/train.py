@@ -15,7 +15,7 @@ from jaxformer.cli.flags import Flag
 from jaxformer.cli.parsing import option
 from jaxformer.cli.terminal import flush, show, wrapped
 from jaxformer.config import ExperimentConfig, changed_settings
-from jaxformer.config.launch import Launch
+from jaxformer.config.training import Launch
 from jaxformer.errors import ConfigError, StorageError
 from jaxformer.storage import as_path, write_whole
 

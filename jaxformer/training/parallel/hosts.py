@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from jaxformer.config.launch import Launch
+from jaxformer.config.training import Launch
 from jaxformer.errors import ConfigError, TrainingError
 
 _MOST_NAMED = 3  # differences, or processes, that a message names
