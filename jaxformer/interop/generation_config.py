@@ -20,7 +20,7 @@ from jaxformer.interop.generation_fields import (
     has_effect,
 )  # fmt: skip
 from jaxformer.interop.special_tokens import SpecialTokens, require_supported
-from jaxformer.interop.tokenizers.settings import read_settings
+from jaxformer.interop.tokenizers.settings import read_tokenizer_config, special_token_names
 from jaxformer.storage import read_object
 from jaxformer.text import Tokenizer
 
@@ -84,7 +84,7 @@ def read_special_tokens(
     }
     unknown = sorted(values.keys() - FIELDS) if is_there else []
     unsupported = [*unknown, *(name for name in NEUTRAL if has_effect(name, values))]
-    names = read_settings(folder).names
+    names = special_token_names(read_tokenizer_config(folder))
     if translates and "bos_token_id" in values:
         values.setdefault("decoder_start_token_id", values["bos_token_id"])
     for name in TOKEN_FIELDS:

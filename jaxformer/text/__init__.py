@@ -41,7 +41,6 @@ from jaxformer.text.tokenizers.vocabularies import (
     train_bpe,
     train_character,
     train_word,
-    with_end_of_text,
     with_mask,
     with_special_tokens,
 )
@@ -115,7 +114,6 @@ __all__ = [
     "train_character",
     "train_word",
     "translation_scores",
-    "with_end_of_text",
     "with_mask",
     "with_special_tokens",
 ]

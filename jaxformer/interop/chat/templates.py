@@ -3,14 +3,15 @@
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxformer.errors import CheckpointError, DataError
 from jaxformer.interop.chat.rendering import render
-from jaxformer.interop.tokenizers.settings import read_settings, read_text
+from jaxformer.interop.tokenizers.settings import read_tokenizer_config, special_token_names
+from jaxformer.storage import read_download
 from jaxformer.text import Tokenizer
 
 _FILE = "chat_template.jinja"
@@ -65,19 +66,13 @@ class HuggingFaceChatTemplate:
             >>> template.encode(tokenizer, [{"role": "user", "content": "a"}])
             array([257,  97, 258], dtype=int32)
         """
-        plain, special = _checked(messages), tokenizer.special_names
-        eos = self.names.get("eos_token")
-        renamed = None  # the end of text of a tokenizer that has another name for it
-        if eos is not None and eos not in special and tokenizer.end_of_text is not None:
-            renamed = eos
+        messages = _require_messages(messages)
         if not allow_special:
-            _require_ordinary(plain, [*special, *([renamed] if renamed else [])])
+            _require_ordinary(messages, tokenizer.special_names)
         text = render(
-            self.template, messages=plain, tools=None, documents=None,
+            self.template, messages=messages, tools=None, documents=None,
             add_generation_prompt=add_generation_prompt, **self.names,
         )  # fmt: skip
-        if renamed is not None and tokenizer.end_of_text is not None:
-            text = text.replace(renamed, tokenizer.token_name(tokenizer.end_of_text))
         return tokenizer.encode_with_special_tokens(text)
 
 
@@ -94,12 +89,12 @@ def load_chat_template(folder: pathlib.Path) -> HuggingFaceChatTemplate | None:
     Raises:
         CheckpointError: a file is damaged, or none of several templates is named "default".
     """
-    settings = read_settings(folder)
-    template = settings.values.get("chat_template")
+    config = read_tokenizer_config(folder)
+    template = config.get("chat_template")
     if (folder / _FILE).exists():
-        template = read_text(folder / _FILE)
-    if isinstance(template, list) and all(isinstance(one, dict) for one in template):
-        named = {one.get("name"): one.get("template") for one in template}
+        template = read_download(folder / _FILE).decode()
+    if isinstance(template, list) and all(isinstance(entry, dict) for entry in template):
+        named = {entry.get("name"): entry.get("template") for entry in template}
         if "default" not in named:
             raise CheckpointError(
                 f"chat_template of {folder / 'tokenizer_config.json'} must have one named "
@@ -113,48 +108,40 @@ def load_chat_template(folder: pathlib.Path) -> HuggingFaceChatTemplate | None:
             f"chat_template of {folder / 'tokenizer_config.json'} must be text, or a list of named "
             f"templates, got {type(template).__name__}"
         )
-    names = {f"{role}_token": name for role, name in settings.names.items()}
+    names = {f"{role}_token": name for role, name in special_token_names(config).items()}
     return HuggingFaceChatTemplate(template, names)
 
 
-def _checked(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The messages as plain JSON values, so that a template gets nothing that it could call."""
-    if isinstance(messages, str | bytes | Mapping) or not messages:
+def _require_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The messages without values that are None, as transformers passes them to a template."""
+    is_list = messages and not isinstance(messages, str | bytes | Mapping)
+    if not is_list or not all(isinstance(message, Mapping) for message in messages):
         raise DataError(
             'messages must be a non-empty list, such as [{"role": "user", "content": "..."}], got '
             f"{str(messages)[:60]!r}"
         )
+    return [
+        {key: value for key, value in message.items() if value is not None} for message in messages
+    ]
+
+
+def _require_ordinary(messages: list[dict[str, Any]], special: Sequence[str]) -> None:
+    """Raises DataError if a message contains the name of a special token, also in a nested value."""
     for message in messages:
-        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        try:
+            text = json.dumps(message, ensure_ascii=False)
+        except (TypeError, ValueError) as error:
             raise DataError(
-                f'a message must be a mapping with a "role", got {str(message)[:60]!r}; see '
-                "the template for the messages that it accepts"
-            )
-    try:
-        plain: list[dict[str, Any]] = json.loads(json.dumps([dict(one) for one in messages]))
-    except (TypeError, ValueError) as error:
-        raise DataError(f"messages must be text, numbers, lists and mappings: {error}") from None
-    return [{key: value for key, value in one.items() if value is not None} for one in plain]
-
-
-def _require_ordinary(messages: Sequence[Mapping[str, Any]], special: Sequence[str]) -> None:
-    """Raises DataError if a text in messages contains the name of a special token."""
-    for text in _texts(messages):
-        name = next((name for name in special if name in text), None)
+                f"messages must be text, numbers, lists and mappings: {error}"
+            ) from None
+        name = next((name for name in special if _quoted(name) in text), None)
         if name is not None:
             raise DataError(
-                f"a message must not contain the special token {name!r}, got {text[:60]!r}; remove "
+                f"a message must not contain the special token {name!r}, got {text[:90]}; remove "
                 "it, or pass allow_special=True if the text is your own"
             )
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """All texts in JSON values, keys included."""
-    match value:
-        case str():
-            yield value
-        case list():
-            for item in value:
-                yield from _texts(item)
-        case dict():
-            yield from _texts([*value.keys(), *value.values()])
+def _quoted(text: str) -> str:
+    """A text as it stands in JSON, without the quotes around it."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]

@@ -1,33 +1,24 @@
 """Loading of the tokenizers of Hugging Face folders."""
 
-import dataclasses
 import pathlib
 import re
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import tokenizers
 
 from jaxformer.errors import ConfigError
-from jaxformer.interop.tokenizers.settings import TokenizerSettings, read_settings, surround
+from jaxformer.interop.tokenizers.settings import (
+    add_tokens,
+    read_tokenizer_config,
+    special_token_names,
+    surround,
+)
 from jaxformer.interop.tokenizers.slow_tokenizers import convert_tokenizers
-from jaxformer.interop.tokenizers.tokenizer_json import load_tokenizer_json
 from jaxformer.storage import some
 from jaxformer.text import Tokenizer, TokenRoles
 
 _JSON = "tokenizer.json"
-# Model types for which transformers 5 takes tokenizer.json as it is, whatever class is named,
-_AS_IT_IS = ("mistral", "mixtral", "phi3", "olmo2", "olmo3", "granite", "modernbert", "umt5")
-# and others whose folder may name no class.
-_CLASSES = {
-    "bart": "BartTokenizer", "bert": "BertTokenizer", "camembert": "CamembertTokenizer",
-    "distilbert": "BertTokenizer", "electra": "BertTokenizer", "gemma": "GemmaTokenizer",
-    "gpt2": "GPT2Tokenizer", "gptj": "GPT2Tokenizer", "gpt_neox": "GPTNeoXTokenizer",
-    "m2m_100": "NllbTokenizer", "mbart": "MBartTokenizer", "mt5": "T5Tokenizer",
-    "olmo": "GPTNeoXTokenizer", "opt": "GPT2Tokenizer", "pegasus": "PegasusTokenizer",
-    "phi": "GPT2Tokenizer", "qwen2": "Qwen2Tokenizer", "qwen3": "Qwen2Tokenizer",
-    "qwen3_moe": "Qwen2Tokenizer", "roberta": "RobertaTokenizer", "starcoder2": "GPT2Tokenizer",
-    "t5": "T5Tokenizer", "xlm-roberta": "XLMRobertaTokenizer",
-}  # fmt: skip
 # Classes of multilingual translators: default language, and whether its token precedes the text.
 _LANGUAGES = {
     "MBartTokenizer": ("en_XX", False), "MBart50Tokenizer": ("en_XX", True),
@@ -57,8 +48,8 @@ def load_tokenizers(
 ) -> Tokenizers | None:
     """Loads the tokenizers of a Hugging Face folder, from `tokenizer.json` where there is one.
 
-    What the other files of a tokenizer say counts as in transformers. A folder without
-    `tokenizer.json`, such as one with `spiece.model` or `vocab.txt`, is converted by transformers
+    `tokenizer.json` is read as it is; tokens that `tokenizer_config.json` adds are added to it. A
+    folder without it, such as one with `spiece.model` or `vocab.txt`, is converted by transformers
     (`pip install "jaxformer[hf]"`).
 
     Args:
@@ -88,44 +79,54 @@ def load_tokenizers(
         >>> load_tokenizers(folder, "gpt2").target.encode("a")
         array([97], dtype=int32)
     """
-    settings = read_settings(folder)
+    config = read_tokenizer_config(folder)
     languages = {"src_lang": source_language, "tgt_lang": target_language}
     chosen = {name: value for name, value in languages.items() if value is not None}
-    settings = dataclasses.replace(settings, values={**settings.values, **chosen})
-    name = (settings.text("tokenizer_class") or "").removesuffix("Fast")
-    is_named = name not in ("", "PreTrainedTokenizer", "TokenizersBackend")
-    kind = name if is_named else _CLASSES.get(model_type, "")
-    end, mask = settings.names.get("eos"), settings.names.get("mask")
+    config |= chosen
+    kind, is_named = _translator_class(folder, model_type, config)
+    names = special_token_names(config)
+    end, mask = names.get("eos"), names.get("mask")
     is_json = (folder / _JSON).exists()
     if is_json:
-        reads_as_it_is = model_type in _AS_IT_IS or (name and not is_named)
-        first = load_tokenizer_json(folder / _JSON, None if reads_as_it_is else kind, settings)
-        target = first
+        json_text = Tokenizer.load(folder / _JSON).to_json()
+        source = target = tokenizers.Tokenizer.from_str(json_text)
+        add_tokens(source, folder, config)
     else:
         converted = convert_tokenizers(folder)
         if converted is None:
             return None
-        first, target, end, mask = converted
-        if model_type == "m2m_100" and (folder / "vocab.json").exists():
-            kind = "M2M100Tokenizer"
+        source, target, end, mask = converted
     if mask is None:
-        mask = next((name for name in ("[MASK]", "<mask>") if first.token_to_id(name)), None)
-    _check_languages(folder, kind, first, list(chosen.values()))
+        mask = next((name for name in ("[MASK]", "<mask>") if source.token_to_id(name)), None)
+    _check_languages(folder, kind, source, list(chosen.values()))
     # tokenizer.json has the special tokens around a text, but these classes set them themselves.
-    if kind in _LANGUAGES and (not is_json or chosen or name == kind):
-        source_name = _language(kind, settings.text("src_lang") or _LANGUAGES[kind][0])
-        target_name = _language(kind, settings.text("tgt_lang") or source_name)
+    if kind in _LANGUAGES and (not is_json or chosen or is_named):
+        source_name = _language(kind, str(config.get("src_lang") or _LANGUAGES[kind][0]))
+        target_name = _language(kind, str(config.get("tgt_lang") or source_name))
         if target_name != source_name:
-            target = tokenizers.Tokenizer.from_str(first.to_str())
-            _surround_with_language(target, kind, target_name, settings)
-        _surround_with_language(first, kind, source_name, settings)
+            target = tokenizers.Tokenizer.from_str(source.to_str())
+            _surround_with_language(target, kind, target_name, config)
+        _surround_with_language(source, kind, source_name, config)
     roles = TokenRoles(
         end_of_text=TokenRoles.end_of_text if end is None else end,
         mask=TokenRoles.mask if mask is None else mask,
         surrounded=True,
     )
-    source = Tokenizer(first, roles)
-    return Tokenizers(source, source if target is first else Tokenizer(target, roles))
+    tokenizer = Tokenizer(source, roles)
+    return Tokenizers(tokenizer, tokenizer if target is source else Tokenizer(target, roles))
+
+
+def _translator_class(
+    folder: pathlib.Path, model_type: str, config: Mapping[str, Any]
+) -> tuple[str, bool]:
+    """Class of a tokenizer, and whether the folder names it; of use for translators only."""
+    name = str(config.get("tokenizer_class") or "").removesuffix("Fast")
+    if name in _LANGUAGES:
+        return name, True
+    if model_type == "m2m_100" and name != "NllbTokenizer":
+        has_vocab = (folder / "vocab.json").exists()
+        return ("M2M100Tokenizer" if has_vocab else "NllbTokenizer"), False
+    return ("MBartTokenizer" if model_type == "mbart" else name), False
 
 
 def _check_languages(
@@ -156,11 +157,11 @@ def _language(kind: str, name: str) -> str:
 
 
 def _surround_with_language(
-    tokenizer: tokenizers.Tokenizer, kind: str, language: str, settings: TokenizerSettings
+    tokenizer: tokenizers.Tokenizer, kind: str, language: str, config: Mapping[str, Any]
 ) -> None:
     """Sets the tokens around texts of a language."""
-    end = settings.name("eos", "</s>")
-    is_old_nllb = kind == "NllbTokenizer" and settings.flag("legacy_behaviour", False)
+    end = special_token_names(config).get("eos", "</s>")
+    is_old_nllb = kind == "NllbTokenizer" and config.get("legacy_behaviour")
     if _LANGUAGES[kind][1] and not is_old_nllb:
         surround(tokenizer, [language], [end])
     else:

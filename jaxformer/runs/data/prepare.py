@@ -115,11 +115,18 @@ def _read_tokenizer(path: str, end_of_text: str | None) -> text.Tokenizer:
     """Reads a tokenizer's file; `end_of_text` is None if it has jaxformer's name or is absent."""
     try:
         tokenizer = text.Tokenizer.load(path)
-        return tokenizer if end_of_text is None else text.with_end_of_text(tokenizer, end_of_text)
     except DataError as error:
         raise DataError(
             f"tokenizer.path must be a tokenizer.json of the tokenizers library: {error}"
         ) from None
+    if end_of_text is not None:
+        tokenizer = tokenizer.with_roles(text.TokenRoles(end_of_text=end_of_text))
+        if tokenizer.end_of_text is None:
+            raise DataError(
+                f"tokenizer.end_of_text must be a token of {path}, got {end_of_text!r}, which it "
+                "does not have; name a token that it has"
+            )
+    return tokenizer
 
 
 def _train_tokenizer(

@@ -198,6 +198,6 @@ def _end_of_text(tokenizer: Tokenizer) -> int:
     if (end := tokenizer.end_of_text) is None:
         raise DataError(
             "a tokenizer of pairs must have an end of text, got one without; name the token that "
-            "ends a text, by tokenizer.end_of_text or text.with_end_of_text"
+            "ends a text, by tokenizer.end_of_text or Tokenizer.with_roles"
         )
     return end

@@ -1,6 +1,7 @@
 """Workarounds for what the `tokenizers` library cannot do when it reads texts and files."""
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 import tokenizers
@@ -12,20 +13,22 @@ _ONE_SPACE = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
 _NO_LAST_SPACE = {"type": "Strip", "strip_left": False, "strip_right": True}
 
 
-def reading_copy(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Copy of a tokenizer for reading texts; the tokenizer itself if it needs none.
+def reading_copy(tokenizer: tokenizers.Tokenizer, special: Collection[str]) -> tokenizers.Tokenizer:
+    """Copy of a tokenizer that reads the names of special tokens as text; itself if it does.
 
-    The library finds special tokens of a Unigram vocabulary in any text that contains their
-    spelling. In the copy, a space precedes their names. No text that it reads contains this space,
-    since such vocabularies write spaces as U+2581.
+    The library finds the entries of a vocabulary of words or of Unigram pieces in any text, special
+    tokens too. In the copy, a space precedes their names: no word contains one, and pieces write it
+    as U+2581.
     """
-    if not isinstance(tokenizer.model, models.Unigram):
+    if not isinstance(tokenizer.model, models.Unigram | models.WordLevel):
         return tokenizer
-    special = {t.content for t in tokenizer.get_added_tokens_decoder().values() if t.special}
     state = json.loads(tokenizer.to_str())
-    for entry in state["model"]["vocab"]:
-        if entry[0] in special:
-            entry[0] = " " + entry[0]
+    model = state["model"]
+    hidden = {name: f" {name}" for name in special if name != model.get("unk_token")}
+    if isinstance(model["vocab"], dict):
+        model["vocab"] = {hidden.get(name, name): i for name, i in model["vocab"].items()}
+    else:
+        model["vocab"] = [[hidden.get(name, name), score] for name, score in model["vocab"]]
     state["added_tokens"] = [token for token in state["added_tokens"] if not token["special"]]
     state["post_processor"] = None
     copy = tokenizers.Tokenizer.from_str(json.dumps(state))

@@ -1,11 +1,10 @@
 """Special tokens around a text, such as [CLS] and [SEP]."""
 
 import dataclasses
-import json
-from typing import Any
 
 import numpy as np
 import tokenizers
+from tokenizers import models
 
 from jaxformer.errors import DataError
 
@@ -113,70 +112,28 @@ def template_tokens(tokenizer: tokenizers.Tokenizer) -> SurroundingTokens:
         >>> template_tokens(tokenizer).after
         (1,)
     """
-    processor: Any = tokenizer.post_processor
+    processor = tokenizer.post_processor
     if processor is None:
         return SurroundingTokens()
-    return _processor_tokens(json.loads(processor.__getstate__()))
-
-
-def _processor_tokens(state: dict[str, Any]) -> SurroundingTokens:
-    match state["type"]:
-        case "ByteLevel":  # changes offsets only
-            return SurroundingTokens()
-        case "BertProcessing":
-            end = (state["sep"][1],)
-            return SurroundingTokens((state["cls"][1],), end, between=end, second_type=1)
-        case "RobertaProcessing":
-            end = (state["sep"][1],)
-            return SurroundingTokens((state["cls"][1],), end, between=end * 2)
-        case "Sequence":
-            found = [one for one in map(_processor_tokens, state["processors"]) if one.size]
-            if len(found) > 1:
-                raise DataError(
-                    "only one post-processor may put special tokens around a text, got "
-                    f"{len(found)}; fix the tokenizer's post_processor"
-                )
-            return found[0] if found else SurroundingTokens()
-        case "TemplateProcessing":
-            single = _single_tokens(state["single"], state["special_tokens"])
-            return _with_pair(single, state["pair"], state["special_tokens"])
-        case kind:
-            raise DataError(
-                f"the special tokens around a text come from a post-processor {kind!r}, which is "
-                "not supported; encode the text without them"
-            )
-
-
-def _single_tokens(single: list[dict[str, Any]], special: dict[str, Any]) -> SurroundingTokens:
-    """Tokens of a template for one text."""
-    texts = [index for index, part in enumerate(single) if "Sequence" in part]
+    # A text of one token, to see what the post-processor puts around it.
+    text = tokenizers.Tokenizer(models.WordLevel({"a": 0}, "a")).encode("a")
+    single, pair = processor.process(text), processor.process(text, text)
+    texts = [i for i, is_special in enumerate(single.special_tokens_mask) if not is_special]
     if len(texts) != 1:
         raise DataError(
             f"a template of special tokens must have the text once, got {len(texts)} times; fix "
             "the tokenizer's post_processor"
         )
-
-    before, after = single[: texts[0]], single[texts[0] + 1 :]
-    return SurroundingTokens(_ids(before, special), _ids(after, special))
-
-
-def _with_pair(
-    single: SurroundingTokens, pair: list[dict[str, Any]], special: dict[str, Any]
-) -> SurroundingTokens:
-    """Adds the tokens between two texts, if a pair has the same tokens around it as one text."""
-    texts = [index for index, part in enumerate(pair) if "Sequence" in part]
-    if [pair[index]["Sequence"]["id"] for index in texts] != ["A", "B"]:
-        return single
-    first, second = texts
-    types = [each["type_id"] for part in pair for each in part.values()]
-    found = SurroundingTokens(
-        _ids(pair[:first], special), _ids(pair[second + 1 :], special),
-        _ids(pair[first + 1 : second], special), types[second],
-    )  # fmt: skip
-    as_one = (found.before, found.after) == (single.before, single.after)
-    two_types = types == [0] * second + [types[second]] * (len(pair) - second)
-    return found if as_one and two_types else single
+    before, after = tuple(single.ids[: texts[0]]), tuple(single.ids[texts[0] + 1 :])
+    first, second = (i for i, is_special in enumerate(pair.special_tokens_mask) if not is_special)
+    second_type = pair.type_ids[second]
+    special = SurroundingTokens(before, after, tuple(pair.ids[first + 1 : second]), second_type)
+    return special if _is_of_pair(special, pair) else SurroundingTokens(before, after)
 
 
-def _ids(parts: list[dict[str, Any]], special: dict[str, Any]) -> tuple[int, ...]:
-    return tuple(i for part in parts for i in special[part["SpecialToken"]["id"]]["ids"])
+def _is_of_pair(special: SurroundingTokens, pair: tokenizers.Encoding) -> bool:
+    """Whether the special tokens around and between two texts are those of a pair."""
+    if not special.between or pair.sequence_ids[len(special.before)] != 0:
+        return False
+    ids, types = special.around_pair(np.zeros(1, int), np.zeros(1, int))
+    return (ids.tolist(), types.tolist()) == (pair.ids, pair.type_ids)

@@ -76,7 +76,7 @@ class Tokenizer(Vocabulary):
     @functools.cached_property
     def _reading(self) -> tokenizers.Tokenizer:
         """Copy of the tokenizer that encodes texts; made at the first use."""
-        return reading_copy(self._tokenizer)
+        return reading_copy(self._tokenizer, self.special_names)
 
     @functools.cached_property
     def _continuing(self) -> "Tokenizer":

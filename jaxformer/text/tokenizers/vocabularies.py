@@ -1,6 +1,5 @@
 """Tokenizers of four kinds: characters, bytes, words and byte pairs; and added special tokens."""
 
-import json
 from collections.abc import Iterator, Sequence
 
 import tokenizers
@@ -206,66 +205,14 @@ def with_special_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer
     # An ordinary token of that name becomes special and keeps its id.
     added = [name for name in names if copy.token_to_id(name) is None]
     copy.add_special_tokens(list(names))
-    found = Tokenizer(copy, tokenizer.roles)
-    new = [found.special_id(name) for name in added]
-    if new != list(range(tokenizer.vocab_size, found.vocab_size)):
+    extended = Tokenizer(copy, tokenizer.roles)
+    new = [extended.special_id(name) for name in added]
+    if new != list(range(tokenizer.vocab_size, extended.vocab_size)):
         raise DataError(
             f"new tokens must get the last ids, from {tokenizer.vocab_size} on, got {new}, because "
             "some ids have no token; give the tokenizer a token for every id"
         )
-    return found
-
-
-def with_end_of_text(tokenizer: Tokenizer, token: str) -> Tokenizer:
-    """Makes an existing token the end of text, for a tokenizer that was made elsewhere.
-
-    The token is renamed to jaxformer's end of text, `<|endoftext|>`, and keeps its id.
-
-    Args:
-        tokenizer: tokenizer without an end of text; not modified.
-        token: name of the token, such as "</s>".
-
-    Returns:
-        A tokenizer with the same ids; this token is special.
-
-    Raises:
-        DataError: the tokenizer has no such token, or already has an end of text.
-
-    Example:
-        >>> library_tokenizer = tokenizers.Tokenizer(models.WordLevel({"a": 0, "</s>": 1}))
-        >>> tokenizer = Tokenizer(library_tokenizer)
-        >>> tokenizer.end_of_text, with_end_of_text(tokenizer, "</s>").end_of_text
-        (None, 1)
-    """
-    values = json.loads(tokenizer.to_json())
-    if token == END_OF_TEXT and tokenizer.end_of_text is not None:
-        return tokenizer
-    if tokenizer.end_of_text is not None:
-        raise DataError(
-            f"a tokenizer must have one end of text, got {END_OF_TEXT}, which it already has, and "
-            f"{token!r}; leave out the second"
-        )
-    model, added = values["model"], values["added_tokens"]
-    named = [one for one in added if one["content"] == token]
-    vocab = model["vocab"]
-    if isinstance(vocab, dict):
-        model["vocab"] = {END_OF_TEXT if one == token else one: i for one, i in vocab.items()}
-        token_id = vocab.get(token, named[0]["id"] if named else None)
-    else:  # Unigram model: tokens with their scores.
-        model["vocab"] = [[END_OF_TEXT if one == token else one, score] for one, score in vocab]
-        found = [i for i, (one, _) in enumerate(vocab) if one == token]
-        token_id = next(iter([*found, *(one["id"] for one in named)]), None)
-    if token_id is None:
-        raise DataError(
-            f"the end of text must be a token of the tokenizer, got {token!r}, which it does not "
-            "have; name a token that it has"
-        )
-    model |= {key: END_OF_TEXT for key in ("unk_token",) if model.get(key) == token}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    end = {"id": token_id, "content": END_OF_TEXT, "special": True, **flags}
-    others = [one for one in added if one not in named]
-    values["added_tokens"] = sorted([*others, end], key=lambda one: int(one["id"]))
-    return Tokenizer.from_json(json.dumps(values, ensure_ascii=False))
+    return extended
 
 
 def _with_end_of_text(tokenizer: tokenizers.Tokenizer) -> Tokenizer:

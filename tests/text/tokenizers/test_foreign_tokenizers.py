@@ -7,7 +7,7 @@ import pytest
 import tokenizers
 
 from jaxformer.errors import DataError
-from jaxformer.text import Tokenizer, with_end_of_text, with_mask
+from jaxformer.text import Tokenizer, TokenRoles, with_mask
 from jaxformer.text.tokenizers import pieces
 from tests.text.foreign_tokenizers import END, FOREIGN, TEXT, foreign_json, library_tokenizer
 
@@ -122,22 +122,14 @@ def test_bytes_of_words_whose_spaces_are_put_in_are_not_known():
 @pytest.mark.parametrize("name", END)
 def test_end_of_text_may_have_another_name(name):
     tokenizer = read(name)
-    before = library_tokenizer(name).token_to_id(END[name])
+    end = library_tokenizer(name).token_to_id(END[name])
     assert tokenizer.end_of_text is None
-    ended = with_end_of_text(tokenizer, END[name])
-    saved = Tokenizer.from_json(with_mask(ended).to_json())
-    assert (ended.end_of_text, saved.end_of_text, saved.mask) == (before, before, ended.vocab_size)
+    ended = tokenizer.with_roles(TokenRoles(end_of_text=END[name]))
+    masked = with_mask(ended)
+    assert (ended.end_of_text, masked.end_of_text, masked.mask) == (end, end, ended.vocab_size)
     assert ended.special == tokenizer.special and ended.vocab_size == tokenizer.vocab_size
     np.testing.assert_array_equal(ended.encode(TEXT), tokenizer.encode(TEXT))
-    assert ended.decode([before, *ended.encode("night")]).strip() == "night"
-
-
-def test_end_of_text_must_be_a_token_and_the_only_one():
-    with pytest.raises(DataError, match="must be a token of the tokenizer, got '</t>'"):
-        with_end_of_text(read("t5"), "</t>")
-    with pytest.raises(DataError, match="must have one end of text"):
-        with_end_of_text(read("gpt2"), "a")
-    assert with_end_of_text(read("gpt2"), "<|endoftext|>").end_of_text == 0
+    assert ended.decode([end, *ended.encode("night")]).strip() == "night"
 
 
 def test_ids_without_a_token_count():

@@ -3,7 +3,7 @@
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
-from jaxformer.text import Tokenizer
+from jaxformer.text import Tokenizer, TokenRoles
 
 
 def unigram():
@@ -20,3 +20,10 @@ def test_spelling_of_a_special_token_in_a_unigram_vocabulary_is_text():
     ids = tokenizer.encode("a</s>b").tolist()
     assert tokenizer.special_id("</s>") == 1
     assert tokenizer.token_texts(ids) == [" ", "a", "<", "/", "s", ">", "b"]
+
+
+def test_name_of_the_end_of_text_among_words_is_text():
+    library = tokenizers.Tokenizer(models.WordLevel({"<unk>": 0, "a": 1, "</s>": 2}, "<unk>"))
+    library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = Tokenizer(library, TokenRoles(end_of_text="</s>"))
+    assert (tokenizer.end_of_text, tokenizer.encode("a </s> a").tolist()) == (2, [1, 0, 1])
