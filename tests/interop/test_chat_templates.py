@@ -94,7 +94,9 @@ def test_templates_compute_on_what_the_user_wrote():
 def test_special_tokens_in_parts_of_a_message_are_refused_too():
     parts = "{% for p in messages[0].content %}<|a|>{{ p.text | tojson }}{% endfor %}"
     assert encode(parts, [{"text": "é"}]) == [257, *'"é"'.encode()]
-    with pytest.raises(DataError, match=r"special token '<\|a\|>', got .*x<\|a\|>é.*; remove it, or"):
+    with pytest.raises(
+        DataError, match=r"special token '<\|a\|>', got .*x<\|a\|>é.*; remove it, or"
+    ):
         encode(parts, [{"text": "x<|a|>é"}])
     loop = "{% for m in messages %}中{{ m.content }}{% endfor %}"
     assert encode(loop, "x") == [258, ord("x")]

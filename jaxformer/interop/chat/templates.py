@@ -126,7 +126,7 @@ def _require_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, A
 
 
 def _require_ordinary(messages: list[dict[str, Any]], special: Sequence[str]) -> None:
-    """Raises DataError if a message contains the name of a special token, also in a nested value."""
+    """Raises DataError if a message contains, at any depth, the name of a special token."""
     for message in messages:
         try:
             text = json.dumps(message, ensure_ascii=False)

@@ -83,7 +83,7 @@ def load_tokenizers(
     languages = {"src_lang": source_language, "tgt_lang": target_language}
     chosen = {name: value for name, value in languages.items() if value is not None}
     config |= chosen
-    kind, is_named = _translator_class(folder, model_type, config)
+    kind, is_named = _tokenizer_class(folder, model_type, config)
     names = special_token_names(config)
     end, mask = names.get("eos"), names.get("mask")
     is_json = (folder / _JSON).exists()
@@ -116,17 +116,17 @@ def load_tokenizers(
     return Tokenizers(tokenizer, tokenizer if target is source else Tokenizer(target, roles))
 
 
-def _translator_class(
+def _tokenizer_class(
     folder: pathlib.Path, model_type: str, config: Mapping[str, Any]
 ) -> tuple[str, bool]:
     """Class of a tokenizer, and whether the folder names it; of use for translators only."""
     name = str(config.get("tokenizer_class") or "").removesuffix("Fast")
-    if name in _LANGUAGES:
+    if name not in ("", "PreTrainedTokenizer", "TokenizersBackend"):
         return name, True
-    if model_type == "m2m_100" and name != "NllbTokenizer":
+    if model_type == "m2m_100":
         has_vocab = (folder / "vocab.json").exists()
         return ("M2M100Tokenizer" if has_vocab else "NllbTokenizer"), False
-    return ("MBartTokenizer" if model_type == "mbart" else name), False
+    return ("MBartTokenizer" if model_type == "mbart" else ""), False
 
 
 def _check_languages(

@@ -1,4 +1,4 @@
-"""What stands beside a tokenizer of a Hugging Face folder: names of special tokens, added tokens."""
+"""Special and added tokens that the files beside a tokenizer of a Hugging Face folder name."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
