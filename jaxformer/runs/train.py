@@ -31,8 +31,8 @@ from jaxformer.training import (
     make_schedule,
 )
 from jaxformer.training.callbacks import Callback
-from jaxformer.training.fit import fit_recipe
-from jaxformer.training.open_run import OpenRun, open_run
+from jaxformer.training.checkpoints.open_run import OpenRun, open_run
+from jaxformer.training.fit import fit_run
 from jaxformer.training.parallel import (
     Runner,
     gather_texts,
@@ -40,8 +40,8 @@ from jaxformer.training.parallel import (
     is_first_process,
     require_same,
 )
-from jaxformer.training.profiles import check_profile
-from jaxformer.training.trial import Recipe, make_programs, shared_programs
+from jaxformer.training.records.profiles import check_profile
+from jaxformer.training.trial import Recipe, RunSpec, make_programs, shared_programs
 
 _LAG = 30.0  # seconds until a network file system shows the files of another host
 
@@ -101,10 +101,8 @@ def train_run(
         make, loop = run.recipe.make, run.task.config.training
         make_or_share = shared_programs if can_share(make) else make_programs
         programs = make_or_share(make, loop, runner)
-        return fit_recipe(
-            run.recipe, programs, run.data, opened, loop, runner=runner, callbacks=callbacks,
-            profile=profile, compares_program=task is not None,
-        )  # fmt: skip
+        spec = RunSpec(run.recipe, run.data, loop, tuple(callbacks), opened)
+        return fit_run(spec, runner, programs, profile=profile, compares_program=task is not None)
 
 
 def take_folder(

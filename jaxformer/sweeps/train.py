@@ -18,9 +18,10 @@ from jaxformer.sweeps.configs import NamedConfigs, sweep_configs
 from jaxformer.text import BucketedBatches
 from jaxformer.training import SweepRun, Trial, make_runner
 from jaxformer.training.callbacks import Callback
-from jaxformer.training.open_run import OpenRun
+from jaxformer.training.checkpoints.open_run import OpenRun
 from jaxformer.training.parallel import TogetherRunner, num_processes
 from jaxformer.training.sweep import SweepSpec, remove_sweep, train_specs
+from jaxformer.training.trial import RunSpec
 
 
 def train_sweep(
@@ -95,11 +96,12 @@ def train_configs(
             name: stack.enter_context(take_folder(folder / name, config.training.keep_checkpoints))
             for name, (_, config) in named.items()
         }
-        specs = []
-        for group in _groups(named, folder):
-            specs += _start_group(group, named, opened, task, callbacks, on_start)
-        order = list(named)
-        return train_specs(sorted(specs, key=lambda spec: order.index(spec.name)), folder, opened)
+        specs = {
+            spec.run.name: spec
+            for group in _groups(named, folder)
+            for spec in _start_group(group, named, opened, task, callbacks, on_start)
+        }
+        return train_specs([specs[name] for name in named], folder)
 
 
 def _require_simple(config: ExperimentConfig) -> None:
@@ -122,8 +124,8 @@ def _groups(named: NamedConfigs, folder: pathlib.Path) -> list[dict[str, Experim
     """Configs that differ only in numbers, by the names of their runs."""
     groups: dict[ExperimentConfig, dict[str, ExperimentConfig]] = {}
     for name, (_, config) in named.items():
-        own = dataclasses.replace(config, out=str(folder / name))
-        groups.setdefault(_without_numbers(config), {})[name] = own
+        in_folder = dataclasses.replace(config, out=str(folder / name))
+        groups.setdefault(_without_numbers(config), {})[name] = in_folder
     return list(groups.values())
 
 
@@ -149,11 +151,11 @@ def _start_group(
             folder = opened[name].folder
             resumed = folder if is_run(folder) else None
             prepared[config.seed] = prepare_run(config, task, resumed)
-        made, source = prepared[config.seed]
-        filled = with_numbers(made.config, numbers_of(config))
-        own = made.with_config(dataclasses.replace(filled, out=config.out))
+        of_seed, source = prepared[config.seed]
+        filled = with_numbers(of_seed.config, numbers_of(config))
+        of_run = of_seed.with_config(dataclasses.replace(filled, out=config.out))
         started[name] = start_run(
-            own.config, opened[name], runner, task=task, prepared=PreparedRun(own, source)
+            of_run.config, opened[name], runner, task=task, prepared=PreparedRun(of_run, source)
         )
     first = next(iter(started.values()))
     if on_start is not None:
@@ -169,17 +171,15 @@ def _start_group(
         shapes = batches.shapes if isinstance(batches, BucketedBatches) else ()
         by_seed = config.seed if len(shapes) > 1 else None
         key = _without_numbers(dataclasses.replace(config, out=None)), shapes, by_seed
-        specs.append(
-            SweepSpec(
-                name=name,
-                values=values,
-                numbers=numbers_of(config),
-                make=makers.setdefault(key, run.recipe.make),
-                loop=config.training,
-                data=data[config.seed],
-                callbacks=() if callbacks is None else callbacks(**values),
-                num_devices=1 if config.training.runner == "single" else config.training.devices,
-                params=run.recipe.params,
-            )
+        recipe = run.recipe._replace(make=makers.setdefault(key, run.recipe.make))
+        spec = RunSpec(
+            recipe,
+            data[config.seed],
+            config.training,
+            () if callbacks is None else tuple(callbacks(**values)),
+            opened[name],
+            name,
         )
+        num_devices = 1 if config.training.runner == "single" else config.training.devices
+        specs.append(SweepSpec(spec, values, num_devices))
     return specs

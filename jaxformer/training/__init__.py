@@ -16,8 +16,7 @@ from jaxformer.training.optimizers import (
     scale_by_factors,
 )
 from jaxformer.training.parallel import MeshRunner, PmapRunner, SingleRunner, make_runner, split_cpu
-from jaxformer.training.profiles import StepProfile, read_profile
-from jaxformer.training.records import MetricsWriter, read_metrics
+from jaxformer.training.records import MetricsWriter, StepProfile, read_metrics, read_profile
 from jaxformer.training.state import TrainState
 from jaxformer.training.step import make_eval_step, make_train_step
 from jaxformer.training.sweep import SweepRun, fit_sweep

@@ -62,21 +62,15 @@ class Evaluation(NamedTuple):
 
 
 class LossSums(NamedTuple):
-    """Losses (nats) and weights of validation batches, `[batches]`, or `[batches, runs]`."""
+    """Losses (nats) and weights of validation batches, `[batches, runs]`."""
 
     losses: npt.NDArray[np.float64]
     weights: npt.NDArray[np.float64]
     parts: Mapping[str, tuple[int, int]]  # first batch of each part, and the one after its last
 
-    def of_run(self, index: int | None) -> "LossSums":
-        """The sums of one run of a sweep; these themselves for None."""
-        if index is None:
-            return self
-        return LossSums(self.losses[:, index], self.weights[:, index], self.parts)
-
-    def evaluation(self, num_bytes: int | None, unit: str) -> Evaluation:
-        """Mean loss, as `evaluate` returns it, which has the arguments and errors, too."""
-        losses, weights = self.losses, self.weights
+    def evaluation(self, num_bytes: int | None, unit: str, run: int = 0) -> Evaluation:
+        """Mean loss of a run, as `evaluate` returns it, which has the arguments and errors, too."""
+        losses, weights = self.losses[:, run], self.weights[:, run]
         if weights.sum() == 0:
             raise DataError("validation data must have labels that count, got a total weight of 0")
         scores = {}
@@ -135,6 +129,6 @@ def loss_sums(eval_step: Callable[..., Any], params: Any, batches: ValidationBat
             "validation must have at least one batch, got none; return a new iterator each time"
         )
     # Fetched once at the end, so that the device never waits for the host; summed in float64.
-    fetched = np.asarray(jax.device_get(sums), np.float64)
+    fetched = np.asarray(jax.device_get(sums), np.float64).reshape(len(sums), 2, -1)
     spans = dict(zip(parts, zip([0, *ends], ends, strict=False), strict=True))
     return LossSums(fetched[:, 0], fetched[:, 1], spans if isinstance(batches, Mapping) else {})

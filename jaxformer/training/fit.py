@@ -8,25 +8,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxformer.config import LoopConfig
-from jaxformer.errors import ConfigError
-from jaxformer.stopping import StopRequest
+from jaxformer.errors import TrainingError
 from jaxformer.storage import as_path
 from jaxformer.training.callbacks import Callback
-from jaxformer.training.checkpoints import NoCheckpoints
-from jaxformer.training.data import TrainingData, check_data
+from jaxformer.training.checkpoints.open_run import open_run, remove_written
+from jaxformer.training.data import TrainingData
 from jaxformer.training.evaluation import Evaluation
-from jaxformer.training.fingerprint import record_program, shapes_of
+from jaxformer.training.group import check_run, train_group
 from jaxformer.training.loop import TrainingLoop
-from jaxformer.training.open_run import OpenRun, open_run, remove_written
-from jaxformer.training.parallel import Runner, is_first_process, make_runner
-from jaxformer.training.profiles import StepProfiler, check_profile
-from jaxformer.training.records import (
-    MetricsWriter,
-    Recorder,
-    TrainingProgress,
-    WallClock,
-)
-from jaxformer.training.trial import Programs, Recipe, Trial, check_trial, make_programs
+from jaxformer.training.parallel import Runner, make_runner
+from jaxformer.training.records import NotFinite, Recorder
+from jaxformer.training.records.diagnosis import diagnosis
+from jaxformer.training.records.fingerprint import program_fingerprint, record_program
+from jaxformer.training.records.profiles import check_profile
+from jaxformer.training.trial import Programs, Recipe, RunSpec, Trial, check_trial
 
 
 class FitResult(NamedTuple):
@@ -123,84 +118,61 @@ def fit(
         [1.0, 2.0, 3.0]
     """
     check_trial(trial)
-    recipe, runner = Recipe.of(trial, seed), runner or make_runner()
-    path = None if folder is None else as_path(folder)
+    runner, path = runner or make_runner(), None if folder is None else as_path(folder)
     if profile is not None:
         check_profile(profile, path, loop.steps)
-    check_data(data, loop.steps)
-    programs = make_programs(recipe.make, loop, runner)
+    spec = RunSpec(Recipe.of(trial, seed), data, loop, tuple(callbacks))
+    check_run(spec)
     with contextlib.ExitStack() as stack:
-        run = None
         if path is not None:
             prepare = functools.partial(remove_written, path) if restart else lambda: None
-            run = stack.enter_context(open_run(path, loop.keep_checkpoints, prepare=prepare))
-        return fit_recipe(
-            recipe, programs, data, run, loop, runner=runner, callbacks=callbacks, profile=profile
-        )
+            opened = stack.enter_context(open_run(path, loop.keep_checkpoints, prepare=prepare))
+            spec = spec._replace(opened=opened)
+        return fit_run(spec, runner, profile=profile)
 
 
-def fit_recipe(
-    recipe: Recipe,
-    programs: Programs,
-    data: TrainingData,
-    run: OpenRun | None,
-    loop: LoopConfig,
-    *,
+def fit_run(
+    spec: RunSpec,
     runner: Runner,
-    callbacks: Sequence[Callback] = (),
+    programs: Programs | None = None,
+    *,
     profile: range | None = None,
     compares_program: bool = True,
 ) -> FitResult:
-    """`fit` in an open run folder, with the programs of a recipe, which are for this runner.
+    """`fit` in an open run folder; arguments are those of `train_group`.
 
     Without compares_program, a config that was compared already says all that is trained.
     """
-    clock = WallClock()
-    check_data(data, loop.steps)
-    for callback in callbacks:
-        if data.validation is None and getattr(callback, "needs_validation", False):
-            raise ConfigError(f"{callback} needs validation data, got none; add it, or remove this")
-    path = None if run is None else run.folder
-    checkpoints = NoCheckpoints() if run is None else run.checkpoints
-    start = 0 if run is None else checkpoints.step_to_resume(loop.steps)
-    shapes = recipe._replace(params=shapes_of(recipe.params), frozen=shapes_of(recipe.frozen))
-    # The initial state is computed by one program: eagerly, each leaf compiles one.
-    state = runner.create(programs.create, (recipe.arguments, recipe.params), recipe.frozen)
-    recipe = recipe._replace(params=None, frozen=runner.place_frozen(recipe.frozen))
-    numbers = runner.place_frozen(recipe.arguments)
-    if start:
-        state = checkpoints.restore(state)  # the initial state is the template
-    with (
-        MetricsWriter(path, start, writes=is_first_process()) as metrics,
-        TrainingProgress(
-            start, loop.steps, unit=data.unit, is_quiet=not is_first_process()
-        ) as progress,
-        StopRequest(is_shared=runner.num_hosts > 1) as stop,
-    ):
-        if start:
-            progress.print(f"resuming at step {start} of {loop.steps}")
-        profiler = StepProfiler(
-            clock, profile if is_first_process() else None, path, start=start,
-            programs=(programs.train, programs.evaluate),
-        )  # fmt: skip
-        recorder = Recorder(
-            config=loop, trial=recipe.trial, seed=recipe.seed, data=data, runner=runner,
-            folder=path, checkpoints=checkpoints, metrics=metrics, print_line=progress.print,
-            last_saved=start, callbacks=callbacks,
-        )  # fmt: skip
-        training = TrainingLoop(
-            config=loop, runs=[recorder], data=data, runner=runner, state=state, step=start,
-            programs=programs, arguments=(numbers, recipe.frozen),
-            progress=progress, stop=stop, clock=clock, profiler=profiler,
-        )  # fmt: skip
-        if compares_program:
-            training.check_program = functools.partial(
-                record_program, path, shapes, data, loop, resumes=start > 0,
-                num_hosts=runner.host.count, print_line=progress.print,
-            )  # fmt: skip
-        training.train()
-        params = training.state.evaluated
-        if runner.has_all_params:  # inside `with`: all hosts take part, so none may stop yet
-            params = runner.on_one_host(params)
-    stop_signal = training.stop_signal or stop.received
-    return FitResult(training.step, params, recorder.evaluation, stop_signal, metrics.records)
+    check_run(spec)
+    notes = []
+    if spec.folder is not None and compares_program:
+        fingerprint = functools.partial(
+            program_fingerprint, spec.recipe, spec.data, spec.loop, num_hosts=runner.host.count
+        )
+        notes = record_program(spec.folder, fingerprint, resumes=spec.step > 0)
+    training = train_group([spec], runner, programs, profile=profile, notes=notes)
+    (run,) = training.runs
+    if run.failure is not None:
+        raise _explained(training, run, run.failure) from run.failure
+    return result_of(run, training)
+
+
+def result_of(run: Recorder, training: TrainingLoop) -> FitResult:
+    """The result of a run of a training that has ended."""
+    return FitResult(
+        run.step, run.params, run.evaluation, training.stop_signal, run.metrics.records
+    )
+
+
+def _explained(training: TrainingLoop, run: Recorder, failure: NotFinite) -> TrainingError:
+    """The error of a run that trained alone, with what is known of its cause."""
+    details, schedule = failure.details, run.trial.learning_rate
+    if failure.of_step:
+        run.progress.print(f"step {failure.step} is not finite; computing it again, row by row")
+        details = diagnosis(run.spec, run.runner, failure.step - 1, training.state.params) + details
+    rate = "" if schedule is None else f", {float(schedule(failure.step - 1)):.4g} at this step"
+    return TrainingError(
+        f"{failure}; the run is saved up to step {run.last_saved}; {details}; unless the data is "
+        f"bad, the likeliest cause is the learning rate{rate}: lower it, or the norm to which "
+        "gradients are clipped, and choose another folder"
+    )

@@ -9,22 +9,23 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from jaxformer.config import LoopConfig
-from jaxformer.errors import StorageError, TrainingError
+from jaxformer.errors import StorageError
 from jaxformer.functional.attention.choice import describe_choices, observed_choices
 from jaxformer.stopping import StopRequest
 from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_rows
 from jaxformer.training.evaluation import LossSums, loss_sums
 from jaxformer.training.parallel import Runner, is_stop_reached
-from jaxformer.training.profiles import STEP, StepProfiler
 from jaxformer.training.records import (
     Activity,
+    NotFinite,
     Recorder,
     StepMeters,
+    StepProfiler,
     TrainingProgress,
     WallClock,
 )
 from jaxformer.training.records.meters import meter_text
+from jaxformer.training.records.profiles import STEP
 from jaxformer.training.state import TrainState
 from jaxformer.training.trial import Programs
 
@@ -33,9 +34,8 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(kw_only=True)
 class TrainingLoop:
-    """The training of one run, or of the runs of a sweep at once: the work at each interval."""
+    """The training of a group of runs at once; `fit` has a group of one."""
 
-    config: LoopConfig
     runs: Sequence[Recorder]
     data: TrainingData
     runner: Runner
@@ -47,17 +47,14 @@ class TrainingLoop:
     clock: WallClock
     profiler: StepProfiler
     state: TrainState
-    step: int
-    check_program: Callable[[], object] = lambda: None
-    """Called before the first step; raises CheckpointError if another program began the run."""
     stop_signal: signal.Signals | None = None
     """Signal that stopped the training, on all hosts."""
 
     def __post_init__(self) -> None:
+        self.config, self.step = self.runs[0].spec.loop, int(self.runs[0].last_saved)
         self._last_metrics: dict[str, jax.Array] = {}
         self._unlogged: list[Any] = []  # metrics of the steps since the last log, on the devices
         self._meters = StepMeters(self.clock, self.runner)
-        self._is_ended = False  # by a callback
 
     @property
     def training(self) -> list[Recorder]:
@@ -73,17 +70,17 @@ class TrainingLoop:
                         self.take_steps()
                 finally:
                     self.wait()
+            for run in self.training:
+                run.leave(self.state)
             self.progress.print(self.clock.summary())
         except StorageError as error:
             saved = min(run.checkpoints.latest_step or 0 for run in self.runs)
-            raise StorageError(f"{error}; the run is saved up to step {saved}") from None
+            raise StorageError(f"{error}; the run is saved up to step {saved}") from error
 
     def take_steps(self) -> None:
-        """Takes the remaining steps; a signal or a callback stops after one of them."""
+        """Takes the remaining steps; a signal stops after one of them."""
         config = self.config
         parts = self.runner.num_local_shards * config.accumulate_steps
-        with self.clock.during(Activity.COMPILING):
-            self.check_program()
         self._start()
         stopped, started_at = self.must_stop(), self.step
         while self.step < config.steps and not stopped:
@@ -123,9 +120,9 @@ class TrainingLoop:
             if not stopped and self.is_evaluation_due():
                 self.evaluate(self.training)
             self._part_from_stopped()
-            stopped = stopped or self.must_stop() or not self.training
+            stopped = stopped or self.must_stop()
             if self.step % config.checkpoint_every == 0 or last or stopped:
-                self.save()
+                self.save(self.training)
 
     def _compile(self, batch: Any) -> list[str]:
         """Compiles the step for a batch; returns which attention it has, and why no other."""
@@ -139,12 +136,14 @@ class TrainingLoop:
             run.resume_callbacks()
         self._meters.begin()
         if self.step:
-            found = [run.checkpoints.unlogged(self.step) for run in self.runs]
-            self._meters.begin(max(seconds for seconds, _ in found))
-            self._unlogged = found[0][1]
-            if self.runs[0].index is not None:
-                steps = zip(*(metrics for _, metrics in found), strict=True)
-                self._unlogged = [jax.tree.map(lambda *x: np.array(x), *one) for one in steps]
+            seconds, steps = zip(
+                *(run.checkpoints.unlogged(self.step) for run in self.runs), strict=True
+            )
+            self._meters.begin(max(seconds))
+            self._unlogged = [
+                jax.tree.map(lambda *x: np.array(x), *metrics)
+                for metrics in zip(*steps, strict=True)
+            ]
         if self.step and self.is_evaluation_due():
             # A signal may have cut this validation short; the best checkpoint needs its loss.
             for run in self.runs:
@@ -156,33 +155,26 @@ class TrainingLoop:
         self._part_from_stopped()
 
     def each(self, runs: Sequence[Recorder], act: Callable[[Recorder], T]) -> dict[str, T]:
-        """Results of a function of each run, by name; a run of a sweep that diverges leaves."""
+        """Results of a function of each run, by name; a run that diverges leaves."""
         results = {}
         for run in runs:
             try:
                 results[run.name] = act(run)
-            except TrainingError as error:
-                if run.index is None:
-                    raise
-                run.failure = str(error)
+            except NotFinite as error:
+                run.failure = error
                 run.leave(self.state)
-                self.progress.leave(run.name, run.failure)
+                if run.name:
+                    self.progress.leave(run.name, str(error))
         return results
 
     def _part_from_stopped(self) -> None:
-        """Ends the training if a callback stops it; in a sweep, saves the run, which leaves."""
-        for run in self.training:
-            if run.stopped_by is None:
-                continue
-            reason = f"stopped at step {self.step} by {run.stopped_by}"
-            if run.index is None:
-                self.progress.print(reason)
-                run.stopped_by, self._is_ended = None, True
-                continue
-            if self.step > run.last_saved:
-                self._save([run])
-            run.leave(self.state)
-            self.progress.leave(run.name, reason)
+        """Saves the runs that a callback stops, which leave."""
+        stopped = [run for run in self.training if run.stopped_by is not None]
+        self.save([run for run in stopped if self.step > run.last_saved])
+        for run in stopped:
+            if not run.has_left:
+                run.leave(self.state)
+                self.progress.leave(run.name, f"stopped at step {self.step} by {run.stopped_by}")
 
     def must_stop(self) -> bool:
         """Whether to stop here; all hosts ask at the same places and get the same answer."""
@@ -191,7 +183,7 @@ class TrainingLoop:
                 self.stop_signal = self.stop.received
             elif is_stop_reached():
                 self.stop_signal = signal.SIGTERM
-        return self._is_ended or self.stop_signal is not None
+        return self.stop_signal is not None or not self.training
 
     def is_evaluation_due(self) -> bool:
         """Whether the validation loss is measured after this step."""
@@ -201,15 +193,12 @@ class TrainingLoop:
         """Records the mean loss and the speed of the steps since the last log."""
         steps = jax.device_get(self._unlogged)
         meters = self._meters.read(len(steps))
-
-        def log(run: Recorder) -> tuple[float, float]:
-            return run.log(steps, lambda: run.part(self.state.params), self.step, meters)
-
-        logged = self.each(self.training, log)
+        logged = self.each(self.training, lambda run: run.log(steps, self.step, meters))
         self._unlogged = []
-        losses = {name: loss for name, (loss, _) in logged.items()}
-        speed = sum(one for _, one in logged.values())
-        self.progress.update(self.step, losses, per_second=speed, meters=meter_text(meters))
+        if logged:
+            losses = {name: loss for name, (loss, _) in logged.items()}
+            speed = sum(per_second for _, per_second in logged.values())
+            self.progress.update(self.step, losses, per_second=speed, meters=meter_text(meters))
 
     def _has_no_step_in_flight(self) -> bool:
         """Whether the devices have nothing to do."""
@@ -217,13 +206,12 @@ class TrainingLoop:
 
     def evaluate(self, runs: Sequence[Recorder]) -> None:
         """Computes and records validation loss and scores, if there is validation data."""
-        if self.data.validation is None:
+        if self.data.validation is None or not runs:
             return
         params = self.state.evaluated
         jax.block_until_ready(self._last_metrics)
         with self.clock.during(Activity.EVALUATING):
-            batches = self._validation_batches()
-            sums = loss_sums(self._eval_step, params, batches)
+            sums = loss_sums(self._eval_step, params, self._validation_batches())
             if self.stop_signal is None:  # otherwise batches are missing
                 self.each(runs, lambda run: self._evaluated(run, params, sums))
 
@@ -231,25 +219,17 @@ class TrainingLoop:
         return self.programs.evaluate(params, batch, *self.arguments)
 
     def _evaluated(self, run: Recorder, params: Any, sums: LossSums) -> None:
-        data = run.data
-        result = sums.of_run(run.index).evaluation(data.validation_bytes, data.unit)
-        if result.bad_batch is not None:
-            where = f"the first bad validation batch is number {result.bad_batch}, counted from 0"
-            raise run.diverged("validation loss", self.step, where)
-        if data.scores is not None:
-            scores = data.scores(run.whole_params(run.part(params)))
-            result = result._replace(scores={**result.scores, **scores})
-        run.evaluated(self.step, result)
+        evaluation = run.evaluate(self.step, params, sums)
         where = f"{run.name}, " if run.name else ""
-        self.progress.print(f"{where}step {self.step}: validation loss {result}")
+        self.progress.print(f"{where}step {self.step}: validation loss {evaluation}")
 
     def _validation_batches(self) -> ValidationBatches:
         """Checked validation batches; those of all parts are numbered consecutively."""
         assert self.data.validation is not None
-        found, numbers = self.data.validation(), itertools.count()
-        if isinstance(found, Mapping):
-            return {name: self._checked(part, numbers) for name, part in found.items()}
-        return self._checked(found, numbers)
+        batches, numbers = self.data.validation(), itertools.count()
+        if isinstance(batches, Mapping):
+            return {name: self._checked(part, numbers) for name, part in batches.items()}
+        return self._checked(batches, numbers)
 
     def _checked(self, batches: Iterable[Any], numbers: Iterator[int]) -> Iterator[Any]:
         for batch in batches:
@@ -259,25 +239,19 @@ class TrainingLoop:
             yield batch
             self.must_stop()
 
-    def save(self) -> None:
-        """Saves the state after checking it."""
-        self.check()
-        self._save(self.training)
-
-    def _save(self, runs: Sequence[Recorder]) -> None:
+    def save(self, runs: Sequence[Recorder]) -> None:
+        """Saves the states of runs, if they are finite, and equal on all devices."""
+        metrics = jax.device_get(self._last_metrics)
+        self.each(runs, lambda run: run.check(metrics))
+        if not (runs := [run for run in runs if not run.has_left]):
+            return
+        for tree in (self.state.params, self.state.average):
+            if tree is not None:
+                self.runner.check_replicas(tree)
         steps, seconds = jax.device_get(self._unlogged), self._meters.seconds
         with self.clock.during(Activity.SAVING):
             for run in runs:
                 run.save(run.part(self.state), steps, seconds)
-
-    def check(self) -> None:
-        """Raises TrainingError if the state is not finite, or differs between devices."""
-        metrics = jax.device_get(self._last_metrics)
-        params = self.state.params
-        self.each(self.training, lambda run: run.check(metrics, lambda: run.part(params)))
-        for tree in (params, self.state.average):
-            if tree is not None:
-                self.runner.check_replicas(tree)
 
     def wait(self) -> None:
         """Waits until all that is saved is on disk."""

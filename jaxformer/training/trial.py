@@ -1,7 +1,8 @@
 """Trials: a loss, initial parameters and an optimizer, and the programs made of them."""
 
 import functools
-from collections.abc import Callable, Mapping
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -10,6 +11,10 @@ import optax
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError
+from jaxformer.training.callbacks import Callback
+from jaxformer.training.checkpoints import Checkpoints, NoCheckpoints
+from jaxformer.training.checkpoints.open_run import OpenRun
+from jaxformer.training.data import TrainingData
 from jaxformer.training.losses import Combine, LossFunction
 from jaxformer.training.parallel import Program, Runner
 from jaxformer.training.state import TrainState, check_optimizer
@@ -51,8 +56,8 @@ def check_trial(trial: Trial) -> None:
     """Raises ConfigError for an optimizer that is none, or only one of frozen and combine."""
     check_optimizer(trial.optimizer)
     if (trial.frozen is None) != (trial.combine is None):
-        given, missing = ("combine", "frozen") if trial.frozen is None else ("frozen", "combine")
-        raise ConfigError(f"frozen and combine go together, got only {given}; pass {missing}, too")
+        name, missing = ("combine", "frozen") if trial.frozen is None else ("frozen", "combine")
+        raise ConfigError(f"frozen and combine go together, got only {name}; pass {missing}, too")
 
 
 class Recipe(NamedTuple):
@@ -103,6 +108,43 @@ def make_trial(make: Callable[..., Trial], numbers: Mapping[str, Any]) -> Trial:
     return make(**{name: number for name, number in numbers.items() if name != "seed"})
 
 
+class RunSpec(NamedTuple):
+    """A run before it is trained: what it trains, on what, and where it is recorded.
+
+    Runs of a group, which are trained at once, have recipes that differ in numbers only.
+
+    Args:
+        recipe: what it trains.
+        data: as in `fit`.
+        loop: as in `fit`.
+        callbacks: as in `fit`.
+        opened: its folder; None to write nothing.
+        name: its name in a sweep.
+    """
+
+    recipe: Recipe
+    data: TrainingData
+    loop: LoopConfig
+    callbacks: Sequence[Callback] = ()
+    opened: OpenRun | None = None
+    name: str = ""
+
+    @property
+    def folder(self) -> pathlib.Path | None:
+        """Its folder, if any."""
+        return None if self.opened is None else self.opened.folder
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoints in its folder."""
+        return NoCheckpoints() if self.opened is None else self.opened.checkpoints
+
+    @property
+    def step(self) -> int:
+        """Step from which it is trained; ConfigError if that is beyond the last one."""
+        return self.checkpoints.step_to_resume(self.loop.steps)
+
+
 class Programs(NamedTuple):
     """What `fit` compiles; numbers and frozen parameters are arguments.
 
@@ -148,16 +190,16 @@ def make_programs(make: Callable[..., Trial], loop: LoopConfig, runner: Runner) 
 def shared_programs(make: Callable[..., Trial], loop: LoopConfig, runner: Runner) -> Programs:
     """As `make_programs`; but the last few are kept, and used again for an equal `make`."""
     # What programs do not depend on, such as the number of steps, is left out.
-    own = LoopConfig(
+    of_programs = LoopConfig(
         steps=1, accumulate_steps=loop.accumulate_steps, skip_bad_steps=loop.skip_bad_steps,
         average_decay=loop.average_decay,
     )  # fmt: skip
-    return _kept(make_programs, make, own, runner)
+    return _shared(make_programs, make, of_programs, runner)
 
 
 def shared_evaluation(loss: LossFunction, runner: Runner) -> Program:
     """Program of the evaluation step of a loss, (params, batch) to sums; kept as above."""
-    return _kept(_evaluation, loss, runner) if is_value(loss) else _evaluation(loss, runner)
+    return _shared(_evaluation, loss, runner) if is_value(loss) else _evaluation(loss, runner)
 
 
 def _evaluation(loss: LossFunction, runner: Runner) -> Program:
@@ -173,15 +215,15 @@ def is_value(part: Any) -> bool:
     return kind.__eq__ is not object.__eq__ and kind.__hash__ is not None
 
 
-def _kept(function: Callable[..., T], *args: Any) -> T:
+def _shared(function: Callable[..., T], *args: Any) -> T:
     """The result of a function, which is kept if its arguments can be hashed."""
     try:
         hash(args)
     except TypeError:
         return function(*args)
-    return _latest(function, *args)
+    return _cached(function, *args)
 
 
 @functools.lru_cache(maxsize=16)
-def _latest(function: Callable[..., T], *args: Any) -> T:
+def _cached(function: Callable[..., T], *args: Any) -> T:
     return function(*args)

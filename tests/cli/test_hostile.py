@@ -65,12 +65,12 @@ def folder(tmp_path_factory):
 def files(folder, monkeypatch):
     """The folder, in which commands are run; training ends before its first step."""
 
-    def fit_recipe(*_, **__):
+    def fit_run(*_, **__):
         raise ConfigError("enough")
 
     names = set(os.listdir(folder))
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("jaxformer.runs.train.fit_recipe", fit_recipe)
+    monkeypatch.setattr("jaxformer.runs.train.fit_run", fit_run)
     with open("/dev/null") as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
         yield folder

@@ -10,8 +10,8 @@ from orbax.checkpoint import v1 as ocp
 
 from jaxformer.cli import main
 from jaxformer.storage.lock import run_lock
-from jaxformer.training import open_run, read_metrics
-from jaxformer.training.checkpoints import index
+from jaxformer.training import read_metrics
+from jaxformer.training.checkpoints import index, open_run
 from tests.cli.commands import TEXT, one_line, output, truncate, write_config
 from tests.runs import tiny
 from tests.training import saved

@@ -24,7 +24,11 @@ from jaxformer.training import (
     language_model_loss,
     read_metrics,
 )
-from jaxformer.training.fingerprint import PROGRAM, program_fingerprint, require_same_program
+from jaxformer.training.records.fingerprint import (
+    PROGRAM,
+    program_fingerprint,
+    require_same_program,
+)
 from jaxformer.training.trial import Recipe
 
 BATCH = {"x": np.float32([[1, 2, 3], [3, 5, 7]] * 4), "y": np.float32([[1], [2]] * 4)}
@@ -151,9 +155,9 @@ def test_what_does_not_change_a_program_is_not_refused(first, tmp_path):
     """Names, validation, parameters as arrays, a JSON file, and what was traced before."""
     same = fingerprint(loss=renamed)
     for now in (same, fingerprint(DATA._replace(validation=None))):
-        assert require_same_program(tmp_path, json.loads(json.dumps(first)), now) is None
+        assert require_same_program(tmp_path, json.loads(json.dumps(first)), now) == []
     arrays = fingerprint(init_params=draw(0.1)(jax.random.key(0)))  # as with init_from of a run
-    assert require_same_program(tmp_path, first, arrays) is None
+    assert require_same_program(tmp_path, first, arrays) == []
     jax.clear_caches()
     assert fingerprint() == first
 

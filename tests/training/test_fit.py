@@ -251,17 +251,9 @@ def test_folder_of_another_optimizer_is_named_as_such(tmp_path):
     for name, optimizer in optimizers.items():
         train(tmp_path / name, steps=1, optimizer=optimizer)
     assert train(tmp_path / "sgd", steps=2, optimizer=optimizers["sgd"]).step == 2
-    count = "((), 'int32')"
-    for name, other, step, what in (
-        ("adam", "sgd", 1, f"0/count is {count}, the model expects nothing"),
-        ("sgd", "adam", 2, f"0/count is missing, the model expects {count}"),
-    ):
-        with pytest.raises(CheckpointError) as raised:
+    for name, other in (("adam", "sgd"), ("sgd", "adam")):
+        with pytest.raises(CheckpointError, match=f"/{name} was trained with another optimizer; u"):
             train(tmp_path / name, steps=3, optimizer=optimizers[other])
-        assert str(raised.value) == (
-            f"{tmp_path}/{name}/checkpoints/{step}, opt_state: {what}; it belongs to another "
-            "optimizer: pass the one that the run was trained with, or choose another folder"
-        )
 
 
 def test_no_more_than_one_step_is_queued_which_a_signal_would_wait_for(tmp_path, monkeypatch):

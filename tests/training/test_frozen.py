@@ -26,7 +26,8 @@ from jaxformer.training import (
     make_train_step,
     merge_low_rank,
 )
-from jaxformer.training.records.diagnosis import Diagnosis
+from jaxformer.training.records.diagnosis import bad_rows
+from jaxformer.training.trial import Recipe, RunSpec
 from tests.training import tiny
 
 COMBINE = functools.partial(combine_low_rank, scale=2.0)
@@ -154,11 +155,9 @@ def test_frozen_parameter_that_is_not_finite_is_named():
         loss, params, tiny.optimizer(), frozen={"b": np.float32(np.nan)},
         combine=lambda params, frozen: params | frozen,
     )  # fmt: skip
-    found = Diagnosis(
-        trial=trial, seed=0, runner=SingleRunner(), accumulate_steps=1,
-        batch_at=lambda _: {"x": np.ones(3, np.float32)},
-    )  # fmt: skip
-    assert found.of_rows(7, params) == "first bad parameter: b"
+    batches = TrainingData([{"x": np.ones(3, np.float32)}])
+    spec = RunSpec(Recipe.of(trial, 0), batches, LoopConfig(steps=1))
+    assert bad_rows(spec, SingleRunner(), 0, params) == "first bad parameter: b"
 
 
 def test_frozen_and_combine_go_together(tmp_path, base, matrices):

@@ -21,7 +21,8 @@ from jaxformer.training import (
     make_train_step,
     read_metrics,
 )
-from jaxformer.training.records.diagnosis import Diagnosis
+from jaxformer.training.records.diagnosis import bad_rows
+from jaxformer.training.trial import Recipe, RunSpec
 
 RUNNERS = {1: SingleRunner, 2: lambda: PmapRunner(jax.local_devices()[:2])}
 OPTIMIZER = optax.adam(0.1)
@@ -91,12 +92,13 @@ def test_learning_rate_that_is_too_high_is_named_with_its_value(tmp_path):
 
 
 def examine(loss_function, params, rows, devices=1, accumulate_steps=1, **options):
-    found = Diagnosis(
-        trial=Trial(loss_function, params, OPTIMIZER), runner=RUNNERS[devices](),
-        accumulate_steps=accumulate_steps, seed=options.pop("seed", 0), batch_at=lambda _: rows,
-    )  # fmt: skip
-    placed = jax.tree.map(jnp.asarray, params)
-    return found.of_rows(options.pop("step", 0), found.runner.place(placed))
+    runner, step = RUNNERS[devices](), options.pop("step", 0)
+    spec = RunSpec(
+        Recipe.of(Trial(loss_function, params, OPTIMIZER), options.pop("seed", 0)),
+        TrainingData([rows] * (step + 1)),
+        LoopConfig(steps=1, accumulate_steps=accumulate_steps),
+    )
+    return bad_rows(spec, runner, step, runner.place(jax.tree.map(jnp.asarray, params)))
 
 
 def total(params, batch, rng):

@@ -13,7 +13,7 @@ import pytest
 
 from jaxformer.errors import ConfigError, StorageError
 from jaxformer.training import Checkpoints, MetricsWriter, read_metrics
-from jaxformer.training.open_run import open_run
+from jaxformer.training.checkpoints.open_run import open_run
 from tests.training import saved
 
 READABLE = {

@@ -20,7 +20,8 @@ from jaxformer.training import (
     read_metrics,
 )
 from jaxformer.training.parallel import TogetherRunner
-from jaxformer.training.sweep import group, name_runs
+from jaxformer.training.sweep import name_runs
+from jaxformer.training.sweep import train as sweep_train
 from tests.records import without_meters
 
 TRUE = np.float32([[1.0], [-2.0], [0.5]])
@@ -235,7 +236,7 @@ def test_devices_share_the_runs(num_devices, monkeypatch):
     assert jax.local_device_count() >= 4
     used = []
     monkeypatch.setattr(
-        group, "TogetherRunner", lambda *args, **options: used.append(
+        sweep_train, "TogetherRunner", lambda *args, **options: used.append(
             TogetherRunner(*args, **options)
         ) or used[-1],
     )  # fmt: skip

@@ -25,7 +25,7 @@ from jaxformer.storage import (
     write_manifest,
     write_whole,
 )
-from jaxformer.training.open_run import WRITTEN
+from jaxformer.training.checkpoints.open_run import WRITTEN
 
 CHECKPOINTS = "checkpoints"
 _CONFIG = "config.toml"

@@ -21,7 +21,7 @@ def require_readable(folder: pathlib.Path) -> None:
     """Raises ConfigError for a folder whose path Orbax could write to, but not read."""
     path = str(folder) if in_bucket(folder) else pathlib.Path(os.path.abspath(folder)).as_posix()
     characters = _UNREADABLE + (_UNREADABLE_IN_BUCKETS if in_bucket(folder) else "")
-    wrong = [one for one in path if one in characters or "\ud800" <= one <= "\udfff"]
+    wrong = [sign for sign in path if sign in characters or "\ud800" <= sign <= "\udfff"]
     if wrong:
         raise ConfigError(
             f"the path of a run must be UTF-8 without {' '.join(characters)}, which Orbax cannot "
@@ -59,15 +59,13 @@ def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
 
 def _check_same_shapes(where: str, stored: Any, template: Any) -> None:
     """Compares shapes and dtypes, because Orbax would cast and reshape silently."""
-    old, new, whole = _leaves(stored), _leaves(template), "configuration"
-    if where.endswith(" opt_state"):
-        whole = "optimizer: pass the one that the run was trained with, or choose another folder"
+    old, new = _leaves(stored), _leaves(template)
     for name in sorted(old.keys() | new.keys()):
         before, after = (_described(leaves.get(name)) for leaves in (old, new))
         if before != after:
             raise CheckpointError(
                 f"{where}: {name} is {before or 'missing'}, the model expects "
-                f"{after or 'nothing'}; it belongs to another {whole}"
+                f"{after or 'nothing'}; it belongs to another configuration"
             )
 
 

@@ -257,7 +257,11 @@ class NoCheckpoints(Checkpoints):
     def __init__(self) -> None:
         self._response = self._checkpointer = None
 
-    def save(self, *_: Any, **others: Any) -> None:
+    def step_to_resume(self, steps: int) -> int:
+        """Step 0: there is nothing to resume."""
+        return 0
+
+    def save(self, *_: Any, **__: Any) -> None:
         """Does nothing."""
 
 

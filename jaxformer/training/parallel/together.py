@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -36,9 +35,6 @@ class TogetherRunner(SingleRunner):
         self._by_run = NamedSharding(self._mesh, PartitionSpec(_RUNS))
         self._shared = NamedSharding(self._mesh, PartitionSpec())
         self._take = jax.jit(lambda tree, index: jax.tree.map(lambda x: x[index], tree))
-        self._join = jax.jit(
-            lambda trees: jax.tree.map(lambda *x: jnp.stack(x), *trees), out_shardings=self._by_run
-        )
 
     def num_bytes(self, shapes: Any, *others: Any) -> int:
         """Bytes that the parameters or states of a device's runs take, from the shapes of one."""
@@ -47,13 +43,13 @@ class TogetherRunner(SingleRunner):
     def take(self, tree: Any, index: int) -> Any:
         """One run's part of a pytree of all runs, on the first device."""
         # By a program of the one device that has it: one of all devices would have a collective.
-        place, own_index = divmod(index, self._num_runs // self.num_devices)
-        own = self._take(jax.tree.map(lambda leaf: leaf.addressable_data(place), tree), own_index)
-        return jax.device_put(own, self._devices[0])
+        device, place = divmod(index, self._num_runs // self.num_devices)
+        shards = jax.tree.map(lambda leaf: leaf.addressable_data(device), tree)
+        return jax.device_put(self._take(shards, place), self._devices[0])
 
     def join(self, trees: Sequence[Any]) -> Any:
         """A pytree of all runs, from one for each run."""
-        return self._join(jax.device_put(list(trees), self._shared))
+        return self.place_frozen(jax.tree.map(lambda *x: np.stack(x), *trees))
 
     def create(self, make: Callable[..., Any], arguments: tuple[Any, ...], *others: Any) -> Any:
         """Computes the states of all runs by one program, from (numbers by run, shared start)."""
@@ -61,7 +57,7 @@ class TogetherRunner(SingleRunner):
         create = jax.jit(self._together(make, (True, False)))
         return create(numbers, jax.device_put(start, self._shared))
 
-    def place_numbers(self, tree: Any) -> Any:
+    def place_frozen(self, tree: Any) -> Any:
         """Splits a pytree of all runs over the devices."""
         return jax.device_put(tree, self._by_run)
 
@@ -79,10 +75,12 @@ class TogetherRunner(SingleRunner):
         if self._devices[0].platform == "cpu":
             together: Any = functools.partial(_one_by_one, function, by_run)
         else:
-            together = jax.vmap(function, in_axes=tuple(0 if own else None for own in by_run))
+            together = jax.vmap(
+                function, in_axes=tuple(0 if differs else None for differs in by_run)
+            )
         if self.num_devices == 1:
             return together
-        specs = tuple(PartitionSpec(_RUNS) if own else PartitionSpec() for own in by_run)
+        specs = tuple(PartitionSpec(_RUNS) if differs else PartitionSpec() for differs in by_run)
         # The steps know nothing of the axis, so that what they carry through loops is unmarked.
         return jax.shard_map(
             together, mesh=self._mesh, in_specs=specs, out_specs=PartitionSpec(_RUNS),
@@ -93,8 +91,8 @@ class TogetherRunner(SingleRunner):
 def _one_by_one(function: Callable[..., Any], by_run: tuple[bool, ...], *args: Any) -> Any:
     pairs = list(zip(args, by_run, strict=True))
 
-    def of_run(own: tuple[Any, ...]) -> Any:
-        rest = iter(own)
-        return function(*(next(rest) if is_own else arg for arg, is_own in pairs))
+    def of_run(parts: tuple[Any, ...]) -> Any:
+        rest = iter(parts)
+        return function(*(next(rest) if differs else arg for arg, differs in pairs))
 
-    return jax.lax.map(of_run, tuple(arg for arg, is_own in pairs if is_own))
+    return jax.lax.map(of_run, tuple(arg for arg, differs in pairs if differs))

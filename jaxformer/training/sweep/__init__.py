@@ -1,7 +1,6 @@
 """Sweeps: runs that differ in numbers train in one program, each in a run folder."""
 
 from jaxformer.training.sweep.fit import fit_sweep
-from jaxformer.training.sweep.group import train_specs
 from jaxformer.training.sweep.runs import (
     SweepRun,
     SweepSpec,
@@ -10,6 +9,7 @@ from jaxformer.training.sweep.runs import (
     read_sweep,
     remove_sweep,
 )
+from jaxformer.training.sweep.train import train_specs
 
 __all__ = [
     "SweepRun", "SweepSpec", "combine_values", "fit_sweep", "name_runs", "read_sweep",

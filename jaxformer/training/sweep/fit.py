@@ -12,9 +12,8 @@ from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path
 from jaxformer.training.callbacks import Callback
+from jaxformer.training.checkpoints.open_run import open_run, remove_written
 from jaxformer.training.data import TrainingData
-from jaxformer.training.open_run import open_run, remove_written
-from jaxformer.training.sweep.group import train_specs
 from jaxformer.training.sweep.runs import (
     SweepRun,
     SweepSpec,
@@ -22,7 +21,8 @@ from jaxformer.training.sweep.runs import (
     name_runs,
     remove_sweep,
 )
-from jaxformer.training.trial import Trial
+from jaxformer.training.sweep.train import train_specs
+from jaxformer.training.trial import Recipe, RunSpec, Trial
 
 
 def fit_sweep(
@@ -98,20 +98,19 @@ def fit_sweep(
     places = combine_values({name: range(len(options)) for name, options in values.items()})
     makers: dict[tuple[int, ...], Callable[..., Trial]] = {}
     specs = []
-    for name, one, place in zip(name_runs(combinations), combinations, places, strict=True):
-        maker = functools.partial(make, **{key: one[key] for key in static})
-        specs.append(
-            SweepSpec(
-                name=name,
-                values=one,
-                numbers={"seed": 0} | {key: one[key] for key in one if key in {"seed", *traced}},
-                make=makers.setdefault(tuple(place[key] for key in static), maker),
-                loop=loop,
-                data=data(**one) if callable(data) else data,
-                callbacks=() if callbacks is None else callbacks(**one),
-                num_devices=num_devices,
-            )
+    for name, chosen, place in zip(name_runs(combinations), combinations, places, strict=True):
+        compiled_in = tuple(place[key] for key in static)
+        if compiled_in not in makers:
+            makers[compiled_in] = functools.partial(make, **{key: chosen[key] for key in static})
+        numbers = {key: number for key, number in chosen.items() if key in {"seed", *traced}}
+        run = RunSpec(
+            Recipe(makers[compiled_in], {"seed": 0} | numbers),
+            data(**chosen) if callable(data) else data,
+            loop,
+            () if callbacks is None else tuple(callbacks(**chosen)),
+            name=name,
         )
+        specs.append(SweepSpec(run, chosen, num_devices))
     path = None if folder is None else as_path(folder)
     if restart and path is not None:
         remove_sweep(path, _remove_run)
@@ -127,7 +126,7 @@ def _remove_run(folder: pathlib.Path) -> None:
 def _names_taken(make: Callable[..., Trial], values: Mapping[str, Any]) -> set[str]:
     """The names of values that a function has parameters for, without "seed"."""
     parameters = inspect.signature(make).parameters
-    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     return {name for name in values if takes_all or name in parameters} - {"seed"}
 
 

@@ -9,13 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxformer.config import LoopConfig
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.storage import make_folder, read_whole, remove, write_whole
-from jaxformer.training.callbacks import Callback
-from jaxformer.training.data import TrainingData
 from jaxformer.training.fit import FitResult
-from jaxformer.training.trial import Trial
+from jaxformer.training.trial import RunSpec
 
 _FILE = "sweep.json"
 
@@ -39,22 +36,15 @@ class SweepRun(NamedTuple):
 
 
 class SweepSpec(NamedTuple):
-    """A run of a sweep before it is trained.
+    """A run of a sweep before it is trained, with what distinguishes it, by name.
 
-    Its numbers, "seed" among them, are arguments of the program. Runs with the same `make`, a
-    function of the numbers except the seed, share a program, the settings of the loop, and the
-    initial parameters, if these are given rather than drawn.
+    Runs whose recipes have the same `make` share a program, the settings of the loop, and the
+    initial parameters, if these are given rather than drawn. They train on `num_devices`.
     """
 
-    name: str
+    run: RunSpec
     values: Mapping[str, Any]
-    numbers: Mapping[str, float]
-    make: Callable[..., Trial]
-    loop: LoopConfig
-    data: TrainingData
-    callbacks: Sequence[Callback] = ()
     num_devices: int | None = None
-    params: Any = None
 
 
 def combine_values(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -62,16 +52,16 @@ def combine_values(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     for name, options in values.items():
         if not len(options):
             raise ConfigError(f"a sweep needs at least one value of each name, got none: {name}")
-    return [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
+    return [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
 
 
 def name_runs(combinations: Sequence[Mapping[str, Any]]) -> list[str]:
     """Names of runs, by the values that distinguish them, in the order of the names of these."""
     names: list[str] = []
-    for one in combinations:
-        last = [key.rpartition(".")[2] for key in one]
-        keys = last if len(set(last)) == len(last) else list(one)
-        parts = [f"{key}={_text(value)}" for key, value in zip(keys, one.values(), strict=True)]
+    for values in combinations:
+        last = [key.rpartition(".")[2] for key in values]
+        keys = last if len(set(last)) == len(last) else list(values)
+        parts = [f"{key}={_text(value)}" for key, value in zip(keys, values.values(), strict=True)]
         name = ",".join(sorted(parts)) or "run"
         if name in names:
             raise ConfigError(f"the runs of a sweep must differ, got {name} twice; remove one")
@@ -120,7 +110,7 @@ def write_sweep(
         return
     runs = read_sweep(folder)[0] if (folder / _FILE).exists() else {}
     make_folder(folder)
-    runs = {**runs, **{spec.name: dict(spec.values) for spec in specs}}
+    runs = {**runs, **{spec.run.name: dict(spec.values) for spec in specs}}
     text = json.dumps({"runs": runs, "failures": dict(failures)}, indent=1, default=_plain)
     write_whole(folder / _FILE, text + "\n")
 
@@ -128,8 +118,8 @@ def write_sweep(
 def read_sweep(folder: pathlib.Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Values of each run of a sweep, by its name; and why runs have left it."""
     try:
-        found = json.loads(read_whole(folder / _FILE))
-        return dict(found["runs"]), dict(found["failures"])
+        content = json.loads(read_whole(folder / _FILE))
+        return dict(content["runs"]), dict(content["failures"])
     except (CheckpointError, FileNotFoundError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{folder} is not the folder of a sweep: {_FILE} cannot be read ({error}); "

@@ -16,46 +16,37 @@ from jaxformer.config import LoopConfig
 from jaxformer.errors import CheckpointError
 from jaxformer.programs import machine
 from jaxformer.storage import lexists, read_json, remove, sha256, write_json
+from jaxformer.training.checkpoints.open_run import PROGRAM
 from jaxformer.training.data import TrainingData, batch_at
 from jaxformer.training.parallel import as_on_one_device, is_first_process
 from jaxformer.training.step import checked_loss
 from jaxformer.training.trial import Recipe, make_trial
 
-PROGRAM = "program.json"
-"""File of a run folder with the fingerprint of what it trains."""
-
 _SYMBOL = re.compile(r"@[\w.]+")  # name of a function in a lowered program
 
 
 def record_program(
-    folder: pathlib.Path | None, recipe: Recipe, data: TrainingData, loop: LoopConfig,
-    *, resumes: bool, num_hosts: int, print_line: Callable[[str], None],
-) -> None:  # fmt: skip
+    folder: pathlib.Path, fingerprint: Callable[[], dict[str, Any]], *, resumes: bool
+) -> list[str]:
     """Compares what a run trains with the record in its folder, and records it.
 
-    Raises CheckpointError if another program began the run that is resumed.
+    Returns notes, if they cannot be compared. Raises CheckpointError if another program began the
+    run that is resumed.
     """
-    if folder is None:
-        return
     record = read_program(folder) if resumes else None
     try:
-        program = program_fingerprint(recipe, data, loop, num_hosts=num_hosts)
+        program = fingerprint()
     except Exception:
         # Compiling will report a mistake. Otherwise the loss can be traced only for its devices,
         # such as one with a collective: it cannot be compared, and had no record.
         if record is not None:
             raise
         remove(folder / PROGRAM)
-        return
-    if record is not None and (note := require_same_program(folder, record, program)):
-        print_line(note)
+        return []
+    notes = [] if record is None else require_same_program(folder, record, program)
     if is_first_process():
-        write_program(folder, program)
-
-
-def write_program(folder: pathlib.Path, program: Mapping[str, Any]) -> None:
-    """Writes a fingerprint to a run folder."""
-    write_json(folder / PROGRAM, program)
+        write_json(folder / PROGRAM, program)
+    return notes
 
 
 def program_fingerprint(
@@ -131,7 +122,7 @@ def settings_of(recipe: Recipe, loop: LoopConfig) -> dict[str, float]:
 
 def require_same_program(
     folder: pathlib.Path, before: Mapping[str, Any], now: Mapping[str, Any]
-) -> str | None:
+) -> list[str]:
     """Compares the fingerprint in a run folder with that of a program.
 
     Returns:
@@ -149,13 +140,13 @@ def require_same_program(
     if before["settings"].keys() != now["settings"].keys():  # `fit` in the folder of a sweep
         reasons.append("numbers of a sweep are arguments of its program, those of fit are not")
     if reasons:
-        return f"not checked whether the loss or the optimizer has changed: {', '.join(reasons)}"
+        return [f"not checked whether the loss or the optimizer has changed: {', '.join(reasons)}"]
     if changes := list(_changes(before, now)):
         raise CheckpointError(
             f"{folder} was trained with {' and '.join(changes)}; undo the change to resume, choose "
             "another folder, or pass restart=True to remove that run and train anew"
         )
-    return None
+    return []
 
 
 def read_program(folder: pathlib.Path) -> dict[str, Any] | None:
@@ -184,7 +175,7 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]
 def _versions() -> dict[str, str]:
     """What may change a lowered program, besides the user's code."""
     # An edited copy of the library counts as another version.
-    folder, source = pathlib.Path(__file__).parents[1], hashlib.sha256()
+    folder, source = pathlib.Path(__file__).parents[2], hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         source.update(path.read_bytes())
     return {

@@ -6,9 +6,12 @@ import pathlib
 from collections.abc import Callable, Iterator
 
 from jaxformer.storage import remove, remove_drafts, run_lock
-from jaxformer.training.checkpoints import Checkpoints, require_readable
-from jaxformer.training.fingerprint import PROGRAM
+from jaxformer.training.checkpoints.arrays import require_readable
+from jaxformer.training.checkpoints.folder import Checkpoints
 from jaxformer.training.parallel import in_first_process
+
+PROGRAM = "program.json"
+"""File of a run folder with the fingerprint of what it trains."""
 
 WRITTEN = ("checkpoints", "metrics.jsonl", "metrics.superseded.jsonl", "tensorboard",
            "profile", PROGRAM)  # fmt: skip

@@ -16,8 +16,7 @@ from jaxformer.hlo import parse_hlo
 from jaxformer.op_names import is_of_gradient, part_of
 from jaxformer.storage import read_whole, written_folder
 from jaxformer.training.parallel import Program
-from jaxformer.training.records import Activity, WallClock
-from jaxformer.training.records.clock import RECORDED
+from jaxformer.training.records.clock import RECORDED, Activity, WallClock
 
 FOLDER = "profile"
 STEP = "train"  # name of a step in a trace

@@ -1,0 +1,101 @@
+"""Trains the runs of a sweep: those of one program at once, the programs one after the other."""
+
+import contextlib
+import pathlib
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from jaxformer.errors import ConfigError
+from jaxformer.training.checkpoints.open_run import open_run
+from jaxformer.training.fit import FitResult, result_of
+from jaxformer.training.group import check_run, shares_batches, train_group
+from jaxformer.training.parallel import Runner, SingleRunner, TogetherRunner
+from jaxformer.training.records.fingerprint import program_fingerprint, record_program, settings_of
+from jaxformer.training.sweep.runs import SweepRun, SweepSpec, failures_before, write_sweep
+from jaxformer.training.trial import RunSpec, make_trial
+
+
+def train_specs(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> list[SweepRun]:
+    """Trains the runs of a sweep; arguments and errors are those of `fit_sweep`.
+
+    Runs with the same program that resume at the same step train at once, the others one group
+    after the other. All programs are traced before the first run trains. A signal stops all.
+    """
+    failures = failures_before(specs, folder)
+    programs: dict[int, tuple[Any, Mapping[str, Any]]] = {}
+    for spec in specs:
+        check_run(spec.run)
+        if id(spec.run.recipe.make) not in programs:
+            programs[id(spec.run.recipe.make)] = _traced(spec.run)
+    with contextlib.ExitStack() as stack:
+        groups: dict[Any, list[RunSpec]] = {}
+        notes: list[str] = []
+        for spec in specs:
+            run, make = spec.run, spec.run.recipe.make
+            params, program = programs[id(make)]
+            if folder is not None and run.opened is None:
+                opened = open_run(folder / run.name, run.loop.keep_checkpoints)
+                run = run._replace(opened=stack.enter_context(opened))
+            if run.folder is not None:
+                fingerprint = {**program, "settings": settings_of(run.recipe, run.loop)}
+                resumes = run.step > 0 or run.name in failures
+                notes += record_program(run.folder, fingerprint.copy, resumes=resumes)
+            if run.name not in failures:
+                run = run._replace(recipe=run.recipe._replace(params=params))
+                key = id(make), run.loop, spec.num_devices, run.step
+                groups.setdefault(key, []).append(run)
+        return _train_groups(specs, groups, notes, folder, failures)
+
+
+def _traced(run: RunSpec) -> tuple[Any, Mapping[str, Any]]:
+    """Initial parameters, if they are not drawn, and fingerprint of the program of a run."""
+    recipe = run.recipe
+    try:
+        trial = make_trial(recipe.make, recipe.numbers)
+        if trial.frozen is not None or trial.combine is not None:
+            raise ConfigError("a sweep trains all parameters, got frozen ones; train them with fit")
+        params = recipe.params if trial.init_params is None else trial.init_params
+        recipe = recipe._replace(params=None if callable(params) else params)
+        return recipe.params, program_fingerprint(recipe, run.data, run.loop)
+    except Exception as error:
+        error.add_note(f"in the run {run.name}; no run of the sweep was trained")
+        raise
+
+
+def _train_groups(
+    specs: Sequence[SweepSpec],
+    groups: Mapping[Any, Sequence[RunSpec]],
+    notes: Sequence[str],
+    folder: pathlib.Path | None,
+    failures: dict[str, str],
+) -> list[SweepRun]:
+    """Trains groups of runs, one after the other; adds those that fail to `failures`."""
+    write_sweep(specs, failures, folder)
+    results: dict[str, FitResult] = {}
+    stop_signal: signal.Signals | None = None
+    for (_, _, num_devices, _), group in groups.items():
+        if stop_signal is None:
+            training = train_group(group, _runner_of(group, num_devices), notes=notes)
+            for run in training.runs:
+                results[run.name] = result_of(run, training)
+                if run.failure is not None:
+                    failures[run.name] = str(run.failure)
+            stop_signal, notes = training.stop_signal, ()
+            write_sweep(specs, failures, folder)
+    nothing = FitResult(0, None, None, stop_signal)
+    return [
+        SweepRun(name, spec.values, results.get(name, nothing), failures.get(name))
+        for name, spec in ((spec.run.name, spec) for spec in specs)
+    ]
+
+
+def _runner_of(group: Sequence[RunSpec], num_devices: int | None) -> Runner:
+    """Runner of a group on so many local devices, all if None."""
+    devices = jax.local_devices()[:num_devices]
+    if len(group) == 1:
+        return SingleRunner(devices[0])
+    shared = shares_batches([run.data for run in group])
+    return TogetherRunner(len(group), shares_batches=shared, devices=devices)
