@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from orbax.checkpoint import v1 as ocp
 
-from jaxformer.training.checkpoints import checkpoint_about
 from tests.cli.commands import TEXT
 from tests.cli.forks import MOMENTS, Forks
 from tests.records import without_meters
+from tests.training import saved
 
 COMMON = """
 out = "{out}"
@@ -139,9 +139,7 @@ def contents(out):
     steps = sorted(int(path.name) for path in checkpoints.iterdir() if path.name.isdigit())
     with ocp.training.Checkpointer(checkpoints) as checkpointer:
         states = {step: load(checkpointer, step) for step in steps}
-    losses = [
-        (step, checkpoint_about(checkpoints / str(step))["validation_loss"]) for step in steps
-    ]
+    losses = [(step, saved.loss_of(checkpoints / str(step))) for step in steps]
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     metrics = without_meters(records)
     names = {path.name for path in out.iterdir()} - {"metrics.superseded.jsonl", "tensorboard"}

@@ -9,6 +9,7 @@ import pytest
 
 from jaxformer.storage import Manifest, read_manifest, write_manifest
 from jaxformer.training import Checkpoints, TrainState
+from jaxformer.training.checkpoints import read_checkpoint_manifest
 from jaxformer.training.checkpoints.manifest import _NOT_COVERED, MANIFEST
 
 
@@ -73,6 +74,11 @@ def replace(folder, old, new):
     sign(folder / str(new), step=new, validation_loss=0.5)
     (folder / str(old)).rename(folder / "old.orbax-checkpoint-tmp")
     shutil.rmtree(folder / "old.orbax-checkpoint-tmp")
+
+
+def loss_of(checkpoint):
+    """The validation loss of a checkpoint."""
+    return read_checkpoint_manifest(checkpoint).about["validation_loss"]
 
 
 def steps(folder):

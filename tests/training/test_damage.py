@@ -134,8 +134,8 @@ def test_manifest_is_complete_before_a_checkpoint_gets_its_name(tmp_path, monkey
     """Orbax changes nothing after the manifest is written but its own two files."""
     seen = []
 
-    def write(folder, *about):
-        manifest.write_checkpoint_manifest(folder, *about)
+    def write(folder, **about):
+        manifest.write_checkpoint_manifest(folder, **about)
         seen.append((folder, sorted(os.listdir(tmp_path)), saved.contents(folder)))
 
     (tmp_path / "5.orbax-checkpoint-tmp").mkdir()  # of a killed process
@@ -151,7 +151,7 @@ def test_manifest_is_complete_before_a_checkpoint_gets_its_name(tmp_path, monkey
 
 
 def test_checkpoint_whose_manifest_cannot_be_written_is_none(tmp_path, monkeypatch):
-    def fail(*_):
+    def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
     with Checkpoints(tmp_path) as opened:
@@ -169,7 +169,7 @@ def test_checkpoint_whose_manifest_cannot_be_written_is_none(tmp_path, monkeypat
 
 
 def test_failure_surfaces_at_the_end_too(tmp_path, monkeypatch):
-    def fail(*_):
+    def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoints, "write_checkpoint_manifest", fail)

@@ -21,10 +21,11 @@ from jaxformer.training import (
     fit,
     read_metrics,
 )
-from jaxformer.training.checkpoints import checkpoint_about, checkpoint_steps
+from jaxformer.training.checkpoints import checkpoint_steps
 from jaxformer.training.parallel import Program
 from jaxformer.training.records.metrics import MetricsWriter
 from tests.records import CPU_METERS, without_meters
+from tests.training import saved
 
 TRUE = np.float32([[1.0], [-2.0], [0.5]])
 
@@ -318,10 +319,7 @@ def test_validation_that_a_signal_cuts_short_is_made_up_for(tmp_path):
     assert records[0] == records[1] and len(records[0]) == 2
     assert parts.evaluation == whole.evaluation
     folders = (tmp_path / name / "checkpoints" for name in ("parts", "whole"))
-    losses = [
-        [checkpoint_about(path)["validation_loss"] for path in sorted(folder.iterdir())]
-        for folder in folders
-    ]
+    losses = [[saved.loss_of(path) for path in sorted(folder.iterdir())] for folder in folders]
     assert losses[0] == losses[1] and len(losses[0]) == 2 and None not in losses[0]
 
 
@@ -345,7 +343,7 @@ def test_loss_that_was_measured_before_a_signal_is_in_the_checkpoint(tmp_path):
     assert len(measured) == 4  # each call also reads the shapes of its first batch
     for record in records:
         path = tmp_path / "checkpoints" / str(record["step"])
-        assert checkpoint_about(path)["validation_loss"] == record["validation_loss"]
+        assert saved.loss_of(path) == record["validation_loss"]
 
 
 def test_checkpoint_without_its_loss_gets_it_whatever_the_metrics_have(tmp_path):
@@ -363,9 +361,7 @@ def test_checkpoint_without_its_loss_gets_it_whatever_the_metrics_have(tmp_path)
         metrics.write(3, validation_loss=0.5)
     killed = False
     whole = train(tmp_path, steps=3, validation=validation)
-    assert (
-        checkpoint_about(tmp_path / "checkpoints" / "3")["validation_loss"] == whole.evaluation.loss
-    )
+    assert saved.loss_of(tmp_path / "checkpoints" / "3") == whole.evaluation.loss
 
 
 def test_locked_folder_is_unlocked_by_an_error(tmp_path):

@@ -3,13 +3,13 @@
 from jaxformer.training.checkpoints.arrays import require_readable
 from jaxformer.training.checkpoints.folder import Checkpoints, NoCheckpoints
 from jaxformer.training.checkpoints.manifest import (
-    checkpoint_about,
     checkpoint_damage,
     checkpoint_fingerprint,
     checkpoint_steps,
+    read_checkpoint_manifest,
 )
 
 __all__ = [
-    "Checkpoints", "NoCheckpoints", "checkpoint_about", "checkpoint_damage",
-    "checkpoint_fingerprint", "checkpoint_steps", "require_readable",
+    "Checkpoints", "NoCheckpoints", "checkpoint_damage",
+    "checkpoint_fingerprint", "checkpoint_steps", "read_checkpoint_manifest", "require_readable",
 ]  # fmt: skip

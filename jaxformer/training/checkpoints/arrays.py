@@ -12,6 +12,7 @@ from orbax.checkpoint import v1 as ocp
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.storage import in_bucket
 from jaxformer.training.parallel import num_processes, this_process
+from jaxformer.training.state import TrainState
 
 _UNREADABLE = "[]\\"  # Orbax takes brackets for a pattern
 _UNREADABLE_IN_BUCKETS = ";#?"  # by TensorStore
@@ -29,13 +30,30 @@ def require_readable(folder: pathlib.Path) -> None:
         )
 
 
+def items_of(state: TrainState) -> dict[str, Any]:
+    """Items of a checkpoint, each of which Orbax can load separately."""
+    items = state._asdict()
+    meta = {name: items.pop(name) for name in ("step", "bad_step", "skipped_steps")}
+    return {"meta": meta} | {name: item for name, item in items.items() if item is not None}
+
+
 def load_arrays(folder: pathlib.Path, templates: dict[str, Any]) -> Any:
     """Loads items of a checkpoint by name, into shapes, dtypes and shardings of the templates."""
     stored = ocp.checkpointables_metadata(folder).metadata
     for name, template in templates.items():
-        _check_same_shapes(f"{folder}, {name}", stored[name], template)
+        # Orbax would cast and reshape silently.
+        before, after = _described(stored[name]), _described(template)
+        for path in sorted(before.keys() | after.keys()):
+            if before.get(path) != after.get(path):
+                raise CheckpointError(
+                    f"{folder}, {name}: {path} is {before.get(path, 'missing')}, the model expects "
+                    f"{after.get(path, 'nothing')}; it belongs to another configuration"
+                )
+    abstract = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), templates
+    )
     with _context(templates):
-        return ocp.load_checkpointables(folder, jax.tree.map(_abstract, templates))
+        return ocp.load_checkpointables(folder, abstract)
 
 
 def _context(templates: Any) -> AbstractContextManager[Any]:
@@ -53,27 +71,9 @@ def _context(templates: Any) -> AbstractContextManager[Any]:
     )
 
 
-def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
-
-
-def _check_same_shapes(where: str, stored: Any, template: Any) -> None:
-    """Compares shapes and dtypes, because Orbax would cast and reshape silently."""
-    old, new = _leaves(stored), _leaves(template)
-    for name in sorted(old.keys() | new.keys()):
-        before, after = (_described(leaves.get(name)) for leaves in (old, new))
-        if before != after:
-            raise CheckpointError(
-                f"{where}: {name} is {before or 'missing'}, the model expects "
-                f"{after or 'nothing'}; it belongs to another configuration"
-            )
-
-
-def _leaves(tree: Any) -> dict[str, Any]:
-    """Leaves of a pytree by path."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
-
-
-def _described(leaf: Any) -> tuple[tuple[int, ...], str] | None:
-    return None if leaf is None else (tuple(leaf.shape), str(leaf.dtype))
+def _described(tree: Any) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and dtype of the leaves of a pytree, by path."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): (tuple(x.shape), str(x.dtype))
+        for path, x in jax.tree_util.tree_leaves_with_path(tree)
+    }

@@ -12,7 +12,7 @@ from orbax.checkpoint import v1 as ocp
 
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.storage import first_line, in_bucket, make_folder
-from jaxformer.training.checkpoints.arrays import load_arrays, require_readable
+from jaxformer.training.checkpoints.arrays import items_of, load_arrays, require_readable
 from jaxformer.training.checkpoints.index import CheckpointIndex, by_loss
 from jaxformer.training.checkpoints.manifest import (
     Unlogged,
@@ -68,7 +68,7 @@ class Checkpoints(CheckpointIndex):
         self._require_lock = require_lock
         self.before_save: Callable[[], object] = lambda: None
         """Called before each save."""
-        self._saving: tuple[int, float | None, Unlogged] = (0, None, (0.0, []))  # as in `save`
+        self._saving: dict[str, Any] = {}  # what the manifest of the save in progress is about
         self._response: Any = None  # of the save in progress
         self._checkpointer: Any = None if read_only else self._open(keep)
 
@@ -88,9 +88,10 @@ class Checkpoints(CheckpointIndex):
 
     def _commit(self) -> None:
         """Writes the manifest of the checkpoint that Orbax has written."""
-        name = str(self._saving[0])
-        folder = self._folder / (name if in_bucket(self._folder) else f"{name}{_DRAFT}")
-        write_checkpoint_manifest(folder, *self._saving)
+        folder = self.path(self._saving["step"])
+        if not in_bucket(folder):
+            folder = folder.with_name(f"{folder.name}{_DRAFT}")
+        write_checkpoint_manifest(folder, **self._saving)
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -151,14 +152,15 @@ class Checkpoints(CheckpointIndex):
         if step in self._losses:
             if validation_loss is not None and self._losses[step] is None:
                 if is_first_process():
-                    add_checkpoint_loss(self._folder / str(step), validation_loss)
+                    add_checkpoint_loss(self.path(step), validation_loss)
                 self._losses[step] = validation_loss
             return
-        self._saving = step, validation_loss, unlogged
+        self._saving = {"step": step, "validation_loss": validation_loss, "unlogged": unlogged}
         self._losses[step] = validation_loss  # before the policies ask for the best
+        is_damaged = self._damaged.pop(step, None) is not None
         try:
             self._response = self._checkpointer.save_checkpointables_async(
-                step, _items(state), force=True, overwrite=self._damaged.pop(step, None) is not None
+                step, items_of(state), force=True, overwrite=is_damaged
             )
         except Exception as error:  # Orbax and TensorStore raise many kinds
             raise self._failure(error) from error
@@ -183,11 +185,11 @@ class Checkpoints(CheckpointIndex):
 
     def _failure(self, error: Exception) -> StorageError:
         """Error of a save that failed."""
-        step, self._response = self._saving[0], None
+        step, self._response = self._saving["step"], None
         del self._losses[step]
         self._good.discard(step)
         return StorageError(
-            f"{self._folder / str(step)}: the checkpoint cannot be saved ({first_line(error)}); "
+            f"{self.path(step)}: the checkpoint cannot be saved ({first_line(error)}); "
             "free space or fix the cause, then run the same command again to resume"
         )
 
@@ -205,11 +207,11 @@ class Checkpoints(CheckpointIndex):
         has, wants = self._has_average(step), template.average is not None
         if has != wants:
             raise CheckpointError(
-                f"{self._folder / str(step)} has {'an' if has else 'no'} average of the "
+                f"{self.path(step)} has {'an' if has else 'no'} average of the "
                 f"parameters, but this training {'sets' if wants else 'does not set'} "
                 "average_decay; resume with the original setting, or choose another folder"
             )
-        loaded = self._load(step, _items(template))
+        loaded = self._load(step, items_of(template))
         return TrainState(**loaded.pop("meta"), **loaded)
 
     def restore_params(self, template: Any, step: int | None = None) -> Any:
@@ -234,18 +236,21 @@ class Checkpoints(CheckpointIndex):
         return jax.tree.map(lambda x, like: x.astype(like.dtype), average, template)
 
     def _has_average(self, step: int) -> bool:
-        return (self._folder / str(step) / "average").is_dir()
+        return (self.path(step) / "average").is_dir()
 
     def _load(self, step: int, templates: dict[str, Any]) -> dict[str, Any]:
-        folder = self._folder / str(step)
+        removed = CheckpointError(
+            f"{self.path(step)} was removed while it was read, probably by a training that removes "
+            "old checkpoints; try again, with another step if you chose this one"
+        )
         try:
-            loaded: dict[str, Any] = load_arrays(folder, templates)
+            loaded: dict[str, Any] = load_arrays(self.path(step), templates)
         except Exception as error:
-            if is_whole(folder):
+            if is_whole(self.path(step)):
                 raise
-            raise _removed(folder) from error
-        if not is_whole(folder):  # TensorStore reads missing parts of an array as zeros
-            raise _removed(folder)
+            raise removed from error
+        if not is_whole(self.path(step)):  # TensorStore reads missing parts of an array as zeros
+            raise removed
         return loaded
 
 
@@ -280,25 +285,6 @@ class _Best:
         return [info.step in by_loss(self._losses)[:1] for info in checkpoints]
 
 
-def _removed(folder: pathlib.Path) -> CheckpointError:
-    return CheckpointError(
-        f"{folder} was removed while it was read, probably by a training that removes old "
-        "checkpoints; try again, with another step if you chose this one"
-    )
-
-
 def _is_no_failure(record: logging.LogRecord) -> bool:
     """A filter for Orbax's logs of failures with tracebacks, which are raised as errors."""
     return record.levelno < logging.WARNING or "orbax" not in record.pathname
-
-
-def _items(state: TrainState) -> dict[str, Any]:
-    """Items of a checkpoint, each of which Orbax can load separately."""
-    return {
-        "params": state.params,
-        "opt_state": state.opt_state,
-        "meta": {
-            "step": state.step, "bad_step": state.bad_step, "skipped_steps": state.skipped_steps,
-        },
-        **({} if state.average is None else {"average": state.average}),
-    }  # fmt: skip

@@ -8,9 +8,9 @@ from jaxformer.errors import CheckpointError, CheckpointWarning
 from jaxformer.storage import lexists
 from jaxformer.training.checkpoints.manifest import (
     Unlogged,
-    checkpoint_about,
     checkpoint_damage,
     checkpoint_steps,
+    read_checkpoint_manifest,
 )
 
 
@@ -28,27 +28,32 @@ class CheckpointIndex:
         self._warned: set[int] = set()  # damaged steps
         for step in checkpoint_steps(folder):
             try:
-                self._losses[step] = checkpoint_about(folder / str(step))["validation_loss"]
+                manifest = read_checkpoint_manifest(self.path(step))
+                self._losses[step] = manifest.about["validation_loss"]
             except CheckpointError as error:
                 self._set_damaged(step, str(error))
+
+    def path(self, step: int) -> pathlib.Path:
+        """Folder of the checkpoint of a step."""
+        return self._folder / str(step)
 
     def _set_damaged(self, step: int, damage: str) -> None:
         """Counts a checkpoint as damaged; forgets it if a training has removed it."""
         self._losses.pop(step, None)
-        if lexists(self._folder / str(step)):
+        if lexists(self.path(step)):
             self._damaged[step] = damage
+
+    def _first_good(self, steps: Iterable[int]) -> int | None:
+        return next((step for step in steps if self._is_good(step)), None)
 
     def _is_good(self, step: int) -> bool:
         """Verifies a checkpoint, once."""
         if step not in self._good and step in self._losses:
-            if (damage := checkpoint_damage(self._folder / str(step))) is None:
+            if (damage := checkpoint_damage(self.path(step))) is None:
                 self._good.add(step)
             else:
                 self._set_damaged(step, damage)
         return step in self._losses
-
-    def _first_good(self, steps: Iterable[int]) -> int | None:
-        return next((step for step in steps if self._is_good(step)), None)
 
     @property
     def latest_step(self) -> int | None:
@@ -67,7 +72,7 @@ class CheckpointIndex:
 
     def unlogged(self, step: int) -> Unlogged:
         """Unrecorded seconds and metrics of the steps before a checkpoint."""
-        seconds, metrics = checkpoint_about(self._folder / str(step))["unlogged"]
+        seconds, metrics = read_checkpoint_manifest(self.path(step)).about["unlogged"]
         return seconds, metrics
 
     def require_step(self, step: int | None = None) -> int:
@@ -77,16 +82,18 @@ class CheckpointIndex:
             CheckpointError: there is no checkpoint, or none of this step, or it is damaged.
         """
         if step is None:
-            if (chosen := self._used(self.best_step)) is None:
+            if (best := self._used(self.best_step)) is None:
                 raise CheckpointError(f"{self._folder} has no checkpoint; train the run first")
-            return chosen
+            return best
         if self._is_good(step):
             return step
-        others = sorted(self._losses)
+        steps = sorted(self._losses)
         if step in self._damaged:
-            damage = f"{self._folder / str(step)} is damaged ({self._damaged[step]})"
-            raise CheckpointError(f"{damage}; choose one of the steps {others}")
-        raise CheckpointError(f"{self._folder} has no checkpoint of step {step}, only {others}")
+            raise CheckpointError(
+                f"{self.path(step)} is damaged ({self._damaged[step]}); choose one of the steps "
+                f"{steps}"
+            )
+        raise CheckpointError(f"{self._folder} has no checkpoint of step {step}, only {steps}")
 
     def _used(self, chosen: int | None) -> int | None:
         """The chosen step; warns of damaged checkpoints, an error if all are."""
@@ -98,8 +105,8 @@ class CheckpointIndex:
                 )
             if step not in self._warned:
                 self._warned.add(step)
-                message = f"{self._folder / str(step)} is damaged ({damage}); using step {chosen}"
-                warnings.warn(f"{message} instead", CheckpointWarning, stacklevel=3)
+                message = f"{self.path(step)} is damaged ({damage}); using step {chosen} instead"
+                warnings.warn(message, CheckpointWarning, stacklevel=3)
         return chosen
 
 

@@ -1,15 +1,12 @@
 """Manifests of checkpoints: written with each checkpoint, and compared before it is loaded."""
 
 import dataclasses
-import hashlib
-import json
 import pathlib
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from jaxformer.errors import CheckpointError
-from jaxformer.storage import Manifest, files_below, read_manifest, write_manifest
+from jaxformer.storage import Manifest, files_below, read_manifest, sha256, write_manifest
 
 MANIFEST = "manifest.json"
 """Name of the manifest in the folder of a checkpoint."""
@@ -30,36 +27,35 @@ def checkpoint_steps(folder: pathlib.Path) -> list[int]:
     return [step for step in steps if (folder / str(step) / _COMMITTED).exists()]
 
 
-def write_checkpoint_manifest(
-    folder: pathlib.Path, step: int, validation_loss: float | None, unlogged: Unlogged
-) -> None:
+def write_checkpoint_manifest(folder: pathlib.Path, **about: Any) -> None:
     """Writes the manifest of a checkpoint that is not complete yet."""
-    about = {"step": step, "validation_loss": validation_loss, "unlogged": unlogged}
     write_manifest(folder / MANIFEST, Manifest.of(folder, about, ignore=_NOT_COVERED))
+
+
+def read_checkpoint_manifest(folder: pathlib.Path) -> Manifest:
+    """The manifest of a checkpoint, with its "step", "validation_loss" and what is "unlogged"."""
+    manifest = read_manifest(folder / MANIFEST)
+    if str(manifest.about["step"]) != folder.name:
+        raise CheckpointError(f"its manifest belongs to step {manifest.about['step']}")
+    return manifest
 
 
 def checkpoint_fingerprint(folder: pathlib.Path) -> str:
     """SHA-256 of the names and digests of all files; the validation loss may be measured later."""
-    files = sorted(_read(folder).files.items())
-    return hashlib.sha256(json.dumps(files).encode()).hexdigest()
+    return sha256(repr(sorted(read_checkpoint_manifest(folder).files.items())))
 
 
 def add_checkpoint_loss(folder: pathlib.Path, validation_loss: float) -> None:
     """Adds the validation loss (nats per label) to the manifest of a checkpoint."""
-    manifest = _read(folder)
+    manifest = read_checkpoint_manifest(folder)
     about = {**manifest.about, "validation_loss": validation_loss}
     write_manifest(folder / MANIFEST, dataclasses.replace(manifest, about=about))
-
-
-def checkpoint_about(folder: pathlib.Path) -> Mapping[str, Any]:
-    """Its "validation_loss" in nats per label, or None, and what is "unlogged" before it."""
-    return _read(folder).about
 
 
 def checkpoint_damage(folder: pathlib.Path) -> str | None:
     """The first difference between a checkpoint and its manifest, for a message; None if none."""
     try:
-        return _read(folder).damage(folder, ignore=_NOT_COVERED)
+        return read_checkpoint_manifest(folder).damage(folder, ignore=_NOT_COVERED)
     except CheckpointError as error:
         return str(error)
 
@@ -67,14 +63,6 @@ def checkpoint_damage(folder: pathlib.Path) -> str | None:
 def is_whole(folder: pathlib.Path) -> bool:
     """Whether a checkpoint has all files that its manifest names, so none was removed."""
     try:
-        return _read(folder).files.keys() <= set(files_below(folder))
+        return read_checkpoint_manifest(folder).files.keys() <= set(files_below(folder))
     except CheckpointError:
         return False
-
-
-def _read(folder: pathlib.Path) -> Manifest:
-    """Reads and checks the manifest of a checkpoint."""
-    manifest = read_manifest(folder / MANIFEST)
-    if str(manifest.about["step"]) != folder.name:
-        raise CheckpointError(f"its manifest belongs to step {manifest.about['step']}")
-    return manifest

@@ -1,6 +1,7 @@
 """A run folder while it is trained in: locked, and with its checkpoints open."""
 
 import contextlib
+import dataclasses
 import functools
 import pathlib
 from collections.abc import Callable, Iterator
@@ -18,37 +19,23 @@ WRITTEN = ("checkpoints", "metrics.jsonl", "metrics.superseded.jsonl", "tensorbo
 """What training writes to a run folder."""
 
 
+@dataclasses.dataclass
 class OpenRun:
-    """A run folder that the first process of a job has locked, from `open_run`.
+    """A run folder that the first process of a job has locked, from `open_run`."""
 
-    Args:
-        folder: the run folder.
-        keep: how many of the latest checkpoints to keep.
-    """
-
-    def __init__(self, folder: pathlib.Path, keep: int) -> None:
-        self.folder, self._keep = folder, keep
-        self._stack = contextlib.ExitStack()
-        self._require_lock: Callable[[], object] = lambda: None
-
-    def lock(self) -> None:
-        """Locks the folder, in the first process of a job."""
-        self._require_lock = self._stack.enter_context(run_lock(self.folder))
+    folder: pathlib.Path
+    keep: int
+    """How many of the latest checkpoints to keep."""
+    stack: contextlib.ExitStack
+    require_lock: Callable[[], object] = lambda: None
+    """Raises StorageError if the lock is lost."""
 
     @functools.cached_property
     def checkpoints(self) -> Checkpoints:
         """The checkpoints, opened when they are first asked for."""
-        checkpoints = Checkpoints(
-            self.folder / "checkpoints", self._keep, require_lock=self._require_lock
+        return self.stack.enter_context(
+            Checkpoints(self.folder / "checkpoints", self.keep, require_lock=self.require_lock)
         )
-        return self._stack.enter_context(checkpoints)
-
-    def __enter__(self) -> "OpenRun":
-        self._stack.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.__exit__(*error)  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager
@@ -58,14 +45,15 @@ def open_run(
 ) -> Iterator[OpenRun]:  # fmt: skip
     """Locks a run folder; the first process calls `before` before that, and `prepare` after it."""
     require_readable(folder)
+    with contextlib.ExitStack() as stack:
+        run = OpenRun(folder, keep, stack)
 
-    def take() -> None:
-        before()
-        run.lock()
-        remove_drafts(folder)
-        prepare()
+        def take() -> None:
+            before()
+            run.require_lock = stack.enter_context(run_lock(folder))
+            remove_drafts(folder)
+            prepare()
 
-    with OpenRun(folder, keep) as run:
         in_first_process("take the run folder", take)
         yield run
 
