@@ -32,7 +32,7 @@ def batch_of_training(config, step, task=None):
     """The batch that `train_run` hands to the loop, which does not begin."""
     batches = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jaxformer.runs.train.fit_recipe", lambda *args, **_: batches.append(args[2]))
+        patch.setattr("jaxformer.runs.train.fit_run", lambda spec, *_, **__: batches.append(spec.data))
         runs.train_run(config, task=task)
     return batches[0].batches[step]
 

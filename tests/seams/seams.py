@@ -76,7 +76,7 @@ def start(config: ExperimentConfig, *flags: str, known: Any = ()) -> dict[str, A
 
     try:
         with (
-            mock.patch.object(train, "fit_recipe", stop),
+            mock.patch.object(train, "fit_run", stop),
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(printed),
         ):
@@ -84,7 +84,8 @@ def start(config: ExperimentConfig, *flags: str, known: Any = ()) -> dict[str, A
     except SystemExit as error:
         raise AssertionError(printed.getvalue()) from error
     except StartedError as error:
-        (recipe, _, data, *_), _ = error.args
+        (spec, *_), _ = error.args
+        recipe, data = spec.recipe, spec.data
     lines = re.sub(r"\b[0-9a-f]{32}\b", "KEY", printed.getvalue()).splitlines()
     return {
         "printed": lines,
