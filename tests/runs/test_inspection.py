@@ -32,7 +32,8 @@ def batch_of_training(config, step, task=None):
     """The batch that `train_run` hands to the loop, which does not begin."""
     batches = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jaxformer.runs.train.fit_run", lambda spec, *_, **__: batches.append(spec.data))
+        fit_run = "jaxformer.runs.train.fit_run"
+        patch.setattr(fit_run, lambda spec, *_, **__: batches.append(spec.data))
         runs.train_run(config, task=task)
     return batches[0].batches[step]
 
