@@ -3,7 +3,6 @@
 from jaxformer.interop.adapters import Adapter, load_adapter, save_adapter
 from jaxformer.interop.chat.templates import HuggingFaceChatTemplate, load_chat_template
 from jaxformer.interop.families.registry import FAMILIES
-from jaxformer.interop.generation_config import special_token_ids
 from jaxformer.interop.huggingface import HuggingFaceModel, load_huggingface, save_huggingface
 from jaxformer.interop.model_folders import HuggingFaceFolder, open_huggingface
 from jaxformer.interop.params_files import load_params, save_params
@@ -27,5 +26,4 @@ __all__ = [
     "save_adapter",
     "save_huggingface",
     "save_params",
-    "special_token_ids",
 ]

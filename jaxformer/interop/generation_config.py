@@ -19,7 +19,7 @@ from jaxformer.interop.generation_fields import (
     checked,
     has_effect,
 )  # fmt: skip
-from jaxformer.interop.special_tokens import SpecialTokens, require_supported
+from jaxformer.interop.special_tokens import SpecialTokens
 from jaxformer.interop.tokenizers.settings import read_tokenizer_config, special_token_names
 from jaxformer.storage import read_object
 from jaxformer.text import Tokenizer
@@ -27,50 +27,15 @@ from jaxformer.text import Tokenizer
 _FILE = "generation_config.json"
 
 
-def special_token_ids(
-    folder: pathlib.Path,
-    config_values: Mapping[str, Any],
-    *,
-    tokenizer: Tokenizer | None = None,
-    ignore: tuple[str, ...] = (),
-) -> SpecialTokens:
+def read_special_tokens(
+    folder: pathlib.Path, config_values: Mapping[str, Any], *, tokenizer: Tokenizer | None = None,
+    ignore: tuple[str, ...] = (), generates: bool = True, translates: bool = False,
+) -> SpecialTokens:  # fmt: skip
     """Reads the special tokens and generation settings of a Hugging Face folder.
 
     The ids of special tokens are taken from `generation_config.json`, else from `config.json`, else
     from the token names in `tokenizer_config.json`. As in transformers, all other settings are
     taken from `generation_config.json` if it exists, else from `config.json`.
-
-    Args:
-        folder: folder of the model.
-        config_values: content of its `config.json`.
-        tokenizer: tokenizer of the folder, to look up tokens by name.
-        ignore: names of fields that you know to be irrelevant.
-
-    Raises:
-        CheckpointError: a file is damaged.
-        ConfigError: a setting is invalid, or is not supported and would change the generated text.
-
-    Example:
-        >>> import tempfile
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> special = special_token_ids(folder, {"eos_token_id": [2, 7], "num_beams": 4})
-        >>> special.eos, special.search.beam_size, special.sampling.temperature
-        ((2, 7), 4, 0.0)
-        >>> special_token_ids(folder, {"typical_p": 0.9})
-        Traceback (most recent call last):
-        ...
-        jaxformer.errors.ConfigError: the model has unsupported generation settings: ...
-    """
-    special = read_special_tokens(folder, config_values, tokenizer=tokenizer, ignore=ignore)
-    require_supported(special.unsupported)
-    return special
-
-
-def read_special_tokens(
-    folder: pathlib.Path, config_values: Mapping[str, Any], *, tokenizer: Tokenizer | None = None,
-    ignore: tuple[str, ...] = (), generates: bool = True, translates: bool = False,
-) -> SpecialTokens:  # fmt: skip
-    """Like `special_token_ids`, but returns unsupported settings instead of raising an error.
 
     Of a model that does not generate text, only the ids of special tokens are read. One that
     translates starts with `bos_token_id` if there is no `decoder_start_token_id`.

@@ -11,9 +11,8 @@ from jaxformer.interop.generation_config import (
     FIELDS,
     generation_values,
     read_special_tokens,
-    special_token_ids,
 )
-from jaxformer.interop.special_tokens import SpecialTokens
+from jaxformer.interop.special_tokens import SpecialTokens, require_supported
 from jaxformer.text import byte_tokenizer, with_special_tokens
 
 GREEDY = SamplingConfig(temperature=0.0)
@@ -26,7 +25,9 @@ def read(folder, generation=None, config=None, tokenizer_config=None, **options)
     ):
         if values is not None:
             (folder / name).write_text(json.dumps(values))
-    return special_token_ids(folder, config or {}, **options)
+    special = read_special_tokens(folder, config or {}, **options)
+    require_supported(special.unsupported)
+    return special
 
 
 def test_nothing_said_is_greedy(tmp_path):
@@ -221,7 +222,7 @@ def test_ids_below_0_are_kept_and_are_no_tokens(tmp_path):
     special = read(tmp_path, values)
     assert (special.eos, special.pad, special.bos) == ((2, -1), -1, -1)
     assert generation_values(special).items() >= values.items()
-    assert special_token_ids(tmp_path, {}, tokenizer=byte_tokenizer()).eos == (2, -1)
+    assert read_special_tokens(tmp_path, {}, tokenizer=byte_tokenizer()).eos == (2, -1)
 
 
 def test_options_of_beams_without_a_search_are_for_a_call_that_searches(tmp_path):
@@ -240,7 +241,7 @@ def test_least_length_is_written_as_it_was_read(tmp_path):
 def test_damaged_file_is_refused(tmp_path):
     (tmp_path / "generation_config.json").write_text("[]")
     with pytest.raises(CheckpointError, match="generation_config.json is damaged"):
-        special_token_ids(tmp_path, {})
+        read_special_tokens(tmp_path, {})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from safetensors import safe_open
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.interop.safetensors import open_tensors, write_tensors
 from jaxformer.interop.safetensors.folders import no_safetensors
-from jaxformer.storage import some
 from tests.interop.crafted import ARRAYS, lazy, valid
 
 INDEX = "model.safetensors.index.json"
@@ -125,8 +124,8 @@ def test_other_files_of_a_folder_are_no_matter(sharded):
 @pytest.mark.parametrize(
     ("weight_map", "message"),
     [
-        ({"d": SECOND}, f"its files: {SECOND} must have tensor 'd'; download all"),
-        ({"a": SECOND}, f"its files: it must name {FIRST} for tensor 'a'; download all"),
+        ({"d": SECOND}, f"is damaged: {SECOND} must have tensor 'd', which it names; download"),
+        ({"a": SECOND}, f"is damaged: {SECOND} must have tensor 'a'"),
         (
             {"d": "x.safetensors"},
             "have the 3 files that .* names, but x.safetensors is missing; do",
@@ -141,19 +140,10 @@ def test_index_that_does_not_fit_its_files_is_refused(sharded, weight_map, messa
         open_tensors(sharded)
 
 
-def test_tensor_that_the_index_does_not_name_is_refused(sharded):
-    index = json.loads((sharded / INDEX).read_text())
-    del index["weight_map"]["b"]
-    (sharded / INDEX).write_text(json.dumps(index))
-    with pytest.raises(CheckpointError, match=f"it must name {FIRST} for tensor 'b'; download all"):
-        open_tensors(sharded)
-
-
-def test_tensor_in_two_shards_is_refused(sharded):
-    arrays = {name: np.zeros(1, np.float32) for name in "ac"}
-    (sharded / SECOND).write_bytes(valid(arrays))
-    with pytest.raises(CheckpointError, match=f"it must name {SECOND} for tensor 'a'; download"):
-        open_tensors(sharded)
+def test_tensor_is_read_from_the_shard_that_the_index_names(sharded):
+    (sharded / SECOND).write_bytes(valid({name: np.zeros(1, np.float32) for name in "ac"}))
+    tensors = open_tensors(sharded)
+    assert (tensors["a"].shape, tensors["c"].shape) == ((3,), (1,))
 
 
 @pytest.mark.parametrize(
@@ -211,12 +201,11 @@ def test_torch_weights_are_refused_with_the_command_that_converts_them(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "library", "option"),
-    [("flax_model.msgpack", "flax", "from_flax"), ("tf_model.h5", "tensorflow", "from_tf")],
+    ("name", "option"), [("flax_model.msgpack", "from_flax"), ("tf_model.h5", "from_tf")]
 )
-def test_weights_of_jax_and_tensorflow_are_refused_with_their_command(name, library, option):
+def test_weights_of_jax_and_tensorflow_are_refused_with_their_command(name, option):
     message = no_safetensors(MODEL, [name, "rng_state.pth"], "AutoModel")
-    assert f"got {name}; convert it with transformers 4 and {library}: python -c" in message
+    assert f"got {name}; convert it with transformers 4: python -c" in message
     assert f'M.from_pretrained("models/gpt2", {option}=True).save' in message
 
 
@@ -245,25 +234,6 @@ def test_command_fits_any_folder(folder):
 )
 def test_folder_without_a_model_is_told_what_it_has(entries, message):
     assert message in no_safetensors(MODEL, entries, "AutoModel")
-
-
-def test_some_names_all_of_few():
-    assert some({"b": 1}) == "b" and some(["a", "b", "c"]) == "a, b, c"
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda path: None, "cannot be read: No such file or directory; pass the folder of a mod"),
-        (lambda path: path.write_text(""), "cannot be read: Not a directory; pass the folder of"),
-        (lambda path: path.symlink_to(path), "cannot be read: Too many levels of symbolic links"),
-        (lambda path: path.mkdir(), "got no weights; download the model into it"),
-    ],
-)
-def test_folder_that_is_none_is_one_clear_error(tmp_path, make, message):
-    make(tmp_path / "model")
-    with pytest.raises(CheckpointError, match=message):
-        open_tensors(tmp_path / "model")
 
 
 def test_weights_of_another_format_are_refused_with_the_class_that_was_given(tmp_path):

@@ -7,7 +7,8 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.errors import ConfigError
-from jaxformer.interop.generation_config import special_token_ids
+from jaxformer.interop.generation_config import read_special_tokens
+from jaxformer.interop.special_tokens import require_supported
 from tests.runs import pretrained_folders
 
 TEXT = "the cat sat on the mat"
@@ -112,7 +113,7 @@ def test_encoder_decoder_translates_as_transformers_does(folders, settings, beam
 def test_field_without_an_option_is_refused_by_name(field, tmp_path):
     (tmp_path / "generation_config.json").write_text(json.dumps({field: REFUSED[field]}))
     with pytest.raises(ConfigError, match=f"unsupported generation settings: {field}="):
-        special_token_ids(tmp_path, {})
+        require_supported(read_special_tokens(tmp_path, {}).unsupported)
 
 
 @pytest.mark.parity

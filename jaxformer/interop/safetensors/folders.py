@@ -14,7 +14,6 @@ from jaxformer.storage import (
     read_object,
     shown,
     some,
-    storage_error,
     write_whole,
 )
 
@@ -36,16 +35,11 @@ def open_tensors(
     in another format, the error shows a command that converts them, with `auto_class`.
 
     Raises:
-        CheckpointError: the folder or a file is missing or damaged, the index does not match the
-            files, or the weights have another format.
+        CheckpointError: a file is missing or damaged, the index names a tensor that its file lacks,
+            or the weights have another format.
     """
     folder = pathlib.Path(folder)
-    try:
-        entries = set(os.listdir(folder))
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder} cannot be read: {error.strerror}; pass the folder of a model"
-        ) from None
+    entries = {path.name for path in folder.iterdir()}
     if _INDEX not in entries:
         if _SINGLE not in entries:
             raise CheckpointError(no_safetensors(folder, entries, auto_class))
@@ -63,21 +57,13 @@ def open_tensors(
             f"{folder} must have the {len(files):,} files that {_INDEX} names, but "
             f"{some(missing)} {'is' if len(missing) == 1 else 'are'} missing; download them, too"
         )
-    tensors = {
-        (name, file): tensor
-        for file in sorted(files)
-        for name, tensor in read_tensors(folder / file).items()
-    }
-    # So no tensor is in two files, either.
-    if wrong := sorted(weight_map.items() ^ tensors.keys()):
-        name, file = wrong[0]
-        is_named = weight_map.get(name) == file
-        reason = f"{file} must have tensor" if is_named else f"it must name {file} for tensor"
-        raise CheckpointError(
-            f"{folder / _INDEX} does not match its files: {reason} {shown(name)}; download all of "
-            "them again"
-        )
-    return {name: tensor for (name, _), tensor in tensors.items()}
+    shards = {file: read_tensors(folder / file) for file in sorted(files)}
+    for name, file in weight_map.items():
+        if name not in shards[file]:
+            raise damaged_download(
+                folder / _INDEX, f"{file} must have tensor {shown(name)}, which it names"
+            )
+    return {name: shards[file][name] for name, file in weight_map.items()}
 
 
 def _read_index(path: pathlib.Path) -> dict[str, str]:
@@ -105,16 +91,13 @@ def no_safetensors(folder: pathlib.Path, entries: Collection[str], auto_class: s
         )
 
     start = f"{folder} must have safetensors files, got"
-    torch, version_4 = f"{_UNSAFE}convert it: {command()}", "convert it with transformers 4 and"
-    remedies = {
-        "pytorch_model.bin": torch,
-        "pytorch_model.bin.index.json": torch,
-        "flax_model.msgpack": f"{version_4} flax: {command('from_flax=True')}",
-        "tf_model.h5": f"{version_4} tensorflow: {command('from_tf=True')}",
-    }
-    for name, remedy in remedies.items():
-        if name in entries:
-            return f"{start} {name}; {remedy}"
+    options = {
+        "pytorch_model.bin": (), "pytorch_model.bin.index.json": (),
+        "flax_model.msgpack": ("from_flax=True",), "tf_model.h5": ("from_tf=True",),
+    }  # fmt: skip
+    if name := next((name for name in options if name in entries), None):
+        remedy = "convert it with transformers 4:" if options[name] else f"{_UNSAFE}convert it:"
+        return f"{start} {name}; {remedy} {command(*options[name])}"
     if pickles := sorted(name for name in entries if _PICKLES.fullmatch(name)):
         return (
             f"{start} {some(pickles)}; {_UNSAFE}load the weights with the program that wrote it, "
@@ -123,8 +106,8 @@ def no_safetensors(folder: pathlib.Path, entries: Collection[str], auto_class: s
     start = f"{folder} must have {_SINGLE} or {_INDEX}, got"
     if "adapter_model.safetensors" in entries:
         return f"{start} the weights of an adapter alone; download adapter_config.json, too"
-    if others := sorted(name for name in entries if name.endswith(".safetensors")):
-        return f"{start} {some(others)}; rename the file of the whole model to {_SINGLE}"
+    if renamed := sorted(name for name in entries if name.endswith(".safetensors")):
+        return f"{start} {some(renamed)}; rename the file of the whole model to {_SINGLE}"
     if ggufs := sorted(name for name in entries if name.endswith(".gguf")):
         return f"{start} {some(ggufs)}, for llama.cpp; download the model's original files"
     download = f"hf download OWNER/MODEL --local-dir {shlex.quote(str(folder))}"
@@ -171,13 +154,9 @@ def write_tensors(
 
 def require_no_weights(folder: pathlib.Path) -> None:
     """Raises StorageError if a folder already has weights."""
-    try:
-        paths = folder.iterdir() if folder.is_dir() else ()
-        found = sorted(path.name for path in paths if _WEIGHTS.fullmatch(path.name))
-    except OSError as error:
-        raise storage_error(folder, error) from None
-    if found:
+    weights = sorted(path.name for path in folder.iterdir() if _WEIGHTS.fullmatch(path.name))
+    if weights:
         raise StorageError(
-            f"{folder} must not contain weights, got {found[0]}; remove them, or write to another "
-            "folder"
+            f"{folder} must not contain weights, got {weights[0]}; remove them, or write to "
+            "another folder"
         )
