@@ -108,13 +108,14 @@ def count_products(
     """
     total = Flops()
     for eqn in jaxpr.eqns:
-        own = f"{scope}/{eqn.source_info.name_stack}"
+        inner_scope = f"{scope}/{eqn.source_info.name_stack}"
         if eqn.primitive.name == "dot_general":
-            total = total.plus(_product(eqn, own) if is_counted(own) else Flops())
+            total = total.plus(_product(eqn, inner_scope) if is_counted(inner_scope) else Flops())
         elif eqn.primitive.name == "pallas_call":
             continue  # kernels do not count, and their loops may have traced bounds
         elif inner := [
-            count_products(one, own, is_counted=is_counted) for one in _inner_programs(eqn)
+            count_products(program, inner_scope, is_counted=is_counted)
+            for program in _inner_programs(eqn)
         ]:
             total = total.plus(_runs_of(eqn, inner))
     return total
@@ -122,8 +123,8 @@ def count_products(
 
 def _inner_programs(eqn: JaxprEqn) -> list[Jaxpr]:
     values = jax.tree.leaves(list(eqn.params.values()))
-    programs = [one.jaxpr if isinstance(one, ClosedJaxpr) else one for one in values]
-    return [one for one in programs if isinstance(one, Jaxpr)]
+    programs = [value.jaxpr if isinstance(value, ClosedJaxpr) else value for value in values]
+    return [program for program in programs if isinstance(program, Jaxpr)]
 
 
 def _runs_of(eqn: JaxprEqn, inner: list[Flops]) -> Flops:

@@ -63,8 +63,8 @@ class Instruction:
     @functools.cached_property
     def op_name(self) -> str:
         """Path of JAX's names, such as "jit(step)/jvp(Decoder)/layers/attention/mul"; or ""."""
-        found = re.search(r'op_name="([^"]*)"', self.attributes)
-        return found[1] if found else ""
+        match = re.search(r'op_name="([^"]*)"', self.attributes)
+        return match[1] if match else ""
 
     def called(self, *keys: str) -> "Iterator[Computation]":
         """Computations under some attributes, such as "body"."""
@@ -79,10 +79,10 @@ class Instruction:
         if known := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', self.attributes):
             return int(known[1])
         constants = [
-            int(one.operand_text)
+            int(op.operand_text)
             for condition in self.called("condition")
-            for one in condition.instructions.values()
-            if one.opcode == "constant" and one.result.startswith("s32[]")
+            for op in condition.instructions.values()
+            if op.opcode == "constant" and op.result.startswith("s32[]")
         ]
         return max(constants, default=1)
 
@@ -127,11 +127,11 @@ def parse_hlo(text: str) -> Computation:
                 computation = Computation(head["name"], program)
                 program[computation.name] = computation
                 entry = computation if head["entry"] else entry
-        elif found := _INSTRUCTION.match(line):
-            name, result, opcode, operands, attributes = found.groups(default="")[1:]
+        elif match := _INSTRUCTION.match(line):
+            name, result, opcode, operands, attributes = match.groups(default="")[1:]
             instruction = Instruction(computation, name, result, opcode, operands, attributes)
             computation.instructions[name] = instruction
-            if found["root"]:
+            if match["root"]:
                 computation.root = instruction
     return entry
 

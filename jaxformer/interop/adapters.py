@@ -71,12 +71,12 @@ def load_adapter(folder: str | os.PathLike[str], model: HuggingFaceModel) -> Ada
     rank = max(ranks, default=1)
     leaves = traverse_util.flatten_dict(model.params, sep="/")
     matrices: dict[str, np.ndarray] = {}
-    found: set[str] = set()
+    used: set[str] = set()
     for slot, module in _modules(family, model, leaves):
         names = [f"{_PREFIX}{module}.lora_{part}.weight" for part in "AB"]
-        if not found.isdisjoint(names) or not tensors.keys() >= {*names}:
+        if not used.isdisjoint(names) or not tensors.keys() >= {*names}:
             continue
-        found.update(names)
+        used.update(names)
         down, up = (np.asarray(tensors[name].read(), np.float32) for name in names)
         if up.shape[1] != len(down) or slot.shape != _oriented(slot, (len(up), down.shape[1])):
             raise CheckpointError(
@@ -95,7 +95,7 @@ def load_adapter(folder: str | os.PathLike[str], model: HuggingFaceModel) -> Ada
                 matrices[f"{leaf}/up"] = np.zeros((*leading, rank, output), np.float32)
             matrices[f"{leaf}/down"][slot.at][:, : len(down)] = down.T
             matrices[f"{leaf}/up"][slot.at][: len(down)] = part
-    if unknown := sorted(tensors.keys() - found):
+    if unknown := sorted(tensors.keys() - used):
         raise CheckpointError(
             f"{folder / ADAPTER_WEIGHTS} must have lora_A and lora_B of layers of this "
             f"{family.model_type} model alone, got {shown(unknown[0])}; use the model that it was "

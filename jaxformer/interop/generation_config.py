@@ -82,9 +82,9 @@ def read_special_tokens(
     idle = {*NEUTRAL, *HARMLESS} - {*unsupported}  # fields that change nothing
     idle |= {*SAMPLING} if sampling.temperature == 0 else set()
     idle |= {*SEARCH} - {"num_beams"} if search is None else set()
-    ids = {ours: fields[name] for name, ours in TOKENS.items()}
+    ids = {key: fields[name] for name, key in TOKENS.items()}
     return SpecialTokens(
-        **{ours: each[0] if len(each) == 1 else None for ours, each in ids.items()},
+        **{key: token_ids[0] if len(token_ids) == 1 else None for key, token_ids in ids.items()},
         eos=tuple(eos),
         forbidden=tuple(dict.fromkeys([*forbidden, *suppressed])),
         renormalize=fields["renormalize_logits"],
@@ -128,7 +128,7 @@ def _strategy(fields: Mapping[str, Any]) -> tuple[SamplingConfig, BeamSearchConf
         **drawn,
     )
     # Without a search, they are for a call that searches.
-    beams = {ours: fields[name] for name, ours in SEARCH.items()}
+    beams = {key: fields[name] for name, key in SEARCH.items()}
     beams["num_best"] = beams["num_best"] if searches else 1
     if beams == GREEDY:
         return sampling, None
@@ -149,7 +149,7 @@ def generation_values(special: SpecialTokens) -> dict[str, Any]:
     least = sampling.min_new_tokens or (0 if sampling.min_length else rules.min_new_tokens)
     values: dict[str, Any] = {
         "eos_token_id": one_or_list(special.eos),
-        **{name: getattr(special, ours) for name, ours in TOKENS.items()},
+        **{name: getattr(special, key) for name, key in TOKENS.items()},
         # transformers lets bad words end a text, but not suppressed tokens.
         "bad_words_ids": [[id] for id in special.forbidden if id not in special.eos] or None,
         "suppress_tokens": [id for id in special.forbidden if id in special.eos] or None,
@@ -168,7 +168,7 @@ def generation_values(special: SpecialTokens) -> dict[str, Any]:
         values |= {name: getattr(sampling, name) for name in SAMPLING}
         values["top_k"] = sampling.top_k or 0
     if search is not None:
-        values |= {name: getattr(search, ours) for name, ours in SEARCH.items()}
+        values |= {name: getattr(search, key) for name, key in SEARCH.items()}
     values = {**special.without_effect, **values}
     return {name: value for name, value in values.items() if value is not None} | dict(
         special.unsupported

@@ -24,7 +24,7 @@ FORCES_BOS = "force_bos_token_to_be_generated"  # in config.json of older BARTs
 
 def _are_ids(value: Any, least: int = 0) -> bool:
     ids = value if isinstance(value, list) else [value]
-    return all(type(each) is int and least <= each < 2**31 for each in ids)
+    return all(type(token) is int and least <= token < 2**31 for token in ids)
 
 
 _IDS, _IDS_OR_NONE = "an id or a list of ids", "an id, -1 for none, or a list of them"

@@ -170,7 +170,7 @@ def save_huggingface(
     folder, config, params = as_path(folder), model.config.without_mup, model.params
     kind = kind_of_params(config, params)
     family, fields = _family_for(config, params, kind, model_type, model.model_type)
-    name = next(name for name, each in family.classes.items() if each == kind)
+    name = next(name for name, kind_of_class in family.classes.items() if kind_of_class == kind)
     stored = np.dtype(jnp.dtype(dtype or config.param_dtype))
     special, (source, target) = model.unchecked_special_tokens, _tokenizers(model)
     if not special.eos and target is not None and target.end_of_text is not None:
@@ -197,7 +197,7 @@ def save_huggingface(
         values["problem_type"] = model.problem_type
     tensors = tensors_of_params(family, config, params, stored)
     if kind == "pooled":  # names in a base model have no prefix
-        tensors = {name.removeprefix(family.prefix): each for name, each in tensors.items()}
+        tensors = {name.removeprefix(family.prefix): tensor for name, tensor in tensors.items()}
     make_folder(folder)
     require_no_weights(folder)
     with drafted(folder, last=CONFIG) as draft:
@@ -236,11 +236,11 @@ def _family_for(
     config: ModelConfig, params: Any, kind: ModelKind, model_type: str | None, preferred: str | None
 ) -> tuple[Family, dict[str, Any]]:
     """The given family, or the first that can represent the model, and its config fields."""
-    for given in (model_type, preferred):
-        if given is not None and given not in FAMILIES:
-            raise ConfigError(f"model_type must be one of {', '.join(FAMILIES)}, got {given!r}")
+    for chosen in (model_type, preferred):
+        if chosen is not None and chosen not in FAMILIES:
+            raise ConfigError(f"model_type must be one of {', '.join(FAMILIES)}, got {chosen!r}")
     ordered = sorted(FAMILIES.items(), key=lambda item: item[0] != preferred)
-    able = {name: each for name, each in ordered if kind in each.classes.values()}
+    able = {name: family for name, family in ordered if kind in family.classes.values()}
     if model_type not in (None, *able):
         raise ConfigError(
             f"model_type must be one of {', '.join(able)} for a model of kind {kind!r}, got "
@@ -256,11 +256,11 @@ def _family_for(
         ]
         try:
             values = ConfigFields(fields, "config.json", tensors=tensors)
-            found = differences(config, ModelConfig(**family.read(values, kind)))
-            if not found:
+            changes = differences(config, ModelConfig(**family.read(values, kind)))
+            if not changes:
                 tensors_of_params(family, config, params, config.param_dtype)
                 return family, fields
-            reasons[name] = [f"it could with {found[0]}", *found[1:]]
+            reasons[name] = [f"it could with {changes[0]}", *changes[1:]]
         except (ConfigError, CheckpointError) as error:
             reasons[name] = [str(error)]
     nearest = min(reasons, key=lambda name: len(reasons[name]))

@@ -1,7 +1,6 @@
 """Hugging Face model folders, opened without reading the weights."""
 
 import dataclasses
-import hashlib
 import os
 import pathlib
 from collections.abc import Mapping
@@ -23,11 +22,10 @@ from jaxformer.interop.safetensors import Tensor, open_tensors
 from jaxformer.interop.special_tokens import SpecialTokens
 from jaxformer.interop.tokenizers.loading import Tokenizers, load_tokenizers
 from jaxformer.models.init_shapes import init_shapes
-from jaxformer.storage import on_disk, open_regular, read_object
+from jaxformer.storage import file_digest, on_disk, read_object, sha256
 from jaxformer.text import Tokenizer
 
 CONFIG = "config.json"
-_PART = 2**24  # bytes read at a time
 Float = Literal["float32", "bfloat16"]
 
 
@@ -72,20 +70,15 @@ class HuggingFaceFolder:
     @property
     def problem_type(self) -> ProblemType:
         """How to interpret a classifier's logits; by default, a single one is a score."""
-        one = self.config.num_classes == 1
-        given: ProblemType | None = self.values.get("problem_type")
-        return given or ("regression" if one else "single_label_classification")
+        problem_type: ProblemType | None = self.values.get("problem_type")
+        is_score = self.config.num_classes == 1
+        return problem_type or ("regression" if is_score else "single_label_classification")
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the config and all weights; takes as long as reading them."""
         files = sorted({tensor.path for tensor in self.tensors.values()})
-        digest = hashlib.sha256()
-        for path in (self.path / CONFIG, *files):
-            with open_regular(path) as file:
-                while part := file.read(_PART):
-                    digest.update(part)
-        return digest.hexdigest()
+        return sha256("".join(file_digest(path) for path in (self.path / CONFIG, *files)))
 
     def read_params(self, shardings: Any = None) -> Any:
         """Reads the nested dict of parameters, one parameter at a time.
@@ -106,23 +99,19 @@ class HuggingFaceFolder:
 
         If the tokenizer's files name no end of text, it is the `eos_token_id` of the model's files.
         """
-        found = load_tokenizers(
+        tokenizers = load_tokenizers(
             self.path, self.family.model_type,
             source_language=source_language, target_language=target_language,
         )  # fmt: skip
-        if found is None or found.target.end_of_text is not None:
-            return found
-        eos = self.read_special_tokens(found.target).eos
-        ends = [id for id in eos if 0 <= id < found.target.vocab_size]
+        if tokenizers is None or tokenizers.target.end_of_text is not None:
+            return tokenizers
+        source, target = tokenizers
+        ends = [id for id in self.read_special_tokens(target).eos if 0 <= id < target.vocab_size]
         if not ends:
-            return found
-        roles = dataclasses.replace(
-            found.target.roles, end_of_text=found.target.token_name(ends[0])
-        )  # fmt: skip
-        source = found.source.with_roles(roles)
-        same = found.target is found.source
-        target = source if same else found.target.with_roles(roles)
-        return Tokenizers(source, target)
+            return tokenizers
+        roles = dataclasses.replace(target.roles, end_of_text=target.token_name(ends[0]))
+        ended = source.with_roles(roles)
+        return Tokenizers(ended, ended if target is source else target.with_roles(roles))
 
     def read_special_tokens(self, tokenizer: Tokenizer | None = None) -> SpecialTokens:
         """Reads the special tokens and the generation settings.

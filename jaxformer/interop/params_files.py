@@ -43,18 +43,16 @@ def save_params(path: str | os.PathLike[str], config: ModelConfig, params: Any) 
         >>> again == config, params["embedding"]["embedding"].shape
         (True, (5, 4))
     """
-    path, beside = _paths(path)
-    text = config_to_toml(config)
-    # An interrupted save may have left the same config.
-    for one, is_free in ((path, False), (beside, _has(beside, text))):
-        if lexists(one) and not is_free:
-            raise StorageError(f"{one} exists already; remove it, or choose another name")
+    path, config_path = _paths(path)
+    for file in (path, config_path):
+        if lexists(file):
+            raise StorageError(f"{file} exists already; remove it, or choose another name")
     tensors = {
         name: LazyTensor(leaf.shape, leaf.dtype, functools.partial(np.asarray, leaf))
         for name, leaf in traverse_util.flatten_dict(params, sep="/").items()
     }
-    write_whole(beside, text)
     write_tensor_file(path, tensors, {"jaxformer": __version__})
+    write_whole(config_path, config_to_toml(config))
 
 
 def load_params(path: str | os.PathLike[str]) -> tuple[ModelConfig, Any]:
@@ -67,15 +65,15 @@ def load_params(path: str | os.PathLike[str]) -> tuple[ModelConfig, Any]:
         CheckpointError: a file is missing or damaged.
         ConfigError: the path has another ending, or the config is invalid.
     """
-    path, beside = _paths(path)
+    path, config_path = _paths(path)
     try:
-        values = tomllib.loads(read_regular(beside, limit=_MAX_CONFIG).decode("utf-8-sig"))
+        values = tomllib.loads(read_regular(config_path, limit=_MAX_CONFIG).decode("utf-8-sig"))
     except OSError as error:
         raise CheckpointError(
-            f"{beside}, the config of {path}, cannot be read: {error.strerror}; put it there"
+            f"{config_path}, the config of {path}, cannot be read: {error.strerror}; put it there"
         ) from None
     except ValueError as error:
-        raise CheckpointError(f"{beside} is damaged: {error}; save the model again") from None
+        raise CheckpointError(f"{config_path} is damaged: {error}; save the model again") from None
     config = config_from_dict(ModelConfig, values)
     leaves = {
         name: jax.device_put(np.array(tensor.read())) for name, tensor in read_tensors(path).items()
@@ -83,17 +81,9 @@ def load_params(path: str | os.PathLike[str]) -> tuple[ModelConfig, Any]:
     return config, traverse_util.unflatten_dict(leaves, sep="/")
 
 
-def _has(path: pathlib.Path, text: str) -> bool:
-    """Whether a regular file has this content."""
-    try:
-        return read_regular(path, limit=_MAX_CONFIG) == text.encode()
-    except (OSError, ValueError):
-        return False
-
-
 def _paths(path: str | os.PathLike[str]) -> tuple[pathlib.Path, pathlib.Path]:
     """Paths of the parameters and of the config."""
-    found = as_path(path)
-    if found.suffix != ".safetensors":
-        raise ConfigError(f"a parameter file must end in .safetensors, got {found}; rename it")
-    return found, found.with_suffix(".toml")
+    path = as_path(path)
+    if path.suffix != ".safetensors":
+        raise ConfigError(f"a parameter file must end in .safetensors, got {path}; rename it")
+    return path, path.with_suffix(".toml")

@@ -31,31 +31,31 @@ class Collective(NamedTuple):
     @property
     def traffic(self) -> float:
         """Least number of bytes that a device sends, with ring algorithms."""
-        others = (self.group - 1) / self.group
+        ratio = (self.group - 1) / self.group
         factor = {
-            "all-reduce": 2 * others,
+            "all-reduce": 2 * ratio,
             "reduce-scatter": self.group - 1,  # of which the result is one part
             "collective-permute": 1,
         }
-        return self.num_bytes * factor.get(self.kind, others)
+        return self.num_bytes * factor.get(self.kind, ratio)
 
 
 def read_collectives(program: Computation, num_devices: int) -> list[Collective]:
     """Collectives of an optimized program, by kind and group size; in a loop once per iteration."""
     collectives: list[Collective] = []
     channels: set[str] = set()
-    for one, times, is_fused in _operations(program, 1):
-        kind = one.opcode.removesuffix("-start")
+    for op, times, is_fused in _operations(program, 1):
+        kind = op.opcode.removesuffix("-start")
         if kind not in _KINDS:
             continue
         # A collective that is fused in several pieces has the same channel in each. Outside
         # fusions, channels are no identity: shard_map gives all collectives channel 1.
-        channel = re.search(r"channel_id=\d+", one.attributes) if is_fused else None
+        channel = re.search(r"channel_id=\d+", op.attributes) if is_fused else None
         if channel and channel[0] in channels:
             continue
         channels |= {channel[0]} if channel else set()
-        num_bytes, group = _num_bytes(one), _group_size(one.attributes, num_devices)
-        if kind == "all-reduce" and one.computation.name.startswith("all-reduce-scatter"):
+        num_bytes, group = _num_bytes(op), _group_size(op.attributes, num_devices)
+        if kind == "all-reduce" and op.computation.name.startswith("all-reduce-scatter"):
             kind, num_bytes = "reduce-scatter", num_bytes // group
         if group > 1:
             collectives.append(Collective(kind, group, times, times * num_bytes))
@@ -65,10 +65,10 @@ def read_collectives(program: Computation, num_devices: int) -> list[Collective]
 def total_by_kind(collectives: Iterable[Collective]) -> list[Collective]:
     """Collectives summed by kind and group size, most bytes first."""
     times, sizes = Counter[Collective](), Counter[Collective]()
-    for one in collectives:
-        kind = one._replace(times=0, num_bytes=0)
-        times[kind] += one.times
-        sizes[kind] += one.num_bytes
+    for collective in collectives:
+        kind = collective._replace(times=0, num_bytes=0)
+        times[kind] += collective.times
+        sizes[kind] += collective.num_bytes
     return [
         kind._replace(times=times[kind], num_bytes=num_bytes)
         for kind, num_bytes in sizes.most_common()
@@ -79,17 +79,17 @@ def _operations(
     computation: Computation, times: int, is_fused: bool = False
 ) -> Iterator[tuple[Instruction, int, bool]]:
     """Instructions of a computation and of those that it calls: with their runs, and if fused."""
-    for one in computation.instructions.values():
-        yield one, times, is_fused
-        trips = one.trip_count if one.opcode == "while" else 1
-        for called in one.called("calls", "to_apply", "body", "branch_computations"):
-            yield from _operations(called, times * trips, is_fused or one.opcode == "fusion")
+    for op in computation.instructions.values():
+        yield op, times, is_fused
+        trips = op.trip_count if op.opcode == "while" else 1
+        for called in op.called("calls", "to_apply", "body", "branch_computations"):
+            yield from _operations(called, times * trips, is_fused or op.opcode == "fusion")
 
 
-def _num_bytes(one: Instruction) -> int:
+def _num_bytes(op: Instruction) -> int:
     """Bytes of a result; a start returns a tuple of its operand and its result."""
-    sizes = [array.size * array.width for array in one.arrays]
-    return max(sizes, default=0) if one.opcode.endswith("-start") else sum(sizes)
+    sizes = [array.size * array.width for array in op.arrays]
+    return max(sizes, default=0) if op.opcode.endswith("-start") else sum(sizes)
 
 
 def _group_size(attributes: str, num_devices: int) -> int:

@@ -28,54 +28,54 @@ def read_traffic(program: Computation) -> dict[str, int]:
     once: a lower bound, since kernels of attention read keys and values several times.
     """
     total = collections.Counter[str]()
-    for one in program.instructions.values():
-        if one.opcode == "while":
-            for body in one.called("body"):
+    for op in program.instructions.values():
+        if op.opcode == "while":
+            for body in op.called("body"):
                 for source, num_bytes in read_traffic(body).items():
-                    total[source] += one.trip_count * num_bytes
-        elif one.opcode == "conditional":
+                    total[source] += op.trip_count * num_bytes
+        elif op.opcode == "conditional":
             keys = ("branch_computations", "true_computation", "false_computation")
-            branches = [read_traffic(branch) for branch in one.called(*keys)]
+            branches = [read_traffic(branch) for branch in op.called(*keys)]
             total.update(max(branches, key=lambda branch: sum(branch.values()), default={}))
-        elif one.opcode in ("call", "call-start"):
-            for inner in one.called("to_apply"):
+        elif op.opcode in ("call", "call-start"):
+            for inner in op.called("to_apply"):
                 total.update(read_traffic(inner))
-        elif num_bytes := _bytes_moved(one):
-            total[_source(one)] += num_bytes
+        elif num_bytes := _bytes_moved(op):
+            total[_source(op)] += num_bytes
     return dict(total.most_common())
 
 
-def _bytes_moved(one: Instruction) -> int:
+def _bytes_moved(op: Instruction) -> int:
     """Bytes that an instruction reads and writes."""
-    if one.opcode in _FREE or any(kernel in one.attributes for kernel in _FREE_KERNELS):
+    if op.opcode in _FREE or any(kernel in op.attributes for kernel in _FREE_KERNELS):
         return 0
     # Of an asynchronous pair, the start reads and the end writes.
-    moved = 0 if one.opcode.endswith("-done") else _bytes_read(one)
-    if not one.opcode.endswith("-start"):
-        sizes = zip(_written(one), one.arrays, strict=True)
+    moved = 0 if op.opcode.endswith("-done") else _bytes_read(op)
+    if not op.opcode.endswith("-start"):
+        sizes = zip(_written(op), op.arrays, strict=True)
         moved += sum(size for size, array in sizes if array.space == 0)
     return moved
 
 
-def _bytes_read(one: Instruction) -> int:
+def _bytes_read(op: Instruction) -> int:
     total = 0
-    for position, operand in enumerate(one.operands):
+    for position, operand in enumerate(op.operands):
         for array in operand.arrays if operand else ():
             if array.space == 0:
-                part = min(_elements_read(one, position, array.size), array.size)
+                part = min(_elements_read(op, position, array.size), array.size)
                 total += array.num_bytes * part // array.size if part else 0
     return total
 
 
-def _elements_read(one: Instruction, position: int, size: int) -> int:
+def _elements_read(op: Instruction, position: int, size: int) -> int:
     """Elements of an operand of `size` elements that an instruction reads."""
-    if position == 0 and one.opcode in _SLICES:
-        return one.arrays[-2 if one.opcode.endswith("-start") else 0].size
-    if position == 0 and one.opcode == "dynamic-update-slice":
+    if position == 0 and op.opcode in _SLICES:
+        return op.arrays[-2 if op.opcode.endswith("-start") else 0].size
+    if position == 0 and op.opcode == "dynamic-update-slice":
         return 0
-    if position == 0 and one.opcode == "scatter" and len(one.arrays) == 1:
-        return _update(one).size
-    for fused in one.called("calls") if one.opcode == "fusion" else ():
+    if position == 0 and op.opcode == "scatter" and len(op.arrays) == 1:
+        return _update(op).size
+    for fused in op.called("calls") if op.opcode == "fusion" else ():
         for parameter in fused.instructions.values():
             if parameter.opcode == "parameter" and parameter.operand_text == str(position):
                 return _elements_used(parameter, size)
@@ -99,71 +99,71 @@ def _elements_used(array: Instruction, size: int) -> int:
     return min(total, size)
 
 
-def _update(one: Instruction) -> Array:
+def _update(op: Instruction) -> Array:
     """The new values of an instruction that updates its first operand."""
-    new = one.operands[_UPDATES[one.opcode]]
+    new = op.operands[_UPDATES[op.opcode]]
     assert new is not None  # an array that is updated is known
     return new.arrays[0]
 
 
-def _written(one: Instruction) -> list[int]:
+def _written(op: Instruction) -> list[int]:
     """Bytes that each array of a result writes."""
-    if one.opcode in _UPDATES and len(one.arrays) == 1 and one.operands[0]:
-        return [_update(one).num_bytes]
-    for fused in one.called("calls") if one.opcode == "fusion" else ():
+    if op.opcode in _UPDATES and len(op.arrays) == 1 and op.operands[0]:
+        return [_update(op).num_bytes]
+    for fused in op.called("calls") if op.opcode == "fusion" else ():
         sizes = list(_written_by_fusion(fused.root))
-        if len(sizes) == len(one.arrays):
+        if len(sizes) == len(op.arrays):
             return sizes
-    return [array.num_bytes for array in one.arrays]
+    return [array.num_bytes for array in op.arrays]
 
 
-def _written_by_fusion(one: Instruction | None) -> Iterator[int]:
-    assert one is not None  # operands within a fusion are known
-    if one.opcode == "tuple":
-        for element in one.operands:
+def _written_by_fusion(op: Instruction | None) -> Iterator[int]:
+    assert op is not None  # operands within a fusion are known
+    if op.opcode == "tuple":
+        for element in op.operands:
             yield from _written_by_fusion(element)
-    elif one.opcode == "bitcast":
-        yield from _written_by_fusion(one.operands[0])
-    elif _updates_a_copy(one):
-        yield one.arrays[0].num_bytes
+    elif op.opcode == "bitcast":
+        yield from _written_by_fusion(op.operands[0])
+    elif _updates_a_copy(op):
+        yield op.arrays[0].num_bytes
     else:
-        yield from _written(one)
+        yield from _written(op)
 
 
-def _updates_a_copy(one: Instruction) -> bool:
+def _updates_a_copy(op: Instruction) -> bool:
     """Whether an instruction in a fusion updates what is no parameter, so that all is written."""
-    if one.opcode not in _UPDATES:
+    if op.opcode not in _UPDATES:
         return False
-    target = one.operands[0]
+    target = op.operands[0]
     while target and target.opcode == "bitcast":
         target = target.operands[0]
     return target is None or target.opcode != "parameter"
 
 
-def _source(one: Instruction) -> str:
+def _source(op: Instruction) -> str:
     """Where an instruction comes from: by its names, those of what uses it, or of its operands."""
     follow: Callable[[Instruction], Instruction | None]
     for follow in (_user, _operand):
-        near: Instruction | None = one
+        near: Instruction | None = op
         while near is not None:
             if part := part_of(near.op_name) or _part_of_fused(near):
                 return part
             near = follow(near)
     # The stacks of weights and activations that a scan reads from and writes to.
-    return "scan of layers" if "stack._scan" in one.op_name else "other"
+    return "scan of layers" if "stack._scan" in op.op_name else "other"
 
 
-def _user(one: Instruction) -> Instruction | None:
+def _user(op: Instruction) -> Instruction | None:
     """The first use, unless it is in a loop or a result of the computation."""
-    return next((user for user in one.users[:1] if user.opcode not in ("tuple", "while")), None)
+    return next((user for user in op.users[:1] if user.opcode not in ("tuple", "while")), None)
 
 
-def _operand(one: Instruction) -> Instruction | None:
-    return one.operands[0] if one.operands else None
+def _operand(op: Instruction) -> Instruction | None:
+    return op.operands[0] if op.operands else None
 
 
-def _part_of_fused(one: Instruction) -> str | None:
+def _part_of_fused(op: Instruction) -> str | None:
     """Part of most of the names that an instruction fuses."""
-    fused = (inner for called in one.called("calls") for inner in called.instructions.values())
+    fused = (inner for called in op.called("calls") for inner in called.instructions.values())
     votes = collections.Counter(part for inner in fused if (part := part_of(inner.op_name)))
     return votes.most_common(1)[0][0] if votes else None

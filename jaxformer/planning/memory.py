@@ -53,15 +53,15 @@ def state_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNee
     model = planned_model(config)
     state, (_, frozen), rules = state_shapes(model), split_shapes(model), config.mesh.rules
     trained = bytes_per_device(state.params, rules, sizes, frozen)
-    kept = bytes_per_device(frozen, rules, sizes, state.params)
+    frozen_bytes = bytes_per_device(frozen, rules, sizes, state.params)
     average = bytes_per_device(state.average, rules, sizes, state.params, frozen)
     return MemoryNeeds(
-        parameters=trained + kept,
+        parameters=trained + frozen_bytes,
         gradients=trained * min(config.training.accumulate_steps, 2),
         optimizer=bytes_per_device(state, rules, sizes, frozen) - trained - average,
         activations=0,
         optimizer_on_host=config.mesh.optimizer_state == "host",
-        frozen=kept,
+        frozen=frozen_bytes,
         average=average,
     )
 
@@ -82,11 +82,11 @@ def memory_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNe
     shards = sizes["data"] * sizes["fsdp"]
     rows = batch_rows(config, shards) // shards // config.training.accumulate_steps
     part = _part_of_model(config.model, sizes["tensor"])
-    own = dataclasses.replace(config, mesh=MeshConfig(), model=part)
-    activations = step_of_config(own, rows, "").kept
+    local_config = dataclasses.replace(config, mesh=MeshConfig(), model=part)
+    activations = step_of_config(local_config, rows, "").kept
     if config.model.remat != "none":
-        plain = dataclasses.replace(own.model, remat="none", layers=(), first_layers=())
-        activations += _kept_by_layer(dataclasses.replace(own, model=plain), rows)
+        plain = dataclasses.replace(local_config.model, remat="none", layers=(), first_layers=())
+        activations += _kept_by_layer(dataclasses.replace(local_config, model=plain), rows)
     needs = state_needs(config, sizes)
     return needs._replace(activations=activations // sizes["sequence"])
 
@@ -110,14 +110,16 @@ def _part_of_model(model: ModelConfig, parts: int) -> ModelConfig:
 
 def _kept_by_layer(config: ExperimentConfig, rows: int) -> int:
     """Bytes that one layer keeps: the difference between two layers and one."""
-    one, two = (
+    one_layer, two_layers = (
         dataclasses.replace(
             config, model=dataclasses.replace(config.model, num_layers=n, num_encoder_layers=None)
         )
         for n in (1, 2)
     )
-    difference = step_of_config(two, rows, "").kept - step_of_config(one, rows, "").kept
-    return max(0, difference) // num_layers(param_shapes(planned_model(one)))
+    difference = (
+        step_of_config(two_layers, rows, "").kept - step_of_config(one_layer, rows, "").kept
+    )
+    return max(0, difference) // num_layers(param_shapes(planned_model(one_layer)))
 
 
 def num_layers(params: Any, sublayer: str = "attention") -> int:

@@ -49,8 +49,8 @@ def trace_step(model: TextModel, rows: int, device_kind: str) -> TracedStep:
     with platforms.compiling_for(platform, device_kind), on_one_device():
         jaxpr = jax.make_jaxpr(passes)(params, frozen, batch, rng).jaxpr
     residuals = jaxpr.outvars[: -len(jax.tree.leaves(params))]  # the gradients follow
-    kept: dict[int, Any] = {id(var): var.aval for var in residuals}  # without duplicates
-    shapes = collections.Counter((aval.shape, aval.dtype) for aval in kept.values())
+    avals: dict[int, Any] = {id(var): var.aval for var in residuals}  # without duplicates
+    shapes = collections.Counter((aval.shape, aval.dtype) for aval in avals.values())
     # Remat keeps its inputs under other names; those that are parameters exist anyway.
     shapes.subtract((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves((params, frozen)))
     num_bytes = sum(

@@ -52,7 +52,7 @@ def expected_collectives(
         return Collective(kind, group, times, times * num_bytes, on_a_host)
 
     sums = (4 * depth + 2 * crosses) * steps
-    found = [
+    collectives = [
         over(("data", "sequence"), "all-reduce", times, gradients),
         over(("fsdp",), "all-gather", 2 * steps, narrow * sizes["fsdp"]),
         over(("fsdp",), "reduce-scatter", steps, gradients),
@@ -62,7 +62,9 @@ def expected_collectives(
         over(("sequence",), "all-gather", crosses * steps, keys),
         over(("sequence",), "reduce-scatter", crosses * steps, keys // parts),
     ]
-    return total_by_kind(one for one in found if one.group > 1 and one.times)
+    return total_by_kind(
+        collective for collective in collectives if collective.group > 1 and collective.times
+    )
 
 
 def _on_a_host(sizes: Mapping[str, int], axes: tuple[str, ...], devices_per_host: int) -> int:
@@ -76,11 +78,11 @@ def _on_a_host(sizes: Mapping[str, int], axes: tuple[str, ...], devices_per_host
 def seconds_of(collectives: Iterable[Collective], accelerator: Accelerator) -> float:
     """Seconds of collectives on all links, if they do not overlap with computation."""
     seconds = []
-    for one in collectives:
-        speed, mates = accelerator.interconnect, one.on_a_host or one.group
+    for collective in collectives:
+        speed, mates = accelerator.interconnect, collective.on_a_host or collective.group
         # A group on several hosts uses the network adapters of its devices on one host together,
         # and is never faster than the links within a host.
-        if mates < one.group:
+        if mates < collective.group:
             speed = min(speed, accelerator.network * mates)
-        seconds.append(one.traffic / speed)
+        seconds.append(collective.traffic / speed)
     return math.fsum(seconds)

@@ -27,6 +27,7 @@ from jaxformer.storage.json_files import (
 from jaxformer.storage.lock import HOLDER, LOCK, lock_holder, run_lock
 from jaxformer.storage.manifest import (
     Manifest,
+    file_digest,
     files_below,
     read_manifest,
     sha256,
@@ -36,8 +37,8 @@ from jaxformer.storage.paths import as_path, bucket_files, in_bucket, lexists, r
 
 __all__ = [
     "DRAFT", "HOLDER", "LOCK", "Manifest", "append", "as_path", "bucket_files", "damaged_download",
-    "default_cache_dir", "drafted", "files_below", "first_line", "in_bucket", "lexists",
-    "lock_holder", "make_folder", "on_disk", "open_regular", "read_download",
+    "default_cache_dir", "drafted", "file_digest", "files_below", "first_line", "in_bucket",
+    "lexists", "lock_holder", "make_folder", "on_disk", "open_regular", "read_download",
     "read_json", "read_manifest", "read_object", "read_regular", "read_whole", "real_path",
     "remove", "remove_drafts", "replacing", "run_lock", "sha256", "shown", "some", "stamp",
     "storage_error", "write_json", "write_manifest", "write_whole", "written_folder",

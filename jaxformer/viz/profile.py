@@ -40,9 +40,9 @@ def time_bars(seconds: Mapping[str, Mapping[str, float]], *, title: str = "") ->
     for group, parts in shown.items():
         total, places = sum(parts.values()), range(len(names), len(names) + len(parts))
         names += parts
-        bars = axes.barh(places, [1000 * one for one in parts.values()], label=group)
-        shares = [f" ({one / total:.0%})" if len(parts) > 1 else "" for one in parts.values()]
-        times = [f"{1000 * one:.3g} ms" for one in parts.values()]
+        bars = axes.barh(places, [1000 * time for time in parts.values()], label=group)
+        shares = [f" ({time / total:.0%})" if len(parts) > 1 else "" for time in parts.values()]
+        times = [f"{1000 * time:.3g} ms" for time in parts.values()]
         labels = [time + share for time, share in zip(times, shares, strict=True)]
         axes.bar_label(bars, labels, padding=3, fontsize="small")
     axes.set_yticks(range(len(names)), names)

@@ -71,7 +71,7 @@ REFUSED = [
      "the rope_type of Phi-3 must be default or longrope, got 'linear'"),
     ("phi3-longrope", dict(rope_parameters=dict(
         rope_type="longrope", rope_theta=1e4, short_factor=[1.0] * 6, long_factor=[1.0, "2"])),
-     "long_factor must be a tuple of positive numbers, one for each frequency, got (1.0, '2')"),
+     "long_factor must be a tuple whose items are each a number, got long_factor=(1.0, '2')"),
     ("phi3-longrope", dict(rope_parameters=dict(
         rope_type="longrope", rope_theta=1e4, short_factor=[1.0] * 5, long_factor=[2.0] * 5)),
      "must have one number for each frequency, half as many as rotated features"),

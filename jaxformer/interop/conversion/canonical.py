@@ -21,31 +21,33 @@ _NOT_COMPARED = frozenset({
 
 def differences(config: ModelConfig, other: ModelConfig) -> list[str]:
     """Keys with a different effect: "model.norm = 'rms_norm' (here 'layer_norm')"."""
-    one, two = _meaning(config), _meaning(other)
+    first, second = _meaning(config), _meaning(other)
     return [
-        f"model.{name} = {theirs!r} (here {ours!r})"
-        for key in one
-        if not _equal(one[key], two[key])
-        for name, (ours, theirs) in _first_difference(key, one[key], two[key]).items()
+        f"model.{name} = {theirs!r} (here {here!r})"
+        for key in first
+        if not _equal(first[key], second[key])
+        for name, (here, theirs) in _first_difference(key, first[key], second[key]).items()
     ]
 
 
-def _first_difference(key: str, one: Any, other: Any) -> dict[str, tuple[Any, Any]]:
+def _first_difference(key: str, first: Any, other: Any) -> dict[str, tuple[Any, Any]]:
     """Both values, of the first layer that differs; for positions, the kinds or else the keys."""
-    if isinstance(one, list) and len(one) == len(other):
-        one, other = next(pair for pair in zip(one, other, strict=True) if pair[0] != pair[1])
-    kinds = getattr(one, "kind", None), getattr(other, "kind", None)
+    if isinstance(first, list) and len(first) == len(other):
+        first, other = next(pair for pair in zip(first, other, strict=True) if pair[0] != pair[1])
+    kinds = getattr(first, "kind", None), getattr(other, "kind", None)
     if kinds[0] != kinds[1]:
         return {key: kinds}
-    return {key: (one, other)} if kinds[0] is None else config_differences(one, other, f"{key}.")
+    if kinds[0] is None:
+        return {key: (first, other)}
+    return config_differences(first, other, f"{key}.")
 
 
 def _meaning(config: ModelConfig) -> dict[str, Any]:
-    own = {key: value for key, value in vars(config).items() if key not in _NOT_COMPARED}
+    values = {key: value for key, value in vars(config).items() if key not in _NOT_COMPARED}
     encoder = config.num_encoder_layers
     biases = {f"{part}_bias": config.has_bias(part) for part in _PARTS}  # type: ignore[arg-type]
     biases["norm_bias"] &= config.norm == "layer_norm"
-    return own | biases | {
+    return values | biases | {
         "positions": positions_of_layers(config),
         "local_window_size": layer_windows(config),
         "num_kv_heads": config.kv_heads,
@@ -74,7 +76,7 @@ def _experts(config: ModelConfig) -> tuple[Any, ...] | None:
     )  # fmt: skip
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=1e-9)
-    return bool(one == other)
+def _equal(value: Any, other: Any) -> bool:
+    if isinstance(value, float) and isinstance(other, float):
+        return math.isclose(value, other, rel_tol=1e-9)
+    return bool(value == other)

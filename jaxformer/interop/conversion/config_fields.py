@@ -115,7 +115,7 @@ class ConfigFields:
         kinds = kind if isinstance(kind, tuple) else (kind,)
         kinds = (*kinds, int) if float in kinds else kinds  # int counts as float
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            names = " or ".join(each.__name__ for each in kinds)
+            names = " or ".join(choice.__name__ for choice in kinds)
             raise ConfigError(f"{self._where}: {name} must be {names}, got {value!r}")
         return value
 

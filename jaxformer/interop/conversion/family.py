@@ -90,7 +90,8 @@ class Family:
 
 def decoder_family(
     model_type: str, name: str, *, more: tuple[str, ...] = (), head: str = "ForCausalLM",
-    classified: str | None = "", tensors: Mapping[str, Layout | tuple[Layout, ...]], **others: Any,
+    classified: str | None = "", tensors: Mapping[str, Layout | tuple[Layout, ...]],
+    **settings: Any,
 ) -> Family:  # fmt: skip
     """A family of decoders, with their classifier, which reads the last token."""
     classes: dict[str, ModelKind] = dict.fromkeys((name + head, *more), "decoder")
@@ -98,9 +99,11 @@ def decoder_family(
         classes[f"{classified or name}ForSequenceClassification"] = "decoder_classifier"
         tensors = {**tensors, "score.weight": linear("class_kernel")}
     paths = ("embedding/output_embedding", "embedding/embedding")
-    output, table = (next(n for n, each in tensors.items() if each == same(one)) for one in paths)
+    output, table = (
+        next(n for n, layout in tensors.items() if layout == same(path)) for path in paths
+    )
     return Family(
-        model_type=model_type, classes=classes, tensors=tensors, copies={output: table}, **others
+        model_type=model_type, classes=classes, tensors=tensors, copies={output: table}, **settings
     )  # fmt: skip
 
 

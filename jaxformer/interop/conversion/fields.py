@@ -68,8 +68,8 @@ def key(name: str, default: Any = ..., *, null: bool = False) -> Field:
     kind = keys_of(ModelConfig)[name].members[0]
 
     def read(fields: ConfigFields, field: str, values: Values) -> Values:
-        given = default(values) if callable(default) else default
-        value = (fields.optional if null else fields.take)(field, kind, given)
+        default_value = default(values) if callable(default) else default
+        value = (fields.optional if null else fields.take)(field, kind, default_value)
         return {name: float(value) if kind is float and not null else value}
 
     def write(model: ModelConfig) -> Any:
@@ -82,8 +82,8 @@ def activation(default: str, names: Mapping[str, str] = PLAIN) -> Field:
     """The activation; one without a name is written as the first, and refused when compared."""
 
     def write(model: ModelConfig) -> str:
-        found = (name for name, ours in names.items() if ours == model.activation)
-        return next(found, next(iter(names)))
+        matches = (name for name, value in names.items() if value == model.activation)
+        return next(matches, next(iter(names)))
 
     return Field(
         lambda fields, field, _: {"activation": fields.choose(field, names, default)}, write
@@ -125,7 +125,9 @@ def only(*allowed: Any, write: Callable[[ModelConfig], Any] | None = None) -> Fi
     """A field that may only have these values, or functions of the values read so far."""
 
     def read(fields: ConfigFields, field: str, values: Values) -> Values:
-        fields.require(field, *(each(values) if callable(each) else each for each in allowed))
+        fields.require(
+            field, *(option(values) if callable(option) else option for option in allowed)
+        )
         return {}
 
     return Field(read, write)

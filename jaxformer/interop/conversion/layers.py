@@ -24,8 +24,8 @@ def read_windows(
     near = read_layer_types(fields, [is_near(layer) for layer in range(values["num_layers"])])
     size = None if size is None else size - 1
     layers = [
-        LayerConfig(local_window_size=size, positions=local) if each else LayerConfig()
-        for each in near
+        LayerConfig(local_window_size=size, positions=local) if has_window else LayerConfig()
+        for has_window in near
     ]
     layers[0] = dataclasses.replace(layers[0], attention_norm=attention_norm)
     return layer_keys(values["positions"], layers)
@@ -39,15 +39,15 @@ def read_layer_types(fields: ConfigFields, default: Sequence[bool]) -> list[bool
             f"config.json: layer_types must be {FULL} or {SLIDING} for each of {len(default)} "
             f"layers, got {types}; other kinds are not supported"
         )
-    return [each == SLIDING for each in types]
+    return [kind == SLIDING for kind in types]
 
 
 def layer_keys(positions: PositionsConfig, layers: Sequence[LayerConfig]) -> Values:
     """Keys of a model with these layers: the shortest first layers and pattern."""
     if all(layer == layers[0] for layer in layers):
-        own = layers[0].positions
+        layer_positions = layers[0].positions
         return {
-            "positions": positions if own is None else own,
+            "positions": positions if layer_positions is None else layer_positions,
             "local_window_size": layers[0].local_window_size,
         }
     # Layers with a setting that only first layers can have must be first layers.

@@ -35,8 +35,8 @@ class Layout:
 
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the tensor for parameters of these shapes."""
-        *others, _ = shapes[0]
-        joined = (*others, sum(shape[-1] for shape in shapes))
+        *leading, _ = shapes[0]
+        joined = (*leading, sum(shape[-1] for shape in shapes))
         if self.transposed:
             joined = joined[::-1]
         joined = (joined[0] + self.skipped_rows, *joined[1:])
@@ -105,6 +105,6 @@ def projections(
     pairs = zip([*inputs.split(), output], ("query", "key", "value", "output"), strict=True)
     return {
         tensor: layout
-        for part, ours in pairs
-        for tensor, layout in dense(f"{name}.{part}", f"{path}/{ours}").items()
+        for projection, part in pairs
+        for tensor, layout in dense(f"{name}.{projection}", f"{path}/{part}").items()
     }

@@ -34,8 +34,8 @@ class PlacedArray:
         for bounds, buffer in self._buffers.items():
             leading = tuple(zip(at, bounds, strict=False))
             if all(start <= index < stop for index, (start, stop) in leading):
-                own = buffer[tuple(index - start for index, (start, _) in leading)]
-                _copy(own, part[tuple(slice(*each) for each in bounds[len(at) :])])
+                region = buffer[tuple(index - start for index, (start, _) in leading)]
+                _copy(region, part[tuple(slice(*bound) for bound in bounds[len(at) :])])
 
     def put(self) -> jax.Array:
         """Puts the filled array on its devices; call it once."""

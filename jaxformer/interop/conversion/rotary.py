@@ -39,18 +39,18 @@ def rotary(share: float | None = None) -> Field:
 def _read_rotary(fields: ConfigFields, values: Values, share: float | None) -> RotaryConfig:
     """Rotary positions: `rope_parameters`, or the older rope_theta and rope_scaling."""
     newer, older = (fields.take(name, dict, {}) for name in ("rope_parameters", "rope_scaling"))
-    given = {
+    rope = {
         "rope_theta": fields.take("rope_theta", float, 10_000.0),
         "partial_rotary_factor": fields.take("partial_rotary_factor", float, share or 1.0),
         **(older or newer),
     }
     # A field of the whole config takes precedence, as in Phi-3.
     original = fields.take("original_max_position_embeddings", int, None)
-    if original is not None and _kind(given) in ("llama3", "yarn", "longrope"):
-        given["original_max_position_embeddings"] = original
+    if original is not None and _kind(rope) in ("llama3", "yarn", "longrope"):
+        rope["original_max_position_embeddings"] = original
     if share is None:
-        fields.inner(given, "rope_parameters").require("partial_rotary_factor", 1.0, 1)
-    return _rotary_config(fields, given, values)
+        fields.inner(rope, "rope_parameters").require("partial_rotary_factor", 1.0, 1)
+    return _rotary_config(fields, rope, values)
 
 
 def read_rotary_by_type(
@@ -59,30 +59,30 @@ def read_rotary_by_type(
 ) -> tuple[RotaryConfig, RotaryConfig]:  # fmt: skip
     """Rotary positions of layers without and with a window, by default with these bases."""
     # `rope_scaling`, of older files, is for the types in `scaled`.
-    given = fields.inner(fields.take("rope_parameters", dict, {}), "rope_parameters")
+    tables = fields.inner(fields.take("rope_parameters", dict, {}), "rope_parameters")
     scaling = fields.take("rope_scaling", dict, {})
     wide, local = (
         _rotary_config(
             fields,
-            {"rope_theta": bases[name], **given.take(name, dict, {})}
+            {"rope_theta": bases[name], **tables.take(name, dict, {})}
             | (scaling if name in scaled else {}),
             values,
         )
         for name in (FULL, SLIDING)
     )
-    given.finish()
+    tables.finish()
     return wide, local
 
 
-def _rotary_config(fields: ConfigFields, given: Mapping[str, Any], values: Values) -> RotaryConfig:
+def _rotary_config(fields: ConfigFields, rope: Mapping[str, Any], values: Values) -> RotaryConfig:
     """Rotary positions of one `rope_parameters`, for a model with the arguments read so far."""
-    inner = fields.inner(given, "rope_parameters")
+    inner = fields.inner(rope, "rope_parameters")
     inner.skip("type", "rope_type")
-    own = "head_dim" in values
-    head_dim = values["head_dim"] if own else values["d_model"] // values["num_heads"]
+    has_own_width = "head_dim" in values
+    head_dim = values["head_dim"] if has_own_width else values["d_model"] // values["num_heads"]
     width = int(head_dim * inner.take("partial_rotary_factor", float, 1.0))
     base = float(inner.take("rope_theta", float))
-    scaling = _scaling(_kind(given), inner, values["max_len"])
+    scaling = _scaling(_kind(rope), inner, values["max_len"])
     inner.finish()
     return RotaryConfig(base=base, rotary_dim=None if width == head_dim else width, scaling=scaling)
 
@@ -139,7 +139,7 @@ def _scaling(kind: str, fields: ConfigFields, max_len: int) -> RotaryScalingConf
 
 def write_rotary(model: ModelConfig) -> dict[str, Any]:
     """`rope_parameters` of a model whose rotary layers are all the same."""
-    rotated = [each for each in positions_of_layers(model) if each.kind != "none"]
+    rotated = [scheme for scheme in positions_of_layers(model) if scheme.kind != "none"]
     return _rotary_values(rotated[0] if rotated else RotaryConfig(), model.key_dim)
 
 
@@ -167,12 +167,12 @@ def _rotary_values(positions: PositionsConfig, head_dim: int) -> dict[str, Any]:
     scaling = positions.scaling
     if scaling is None:
         return values
-    given = dataclasses.asdict(scaling)
-    values["rope_type"] = given.pop("kind")
-    if "original_max_len" in given:
-        values["original_max_position_embeddings"] = given.pop("original_max_len")
+    keys = dataclasses.asdict(scaling)
+    values["rope_type"] = keys.pop("kind")
+    if "original_max_len" in keys:
+        values["original_max_position_embeddings"] = keys.pop("original_max_len")
     return values | {
         name: list(value) if isinstance(value, tuple) else value
-        for name, value in given.items()
+        for name, value in keys.items()
         if value is not None
     }

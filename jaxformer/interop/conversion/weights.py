@@ -92,12 +92,12 @@ def tensor_slots(
 ) -> list[list[Slot]]:
     """Tensors of a model, grouped by the parameters that they fill."""
     groups: dict[tuple[str, ...], list[Slot]] = {}
-    found: set[str] = set()
+    placed: set[str] = set()
     for name, layout in family.layouts:
         for slot in _slots(name, layout, config, leaves):
             groups.setdefault(slot.leaves, []).append(slot)
-            found.update(slot.leaves)
-    if unknown := leaves.keys() - found:
+            placed.update(slot.leaves)
+    if unknown := leaves.keys() - placed:
         raise CheckpointError(
             f"{family.model_type} has no tensors for the parameters {_listed(unknown)}; choose "
             "another model_type"
@@ -155,22 +155,22 @@ def _are_there(name: str, layout: Layout, leaves: Mapping[str, Any]) -> bool:
     return not missing
 
 
-def _names_in_file(family: Family, found: Collection[str]) -> Callable[[str], str]:
+def _names_in_file(family: Family, stored: Collection[str]) -> Callable[[str], str]:
     """Function from the names in the tables to those in a checkpoint."""
     # Files of a base model may lack the prefix.
-    prefix = "" if any(name.startswith(family.prefix) for name in found) else family.prefix
+    prefix = "" if any(name.startswith(family.prefix) for name in stored) else family.prefix
     # A tied table that is stored once may have the name of a copy.
     copies = {
         name: copy
         for copy, name in family.copies.items()
-        if copy in found and name not in found and copy not in family.tensors
+        if copy in stored and name not in stored and copy not in family.tensors
     }
 
     def name_in_file(name: str) -> str:
         name = copies.get(name, name).removeprefix(prefix)
         older = name.replace("LayerNorm.weight", "LayerNorm.gamma")
         older = older.replace("LayerNorm.bias", "LayerNorm.beta")
-        return older if name not in found and older in found else name
+        return older if name not in stored and older in stored else name
 
     return name_in_file
 
@@ -180,16 +180,16 @@ def _check(
 ) -> None:
     """Checks names, shapes and dtypes of all tensors, and that copies are equal."""
     expected = {names(slot.name): slot.shape for slot in slots}
-    found, problems = set(tensors), []
+    stored, problems = set(tensors), []
     patterns = [re.escape(names(name)).replace(r"\{layer\}", r"\d+") for name in family.ignored]
     ignored = re.compile("|".join(patterns) or "(?!)")
     copies = {names(copy): names(name) for copy, name in family.copies.items()}
     surplus = {
         name
-        for name in found - expected.keys() - copies.keys()
+        for name in stored - expected.keys() - copies.keys()
         if not ignored.fullmatch(name) and not name.endswith(_CONSTANTS)
     }
-    missing = expected.keys() - found
+    missing = expected.keys() - stored
     if missing:
         problems.append(f"it lacks {_listed(missing, surplus)}")
     if surplus:
@@ -197,16 +197,16 @@ def _check(
     wrong = [
         f"{name} is {tensors[name].shape} instead of {shape}"
         for name, shape in expected.items()
-        if name in found and tensors[name].shape != shape
+        if name in stored and tensors[name].shape != shape
     ]
     if wrong:
         problems.append(_listed(wrong))
-    integers = [n for n in expected if n in found and tensors[n].dtype.kind in "iub"]
+    integers = [n for n in expected if n in stored and tensors[n].dtype.kind in "iub"]
     if integers:
         problems.append(f"{_listed(integers)} must be floating")
-    for copy in sorted((copies.keys() & found) - expected.keys()):
+    for copy in sorted((copies.keys() & stored) - expected.keys()):
         name = copies[copy]
-        if name not in found or not np.array_equal(tensors[copy].read(), tensors[name].read()):
+        if name not in stored or not np.array_equal(tensors[copy].read(), tensors[name].read()):
             problems.append(f"{copy} differs from {name}, to which config.json ties it")
     if problems:
         raise CheckpointError(

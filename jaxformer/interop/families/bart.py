@@ -67,7 +67,7 @@ def _read_bias(fields: ConfigFields, *_: Any) -> Values:
 
 
 def _read_marian(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
-    found = _read_bias(fields)
+    keys = _read_bias(fields)
     target = fields.take("decoder_vocab_size", int, values["vocab_size"])
     shared = fields.take("share_encoder_decoder_embeddings", bool, True)
     if shared:
@@ -75,16 +75,16 @@ def _read_marian(fields: ConfigFields, kind: ModelKind, values: Values) -> Value
     # Sharing means tying: if untied, each half has the table in the file.
     untied = not values["tied_embeddings"]
     if shared and not (untied and fields.has_tensor("model.encoder.embed_tokens.weight")):
-        return found
-    return found | {"vocab_size": target, "source_vocab_size": values["vocab_size"]}
+        return keys
+    return keys | {"vocab_size": target, "source_vocab_size": values["vocab_size"]}
 
 
 def _write_marian(model: ModelConfig) -> dict[str, Any]:
-    own = model.source_vocab_size
+    source_size = model.source_vocab_size
     return {
-        "vocab_size": model.vocab_size if own is None else own,
+        "vocab_size": model.vocab_size if source_size is None else source_size,
         "decoder_vocab_size": model.vocab_size,
-        "share_encoder_decoder_embeddings": own is None,
+        "share_encoder_decoder_embeddings": source_size is None,
     }
 
 
@@ -105,7 +105,7 @@ def _read_pegasus(fields: ConfigFields, kind: ModelKind, values: Values) -> Valu
 def _family(
     model_type: str, *names: str, fixed: Values | None = None, fields: FieldTable = TIED,
     special_read: Any = _read_bias, special_write: Any = no_values, tensors: Any = _TENSORS,
-    **others: Any,
+    **settings: Any,
 ) -> Family:  # fmt: skip
     return Family(
         model_type=model_type, classes=dict.fromkeys(names, "encoder_decoder"),
@@ -122,7 +122,7 @@ def _family(
         ),
         special_write=lambda model: {"is_encoder_decoder": True} | special_write(model),
         special_read=special_read, tensors=tensors, prefix="model.", copies=_COPIES,
-        auto_class="AutoModelForSeq2SeqLM", **others,
+        auto_class="AutoModelForSeq2SeqLM", **settings,
     )  # fmt: skip
 
 

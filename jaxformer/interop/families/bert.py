@@ -88,7 +88,7 @@ _DISTILBERT = {
 
 
 def encoder_family(
-    model_type: str, name: str, *, more: dict[str, ModelKind] | None = None, **others: Any
+    model_type: str, name: str, *, more: dict[str, ModelKind] | None = None, **settings: Any
 ) -> Family:
     """A family of encoders whose classes begin with `name`; `others` as in `Family`."""
     classes: dict[str, ModelKind] = {
@@ -99,7 +99,7 @@ def encoder_family(
     }
     return Family(
         model_type=model_type, classes=classes | (more or {}), auto_class="AutoModelForMaskedLM",
-        **others,
+        **settings,
     )  # fmt: skip
 
 

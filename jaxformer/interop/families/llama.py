@@ -84,13 +84,13 @@ _FIXED = {
 
 def llama_family(
     model_type: str, name: str, *, fields: FieldTable | None = None, without: tuple[str, ...] = (),
-    fixed: Values | None = None, tensors: Any = LLAMA_TENSORS, **others: Any,
+    fixed: Values | None = None, tensors: Any = LLAMA_TENSORS, **settings: Any,
 ) -> Family:  # fmt: skip
     """A family with Llama's fields, `without` some of them, and more; else as `Family`."""
     table = {field: entry for field, entry in _FIELDS.items() if field not in without}
     return decoder_family(
         model_type, name, fields=table | dict(fields or {}), fixed=_FIXED | (fixed or {}),
-        tensors=tensors, prefix="model.", **others,
+        tensors=tensors, prefix="model.", **settings,
     )  # fmt: skip
 
 
@@ -118,7 +118,9 @@ def _read_smollm3(fields: ConfigFields, kind: ModelKind, values: Values) -> Valu
         raise ConfigError(f"no_rope_layers must be 0 or 1 for each of {depth} layers, got {turned}")
     used = fields.take("use_sliding_window", bool, False)
     size = fields.take("sliding_window", int, None)
-    near = read_layer_types(fields, [used and size is not None and not each for each in turned])
+    near = read_layer_types(
+        fields, [used and size is not None and not is_rotated for is_rotated in turned]
+    )
     layers = [
         LayerConfig(
             positions=None if is_turned else NoPositionsConfig(),
@@ -131,7 +133,7 @@ def _read_smollm3(fields: ConfigFields, kind: ModelKind, values: Values) -> Valu
 
 def _write_smollm3(model: ModelConfig) -> dict[str, Any]:
     types = write_layer_types(model)
-    turned = [int(each.kind != "none") for each in positions_of_layers(model)]
+    turned = [int(scheme.kind != "none") for scheme in positions_of_layers(model)]
     used = types["sliding_window"] is not None
     return types | {"no_rope_layers": turned, "use_sliding_window": used}
 

@@ -52,9 +52,9 @@ def _read_variant(fields: ConfigFields, kind: ModelKind, values: Values) -> Valu
             "num_kv_heads": fields.take("num_kv_heads", int, num_heads),
             "residual": fields.choose("num_ln_in_parallel_attn", norms, 2),
         }
-    one = fields.take("multi_query", bool, True)
+    has_one_head = fields.take("multi_query", bool, True)
     parallel = fields.take("parallel_attn", bool, True)
-    if one:
+    if has_one_head:
         fields.skip("num_kv_heads")
     else:
         fields.require("num_kv_heads", num_heads)
@@ -63,7 +63,7 @@ def _read_variant(fields: ConfigFields, kind: ModelKind, values: Values) -> Valu
     else:
         fields.skip("num_ln_in_parallel_attn")
     return {
-        "num_kv_heads": 1 if one else num_heads,
+        "num_kv_heads": 1 if has_one_head else num_heads,
         "residual": "parallel_one_norm" if parallel else "sequential",
     }
 
@@ -126,8 +126,8 @@ def _read_rotary(fields: ConfigFields, name: str, values: Values) -> Values:
 
 
 def _write_rotary(model: ModelConfig) -> int:
-    own = model.positions.rotary_dim if isinstance(model.positions, RotaryConfig) else None
-    return own or model.key_dim
+    rotary_dim = model.positions.rotary_dim if isinstance(model.positions, RotaryConfig) else None
+    return rotary_dim or model.key_dim
 
 
 _GPTJ_FAMILY = decoder_family(

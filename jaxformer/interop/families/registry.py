@@ -79,7 +79,7 @@ def family_of(values: Mapping[str, Any], where: str) -> tuple[Family, ModelKind 
 
 def kind_of_tensors(family: Family, tensors: Collection[str], where: str) -> ModelKind:
     """Kind of a model whose `config.json` names no class, by the heads in its weights."""
-    leaves = {leaf for name, one in family.layouts if name in tensors for leaf in one.leaves}
+    leaves = {leaf for name, layout in family.layouts if name in tensors for leaf in layout.leaves}
     if "class_kernel" in leaves:
         example = next(name for name, kind in family.classes.items() if "classifier" in kind)
         raise ConfigError(

@@ -62,7 +62,7 @@ def _read_projection(fields: ConfigFields, name: str, values: Values) -> Values:
 
 
 def _write_projection(model: ModelConfig) -> str:
-    names = {ours: name for name, (ours, *_) in _PROJECTIONS.items()}
+    names = {activation: name for name, (activation, *_) in _PROJECTIONS.items()}
     return names.get(model.activation, "relu")
 
 
@@ -85,14 +85,14 @@ def _read_t5(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
     Then the tensors tell if the projection is tied. An older file with tie_word_embeddings = false
     must have lm_head.weight, since the versions that wrote it always included it.
     """
-    found, tied = _read(fields, kind, values), fields.take("tie_word_embeddings", bool, True)
+    keys, tied = _read(fields, kind, values), fields.take("tie_word_embeddings", bool, True)
     scaled = fields.take("scale_decoder_outputs", bool, tied)
     if kind == "pooled":
-        return found
+        return keys
     if "scale_decoder_outputs" in fields:
         tied = not fields.has_tensor("lm_head.weight")
     scale = values["d_model"] ** -0.5 if scaled else None
-    return found | {"logit_scale": scale, "tied_embeddings": tied}
+    return keys | {"logit_scale": scale, "tied_embeddings": tied}
 
 
 def _read_mt5(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
@@ -103,13 +103,13 @@ def _read_mt5(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
 
 def _read_umt5(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
     """T5 whose layers do not share their biases."""
-    found = _read_t5(fields, kind, values)
-    depth = (values | found)["num_layers"]
+    keys = _read_t5(fields, kind, values)
+    depth = (values | keys)["num_layers"]
     if kind != "pooled":  # both halves use one list of layers
         fields.require("num_decoder_layers", values["num_encoder_layers"])
-    tables = [dataclasses.replace(found["positions"], table=index) for index in range(depth)]
-    layers = tuple(LayerConfig(positions=each) for each in tables)
-    return found | {"positions": "none", "layers": layers}
+    tables = [dataclasses.replace(keys["positions"], table=index) for index in range(depth)]
+    layers = tuple(LayerConfig(positions=positions) for positions in tables)
+    return keys | {"positions": "none", "layers": layers}
 
 
 def _write(model: ModelConfig) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _write_t5(model: ModelConfig) -> dict[str, Any]:
     return _write(model) | {"scale_decoder_outputs": model.logit_scale is not None}
 
 
-def _family(model_type: str, name: str, *more: str, skipped: tuple[str, ...] = (), **others: Any
+def _family(model_type: str, name: str, *more: str, skipped: tuple[str, ...] = (), **settings: Any
 ) -> Family:  # fmt: skip
     classes: dict[str, ModelKind] = {
         f"{name}ForConditionalGeneration": "encoder_decoder", f"{name}EncoderModel": "pooled"
@@ -166,7 +166,7 @@ def _family(model_type: str, name: str, *more: str, skipped: tuple[str, ...] = (
             ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),
             "shared.weight",
         ),
-        auto_class="AutoModelForSeq2SeqLM", **others,
+        auto_class="AutoModelForSeq2SeqLM", **settings,
     )  # fmt: skip
 
 

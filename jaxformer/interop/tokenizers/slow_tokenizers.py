@@ -62,11 +62,11 @@ def convert_tokenizers(folder: pathlib.Path) -> ConvertedTokenizers | None:
         vocabs += [read_object(other) if other.exists() else vocabs[0]]
     else:
         files = ["sentencepiece.bpe.model"]
-    made = [
+    converted = [
         _numbered_pieces(folder / file, vocab, slow)
         for file, vocab in zip(files, vocabs, strict=True)
     ]
-    return ConvertedTokenizers(made[0], made[-1], slow.eos_token, slow.mask_token)
+    return ConvertedTokenizers(converted[0], converted[-1], slow.eos_token, slow.mask_token)
 
 
 def _library(name: str, folder: pathlib.Path, file: str) -> Any:

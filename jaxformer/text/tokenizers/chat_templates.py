@@ -74,9 +74,9 @@ class ChatTemplate:
         if name == "plain":
             start, end = None, tokenizer.end_of_text
         if end is None or (name == "chatml" and start is None):
-            wanted = f"{_START} and {_END}" if name == "chatml" else "an end of text"
+            needed = f"{_START} and {_END}" if name == "chatml" else "an end of text"
             raise DataError(
-                f"the chat template {name!r} needs a tokenizer with {wanted}, got one without; "
+                f"the chat template {name!r} needs a tokenizer with {needed}, got one without; "
                 + ("use the template 'plain'" if name == "chatml" else "use another tokenizer")
             )
         self._first = np.array(tokenizer.surrounding_tokens.before, np.int32)
@@ -107,14 +107,20 @@ class ChatTemplate:
                 does not know.
         """
         texts = [
-            text for messages in conversations for one in messages for text in self._texts(one)
+            text
+            for messages in conversations
+            for message in messages
+            for text in self._texts(message)
         ]
         encoded = iter(self._tokenizer.encode_continuations(texts))
         return [
             _joined(
                 [
                     [(self._first, False)],
-                    *(self._message(one, *(next(encoded) for _ in range(3))) for one in messages),
+                    *(
+                        self._message(message, *(next(encoded) for _ in range(3)))
+                        for message in messages
+                    ),
                 ]
             )
             for messages in conversations

@@ -44,10 +44,10 @@ def find_cut(tokenizer: tokenizers.Tokenizer) -> re.Pattern[str] | None:
 
 def _is_read_alike(tokenizer: tokenizers.Tokenizer, text: str, cut: re.Pattern[str]) -> bool:
     """Whether no token spans the cut in a text, and both pieces give the tokens of the whole."""
-    found = cut.search(text)
-    if found is None or tokenizer.pre_tokenizer is None:
+    match = cut.search(text)
+    if match is None or tokenizer.pre_tokenizer is None:
         return False
-    at = found.start()
+    at = match.start()
     words = tokenizer.pre_tokenizer.pre_tokenize_str(text)
     if any(start < at < end for _, (start, end) in words):
         return False
@@ -63,9 +63,9 @@ def _is_read_alike(tokenizer: tokenizers.Tokenizer, text: str, cut: re.Pattern[s
 def pieces(text: str, cut: re.Pattern[str] | None = _CUT) -> Iterator[str]:
     """Cuts a long text where no token spans the cut; not at all if `cut` is None."""
     start = 0
-    while cut and (found := cut.search(text, start + _PIECE)):
-        yield text[start : found.start()]
-        start = found.start()
+    while cut and (match := cut.search(text, start + _PIECE)):
+        yield text[start : match.start()]
+        start = match.start()
     yield text[start:]
 
 
@@ -74,7 +74,7 @@ def calls(
 ) -> Iterator[list[tuple[int, str]]]:
     """Groups the pieces of texts for calls of the library, each with the index of its text."""
     indexed = ((index, piece) for index, text in enumerate(texts) for piece in pieces(text, cut))
-    return groups_of_size(indexed, lambda one: len(one[1]), _CALL)
+    return groups_of_size(indexed, lambda item: len(item[1]), _CALL)
 
 
 def groups_of_size(

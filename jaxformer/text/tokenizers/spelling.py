@@ -52,8 +52,8 @@ def fallback_byte(token: str) -> int | None:
         >>> fallback_byte("<0x0A>"), fallback_byte("ten")
         (10, None)
     """
-    found = _FALLBACK.fullmatch(token)
-    return int(found[1], 16) if found else None
+    match = _FALLBACK.fullmatch(token)
+    return int(match[1], 16) if match else None
 
 
 def steps_of(part: Any) -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ def flat_steps(state: dict[str, Any] | None) -> list[dict[str, Any]]:
     if state["type"] != "Sequence":
         return [state]
     inner = (state.get(name, ()) for name in ("normalizers", "pretokenizers", "decoders"))
-    return [step for steps in inner for each in steps for step in flat_steps(each)]
+    return [step for steps in inner for inner_step in steps for step in flat_steps(inner_step)]
 
 
 @functools.cache
@@ -80,8 +80,8 @@ def byte_letters() -> dict[str, int]:
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     visible = {letter: ord(letter) for letter in alphabet if ord(letter) < 256}
-    others = sorted(set(range(256)) - set(visible.values()))
-    return visible | dict(zip(alphabet[len(visible) :], others, strict=True))
+    invisible = sorted(set(range(256)) - set(visible.values()))
+    return visible | dict(zip(alphabet[len(visible) :], invisible, strict=True))
 
 
 def byte_token_text(token: str) -> str:

@@ -58,7 +58,9 @@ class Vocabulary:
         added = tokenizer.get_added_tokens_decoder()
         named = {tokenizer.token_to_id(name) for name in (roles.end_of_text, roles.mask)}
         special = {token_id for token_id, token in added.items() if token.special}
-        self._special = frozenset(special | {one for one in named if one is not None})
+        self._special = frozenset(
+            special | {token_id for token_id in named if token_id is not None}
+        )
         self._names_without_row: dict[int, str] = {}  # see `Tokenizer.limited_to`
         self._spelling = token_spelling(tokenizer)
 
@@ -82,8 +84,8 @@ class Vocabulary:
         """Id of the unknown word, if the vocabulary has one."""
         model = self._tokenizer.model
         name = model.unk_token if isinstance(model, models.WordLevel) else None
-        found = None if name is None else self._tokenizer.token_to_id(name)
-        return self._tokenizer.token_to_id(UNKNOWN) if found is None else found
+        token_id = None if name is None else self._tokenizer.token_to_id(name)
+        return self._tokenizer.token_to_id(UNKNOWN) if token_id is None else token_id
 
     @property
     def mask(self) -> int | None:
@@ -103,8 +105,8 @@ class Vocabulary:
             >>> byte_tokenizer().special_id("<|endoftext|>"), byte_tokenizer().special_id("a")
             (256, None)
         """
-        found: int | None = self._tokenizer.token_to_id(name)
-        return found if found in self._special else None
+        token_id: int | None = self._tokenizer.token_to_id(name)
+        return token_id if token_id in self._special else None
 
     def token_name(self, token_id: int) -> str:
         """Name of a token in the vocabulary, such as `<|endoftext|>`.
@@ -117,13 +119,13 @@ class Vocabulary:
         Raises:
             DataError: no token has this id.
         """
-        found: str | None = self._tokenizer.id_to_token(token_id)
-        if found is None:
+        name: str | None = self._tokenizer.id_to_token(token_id)
+        if name is None:
             raise DataError(
                 f"token ids must be ids of the {self._vocab_size} tokens, got {token_id}; use the "
                 "tokenizer of the model"
             )
-        return found
+        return name
 
     @property
     def special(self) -> frozenset[int]:
