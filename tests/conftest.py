@@ -42,7 +42,7 @@ jax.config.update("jax_traceback_in_locations_limit", 0)  # which nothing reads,
 # What tests cost is said by where they are: functions and files, compiled models, whole runs and
 # commands, and processes that run scripts, browsers and documents.
 TIERS = {
-    "unit": ("functional", "interop", "storage", "testing", "text"),
+    "unit": ("config", "functional", "interop", "storage", "testing", "text"),
     "model": ("inference", "models", "modules", "planning", "training", "viz"),
     "run": ("cli", "runs", "seams"),
     "system": ("docs", "examples", "experiments"),

@@ -29,8 +29,8 @@ from jaxformer.config import (
 )
 from jaxformer.config.checks import keys_of
 from jaxformer.errors import ConfigError
+from tests.config.test_files import SMALLEST
 from tests.small_config import LINEAR, LONGROPE, YARN, model, small
-from tests.test_config import SMALLEST
 
 POSITIONS = [
     NoPositionsConfig(),
@@ -107,19 +107,18 @@ def test_optimizer_without_a_name_is_adamw(load):
 
 
 @pytest.mark.parametrize(
-    ("lines", "words"),
+    "row",
     [
-        ('name = "adam"', ["optimizer.name must be one of adamw, sgd, lion", "mean 'adamw'?"]),
-        (
-            'name = "sgd"\nbeta2 = 0.5',
-            ["optimizer.beta2 is for optimizer of name 'adamw' or 'lion', got name='sgd' and"],
-        ),
-        ("nesterov = true", ["optimizer.nesterov is for", "'sgd' or 'muon', got name='adamw'"]),
-        ('name = "sgd"\nnesterov = 1', ["optimizer.nesterov must be true or false, got 1"]),
-        ('name = "lion"\nbeta2 = 1', ["[optimizer] beta2 must be in [0, 1), got beta2=1.0"]),
+        ('name = "adam"', "optimizer.name must be one of adamw, sgd, lion", "mean 'adamw'?"),
+        ('name = "sgd"\nbeta2 = 0.5',
+         "optimizer.beta2 is for optimizer of name 'adamw' or 'lion', got name='sgd' and"),
+        ("nesterov = true", "optimizer.nesterov is for", "'sgd' or 'muon', got name='adamw'"),
+        ('name = "sgd"\nnesterov = 1', "optimizer.nesterov must be true or false, got 1"),
+        ('name = "lion"\nbeta2 = 1', "[optimizer] beta2 must be in [0, 1), got beta2=1.0"),
     ],
-)
-def test_wrong_optimizers_are_refused(lines, words):
+)  # fmt: skip
+def test_wrong_optimizers_are_refused(row):
+    lines, *words = row
     text = SMALLEST.replace("[optimizer]", f"[optimizer]\n{lines}")
     with pytest.raises(ConfigError) as error:
         config_from_dict(ExperimentConfig, tomllib.loads(text))
@@ -154,96 +153,57 @@ def test_nested_kinds_are_read(load):
 
 
 @pytest.mark.parametrize(
-    ("tables", "words"),
+    "row",
     [
         # The kind.
-        (
-            '[model.positions]\nkind = "alibbi"\n',
-            ["model.positions.kind must be one of none, sinu", "got 'alibbi'", "mean 'alibi'?"],
-        ),
-        ("[model.positions]\nkind = 3\n", ["model.positions.kind must be a string, got 3"]),
-        (
-            "[model.positions]\nscaling = {factor = 2.0}\n",
-            ["missing key model.positions.scaling.kind (one of linear, llama3, yarn, longrope)"],
-        ),
-        (
-            '[model.positions]\nscaling = "ntk"\n',
-            [
-                "model.positions.scaling must be one of linear, llama3, yarn, longrope, or be left",
-                "'ntk'",
-            ],
-        ),
-        (
-            '[model.positions]\nscaling = "linear"\n',
-            ["missing key model.positions.scaling.factor (a number)"],
-        ),
+        ('[model.positions]\nkind = "alibbi"\n', "model.positions.kind must be one of none, sinu",
+         "got 'alibbi'", "mean 'alibi'?"),
+        ("[model.positions]\nkind = 3\n", "model.positions.kind must be a string, got 3"),
+        ("[model.positions]\nscaling = {factor = 2.0}\n",
+         "missing key model.positions.scaling.kind (one of linear, llama3, yarn, longrope)"),
+        ('[model.positions]\nscaling = "ntk"\n',
+         "model.positions.scaling must be one of linear, llama3, yarn, longrope, or be left",
+         "'ntk'"),
+        ('[model.positions]\nscaling = "linear"\n',
+         "missing key model.positions.scaling.factor (a number)"),
         # A key of another kind, of none, and misspelt.
-        (
-            '[model.positions]\nkind = "alibi"\nbase = 5e5\n',
-            [
-                "model.positions.base is for model.positions of kind 'sinusoidal' or 'rotary'",
-                "got kind='alibi' and base=500000.0; remove it, or change kind",
-            ],
-        ),
-        (
-            "[model.positions]\nnum_buckets = 8\n",
-            ["model.positions.num_buckets is for model.positions of kind 'relative'", "'rotary'"],
-        ),
-        (
-            '[model.positions.scaling]\nkind = "linear"\nfactor = 2.0\nbeta_fast = 8.0\n',
-            ["model.positions.scaling.beta_fast is for", "kind 'yarn'", "kind='linear'", "=8.0"],
-        ),
-        (
-            '[model.positions.scaling]\nkind = "linear"\nfactr = 2.0\n',
-            ["unknown key model.positions.scaling.factr", "mean 'factor'?"],
-        ),
-        (
-            "[model.positions]\nxyzzy = 1\n",
-            [
-                "unknown key model.positions.xyzzy; the keys here are kind, base, layout, "
-                "rotary_dim, scaling"
-            ],
-        ),
-        (
-            "[optimizer.num_buckts]\n",
-            ["optimizer.num_buckts", "'model.positions.num_buckets' or 'data"],
-        ),
+        ('[model.positions]\nkind = "alibi"\nbase = 5e5\n',
+         "model.positions.base is for model.positions of kind 'sinusoidal' or 'rotary'",
+         "got kind='alibi' and base=500000.0; remove it, or change kind"),
+        ("[model.positions]\nnum_buckets = 8\n",
+         "model.positions.num_buckets is for model.positions of kind 'relative'", "'rotary'"),
+        ('[model.positions.scaling]\nkind = "linear"\nfactor = 2.0\nbeta_fast = 8.0\n',
+         "model.positions.scaling.beta_fast is for", "kind 'yarn'", "kind='linear'", "=8.0"),
+        ('[model.positions.scaling]\nkind = "linear"\nfactr = 2.0\n',
+         "unknown key model.positions.scaling.factr", "mean 'factor'?"),
+        ("[model.positions]\nxyzzy = 1\n",
+         "unknown key model.positions.xyzzy; the keys here are kind, base, layout, "
+         "rotary_dim, scaling"),
+        ("[optimizer.num_buckts]\n", "optimizer.num_buckts",
+         "'model.positions.num_buckets' or 'data"),
         # Types.
-        (
-            '[model.positions.scaling]\nkind = "linear"\nfactor = "2"\n',
-            ["model.positions.scaling.factor must be a number, got '2'"],
-        ),
-        ("[[model.positions]]\n", ["model.positions must be a table, or one of 'none', 'sinu"]),
+        ('[model.positions.scaling]\nkind = "linear"\nfactor = "2"\n',
+         "model.positions.scaling.factor must be a number, got '2'"),
+        ("[[model.positions]]\n", "model.positions must be a table, or one of 'none', 'sinu"),
         # Values.
-        (
-            '[model.positions.scaling]\nkind = "linear"\nfactor = 0.5\n',
-            ["[model.positions.scaling] factor must be at least 1, got factor=0.5"],
-        ),
+        ('[model.positions.scaling]\nkind = "linear"\nfactor = 0.5\n',
+         "[model.positions.scaling] factor must be at least 1, got factor=0.5"),
         # Arrays of tables.
-        ("[model.layers]\n", ["model.layers must be a list of tables", "write [[model.layers]]"]),
-        (
-            "[[model.layers]]\n[[model.layers]]\nlocal_window = 3\n",
-            ["unknown key model.layers[1].local_window", "mean 'local_window_size'?"],
-        ),
-        (
-            "[[model.layers]]\nlocal_window_size = true\n",
-            ["model.layers[0].local_window_size must be an integer, got True"],
-        ),
-        (
-            "[[model.layers]]\nlocal_window_size = -1\n",
-            ["[model.layers[0]] local_window_size must be zero or more"],
-        ),
-        (
-            "[[model.layers]]\npositions = {base = 3}\n",
-            ["missing key model.layers[0].positions.kind (one of none, sinusoidal"],
-        ),
-        (
-            '[[model.layers]]\npositions = "learned"\n',
-            ["[model.layers[0]] learned positions are added to the embeddings once"],
-        ),
+        ("[model.layers]\n", "model.layers must be a list of tables", "write [[model.layers]]"),
+        ("[[model.layers]]\n[[model.layers]]\nlocal_window = 3\n",
+         "unknown key model.layers[1].local_window", "mean 'local_window_size'?"),
+        ("[[model.layers]]\nlocal_window_size = true\n",
+         "model.layers[0].local_window_size must be an integer, got True"),
+        ("[[model.layers]]\nlocal_window_size = -1\n",
+         "[model.layers[0]] local_window_size must be zero or more"),
+        ("[[model.layers]]\npositions = {base = 3}\n",
+         "missing key model.layers[0].positions.kind (one of none, sinusoidal"),
+        ('[[model.layers]]\npositions = "learned"\n',
+         "[model.layers[0]] learned positions are added to the embeddings once"),
     ],
-)
-def test_wrong_tables_are_refused_with_file_key_and_value(load, tmp_path, tables, words):
+)  # fmt: skip
+def test_wrong_tables_are_refused_with_file_key_and_value(load, tmp_path, row):
+    tables, *words = row
     with pytest.raises(ConfigError) as error:
         load(tables)
     message = str(error.value)
@@ -253,15 +213,16 @@ def test_wrong_tables_are_refused_with_file_key_and_value(load, tmp_path, tables
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    "row",
     [
-        ('positions = "alibbi"', ["model.positions must be one of none", "'alibbi'", "'alibi'?"]),
-        ("positions = 3", ["model.positions must be a table, or one of 'none'", "got 3"]),
-        ("layers = 3", ["model.layers must be a list of tables, got 3; write [[model.layers]]"]),
-        ("layers = [3]", ["model.layers[0] must be a table, got 3"]),
+        ('positions = "alibbi"', "model.positions must be one of none", "'alibbi'", "'alibi'?"),
+        ("positions = 3", "model.positions must be a table, or one of 'none'", "got 3"),
+        ("layers = 3", "model.layers must be a list of tables, got 3; write [[model.layers]]"),
+        ("layers = [3]", "model.layers[0] must be a table, got 3"),
     ],
-)
-def test_wrong_values_in_place_of_tables_are_refused(load, line, words):
+)  # fmt: skip
+def test_wrong_values_in_place_of_tables_are_refused(load, row):
+    line, *words = row
     with pytest.raises(ConfigError) as error:
         load(key=line)
     for word in words:

@@ -6,11 +6,10 @@ from jaxformer.config import (
     LayerConfig,
     LinearScalingConfig,
     NoPositionsConfig,
-    RelativeConfig,
     RotaryConfig,
     load_config,
 )
-from tests.small_config import assert_refused, model
+from tests.small_config import model
 
 WINDOW, WHOLE = LayerConfig(local_window_size=3), LayerConfig()
 NO_NORM = LayerConfig(attention_norm=False)
@@ -155,87 +154,6 @@ def test_layer_overrides_of_an_encoder_are_those_of_its_depth():
     config = model(**BOTH | {"num_encoder_layers": 5}, num_layers=3, layers=(WINDOW, WHOLE))
     assert config.layer_overrides == (WINDOW, WHOLE, WINDOW)
     assert config.encoder.layer_overrides == (WINDOW, WHOLE, WINDOW, WHOLE, WINDOW)
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (
-            lambda: model(num_layers=2, layers=(WINDOW, WINDOW, WHOLE)),
-            [
-                "first_layers and the pattern in layers must be at most as many as num_layers",
-                "got 0 and 3 of them and num_layers=2; remove some, or raise num_layers",
-            ],
-        ),
-        (
-            lambda: model(num_layers=2, first_layers=(WHOLE,), layers=(WINDOW, WHOLE)),
-            ["got 1 and 2 of them and num_layers=2"],
-        ),
-        (
-            lambda: model(num_layers=1, first_layers=(WHOLE, WHOLE)),
-            ["at most as many as num_layers", "got 2 and 0 of them and num_layers=1"],
-        ),
-        (
-            lambda: model(**BOTH, num_layers=2, layers=(WINDOW, WHOLE)),
-            ["at most as many as num_encoder_layers", "num_encoder_layers=1; remove some"],
-        ),
-        (
-            lambda: model(**BOTH, num_layers=2, first_layers=(WINDOW, WHOLE)),
-            ["at most as many as num_encoder_layers", "num_encoder_layers=1"],
-        ),
-        (
-            lambda: model(layers=[WINDOW]),
-            ["layers must be a tuple whose items are each LayerConfig, got layers=[Layer"],
-        ),
-        (
-            lambda: model(first_layers=({},)),
-            ["first_layers must be a tuple", "got first_layers=({},)"],
-        ),
-        (
-            lambda: model(layers=(LayerConfig(attention_norm=True),)),
-            ["attention_norm is for first_layers", "attention_norm=True in layers"],
-        ),
-        (
-            lambda: model(first_layers=(NO_NORM,), norm_position="post"),
-            ["is for norm_position 'pre', got norm_position='post'; remove attention_norm"],
-        ),
-        (
-            lambda: model(first_layers=(NO_NORM, WHOLE)),
-            ["all first_layers must agree on attention_norm", "got [False, None]"],
-        ),
-        (lambda: LayerConfig(local_window_size=-1), ["local_window_size must be zero or more"]),
-        (lambda: LayerConfig(positions="rotari"), ["positions must be one of", "'rotary'?"]),
-        *(
-            (
-                lambda kind=kind: LayerConfig(positions=kind),
-                [f"{kind} positions are added to the embeddings once", "set model.positions"],
-            )
-            for kind in ("sinusoidal", "learned")
-        ),
-        (
-            lambda: model(positions="learned", layers=(LayerConfig(positions="rotary"),)),
-            ["learned positions are added to the embeddings, which all", "positions='rotary'"],
-        ),
-        # The rules of positions are those of every layer.
-        (
-            lambda: model(d_model=9, positions="none", layers=(LayerConfig(positions="rotary"),)),
-            ["rotary positions need an even head_dim, got head_dim=3"],
-        ),
-        (
-            lambda: model(
-                architecture="encoder",
-                first_layers=(LayerConfig(positions=RelativeConfig(num_buckets=5)),),
-            ),
-            ["of an encoder must be even, and at least 4", "num_buckets=5"],
-        ),
-        (
-            lambda: model(**CUDNN, layers=(LayerConfig(positions="alibi"),)),
-            ["'cudnn' takes no bias, got positions='alibi'"],
-        ),
-    ],
-)
-def test_layers_that_do_not_fit_are_refused(make, words):
-    assert_refused(make, words)
 
 
 def test_layers_are_accepted_at_their_bounds():
