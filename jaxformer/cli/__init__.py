@@ -8,14 +8,7 @@ from jaxformer import __version__
 from jaxformer.cli.commands import COMMANDS, GROUPS
 from jaxformer.cli.experiment import config_tables
 from jaxformer.cli.flags import with_flags
-from jaxformer.cli.parsing import (
-    parse,
-    settings_of,
-    show_commands,
-    show_help,
-    show_keys,
-    summary,
-)
+from jaxformer.cli.parsing import Command, show_commands, show_keys, summary
 from jaxformer.cli.terminal import (
     drop_output,
     exit_for,
@@ -23,7 +16,6 @@ from jaxformer.cli.terminal import (
     show,
     warnings_as_lines,
 )
-from jaxformer.config import ExperimentConfig
 from jaxformer.config.checks import suggestion
 from jaxformer.errors import ConfigError
 
@@ -67,7 +59,7 @@ def _run(words: Sequence[str]) -> None:
     group = words[0] if words and words[0] in GROUPS else ""
     prog, rest = f"jaxformer {group}".strip(), words[1:] if group else words
     names = {name.split()[-1]: name for name in COMMANDS if name.rpartition(" ")[0] == group}
-    lines = {word: summary(COMMANDS[name][0]).partition("\n")[0] for word, name in names.items()}
+    lines = {word: summary(COMMANDS[name]).partition("\n")[0] for word, name in names.items()}
     if not group:
         lines |= {name: text.partition("\n")[0] for name, text in GROUPS.items()}
     if words == ["--version"]:
@@ -85,17 +77,16 @@ def _run(words: Sequence[str]) -> None:
 
 
 def _run_command(name: str, words: Sequence[str]) -> None:
-    kind, function = COMMANDS[name]
-    prog, config = f"jaxformer {name}", settings_of(kind)
+    command = Command.of(name, COMMANDS[name])
     end = words.index("--") if "--" in words else len(words)
     helps = [word for word in words[:end] if word in _HELP]
     rest = [word for word in words if word not in helps]
-    if helps and not (rest and config is ExperimentConfig):
-        show_help(kind, prog=prog)
-        return
-    command, settings = parse(kind, rest, prog=prog, for_help=bool(helps))
-    if helps:
-        tables, _ = with_flags(config_tables(command.config, settings), settings, prog=prog)
-        show_keys(tables, prog=prog, path=command.config, shows_all="--help-all" in helps)
+    arguments, _, flags = command.split(rest)
+    if not helps:
+        command.function(**command.parse(rest))
+    elif arguments and command.takes_config:
+        path = arguments[0]
+        tables, _ = with_flags(config_tables(path, flags), flags, prog=command.prog)
+        show_keys(tables, prog=command.prog, path=path, shows_all="--help-all" in helps)
     else:
-        function(command, *([] if config is None else [settings]))
+        command.show_help()

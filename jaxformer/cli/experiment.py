@@ -1,13 +1,11 @@
 """Reading the config of a command with its flags."""
 
-import dataclasses
 import pathlib
 import shlex
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from jaxformer.cli.flags import Flag, with_flags
-from jaxformer.cli.parsing import option
 from jaxformer.config import ExperimentConfig, ready_configs
 from jaxformer.config.files import config_of_file, read_tables, toml_value
 from jaxformer.errors import ConfigError
@@ -15,19 +13,6 @@ from jaxformer.storage import as_path
 
 # Keys that only make sense for the data of the config itself.
 _OF_OWN_DATA = ("data.source", "data.mixture", "data.validation_paths", "samples.prompts")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ConfigCommand:
-    """A command with a config, whose keys are flags, too.
-
-    Args:
-        config: config file, name of a built-in config, or run folder, such as runs/quickstart.
-    """
-
-    settings: ClassVar[type] = ExperimentConfig
-
-    config: str = option(positional=True, metavar="CONFIG")
 
 
 def config_tables(path: str, flags: Sequence[Flag]) -> dict[str, Any]:

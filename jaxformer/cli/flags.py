@@ -6,7 +6,7 @@ import functools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.config.checks import Key, keys_of, required_keys
@@ -26,6 +26,10 @@ class Flag(NamedTuple):
     def key(self) -> str:
         """Dotted key, with underscores for hyphens."""
         return self.name.removeprefix("--").replace("-", "_")
+
+
+ConfigFlags = Annotated[Sequence[Flag], ExperimentConfig]
+"""Parameter of a command for the flags of the keys of a config."""
 
 
 def split_flags(
@@ -81,7 +85,7 @@ def key_of(keys: Mapping[str, Key], name: str) -> Key | None:
 def value_of(flag: Flag, key: Key) -> Any:
     """Value of a flag for a key, as TOML would have it; None for one that is to be unset."""
     if key.element is not None:
-        return [_value(flag.name, key.element, word) for word in flag.values]
+        return tuple(_value(flag.name, key.element, word) for word in flag.values)
     if key.members == (bool,) and not flag.values:
         return flag.key.rpartition(".")[2] == key.name
     if len(flag.values) != 1:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from jaxformer import errors
-from jaxformer.cli.parsing import option
 from jaxformer.cli.terminal import show
 from jaxformer.config import MeshConfig
 
@@ -23,18 +22,18 @@ class ModelSource:
     """Weights of a run, and languages of a Hugging Face folder.
 
     Args:
-        step: checkpoint of the run to use.
+        step: checkpoint of the run to use; the one with the lowest validation loss if not set.
         source_language: for a multilingual Hugging Face translator: source language, such as
-            eng_Latn or en.
+            eng_Latn or en; the folder's if not set.
         target_language: for a multilingual Hugging Face translator: target language, such as
-            kan_Knda or kn.
-        base: for a LoRA run: current path of its base model.
+            kan_Knda or kn; the folder's if not set.
+        base: for a LoRA run: current path of its base model; its path during training if not set.
     """
 
-    step: int | None = option(None, shown="the one with the lowest validation loss")
-    source_language: str | None = option(None, shown="the folder's")
-    target_language: str | None = option(None, shown="the folder's")
-    base: pathlib.Path | None = option(None, shown="its path during training")
+    step: int | None = None
+    source_language: str | None = None
+    target_language: str | None = None
+    base: pathlib.Path | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,9 +41,9 @@ class Opening(ModelSource):
     """How to open a run or a Hugging Face folder.
 
     Args:
-        run: run folder, such as runs/quickstart, or Hugging Face folder.
-        dtype: for a Hugging Face folder: dtype of parameters and computation.
-        max_len: for a Hugging Face folder: longest text, in tokens.
+        dtype: for a Hugging Face folder: dtype of parameters and computation; as in its files if
+            not set.
+        max_len: for a Hugging Face folder: longest text, in tokens; as in its config if not set.
         ignore: for a Hugging Face folder: fields of its JSON files that you know to be irrelevant.
             For a run made from one: unsupported generation settings that you know to be irrelevant.
         fsdp: devices of this host that split the parameters by rows. By default, one device holds
@@ -54,26 +53,20 @@ class Opening(ModelSource):
             vocabulary.
     """
 
-    run: pathlib.Path = option(positional=True, metavar="RUN")
-    dtype: Literal["float32", "bfloat16"] | None = option(None, shown="as in its files")
-    max_len: int | None = option(None, shown="as in its config")
-    ignore: tuple[str, ...] = option((), shown="none")
-    fsdp: int | None = option(None, flag="mesh.fsdp", shown="automatic")
-    tensor: int | None = option(None, flag="mesh.tensor", shown="automatic")
+    dtype: Literal["float32", "bfloat16"] | None = None
+    max_len: int | None = None
+    ignore: tuple[str, ...] = ()
+    fsdp: int | None = dataclasses.field(default=None, metadata={"flag": "mesh.fsdp"})
+    tensor: int | None = dataclasses.field(default=None, metadata={"flag": "mesh.tensor"})
 
+    def open(self, run: pathlib.Path) -> "Run":
+        """The run or model of a folder."""
+        from jaxformer import runs
 
-def values_of(command: Any, kind: type) -> dict[str, Any]:
-    """Values of a command for the fields that it has from a class."""
-    return {field.name: getattr(command, field.name) for field in dataclasses.fields(kind)}
-
-
-def open_for(command: Any) -> "Run":
-    """Opens the run of a command."""
-    from jaxformer import runs
-
-    values = values_of(command, Opening)
-    split = {name: size for name in ("fsdp", "tensor") if (size := values.pop(name)) is not None}
-    return runs.open_run(values.pop("run"), **values, mesh=MeshConfig(**split) if split else None)
+        values = vars(self).copy()
+        split = {name: values.pop(name) for name in ("fsdp", "tensor")}
+        sizes = {name: size for name, size in split.items() if size is not None}
+        return runs.open_run(run, **values, mesh=MeshConfig(**sizes) if sizes else None)
 
 
 class Lines:

@@ -1,10 +1,11 @@
-"""Commands as dataclasses: their words become an instance, and their docstrings the help."""
+"""Commands as functions: their parameters are arguments and flags, their docstrings the help."""
 
 import dataclasses
 import inspect
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from jaxformer.cli.flags import Flag, key_of, settings, split_flags, value_of
 from jaxformer.cli.terminal import show, width, wrapped
@@ -22,133 +23,134 @@ _MOST_USED = (
 )  # fmt: skip
 
 
-def option(default: Any = dataclasses.MISSING, **words: Any) -> Any:
-    """Field of a command.
+class Command(NamedTuple):
+    """A function, and what its parameters are on a command line.
 
-    Args:
-        default: value without the flag.
-        words: `flag`, if its name is not that of the field; `positional`, whether it has none;
-            `metavar`, for the help; `shown`, what the help says of the default.
+    Keyword-only parameters are flags. One of a dataclass is a group: a flag for each of its fields.
+    One that is annotated with a config class gets the flags for the keys of that class.
     """
-    return dataclasses.field(default=default, metadata=words)
 
+    prog: str
+    function: Callable[..., None]
+    arguments: tuple[Key, ...]
+    groups: Mapping[str, Mapping[str, Key]]  # flags, by parameter; those of no group are of ""
+    settings: str = ""  # parameter for the keys of `config`
+    config: type | None = None
 
-def settings_of(command: type) -> type | None:
-    """Config class whose keys are flags of a command, too."""
-    return getattr(command, "settings", None)
+    @classmethod
+    def of(cls, name: str, function: Callable[..., None]) -> "Command":
+        """Command of a function, with the words that it is called by."""
+        hints = typing.get_type_hints(function, include_extras=True)
+        configs = {
+            parameter: config
+            for parameter, hint in hints.items()
+            for config in getattr(hint, "__metadata__", ())
+            if isinstance(config, type)
+        }
+        settings, config = next(iter(configs.items()), ("", None))
+        keys = {name: key for name, key in keys_of(function).items() if name != settings}
+        arguments = tuple(key for key in keys.values() if key.is_argument)
+        groups: dict[str, dict[str, Key]] = {"": {}}
+        for parameter, key in keys.items():
+            if key.table is not None:
+                fields = keys_of(key.table).items()
+                groups[parameter] = {key.metadata.get("flag", name): key for name, key in fields}
+            elif not key.is_argument:
+                groups[""][parameter] = key
+        if config not in (None, ExperimentConfig):
+            groups[settings] = dict(keys_of(config))
+        return cls(f"jaxformer {name}", function, arguments, groups, settings, config)
 
+    @property
+    def flags(self) -> dict[str, Key]:
+        """Keys of the flags by name, without those of a config file."""
+        return {name: key for flags in self.groups.values() for name, key in flags.items()}
 
-def _options(command: type) -> dict[str, Key]:
-    """Keys of a command's flags, by the names of the flags."""
-    named = {key.metadata.get("flag", name): key for name, key in keys_of(command).items()}
-    return {name: key for name, key in named.items() if "positional" not in key.metadata}
+    @property
+    def takes_config(self) -> bool:
+        """Whether the keys of a config file are flags."""
+        return self.config is ExperimentConfig
 
+    def split(self, words: Sequence[str]) -> tuple[list[str], list[Flag], list[Flag]]:
+        """Splits words into those of no flag, flags of the command, and other flags."""
+        known = self.flags
 
-def _positionals(command: type) -> list[Key]:
-    return [key for key in keys_of(command).values() if "positional" in key.metadata]
+        def num_values(name: str) -> int | None:
+            key = key_of(known, name)
+            if key is None or key.element is not None:
+                return None
+            return 0 if key.members == (bool,) else 1
 
+        arguments, flags = split_flags(words, num_values)
+        own = [flag for flag in flags if key_of(known, flag.key) is not None]
+        return arguments, own, [flag for flag in flags if flag not in own]
 
-def parse(
-    command: type, words: Sequence[str], *, prog: str, for_help: bool = False
-) -> tuple[Any, Any]:
-    """Makes a command of its words; its other flags are settings.
+    def parse(self, words: Sequence[str]) -> dict[str, Any]:
+        """Arguments of the function, from the words of a command line."""
+        words, flags, other_flags = self.split(words)
+        if other_flags and not self.takes_config:
+            near = suggestion(other_flags[0].key, self.flags)
+            near = near.replace("_", "-").replace("mean '", "mean '--")
+            name = other_flags[0].name
+            raise ConfigError(f"there is no option {name}{near} (see {self.prog} --help)")
+        groups: dict[str, dict[str, Any]] = {name: {} for name in self.groups}
+        for flag in flags:
+            for group, keys in self.groups.items():
+                if (key := key_of(keys, flag.key)) is not None:
+                    groups[group][key.name] = value = value_of(flag, key)
+                    if key.bounds:
+                        key._replace(name=flag.name).checked(value)
+        values = groups.pop("") | self._arguments(words)
+        for key in (*self.arguments, *self.groups[""].values()):
+            if key.name not in values and key.default is dataclasses.MISSING:
+                is_behind = key.is_argument and other_flags
+                where = ", before the flags for its keys" if is_behind else ""
+                raise ConfigError(f"{self.prog} needs {_signature(key)}{where}: {key.description}")
+        for name, fields in groups.items():
+            kind = keys_of(self.function)[name].table
+            values[name] = fields if kind is None else kind(**fields)
+        return values | ({self.settings: other_flags} if self.takes_config else {})
 
-    With `for_help`, its own flags may be missing, and are then None.
+    def _arguments(self, words: Sequence[str]) -> dict[str, Any]:
+        """Values of the words that belong to no flag."""
+        values, left = dict[str, Any](), list(words)
+        for key in self.arguments:
+            if key.element is not None and left:
+                values[key.name], left = value_of(Flag(_metavar(key), left), key), []
+            elif left:
+                values[key.name] = value_of(Flag(_metavar(key), [left.pop(0)]), key)
+        if left:
+            raise ConfigError(f"{self.prog} takes no {left[0]!r}; see {self.prog} --help")
+        return values
 
-    Returns:
-        The command, and its settings: flags of an `ExperimentConfig`, or values by key.
-    """
-    options, config = _options(command), settings_of(command)
-    known = options if config in (None, ExperimentConfig) else {**options, **keys_of(config)}
-
-    def num_values(name: str) -> int | None:
-        key = key_of(known, name)
-        if key is None or key.element is not None:
-            return None
-        return 0 if key.members == (bool,) else 1
-
-    arguments, flags = split_flags(words, num_values)
-    values, chosen, left = dict[str, Any](), dict[str, Any](), list[Flag]()
-    for flag in flags:
-        if (key := key_of(options, flag.key)) is not None:
-            value = value_of(flag, key)
-            if key.bounds:
-                key._replace(name=flag.name).checked(value)
-            values[key.name] = tuple(value) if isinstance(value, list) else value
-        elif config is ExperimentConfig:
-            left.append(flag)
-        elif (key := key_of(known, flag.key)) is not None:
-            chosen[key.name] = value_of(flag, key)
-        else:
-            near = suggestion(flag.key, known).replace("_", "-").replace("mean '", "mean '--")
-            raise ConfigError(f"there is no option {flag.name}{near} (see {prog} --help)")
-    for key in _positionals(command):
-        if key.element is not None and (arguments or key.default is not dataclasses.MISSING):
-            values[key.name], arguments = tuple(_positional(key, word) for word in arguments), []
-        elif arguments:
-            values[key.name], arguments = _positional(key, arguments[0]), arguments[1:]
-    if arguments:
-        raise ConfigError(f"{prog} takes no {arguments[0]!r}; see {prog} --help")
-    for key in keys_of(command).values():
-        if key.name not in values and key.default is dataclasses.MISSING:
-            if for_help and "positional" not in key.metadata:
-                values[key.name] = None
-                continue
-            where = (
-                ", before the flags for its keys" if left and "positional" in key.metadata else ""
-            )
-            raise ConfigError(f"{prog} needs {_signature(key)}{where}: {key.description}")
-    return command(**values), left if config is ExperimentConfig else chosen
-
-
-def _positional(key: Key, word: str) -> Any:
-    element = key if key.element is None else key.element
-    return value_of(Flag(_metavar(key), [word]), element)
+    def show_help(self) -> None:
+        """Shows what the command does, its arguments and its flags."""
+        usage = " ".join([self.prog, *map(_metavar, self.arguments), "[OPTIONS]"])
+        show(f"{wrapped(f'usage: {usage}', rest=_INDENT)}\n")
+        _show_paragraphs(summary(self.function))
+        for key in self.arguments:
+            _show_entry(_metavar(key), key, key.default)
+        for name, flags in self.groups.items():
+            if name == self.settings != "":
+                _show_title(f"{_first_line(self.config)}, by default as in the run's config")
+            elif flags:
+                owner = keys_of(self.function)[name].table if name else None
+                _show_title(_first_line(owner) if owner else "options")
+            for flag, key in flags.items():
+                default = dataclasses.MISSING if name == self.settings != "" else key.default
+                _show_entry(_signature(key, flag), key, default)
+        if self.takes_config:
+            _show_title(f"flags for the keys of a config: {self.prog} CONFIG --help", end="")
 
 
 def show_commands(commands: Mapping[str, str], *, prog: str, text: str) -> None:
     """Shows the help of several commands, of which each has a line."""
     show(f"usage: {prog} COMMAND ...\n")
-    for paragraph in text.split("\n\n"):
-        show(wrapped(" ".join(paragraph.split())) + "\n")
+    _show_paragraphs(text)
     show("commands:")
     indent = max(map(len, commands)) + 4
     for name, line in commands.items():
         show(wrapped(f"  {name:<{indent - 2}}{line}", rest=" " * min(indent, width() // 2)))
-
-
-def show_help(command: type, *, prog: str) -> None:
-    """Shows the help of a command: what it does, its arguments and its flags."""
-    positionals = _positionals(command)
-    usage = " ".join([prog, *map(_metavar, positionals), "[OPTIONS]"])
-    show(f"{wrapped(f'usage: {usage}', rest=_INDENT)}\n")
-    for paragraph in summary(command).split("\n\n"):
-        show(f"{wrapped(' '.join(paragraph.split()))}\n")
-    for key in positionals:
-        _show_entry(_metavar(key), key, key.default)
-    config, options = settings_of(command), _options(command)
-    for kind in command.__mro__:  # its own flags come first
-        inherited = [name for parent in kind.__bases__ for name in _field_names(parent)]
-        names = {*_field_names(kind)} - {*inherited}
-        flags = {flag: key for flag, key in options.items() if key.name in names}
-        if flags:
-            _show_title("options" if kind is command else _first_line(kind))
-        for flag, key in flags.items():
-            _show_entry(_signature(key, flag), key, key.default)
-        if kind is command and config not in (None, ExperimentConfig):
-            _show_title(f"{_first_line(config)}, by default as in the run's config")
-            for key in keys_of(config).values():
-                _show_entry(_signature(key), key, dataclasses.MISSING)
-    if config is ExperimentConfig:
-        _show_title(f"flags for the keys of a config: {prog} CONFIG --help", end="")
-
-
-def _show_title(title: str, *, end: str = ":") -> None:
-    show(f"\n{wrapped(title)}{end}")
-
-
-def _field_names(kind: type) -> list[str]:
-    return [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
 
 
 def show_keys(tables: Mapping[str, Any], *, prog: str, path: str, shows_all: bool) -> None:
@@ -171,13 +173,22 @@ def show_keys(tables: Mapping[str, Any], *, prog: str, path: str, shows_all: boo
         _show_title(f"options of the command itself: {prog} --help", end="")
 
 
-def _first_line(kind: type) -> str:
-    return summary(kind).partition("\n")[0].partition(";")[0].rstrip(".")
-
-
-def summary(command: type) -> str:
+def summary(owner: Any) -> str:
     """Docstring without its sections."""
-    return inspect.cleandoc(command.__doc__ or "").partition("\nArgs:\n")[0].rstrip()
+    return inspect.cleandoc(owner.__doc__ or "").partition("\nArgs:\n")[0].rstrip()
+
+
+def _first_line(owner: Any) -> str:
+    return summary(owner).partition("\n")[0].partition(";")[0].rstrip(".")
+
+
+def _show_paragraphs(text: str) -> None:
+    for paragraph in text.split("\n\n"):
+        show(f"{wrapped(' '.join(paragraph.split()))}\n")
+
+
+def _show_title(title: str, *, end: str = ":") -> None:
+    show(f"\n{wrapped(title)}{end}")
 
 
 def _show_entry(signature: str, key: Key, value: Any, *, whole: bool = True) -> None:
@@ -187,11 +198,10 @@ def _show_entry(signature: str, key: Key, value: Any, *, whole: bool = True) -> 
         text = text.partition(". ")[0].rstrip(".") + "."
     if key.table is not None:
         text += f" Its keys: {', '.join(keys_of(key.table))}."
-    shown = key.metadata.get("shown")
     if value is dataclasses.MISSING:
         default = "(required)" if key.default is dataclasses.MISSING else ""
     elif value is None or value in ((), [], ""):
-        default = f"(default: {shown or 'not set'})"
+        default = "(default: not set)"
     else:
         words = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
         default = f"(default: {words})"
@@ -203,7 +213,7 @@ def _show_entry(signature: str, key: Key, value: Any, *, whole: bool = True) -> 
 
 def _signature(key: Key, flag: str = "") -> str:
     """A flag with a name for its value."""
-    if "positional" in key.metadata:
+    if key.is_argument:
         return _metavar(key)
     flag = f"--{(flag or key.name).replace('_', '-')}"
     if key.members == (bool,):
@@ -214,13 +224,15 @@ def _signature(key: Key, flag: str = "") -> str:
 
 def _metavar(key: Key) -> str:
     """Name of a value in the help."""
-    if "metavar" in key.metadata:
-        return str(key.metadata["metavar"])
+    if key.is_argument and key.element is not None:
+        name = key.name.removesuffix("s").upper()
+        return f"{name} [{name} ...]" if key.default is dataclasses.MISSING else f"[{name} ...]"
+    if key.is_argument:
+        return key.name.upper() if key.default is dataclasses.MISSING else f"[{key.name.upper()}]"
     if key.kinds is not None:
         return f"{{{','.join([*key.kinds.configs, *(['none'] if key.kinds.optional else [])])}}}"
     if key.choices:
         return f"{{{','.join(map(str, key.choices))}}}"
     if key.element is not None:
-        name = _metavar(key.element)
-        return f"[{name} ...]"
+        return f"[{_metavar(key.element)} ...]"
     return _METAVARS[key.members[0].__name__]

@@ -100,7 +100,7 @@ class Kinds(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A field of a config class, with what its type says; without a default, it is MISSING."""
+    """A field or a parameter, with what its type says; without a default, it is MISSING."""
 
     name: str
     members: tuple[Any, ...]
@@ -110,6 +110,7 @@ class Key(NamedTuple):
     bounds: tuple[Bound, ...] = ()
     kinds: Kinds | None = None
     description: str = ""
+    is_argument: bool = False  # a parameter that is not keyword-only
 
     @property
     def table(self) -> type | None:
@@ -246,35 +247,40 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {spelled[near[0]]!r}?" if near else ""
 
 
-def keys_of(config: type) -> Mapping[str, Key]:
-    """Keys of a config class, by name."""
+def keys_of(owner: Any) -> Mapping[str, Key]:
+    """Keys of a config class, or of a function, by name."""
     # Not cached itself, because mypy rejects a class as the argument of a cached function.
-    return _keys_of(config)
+    return _keys_of(owner)
 
 
 @functools.cache  # since a config may have thousands of layers
-def _keys_of(config: Any) -> Mapping[str, Key]:
-    hints = typing.get_type_hints(config)
-    bounded = typing.get_type_hints(config, include_extras=True)
-    keys, texts = {}, descriptions(config)
-    for field in dataclasses.fields(config):
-        hint, bounds = hints[field.name], dict[Bound, None]()
-        for member in (bounded[field.name], *typing.get_args(bounded[field.name])):
+def _keys_of(owner: Any) -> Mapping[str, Key]:
+    hints = typing.get_type_hints(owner)
+    bounded = typing.get_type_hints(owner, include_extras=True)
+    fields = dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ()
+    metadata = {field.name: field.metadata for field in fields}
+    keys, texts = {}, descriptions(owner)
+    for name, parameter in inspect.signature(owner).parameters.items():
+        hint, bounds = hints[name], dict[Bound, None]()
+        for member in (bounded[name], *typing.get_args(bounded[name])):
             bounds |= dict.fromkeys(getattr(member, "__metadata__", ()))
         members = _union_members(hint)
         if members[0] is int:
             bounds[_INT32] = None
-        keys[field.name] = Key(
-            field.name, members, type(None) in typing.get_args(hint), field.default,
-            field.metadata, tuple(bounds), _kinds_of(hint), texts.get(field.name, ""),
+        has_default = parameter.default is not parameter.empty
+        keys[name] = Key(
+            name, members, type(None) in typing.get_args(hint),
+            parameter.default if has_default else dataclasses.MISSING, metadata.get(name, {}),
+            tuple(bounds), _kinds_of(hint), texts.get(name, ""),
+            is_argument=parameter.kind is parameter.POSITIONAL_OR_KEYWORD,
         )  # fmt: skip
     return types.MappingProxyType(keys)
 
 
-def descriptions(config: type) -> dict[str, str]:
-    """Descriptions of the fields of a config class, from its docstring and those of its bases."""
+def descriptions(owner: Any) -> dict[str, str]:
+    """Descriptions of the keys of a class or a function, from its docstring and those of bases."""
     texts: dict[str, str] = {}
-    for parent in reversed(config.__mro__):  # a subclass describes its own keys only
+    for parent in reversed(getattr(owner, "__mro__", [owner])):  # a subclass describes its own keys
         _, _, entries = inspect.cleandoc(parent.__doc__ or "").partition("\nArgs:\n")
         for entry in re.finditer(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", entries, re.MULTILINE):
             texts[entry[1]] = " ".join(entry[2].split())

@@ -127,7 +127,7 @@ class _Reader:
                 raise ConfigError(f"{where} must be a table, got {value!r}")
             return self.table(key.table, value, f"{where}.")
         if (element := key.element) is not None:
-            if not isinstance(value, list):
+            if not isinstance(value, list | tuple):
                 what = ("list", repr(value))
                 if element.table is not None:
                     what = ("list of tables", f"[{where}]")

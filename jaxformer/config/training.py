@@ -242,7 +242,7 @@ class Launch(Config):
         host_timeout: seconds after which a process that does not answer counts as lost.
     """
 
-    coordinator: str | None = dataclasses.field(default=None, metadata={"metavar": "HOST:PORT"})
+    coordinator: str | None = None
     num_processes: int | None = None
     process_id: int | None = None
     start_timeout: int = 300

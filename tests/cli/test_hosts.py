@@ -13,10 +13,11 @@ import time
 import pytest
 
 from jaxformer.cli import main
-from jaxformer.cli.commands.train import Train
+from jaxformer.cli.commands import COMMANDS
 from jaxformer.cli.flags import Flag
-from jaxformer.cli.parsing import parse
+from jaxformer.cli.parsing import Command
 from jaxformer.config import TranslationConfig, config_to_toml
+from jaxformer.config.training import Launch
 from jaxformer.training import Checkpoints, read_metrics
 from tests.cli.commands import one_line, write_config
 from tests.records import without_meters
@@ -230,9 +231,9 @@ def test_flags_of_the_launch_are_checked(tmp_path, capsys, words, message):
 
 def test_flags_of_the_launch_are_taken_out_of_those_of_the_config():
     words = ["c", "--coordinator=h:1", "--num_processes=1", "--process-id", "0", "--seed", "1"]
-    command, flags = parse(Train, words, prog="jaxformer train")
-    assert (command.coordinator, command.num_processes, command.process_id) == ("h:1", 1, 0)
-    assert flags == [Flag("--seed", ["1"])]
+    values = Command.of("train", COMMANDS["train"]).parse(words)
+    assert values["launch"] == Launch(coordinator="h:1", num_processes=1, process_id=0)
+    assert values["flags"] == [Flag("--seed", ["1"])]
 
 
 def test_launch_files_are_whole():

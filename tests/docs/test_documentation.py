@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from jaxformer.cli import main
-from jaxformer.cli.commands.sweep import Sweep, read_sweep
-from jaxformer.cli.commands.train import Train
+from jaxformer.cli.commands import COMMANDS
+from jaxformer.cli.commands.sweep import read_sweep
 from jaxformer.cli.experiment import config_tables, merged_config
-from jaxformer.cli.parsing import parse
+from jaxformer.cli.parsing import Command
 from jaxformer.config import ExperimentConfig, ModelConfig, config_from_dict, load_config
 from jaxformer.interop import HuggingFaceModel, save_huggingface
 from jaxformer.models import Decoder
@@ -147,14 +147,14 @@ def test_commands_run(page, trained, monkeypatch, emulator):
     if "gs://my-bucket" in read(page):
         put_into_bucket(trained / "runs" / "quickstart", emulator, monkeypatch)
     for command, *words in commands(page):
-        if command == "sweep":
-            parsed, flags = parse(Sweep, words, prog="")
-            assert len(read_sweep(parsed.config, flags).configs) > 1
-            continue
-        if command in ("train", "prepare"):
-            parsed, flags = parse(Train, words, prog="")
-            run_folder = trained / parsed.config
-            path = str(run_folder) if run_folder.is_dir() else parsed.config
+        if command in ("sweep", "train", "prepare"):
+            values = Command.of(command, COMMANDS[command]).parse(words)
+            config, flags = values["config"], values["flags"]
+            if command == "sweep":
+                assert len(read_sweep(config, flags).configs) > 1
+                continue
+            run_folder = trained / config
+            path = str(run_folder) if run_folder.is_dir() else config
             merged_config(path, config_tables(path, []), flags, command=command)
             continue
         with monkeypatch.context() as patch:

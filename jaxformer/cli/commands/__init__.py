@@ -1,36 +1,31 @@
-"""The commands: each is a class with its options, and a function of its instance.
-
-The keys of `settings` of a class are flags, too. Its function gets them as a second argument:
-values by key, or for an `ExperimentConfig` the flags, which are merged into the tables of its file.
-"""
+"""The commands: each is a function, whose parameters `jaxformer.cli.parsing` explains."""
 
 from collections.abc import Callable
-from typing import Any
 
 from jaxformer.cli.commands import inference, inspection, plan, plot, runs, sweep, train
 
 __all__ = ["COMMANDS", "GROUPS"]
 
-COMMANDS: dict[str, tuple[type, Callable[..., Any]]] = {
-    "configs": (runs.Configs, runs.configs),
-    "train": (train.Train, train.train),
-    "sweep": (sweep.Sweep, sweep.sweep),
-    "prepare": (train.Prepare, train.prepare),
-    "plan": (plan.Plan, plan.plan),
-    "inspect": (inspection.Inspect, inspection.inspect),
-    "generate": (inference.Generate, inference.generate),
-    "translate": (inference.Translate, inference.translate),
-    "predict": (inference.Predict, inference.predict),
-    "evaluate": (runs.Evaluate, runs.evaluate),
-    "convert": (runs.Convert, runs.convert),
-    "verify": (runs.Verify, runs.verify),
-    "plot loss": (plot.PlotLoss, plot.plot),
-    "plot sweep": (plot.PlotSweep, plot.plot),
-    "plot profile": (plot.PlotProfile, plot.plot),
-    "plot positions": (plot.PlotPositions, plot.plot),
-    "plot attention": (plot.PlotAttention, plot.plot),
+COMMANDS: dict[str, Callable[..., None]] = {
+    "configs": runs.configs,
+    "train": train.train,
+    "sweep": sweep.sweep,
+    "prepare": train.prepare,
+    "plan": plan.plan,
+    "inspect": inspection.inspect,
+    "generate": inference.generate,
+    "translate": inference.translate,
+    "predict": inference.predict,
+    "evaluate": runs.evaluate,
+    "convert": runs.convert,
+    "verify": runs.verify,
+    "plot loss": plot.plot_loss,
+    "plot sweep": plot.plot_sweep,
+    "plot profile": plot.plot_profile,
+    "plot positions": plot.plot_positions,
+    "plot attention": plot.plot_attention,
 }
-"""Class and function of each command, in the order of the help."""
+"""Function of each command, in the order of the help."""
 
 GROUPS = {
     "plot": """Draw a figure: losses, sweep, profile, positions or attention.

@@ -1,15 +1,13 @@
 """jaxformer inspect."""
 
-import dataclasses
 import pathlib
 import re
 import shlex
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jaxformer.cli.commands.train import changed_paragraphs
-from jaxformer.cli.experiment import ConfigCommand, read_config, split_cpu_for
-from jaxformer.cli.flags import Flag
+from jaxformer.cli.experiment import read_config, split_cpu_for
+from jaxformer.cli.flags import ConfigFlags
 from jaxformer.cli.terminal import for_terminal, show, show_named, width
 from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path
@@ -23,8 +21,9 @@ _EXAMPLE = 60  # characters shown of a shared text
 _ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Inspect(ConfigCommand):
+def inspect(
+    config: str, *, flags: ConfigFlags, step: int | None = None, rows: int | None = None
+) -> None:
     """Show the data and a batch of a config, or the state of a run.
 
     For a config, this prepares the data as jaxformer train does for a new run. It shows lengths,
@@ -34,32 +33,27 @@ class Inspect(ConfigCommand):
     For a run folder, this shows its config, data and checkpoints, and what you can do next.
 
     Args:
-        step: training step whose batch is shown, from 0, as on the devices of this machine.
-        rows: number of rows of the batch to show.
+        config: config file, name of a built-in config, or run folder, such as runs/quickstart.
+        flags: flags for the keys of the config.
+        step: training step whose batch is shown, from 0, as on the devices of this machine; 0 if
+            not set.
+        rows: number of rows of the batch to show; 3 if not set.
     """
-
-    step: int = 0
-    rows: int = 3
-
-
-def inspect(command: Inspect, flags: Sequence[Flag]) -> None:
-    """Prints the data that a model will be trained on, or the state of a run."""
-    folder = as_path(command.config)
+    folder = as_path(config)
     # A missing path next to run folders is taken for a misspelled one of them.
     is_wrong = len(folder.parts) > 1 and folder.suffix != ".toml" and not folder.exists()
     if folder.is_dir() or (is_wrong and any(folder.parent.glob("*/config.toml"))):
-        changed = [
-            name for name in ("step", "rows") if getattr(command, name) != vars(Inspect)[name]
-        ]
-        if names := [*(flag.name for flag in flags), *(f"--{name}" for name in changed)]:
-            listed = " and ".join(names)
-            raise ConfigError(f"inspect takes no flags for a run folder; remove {listed}")
+        chosen = [name for name, value in (("--step", step), ("--rows", rows)) if value is not None]
+        if names := [*(flag.name for flag in flags), *chosen]:
+            raise ConfigError(
+                f"inspect takes no flags for a run folder; remove {' and '.join(names)}"
+            )
         return _show_run(folder)
-    config, implied = read_config(command.config, flags, command="inspect")
-    split_cpu_for(config)
+    experiment, implied = read_config(config, flags, command="inspect")
+    split_cpu_for(experiment)
     from jaxformer import runs
 
-    report = runs.inspect_data(config, command.step, rows=command.rows)
+    report = runs.inspect_data(experiment, step or 0, rows=3 if rows is None else rows)
     show_named("model", report.kind)
     show_named("attention", *report.attention)
     show_named("data", *implied, *report.report)

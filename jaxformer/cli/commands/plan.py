@@ -1,13 +1,11 @@
 """jaxformer plan."""
 
-import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from jaxformer.cli.experiment import ConfigCommand, read_config
-from jaxformer.cli.flags import Flag
-from jaxformer.cli.parsing import option
+from jaxformer.cli.experiment import read_config
+from jaxformer.cli.flags import ConfigFlags
 from jaxformer.cli.terminal import readable_seconds, show_named
 from jaxformer.config.checks import Bound, PositiveInt
 from jaxformer.memory import readable_bytes
@@ -24,8 +22,15 @@ _TOO_SMALL = (
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan(ConfigCommand):
+def plan(
+    config: str,
+    *,
+    flags: ConfigFlags,
+    accelerator: str,
+    devices: PositiveInt | None = None,
+    topology: str | None = None,
+    utilization: Annotated[float, Bound(lambda value: 0 < value <= 1, "be in (0, 1]")] = 0.4,
+) -> None:
     """Estimate training memory and time on devices you need not have.
 
     This allocates no model and reads no data. For TPUs, the TPU compiler compiles the step; install
@@ -33,38 +38,31 @@ class Plan(ConfigCommand):
     if the step fits in memory, else 1.
 
     Args:
+        config: config file, name of a built-in config, or run folder, such as runs/quickstart.
+        flags: flags for the keys of the config.
         accelerator: A100, H100, H200, B200, v4, v5e, v5p or v6e.
-        devices: number of GPUs.
-        topology: shape of the TPU slice in chips, such as 4x4, or 2x2x1 for v4 and v5p.
+        devices: number of GPUs; as many as the config's mesh needs if not set.
+        topology: shape of the TPU slice in chips, such as 4x4, or 2x2x1 for v4 and v5p; required
+            for TPUs.
         utilization: fraction of the peak FLOP/s to assume for the training time.
     """
-
-    accelerator: str = option(metavar="NAME")
-    devices: PositiveInt | None = option(None, shown="as many as the config's mesh needs")
-    topology: str | None = option(None, shown="none; required for TPUs")
-    utilization: Annotated[float, Bound(lambda value: 0 < value <= 1, "be in (0, 1]")] = 0.4
-
-
-def plan(command: Plan, flags: Sequence[Flag]) -> None:
-    """Prints a plan of the config's training; exit status 1 if it does not fit."""
-    config, _ = read_config(command.config, flags, command="plan")
+    experiment, _ = read_config(config, flags, command="plan")
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # set before JAX starts; no accelerator is needed
     from jaxformer import planning
 
-    accelerator = planning.find_accelerator(command.accelerator)
     estimate = planning.make_plan(
-        config, accelerator, num_devices=command.devices, topology=command.topology
+        experiment, planning.find_accelerator(accelerator), num_devices=devices, topology=topology
     )
-    for name, text in _lines(estimate, command.utilization).items():
+    for name, text in _lines(estimate, utilization).items():
         show_named(name, text)
     if estimate.fits:
         return
-    settings = planning.settings_that_fit(estimate, command.utilization)
+    settings = planning.settings_that_fit(estimate, utilization)
     texts = ["nothing, even with more remat, micro-batches or fsdp; use more devices"]
     if settings:
-        texts = [_setting(*setting, command.utilization) for setting in settings]
+        texts = [_setting(*setting, utilization) for setting in settings]
     show_named("fits", *texts)
     sys.exit(1)
 

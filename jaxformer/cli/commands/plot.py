@@ -1,16 +1,14 @@
 """jaxformer plot: figures of runs, written to files."""
 
-import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from jaxformer import errors
 from jaxformer.cli.commands.figures import cannot_draw, write_figure
 from jaxformer.cli.commands.sweep import sweep_figure
-from jaxformer.cli.inputs import Opening, open_for
-from jaxformer.cli.parsing import option
+from jaxformer.cli.inputs import Opening
 from jaxformer.cli.terminal import readable_seconds, show, show_named
 from jaxformer.config import config_differences
 from jaxformer.storage import as_path, in_bucket, real_path, write_whole
@@ -23,8 +21,9 @@ if TYPE_CHECKING:
 _DEFAULT_LENGTH = 64  # most positions drawn without --length
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlotLoss:
+def plot_loss(
+    runs: tuple[pathlib.Path, ...], *, output: pathlib.Path = pathlib.Path("loss.png")
+) -> None:
     """Draw the training and validation loss of one or more runs, by step.
 
     A run that is still training is drawn up to its current step. Losses are only comparable
@@ -35,13 +34,40 @@ class PlotLoss:
         runs: run folders, such as runs/quickstart.
         output: file to write: .png, .svg or .pdf.
     """
+    _check_picture(output)
+    from jaxformer import viz
+    from jaxformer.runs import read_run_config, task_class
+    from jaxformer.training import read_metrics
 
-    runs: tuple[pathlib.Path, ...] = option(positional=True, metavar="RUN [RUN ...]")
-    output: pathlib.Path = pathlib.Path("loss.png")
+    names = _distinct_names(runs)
+    configs = [read_run_config(folder) for folder in runs]
+    labels = [task_class(config).text_model.loss_labels(config) for config in configs]
+    unit = labels[0].unit
+    for folder, label in zip(runs, labels, strict=True):
+        if label.unit != unit:
+            raise errors.ConfigError(
+                f"losses in one figure must have the same unit, got nats per {unit} for "
+                f"{runs[0]} and nats per {label.unit} for {folder}; plot them separately"
+            )
+    records = {name: read_metrics(folder) for name, folder in zip(names, runs, strict=True)}
+    alike = len(set(labels)) == 1
+    title = f"Loss of {names[0]}" if len(names) == 1 else "Losses of several runs"
+    changed = {key for config in configs for key in config_differences(configs[0], config)}
+    if any(key.startswith(("data.", "tokenizer.")) for key in changed - {"data.cache"}):
+        title += "\nnot comparable: data or tokenizers differ"
+    figure = viz.loss_curves(
+        records, unit=unit, training_label=labels[0].training if alike else "training", title=title
+    )
+    _write(figure, output)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlotPositions(Opening):
+def plot_positions(
+    run: pathlib.Path,
+    *,
+    output: pathlib.Path = pathlib.Path("positions.png"),
+    length: int | None = None,
+    opening: Opening,
+) -> None:
     """Draw the position encodings, rotations or biases of a trained model.
 
     Sinusoidal and learned positions become a heat map of their table. Rotary positions become heat
@@ -50,46 +76,71 @@ class PlotPositions(Opening):
     in "_encoder" or "_decoder".
 
     Args:
+        run: run folder, such as runs/quickstart, or Hugging Face folder.
         output: file to write: .png, .svg or .pdf.
-        length: number of positions, or of distances, to draw.
+        length: number of positions, or of distances, to draw; the model's max_len, at most 64, if
+            not set.
+        opening: how to open the run.
     """
+    _check_picture(output)
+    from jaxformer import runs
 
-    output: pathlib.Path = pathlib.Path("positions.png")
-    length: int | None = option(None, shown="the model's max_len, at most 64")
+    opened = opening.open(run)
+    length = min(opened.config.model.max_len, _DEFAULT_LENGTH) if length is None else length
+    schemes = runs.model_positions(opened.config.model, opened.params, length)
+    name, trained = run.resolve().name, opened.config.model.max_len
+    shown = f"all {trained}" if length == trained else f"the first {length} of {trained}"
+    if length > trained:
+        shown = f"{length}, of which {trained} were trained"
+    for part, positions in schemes.items():
+        path, of_part = output, ""
+        if len(schemes) > 1:
+            path = output.with_stem(f"{output.stem}_{part}")
+            of_part = f", {part}"
+        _write(_draw(positions, f"{positions.kind} positions of {name}{of_part}\n({shown})"), path)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlotAttention(Opening):
+def plot_attention(
+    run: pathlib.Path,
+    text: str,
+    *,
+    target: str | None = None,
+    output: pathlib.Path = pathlib.Path("attention.html"),
+    opening: Opening,
+) -> None:
     """Write an HTML page of the attention weights for a text, in every layer and head.
 
     The page is a single file. It opens in any browser and needs no network.
 
     Args:
+        run: run folder, such as runs/quickstart, or Hugging Face folder.
         text: text to show the attention for; for an encoder-decoder, the source text.
-        target: for an encoder-decoder: translation of the text.
+        target: for an encoder-decoder: translation of the text; the model's best one if not set.
         output: HTML file to write.
+        opening: how to open the run.
     """
+    _check_output(output, (".html",))
+    from jaxformer import viz
 
-    text: str = option(positional=True, metavar="TEXT")
-    target: str | None = option(None, shown="the model's best translation")
-    output: pathlib.Path = pathlib.Path("attention.html")
+    opened = opening.open(run)
+    maps = opened.attention(text, target=target)
+    page = viz.attention_page(maps, title=f"Attention of {opened.folder.resolve().name}")
+    write_whole(as_path(real_path(output)), page)
+    show(str(output))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlotSweep:
+def plot_sweep(folder: pathlib.Path, *, output: pathlib.Path = pathlib.Path("sweep.png")) -> None:
     """Draw the results of a sweep: mean and standard deviation over seeds, by its first key.
 
     Args:
         folder: folder of the sweep, such as runs/sweep.
         output: file to write: .png, .svg or .pdf.
     """
+    _check_picture(output)
+    _write(sweep_figure(folder), output)
 
-    folder: pathlib.Path = option(positional=True, metavar="SWEEP")
-    output: pathlib.Path = pathlib.Path("sweep.png")
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlotProfile:
+def plot_profile(run: pathlib.Path, *, output: pathlib.Path = pathlib.Path("profile.png")) -> None:
     """Draw and print the time of training steps, by part of the model.
 
     The run needs a trace of some steps: jaxformer train CONFIG --profile 20:25
@@ -98,22 +149,25 @@ class PlotProfile:
         run: run folder, such as runs/quickstart.
         output: file to write: .png, .svg or .pdf.
     """
+    _check_picture(output)
+    from jaxformer import viz
+    from jaxformer.training import read_profile
 
-    run: pathlib.Path = option(positional=True, metavar="RUN")
-    output: pathlib.Path = pathlib.Path("profile.png")
+    profile = read_profile(run)
+    groups = {"device": profile.device_seconds, "host": profile.host_seconds}
+    for name, seconds in groups.items():
+        parts = ", ".join(f"{part} {readable_seconds(time)}" for part, time in seconds.items())
+        show_named(name, f"{parts or 'nothing'} per step")
+    title = (
+        f"{run.resolve().name}: time per training step\n"
+        f"(summed over operations; steps traced: {profile.steps})"
+    )
+    _write(viz.time_bars(groups, title=title), output)
 
 
-def plot(command: Any) -> None:
-    """Draws a figure, and prints the path of each file that it writes."""
-    if isinstance(command, PlotAttention):
-        _check_output(command.output, (".html",))
-    else:
-        _check_output(command.output, (".png", ".svg", ".pdf"))
-        _require_matplotlib()
-    _FIGURES[type(command)](command)
-
-
-def _require_matplotlib() -> None:
+def _check_picture(output: pathlib.Path) -> None:
+    """Refuses a picture that cannot be drawn or written, before anything is computed."""
+    _check_output(output, (".png", ".svg", ".pdf"))
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
@@ -148,33 +202,6 @@ def _write(figure: "Figure", output: pathlib.Path) -> None:
     show(str(output))
 
 
-def _plot_loss(command: PlotLoss) -> None:
-    """Draws the recorded losses of run folders; they need no checkpoint yet."""
-    from jaxformer import runs, viz
-    from jaxformer.training import read_metrics
-
-    names = _distinct_names(command.runs)
-    configs = [runs.read_run_config(folder) for folder in command.runs]
-    labels = [runs.task_class(config).text_model.loss_labels(config) for config in configs]
-    unit = labels[0].unit
-    for folder, label in zip(command.runs, labels, strict=True):
-        if label.unit != unit:
-            raise errors.ConfigError(
-                f"losses in one figure must have the same unit, got nats per {unit} for "
-                f"{command.runs[0]} and nats per {label.unit} for {folder}; plot them separately"
-            )
-    records = {name: read_metrics(folder) for name, folder in zip(names, command.runs, strict=True)}
-    alike = len(set(labels)) == 1
-    title = f"Loss of {names[0]}" if len(names) == 1 else "Losses of several runs"
-    changed = {key for config in configs for key in config_differences(configs[0], config)}
-    if any(key.startswith(("data.", "tokenizer.")) for key in changed - {"data.cache"}):
-        title += "\nnot comparable: data or tokenizers differ"
-    figure = viz.loss_curves(
-        records, unit=unit, training_label=labels[0].training if alike else "training", title=title
-    )
-    _write(figure, command.output)
-
-
 def _distinct_names(folders: Sequence[pathlib.Path]) -> list[str]:
     """Shortest distinct names of folders, taken from the ends of their paths."""
     whole = [as_path(real_path(folder)) for folder in folders]
@@ -187,28 +214,6 @@ def _distinct_names(folders: Sequence[pathlib.Path]) -> list[str]:
         for names in (["/".join(path.parts[-depth:]) for path in whole] for depth in depths)
         if len(set(names)) == len(names)
     )
-
-
-def _plot_positions(command: PlotPositions) -> None:
-    from jaxformer import runs
-
-    run = open_for(command)
-    length = (
-        min(run.config.model.max_len, _DEFAULT_LENGTH) if command.length is None else command.length
-    )
-    schemes = runs.model_positions(run.config.model, run.params, length)
-    name, trained = command.run.resolve().name, run.config.model.max_len
-    shown = f"all {trained}" if length == trained else f"the first {length} of {trained}"
-    if length > trained:
-        shown = f"{length}, of which {trained} were trained"
-    for part, positions in schemes.items():
-        output, of_part = command.output, ""
-        if len(schemes) > 1:
-            output = output.with_stem(f"{output.stem}_{part}")
-            of_part = f", {part}"
-        _write(
-            _draw(positions, f"{positions.kind} positions of {name}{of_part}\n({shown})"), output
-        )
 
 
 def _draw(positions: "Positions", title: str) -> "Figure":
@@ -225,38 +230,3 @@ def _draw(positions: "Positions", title: str) -> "Figure":
     if positions.kind == "learned" and largest:  # can be much smaller than 1, the default limit
         figure.axes[0].images[0].set_clim(-largest, largest)
     return figure
-
-
-def _plot_attention(command: PlotAttention) -> None:
-    from jaxformer import viz
-
-    run = open_for(command)
-    maps = run.attention(command.text, target=command.target)
-    page = viz.attention_page(maps, title=f"Attention of {run.folder.resolve().name}")
-    write_whole(as_path(real_path(command.output)), page)
-    show(str(command.output))
-
-
-def _plot_profile(command: PlotProfile) -> None:
-    from jaxformer import viz
-    from jaxformer.training import read_profile
-
-    profile = read_profile(command.run)
-    groups = {"device": profile.device_seconds, "host": profile.host_seconds}
-    for name, seconds in groups.items():
-        parts = ", ".join(f"{part} {readable_seconds(time)}" for part, time in seconds.items())
-        show_named(name, f"{parts or 'nothing'} per step")
-    title = (
-        f"{command.run.resolve().name}: time per training step\n"
-        f"(summed over operations; steps traced: {profile.steps})"
-    )
-    _write(viz.time_bars(groups, title=title), command.output)
-
-
-_FIGURES: dict[type, Callable[[Any], None]] = {
-    PlotLoss: _plot_loss,
-    PlotSweep: lambda command: _write(sweep_figure(command.folder), command.output),
-    PlotProfile: _plot_profile,
-    PlotPositions: _plot_positions,
-    PlotAttention: _plot_attention,
-}

@@ -1,14 +1,12 @@
 """jaxformer configs, evaluate, convert and verify."""
 
-import dataclasses
 import pathlib
 import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from jaxformer.cli.inputs import ModelSource, Opening, open_for, values_of
-from jaxformer.cli.parsing import option
+from jaxformer.cli.inputs import ModelSource, Opening
 from jaxformer.cli.terminal import show, width, wrapped
 from jaxformer.config import ready_configs
 from jaxformer.config.files import ready_hint
@@ -18,30 +16,21 @@ if TYPE_CHECKING:
     from jaxformer.runs import Run
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Configs:
+def configs(name: str | None = None) -> None:
     """List the built-in configs, or print one to save and change.
 
     Args:
-        name: config to print, such as quickstart.
+        name: config to print, such as quickstart; all are listed if not set.
     """
-
-    name: str | None = option(None, positional=True, metavar="[NAME]", shown="list all")
-
-
-def configs(command: Configs) -> None:
-    """Lists the built-in configs with their purpose, or prints the text of one."""
-    texts = {name: path.read_text(encoding="utf-8") for name, path in ready_configs().items()}
-    if command.name is not None:
-        if command.name not in texts:
-            raise ConfigError(
-                f"there is no built-in config {command.name!r}{ready_hint(command.name)}"
-            )
-        show(texts[command.name], end="")
+    texts = {key: path.read_text(encoding="utf-8") for key, path in ready_configs().items()}
+    if name is not None:
+        if name not in texts:
+            raise ConfigError(f"there is no built-in config {name!r}{ready_hint(name)}")
+        show(texts[name], end="")
         return
     indent = max(map(len, texts)) + 2
-    for name, text in texts.items():
-        line = f"{name:<{indent}}{_purpose(text)}"
+    for ready, text in texts.items():
+        line = f"{ready:<{indent}}{_purpose(text)}"
         show(wrapped(line, rest=" " * min(indent, width() // 2)))
 
 
@@ -53,24 +42,20 @@ def _purpose(text: str) -> str:
     return f"{sentence} Time: {time[1]}." if time else sentence
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluate(Opening):
+def evaluate(run: pathlib.Path, *, data: tuple[pathlib.Path, ...] = (), opening: Opening) -> None:
     """Measure a trained run on its validation data, or on other data.
 
     Prints the loss. For a translator, also prints BLEU and chrF (install jaxformer[eval]) and the
     share of exact translations; for a classifier, the accuracy.
 
     Args:
+        run: run folder, such as runs/quickstart, or Hugging Face folder.
         data: files to measure on, in the format of the training data: text files; TSV files of
-            pairs, or an aligned file per language; TSV files of text and label.
+            pairs, or an aligned file per language; TSV files of text and label. The validation data
+            if not set.
+        opening: how to open the run.
     """
-
-    data: tuple[pathlib.Path, ...] = option((), shown="the validation data")
-
-
-def evaluate(command: Evaluate) -> None:
-    """Prints the metrics of a run on its validation data, or on other data."""
-    print_evaluation(open_for(command), command.data)
+    print_evaluation(opening.open(run), data)
 
 
 def print_evaluation(run: "Run", data: Sequence[pathlib.Path] = ()) -> None:
@@ -83,8 +68,16 @@ def print_evaluation(run: "Run", data: Sequence[pathlib.Path] = ()) -> None:
         show(line)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Convert(ModelSource):
+def convert(
+    source: pathlib.Path,
+    target: pathlib.Path,
+    *,
+    model_type: str | None = None,
+    dtype: Literal["float32", "bfloat16"] | None = None,
+    ignore: tuple[str, ...] = (),
+    adapter: bool = False,
+    weights: ModelSource,
+) -> None:
     """Convert a run to a Hugging Face folder, or back.
 
     If a Hugging Face model type can represent the model, transformers can load the folder, and so
@@ -94,32 +87,23 @@ class Convert(ModelSource):
     Args:
         source: run folder, Hugging Face folder, or id of a model at Hugging Face, OWNER/MODEL.
         target: folder to create, or file that ends in .safetensors.
-        model_type: Hugging Face model type to write, such as llama.
-        dtype: dtype of the written parameters.
+        model_type: Hugging Face model type to write, such as llama; if not set, the one it was
+            loaded from, or else the first that can represent it.
+        dtype: dtype of the written parameters; unchanged if not set.
         ignore: for a Hugging Face folder: fields of its JSON files that you know to be irrelevant.
         adapter: write only the matrices of a LoRA run, as an adapter that PEFT loads.
+        weights: which weights of the source to convert.
     """
-
-    source: pathlib.Path = option(positional=True, metavar="SOURCE")
-    target: pathlib.Path = option(positional=True, metavar="TARGET")
-    model_type: str | None = option(
-        None, shown="the one it was loaded from, else the first that can represent it"
-    )
-    dtype: Literal["float32", "bfloat16"] | None = option(None, shown="unchanged")
-    ignore: tuple[str, ...] = option((), shown="none")
-    adapter: bool = False
-
-
-def convert(command: Convert) -> None:
-    """Converts between a run and a Hugging Face folder, or writes a file of parameters."""
     from jaxformer import runs
 
-    values = values_of(command, Convert)
-    show(runs.convert(values.pop("source"), values.pop("target"), **values))
+    line = runs.convert(
+        source, target, model_type=model_type, dtype=dtype, ignore=ignore, adapter=adapter,
+        **vars(weights),
+    )  # fmt: skip
+    show(line)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Verify:
+def verify(run: pathlib.Path) -> None:
     """Verify by SHA-256 that no file of a run has changed.
 
     Prints one line for the run folder and one for each checkpoint: "good", or what is damaged. The
@@ -128,15 +112,9 @@ class Verify:
     Args:
         run: run folder, such as runs/quickstart.
     """
-
-    run: pathlib.Path = option(positional=True, metavar="RUN")
-
-
-def verify(command: Verify) -> None:
-    """Prints a line for a run folder and each checkpoint; exit status 1 if one is damaged."""
     from jaxformer import runs
 
-    parts = runs.verify_run(command.run)
+    parts = runs.verify_run(run)
     for part in parts:
         state = "good" if part.damage is None else f"damaged: {' '.join(part.damage.split())}"
         show(f"{part.name}: {state}")

@@ -1,7 +1,6 @@
 """jaxformer sweep: many runs of one config, a table and a figure of their results."""
 
 import contextlib
-import dataclasses
 import html
 import itertools
 import pathlib
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxformer.cli.commands.figures import draw
 from jaxformer.cli.commands.train import exit_stopped, print_start
-from jaxformer.cli.experiment import ConfigCommand, config_tables, merged_config, split_cpu_for
-from jaxformer.cli.flags import Flag, settings
+from jaxformer.cli.experiment import config_tables, merged_config, split_cpu_for
+from jaxformer.cli.flags import ConfigFlags, Flag, settings
 from jaxformer.cli.terminal import for_terminal, show
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
@@ -31,8 +30,15 @@ text-align: left }}</style>
 """
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Sweep(ConfigCommand):
+class SweptRuns(NamedTuple):
+    """The swept flags with their values, and the config, of every run; and the sweep's folder."""
+
+    values: list[dict[str, str]]
+    configs: list[ExperimentConfig]
+    folder: pathlib.Path
+
+
+def sweep(config: str, *, flags: ConfigFlags) -> None:
     """Train a config with several values of its keys, and compare.
 
     A flag with several values, separated by commas, makes a run for each combination:
@@ -42,20 +48,12 @@ class Sweep(ConfigCommand):
     Runs that differ only in seed, learning rate or weight decay train at once, in one program. The
     folder (default: runs/NAME_sweep) gets a run folder for each run, sweep.csv, sweep.html and
     sweep.png. If you stop the command and start it again, it continues where it stopped.
+
+    Args:
+        config: config file, name of a built-in config, or run folder, such as runs/quickstart.
+        flags: flags for the keys of the config.
     """
-
-
-class SweptRuns(NamedTuple):
-    """The swept flags with their values, and the config, of every run; and the sweep's folder."""
-
-    values: list[dict[str, str]]
-    configs: list[ExperimentConfig]
-    folder: pathlib.Path
-
-
-def sweep(command: Sweep, flags: Sequence[Flag]) -> None:
-    """Trains or resumes the runs of a sweep, and shows their results."""
-    words, configs, folder = read_sweep(command.config, flags)
+    words, configs, folder = read_sweep(config, flags)
     split_cpu_for(configs[0])
     from jaxformer.sweeps import train_configs
     from jaxformer.training.sweep import name_runs

@@ -5,14 +5,12 @@ import pathlib
 import re
 import signal
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from jaxformer.cli.commands.figures import draw
 from jaxformer.cli.commands.runs import print_evaluation
-from jaxformer.cli.experiment import ConfigCommand, read_config, split_cpu_for
-from jaxformer.cli.flags import Flag
-from jaxformer.cli.parsing import option
+from jaxformer.cli.experiment import read_config, split_cpu_for
+from jaxformer.cli.flags import ConfigFlags
 from jaxformer.cli.terminal import flush, show, wrapped
 from jaxformer.config import ExperimentConfig, changed_settings
 from jaxformer.config.training import Launch
@@ -26,35 +24,36 @@ if TYPE_CHECKING:
     from jaxformer.training import FitResult
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Train(Launch, ConfigCommand):
+def train(
+    config: str,
+    *,
+    flags: ConfigFlags,
+    launch: Launch,
+    base: pathlib.Path | None = None,
+    profile: str | None = None,
+) -> None:
     """Train a model from a config, or resume a run.
 
     Args:
+        config: config file, name of a built-in config, or run folder, such as runs/quickstart.
+        flags: flags for the keys of the config.
+        launch: how the processes of a job on several hosts find each other.
         base: for a LoRA run: current path of its base model, if it has moved.
         profile: steps to trace, such as 20:25 (20 to 24); see jaxformer plot profile.
     """
-
-    base: pathlib.Path | None = None
-    profile: str | None = option(None, metavar="FIRST:END", shown="none")
-
-
-def train(command: Train, flags: Sequence[Flag]) -> None:
-    """Trains or resumes the run of a config with its flags; the first host reports."""
-    base = command.base
-    profile = None if command.profile is None else profiled_steps(command.profile)
-    config, implied = read_config(command.config, flags)
-    split_cpu_for(config)
-    assert config.out is not None  # read_config fills it in
-    folder = as_path(config.out)
-    is_first = _join_hosts(command)
+    steps = None if profile is None else profiled_steps(profile)
+    experiment, implied = read_config(config, flags)
+    split_cpu_for(experiment)
+    assert experiment.out is not None  # read_config fills it in
+    folder = as_path(experiment.out)
+    is_first = _join_hosts(launch)
     for line in implied if is_first else ():
         show(line)
     from jaxformer import runs
     from jaxformer.training.parallel import in_first_process
 
     on_start = print_start if is_first else None
-    result = runs.train_run(config, on_start=on_start, base=base, profile=profile)
+    result = runs.train_run(experiment, on_start=on_start, base=base, profile=steps)
     if result.stop_signal is not None:
         exit_stopped(result.stop_signal, result.step, folder)
     result = result._replace(params=None)  # makes room for those of the best step
@@ -62,12 +61,12 @@ def train(command: Train, flags: Sequence[Flag]) -> None:
     in_first_process("report on the run", lambda: _report(folder, result, base))
 
 
-def _join_hosts(command: Train) -> bool:
+def _join_hosts(launch: Launch) -> bool:
     """Connects this process with the others of its job; returns whether it is the first one."""
     from jaxformer.training.parallel import is_first_process, start_hosts
 
-    start_hosts(command)
-    return command.coordinator is None or is_first_process()
+    start_hosts(launch)
+    return launch.coordinator is None or is_first_process()
 
 
 def exit_stopped(number: signal.Signals, step: int, folder: pathlib.Path) -> NoReturn:
@@ -160,8 +159,7 @@ def _draw_loss_curve(run: "Run") -> str:
     return draw(curve, folder / "loss.png")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Prepare(ConfigCommand):
+def prepare(config: str, *, flags: ConfigFlags) -> None:
     """Read, split and tokenize the data of a config.
 
     jaxformer train also does this before its first step. Tokens are written to files in data.cache;
@@ -169,16 +167,16 @@ class Prepare(ConfigCommand):
     stopped. Flags override keys of the config, for example:
 
     jaxformer prepare CONFIG --data.paths "corpus/*.jsonl.gz" --data.cache /data/tokens
+
+    Args:
+        config: config file, name of a built-in config, or run folder, such as runs/quickstart.
+        flags: flags for the keys of the config.
     """
-
-
-def prepare(command: Prepare, flags: Sequence[Flag]) -> None:
-    """Prepares the data of a config with its flags, and reports the result."""
-    config, implied = read_config(command.config, flags, command="prepare")
+    experiment, implied = read_config(config, flags, command="prepare")
     from jaxformer import runs
     from jaxformer.runs.data.prepare import cache_dir
 
-    task = runs.prepare_task(config)
+    task = runs.prepare_task(experiment)
     for line in (*implied, *task.report):
         show(line)
     summary = task.summary
@@ -186,5 +184,5 @@ def prepare(command: Prepare, flags: Sequence[Flag]) -> None:
         f"{summary.train_tokens:,} tokens for training, {summary.validation_tokens:,} for "
         f"validation; {task.config.model.vocab_size:,} in the vocabulary"
     )
-    if (folder := cache_dir(config.data)) is not None:
+    if (folder := cache_dir(experiment.data)) is not None:
         show(f"prepared in {folder / 'corpora'}")
