@@ -19,7 +19,7 @@ from jaxformer.training import (
     split_cpu,
 )
 from jaxformer.training.parallel import TogetherRunner
-from jaxformer.training.parallel.runner import _checksum
+from jaxformer.training.parallel.replicas import _checksum
 
 
 def test_default_runner_takes_every_device():

@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.training.parallel.layout import BATCH_SPEC, ROW_AXES, axis_sizes, share_of_host
 from jaxformer.training.parallel.placement import bytes_per_device, check_rules, partition_specs
-from jaxformer.training.parallel.runner import Program, Runner, checksum_range
+from jaxformer.training.parallel.runner import Program, Runner
 from jaxformer.training.state import TrainState
 
 # Mesh axes of activations, by the axis names that modules use.
@@ -183,11 +183,6 @@ class MeshRunner(Runner):
             shapes,
         )
 
-    def _checksum_ranges(self, tree: Any) -> Any:
-        leaves = jax.tree.leaves(tree)
-        specs = tuple(leaf.sharding.spec for leaf in leaves)
-        return self._run(_checksum_ranges(self._mesh, specs), leaves)
-
     def on_one_host(self, params: Any) -> Any:
         """Returns parameters on one device or, if the mesh splits them, on this host's devices.
 
@@ -230,22 +225,3 @@ def _place_leaf(leaf: Any, sharding: NamedSharding, *, copy: bool = True) -> jax
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
     whole = np.asarray(leaf)
     return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
-
-
-@functools.cache
-def _checksum_ranges(mesh: Mesh, specs: tuple[PartitionSpec, ...]) -> Callable[..., jax.Array]:
-    """Compiled function of leaves: range of the checksums over devices with the same part."""
-
-    def ranges(leaves: list[jax.Array]) -> jax.Array:
-        found = []
-        for leaf, spec in zip(leaves, specs, strict=True):
-            shared = tuple(axis for axis in MESH_AXES if axis not in spec)
-            found.append(checksum_range(leaf, shared))
-        # Along the other axes are other parts, which may differ, too.
-        return jax.lax.pmax(jnp.stack(found), MESH_AXES)
-
-    return jax.jit(
-        jax.shard_map(
-            ranges, mesh=mesh, in_specs=(list(specs),), out_specs=PartitionSpec(), check_vma=False
-        )
-    )

@@ -1,17 +1,15 @@
 """Data-parallel steps with `jax.pmap`: every device holds all parameters."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from einops import rearrange
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxformer.errors import ConfigError
-from jaxformer.training.parallel.runner import Runner, checksum_range, num_hosts
+from jaxformer.training.parallel.runner import Runner, num_hosts
 
 
 class PmapRunner(Runner):
@@ -43,7 +41,6 @@ class PmapRunner(Runner):
         mesh = Mesh(np.asarray(devices), (self.axis_name,))
         super().__init__(devices, NamedSharding(mesh, PartitionSpec()))
         self.num_shards = self.num_local_shards = len(devices)
-        self._checksums = self._compiled(functools.partial(_checksum_ranges, self.axis_name))
 
     def _put(self, batch: Any) -> Any:
         """Splits the rows of a batch over the local devices; a tuple, see `_compiled`."""
@@ -77,12 +74,3 @@ class PmapRunner(Runner):
             step_of_split, axis_name=self.axis_name, in_axes=(None, (0,), None), out_axes=None,
             devices=self._devices, **options,
         )  # fmt: skip
-
-    def _checksum_ranges(self, tree: Any) -> Any:
-        # pmap needs an argument that is split over the devices; the zeros are not used.
-        return self._run(self._checksums, tree, (np.zeros(len(self._devices)),), ())
-
-
-def _checksum_ranges(axis_name: str, tree: Any, _: jax.Array, __: tuple[()]) -> jax.Array:
-    """Range of the checksums of each leaf over the devices; 0 where they agree."""
-    return jnp.stack([checksum_range(leaf, axis_name) for leaf in jax.tree.leaves(tree)])

@@ -13,10 +13,11 @@ import numpy as np
 from jax.sharding import Sharding, SingleDeviceSharding
 
 from jaxformer.accelerators import Accelerator, accelerator_of
-from jaxformer.errors import ConfigError, TrainingError
+from jaxformer.errors import ConfigError
 from jaxformer.flops import count_model_flops
 from jaxformer.memory import device_memory, peak_memory
 from jaxformer.text import Host
+from jaxformer.training.parallel.replicas import check_replicas
 
 
 class Program:
@@ -128,7 +129,7 @@ class Runner:
     @property
     def peak_memory(self) -> int | None:
         """Most bytes in use on a local device so far; None if the devices do not report it."""
-        return max((one for one in map(peak_memory, self._local) if one is not None), default=None)
+        return max(filter(None, map(peak_memory, self._local)), default=None)
 
     def num_bytes(self, shapes: Any, *others: Any) -> int:
         """Bytes of a pytree of parameters or state on each device, during its update.
@@ -192,15 +193,8 @@ class Runner:
 
     def check_replicas(self, tree: Any) -> None:
         """Raises TrainingError if copies on several devices differ in any bit."""
-        if np.asarray(self._checksum_ranges(tree)).any():
-            raise TrainingError(
-                "the devices' copies of the parameters have drifted apart; either a value that "
-                "differs between devices was not reduced, or a device computes wrongly"
-            )
-
-    def _checksum_ranges(self, tree: Any) -> Any:
-        """Ranges of the checksums of arrays over their copies; 0 where all agree."""
-        return 0
+        if self.num_devices > 1:
+            check_replicas(jax.tree.leaves(tree), self._run)
 
     def take(self, tree: Any, index: int) -> Any:
         """One run's part of a pytree of all runs; only `TogetherRunner` has several."""
@@ -233,6 +227,9 @@ class SingleRunner(Runner):
 
     def _put(self, batch: Any) -> Any:
         return jax.device_put(batch, self._devices[0])  # microseconds faster than with a sharding
+
+    def check_replicas(self, tree: Any) -> None:
+        """Does nothing, because nothing is on several devices."""
 
     def on_one_host(self, params: Any) -> Any:
         """Returns the parameters unchanged."""
@@ -268,25 +265,3 @@ def _one_at_a_time(function: Callable[..., Any], *args: Any) -> Any:
     """Calls a compiled function, and waits for its result, while no other such call runs."""
     with _turn:
         return jax.block_until_ready(function(*args))
-
-
-def _checksum(leaf: jax.Array) -> jax.Array:
-    """Sum of hashes of bits and their positions: NaNs can be equal, and 0 differs from -0."""
-    # In a plain sum of the bits, flipped signs, doublings and exchanged rows could cancel. The hash
-    # is the finalizer of MurmurHash3 (Appleby, 2011), in which every bit depends on every bit.
-    if jnp.iscomplexobj(leaf):
-        leaf = jnp.stack([leaf.real, leaf.imag])
-    if leaf.dtype == bool:
-        leaf = leaf.astype(jnp.uint8)
-    words = {1: jnp.uint8, 2: jnp.uint16}.get(leaf.dtype.itemsize, jnp.uint32)  # two for 8 bytes
-    bits = jax.lax.bitcast_convert_type(leaf, words).astype(jnp.uint32).ravel()
-    bits ^= jnp.arange(bits.size, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        bits = (bits ^ (bits >> shift)) * jnp.uint32(factor)
-    return (bits ^ (bits >> 16)).sum(dtype=jnp.uint32)
-
-
-def checksum_range(leaf: jax.Array, axis_names: Any) -> jax.Array:
-    """Largest minus smallest checksum over mapped axes of devices; 0 if all hold the same."""
-    own = _checksum(leaf)
-    return jax.lax.pmax(own, axis_names) - jax.lax.pmin(own, axis_names)
