@@ -64,6 +64,6 @@ def keep_freed_memory() -> None:
 
 def _may_have_accelerators() -> bool:
     """Whether JAX may use other devices than the CPU, which it knows only once it has started."""
-    if named := os.environ.get("JAX_PLATFORMS"):
-        return named != "cpu"
+    if platforms := os.environ.get("JAX_PLATFORMS"):
+        return platforms != "cpu"
     return any(importlib.util.find_spec(plugin) for plugin in ("jax_plugins", "libtpu"))

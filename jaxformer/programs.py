@@ -40,9 +40,9 @@ def keep_programs() -> None:
         return
     if not os.access(folder, os.W_OK):  # JAX would warn at every program
         return
-    for name, (default, own) in _SETTINGS.items():
+    for name, (default, value) in _SETTINGS.items():
         if getattr(jax.config, name) == default:
-            jax.config.update(name, own)
+            jax.config.update(name, value)
     jax.config.update("jax_compilation_cache_dir", str(folder))
 
 
@@ -51,7 +51,7 @@ def machine() -> str:
     features = platform.processor()
     with contextlib.suppress(OSError):
         lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        features = next((one for one in lines if one.startswith(("flags", "Features"))), features)
+        features = next((x for x in lines if x.startswith(("flags", "Features"))), features)
     return hashlib.sha256(f"{platform.machine()} {features}".encode()).hexdigest()[:16]
 
 

@@ -12,7 +12,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from jaxformer.errors import CheckpointError, reason_of, storage_error
 from jaxformer.storage.paths import as_path, bucket_system, in_bucket
@@ -120,23 +120,21 @@ def append(path: pathlib.Path, data: bytes) -> None:
     if in_bucket(path):
         write_whole(path, (path.read_bytes() if path.exists() else b"") + data)
         return
-    rest = memoryview(data)
     try:
-        with open(path, "ab", buffering=0) as file:  # so that no write is left to fail in close()
-            while rest:
-                rest = rest[file.write(rest) :]
+        with open(path, "ab") as file:
+            file.write(data)
     except OSError as error:
         raise storage_error(path, error) from error
 
 
-def open_regular(path: str | pathlib.Path) -> BinaryIO:
+def open_regular(path: str | pathlib.Path) -> io.BufferedReader:
     """Opens a regular file, or a file in a bucket, for reading; follows links."""
     path = as_path(path)
     if in_bucket(path):
         stream: Any = path.open("rb")
         if stream.details["type"] == "directory":
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        return cast(BinaryIO, io.BufferedReader(stream, _READ))
+        return io.BufferedReader(stream, _READ)
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a FIFO would block
         kind = "FIFO" if stat.S_ISFIFO(mode) else "device"

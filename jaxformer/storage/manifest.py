@@ -14,7 +14,6 @@ from jaxformer.storage.json_files import read_json
 from jaxformer.storage.paths import bucket_system, in_bucket
 
 _THREADS = 4  # hashlib releases the GIL
-_READ = 2**22  # bytes read at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,11 +77,8 @@ def files_below(folder: pathlib.Path, ignore: Collection[str] = ()) -> list[str]
 
 def file_digest(path: pathlib.Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
     with open_regular(path) as file:
-        while data := file.read(_READ):
-            digest.update(data)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digests(folder: pathlib.Path, paths: Collection[str]) -> dict[str, str]:
@@ -101,14 +97,14 @@ def write_manifest(path: pathlib.Path, manifest: Manifest) -> None:
 def read_manifest(path: pathlib.Path) -> Manifest:
     """Reads a manifest; CheckpointError if it is missing or damaged."""
 
-    def made(values: Any) -> Manifest:
+    def parse(values: Any) -> Manifest:
         digest = values.pop("sha256")
         if digest != _json_digest(values):
             raise ValueError("its SHA-256 differs")
         files = {str(name): tuple(map(str, digests)) for name, digests in values["files"].items()}
         return Manifest(dict(values["about"]), files)
 
-    return read_json(path, made, damaged="{path} is damaged: {error}")
+    return read_json(path, parse, damaged="{path} is damaged: {error}")
 
 
 def _json_digest(values: Any) -> str:

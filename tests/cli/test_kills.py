@@ -142,7 +142,7 @@ def contents(out):
     losses = [(step, saved.loss_of(checkpoints / str(step))) for step in steps]
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     metrics = without_meters(records)
-    names = {path.name for path in out.iterdir()} - {"metrics.superseded.jsonl", "tensorboard"}
+    names = {path.name for path in out.iterdir()} - {"tensorboard"}
     files = {
         name: (out / name).read_bytes().decode()
         for name in names

@@ -19,7 +19,6 @@ from jaxformer.training import (
     fit,
     make_train_step,
 )
-from jaxformer.training.checkpoints import checkpoint_damage
 from tests.training import saved
 
 DECAY = 0.75  # a plain mean of four steps, and then no more
@@ -190,16 +189,6 @@ def test_checkpoint_and_training_must_both_have_an_average(tmp_path, make, other
         saved.assert_same(checkpoints.restore(make(0)), make(3))
         with pytest.raises(CheckpointError, match=match):
             checkpoints.restore(other(0))
-
-
-def test_damage_of_the_average_is_found(tmp_path):
-    with Checkpoints(tmp_path) as checkpoints:
-        checkpoints.save(averaged(3))
-        checkpoints.wait()
-    assert checkpoint_damage(tmp_path / "3") is None
-    (file,) = (tmp_path / "3" / "average" / "d").iterdir()
-    saved.flip(file)
-    assert "average" in checkpoint_damage(tmp_path / "3")
 
 
 @pytest.mark.parametrize("decay", [-0.1, 1, float("nan")])

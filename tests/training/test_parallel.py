@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxformer.errors import ConfigError, TrainingError
+from jaxformer.errors import ConfigError
 from jaxformer.training import (
     MeshRunner,
     PmapRunner,
@@ -25,9 +24,6 @@ from jaxformer.training.parallel.replicas import _checksum
 def test_default_runner_takes_every_device():
     runner = make_runner("pmap", devices=None, batch_size=16, accumulate_steps=2)
     assert isinstance(runner, PmapRunner) and runner.num_devices == 8
-
-
-def test_devices_limit_the_runner():
     assert make_runner("pmap", devices=3, batch_size=6, accumulate_steps=2).num_devices == 3
 
 
@@ -88,21 +84,6 @@ def test_rows_are_split_wherever_the_arrays_of_a_step_are():
     )
     batch = {"x": np.arange(4.0), "y": np.ones(4)}
     assert float(program(np.float32(2), batch)) == 8
-
-
-def test_replicas_that_agree_pass_and_drifted_ones_do_not():
-    devices = jax.local_devices()[:2]
-    runner = PmapRunner(devices)
-    runner.check_replicas(runner.place({"a": jnp.ones((3, 2)), "b": jnp.full(2, jnp.nan)}))
-    sharding = NamedSharding(Mesh(np.asarray(devices), ("batch",)), PartitionSpec())
-    values = (2.0, 2.0000002)
-    copies = [
-        jax.device_put(jnp.float32([1.0, value]), device)
-        for value, device in zip(values, devices, strict=True)
-    ]
-    drifted = jax.make_array_from_single_device_arrays((2,), sharding, copies)
-    with pytest.raises(TrainingError, match="drifted apart"):
-        runner.check_replicas({"a": drifted})
 
 
 KERNEL = np.random.default_rng(0).normal(size=(4, 6))

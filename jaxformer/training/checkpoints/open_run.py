@@ -14,8 +14,7 @@ from jaxformer.training.parallel import in_first_process
 PROGRAM = "program.json"
 """File of a run folder with the fingerprint of what it trains."""
 
-WRITTEN = ("checkpoints", "metrics.jsonl", "metrics.superseded.jsonl", "tensorboard",
-           "profile", PROGRAM)  # fmt: skip
+WRITTEN = ("checkpoints", "metrics.jsonl", "tensorboard", "profile", PROGRAM)
 """What training writes to a run folder."""
 
 

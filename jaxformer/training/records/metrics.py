@@ -9,7 +9,6 @@ from jaxformer.storage import append, in_bucket, lexists, read_whole, write_whol
 from jaxformer.training.records.tensorboard import add_scalars, open_events
 
 _FILE = "metrics.jsonl"
-_SUPERSEDED = "metrics.superseded.jsonl"
 
 
 class MetricsWriter:
@@ -19,8 +18,8 @@ class MetricsWriter:
 
     Args:
         folder: the run folder; None to write nothing.
-        start_step: step that the run resumes from. Records of later steps, which will be written
-            again, move to `metrics.superseded.jsonl`.
+        start_step: step that the run resumes from. Records of later steps are removed, because they
+            will be written again.
         writes: whether this process writes; False in all processes of a job except the first.
 
     Raises:
@@ -43,17 +42,10 @@ class MetricsWriter:
         self._events: Any = None
         self.records: list[dict[str, Any]] = []  # of all steps so far
         if writes and folder is not None:
-            self._start(folder, start_step)
-
-    def _start(self, folder: pathlib.Path, start_step: int) -> None:
-        records = read_metrics(folder)
-        if later := [record for record in records if record["step"] > start_step]:
-            append(folder / _SUPERSEDED, _lines(later))
-        # Replaced atomically, so that a crash loses no record.
-        self.records = [record for record in records if record["step"] <= start_step]
-        self._path = folder / _FILE
-        write_whole(self._path, _lines(self.records))
-        self._events = open_events(folder, start_step)
+            self.records = [r for r in read_metrics(folder) if r["step"] <= start_step]
+            self._path = folder / _FILE
+            write_whole(self._path, _lines(self.records))
+            self._events = open_events(folder, start_step)
 
     def __enter__(self) -> "MetricsWriter":
         return self
