@@ -18,8 +18,9 @@ from jaxformer.config import (
 from jaxformer.errors import ConfigError
 from jaxformer.flops import count_model_flops
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel
-from jaxformer.planning import Flops, count_flops, step_flops
+from jaxformer.planning import Flops, count_flops
 from jaxformer.planning.settings import planned_model
+from jaxformer.planning.step import trace_step
 from jaxformer.runs.weights import param_shapes
 from jaxformer.training import TrainState, language_model_loss, make_optimizer, make_train_step
 from tests.small_config import model, small
@@ -51,6 +52,10 @@ FORWARD = Flops(
 
 def planned(changes, **settings):
     return planned_model(small(model=model(**TINY | changes), **settings))
+
+
+def step_flops(model, rows):
+    return trace_step(model, rows, "").flops
 
 
 def forward_flops(model, rows):

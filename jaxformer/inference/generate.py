@@ -1,7 +1,7 @@
 """Text generation: continues prompts, by sampling or greedily."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Required, TypedDict, Unpack
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,24 +34,8 @@ _DEFAULT_SAMPLING = SamplingConfig()
 _LENGTH_STEP = 64  # capacities are rounded up to it, so that few shapes compile
 
 
-class GenerationOptions(TypedDict, total=False):
-    """The keyword arguments of `generate`, which `generate_stream` documents."""
-
-    sources: Sequence[Sequence[int]] | None
-    max_new_tokens: Required[int]
-    rng: Required[jax.Array]
-    sampling: SamplingConfig
-    stop_tokens: Sequence[int]
-    vocab_size: int | None
-    forbidden_tokens: Sequence[int]
-    use_cache: bool
-
-
 def generate(
-    model: nn.Module,
-    params: Any,
-    prompts: Sequence[Sequence[int]],
-    **options: Unpack[GenerationOptions],
+    model: nn.Module, params: Any, prompts: Sequence[Sequence[int]], **options: Any
 ) -> list[np.ndarray]:
     """Generates continuations of prompts of any lengths.
 

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Required, TypedDict, Unpack
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -60,26 +60,8 @@ class Hypothesis(NamedTuple):
         return self.end_token is not None
 
 
-class TranslationOptions(TypedDict, total=False):
-    """The keyword arguments of `translate_stream`, which documents them."""
-
-    start_token: Required[int]
-    end_tokens: Required[Sequence[int]]
-    search: BeamSearchConfig
-    max_new_tokens: int | None
-    vocab_size: int | None
-    forbidden_tokens: tuple[int, ...]
-    renormalize: bool
-    forced_first_token: int | None
-    forced_last_token: int | None
-    rows: int
-
-
 def translate(
-    model: nn.Module,
-    params: Any,
-    sources: Sequence[Sequence[int]],
-    **options: Unpack[TranslationOptions],
+    model: nn.Module, params: Any, sources: Sequence[Sequence[int]], **options: Any
 ) -> list[list[Hypothesis]]:
     """Translates sources by beam search.
 

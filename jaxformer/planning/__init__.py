@@ -6,10 +6,9 @@ from jaxformer.planning.collectives import Collective
 from jaxformer.planning.compiler import CompiledStep
 from jaxformer.planning.memory import MemoryNeeds, memory_needs
 from jaxformer.planning.plan import Plan, make_plan, settings_that_fit
-from jaxformer.planning.step import step_flops
 
 __all__ = [
     "ACCELERATORS", "Accelerator", "Collective", "CompiledStep", "Flops", "MemoryNeeds", "Plan",
     "count_flops", "count_model_flops", "find_accelerator", "make_plan",
-    "memory_needs", "settings_that_fit", "step_flops",
+    "memory_needs", "settings_that_fit",
 ]  # fmt: skip

@@ -36,7 +36,11 @@ def step_of_config(config: ExperimentConfig, rows: int, device_kind: str) -> Tra
 
 
 def trace_step(model: TextModel, rows: int, device_kind: str) -> TracedStep:
-    """Traces both passes of a micro-batch of some rows on one device; computes nothing."""
+    """Traces both passes of a micro-batch of some rows on one device; computes nothing.
+
+    Its FLOPs are what the passes run: also what remat computes again, and with LoRA only what its
+    gradients need. Automatic attention counts as what runs without a fused kernel.
+    """
     config, (params, frozen) = model.config, split_shapes(model)
     loss = checked_loss(model.loss(config.training.label_smoothing), combine_of(config.lora))
 
@@ -58,22 +62,3 @@ def trace_step(model: TextModel, rows: int, device_kind: str) -> TracedStep:
         for (shape, dtype), count in shapes.items()
     )
     return TracedStep(count_products(jaxpr), num_bytes)
-
-
-def step_flops(model: TextModel, rows: int) -> Flops:
-    """FLOPs of the matrix products of a training step: forward pass and backward pass.
-
-    The gradient of the real loss is traced, so this counts what the two passes run: also what remat
-    computes again, and with LoRA only what its gradients need. Products of the optimizer, such as
-    those of Muon, do not count. Automatic attention counts as what runs without a fused kernel:
-    dense attention computes all pairs of a query and a key, also those that a mask hides; chunked
-    attention skips blocks of hidden pairs, and computes scores again in the backward pass. On a TPU
-    v6e, logits may count twice (`functional.chunked_cross_entropy`).
-
-    Args:
-        model: the model; its config must have the sizes of its vocabularies. Attention "cudnn" can
-            only be traced on a GPU; `make_plan(...).model` is a model without it.
-        rows: number of rows of max_len tokens that a device computes at once. Multiply the result
-            by the number of micro-batches and devices.
-    """
-    return trace_step(model, rows, platforms.default_device_kind()).flops

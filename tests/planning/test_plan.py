@@ -13,11 +13,10 @@ from jaxformer.planning import (
     find_accelerator,
     make_plan,
     settings_that_fit,
-    step_flops,
 )
 from jaxformer.planning import plan as planner
 from jaxformer.planning.compiler import CompiledStep
-from jaxformer.planning.step import step_of_config
+from jaxformer.planning.step import step_of_config, trace_step
 from jaxformer.planning.traffic import memory_traffic, seconds_of
 from tests.small_config import model, small
 
@@ -56,7 +55,7 @@ def test_settings_that_fit_are_found_fastest_first():
 def test_bounds_follow_from_the_peaks():
     plan = make_plan(config(mesh=MeshConfig(fsdp=2)), H100, num_devices=8)
     assert plan.sizes == {"data": 4, "fsdp": 2, "sequence": 1, "tensor": 1}
-    assert plan.flops == step_flops(plan.model, 8)
+    assert plan.flops == trace_step(plan.model, 8, "").flops
     assert plan.seconds["compute"] == plan.flops.total / (8 * H100.float32)
     traffic = sum(one.traffic for one in plan.collectives)
     assert plan.seconds["interconnect"] == pytest.approx(traffic / H100.interconnect)

@@ -48,8 +48,7 @@ class View:
 
     def open(self, fragment=""):
         self.driver.get("about:blank")
-        for log in ("browser", "performance"):
-            self.driver.get_log(log)  # forgets what was before
+        self.driver.get_log("browser")  # forgets what was before
         self.driver.get(self.address + fragment)
         return self
 

@@ -197,9 +197,6 @@ def test_many_tokens_are_named_as_far_as_there_is_room():
 def test_attention_heatmaps_refuse(error, message, arguments):
     with pytest.raises(error, match=message):
         attention_heatmaps(*arguments)
-
-
-def test_names_must_be_of_all_heads():
     with pytest.raises(ShapeError, match="names must have one name for each of 2 heads, got 1"):
         attention_heatmaps(weights(2), QUERIES, KEYS, names=["first"])
 

@@ -1,9 +1,6 @@
 """What the attention viewer shows: texts, colours, widths, and what is read out to the blind."""
 
-import http.server
 import itertools
-import json
-import threading
 
 import numpy as np
 import pytest
@@ -24,52 +21,6 @@ def test_page_shows_title_tokens_and_a_token_to_start_with(view):
     assert view.title == "Layer 0, head 0" and view.chosen_token == ["</script>"]
     assert_shows(view, CROSS[0, 0, 2])
     assert view.all("main b:not(.bar b), main script") == []
-
-
-def test_page_loads_nothing_but_itself(view):
-    events = [json.loads(one["message"])["message"] for one in view.driver.get_log("performance")]
-    requests = [one for one in events if one["method"] == "Network.requestWillBeSent"]
-    assert {one["params"]["request"]["url"] for one in requests} == {view.address}
-
-
-def test_policy_lets_nothing_in_and_nothing_out(view):
-    class Server(http.server.BaseHTTPRequestHandler):
-        asked = []
-
-        def do_GET(self):
-            self.asked.append(self.path)
-            self.send_error(404)
-
-        def log_message(self, *arguments):
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Server) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}"
-        refused = view.driver.execute_async_script(
-            """
-            const [address, done] = arguments;
-            const refused = [];
-            document.addEventListener("securitypolicyviolation", (event) => {
-              refused.push(event.effectiveDirective);
-              if (refused.length === 4) done(refused.sort());
-            });
-            fetch(address + "/fetch").catch(() => {});
-            new Image().src = address + "/image";
-            const script = document.createElement("script");
-            script.textContent = "document.title = 'taken over'";
-            document.body.append(script);
-            const link = document.createElement("link");
-            link.rel = "stylesheet";
-            link.href = address + "/style";
-            document.body.append(link);
-            """,
-            address,
-        )
-        server.shutdown()
-    assert refused == ["connect-src", "img-src", "script-src-elem", "style-src-elem"]
-    assert Server.asked == [] and "taken over" not in view.driver.title
-    view.driver.get_log("browser")  # has what was refused
 
 
 def test_names_say_what_pictures_show(view):
