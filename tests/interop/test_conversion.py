@@ -19,13 +19,6 @@ def test_layers_are_said_by_the_shortest_first_layers_and_pattern():
     assert (found["first_layers"], found["layers"]) == ((), (near, far))
 
 
-def test_other_names_of_fields_win_over_a_familys_own():
-    fields = ConfigFields({"hidden_size": 12, "d_model": 8, "encoder_layers": 3}, "config.json")
-    fields.alias(hidden_size="d_model", num_hidden_layers="encoder_layers")
-    assert (fields.take("d_model", int), fields.take("encoder_layers", int)) == (12, 3)
-    fields.finish()  # no field is left
-
-
 def test_defaults_of_a_family_fill_fields_that_are_missing_or_null():
     fields = ConfigFields({"n_inner": None, "n_embd": 8}, "config.json")
     fields.fill(n_inner=32, n_embd=16, n_layer=2)

@@ -5,14 +5,12 @@ For environments with torch and transformers: python -m pytest -m parity tests/i
 
 import re
 
-import jax
 import numpy as np
 import pytest
 
 from jaxformer import runs
 from jaxformer.cli import main
-from jaxformer.inference import generate
-from jaxformer.interop import HuggingFaceModel, load_huggingface
+from jaxformer.interop import HuggingFaceModel
 from tests.interop import ours
 from tests.interop.tokenizer_folders import FOLDERS
 
@@ -130,62 +128,6 @@ def test_text_is_translated_as_in_transformers(name, tmp_path):
     assert found.text.strip() == re.sub("__[a-z]+__", "", expected).strip()
     runs.convert(tmp_path, tmp_path / "run", **languages)
     assert runs.open_run(tmp_path / "run").translate(text, beam_size=4) == [found]
-
-
-@pytest.mark.parametrize(
-    "rules",
-    [
-        {"no_repeat_ngram_size": 2},
-        {"no_repeat_ngram_size": 1, "min_length": 30},
-        {"min_new_tokens": 8, "min_length": 40},
-    ],
-    ids=str,
-)
-def test_ngrams_and_ends_of_continuations_are_ruled_out_as_in_transformers(rules, tmp_path):
-    tokenizer, model = make("gpt2", tmp_path)
-    inputs = tokenizer(TEXT, return_tensors="pt")
-    prompt = inputs.input_ids[0].tolist()
-
-    def continued():
-        return model.generate(**inputs, max_new_tokens=20).tolist()[0][len(prompt) :]
-
-    if len(rules) > 1:  # two tokens that would be generated end the text
-        model.generation_config.eos_token_id = continued()[1:5:3]
-    free = continued()
-    model.generation_config.update(**rules)
-    model.generation_config.save_pretrained(tmp_path)
-    loaded = load_huggingface(tmp_path)
-    special = loaded.special_tokens
-    (found,) = generate(
-        loaded.model, loaded.params, [prompt], max_new_tokens=20, rng=jax.random.key(0),
-        sampling=special.sampling, stop_tokens=special.eos,
-    )  # fmt: skip
-    assert found.tolist() == continued() != free
-
-
-@pytest.mark.parametrize("beams", [1, 4])
-def test_summaries_are_those_of_transformers(beams, tmp_path):
-    tokenizer, model = make("bart", tmp_path)
-    model.final_logits_bias[0, tokenizer.eos_token_id] = 9.0  # so that it would end early
-    model.generation_config.update(
-        max_length=24, min_length=18, no_repeat_ngram_size=2,
-        forced_bos_token_id=tokenizer.bos_token_id, forced_eos_token_id=tokenizer.eos_token_id,
-    )  # fmt: skip
-    if beams > 1:
-        model.generation_config.update(num_beams=beams, length_penalty=2.0, early_stopping=True)
-    model.save_pretrained(tmp_path)
-    inputs = tokenizer(TEXT, return_tensors="pt")
-    options = {"return_dict_in_generate": True, "output_scores": True}
-    result = model.generate(**inputs, **options)
-    (ids,) = result.sequences.tolist()
-    run = runs.open_run(tmp_path)
-    (found,) = run.translate(TEXT)
-    assert found.text == tokenizer.decode(ids, skip_special_tokens=True)
-    if beams > 1:
-        assert found.score == pytest.approx(float(result.sequences_scores[0]), rel=1e-4)
-    free = model.generate(**inputs, min_length=0, no_repeat_ngram_size=0).tolist()[0]
-    late = model.generate(**inputs, no_repeat_ngram_size=0).tolist()[0]
-    assert len(free) < 18 <= len(ids) and len({*map(tuple, (free, late, ids))}) == 3
 
 
 # What each is trained on, and what is made of it.

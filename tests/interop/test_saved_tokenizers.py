@@ -229,16 +229,3 @@ def test_special_token_that_the_tokenizer_lacks_is_refused(tmp_path):
         ConfigError, match="id of the pad token must be below .* 257 tokens, got 999"
     ):
         write_tokenizer(tmp_path, byte_tokenizer(), SpecialTokens(pad=999))
-
-
-@pytest.mark.parametrize("kind", ["t5", "llama"])
-def test_end_of_text_keeps_its_own_name(kind, tmp_path):
-    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
-    theirs.mkdir()
-    ours.mkdir()
-    FOLDERS[kind](theirs)
-    tokenizer = load_tokenizers(theirs, kind).source
-    write_tokenizer(ours, tokenizer, special_of(tokenizer))
-    added = json.loads((ours / "tokenizer.json").read_text())["added_tokens"]
-    assert {t["content"]: t["id"] for t in added}["</s>"] == tokenizer.end_of_text
-    assert json.loads((ours / "tokenizer_config.json").read_text())["eos_token"] == "</s>"

@@ -38,12 +38,6 @@ def test_golden_ids_are_those_of_transformers(name, tmp_path):
     assert tokenizer_folders.expected(name, tmp_path) == EXPECTED[name]
 
 
-def test_one_tokenizer_is_the_same_object(tmp_path):
-    tokenizer_folders.t5(tmp_path)
-    found = load(tmp_path)
-    assert found.source is found.target
-
-
 @pytest.mark.parametrize(
     ("name", "token"),
     [("nllb", "kan_Knda"), ("mbart", "hi_IN"), ("mbart-50", "hi_IN"), ("m2m-100", "__kn__")],
@@ -64,12 +58,6 @@ def test_legacy_nllb_tokenizer_puts_the_language_after_the_text(tmp_path):
     for side, tokenizer in zip(("source", "target"), load(tmp_path), strict=True):
         for text, (language, *ids) in zip(texts_of("nllb"), EXPECTED["nllb"][side], strict=True):
             assert ids_with_special_tokens(tokenizer, text) == [*ids, language]
-
-
-def test_extra_ids_of_t5_are_the_last_ones_and_count_down(tmp_path):
-    tokenizer_folders.t5(tmp_path)
-    found = load(tmp_path).source
-    assert [found.special_id(f"<extra_id_{i}>") for i in (0, 99)] == [599, 500]
 
 
 def test_pieces_that_the_vocabulary_lacks_are_read_in_other_pieces(tmp_path):
@@ -104,10 +92,6 @@ def test_spellings_of_special_tokens_are_text_everywhere(tmp_path):
             special = [t for t in ("<s>", "</s>", "<pad>", "[SEP]") if tokenizer.special_id(t)]
             ids = {tokenizer.special_id(t) for t in special}
             assert not ids & set(tokenizer.encode("a " + " ".join(special)).tolist()), name
-
-
-def test_folder_without_a_tokenizer_has_none(tmp_path):
-    assert load_tokenizers(tmp_path, "llama") is None
 
 
 def test_tokenizer_json_comes_first(tmp_path):

@@ -240,10 +240,3 @@ def changed(index, value):
 def test_what_cannot_be_shown_is_refused(maps, error, message):
     with pytest.raises(error, match=message):
         attention_page(maps)
-
-
-def test_axes_and_colours_of_the_heat_map_are_named():
-    page = " ".join(attention_page([one_map()]).split())
-    assert "Rows are queries (tokens that look); columns are keys (tokens looked at)." in page
-    assert '<h3>Attention weight</h3> <canvas id="ramp"' in page
-    assert "This token (query)</h3>" in page and "looks at (keys)</h3>" in page
