@@ -1,4 +1,4 @@
-"""Errors that users can fix; each is a ValueError.
+"""Errors that users can fix.
 
 Each message states the rule, the value that broke it, and the remedy; the command line prints it as
 it is. The one warning here has its own class so that programs can filter it.
@@ -11,25 +11,30 @@ __all__ = [
     "CheckpointWarning",
     "ConfigError",
     "DataError",
+    "JaxformerError",
     "ShapeError",
     "StorageError",
     "TrainingError",
 ]
 
 
-class ConfigError(ValueError):
+class JaxformerError(ValueError):
+    """What a user can fix; the other errors are its kinds."""
+
+
+class ConfigError(JaxformerError):
     """A setting that is missing, misspelt, of the wrong type, or in conflict with others."""
 
 
-class ShapeError(ValueError):
+class ShapeError(JaxformerError):
     """An array argument whose axes, sizes or dtype do not fit the others."""
 
 
-class DataError(ValueError):
+class DataError(JaxformerError):
     """A text, file or token that cannot be used as requested."""
 
 
-class CheckpointError(ValueError):
+class CheckpointError(JaxformerError):
     """A run folder or checkpoint that is missing, damaged, or has a different configuration."""
 
 
@@ -37,11 +42,11 @@ class CheckpointWarning(UserWarning):
     """A damaged checkpoint that is skipped or moved aside in favour of another."""
 
 
-class StorageError(ValueError):
+class StorageError(JaxformerError):
     """A file that cannot be written, such as on a full disk."""
 
 
-class TrainingError(ValueError):
+class TrainingError(JaxformerError):
     """A training run that cannot continue, for example because its loss is no longer finite."""
 
 

@@ -1,5 +1,6 @@
 """Reading the config of a command with its flags."""
 
+import os
 import pathlib
 import shlex
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from typing import Any
 from jaxformer.cli.flags import Flag, with_flags
 from jaxformer.config import ExperimentConfig, ready_configs
 from jaxformer.config.files import config_of_file, read_tables, toml_value
+from jaxformer.config.training import Launch
 from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path
 
@@ -64,9 +66,21 @@ def merged_config(
     return config, lines
 
 
-def split_cpu_for(config: ExperimentConfig) -> None:
-    """Splits the CPU into the number of devices in a config; call it before JAX starts."""
-    if config.training.cpu_devices is not None:
-        from jaxformer.training.parallel import split_cpu
+def start_jax(config: ExperimentConfig | None = None, launch: Launch | None = None) -> None:
+    """Starts JAX, on the devices that a config asks for, or as one of several hosts."""
+    from jaxformer.training.parallel import split_cpu, start_hosts
 
+    if config is not None and config.training.cpu_devices is not None:
         split_cpu(config.training.cpu_devices)
+    if launch is not None:
+        start_hosts(launch)
+    import jax
+
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(
+            f"JAX cannot start with JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: "
+            f"{str(error) or 'no such platform'}; install the platform, such as jaxformer[tpu] or "
+            "jaxformer[cuda13], or unset it"
+        ) from error

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from jaxformer import errors
+from jaxformer.cli.experiment import start_jax
 from jaxformer.cli.terminal import show
 from jaxformer.config import MeshConfig
 
@@ -61,6 +62,7 @@ class Opening(ModelSource):
 
     def open(self, run: pathlib.Path) -> "Run":
         """The run or model of a folder."""
+        start_jax()
         from jaxformer import runs
 
         values = vars(self).copy()

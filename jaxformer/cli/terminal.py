@@ -7,12 +7,11 @@ import re
 import shutil
 import sys
 import textwrap
-import traceback
 import warnings
 from collections.abc import Iterator
 from typing import Any, NoReturn, TextIO
 
-from jaxformer import errors
+from jaxformer.errors import JaxformerError, StorageError
 
 # Characters that could move the cursor, change colors or the window title, or reverse text: C0
 # except newline and tab, DEL, C1, and the bidi marks, embeddings, overrides and isolates.
@@ -109,16 +108,8 @@ def warnings_as_lines() -> Iterator[None]:
 
 def exit_for(error: Exception) -> NoReturn:
     """Prints an error as one line on standard error, and exits: 2 for a user's mistake, else 1."""
-    is_known = isinstance(error, tuple(getattr(errors, name) for name in errors.__all__))
-    message = " ".join(str(error).split())
-    frames = traceback.extract_tb(error.__traceback__)
-    if any(frame.filename.endswith("xla_bridge.py") for frame in frames):  # while JAX starts
-        is_known, platforms = True, os.environ.get("JAX_PLATFORMS", "")
-        message = (
-            f"JAX cannot start with JAX_PLATFORMS={platforms}: {message or 'no such platform'}; "
-            "install the platform, such as jaxformer[tpu] or jaxformer[cuda13], or unset it"
-        )
-    if not is_known:
+    message, is_mistake = " ".join(str(error).split()), isinstance(error, JaxformerError)
+    if not is_mistake:
         message = f"{type(error).__name__}: {message}; --traceback shows where"
     if len(message) > _LONGEST:
         message = f"{message[: _LONGEST // 2]} ... {message[-_LONGEST // 2 :]}"
@@ -127,4 +118,4 @@ def exit_for(error: Exception) -> NoReturn:
     except OSError:
         drop_output(sys.stdout)
     show(f"jaxformer: error: {message}", error=True)
-    sys.exit(2 if is_known and not isinstance(error, errors.StorageError) else 1)
+    sys.exit(2 if is_mistake and not isinstance(error, StorageError) else 1)

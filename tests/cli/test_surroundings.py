@@ -59,7 +59,7 @@ ASCII = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONC
             "mkdir gone; cd gone; rmdir ../gone; jaxformer train no.toml",
             {}, 2, "no.toml: there is no such config file",
         ),
-        ("jaxformer plot loss no_run", {"MPLBACKEND": "no_backend"}, 2, "check MPLBACKEND"),
+        ("jaxformer plot loss no_run", {"MPLBACKEND": "no_backend"}, 1, "'no_backend' is"),
     ],
 )  # fmt: skip
 def test_command_lives_with_its_surroundings(tmp_path, line, environment, status, said):
@@ -97,8 +97,7 @@ def broken_figure(monkeypatch):
 
 def test_figure_that_cannot_be_drawn_is_said_in_a_line(trained, broken_figure):
     said = train._draw_loss_curve(open_run(trained[0] / "run"))
-    assert said.startswith("not drawn, because matplotlib does not work: no such backend; check")
-    assert "\n" not in said
+    assert said == "not drawn: no such backend"
 
 
 def test_figure_on_a_full_disk_is_said_in_a_line(trained, monkeypatch):

@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from jaxformer.cli.commands.train import changed_paragraphs
-from jaxformer.cli.experiment import read_config, split_cpu_for
+from jaxformer.cli.experiment import read_config, start_jax
 from jaxformer.cli.flags import ConfigFlags
 from jaxformer.cli.terminal import for_terminal, show, show_named, width
 from jaxformer.errors import ConfigError
@@ -50,7 +50,7 @@ def inspect(
             )
         return _show_run(folder)
     experiment, implied = read_config(config, flags, command="inspect")
-    split_cpu_for(experiment)
+    start_jax(experiment)
     from jaxformer import runs
 
     report = runs.inspect_data(experiment, step or 0, rows=3 if rows is None else rows)

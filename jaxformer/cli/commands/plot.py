@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jaxformer import errors
-from jaxformer.cli.commands.figures import cannot_draw, write_figure
+from jaxformer.cli.commands.figures import write_figure
 from jaxformer.cli.commands.sweep import sweep_figure
 from jaxformer.cli.inputs import Opening
 from jaxformer.cli.terminal import readable_seconds, show, show_named
@@ -174,8 +174,6 @@ def _check_picture(output: pathlib.Path) -> None:
         raise errors.ConfigError(
             'plot needs matplotlib, which is not installed; pip install "jaxformer[viz]"'
         ) from None
-    except Exception as error:  # such as a ValueError about MPLBACKEND
-        raise errors.ConfigError(f"cannot plot, {cannot_draw(error)}") from None
 
 
 def _check_output(output: pathlib.Path, suffixes: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxformer.cli.commands.figures import draw
 from jaxformer.cli.commands.train import exit_stopped, print_start
-from jaxformer.cli.experiment import config_tables, merged_config, split_cpu_for
+from jaxformer.cli.experiment import config_tables, merged_config, start_jax
 from jaxformer.cli.flags import ConfigFlags, Flag, settings
 from jaxformer.cli.terminal import for_terminal, show
 from jaxformer.config import ExperimentConfig
@@ -54,7 +54,7 @@ def sweep(config: str, *, flags: ConfigFlags) -> None:
         flags: flags for the keys of the config.
     """
     words, configs, folder = read_sweep(config, flags)
-    split_cpu_for(configs[0])
+    start_jax(configs[0])
     from jaxformer.sweeps import train_configs
     from jaxformer.training.sweep import name_runs
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from jaxformer.cli.commands.figures import draw
 from jaxformer.cli.commands.runs import print_evaluation
-from jaxformer.cli.experiment import read_config, split_cpu_for
+from jaxformer.cli.experiment import read_config, start_jax
 from jaxformer.cli.flags import ConfigFlags
 from jaxformer.cli.terminal import flush, show, wrapped
 from jaxformer.config import ExperimentConfig, changed_settings
@@ -43,14 +43,15 @@ def train(
     """
     steps = None if profile is None else profiled_steps(profile)
     experiment, implied = read_config(config, flags)
-    split_cpu_for(experiment)
     assert experiment.out is not None  # read_config fills it in
     folder = as_path(experiment.out)
-    is_first = _join_hosts(launch)
+    start_jax(experiment, launch)
+    from jaxformer import runs
+    from jaxformer.training.parallel import in_first_process, is_first_process
+
+    is_first = launch.coordinator is None or is_first_process()
     for line in implied if is_first else ():
         show(line)
-    from jaxformer import runs
-    from jaxformer.training.parallel import in_first_process
 
     on_start = print_start if is_first else None
     result = runs.train_run(experiment, on_start=on_start, base=base, profile=steps)
@@ -59,14 +60,6 @@ def train(
     result = result._replace(params=None)  # makes room for those of the best step
     # The others wait: JAX would end processes of which one leaves long before another.
     in_first_process("report on the run", lambda: _report(folder, result, base))
-
-
-def _join_hosts(launch: Launch) -> bool:
-    """Connects this process with the others of its job; returns whether it is the first one."""
-    from jaxformer.training.parallel import is_first_process, start_hosts
-
-    start_hosts(launch)
-    return launch.coordinator is None or is_first_process()
 
 
 def exit_stopped(number: signal.Signals, step: int, folder: pathlib.Path) -> NoReturn:
