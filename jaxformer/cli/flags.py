@@ -85,33 +85,27 @@ def key_of(keys: Mapping[str, Key], name: str) -> Key | None:
 def value_of(flag: Flag, key: Key) -> Any:
     """Value of a flag for a key, as TOML would have it; None for one that is to be unset."""
     if key.element is not None:
-        return tuple(_value(flag.name, key.element, word) for word in flag.values)
+        return tuple(_value(key.element, word) for word in flag.values)
     if key.members == (bool,) and not flag.values:
         return flag.key.rpartition(".")[2] == key.name
     if len(flag.values) != 1:
         got = " and ".join(map(repr, flag.values)) or "none"
         raise ConfigError(f"{flag.name} must have one value ({key.type_name}), got {got}")
-    return _value(flag.name, key, flag.values[0])
+    return _value(key, flag.values[0])
 
 
-def _value(name: str, key: Key, word: str) -> Any:
+def _value(key: Key, word: str) -> Any:
+    """A word as a value of a key; the word itself if it is none."""
     if word == "None" and key.optional:
         return None
     if pathlib.Path in key.members:
         return as_path(word)
     if bool in key.members and word.lower() in ("true", "false"):
         return word.lower() == "true"
-    if key.choices:
-        return key._replace(name=name).checked(word)
-    if str in key.members or key.table is not None or key.kinds is not None:
-        return word
-    with contextlib.suppress(ValueError):
-        number = float(word)  # integers may be written as 1e3
-        if float in key.members:
-            return number
-        if int in key.members and number.is_integer():
-            return int(word) if word.lstrip("+-").isdecimal() else int(number)
-    raise ConfigError(f"{name} must be {key.type_name}, got {word!r}")
+    if int in key.members or float in key.members:
+        with contextlib.suppress(ValueError):
+            return int(word) if word.lstrip("+-").isdecimal() else float(word)
+    return word
 
 
 def with_flags(

@@ -97,9 +97,8 @@ class Command(NamedTuple):
         for flag in flags:
             for group, keys in self.groups.items():
                 if (key := key_of(keys, flag.key)) is not None:
-                    groups[group][key.name] = value = value_of(flag, key)
-                    if key.bounds:
-                        key._replace(name=flag.name).checked(value)
+                    value = value_of(flag, key)
+                    groups[group][key.name] = key._replace(name=flag.name).checked(value)
         values = groups.pop("") | self._arguments(words)
         for key in (*self.arguments, *self.groups[""].values()):
             if key.name not in values and key.default is dataclasses.MISSING:

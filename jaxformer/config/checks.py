@@ -17,8 +17,6 @@ from jaxformer.errors import ConfigError
 TYPE_NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
 """What messages call the plain types of fields."""
 
-_CLASSES = {int: numbers.Integral, float: numbers.Real, str: str, bool: bool}  # NumPy's, too
-
 
 class Bound(NamedTuple):
     """A bound on the value of a field, and the rule of its message, behind "must"."""
@@ -65,7 +63,7 @@ Width = Annotated[int, _POSITIVE, at_most(2**24)]
 class Kinds(NamedTuple):
     """The configs of a tagged union, by the value of its discriminator.
 
-    The discriminator `key` is a field with one value: `kind: Literal["alibi"] = "alibi"`.
+    The discriminator `key` is their first field, of one value: `kind: Literal["alibi"] = "alibi"`.
     """
 
     key: str
@@ -93,10 +91,6 @@ class Kinds(NamedTuple):
             return {self.key: value}
         kind = getattr(default, self.key, None)
         return {**({} if kind is None else {self.key: kind}), **value}
-
-    def with_key(self, name: str) -> list[str]:
-        """Kinds whose config has a key of this name."""
-        return [kind for kind, config in self.configs.items() if name in keys_of(config)]
 
 
 class Key(NamedTuple):
@@ -138,16 +132,11 @@ class Key(NamedTuple):
         """What messages call the type."""
         if self.kinds is not None:
             return f"a table, or one of {', '.join(self.kinds.configs)}"
-        names = []
-        for member in self.members:
-            words = typing.get_args(member)
-            if typing.get_origin(member) is Literal:
-                names.append(repr(words[0]) if len(words) == 1 else "one of " + ", ".join(words))
-            elif dataclasses.is_dataclass(member):
-                names.append("a table")
-            else:
-                names.append(TYPE_NAMES.get(member, str(member)))
-        return " or ".join(names)
+        if self.choices:
+            return f"one of {', '.join(map(str, self.choices))}"
+        if self.table is not None:
+            return "a table"
+        return " or ".join(TYPE_NAMES.get(member, str(member)) for member in self.members)
 
     def checked(self, value: Any) -> Any:
         """A value as Python's own type, and the name of a kind as its config; or ConfigError."""
@@ -166,24 +155,23 @@ class Key(NamedTuple):
                 raise ConfigError(f"{name} must be one of {', '.join(names)}, got {value!r}{hint}")
         elif (element := self.element) is not None:
             kind = element.members[0]
-            classes = _CLASSES.get(kind, kind)
-            if not isinstance(value, tuple) or not all(isinstance(v, classes) for v in value):
-                elements = TYPE_NAMES[kind] if kind in TYPE_NAMES else kind.__name__
+            if not isinstance(value, tuple) or not all(_is_of(kind, item) for item in value):
                 raise ConfigError(
-                    f"{name} must be a tuple whose items are each {elements}, got "
-                    f"{name}={value!r}; write (ITEM,) for one"
+                    f"{name} must be a tuple whose items are each "
+                    f"{TYPE_NAMES.get(kind, kind.__name__)}, got {name}={value!r}; write (ITEM,) "
+                    "for one"
                 )
-        elif member in _CLASSES:
-            fits = isinstance(value, _CLASSES[member])
-            # Python counts bools as ints.
-            if not fits or isinstance(value, bool) != (member is bool):
-                raise ConfigError(f"{name} must be {TYPE_NAMES[member]}, got {name}={value!r}")
-            if type(value) not in (int, float, bool, str):
-                value = int(value) if isinstance(value, numbers.Integral) else float(value)
+        elif member in TYPE_NAMES:
+            prefix = f"{name}=" if name.isidentifier() else ""  # neither a flag nor a dotted key
+            if not _is_of(member, value):
+                raise ConfigError(f"{name} must be {TYPE_NAMES[member]}, got {prefix}{value!r}")
+            try:
+                value = member(value)
+            except OverflowError:
+                raise ConfigError(f"{name} must be at most 1.8e308, got {value!r}") from None
             for bound in self.bounds:
                 if not bound.holds(value):
-                    got = repr(value) if name.startswith("-") else f"{name}={value!r}"  # a flag
-                    raise ConfigError(f"{name} must {bound.rule}, got {got}")
+                    raise ConfigError(f"{name} must {bound.rule}, got {prefix}{value!r}")
         return value
 
     def _of_kind(self, kinds: Kinds, value: Any) -> Any:
@@ -247,19 +235,17 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {spelled[near[0]]!r}?" if near else ""
 
 
-def keys_of(owner: Any) -> Mapping[str, Key]:
-    """Keys of a config class, or of a function, by name."""
-    # Not cached itself, because mypy rejects a class as the argument of a cached function.
-    return _keys_of(owner)
-
-
 @functools.cache  # since a config may have thousands of layers
 def _keys_of(owner: Any) -> Mapping[str, Key]:
     hints = typing.get_type_hints(owner)
     bounded = typing.get_type_hints(owner, include_extras=True)
     fields = dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ()
     metadata = {field.name: field.metadata for field in fields}
-    keys, texts = {}, descriptions(owner)
+    keys, texts = {}, dict[str, str]()
+    for parent in reversed(getattr(owner, "__mro__", [owner])):  # a subclass describes its own keys
+        _, _, entries = inspect.cleandoc(parent.__doc__ or "").partition("\nArgs:\n")
+        for entry in re.finditer(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", entries, re.MULTILINE):
+            texts[entry[1]] = " ".join(entry[2].split())
     for name, parameter in inspect.signature(owner).parameters.items():
         hint, bounds = hints[name], dict[Bound, None]()
         for member in (bounded[name], *typing.get_args(bounded[name])):
@@ -277,19 +263,22 @@ def _keys_of(owner: Any) -> Mapping[str, Key]:
     return types.MappingProxyType(keys)
 
 
-def descriptions(owner: Any) -> dict[str, str]:
-    """Descriptions of the keys of a class or a function, from its docstring and those of bases."""
-    texts: dict[str, str] = {}
-    for parent in reversed(getattr(owner, "__mro__", [owner])):  # a subclass describes its own keys
-        _, _, entries = inspect.cleandoc(parent.__doc__ or "").partition("\nArgs:\n")
-        for entry in re.finditer(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", entries, re.MULTILINE):
-            texts[entry[1]] = " ".join(entry[2].split())
-    return texts
+keys_of: Callable[[Any], Mapping[str, Key]] = _keys_of
+"""Keys of a config class, or of a function, by name."""
 
 
 def required_keys(config: type) -> list[str]:
     """Keys of a config class that have no default."""
     return [name for name, key in keys_of(config).items() if key.default is dataclasses.MISSING]
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    """Whether a value, which may be one of NumPy, is of a type; whole numbers are integers."""
+    if kind not in (int, float):
+        return isinstance(value, kind)
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):  # a bool is an int to Python
+        return False
+    return kind is float or isinstance(value, numbers.Integral) or float(value).is_integer()
 
 
 def _union_members(hint: Any) -> tuple[Any, ...]:
@@ -306,11 +295,6 @@ def _kinds_of(hint: Any) -> Kinds | None:
     members = _union_members(hint)
     if len(members) < 2 or not all(map(dataclasses.is_dataclass, members)):
         return None
-    configs, names = {}, set()
-    for member in members:
-        for name, hint_of_field in typing.get_type_hints(member).items():
-            words = typing.get_args(hint_of_field)
-            if typing.get_origin(hint_of_field) is Literal and len(words) == 1:
-                configs[words[0]] = member
-                names.add(name)
-    return Kinds(names.pop(), configs, type(None) in typing.get_args(hint))
+    key = dataclasses.fields(members[0])[0].name  # the discriminator is the first field of each
+    configs = {getattr(member, key): member for member in members}
+    return Kinds(key, configs, type(None) in typing.get_args(hint))

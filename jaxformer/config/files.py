@@ -176,31 +176,24 @@ def changed_settings(config: Any, prefix: str = "") -> dict[str, str]:
         {'kind': '"byte"'}
     """
     changed: dict[str, str] = {}
-    for field in dataclasses.fields(config):
-        key, value = prefix + field.name, getattr(config, field.name)
-        if value == field.default:
+    for name, key in keys_of(type(config)).items():
+        dotted, value = prefix + name, getattr(config, name)
+        if value == key.default:
             continue
         if _are_configs(value):
             for index, entry in enumerate(value):
-                changed |= changed_settings(entry, f"{key}[{index}].")
+                changed |= changed_settings(entry, f"{dotted}[{index}].")
         elif not _is_config(value):
-            changed[key] = toml_value(value)
+            changed[dotted] = toml_value(value)
         else:
-            kinds = keys_of(type(config))[field.name].kinds
-            if kinds is not None and type(value) is not type(field.default):
-                changed[f"{key}.{kinds.key}"] = toml_value(getattr(value, kinds.key))
-            inner = changed_settings(value, f"{key}.")
-            if not inner and field.default is None:  # the table itself has been added
-                inner = dict(_settings(value, f"{key}."))
+            if key.kinds is not None and type(value) is not type(key.default):
+                changed[f"{dotted}.{key.kinds.key}"] = toml_value(getattr(value, key.kinds.key))
+            inner = changed_settings(value, f"{dotted}.")
+            if not inner and key.default is None:  # the table itself has been added
+                tables = tables_of(value).items()
+                inner = {f"{dotted}.{name}": toml_value(setting) for name, setting in tables}
             changed |= inner
     return changed
-
-
-def _settings(config: Any, prefix: str) -> Iterator[tuple[str, str]]:
-    """All settings of a config without tables, in TOML, by dotted key."""
-    for field in dataclasses.fields(config):
-        if (value := getattr(config, field.name)) is not None:
-            yield prefix + field.name, toml_value(value)
 
 
 def config_differences(old: Any, new: Any, prefix: str = "") -> dict[str, tuple[Any, Any]]:
@@ -221,24 +214,17 @@ def config_differences(old: Any, new: Any, prefix: str = "") -> dict[str, tuple[
         >>> config_differences(TokenizerConfig(kind="byte"), TokenizerConfig(kind="word"))
         {'kind': ('byte', 'word')}
     """
-    names = dict.fromkeys(
-        field.name for side in (old, new) if _is_config(side) for field in dataclasses.fields(side)
-    )
+    sides = [side for side in (old, new) if _is_config(side)]
     differences: dict[str, tuple[Any, Any]] = {}
-    for name in names:
-        before, after = getattr(old, name, None), getattr(new, name, None)
-        differences |= _value_differences(prefix + name, before, after)
+    for name in dict.fromkeys(name for side in sides for name in keys_of(type(side))):
+        key, before, after = prefix + name, getattr(old, name, None), getattr(new, name, None)
+        if before == after:
+            continue
+        if _is_config(before) or _is_config(after):
+            differences |= config_differences(before, after, f"{key}.")
+        elif _are_configs(before) and _are_configs(after) and len(before) == len(after):
+            for index, entries in enumerate(zip(before, after, strict=True)):
+                differences |= config_differences(*entries, f"{key}[{index}].")
+        else:
+            differences[key] = (before, after)
     return differences
-
-
-def _value_differences(key: str, before: Any, after: Any) -> dict[str, tuple[Any, Any]]:
-    if before == after:
-        return {}
-    if _is_config(before) or _is_config(after):
-        return config_differences(before, after, f"{key}.")
-    if _are_configs(before) and _are_configs(after) and len(before) == len(after):
-        differences: dict[str, tuple[Any, Any]] = {}
-        for index, pair in enumerate(zip(before, after, strict=True)):
-            differences |= _value_differences(f"{key}[{index}]", *pair)
-        return differences
-    return {key: (before, after)}

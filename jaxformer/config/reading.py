@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from jaxformer.config.checks import TYPE_NAMES, Key, Kinds, keys_of
+from jaxformer.config.checks import Key, Kinds, keys_of
 from jaxformer.config.experiment import ExperimentConfig, source_of_paths
 from jaxformer.errors import ConfigError
 
@@ -108,7 +108,7 @@ class _Reader:
         for name, key in keys.items():
             where, other = prefix + name, key.metadata.get("unless")
             if name in values:
-                arguments[name] = self._noted(self.value, where, key, values[name])
+                arguments[name] = self._noted("", self.value, where, key, values[name])
             elif key.default is dataclasses.MISSING and key.table is not None:
                 self.table(key.table, {}, f"{where}.")  # names the keys that it must have
             elif key.default is dataclasses.MISSING or (other and other not in values):
@@ -116,7 +116,7 @@ class _Reader:
                 self.mistakes.append(f"missing key {where}{instead} ({key.type_name})")
         if len(self.mistakes) > before:
             return None
-        return self._noted(_of_table, prefix.removesuffix("."), lambda: kind(**arguments))
+        return self._noted(prefix.removesuffix("."), lambda: kind(**arguments))
 
     def value(self, where: str, key: Key, value: Any) -> Any:
         """Value of a key; ConfigError for a wrong one, but None for a table with mistakes."""
@@ -133,11 +133,10 @@ class _Reader:
                     what = ("list of tables", f"[{where}]")
                 raise ConfigError(f"{where} must be a {what[0]}, got {value!r}; write [{what[1]}]")
             return tuple(
-                self._noted(self.value, f"{where}[{index}]", element, item)
+                self._noted("", self.value, f"{where}[{index}]", element, item)
                 for index, item in enumerate(value)
             )
-        value = _plain(where, key, value)
-        return _of_table(where.rpartition(".")[0], lambda: key.checked(value))
+        return key._replace(name=where).checked(value)
 
     def _of_kind(self, where: str, key: Key, kinds: Kinds, value: Any) -> Any:
         """Config of a tagged union, from a table or from the name of a kind."""
@@ -153,46 +152,22 @@ class _Reader:
             raise ConfigError(f"{place} must be a string, got {kind!r}")
         config = kinds.choose(place, kind)
         for name in table:
-            if name not in keys_of(config) and (others := kinds.with_key(name)):
+            owners = [kind for kind, owner in kinds.configs.items() if name in keys_of(owner)]
+            if owners and name not in keys_of(config):
                 raise ConfigError(
                     f"{where}.{name} is for {where} of {kinds.key} "
-                    f"{' or '.join(map(repr, others))}, got {kinds.key}={kind!r} and "
+                    f"{' or '.join(map(repr, owners))}, got {kinds.key}={kind!r} and "
                     f"{name}={table[name]!r}; remove it, or change {kinds.key}"
                 )
         return self.table(config, table, f"{where}.")
 
-    def _noted(self, read: Callable[..., Any], *arguments: Any) -> Any:
-        """Result of a function; its mistake is noted."""
+    def _noted(self, table: str, read: Callable[..., Any], *arguments: Any) -> Any:
+        """Result of a function; its mistake is noted, with the name of a table."""
         try:
             return read(*arguments)
         except ConfigError as error:
-            self.mistakes.append(str(error))
+            self.mistakes.append(f"[{table}] {error}" if table else str(error))
             return None
-
-
-def _of_table(table: str, read: Callable[[], Any]) -> Any:
-    """Result of a function, whose mistake gets the name of the table."""
-    try:
-        return read()
-    except ConfigError as error:
-        raise ConfigError(f"[{table}] {error}" if table else str(error)) from None
-
-
-def _plain(where: str, key: Key, value: Any) -> Any:
-    """A value of TOML of a plain type: whole numbers are integers, and integers are numbers."""
-    members = key.members
-    types = [str if member not in TYPE_NAMES else member for member in members]
-    if int in types and isinstance(value, float) and value.is_integer():
-        return int(value)
-    if float in types and type(value) is int:
-        try:
-            return float(value)
-        except OverflowError:
-            raise ConfigError(f"{where} must be at most 1.8e308, got {value!r}") from None
-    if type(value) not in types:
-        name = key.type_name if len(members) > 1 else TYPE_NAMES[types[0]]
-        raise ConfigError(f"{where} must be {name}, got {value!r}")
-    return value
 
 
 def _hint(prefix: str, name: str, siblings: Iterable[str]) -> str:

@@ -263,7 +263,7 @@ def test_flag_of_early_stopping_takes_a_bool_or_never(flag, value):
         ("--optimizer.name adam", ["--optimizer.name must be one of adamw, sgd", "'adamw'?"]),
         ("--model.positions", ["--model.positions must have one value", "got none"]),
         ("--training.steps", ["--training.steps must have one value (an integer), got none"]),
-        ("--model.qk-norm 1", ["--model.qk-norm must be true or false, got '1'"]),
+        ("--model.qk-norm 1", ["model.qk_norm must be true or false, got '1'"]),
         (
             "--model.positions.scaling ntk",
             ["--model.positions.scaling must be one of linear, llama3, yarn, longrope, or none,"],
@@ -299,11 +299,14 @@ def test_flag_of_early_stopping_takes_a_bool_or_never(flag, value):
             ],
         ),
         ("--model.positions.bse 3", ["--model.positions.base"]),
-        ("--model.positions.base x", ["--model.positions.base must be a number, got 'x'"]),
-        ("--training.steps 1.5", ["--training.steps must be an integer, got '1.5'"]),
-        ("--training.steps 1e400", ["--training.steps must be an integer, got '1e400'"]),
-        ("--samples.top-k all", ["--samples.top-k must be an integer, got 'all'"]),
-        ("--model.positions.base=-1", ["base must be positive, got base=-1.0"]),
+        (
+            "--model.positions.base x",
+            ["flags: model.positions.base must be a number, got 'x'"],
+        ),
+        ("--training.steps 1.5", ["training.steps must be an integer, got 1.5"]),
+        ("--training.steps 1e400", ["training.steps must be an integer, got inf"]),
+        ("--samples.top-k all", ["samples.top_k must be an integer, got 'all'"]),
+        ("--model.positions.base=-1", ["model.positions.base must be positive, got -1.0"]),
         *(
             (
                 flag,

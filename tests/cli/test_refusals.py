@@ -134,7 +134,7 @@ def test_validation_text_may_not_be_trained_on(tmp_path, capsys):
         (["train", "quickstart", "--model.activation", "SwiGLU"], ["did you mean 'swiglu'?\n"]),
         (
             ["train", "quickstart", "--model.norm", "xyz"],
-            ["--model.norm must be one of layer_norm, rms_norm, got 'xyz'\n"],
+            ["model.norm must be one of layer_norm, rms_norm, got 'xyz'\n"],
         ),
     ],
 )

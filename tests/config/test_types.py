@@ -82,7 +82,7 @@ def test_numbers_of_numpy_become_those_of_python():
     )  # fmt: skip
     values = (made.max_len, made.d_model, made.dropout_rate, made.init_std)
     assert values == (8, 4, 0.5, 1)
-    assert [type(value) for value in values] == [int, int, float, int]
+    assert [type(value) for value in values] == [int, int, float, float]
     assert "d_model = 4" in config.config_to_toml(made)
     assert_refused(
         lambda: config.LoraConfig(rank=np.int64(0)), ["rank must be positive, got rank=0"]
