@@ -36,8 +36,9 @@ class Tagger(TextModel):
     def batch_shapes(self, rows):  # for plans: a batch has lengths, too
         return super().batch_shapes(rows) | {"lengths": jax.ShapeDtypeStruct((rows,), np.int32)}
 
-    def sample(self, params, prompt, rng):
-        best = self.module.apply({"params": params}, self.encode(prompt)[None]).logits.argmax(-1)
+    def sample(self, prompt, seed=0):
+        tokens = self.encode(prompt)[None]
+        best = self.module.apply({"params": self.params}, tokens).logits.argmax(-1)
         return " ".join(TAGS[i] for i in best[0])
 
 
@@ -64,5 +65,5 @@ config = c.ExperimentConfig(
     training=c.TrainingConfig(steps=STEPS, batch_tokens=256, log_every=20, eval_every=20),
 )  # fmt: skip
 train_run(config, task=Tagging)
-run = open_run("runs/own_task", task=Tagging)
-print(f"step {run.step}: {run.evaluate()}; every run walk: {run.sample('every run walk', None)}")
+model = open_run("runs/own_task", task=Tagging)
+print(f"step {model.step}: {model.evaluate()}; every run walk: {model.sample('every run walk')}")

@@ -29,21 +29,21 @@ config = c.ExperimentConfig(
     training=c.TrainingConfig(steps=STEPS, batch_size=16, log_every=50, eval_every=120),
 )
 train_run(config)
-run = open_run(FOLDER)
-own, other = run.evaluate(), run.evaluate([unknown])
+model = open_run(FOLDER)
+own, other = model.evaluate(), model.evaluate([unknown])
 print(f"validation data: {own}\nanother package: {other}")
 
 texts = ["        raise TypeError(", ")rorrEepyT esiar        "]
-scores = run.log_likelihood(texts)
+scores = model.log_likelihood(texts)
 for text, score in zip(texts, scores, strict=True):
     print(f"{score.log_likelihood:.2f} nats for {score.num_tokens} tokens of {text!r}")
-whole, start = run.log_likelihood(["return self", "return"])
-(behind,) = run.log_likelihood([" self"], prompts=["return"])
+whole, start = model.log_likelihood(["return self", "return"])
+(behind,) = model.log_likelihood([" self"], prompts=["return"])
 gap = abs(whole.log_likelihood - start.log_likelihood - behind.log_likelihood)
 print(f"{behind.log_likelihood:.2f} nats for self after return, the difference to within {gap:.0e}")
 
 names = ["self.doc", "self.msg", "12345678"]
-means = np.stack([states.mean(axis=0) for states in run.hidden_states(names)])  # [3, D]
+means = np.stack([states.mean(axis=0) for states in model.hidden_states(names)])  # [3, D]
 means /= np.linalg.norm(means, axis=1, keepdims=True)
 near, far = means[1:] @ means[0]
 print(f"cosine of {names[0]} and {names[1]}: {near:.3f}; of {names[0]} and {names[2]}: {far:.3f}")

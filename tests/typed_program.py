@@ -29,7 +29,16 @@ from jaxformer.functional import (
     rotary_tables,
 )
 from jaxformer.models import Decoder, EncoderDecoder
-from jaxformer.runs import Run, Translation, open_run, train_run
+from jaxformer.runs import (
+    Classifier,
+    LanguageModel,
+    MaskedModel,
+    TextModel,
+    Translation,
+    Translator,
+    open_run,
+    train_run,
+)
 from jaxformer.testing import assert_attention_contract, assert_causal
 from jaxformer.text import Tokenizer, train_character
 from jaxformer.training import (
@@ -123,38 +132,42 @@ def translator_weights() -> jax.Array:
 
 
 def use(folder: str) -> str:
-    run = jaxformer.runs.open_run(folder)
-    assert_type(run, Run)
-    print(run, run.evaluate().loss, run.config.model.d_model)
-    text = run.generate("The assert", temperature=0.5, top_k=None, max_new_tokens=50, seed=1)
+    opened = jaxformer.runs.open_run(folder)
+    assert_type(opened, TextModel)
+    print(opened, opened.evaluate().loss, opened.config.model.d_model)
+    model = opened.require(LanguageModel)
+    assert_type(model, LanguageModel)
+    text = model.generate("The assert", temperature=0.5, top_k=None, max_new_tokens=50, seed=1)
     assert_type(text, str)
-    for piece in run.generate_stream("The assert", top_p=0.9):
+    for piece in model.generate_stream("The assert", top_p=0.9):
         print(piece.upper(), end="")
-    ids = run.encode(text)
-    return run.decode(ids) + run.decode([1, 2, 3]) + run.decode(ids.tolist())
+    ids = model.encode(text)
+    return model.decode(ids) + model.decode([1, 2, 3]) + model.decode(ids.tolist())
 
 
 def translate(folder: pathlib.Path) -> list[str]:
-    run = open_run(folder, step=100)
-    best = run.translate("my name is prathamesh")[0]
+    model = open_run(folder, step=100).require(Translator)
+    best = model.translate("my name is prathamesh")[0]
     assert_type(best, Translation)
-    several = run.translate(["good morning"], beam_size=8, num_best=3)
+    several = model.translate(["good morning"], beam_size=8, num_best=3)
     assert_type(several, list[list[Translation]])
-    drawn = run.sample_translations("good morning", temperature=0.7, seed=3)
+    drawn = model.sample_translations("good morning", temperature=0.7, seed=3)
     assert_type(drawn, str)
-    assert_type(run.sample_translations(("good morning",)), list[str])
-    for _, translations in run.translate_stream(["good morning"], early_stopping="never"):
+    assert_type(model.sample_translations(("good morning",)), list[str])
+    for _, translations in model.translate_stream(["good morning"], early_stopping="never"):
         print(f"{translations[0].score:.3f}", translations[0].text)
-    pathlib.Path("attention.html").write_text(attention_page(run.attention("good morning")))
+    pathlib.Path("attention.html").write_text(attention_page(model.attention("good morning")))
     return [best.text, several[0][0].text, drawn]
 
 
 def predict(folder: str) -> list[str]:
-    run = open_run(folder)
-    names = [run.classify("a text")[0].name, run.classify(["a text"], 3)[0][1].name]
-    fills = [run.fill_masks("a [MASK]")[0][0].text, run.fill_masks(["a [MASK]"])[0][0][0].text]
-    (hidden,) = run.hidden_states(["a text"])
-    nats = sum(score.log_likelihood for score in run.log_likelihood(["a text"]))
+    opened = open_run(folder)
+    classifier, masked = opened.require(Classifier), opened.require(MaskedModel)
+    names = [classifier.classify("a text")[0].name, classifier.classify(["a text"], 3)[0][1].name]
+    fills = [masked.fill_masks("a [MASK]")[0][0].text, masked.fill_masks(["[MASK]"])[0][0][0].text]
+    (hidden,) = opened.hidden_states(["a text"])
+    scores = opened.require(LanguageModel).log_likelihood(["a text"])
+    nats = sum(score.log_likelihood for score in scores)
     return [*names, *fills, str(hidden.shape), f"{nats:.1f}"]
 
 

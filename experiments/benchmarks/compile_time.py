@@ -30,7 +30,7 @@ from jaxformer.config import (
 )
 from jaxformer.planning import ACCELERATORS
 from jaxformer.planning.compiler import compile_step, topology_devices
-from jaxformer.runs import CausalModel
+from jaxformer.runs import LanguageModel
 
 
 def experiment(width: int, layers: int) -> ExperimentConfig:
@@ -70,7 +70,7 @@ def main() -> None:
         for _ in range(arguments.repeats):
             for layers, found in times.items():
                 config = experiment(arguments.width, layers)
-                model = CausalModel.without_data(config)
+                model = LanguageModel.without_data(config)
                 jax.clear_caches()
                 compiling = functools.partial(compile_step, model, chips, chips[0].platform)
                 found.append(timed(compiling))

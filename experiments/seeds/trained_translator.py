@@ -9,7 +9,6 @@ from steps import Document, Shown, Step, Table
 
 from jaxformer import runs, viz
 from jaxformer.config import ExperimentConfig, load_config
-from jaxformer.errors import CheckpointError
 from jaxformer.training import read_metrics
 
 __all__ = ["SENTENCE", "document", "short_config"]
@@ -55,17 +54,14 @@ def document(folder: pathlib.Path, sentence: str = SENTENCE) -> Document:
         sentence: to translate.
 
     Raises:
-        CheckpointError: the folder is no run folder, or of a run of another kind.
+        CheckpointError: the folder is no run folder.
+        ConfigError: its run is of another kind.
         DataError: the run cannot translate the sentence.
     """
-    run = runs.open_run(folder)
-    if not isinstance(run.model, runs.TranslationModel):
-        raise CheckpointError(
-            f"{folder} holds {run.model.kind}; a translator's run folder is needed"
-        )
-    maps = {one.name: one for one in run.attention(sentence)}
-    cross, labels = maps["cross-attention"], run.model.loss_labels(run.config)
-    translation = run.translate([sentence])[0][0].text
+    model = runs.open_run(folder).require(runs.Translator)
+    maps = {attention_map.name: attention_map for attention_map in model.attention(sentence)}
+    cross, labels = maps["cross-attention"], model.loss_labels(model.config)
+    translation = model.translate([sentence])[0][0].text
 
     def training_curve() -> Shown:
         records = read_metrics(folder)
@@ -82,7 +78,7 @@ def document(folder: pathlib.Path, sentence: str = SENTENCE) -> Document:
             },
             figures={
                 "training_curve": viz.loss_curves(
-                    {run.folder.name: records}, training_label=labels.training
+                    {folder.name: records}, training_label=labels.training
                 )
             },
             captions={"training_curve": "Training and validation loss over the optimizer's steps."},

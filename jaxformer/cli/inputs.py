@@ -12,7 +12,7 @@ from jaxformer.cli.terminal import show
 from jaxformer.config import MeshConfig
 
 if TYPE_CHECKING:
-    from jaxformer.runs import Run
+    from jaxformer.runs import TextModel
 
 _MAX_SHOWN_MISTAKES = 10  # unusable input lines that are named
 _MAX_INPUT = 2**28  # bytes; a few million sentences
@@ -60,7 +60,7 @@ class Opening(ModelSource):
     fsdp: int | None = dataclasses.field(default=None, metadata={"flag": "mesh.fsdp"})
     tensor: int | None = dataclasses.field(default=None, metadata={"flag": "mesh.tensor"})
 
-    def open(self, run: pathlib.Path) -> "Run":
+    def open(self, run: pathlib.Path) -> "TextModel":
         """The run or model of a folder."""
         start_jax()
         from jaxformer import runs

@@ -20,12 +20,12 @@ from jaxformer.runs.tasks.streams import StreamTask
 from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.tasks.translation import TranslationTask
-from jaxformer.runs.text_models.answering import AnsweringModel, ConversationModel
-from jaxformer.runs.text_models.causal import CausalModel
-from jaxformer.runs.text_models.classifier import ClassifierModel, ClassScore
+from jaxformer.runs.text_models.chat import ChatModel
+from jaxformer.runs.text_models.classifier import Classifier, ClassScore
+from jaxformer.runs.text_models.language_model import LanguageModel
 from jaxformer.runs.text_models.masked import Fill, MaskedModel
 from jaxformer.runs.text_models.text_model import TextModel
-from jaxformer.runs.text_models.translation import Translation, TranslationModel
+from jaxformer.runs.text_models.translator import Translation, Translator
 from jaxformer.runs.train import train_run
 from jaxformer.runs.use.convert import convert
 from jaxformer.runs.use.opening import open_run
@@ -36,21 +36,19 @@ from jaxformer.runs.use.positions import (
     PositionTable,
     model_positions,
 )
-from jaxformer.runs.use.run import Run
 from jaxformer.runs.weights import complete_tables, prepare_task
 
 __all__ = [
-    "AnsweringModel",
     "BatchReport",
-    "CausalModel",
+    "ChatModel",
     "ClassScore",
     "ClassificationTask",
-    "ClassifierModel",
-    "ConversationModel",
+    "Classifier",
     "ConversationTask",
     "DataReport",
     "DataView",
     "Fill",
+    "LanguageModel",
     "LanguageModelTask",
     "LogLikelihood",
     "LossLabels",
@@ -60,7 +58,6 @@ __all__ = [
     "PositionRotations",
     "PositionTable",
     "Positions",
-    "Run",
     "SharedTexts",
     "Split",
     "StreamTask",
@@ -69,8 +66,8 @@ __all__ = [
     "TextLengths",
     "TextModel",
     "Translation",
-    "TranslationModel",
     "TranslationTask",
+    "Translator",
     "Verified",
     "complete_tables",
     "convert",

@@ -186,10 +186,10 @@ def start_run(
     summary = dataclasses.replace(made.summary, shapes=shapes)
     if resumes:
         files.check_same_run(folder, config, summary, trained)
-    init_params: Any = made.initializer
+    init_params: Any = made.model.initializer
     start = frozen = None
     if resumes and config.lora is not None:
-        start = load_base(made, folder, runner, base)
+        start = load_base(made.model, folder, runner, base)
     elif source is not None and not trained:
         start = source.start(made.model, runner)
     if start is not None:

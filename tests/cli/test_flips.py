@@ -12,6 +12,7 @@ import pytest
 from jaxformer import errors, runs
 from jaxformer.errors import CheckpointWarning
 from jaxformer.training import Checkpoints, SingleRunner, TrainState, make_optimizer
+from tests.runs import tiny
 from tests.training import saved
 
 KINDS = tuple(
@@ -28,12 +29,12 @@ def run(trained, tmp_path_factory):
 def opened(folder, step=None):
     """All that opening a run gives: step, parameters, config, tokenizer, validation text."""
     run = runs.open_run(folder, step)
-    validation = run.task.load_validation(folder)[""]
+    validation = tiny.validation_of(run)[""]
     return (
         run.step,
         run.params,
         run.config,
-        run.model.tokenizer.to_json(),
+        run.tokenizer.to_json(),
         validation.tokens.tolist(),
     )
 

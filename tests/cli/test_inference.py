@@ -10,12 +10,10 @@ import sys
 import time
 import types
 
-import jax
 import pytest
 
 from jaxformer import runs
 from jaxformer.cli.commands import train
-from jaxformer.config import SamplingConfig
 from tests.cli.commands import one_line, output
 from tests.runs import tiny
 
@@ -188,15 +186,15 @@ def test_line_breaks_that_a_model_writes_do_not_break_the_lines(
 def test_temperature_draws_with_the_seed(translator, tmp_path, capsys, monkeypatch):
     asked = []
 
-    def draw(self, params, sentences, *, rng, sampling):
-        asked.append((jax.random.key_data(rng).tolist(), sampling))
+    def draw(self, sentences, *, seed, temperature):
+        asked.append((seed, temperature))
         return [(i, f"<{sentence}>") for i, sentence in enumerate(sentences)]
 
-    monkeypatch.setattr(runs.TranslationModel, "sample_translations_stream", draw)
+    monkeypatch.setattr(runs.Translator, "sample_translations_stream", draw)
     path = tiny.write(tmp_path / "lines.txt", ["one", "", "two"])
     words = ("--file", path, "--temperature", 0.5, "--seed", 7)
     assert output(capsys, "translate", translator, *words).out == "<one>\n\n<two>\n"
-    assert asked == [([0, 7], SamplingConfig(temperature=0.5))]
+    assert asked == [(7, 0.5)]
 
 
 @pytest.mark.parametrize(
@@ -256,10 +254,10 @@ def test_input_of_too_many_bytes_is_refused(translator, tmp_path, capsys, monkey
 
 
 def test_translations_that_do_not_end_are_counted(translator, tmp_path, capsys, monkeypatch):
-    def search(self, params, sentences, *, search):
+    def search(self, sentences, *, num_best):
         return [(i, [runs.Translation(one, -1.0, one == "six")]) for i, one in enumerate(sentences)]
 
-    monkeypatch.setattr(runs.TranslationModel, "translate_stream", search)
+    monkeypatch.setattr(runs.Translator, "translate_stream", search)
     path = tiny.write(tmp_path / "lines.txt", ["one", "six", "two"])
     said = output(capsys, "translate", translator, "--file", path)
     assert said.out == "one\nsix\ntwo\n"
@@ -269,10 +267,9 @@ def test_translations_that_do_not_end_are_counted(translator, tmp_path, capsys, 
 def test_run_of_another_kind_is_refused_with_what_it_is(
     translator, classifier, masked, tmp_path, capsys, monkeypatch
 ):
-    task = runs.LanguageModelTask(model=runs.CausalModel(config=None, tokenizers=()))
     other = tmp_path / "it's one"  # the printed command quotes it
     other.mkdir()
-    decoder = runs.Run(other, task, None, 0)
+    decoder = runs.LanguageModel(config=None, tokenizers=(), folder=other)
     open_run = runs.open_run
     monkeypatch.setattr(
         runs, "open_run", lambda path, *_, **__: decoder if path == other else open_run(path)
@@ -285,7 +282,7 @@ def test_run_of_another_kind_is_refused_with_what_it_is(
     }
     translates, labels, fills, continues = kinds
     takes = {
-        ("generate", "one"): [continues, "a chat model"],
+        ("generate", "one"): [continues],
         ("translate", "one"): [translates],
         ("predict", "one"): [fills, labels],
     }
@@ -293,8 +290,8 @@ def test_run_of_another_kind_is_refused_with_what_it_is(
         for kind, (run, use) in kinds.items():
             if kind not in good:
                 error = one_line(capsys, command, run, *words)
-                needs = f"{command} needs {' or '.join(good)}"
-                assert f"{run} is {kind}; {needs}; {use.format(shlex.quote(str(run)))}\n" in error
+                needs = f"but this needs {' or '.join(good)}"
+                assert f"{run} is {kind}, {needs}; {use.format(shlex.quote(str(run)))}\n" in error
 
 
 def test_predict_labels_every_line(classifier, tmp_path, capsys):

@@ -157,7 +157,7 @@ def test_training_loss_is_labelled_by_what_else_is_in_it(tmp_path):
 def test_loss_that_training_draws_has_its_unit(classification_run, drawn):
     from jaxformer.cli.commands.train import _draw_loss_curve
 
-    _draw_loss_curve(runs.open_run(classification_run[0]))
+    _draw_loss_curve(classification_run[0], runs.open_run(classification_run[0]))
     figure = drawn[0][-1]
     assert figure.axes[0].get_ylabel() == "loss (nats per text)"
     assert set(lines(figure)) == {TRAINING, "validation"}

@@ -96,7 +96,7 @@ def broken_figure(monkeypatch):
 
 
 def test_figure_that_cannot_be_drawn_is_said_in_a_line(trained, broken_figure):
-    said = train._draw_loss_curve(open_run(trained[0] / "run"))
+    said = train._draw_loss_curve(trained[0] / "run", open_run(trained[0] / "run"))
     assert said == "not drawn: no such backend"
 
 
@@ -105,7 +105,7 @@ def test_figure_on_a_full_disk_is_said_in_a_line(trained, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    said = train._draw_loss_curve(open_run(trained[0] / "run"))
+    said = train._draw_loss_curve(trained[0] / "run", open_run(trained[0] / "run"))
     assert said.startswith("not drawn: ")
     assert "loss.png cannot be written: No space left on device; free space" in said
 

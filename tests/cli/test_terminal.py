@@ -10,7 +10,7 @@ import unicodedata
 import pytest
 
 from jaxformer.cli import main, terminal
-from jaxformer.runs import CausalModel
+from jaxformer.runs import LanguageModel
 from tests.cli.commands import one_line
 
 HOSTILE = "a\x1b]0;title\x07\x1b[31mred\x1b[0m\rb\x9b2J\x7f\u202eright\u2066to left\tc\n"
@@ -51,10 +51,10 @@ def test_generated_text_has_no_control_characters_in_a_terminal_only(
 ):
     """However the text is cut into pieces."""
 
-    def stream(self, params, prompt, *, rng, sampling, max_new_tokens):
+    def stream(self, prompt, **options):
         return iter(HOSTILE)
 
-    monkeypatch.setattr(CausalModel, "generate_stream", stream)
+    monkeypatch.setattr(LanguageModel, "generate_stream", stream)
     out = Stream(is_terminal)
     monkeypatch.setattr(sys, "stdout", out)
     main(["generate", str(trained[0] / "run"), "\x1bp"])

@@ -14,6 +14,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.runs import open_run
 from jaxformer.training import FitResult
 from tests.cli.commands import one_line, output, split_lines, write_config
+from tests.runs import tiny
 
 
 def test_training_prints_settings_samples_loss_and_folder(trained):
@@ -86,11 +87,11 @@ def test_packed_documents_words_and_one_device_train_too(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "--- 'the d'\nthe d" in out
     run = open_run(tmp_path / "run")
-    assert run.model.tokenizer.vocab_size <= 30 and run.model.tokenizer.end_of_text is not None
+    assert run.tokenizer.vocab_size <= 30 and run.tokenizer.end_of_text is not None
     evaluation = run.evaluate()
     assert evaluation.perplexity < 10  # of 20 words, most of which follow from the last
     # All tokens but the first of each document, and their bytes: spaces cost a word model nothing.
-    validation = run.task.load_validation(run.folder)[""]
+    validation = tiny.validation_of(run)[""]
     documents = np.split(validation.tokens, validation.offsets[1:])
     assert len(documents) == 9  # one of them is the end of the document that was cut
     assert evaluation.predicted == sum(document.size - 1 for document in documents)

@@ -9,7 +9,7 @@ import pytest
 from jaxformer.cli import main
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.runs import CausalModel, open_run
+from jaxformer.runs import open_run
 from tests.cli.commands import one_line, output
 
 
@@ -102,18 +102,18 @@ def test_generate_samples_as_the_run_says_where_it_is_not_told_otherwise(trained
     pieces = list(run.generate_stream("the c", max_new_tokens=9, seed=3, **own))
     assert "".join(pieces) == text and len(pieces) > 2
 
-    def stream(self, params, prompt, *, rng, sampling, max_new_tokens):
+    def stream(model, params, prompts, *, rng, sampling, max_new_tokens, **_):
         asked.append((np.asarray(jax.random.key_data(rng)).tolist(), sampling, max_new_tokens))
-        return iter([""])
+        return iter([])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CausalModel, "generate_stream", stream)
+        patch.setattr("jaxformer.runs.text_models.language_model.generate_stream", stream)
         main([*words, "--top-k", "None", "--min-p", "0.1"])
         run.generate("the c", max_new_tokens=9, top_k=None, min_p=0.1)
-        run.generate("the c", temperature=0.0)
+        run.generate("the c", max_new_tokens=7, temperature=0.0)
     changed = SamplingConfig(temperature=0.8, min_p=0.1)
     greedy = SamplingConfig(temperature=0.0, top_k=5)
-    assert asked == [([0, 0], changed, 9), ([0, 0], changed, 9), ([0, 0], greedy, None)]
+    assert asked == [([0, 0], changed, 9), ([0, 0], changed, 9), ([0, 0], greedy, 7)]
 
 
 def test_generate_refuses_options_that_it_does_not_have(trained, capsys):
@@ -123,7 +123,7 @@ def test_generate_refuses_options_that_it_does_not_have(trained, capsys):
         run.generate("the c", max_tokens=3)
     words = ("generate", run.folder, "the c")
     assert "seed must be an integer in 0 .. 2**31 - 1" in one_line(capsys, *words, "--seed", -1)
-    assert "top_p must be in [0, 1]" in one_line(capsys, *words, "--top-p", -0.1)
+    assert "--top-p must be in [0, 1]" in one_line(capsys, *words, "--top-p", -0.1)
 
 
 def test_generate_fills_the_context_when_not_told_how_much(trained, capsys):
@@ -158,9 +158,9 @@ def test_unknown_character_gets_one_line(trained, capsys):
 def test_encode_and_decode_are_the_tokenizers(trained):
     run = open_run(trained[0] / "run")
     ids = run.encode(" the cat ")
-    assert ids.tolist() == run.model.tokenizer.encode(" the cat ").tolist()
+    assert ids.tolist() == run.tokenizer.encode(" the cat ").tolist()
     assert run.decode(ids) == run.decode(ids.tolist()) == " the cat "
-    size = run.model.tokenizer.vocab_size
+    size = run.tokenizer.vocab_size
     with pytest.raises(DataError, match=f"at least 0 and less than vocab_size={size}, got -1"):
         run.decode([0, -1])
     with pytest.raises(DataError, match="must be integers .* got float64 of shape .1,."):

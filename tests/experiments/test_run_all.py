@@ -14,7 +14,7 @@ import run_all
 import trained_translator
 from steps import Document, Shown, Step
 
-from jaxformer.errors import CheckpointError, DataError
+from jaxformer.errors import CheckpointError, ConfigError, DataError
 from tests.experiments.website import check_site
 
 
@@ -111,7 +111,7 @@ def test_mistakes_about_the_run_are_found_before_anything_is_written(
 ):
     for run, sentence, error, message in [
         (tmp_path / "absent", "one", CheckpointError, "is not a run folder"),
-        (classification_run[0], "one", CheckpointError, "a translator's run folder is needed"),
+        (classification_run[0], "one", ConfigError, "but this needs an encoder-decoder"),
         (translation_run[0], "one " * 13, DataError, "at most max_len=12 tokens"),
     ]:
         with pytest.raises(error, match=message):

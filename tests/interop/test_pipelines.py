@@ -188,7 +188,7 @@ def test_folder_that_was_fine_tuned_with_lora_computes_the_same_there(name, tmp_
     ids = np.array(run.encode(TEXT), np.int32)[None]
     inputs = {"tokens": ids, "lengths": np.array([ids.size])}
     if kind == "encoder_decoder":
-        inputs["targets"] = np.array([[run.model.decoding.decoder_start, 5, 7, 11, 3]])
+        inputs["targets"] = np.array([[run.decoding.decoder_start, 5, 7, 11, 3]])
     found = ours.run(HuggingFaceModel(run.config.model, run.params, None), kind, inputs)
     model = torch_models.read_model(tmp_path / "merged", class_name)
     expected = torch_models.run(model, kind, inputs)

@@ -53,7 +53,7 @@ def test_translator_looks_at_source_and_target(translation_run):
     run = runs.open_run(translation_run[0])
     source, target = "one two three", "eins zwei drei vier"
     cross, encoder, decoder = run.attention(source, target=target)
-    ids = [run.model.tokenizers[1].end_of_text, *run.model.tokenizers[1].encode(target)]
+    ids = [run.tokenizers[1].end_of_text, *run.tokenizers[1].encode(target)]
     tokens, lengths = padded(ids, run.config.model.max_len)
     sources, source_lengths = padded(run.encode(source), run.config.model.max_len)
     output = apply(
@@ -76,10 +76,10 @@ def test_decoder_reads_its_best_translation_as_far_as_it_read_it(
     """The last of the most tokens that there can be was written, but not read."""
     run = runs.open_run(translation_run[0])
     words = np.arange(1, count + 1, dtype=np.int32) % 6 + 1
-    best = Hypothesis(words, 0.0, run.model.tokenizers[1].end_of_text if finished else None)
-    monkeypatch.setattr(runs.TranslationModel, "_search", lambda *_: iter([(0, [best])]))
+    best = Hypothesis(words, 0.0, run.tokenizers[1].end_of_text if finished else None)
+    monkeypatch.setattr(runs.Translator, "search", lambda *_: iter([(0, [best])]))
     cross, _, _ = run.attention("one two")
-    written = run.model.tokenizers[1].token_texts(words)
+    written = run.tokenizers[1].token_texts(words)
     assert cross.query_tokens == ["<|endoftext|>", *written[:11]]
     assert cross.next_tokens == [*written, "<|endoftext|>"][:12]
 
@@ -100,7 +100,7 @@ def test_language_model_looks_back_alone(language_model_run):
     assert_same(found, output.weights.self_attention)
     assert np.triu(found.weights, 1).max() == 0
     assert found.query_tokens == ["⟨E0⟩", "⟨B2⟩", "⟨95⟩", " ", "a", "\n"]
-    likeliest = run.model.tokenizer.token_texts(output.logits[0, 5].argmax()[None])
+    likeliest = run.tokenizer.token_texts(output.logits[0, 5].argmax()[None])
     assert found.next_tokens == [*found.query_tokens[1:], *likeliest]
     assert attention_page([found])  # which checks the weights
 

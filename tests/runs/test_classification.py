@@ -75,7 +75,7 @@ def test_report_counts_what_was_dropped_and_where(classification_run):
 
 def test_summary_has_the_classes_in_the_order_of_their_numbers(trained, run):
     summary = load_summary(trained / "run")
-    assert run.model.classes == ("animals", "food", "sky")
+    assert run.classes == ("animals", "food", "sky")
     assert run.config.model.num_classes == 3
     assert summary.documents == 46
 
@@ -111,7 +111,7 @@ def test_probabilities_are_those_of_the_model_on_a_text_alone(run, validation):
     forward = jax.jit(SequenceClassifier(run.config.model).apply)
     for text, classes in zip(validation[0][:3], run.classify(validation[0][:3], 99), strict=True):
         logits = forward({"params": run.params}, run.encode(text)[None]).logits[0]
-        expected = dict(zip(run.model.classes, jax.nn.softmax(logits).tolist(), strict=True))
+        expected = dict(zip(run.classes, jax.nn.softmax(logits).tolist(), strict=True))
         assert {c.name: c.probability for c in classes} == pytest.approx(expected, rel=1e-4)
         assert [c.name for c in classes] == sorted(expected, key=expected.__getitem__)[::-1]
 
@@ -127,7 +127,7 @@ def test_more_texts_than_are_classified_at_a_time_keep_their_order(run, validati
 
 
 def test_sample_shows_classes_by_probability(run, validation):
-    first, second = run.sample(validation[0][0], jax.random.key(0)).splitlines()
+    first, second = run.sample(validation[0][0]).splitlines()
     names = [c.name for c in run.classify(validation[0][:1], 3)[0]]
     assert first == validation[0][0] and [part.split()[0] for part in second.split(", ")] == names
 
@@ -211,14 +211,15 @@ def test_header_and_other_classes_of_a_single_text_are_warned_of(tmp_path):
 
 
 def test_phrasebook_has_topics(tmp_path):
-    run = tiny.prepare(
+    task = tiny.prepare(
         tiny.config(
             tmp_path, architecture="encoder", data={"source": "phrasebook"},
             model={"max_len": 32}, training={"batch_tokens": 256},
         )
     )  # fmt: skip
-    assert set(run.validation.rows.labels) <= set(run.model.classes)
-    assert run.config.model.num_classes == len(run.model.classes) > 2
+    classes = task.model.classes
+    assert set(task.validation.rows.labels) <= set(classes)
+    assert task.config.model.num_classes == len(classes) > 2
 
 
 def test_label_smoothing_is_in_the_training_loss_alone(tmp_path, run):

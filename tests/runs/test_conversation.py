@@ -56,13 +56,13 @@ def test_run_is_trained_and_opened(trained):
     folder, reports = trained
     assert f"({len(QUESTIONS)} conversations read, " in reports[0]
     run = runs.open_run(folder / "run")
-    assert isinstance(run.task, runs.ConversationTask)
+    assert isinstance(run, runs.ChatModel)
     found = run.evaluate()
     assert [found.loss] == pytest.approx(list(tiny.figures(folder, "validation_loss").values()))
     assert [found.bits_per_byte] == pytest.approx(
         list(tiny.figures(folder, "bits_per_byte").values())
     )
-    validation = run.task.load_validation(run.folder)
+    validation = tiny.validation_of(run)
     # The word of each answer, and its end.
     assert found.predicted == 2 * len(validation.rows)
     assert len(run.config.samples.prompts) == 3
@@ -72,28 +72,28 @@ def test_run_is_trained_and_opened(trained):
 def test_answers_are_what_the_model_finds_likeliest_behind_the_question(trained):
     run = runs.open_run(trained[0] / "run")
     question = "two six"
-    ids = run.model.template.encode_prompt(messages(question)[:1])
+    ids = run.template.encode_prompt(messages(question)[:1])
     expected = []
     for _ in range(3):
         logits = Decoder(run.config.model).apply({"params": run.params}, np.array(ids)[None]).logits
-        best = int(logits[0, -1, : run.model.tokenizer.vocab_size].argmax())
-        if best == run.model.template.end_of_answer:
+        best = int(logits[0, -1, : run.tokenizer.vocab_size].argmax())
+        if best == run.template.end_of_answer:
             break
         expected.append(best)
         ids = [*ids, best]
     options = {"max_new_tokens": 3, "temperature": 0.0}
     answer = run.generate(question, **options)
-    assert answer == run.model.decode(expected)
+    assert answer == run.decode(expected)
     assert run.chat(messages(question)[:1], **options) == answer
     # What was said before counts.
-    before = run.model.encode_messages([*messages("one one"), *messages(question)[:1]])
-    assert len(before) > len(run.model.encode_messages(messages(question)[:1]))
+    before = run.encode_messages([*messages("one one"), *messages(question)[:1]])
+    assert len(before) > len(run.encode_messages(messages(question)[:1]))
     with pytest.raises(DataError, match="needs a message to answer, got none"):
         run.chat([])
     with pytest.raises(DataError, match="message 0 must have text under 'role', got None"):
         run.chat([{"content": "one"}])
-    with pytest.raises(ConfigError, match="is a chat model; translate needs an encoder-decoder"):
-        run.translate("one")
+    with pytest.raises(ConfigError, match="is a chat model, but this needs an encoder-decoder"):
+        run.require(runs.Translator)
 
 
 def test_generate_shows_the_answer_on_a_line_of_its_own(trained, capsys):

@@ -1,13 +1,13 @@
 """Export of runs as folders of Hugging Face: what no trained run is needed for."""
 
+import dataclasses
 import json
 
 import jax
 import pytest
 
 from jaxformer import runs, text
-from jaxformer.interop import SpecialTokens
-from jaxformer.runs.use.exporting import export_run
+from jaxformer.interop import SpecialTokens, save_huggingface
 from tests.runs import tiny
 
 
@@ -21,9 +21,9 @@ def test_decoder_start_is_the_end_of_text_unless_the_model_has_its_own(tmp_path,
                "output_bias": True},
     )  # fmt: skip
     tokenizers, decoding = (text.byte_tokenizer(),) * 2, SpecialTokens(decoder_start=start)
-    model = runs.TranslationModel(config=config, tokenizers=tokenizers, decoding=decoding)
+    model = runs.Translator(config=config, tokenizers=tokenizers, decoding=decoding)
     params = jax.jit(model.initializer)(jax.random.key(0))
-    run = runs.Run(tmp_path, runs.TranslationTask(model=model), params, 0)
-    assert export_run(run, tmp_path / "hf") == "mbart"
+    model = dataclasses.replace(model, params=params)
+    assert save_huggingface(tmp_path / "hf", model.to_huggingface()) == "mbart"
     settings = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
     assert settings["decoder_start_token_id"] == expected

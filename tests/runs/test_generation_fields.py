@@ -83,10 +83,10 @@ def generated_there(run, start):
     import transformers
 
     kinds = transformers.LlamaForCausalLM, transformers.T5ForConditionalGeneration
-    model = kinds[isinstance(run.model, runs.TranslationModel)].from_pretrained(run.folder)
+    model = kinds[isinstance(run.model, runs.Translator)].from_pretrained(run.folder)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        output = model.generate(torch.tensor([run.model.encode(TEXT).tolist()]))
+        output = model.generate(torch.tensor([run.encode(TEXT).tolist()]))
     rows = output if isinstance(output, torch.Tensor) else output.sequences
     return [run.decode(row[start:].numpy()) for row in rows]
 

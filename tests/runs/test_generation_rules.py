@@ -84,10 +84,10 @@ def test_drawn_translations_are_as_long_as_the_folder_says_and_end_as_it_forces_
 ):
     rules = {"max_length": 5, "eos_token_id": -1}  # 4 tokens behind the start
     run = runs.open_run(with_settings(folders / "t5", tmp_path / "model", **rules))
-    free = run.model.tokenizer.encode(run.sample_translations(TEXT)).tolist()
+    free = run.tokenizer.encode(run.sample_translations(TEXT)).tolist()
     rules["forced_eos_token_id"] = 9
     run = runs.open_run(with_settings(folders / "t5", tmp_path / "forced", **rules))
-    forced = run.model.tokenizer.encode(run.sample_translations(TEXT)).tolist()
+    forced = run.tokenizer.encode(run.sample_translations(TEXT)).tolist()
     assert len(free) == 4 and forced == [*free[:3], 9]
 
 
@@ -141,7 +141,7 @@ def test_settings_that_are_not_supported_stay_with_what_starts_from_them(refused
     )
     out = tmp_path / "run"
     main(["train", str(config), "--out", str(out), "--samples.max-new-tokens", "2"])
-    assert runs.open_run(out).model.decoding.unsupported == {"typical_p": 0.9}
+    assert runs.open_run(out).decoding.unsupported == {"typical_p": 0.9}
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_settings_are_refused_for_the_kind_of_model_that_has_no_option(
 ):
     folder = with_settings(folders / name, tmp_path / "model", **settings)
     run = runs.open_run(folder)
-    assert run.model.decoding.unsupported == settings
+    assert run.decoding.unsupported == settings
     ((setting, value),) = settings.items()
     if name == "t5":  # whose attention is that of the translation, if there is no other
         with pytest.raises(ConfigError, match=f"{setting}={value}"):
@@ -169,7 +169,7 @@ def test_settings_are_refused_for_the_kind_of_model_that_has_no_option(
     else:
         with pytest.raises(ConfigError, match=f"{setting}={value} for a decoder"):
             run.generate(TEXT)
-    assert not runs.open_run(folder, ignore=(setting,)).model.decoding.unsupported
+    assert not runs.open_run(folder, ignore=(setting,)).decoding.unsupported
 
 
 DRAWN = {"do_sample": True, "temperature": 0.5, "top_k": 7}

@@ -8,9 +8,9 @@ import pytest
 from jaxformer import runs, text
 from jaxformer.config import ExpertsConfig
 from jaxformer.errors import ConfigError, DataError
+from jaxformer.interop import HuggingFaceChatTemplate
 from jaxformer.runs.data import view
 from jaxformer.runs.data.text_parts import TextPart
-from jaxformer.runs.text_models.answering import TemplateModel
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
 
@@ -47,7 +47,7 @@ def test_batches_of_a_mixture_of_experts_say_where_their_padding_is(tmp_path, pa
             num_experts=2, num_experts_per_token=1)},
         data={"source": "files", "paths": ("none.txt",), "packing": packing},
     )  # fmt: skip
-    model = runs.CausalModel(config=config, tokenizers=(text.byte_tokenizer(),))
+    model = runs.LanguageModel(config=config, tokenizers=(text.byte_tokenizer(),))
     stream = text.TokenStream(np.arange(18), np.array([0]))  # a window of 12 tokens, and one of 5
     batch = runs.LanguageModelTask(model=model).windows(stream).gather([0, 1])
     assert batch.keys() == model.batch_shapes(2).keys()
@@ -70,7 +70,7 @@ def test_prompts_from_the_validation_text_end_with_a_word(tmp_path, line, max_le
         tmp_path, architecture="decoder", data={"source": "files", "paths": ("none.txt",)},
         tokenizer={"kind": "byte"}, model={"max_len": max_len},
     )  # fmt: skip
-    model = runs.CausalModel(config=config, tokenizers=(text.byte_tokenizer(),))
+    model = runs.LanguageModel(config=config, tokenizers=(text.byte_tokenizer(),))
     task = runs.LanguageModelTask(model=model)
     assert task.default_prompts([f"  {line}\n"]) == (prompt,) * 3
 
@@ -103,27 +103,27 @@ def test_how_full_sequences_are_is_said_before_the_first_step(tmp_path, architec
     assert "training sequences: 3 of 90 tokens, 83% full" in tiny.said_before_the_first_step(config)
 
 
-def test_text_model_of_ones_own_stays_where_there_is_a_chat_template(tmp_path):
-    class Own(runs.CausalModel):
+def test_chat_template_of_a_folder_is_loaded_by_models_of_ones_own_too(tmp_path):
+    class Own(runs.LanguageModel):
         """A user's own model."""
 
-    class OwnTask(runs.LanguageModelTask):
-        text_model = Own
-
     config, tokenizers = tiny.untrained_language_model(tmp_path).config, (text.byte_tokenizer(),)
-    answers = TemplateModel(config=config, tokenizers=tokenizers)
-    answers.save(tmp_path)
+    template = HuggingFaceChatTemplate("{{ messages[0].content }}")
+    model = runs.LanguageModel(config=config, tokenizers=tokenizers, chat_template=template)
+    model.save(tmp_path)
     (tmp_path / "data.json").write_text('{"shapes": [], "documents": 7}')
-    for task, kind in ((runs.LanguageModelTask, TemplateModel), (OwnTask, Own)):
-        opened = task.load_model(tmp_path, config)
-        assert task.model_class(answers) is type(opened) is kind and opened.num_documents == 7
+    for kind in (runs.LanguageModel, Own):
+        opened = kind.load(tmp_path, config)
+        assert type(opened) is kind and opened.num_documents == 7
+        assert opened.chat_template == template
 
 
 def test_kind_of_model_of_ones_own_is_named_where_it_is_needed(tmp_path):
-    class Hummer(runs.CausalModel):
+    class Hummer(runs.LanguageModel):
         kind = "a hummer, which hums"
 
     run = tiny.untrained_language_model(tmp_path)
-    assert run.require(runs.CausalModel, user="to hum") is run.model
-    with pytest.raises(ConfigError, match="is a language model; to hum needs a hummer; to contin"):
-        run.require(Hummer, user="to hum")
+    assert run.require(Hummer, runs.LanguageModel) is run
+    message = "is a language model, but this needs a hummer; to continue text: jaxformer generate"
+    with pytest.raises(ConfigError, match=message):
+        run.require(Hummer)

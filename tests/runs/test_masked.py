@@ -52,7 +52,7 @@ def test_evaluation_is_that_of_training(trained, run):
 
 
 def test_evaluation_predicts_the_share_that_the_config_says(run):
-    stream = run.task.load_validation(run.folder)[""]
+    stream = tiny.validation_of(run)[""]
     # A quarter of 12 in each window, of which the last may be shorter.
     assert run.evaluate().predicted == pytest.approx(stream.tokens.size / 4, abs=3)
 
@@ -60,7 +60,7 @@ def test_evaluation_predicts_the_share_that_the_config_says(run):
 @pytest.mark.essential
 def test_fills_are_the_likeliest_ordinary_tokens(run):
     """Of each mask, with the other masked too."""
-    tokenizer = run.model.tokenizer
+    tokenizer = run.tokenizer
     mask, words = tokenizer.mask, [tokenizer.encode(w)[0] for w in ("the", "sat", "on")]
     ids = np.array([words[0], mask, *words[1:], mask])
     model = MaskedLanguageModel(run.config.model)
@@ -87,7 +87,7 @@ def test_every_mask_of_every_text_is_filled(run):
 
 def test_sample_shows_the_likeliest_of_each_mask(run):
     prompt = "the [MASK] sat on [MASK] mat"
-    first, *lines = run.sample(prompt, jax.random.key(0)).splitlines()
+    first, *lines = run.sample(prompt).splitlines()
     assert first == prompt and len(lines) == 2
     fills = run.fill_masks(prompt, 3)
     for line, best in zip(lines, fills, strict=True):
@@ -121,15 +121,14 @@ def test_samples_without_a_mask_are_refused_before_training(tmp_path):
 
 def test_mask_stands_for_the_space_before_its_token(tmp_path):
     """Where byte pairs have that space in their tokens."""
-    run = tiny.prepare(config(tmp_path, tokenizer={"kind": "bpe", "vocab_size": 300}))
-    tokenizer = run.tokenizer
+    task = tiny.prepare(config(tmp_path, tokenizer={"kind": "bpe", "vocab_size": 300}))
+    model, tokenizer = task.model, task.tokenizer
     assert tokenizer.has_leading_spaces and tokenizer.mask == tokenizer.vocab_size - 1
-    assert all(prompt.endswith(" [MASK]") for prompt in run.config.samples.prompts)
-    opened = runs.Run(tmp_path, run, None, 0)
+    assert all(prompt.endswith(" [MASK]") for prompt in model.config.samples.prompts)
     cat, sat = tokenizer.encode(" cat").tolist(), tokenizer.encode(" sat").tolist()
     the = tokenizer.encode("the").tolist()
-    assert opened.encode("the [MASK] sat").tolist() == [*the, tokenizer.mask, *sat]
-    assert opened.encode("the cat [MASK]").tolist() == [*the, *cat, tokenizer.mask]
+    assert model.encode("the [MASK] sat").tolist() == [*the, tokenizer.mask, *sat]
+    assert model.encode("the cat [MASK]").tolist() == [*the, *cat, tokenizer.mask]
 
 
 def test_run_is_not_continued_on_another_text(trained):
@@ -161,7 +160,7 @@ def test_classifier_starts_from_the_encoder_of_a_masked_language_model(run, tmp_
     classifier = runs.train_run(tiny.standing_still(made)).params
     encoder = {name: run.params["encoder"][name] for name in classifier["encoder"]}
     tiny.assert_stood_still(encoder, classifier["encoder"])
-    assert runs.open_run(made.out).model.tokenizer.words == run.model.tokenizer.words
+    assert runs.open_run(made.out).tokenizer.words == run.tokenizer.words
 
     def started(config, runner):
         config = dataclasses.replace(config, init_from=f"{made.out}@1", out=str(tmp_path / "new"))

@@ -10,7 +10,7 @@ from jaxformer.config import (
     TranslationConfig,
 )
 from jaxformer.errors import ConfigError
-from jaxformer.runs.use.options import seed_key, with_options
+from jaxformer.runs.text_models.options import seed_key, with_options
 
 
 def test_settings_that_are_not_given_are_the_runs_own():

@@ -36,11 +36,11 @@ def test_run_is_trained_and_opened(tmp_path, source):
         list(tiny.figures(tmp_path, "validation_loss").values()), rel=1e-5
     )
     rows = runs.prepare_task(made)
-    assert run.task.load_validation(run.folder).rows.columns == rows.validation.rows.columns
+    assert tiny.validation_of(run).rows.columns == rows.validation.rows.columns
     if source == "labelled":
-        assert run.model.classes == tuple(sorted(WORDS))
+        assert run.classes == tuple(sorted(WORDS))
     else:
-        assert run.model.unseen_words(["seven"]) == ["seven"]
+        assert run.unseen_words(["seven"]) == ["seven"]
 
 
 def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):

@@ -34,7 +34,7 @@ def test_run_is_trained_and_opened(tmp_path, architecture):
     assert [evaluation.loss] == pytest.approx(
         list(tiny.figures(tmp_path, "validation_loss").values()), rel=1e-6
     )
-    validation = run.task.load_validation(run.folder)
+    validation = tiny.validation_of(run)
     assert validation[""].num_bytes == runs.prepare_task(made).validation[""].num_bytes
     if architecture == "decoder":
         measured = list(tiny.figures(tmp_path, "bits_per_byte").values())

@@ -68,7 +68,7 @@ def test_decoder_continues_a_text_behind_its_start_token(folders):
     )  # fmt: skip
     assert run.generate(TEXT, max_new_tokens=9, temperature=0.0).strip() == run.decode(expected)
     np.testing.assert_array_equal(run.encode(TEXT), prompt)
-    assert run.model.stop_tokens == (1, 2) and run.step is None
+    assert run.stop_tokens == (1, 2) and run.step is None
     assert "step" not in repr(run)
 
 
@@ -140,17 +140,15 @@ def test_model_of_scores_gives_them_as_they_are(folders, tmp_path, capsys):
     folder = with_problem_type(folders, tmp_path, "regression")
     runs.convert(folder, tmp_path / "run")
     run, ids = runs.open_run(tmp_path / "run"), np.array(ids_of(folder, TEXT))
-    logits = run.model.module.apply({"params": run.params}, ids[None]).logits[0]
+    logits = run.module.apply({"params": run.params}, ids[None]).logits[0]
     (scores,) = run.score([TEXT])
     np.testing.assert_allclose(scores, logits, rtol=1e-5)
     with pytest.raises(ConfigError, match="no probabilities of classes; call score instead"):
         run.classify(TEXT)
     main(["predict", str(folder), TEXT])
-    lines = [
-        f"{score:.4f}\t{name}\n" for score, name in zip(scores, run.model.classes, strict=True)
-    ]
+    lines = [f"{score:.4f}\t{name}\n" for score, name in zip(scores, run.classes, strict=True)]
     assert capsys.readouterr().out == "".join(lines) + "\n"
-    shown = run.sample(TEXT, jax.random.key(0))
+    shown = run.sample(TEXT)
     assert shown.startswith(f"{TEXT}\nbad {scores[0]:.4f}, good ")
     with pytest.raises(DataError, match="text 1: a text must have 1 to"):
         run.score([TEXT, " "])
@@ -159,7 +157,7 @@ def test_model_of_scores_gives_them_as_they_are(folders, tmp_path, capsys):
 def test_reranker_scores_a_query_with_a_passage(folders, tmp_path):
     folder, config, params = folders("bert", 1)
     run = runs.open_run(folder)
-    assert run.model.problem_type == "regression" and run.model.classes == ("bad",)
+    assert run.problem_type == "regression" and run.classes == ("bad",)
     with pytest.raises(DataError, match="text 0: to read two texts together"):
         run.score([TEXT], [TEXT])
     shutil.copytree(folder, tmp_path / "model")
@@ -233,9 +231,10 @@ def test_evaluation_reads_the_start_token_before_each_stretch_of_text(folders, t
 
 @pytest.mark.parametrize("name", ["llama", "bert", "gpt2"])
 def test_training_and_evaluation_read_a_text_as_use_does(folders, name):
-    task = HuggingFaceWeights(folders(name)[0]).task
+    model = HuggingFaceWeights(folders(name)[0]).model
+    task = runs.task_class(model.config)(model=model)
     (row,) = task.windows(build_stream([TEXT], task.tokenizer))
-    ids = task.model.encode(TEXT)
+    ids = model.encode(TEXT)
     size = ids.size - (name != "bert")  # a decoder only predicts the last
     np.testing.assert_array_equal(row["tokens"][:size], ids[:size])
     assert not row["tokens"][size:].any()
@@ -282,12 +281,12 @@ def test_chat_template_of_a_folder_comes_along(folders, tmp_path, capsys):
     assert capsys.readouterr().out == f"{TEXT}\n{answer}\n"
     main(["inspect", str(tmp_path / "run")])
     shown = " ".join(capsys.readouterr().out.split())
-    assert "a language model, which continues text, and answers;" in shown
+    assert "a language model, which continues text;" in shown
     assert "to have messages answered: jaxformer generate" in shown
     runs.convert(tmp_path / "run", tmp_path / "again")
     values = json.loads((tmp_path / "again" / "tokenizer_config.json").read_text())
     assert values["chat_template"] == template
-    with pytest.raises(ConfigError, match="is a language model; chat needs a chat model"):
+    with pytest.raises(ConfigError, match="is a language model without a chat template"):
         runs.open_run(folders("gpt2")[0]).chat([message])
 
 
@@ -297,16 +296,16 @@ def test_chat_template_of_a_folder_is_kept_where_it_is_fine_tuned(tmp_path, caps
     pretrained_folders.llama(folder)
     template = "<s>{% for m in messages %}{{ m.content }}</s>{% endfor %}<|eot|>"
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
-    expected = runs.open_run(folder).model.encode_messages([message])
+    expected = runs.open_run(folder).encode_messages([message])
     made = starting(tmp_path, folder, model={"max_len": 12}, training={"steps": 1})
     made = dataclasses.replace(made, lora=lora)
-    assert isinstance(runs.prepare_task(made).model, runs.AnsweringModel)
+    assert runs.prepare_task(made).model.chat_template is not None
     runs.train_run(made)
     folder.rename(tmp_path / "moved")  # a run that goes on has a template of its own
     base = None if lora is None else tmp_path / "moved"
     runs.train_run(tiny.change(made, training={"steps": 2}), base=base)
     run = runs.open_run(made.out, base=base)
-    assert run.model.encode_messages([message]) == expected and run.model.stop_tokens == (1, 2)
+    assert run.encode_messages([message]) == expected and run.stop_tokens == (1, 2)
     runs.convert(made.out, tmp_path / "again", base=base)
     values = json.loads((tmp_path / "again" / "tokenizer_config.json").read_text())
     assert values["chat_template"] == template
@@ -369,7 +368,7 @@ def test_languages_of_a_translator_of_several_are_chosen(tmp_path):
     languages = {"source_language": "kan_Knda", "target_language": "eng_Latn"}
     run = runs.open_run(folder, **languages)
     assert run.encode("the cat")[0] == 5 and run.encode("the cat")[-1] == 2
-    assert (run.model.decoding.decoder_start, run.model.decoding.forced_first) == (2, 4)
+    assert (run.decoding.decoder_start, run.decoding.forced_first) == (2, 4)
     runs.convert(folder, tmp_path / "run", **languages)
     again = runs.open_run(tmp_path / "run")
     assert again.translate("the cat") == run.translate("the cat")
@@ -502,7 +501,7 @@ def test_training_starts_from_a_folder_and_keeps_its_tokens(folders, tmp_path):
     before = runs.open_run(folder).evaluate([tmp_path / "text.txt"]).loss
     assert result.step == 2
     run = runs.open_run(tmp_path / "run")
-    assert run.model.stop_tokens == (1, 2) and run.encode(TEXT)[0] == 0
+    assert run.stop_tokens == (1, 2) and run.encode(TEXT)[0] == 0
     assert run.evaluate([tmp_path / "text.txt"]).loss < before + 0.5
     # It goes on, with the folder gone or not, and is a model of the family still.
     longer = starting(tmp_path, folder, model={"max_len": 8, "dropout_rate": 0.1})
@@ -602,7 +601,7 @@ def test_classifier_starts_from_an_encoder_with_any_head(folders, tmp_path, name
     made = dataclasses.replace(made, out=str(tmp_path / "run"), init_from=str(folder))
     runs.train_run(made)
     found = runs.open_run(tmp_path / "run")
-    assert found.model.classes == ("bad", "good")
+    assert found.classes == ("bad", "good")
     kernel = found.params["encoder"]["stack"]["layers"]["feed_forward"]["up_kernel"]
     np.testing.assert_array_equal(
         kernel, params["encoder"]["stack"]["layers"]["feed_forward"]["up_kernel"]
@@ -627,7 +626,7 @@ def test_translator_that_was_trained_here_is_exported_with_how_it_decodes(tmp_pa
     assert said.startswith("wrote a model of type mbart to ")
     run, again = runs.open_run(tmp_path / "run"), runs.open_run(tmp_path / "hf")
     np.testing.assert_array_equal(run.encode("one"), again.encode("one"))
-    assert again.model.decoding.decoder_start == run.model.tokenizer.end_of_text
+    assert again.decoding.decoder_start == run.tokenizer.end_of_text
     assert again.config.translation.beam_size == run.config.translation.beam_size
     assert again.translate("one") == run.translate("one")
     # Its tokenizer puts the end behind a source in any program.
@@ -641,8 +640,8 @@ def test_folder_to_run_to_folder_is_the_same(folders, tmp_path, name):
     run, before = runs.open_run(tmp_path / "run"), runs.open_run(folder)
     assert run.config.model == before.config.model
     jax.tree.map(np.testing.assert_array_equal, run.params, before.params)
-    assert run.model.decoding == before.model.decoding
-    assert run.model.tokenizer.identity == before.model.tokenizer.identity
+    assert run.decoding == before.decoding
+    assert run.tokenizer.identity == before.tokenizer.identity
     np.testing.assert_array_equal(run.encode(TEXT), before.encode(TEXT))
     assert {one.damage for one in runs.verify_run(tmp_path / "run")} == {None}
     runs.convert(tmp_path / "run", tmp_path / "again")

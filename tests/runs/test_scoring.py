@@ -60,9 +60,9 @@ def test_text_behind_a_prompt_gets_no_space_before_it(language_model, scheme):
     pieces = [(piece, -1.0) for piece in ["<unk>", "▁", "▁abc", "abc", "!", "▁!"]]
     library = tokenizers.Tokenizer(models.Unigram(pieces, 0))
     library.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
-    model = dataclasses.replace(language_model.model, tokenizers=(text.Tokenizer(library),))
+    model = dataclasses.replace(language_model, tokenizers=(text.Tokenizer(library),))
     texts, prompts = ["!", " abc", "abc!"], ["abc", "abc", "!"]
-    found = model.log_likelihood(language_model.params, texts, prompts=prompts)
+    found = model.log_likelihood(texts, prompts=prompts)
     for ids, (nats, count) in zip([[2, 4], [2, 2], [5, 3, 4]], found, strict=True):
         expected = nats_of(language_model, np.array(ids, np.int32))
         assert count == len(ids) - 1 and nats == pytest.approx(expected.sum(), rel=1e-4)
@@ -96,7 +96,7 @@ def test_log_likelihood_of_a_translation_is_of_the_target_and_its_end(translatio
     run = runs.open_run(translation_run[0])
     sources = ["one two three", "six", "one two three four five six one two"]
     targets = ["eins zwei drei", "sechs fünf vier", "eins"]
-    model, (source_tokenizer, tokenizer) = EncoderDecoder(run.config.model), run.model.tokenizers
+    model, (source_tokenizer, tokenizer) = EncoderDecoder(run.config.model), run.tokenizers
     end = tokenizer.end_of_text
     for source, target, (nats, count) in zip(
         sources, targets, run.log_likelihood(targets, prompts=sources), strict=True

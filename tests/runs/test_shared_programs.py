@@ -138,7 +138,7 @@ def test_loop_settings_that_steps_depend_on_tell_programs_apart(folder, unshared
         assert trial.shared_programs(make, other, runner) is not programs
 
 
-class OfOneself(runs.CausalModel):
+class OfOneself(runs.LanguageModel):
     """A model whose loss is a function of its own, which cannot be compared."""
 
     def loss(self, label_smoothing):

@@ -66,7 +66,7 @@ def test_run_starts_from_weights_and_tokenizer_of_another(source, tmp_path):
     assert reports[0] == f"starting from the weights and tokenizers of {source} at step 4"
     run = runs.open_run(made.out)
     assert run.config.init_from == f"{source}@4" and run.config.model.vocab_size == 17
-    assert run.model.tokenizer.words == before.model.tokenizer.words
+    assert run.tokenizer.words == before.tokenizer.words
 
 
 def test_start_is_resumed_bitwise_and_without_its_source(source, tmp_path):
@@ -74,8 +74,8 @@ def test_start_is_resumed_bitwise_and_without_its_source(source, tmp_path):
     shutil.copytree(source, copy)
     made = starting(config(tmp_path, OTHER), copy)
     whole = runs.train_run(dataclasses.replace(made, out=str(tmp_path / "whole")))
-    words = runs.open_run(tmp_path / "whole").model.tokenizer.words
-    assert words == runs.open_run(source).model.tokenizer.words and "cow" not in words
+    words = runs.open_run(tmp_path / "whole").tokenizer.words
+    assert words == runs.open_run(source).tokenizer.words and "cow" not in words
     runs.train_run(tiny.change(made, training={"steps": 2}))
     shutil.rmtree(copy)
     # Another way to write the path is the same start.

@@ -81,7 +81,7 @@ def test_run_is_trained_resumed_and_opened(tmp_path, architecture):
         prompts = run.config.samples.prompts
         assert len(prompts) == 3 and all(one in "".join(DOCUMENTS) for one in prompts)
     else:
-        assert run.model.tokenizer.mask == text.Tokenizer.load(tmp_path / "their.json").vocab_size
+        assert run.tokenizer.mask == text.Tokenizer.load(tmp_path / "their.json").vocab_size
         assert run.fill_masks(["The [MASK]"])
 
 
@@ -152,7 +152,7 @@ def test_run_to_start_from_has_the_tokenizer(tmp_path):
         training={"steps": 1, "eval_every": 1},
     )  # fmt: skip
     tiny.train(before)
-    tokenizer = runs.open_run(before.out).model.tokenizer
+    tokenizer = runs.open_run(before.out).tokenizer
     np.save(tmp_path / "a.npy", text.build_stream(DOCUMENTS, tokenizer).tokens)
     data = {"paths": (str(tmp_path / "a.npy"),), "validation_paths": ()}
     word = {"kind": "word", "path": None}

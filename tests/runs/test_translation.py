@@ -131,7 +131,7 @@ def test_training_learns(trained):
 def test_samples_are_the_first_validation_sources(run, validation):
     assert run.config.samples.prompts == validation.sources[:3]
     best = run.translate([validation.sources[0]])[0][0].text
-    shown = run.sample(validation.sources[0], jax.random.key(0))
+    shown = run.sample(validation.sources[0])
     assert shown == f"{validation.sources[0]}\n{best}"
 
 
@@ -178,9 +178,9 @@ def logits_of(run, sentence, written):
     sources, targets = np.zeros((1, 12), np.int32), np.zeros((1, 12), np.int32)
     source = run.encode(sentence)
     sources[0, : source.size] = source
-    targets[0, : len(written)] = [run.model.tokenizer.end_of_text, *written[:-1]]
+    targets[0, : len(written)] = [run.tokenizer.end_of_text, *written[:-1]]
     logits = forward(run.config.model, run.params, sources, targets, np.int32([source.size]))
-    return np.asarray(logits)[0, : len(written), : run.model.tokenizer.vocab_size]
+    return np.asarray(logits)[0, : len(written), : run.tokenizer.vocab_size]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -190,7 +190,7 @@ def forward(model, params, sources, targets, lengths):
 
 
 def test_greedy_translation_takes_the_likeliest_token_each_time(run, validation):
-    tokenizer = run.model.tokenizer
+    tokenizer = run.tokenizer
     greedy = run.translate(validation.sources[:3], beam_size=1)
     for sentence, (best,) in zip(validation.sources, greedy, strict=False):
         written = tokenizer.encode(best.text).tolist() + [tokenizer.end_of_text] * best.finished
@@ -198,7 +198,7 @@ def test_greedy_translation_takes_the_likeliest_token_each_time(run, validation)
 
 
 def test_scores_are_log_probabilities_by_length_and_the_best_come_first(run, validation):
-    tokenizer = run.model.tokenizer
+    tokenizer = run.tokenizer
     found = run.translate(validation.sources, num_best=3, length_penalty=0.0)
     for sentence, several in zip(validation.sources, found, strict=True):
         scores = [one.score for one in several]
@@ -270,20 +270,20 @@ def test_words_of_the_run_that_a_run_starts_from_are_known_too(tmp_path):
     start_folder(tmp_path / "run", before.config, before.summary, before.save)
     tiny.write(tmp_path / "pairs.tsv", ["six\tsechs", "six ten\telf", "five\tdrei"])
     other = config(tmp_path, data={"validation_fraction": 0.4})
-    start = runs.TranslationTask.load(tmp_path / "run", before.config)
-    task = runs.TranslationTask.prepare(other, start.model)
+    start = runs.Translator.load(tmp_path / "run", before.config)
+    task = runs.TranslationTask.prepare(other, start)
     assert task.model.unseen_words(["one six ten"]) == ["ten"]  # which has no token
 
 
 def test_words_are_looked_up_among_the_sources(run):
-    assert run.model.unseen_words(["eins two"]) == ["eins"]  # a word of the targets alone
+    assert run.unseen_words(["eins two"]) == ["eins"]  # a word of the targets alone
 
 
 def test_sources_are_encoded_and_targets_decoded(run):
-    words = run.model.tokenizers[1].words
-    ids = [words["drei"], words["eins"], run.model.tokenizers[1].end_of_text]
+    words = run.tokenizers[1].words
+    ids = [words["drei"], words["eins"], run.tokenizers[1].end_of_text]
     assert run.decode(ids) == run.decode(np.array(ids)) == "drei eins"
-    assert run.encode("two six")[-1] == run.model.tokenizers[0].end_of_text
+    assert run.encode("two six")[-1] == run.tokenizers[0].end_of_text
     with pytest.raises(DataError, match="less than vocab_size=8, got 8; decode with"):
         run.decode([8])
 
@@ -354,7 +354,7 @@ def test_run_in_parts_equals_the_run_at_once_and_guards_its_data(trained, tmp_pa
 
 
 def test_source_and_target_have_vocabularies_of_their_own(run):
-    source, target = run.model.tokenizers
+    source, target = run.tokenizers
     assert set(source.words) == set(ENGLISH) and set(target.words) == set(GERMAN)
     assert (run.config.model.source_vocab_size, run.config.model.vocab_size) == (8, 11)
     # The width is that of the source's table; the target's is as wide as the model.
@@ -371,10 +371,10 @@ def test_source_and_target_share_a_vocabulary_by_default(tmp_path):
     assert (run.config.model.source_vocab_size, run.config.model.vocab_size) == (None, 14)
     start_folder(tmp_path / "run", run.config, run.summary, run.save)
     assert not (tmp_path / "run" / "source_tokenizer.json").exists()
-    opened = runs.TranslationTask.load(tmp_path / "run", run.config)
+    opened = runs.Translator.load(tmp_path / "run", run.config)
     assert opened.tokenizers[0] is opened.tokenizers[1]
     expected = [*run.tokenizers[0].encode("two zwei").tolist(), 13]
-    assert opened.model.encode("two zwei").tolist() == expected
+    assert opened.encode("two zwei").tolist() == expected
 
 
 def prepare(folder, **changes):

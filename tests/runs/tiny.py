@@ -127,9 +127,13 @@ def untrained_language_model(folder, **model):
         folder, architecture="decoder", data={"source": "files", "paths": ("none.txt",)},
         tokenizer={"kind": "byte"}, model={"vocab_size": 257, "num_layers": 2} | model,
     )  # fmt: skip
-    model = runs.CausalModel(config=made, tokenizers=(text.byte_tokenizer(),))
-    params = jax.jit(model.initializer)(jax.random.key(0))
-    return runs.Run(folder, runs.LanguageModelTask(model=model), params, 0)
+    model = runs.LanguageModel(config=made, tokenizers=(text.byte_tokenizer(),), folder=folder)
+    return dataclasses.replace(model, params=jax.jit(model.initializer)(jax.random.key(0)))
+
+
+def validation_of(run):
+    """The encoded validation data of an opened run of a built-in task."""
+    return runs.task_class(run.config)(model=run).load_validation(run.folder)
 
 
 def prepare(config):

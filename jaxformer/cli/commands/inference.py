@@ -1,7 +1,7 @@
 """jaxformer generate, translate and predict."""
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from jaxformer import errors
@@ -11,7 +11,7 @@ from jaxformer.config import BeamSearchConfig, SamplingConfig
 from jaxformer.config.checks import PositiveInt
 
 if TYPE_CHECKING:
-    from jaxformer.runs import Translation
+    from jaxformer.runs import TextModel, Translation
 
 _CHUNK = 64  # lines per update of the progress bar
 
@@ -43,18 +43,17 @@ def generate(
     """
     from jaxformer import runs, text
 
-    opened = opening.open(run)
-    opened.require(runs.AnsweringModel if chat else runs.CausalModel, user="generate")
+    model = opening.open(run).require(runs.LanguageModel)
     options = {"max_new_tokens": max_new_tokens, "seed": seed, **sampling}
-    for index, prompt in enumerate(texts or opened.config.samples.prompts[:1] or ("",)):
+    for index, prompt in enumerate(texts or model.config.samples.prompts[:1] or ("",)):
         if chat:
             message = text.Message(role="user", content=prompt)
-            pieces = opened.chat_stream([message], **options)
+            pieces = model.chat_stream([message], **options)
         else:
-            pieces = opened.generate_stream(prompt, **options)
+            pieces = model.generate_stream(prompt, **options)
         first = next(pieces)  # raises for a mistake, before the prompt is printed
         before = "\n" if index else ""
-        behind = "\n" if chat else opened.model.behind_prompt
+        behind = "\n" if chat else model.behind_prompt
         show(before + prompt + behind + first, end="", at_once=True)
         for piece in pieces:
             show(piece, end="", at_once=True)
@@ -91,11 +90,10 @@ def translate(
         opening: how to open the run.
         search: settings that override those of the run.
     """
-    from jaxformer import runs
-    from jaxformer.runs.use.options import with_options
+    from jaxformer.runs import Translator
+    from jaxformer.runs.text_models.options import with_options
 
-    opened = opening.open(run)
-    model = opened.require(runs.TranslationModel, user="translate")
+    model = opening.open(run).require(Translator)
     if temperature == 0 and seed != 0:
         raise errors.ConfigError(
             f"--seed={seed} only affects sampling; give a --temperature, or remove it"
@@ -108,14 +106,14 @@ def translate(
         )
     # Settings are checked before lines are read.
     if temperature != 0:
-        with_options(SamplingConfig, opened.config.samples, {"temperature": temperature})
-        lines = Lines(texts, file, "translated", opened.encode)
-        samples = opened.sample_translations_stream(lines.good, seed=seed, temperature=temperature)
+        with_options(SamplingConfig, model.config.samples, {"temperature": temperature})
+        lines = Lines(texts, file, "translated", model.encode)
+        samples = model.sample_translations_stream(lines.good, seed=seed, temperature=temperature)
         lines.print_in_order((index, _on_one_line(sample)) for index, sample in samples)
         return
     search = {"num_best": 1, **search}
-    with_options(BeamSearchConfig, opened.config.translation, search)
-    lines, unfinished = Lines(texts, file, "translated", opened.encode), 0
+    with_options(BeamSearchConfig, model.config.translation, search)
+    lines, unfinished = Lines(texts, file, "translated", model.encode), 0
 
     def shown(translations: "list[Translation]") -> str:
         nonlocal unfinished
@@ -124,7 +122,7 @@ def translate(
             return _on_one_line(translations[0].text)
         return "".join(f"{best.score:.4f}\t{_on_one_line(best.text)}\n" for best in translations)
 
-    results = opened.translate_stream(lines.good, **search)
+    results = model.translate_stream(lines.good, **search)
     lines.print_in_order((index, shown(translations)) for index, translations in results)
     if unfinished:
         show(
@@ -159,34 +157,39 @@ def predict(
             that scores texts prints all scores.
         opening: how to open the run.
     """
-    from jaxformer.runs import ClassifierModel, MaskedModel
+    from jaxformer.runs import Classifier, MaskedModel
 
-    opened = opening.open(run)
-    model = opened.require(MaskedModel, ClassifierModel, user="predict")
+    model = opening.open(run).require(MaskedModel, Classifier)
     lines = Lines(texts, file, "predicted for", model.check_prompt)
-
-    def predictions(texts: list[str]) -> list[str]:
-        if isinstance(model, ClassifierModel) and model.gives_scores:
-            scores = [zip(row, model.classes, strict=True) for row in opened.score(texts)]
-            return ["".join(f"{score:.4f}\t{name}\n" for score, name in row) for row in scores]
-        if isinstance(model, ClassifierModel):
-            labels = opened.classify(texts, num_best)
-            return ["".join(f"{c.probability:.4f}\t{c.name}\n" for c in best) for best in labels]
-        return [
-            "".join(
-                f"{number}\t{fill.probability:.4f}\t{_on_one_line(fill.text)}\n"
-                for number, best in enumerate(masks, 1)
-                for fill in best
-            )
-            for masks in opened.fill_masks(texts, num_best)
-        ]
-
     starts = range(0, len(lines.good), _CHUNK)
     lines.print_in_order(
         (index, block)
         for start in starts
-        for index, block in enumerate(predictions(lines.good[start : start + _CHUNK]), start)
+        for index, block in enumerate(
+            _predictions(model, lines.good[start : start + _CHUNK], num_best), start
+        )
     )
+
+
+def _predictions(model: "TextModel", texts: list[str], num_best: int) -> Iterator[str]:
+    """The lines of each text."""
+    from jaxformer.runs import Classifier, MaskedModel
+
+    match model:
+        case MaskedModel():
+            for masks in model.fill_masks(texts, num_best):
+                yield "".join(
+                    f"{number}\t{fill.probability:.4f}\t{_on_one_line(fill.text)}\n"
+                    for number, best in enumerate(masks, 1)
+                    for fill in best
+                )
+        case Classifier(gives_scores=True):
+            for scores in model.score(texts):
+                named = zip(scores, model.classes, strict=True)
+                yield "".join(f"{score:.4f}\t{name}\n" for score, name in named)
+        case Classifier():
+            for classes in model.classify(texts, num_best):
+                yield "".join(f"{c.probability:.4f}\t{c.name}\n" for c in classes)
 
 
 def _on_one_line(text: str) -> str:

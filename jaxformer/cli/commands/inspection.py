@@ -73,13 +73,14 @@ def inspect(
 def _show_run(folder: pathlib.Path) -> None:
     """Prints the config, data and progress of a run, and commands to run next."""
     from jaxformer import runs
+    from jaxformer.runs.data.summary import load_summary
     from jaxformer.runs.folder.files import CHECKPOINTS
-    from jaxformer.runs.use.trained import uses_of
+    from jaxformer.runs.text_models.kinds import model_class
     from jaxformer.training.checkpoints import Checkpoints, checkpoint_steps
 
     config = runs.read_run_config(folder)
-    task, checkpoints = runs.task_class(config).load(folder, config), folder / CHECKPOINTS
-    model, data = task.model, task.summary
+    model = model_class(config).load(folder, config)
+    data, checkpoints = load_summary(folder), folder / CHECKPOINTS
     show_named("run", f"{folder}: {model.kind}; settings other than the defaults:")
     for paragraph in changed_paragraphs(config):
         show(paragraph)
@@ -98,7 +99,7 @@ def _show_run(folder: pathlib.Path) -> None:
             unit = model.unit
             show_named("best", f"step {best:,}, validation loss {loss:.4f} nats per {unit}")
     name, more = shlex.quote(str(folder)), "" if step < steps else f" --training.steps {2 * steps}"
-    uses = uses_of(type(model), folder) if saved else []
+    uses = [use.format(name) for use in model.uses] if saved else []
     uses += [f"to draw the loss: jaxformer plot loss {name}"]
     uses += [f"to train further: jaxformer train {name}{more}"]
     show_named("next", *uses)

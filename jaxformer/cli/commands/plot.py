@@ -85,10 +85,10 @@ def plot_positions(
     _check_picture(output)
     from jaxformer import runs
 
-    opened = opening.open(run)
-    length = min(opened.config.model.max_len, _DEFAULT_LENGTH) if length is None else length
-    schemes = runs.model_positions(opened.config.model, opened.params, length)
-    name, trained = run.resolve().name, opened.config.model.max_len
+    model = opening.open(run)
+    length = min(model.config.model.max_len, _DEFAULT_LENGTH) if length is None else length
+    schemes = runs.model_positions(model.config.model, model.params, length)
+    name, trained = run.resolve().name, model.config.model.max_len
     shown = f"all {trained}" if length == trained else f"the first {length} of {trained}"
     if length > trained:
         shown = f"{length}, of which {trained} were trained"
@@ -121,10 +121,18 @@ def plot_attention(
     """
     _check_output(output, (".html",))
     from jaxformer import viz
+    from jaxformer.runs import Translator
 
-    opened = opening.open(run)
-    maps = opened.attention(text, target=target)
-    page = viz.attention_page(maps, title=f"Attention of {opened.folder.resolve().name}")
+    model = opening.open(run)
+    if isinstance(model, Translator):
+        maps = model.attention(text, target=target)
+    elif target is None:
+        maps = model.attention(text)
+    else:
+        raise errors.ConfigError(
+            f"the target is the translation of the text, and {run} holds {model.kind}; leave it out"
+        )
+    page = viz.attention_page(maps, title=f"Attention of {run.resolve().name}")
     write_whole(as_path(real_path(output)), page)
     show(str(output))
 

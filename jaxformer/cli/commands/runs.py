@@ -13,7 +13,7 @@ from jaxformer.config.files import ready_hint
 from jaxformer.errors import ConfigError
 
 if TYPE_CHECKING:
-    from jaxformer.runs import Run
+    from jaxformer.runs import TextModel
 
 
 def configs(name: str | None = None) -> None:
@@ -58,11 +58,11 @@ def evaluate(run: pathlib.Path, *, data: tuple[pathlib.Path, ...] = (), opening:
     print_evaluation(opening.open(run), data)
 
 
-def print_evaluation(run: "Run", data: Sequence[pathlib.Path] = ()) -> None:
-    """Prints the metrics of a run on its validation data, or on other data."""
-    result = run.evaluate(data or None)
+def print_evaluation(model: "TextModel", data: Sequence[pathlib.Path] = ()) -> None:
+    """Prints the metrics of a model on its run's validation data, or on other data."""
+    result = model.evaluate(data or None)
     loss = "loss" if data else "validation loss"
-    where = "" if run.step is None else f" at step {run.step}"
+    where = "" if model.step is None else f" at step {model.step}"
     show(f"{loss}{where}: {result}, over {result.predicted:,} {result.unit}s")
     for line in result.details:
         show(line)

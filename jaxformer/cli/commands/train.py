@@ -20,7 +20,7 @@ from jaxformer.storage import as_path, write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from jaxformer.runs import Run, Task
+    from jaxformer.runs import Task, TextModel
     from jaxformer.training import FitResult
 
 
@@ -83,11 +83,14 @@ def profiled_steps(text: str) -> range:
 
 def print_start(task: "Task") -> None:
     """Prints the task, its data, and the settings that differ from their defaults."""
+    from jaxformer.modules import layer_execution
+
     config, model = task.config, task.model
     show(f"{model.kind}; settings other than the defaults (all are in {config.out}/config.toml):")
     for paragraph in changed_paragraphs(config):
         show(paragraph)
-    layers = f"layers run as a {model.execution.name}: {model.execution.reason}"
+    execution = layer_execution(config.model)
+    layers = f"layers run as a {execution.name}: {execution.reason}"
     for line in (*task.report, layers):
         show(line)
 
@@ -112,36 +115,36 @@ def _report(folder: pathlib.Path, result: "FitResult", base: pathlib.Path | None
 
     show()
     try:
-        run = runs.open_run(folder, base=base)
+        model = runs.open_run(folder, base=base)
     except (ConfigError, jax.errors.JaxRuntimeError) as error:  # too large for one host
         show(f"no samples and no loss curve, because {error}")
         show(f"run folder: {folder}")
         return
-    if result.evaluation is None or run.step != result.step:
-        show(f"the best checkpoint is from step {run.step} of {result.step}")
-        print_evaluation(run)
-    elif isinstance(run.model, runs.TranslationModel):  # by beam search, unlike training
-        evaluation = run.evaluate()
+    if result.evaluation is None or model.step != result.step:
+        show(f"the best checkpoint is from step {model.step} of {result.step}")
+        print_evaluation(model)
+    elif isinstance(model, runs.Translator):  # by beam search, unlike training
+        evaluation = model.evaluate()
         scores = ", ".join(f"{name} {value:.4g}" for name, value in evaluation.scores.items())
-        show("\n".join([f"translations at step {run.step}: {scores}", *evaluation.details]))
-    show(f"loss curve: {_draw_loss_curve(run)}\n")
-    rng, samples = jax.random.key(run.config.seed), []
-    for index, prompt in enumerate(run.config.samples.prompts):
-        sample = run.sample(prompt, jax.random.fold_in(rng, index))
+        show("\n".join([f"translations at step {model.step}: {scores}", *evaluation.details]))
+    show(f"loss curve: {_draw_loss_curve(folder, model)}\n")
+    samples = []
+    for index, prompt in enumerate(model.config.samples.prompts):
+        sample = model.sample(prompt, (model.config.seed + index) % 2**31)
         samples.append(f"--- {prompt!r}\n{sample}\n\n")
         show(samples[-1], end="")
     try:
-        write_whole(run.folder / "samples.txt", "".join(samples))
+        write_whole(folder / "samples.txt", "".join(samples))
     except StorageError as error:
         raise StorageError(f"{error}; the run is trained, its checkpoints are complete") from None
-    show(f"run folder: {run.folder}")
+    show(f"run folder: {folder}")
 
 
-def _draw_loss_curve(run: "Run") -> str:
+def _draw_loss_curve(folder: pathlib.Path, model: "TextModel") -> str:
     """Draws the loss curve; returns the path of the file, or the reason why there is none."""
     from jaxformer.training import read_metrics
 
-    folder, labels = run.folder, run.model.loss_labels(run.config)
+    labels = model.loss_labels(model.config)
 
     def curve() -> "Figure":
         from jaxformer.viz import loss_curves

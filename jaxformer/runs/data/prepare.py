@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxformer import text
-from jaxformer.config import DataConfig, ModelConfig, TokenizerConfig
+from jaxformer.config import DataConfig, ExperimentConfig, ModelConfig, TokenizerConfig
 from jaxformer.errors import ConfigError, DataError, StorageError
 from jaxformer.storage import make_folder
 from jaxformer.text.sources.holdout import text_bytes
@@ -140,6 +140,29 @@ def _train_tokenizer(
         return text.train_word(train_text, config.vocab_size)
     assert config.most_tokens is not None  # it has a default
     return text.train_bpe(train_text, config.most_tokens)
+
+
+def most_tokens(config: ExperimentConfig, key: str, added: Sequence[str]) -> int:
+    """Largest size of a vocabulary that data can lead to; `key` is that of the model's config.
+
+    Raises:
+        ConfigError: it depends on the data; the message names the flag that sets it.
+    """
+    size: int | None = getattr(config.model, key)
+    if size is not None:
+        return size
+    tokenizer = config.tokenizer
+    if tokenizer.most_tokens is not None:
+        return tokenizer.most_tokens
+    if tokenizer.kind == "byte" or tokenizer.path is not None:  # not trained
+        return train_tokenizer(tokenizer, (), (), None, added).vocab_size
+    flag = f"--model.{key.replace('_', '-')} 256"
+    raise needs_flag(f"the vocabulary of a {tokenizer.kind} tokenizer", flag)
+
+
+def needs_flag(what: str, flag: str) -> ConfigError:
+    """Error for a size that only data or a flag can set."""
+    return ConfigError(f"a plan reads no data, so it needs {what} from a flag; for example, {flag}")
 
 
 def fill_vocab_size(key: str, model: ModelConfig, tokenizer: text.Tokenizer) -> int:

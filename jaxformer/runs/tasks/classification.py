@@ -5,16 +5,14 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.interop.conversion.config_fields import PROBLEM_TYPES
-from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook
+from jaxformer.runs.data.row_data import split_phrasebook
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.tasks.tables import TableTask
-from jaxformer.runs.text_models.classifier import ClassifierModel
+from jaxformer.runs.text_models.classifier import Classifier
 from jaxformer.text.store.ragged import Example
 
 _SHOWN = 3  # classes with a single text
@@ -24,8 +22,8 @@ _LISTED = 20  # classes listed in the report
 class ClassificationTask(TableTask):
     """Labelled texts, for an encoder that classifies them."""
 
-    model: ClassifierModel
-    text_model = ClassifierModel
+    model: Classifier
+    text_model = Classifier
     table: ClassVar[type[text.Table]] = text.Labelled
     marks: ClassVar[str] = "the label is predicted"
 
@@ -78,7 +76,7 @@ class ClassificationTask(TableTask):
         if self.model.problem_type != PROBLEM_TYPES[0]:
             raise ConfigError(
                 "labelled texts are for a classifier that gives each text one label, got one of "
-                f"problem_type {self.model.problem_type!r}; score texts by Run.score instead"
+                f"problem_type {self.model.problem_type!r}; call its method score instead"
             )
         return text.encode_labelled(rows, self.tokenizer, self.model.classes)
 
@@ -86,16 +84,11 @@ class ClassificationTask(TableTask):
         """Tokenizer and classes."""
         return "labelled", self.tokenizer.identity, *self.model.classes
 
-    def scores(self, validation: EncodedRows) -> Callable[[Any], dict[str, float]]:
+    def training_scores(self) -> Callable[[Any], dict[str, float]]:
         """The accuracy."""
-        tokens = [example["tokens"] for example in validation.examples]
-        labels = np.array([example["labels"] for example in validation.examples])
-
-        def accuracy(params: Any) -> dict[str, float]:
-            best = self.model.logits(params, tokens).argmax(axis=-1)
-            return {"accuracy": float((best == labels).mean())}
-
-        return accuracy
+        return lambda params: dataclasses.replace(self.model, params=params).accuracy(
+            self.validation
+        )
 
 
 def _labels(corpus: text.RowCorpus) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import CAUSAL_MARKS, causal_texts
 from jaxformer.runs.tasks.tables import TableTask
-from jaxformer.runs.text_models.answering import ConversationModel
+from jaxformer.runs.text_models.chat import ChatModel
 from jaxformer.text.store.ragged import Example
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
@@ -28,8 +28,8 @@ class ConversationTask(TableTask):
     Whole conversations are packed into rows, and do not attend to each other.
     """
 
-    model: ConversationModel
-    text_model = ConversationModel
+    model: ChatModel
+    text_model = ChatModel
     table: ClassVar[type[text.Table]] = text.Conversations
     marks: ClassVar[str] = CAUSAL_MARKS
 

@@ -1,42 +1,23 @@
 """Documents as the data of a causal language model."""
 
 import dataclasses
-import pathlib
 from typing import Any, ClassVar, Self
 
 from jaxformer import text
-from jaxformer.config import ExperimentConfig
-from jaxformer.runs.data.summary import load_summary
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import CAUSAL_MARKS, causal_texts
 from jaxformer.runs.tasks.streams import StreamTask, WindowsWithLengths
-from jaxformer.runs.text_models.answering import TemplateModel
-from jaxformer.runs.text_models.causal import CausalModel
-from jaxformer.runs.text_models.text_model import TextModel
+from jaxformer.runs.text_models.language_model import LanguageModel
 from jaxformer.training import TrainingData
 from jaxformer.training.parallel import Runner
 
 
 class LanguageModelTask(StreamTask):
-    """Documents, for a decoder. A built-in one with a Hugging Face chat template keeps it."""
+    """Documents, for a decoder."""
 
-    model: CausalModel
-    text_model = CausalModel
+    model: LanguageModel
+    text_model = LanguageModel
     marks: ClassVar[str] = CAUSAL_MARKS
-
-    @classmethod
-    def model_class(cls, start: TextModel | None) -> type[TextModel]:
-        """The decoder, which answers if the start has a chat template."""
-        answers = cls.text_model is CausalModel and isinstance(start, TemplateModel)
-        return TemplateModel if answers else cls.text_model
-
-    @classmethod
-    def load_model(cls, folder: pathlib.Path, config: ExperimentConfig) -> TextModel:
-        """Loads the decoder, which answers if the folder has a chat template."""
-        answers = cls.text_model is CausalModel and TemplateModel.is_stored(folder)
-        model = (TemplateModel if answers else cls.text_model).load(folder, config)
-        documents = load_summary(folder).documents
-        return dataclasses.replace(model, num_documents=documents)
 
     def with_data(self, data: Split) -> Self:
         """Encodes the documents, and tells the model how many there are."""

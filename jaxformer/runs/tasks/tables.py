@@ -141,10 +141,10 @@ class TableTask(Task):
         )
 
     def evaluation_data(self, validation: EncodedRows, runner: Runner) -> TrainingData:
-        """Makes batches of all rows, and scores."""
+        """Makes batches of all rows."""
         return TrainingData(
             batches=(), unit=self.model.unit, validation=self._buckets(validation.examples, runner),
-            validation_bytes=self.num_bytes(validation.rows), scores=self.scores(validation),
+            validation_bytes=self.num_bytes(validation.rows),
         )  # fmt: skip
 
     def _buckets(
@@ -195,10 +195,6 @@ class TableTask(Task):
 
     def num_bytes(self, rows: Any) -> int | None:
         """UTF-8 bytes of the predicted text; None if bits per byte make no sense."""
-        return None
-
-    def scores(self, validation: EncodedRows) -> Callable[[Any], dict[str, float]] | None:
-        """Makes a function that computes scores besides the validation loss; None for none."""
         return None
 
     def save(self, folder: pathlib.Path) -> None:

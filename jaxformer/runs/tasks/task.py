@@ -6,17 +6,16 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
-import jax
-
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs.data.prepare import cache_dir, train_tokenizer
-from jaxformer.runs.data.summary import DataSummary, load_summary
+from jaxformer.runs.data.summary import DataSummary
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import ViewedTask
+from jaxformer.runs.folder.files import VALIDATION
 from jaxformer.runs.text_models.text_model import TextModel
-from jaxformer.training import Evaluation, TrainingData, evaluate, make_runner
+from jaxformer.training import Evaluation, TrainingData, evaluate
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
 from jaxformer.training.trial import shared_evaluation
@@ -26,10 +25,10 @@ from jaxformer.training.trial import shared_evaluation
 class Task(ViewedTask):
     """The data of a run, and the model that is trained on it.
 
-    `prepare` makes a task from a config before training; `load` makes one from a run folder. The
-    built-in tasks are subclasses of `StreamTask` (documents, cut into windows) and `TableTask`
-    (rows of text, such as pairs). Both leave only a few methods to write. To change a task,
-    override what differs: `read` for another data source, `text_model` for another model.
+    `prepare` makes a task from a config before training. The built-in tasks are subclasses of
+    `StreamTask` (documents, cut into windows) and `TableTask` (rows of text, such as pairs). Both
+    leave only a few methods to write. To change a task, override what differs: `read` for another
+    data source, `text_model` for another model.
 
     Attributes:
         text_model: the kind of model that is trained.
@@ -71,7 +70,7 @@ class Task(ViewedTask):
         cls.require_complete()
         data = cls.parts_of(cls.read(config))
         tokenizers = cls.make_tokenizers(config, data) if start is None else start.tokenizers
-        model = cls.model_class(start).create(config, tokenizers)
+        model = cls.text_model.create(config, tokenizers)
         model = model if start is None else model.started_from(start)
         task = cls(model=model).with_data(data)
         for prompt in task.config.samples.prompts:
@@ -80,12 +79,6 @@ class Task(ViewedTask):
             except DataError as error:
                 raise DataError(f"samples.prompts has {prompt!r}: {error}") from None
         return dataclasses.replace(task, split=data)
-
-    @classmethod
-    def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
-        """Loads what `save` has written to a run folder, except the validation data."""
-        cls.require_complete()
-        return cls(model=cls.load_model(folder, config), summary=load_summary(folder))
 
     @classmethod
     def require_complete(cls) -> None:
@@ -172,16 +165,6 @@ class Task(ViewedTask):
         return self.config.model.max_len
 
     @classmethod
-    def model_class(cls, start: TextModel | None) -> type[TextModel]:
-        """The class of the model of a run; `start` is the one that it resumes or starts from."""
-        return cls.text_model
-
-    @classmethod
-    def load_model(cls, folder: pathlib.Path, config: ExperimentConfig) -> TextModel:
-        """Loads the model of a run folder."""
-        return cls.text_model.load(folder, config)
-
-    @classmethod
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
         """Trains the tokenizers of a new run."""
         texts, added = cls.training_texts(data), cls.text_model.added_tokens(config)
@@ -202,32 +185,38 @@ class Task(ViewedTask):
         """Writes what opening a run needs into its folder: the model and validation data."""
         self.model.save(folder)
 
-    @property
-    def initializer(self) -> Callable[[jax.Array], Any]:
-        """Draws the initial parameters of training."""
-        return self.model.initializer
-
     def training_data(self, runner: Runner) -> TrainingData:
         """Makes training and validation batches, for the devices of the runner."""
         data = self.evaluation_data(self.validation, runner)
-        return data._replace(batches=self.training_batches(runner))
+        batches = self.training_batches(runner)
+        return data._replace(batches=batches, scores=self.training_scores())
 
-    def evaluate(self, params: Any, validation: Any, runner: Runner | None = None) -> Evaluation:
-        """Measures the loss and the scores on encoded validation data.
+    def training_scores(self) -> Callable[[Any], dict[str, float]] | None:
+        """Makes a function of the parameters that scores the validation data; None for none."""
+        return None
 
-        Args:
-            params: parameters.
-            validation: result of `load_validation` or `read_validation`.
-            runner: runner for the devices that hold the parameters; default: one device.
-        """
-        runner = runner or make_runner("single")
-        data = self.evaluation_data(validation, runner)
+    @classmethod
+    def evaluate(cls, model: TextModel, paths: Sequence[str] | None) -> Evaluation:
+        """Measures an opened model on files, or on its run's validation data without any."""
+        task = cls(model=model)
+        if paths is not None:
+            validation = task.read_validation(paths)
+        elif model.folder is not None and (model.folder / VALIDATION).exists():
+            validation = task.load_validation(model.folder)
+        else:
+            raise DataError(
+                f"{model.folder} has no validation data, since it was not trained here; name files "
+                "with data"
+            )
+        data = task.evaluation_data(validation, model.runner)
         assert data.validation is not None
-        eval_step = shared_evaluation(self.model.loss(0.0), runner)
-        result = evaluate(eval_step, params, data.validation(), data.validation_bytes, data.unit)
-        if data.scores is None:
+        step, batches = shared_evaluation(model.loss(0.0), model.runner), data.validation()
+        result = evaluate(step, model.params, batches, data.validation_bytes, data.unit)
+        result = model.with_scores(result, validation)
+        counts = getattr(validation, "counts", None)  # of rows; some may be unusable
+        if paths is None or counts is None:
             return result
-        return result._replace(scores={**result.scores, **data.scores(params)})
+        return result._replace(details=(str(counts), *result.details))
 
 
 def _refuse_missing(kind: Any, what: str, more: Sequence[str]) -> None:

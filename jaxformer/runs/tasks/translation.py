@@ -1,34 +1,32 @@
 """Pairs of texts as the data of a translator."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from jaxformer import text
-from jaxformer.config import BeamSearchConfig, ExperimentConfig
+from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.inference.beams import length_divisors
 from jaxformer.runs.data.prepare import cache_dir, train_tokenizer
-from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook
+from jaxformer.runs.data.row_data import split_phrasebook
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import DataView, plain_text, real_tokens
 from jaxformer.runs.data.words import KnownWords
 from jaxformer.runs.tasks.tables import TableTask
-from jaxformer.runs.text_models.translation import TranslationModel
+from jaxformer.runs.text_models.translator import Translator
 from jaxformer.text.store.ragged import Example
-from jaxformer.training import Evaluation, TrainingData
+from jaxformer.training import TrainingData
 from jaxformer.training.parallel import Runner
-
-_MOST = 5000  # validation pairs translated in an evaluation
 
 
 class TranslationTask(TableTask):
     """Pairs of texts, for an encoder-decoder that translates."""
 
-    model: TranslationModel
-    text_model = TranslationModel
+    model: Translator
+    text_model = Translator
     table: ClassVar[type[text.Table]] = text.Pairs
     marks: ClassVar[str] = "the targets are predicted, the sources are not; ‖ is the end of text"
 
@@ -109,45 +107,17 @@ class TranslationTask(TableTask):
         return sum(len(target.encode()) for target in rows.targets)
 
     def training_data(self, runner: Runner) -> TrainingData:
-        """Makes batches, and greedy scores of the first pairs if the config asks for them."""
-        data, count = super().training_data(runner), self.config.translation.metrics_pairs
-        # Raises now if the search after training could not score its hypotheses.
+        """Makes batches; a search that could not score its hypotheses is refused now."""
         length_divisors(self.max_len, self.config.translation.length_penalty)
+        return super().training_data(runner)
+
+    def training_scores(self) -> Callable[[Any], dict[str, float]] | None:
+        """Greedy scores of the first pairs, if the config asks for them."""
+        count, pairs = self.config.translation.metrics_pairs, self.validation.rows
         if not count:
-            return data
-        pairs = self.validation.rows
+            return None
         sources, references = pairs.sources[:count], pairs.targets[:count]
         text.translation_scores(references, references)  # raises now if sacrebleu is missing
-
-        def scores(params: Any) -> dict[str, float]:
-            found = self.model.translate(params, sources, search=BeamSearchConfig(beam_size=1))
-            translations = [best[0].text for best in found]
-            result = text.translation_scores(translations, references)
-            exact = text.exact_matches(translations, references)
-            return {"bleu": result.bleu, "chrf": result.chrf, "exact": exact}
-
-        return data._replace(scores=scores)
-
-    def evaluate(
-        self, params: Any, validation: EncodedRows, runner: Runner | None = None
-    ) -> Evaluation:
-        """Measures the loss, and translates the sources."""
-        result, pairs = super().evaluate(params, validation, runner), validation.rows
-        assert isinstance(pairs, text.Pairs)
-        best = [hypotheses[0] for hypotheses in self.model.translate(params, pairs.sources[:_MOST])]
-        translations, references = [one.text for one in best], pairs.targets[:_MOST]
-        figures, details = {"exact": text.exact_matches(translations, references)}, []
-        try:
-            scores = text.translation_scores(translations, references)
-        except ConfigError as error:
-            details.append(f"no BLEU and chrF: {error}")
-        else:
-            figures = {"bleu": scores.bleu, "chrf": scores.chrf, **figures}
-            details += [f"BLEU: {scores.bleu_signature}", f"chrF: {scores.chrf_signature}"]
-        if len(pairs) > _MOST:
-            details.append(f"translated: the first {_MOST:,} of {len(pairs):,} validation pairs")
-        if unfinished := sum(not one.finished for one in best):
-            details.append(
-                f"{unfinished:,} translations did not end within {self.model.max_new_tokens} tokens"
-            )
-        return result._replace(scores=figures, details=tuple(details))
+        return lambda params: dataclasses.replace(self.model, params=params).greedy_scores(
+            sources, references
+        )

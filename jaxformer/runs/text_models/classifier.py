@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, overload
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +11,15 @@ import numpy as np
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
+from jaxformer.interop import HuggingFaceModel
 from jaxformer.interop.conversion.config_fields import PROBLEM_TYPES, ProblemType
-from jaxformer.models import AttentionMap, SequenceClassifier
-from jaxformer.runs.data.prepare import encode_each
-from jaxformer.runs.text_models.forward import apply_model, encoder_attention, padded_batches
-from jaxformer.runs.text_models.text_model import TextModel, needs_flag
+from jaxformer.models import SequenceClassifier
+from jaxformer.runs.data.prepare import encode_each, needs_flag
+from jaxformer.runs.text_models.forward import apply_model, padded_batches
+from jaxformer.runs.text_models.options import Texts
+from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.storage import read_json, write_json
-from jaxformer.training import classification_loss
+from jaxformer.training import Evaluation, classification_loss
 from jaxformer.training.losses import LossFunction
 
 _CLASSES = "classes.json"
@@ -38,8 +40,8 @@ class ClassScore(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ClassifierModel(TextModel):
-    """An encoder that classifies texts. `Run` documents its methods.
+class Classifier(TextModel):
+    """An encoder that classifies texts.
 
     Args:
         classes: the labels, in the order of the model's scores.
@@ -52,6 +54,7 @@ class ClassifierModel(TextModel):
 
     kind: ClassVar[str] = "a classifier, which labels texts"
     unit: ClassVar[str] = "text"
+    uses: ClassVar[tuple[str, ...]] = ("to label texts: jaxformer predict {} TEXT",)
 
     @property
     def module(self) -> SequenceClassifier:
@@ -70,10 +73,9 @@ class ClassifierModel(TextModel):
     @classmethod
     def without_data(cls, config: ExperimentConfig) -> Self:
         """Makes a classifier whose config has the number of classes."""
-        made = super().without_data(config)
         if config.model.num_classes is None:
             raise needs_flag("the number of classes", "--model.num-classes 5")
-        return made
+        return super().without_data(config)
 
     def batch_shapes(self, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
         """Tokens, and the length and class of each row."""
@@ -83,9 +85,8 @@ class ClassifierModel(TextModel):
     def save(self, folder: pathlib.Path) -> None:
         """Writes tokenizer and classes."""
         super().save(folder)
-        exclusive = self.problem_type == PROBLEM_TYPES[0]
-        said = {"classes": self.classes, "problem_type": self.problem_type}
-        write_json(folder / _CLASSES, self.classes if exclusive else said)
+        values = {"classes": self.classes, "problem_type": self.problem_type}
+        write_json(folder / _CLASSES, values)
 
     @classmethod
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
@@ -93,10 +94,31 @@ class ClassifierModel(TextModel):
         classes, kind = read_json(folder / _CLASSES, _stored_classes)
         return dataclasses.replace(super().load(folder, config), classes=classes, problem_type=kind)
 
-    def classify(
-        self, params: Any, texts: Sequence[str], num_best: int = 1
-    ) -> list[list[ClassScore]]:
-        """Classifies texts."""
+    def to_huggingface(self) -> HuggingFaceModel:
+        """The model, with its classes."""
+        model = super().to_huggingface()
+        return model._replace(class_names=self.classes, problem_type=self.problem_type)
+
+    @overload
+    def classify(self, texts: str, num_best: int = 1) -> list[ClassScore]: ...
+
+    @overload
+    def classify(self, texts: Texts, num_best: int = 1) -> list[list[ClassScore]]: ...
+
+    def classify(self, texts: str | Texts, num_best: int = 1) -> Any:
+        """Classifies texts. The other texts do not affect a result.
+
+        Args:
+            texts: one text, or a list.
+            num_best: number of classes to return for each text; all if there are fewer.
+
+        Returns:
+            The likeliest classes of a text, best first; for a list, a list of these.
+
+        Raises:
+            ConfigError: the model's scores are not probabilities.
+            DataError: a text is empty or too long, or num_best is not positive.
+        """
         if num_best < 1:
             raise DataError(f"num_best must be positive, got {num_best}")
         if self.gives_scores:
@@ -104,42 +126,57 @@ class ClassifierModel(TextModel):
                 f"this model scores texts ({', '.join(self.classes[:_SHOWN])}), and its scores are "
                 "no probabilities of classes; call score instead"
             )
-        results = []
-        for logits in self.score(params, texts):
-            if self.problem_type == "multi_label_classification":
-                probabilities = np.exp(-np.logaddexp(0.0, -logits))
-            else:
-                shares = np.exp(logits - logits.max())
-                probabilities = shares / shares.sum()
-            best = np.argsort(-probabilities, kind="stable")[:num_best]
-            results.append([ClassScore(self.classes[i], float(probabilities[i])) for i in best])
-        return results
+        return self.for_texts(
+            lambda several: [self._best(logits, num_best) for logits in self.score(several)], texts
+        )
 
-    def score(
-        self, params: Any, texts: Sequence[str], second_texts: Sequence[str] | None = None
-    ) -> np.ndarray:
-        """Scores texts, or pairs of texts: float64 [texts, classes]."""
+    def _best(self, logits: np.ndarray, num_best: int) -> list[ClassScore]:
+        """The likeliest classes by logits `[classes]`."""
+        if self.problem_type == "multi_label_classification":
+            probabilities = np.exp(-np.logaddexp(0.0, -logits))
+        else:
+            shares = np.exp(logits - logits.max())
+            probabilities = shares / shares.sum()
+        best = np.argsort(-probabilities, kind="stable")[:num_best]
+        return [ClassScore(self.classes[i], float(probabilities[i])) for i in best]
+
+    def score(self, texts: Sequence[str], second_texts: Sequence[str] | None = None) -> np.ndarray:
+        """Returns the logits of texts, or of pairs of texts, as for a reranker.
+
+        Args:
+            texts: list of texts. Padding in batches does not affect the result.
+            second_texts: list of as many texts, each read after its first text, such as the
+                passages of queries.
+
+        Returns:
+            float64 [texts, classes], in the order of the model's classes.
+
+        Raises:
+            DataError: a text is empty or too long (the message has its index); or second_texts are
+                given, but the tokenizer has no template for two texts.
+        """
         if second_texts is None:
-            return self.logits(params, encode_each(texts, self.encode))
+            return self.logits(encode_each(texts, self.encode))
         if len(second_texts) != len(texts) or isinstance(second_texts, str):
             raise DataError(
                 f"second_texts must be a list with one for each text, got {len(second_texts)} and "
                 f"{len(texts)} texts"
             )
-        return self.logits(params, encode_each(texts, self._encode_pair, second_texts))
+        return self.logits(encode_each(texts, self._encode_pair, second_texts))
 
     def _encode_pair(self, first: str, second: str) -> np.ndarray:
         """Tokens of two texts and their token types: int32 [2, tokens]."""
-        both = [self.tokenizer.encode(one.strip()) for one in (first, second)]
-        ids, types = self.tokenizer.surrounding_tokens.around_pair(*both)
-        if not all(one.size for one in both) or ids.size > self.max_len:
+        first_ids, second_ids = (self.tokenizer.encode(text.strip()) for text in (first, second))
+        ids, types = self.tokenizer.surrounding_tokens.around_pair(first_ids, second_ids)
+        if not (first_ids.size and second_ids.size) or ids.size > self.max_len:
             raise DataError(
                 f"a pair of texts must have tokens in both and at most max_len={self.max_len} in "
-                f"all, got {both[0].size} and {both[1].size}, and {ids.size} with special tokens"
+                f"all, got {first_ids.size} and {second_ids.size}, and {ids.size} with special "
+                "tokens"
             )
         return np.stack([ids, types])
 
-    def logits(self, params: Any, texts: Sequence[np.ndarray]) -> np.ndarray:
+    def logits(self, texts: Sequence[np.ndarray]) -> np.ndarray:
         """Logits of encoded texts, [tokens] or [2, tokens] with types: float64 [texts, classes]."""
         names = ["tokens", "token_types"]
         if self.config.model.num_token_types is None:
@@ -148,29 +185,33 @@ class ClassifierModel(TextModel):
         rows = [row | {"lengths": np.array(row["tokens"].size, np.int32)} for row in rows]
         logits = np.zeros((len(rows), len(self.classes)))
         for indices, batch in padded_batches(rows, self.max_len):
-            scores = apply_model(self.module, _class_logits, params, **batch)
+            scores = apply_model(self.module, _class_logits, self.params, **batch)
             logits[indices] = scores[: len(indices)]
         return logits
 
-    def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
+    def with_scores(self, result: Evaluation, validation: Any) -> Evaluation:
+        """Adds the accuracy on encoded rows."""
+        return result._replace(scores={**result.scores, **self.accuracy(validation)})
+
+    def accuracy(self, validation: Any) -> dict[str, float]:
+        """The share of encoded rows whose likeliest class is their label."""
+        tokens = [example["tokens"] for example in validation.examples]
+        labels = np.array([example["labels"] for example in validation.examples])
+        return {"accuracy": float((self.logits(tokens).argmax(axis=-1) == labels).mean())}
+
+    def sample(self, prompt: str, seed: int = 0) -> str:
         """Shows a text with its likeliest classes, or its scores."""
         if self.gives_scores:
-            pairs = zip(self.classes, *self.score(params, [prompt]), strict=True)
+            pairs = zip(self.classes, *self.score([prompt]), strict=True)
             return f"{prompt}\n" + ", ".join(f"{name} {score:.4f}" for name, score in pairs)
-        (classes,) = self.classify(params, [prompt], _SHOWN)
+        classes = self.classify(prompt, _SHOWN)
         return f"{prompt}\n" + ", ".join(f"{c.name} {c.probability:.1%}" for c in classes)
 
-    def attention(self, params: Any, one: str) -> list[AttentionMap]:
-        """Attention weights of a text."""
-        return encoder_attention(self.module, params, self.tokenizer, self.encode(one))
 
-
-def _stored_classes(value: Any) -> tuple[tuple[str, ...], ProblemType]:
+def _stored_classes(values: Any) -> tuple[tuple[str, ...], ProblemType]:
     """Classes and problem type of a run folder."""
-    if isinstance(value, list):
-        return tuple(map(str, value)), PROBLEM_TYPES[0]
-    kind = PROBLEM_TYPES[PROBLEM_TYPES.index(value["problem_type"])]
-    return tuple(map(str, value["classes"])), kind
+    kind = PROBLEM_TYPES[PROBLEM_TYPES.index(values["problem_type"])]
+    return tuple(map(str, values["classes"])), kind
 
 
 def _class_logits(model: Any, tokens: jax.Array, **inputs: jax.Array) -> jax.Array:

@@ -1,5 +1,6 @@
-"""Forward passes over texts of any length, in batches of few shapes."""
+"""Initial parameters, and forward passes over texts of any length, in batches of few shapes."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,19 @@ from jaxformer.text.store.ragged import example_length
 
 _ROWS = 32  # texts at a time
 _SHORTEST = 16  # tokens; shorter rows are padded to this
+
+
+@dataclasses.dataclass(frozen=True)
+class Initializer:
+    """Draws the parameters of a module; equal for equal modules and inputs."""
+
+    module: nn.Module
+    inputs: tuple[jax.ShapeDtypeStruct, ...]
+
+    def __call__(self, rng: jax.Array) -> Any:
+        """Draws the parameters from a PRNG key."""
+        inputs = [jnp.zeros(shape.shape, shape.dtype) for shape in self.inputs]
+        return self.module.init(rng, *inputs)["params"]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -61,42 +75,13 @@ def hidden_states(
 
     `apply_model` calls `method` with (model, tokens, lengths); it returns `[B, T, D]`.
     """
-    rows = [{"tokens": one, "lengths": np.array(one.size, np.int32)} for one in ids]
-    found = [np.zeros(0, np.float32)] * len(rows)
+    rows = [{"tokens": tokens, "lengths": np.array(tokens.size, np.int32)} for tokens in ids]
+    states = [np.zeros(0, np.float32)] * len(rows)
     for indices, batch in padded_batches(rows, max_len):
         hidden = np.asarray(apply_model(model, method, params, **batch))
         for row, i in enumerate(indices):
-            found[i] = hidden[row, : ids[i].size].astype(np.float32)
-    return found
-
-
-def _log_likelihoods(model: Any, labels: jax.Array, **inputs: jax.Array) -> jax.Array:
-    """Log-probabilities of labels `[B, T]`: float32 `[B, T]`, 0 where there is no label."""
-
-    def of_row(row: tuple[jax.Array, jax.Array]) -> jax.Array:
-        hidden, labels = row
-        scores = jax.nn.log_softmax(model.logits(hidden).astype(jnp.float32))
-        taken = jnp.take_along_axis(scores, labels.clip(0)[:, None], axis=-1)[:, 0]
-        return jnp.where(labels >= 0, taken, 0)
-
-    # Row by row, because the logits of all rows may not fit in memory.
-    return jax.lax.map(of_row, (model.hidden_states(**inputs).hidden, labels))
-
-
-def label_log_likelihoods(
-    model: nn.Module, params: Any, rows: Sequence[Mapping[str, np.ndarray]], max_len: int
-) -> list[float]:
-    """Sums the log-probabilities of the labels of each row, in nats.
-
-    A row has the inputs of the model's `hidden_states`, and "labels": int `[T]`, of which
-    `text.IGNORE` is not counted.
-    """
-    found = [0.0] * len(rows)
-    for indices, batch in padded_batches(rows, max_len):
-        nats = np.asarray(apply_model(model, _log_likelihoods, params, **batch), np.float64)
-        for row, i in enumerate(indices):
-            found[i] = float(nats[row].sum())
-    return found
+            states[i] = hidden[row, : ids[i].size].astype(np.float32)
+    return states
 
 
 def self_attention_map(
@@ -115,12 +100,3 @@ def self_attention_map(
 def with_weights(model: Any, **inputs: jax.Array) -> Any:
     """Output of a model with its attention weights, for `apply_model`."""
     return model(**inputs, return_weights=True)
-
-
-def encoder_attention(
-    model: nn.Module, params: Any, tokenizer: text.Tokenizer, ids: np.ndarray
-) -> list[AttentionMap]:
-    """Makes the attention map of an encoder for tokens `[T]`."""
-    output = apply_model(model, with_weights, params, tokens=ids[None])
-    weights = output.weights.self_attention
-    return [self_attention_map("encoder self-attention", weights, tokenizer, ids)]

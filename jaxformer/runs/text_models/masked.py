@@ -1,7 +1,7 @@
 """An encoder that predicts masked tokens."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +9,9 @@ import numpy as np
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import DataError
-from jaxformer.models import AttentionMap, MaskedLanguageModel
-from jaxformer.runs.text_models.forward import apply_model, encoder_attention, padded_batches
+from jaxformer.models import MaskedLanguageModel
+from jaxformer.runs.text_models.forward import apply_model, padded_batches
+from jaxformer.runs.text_models.options import Texts
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.text.tokenizers.vocabulary import MASK
 from jaxformer.training import language_model_loss
@@ -35,10 +36,11 @@ class Fill(NamedTuple):
 
 
 class MaskedModel(TextModel):
-    """An encoder that fills in masked tokens. `Run` documents its methods."""
+    """An encoder that fills in masked tokens."""
 
     kind: ClassVar[str] = "a masked language model, which fills in [MASK]"
     unit: ClassVar[str] = "masked token"
+    uses: ClassVar[tuple[str, ...]] = ("to fill in [MASK]: jaxformer predict {} TEXT",)
 
     @property
     def module(self) -> MaskedLanguageModel:
@@ -59,18 +61,18 @@ class MaskedModel(TextModel):
         """The mask token; a tokenizer from a file may have it already."""
         return (MASK,)
 
-    def encode(self, one: str) -> np.ndarray:
+    def encode(self, text: str) -> np.ndarray:
         """Encodes a text that may have masks: int32 [tokens].
 
         BPE tokens include the space before a word, so a mask stands for that space, too.
         """
-        parts = one.split(MASK_IN_TEXT)
+        parts = text.split(MASK_IN_TEXT)
         if self.tokenizer.has_leading_spaces:
             parts = [part.removesuffix(" ") for part in parts[:-1]] + parts[-1:]
         ids, mask = [self.tokenizer.encode(parts[0])], np.array([self.tokenizer.mask], np.int32)
         for continuation in self.tokenizer.encode_continuations(parts[1:]):
             ids += [mask, continuation]
-        return self.surrounded(np.concatenate(ids), one)
+        return self.surrounded(np.concatenate(ids), text)
 
     def _encode_with_mask(self, prompt: str) -> np.ndarray:
         if MASK_IN_TEXT not in prompt:
@@ -83,10 +85,30 @@ class MaskedModel(TextModel):
         """Raises DataError if a text has no mask or is too long."""
         self._encode_with_mask(prompt)
 
-    def fill_masks(
-        self, params: Any, prompts: Sequence[str], num_best: int = 5
-    ) -> list[list[list[Fill]]]:
-        """Predicts the tokens at [MASK] in texts."""
+    @overload
+    def fill_masks(self, prompts: str, num_best: int = 5) -> list[list[Fill]]: ...
+
+    @overload
+    def fill_masks(self, prompts: Texts, num_best: int = 5) -> list[list[list[Fill]]]: ...
+
+    def fill_masks(self, prompts: str | Texts, num_best: int = 5) -> Any:
+        """Predicts the tokens at [MASK] in texts.
+
+        Args:
+            prompts: a text with at least one [MASK], or a list. Each [MASK] stands for one token.
+            num_best: number of tokens to return for each mask; all if there are fewer.
+
+        Returns:
+            For each mask of a text, the likeliest tokens, best first; for a list, a list of these.
+            Each mask is predicted with the others masked.
+
+        Raises:
+            DataError: a text has no [MASK], or is too long, or num_best is not positive.
+        """
+        return self.for_texts(lambda texts: self._fill(texts, num_best), prompts)
+
+    def _fill(self, prompts: Sequence[str], num_best: int) -> list[list[list[Fill]]]:
+        """The likeliest tokens of each mask, for several texts."""
         if num_best < 1:
             raise DataError(f"num_best must be positive, got {num_best}")
         rows = []
@@ -95,13 +117,13 @@ class MaskedModel(TextModel):
             rows.append({"tokens": ids, "lengths": np.array(ids.size, np.int32), "places": places})
         special = self.tokenizer.special
         ordinary = np.array([i for i in range(self.tokenizer.vocab_size) if i not in special])
-        results: list[list[list[Fill]]] = [[]] * len(rows)
+        fills: list[list[list[Fill]]] = [[]] * len(rows)
         for indices, batch in padded_batches(rows, self.max_len):
-            logits = np.asarray(apply_model(self.module, _logits_at, params, **batch))
+            logits = np.asarray(apply_model(self.module, _logits_at, self.params, **batch))
             for row, i in enumerate(indices):
                 masks = logits[row, : rows[i]["places"].size]
-                results[i] = [self._best(one, ordinary, num_best) for one in masks]
-        return results
+                fills[i] = [self._best(scores, ordinary, num_best) for scores in masks]
+        return fills
 
     def _best(self, logits: np.ndarray, ordinary: np.ndarray, num_best: int) -> list[Fill]:
         """The likeliest ordinary tokens by logits `[V]`."""
@@ -111,16 +133,12 @@ class MaskedModel(TextModel):
         best = np.argsort(-probabilities, kind="stable")[:num_best]
         return [Fill(self.tokenizer.decode([ordinary[i]]), float(probabilities[i])) for i in best]
 
-    def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
+    def sample(self, prompt: str, seed: int = 0) -> str:
         """Shows a prompt and the likeliest tokens of its masks."""
         lines = [prompt]
-        for fills in self.fill_masks(params, [prompt], _SHOWN)[0]:
+        for fills in self.fill_masks(prompt, _SHOWN):
             lines.append(", ".join(f"{fill.text!r} {fill.probability:.1%}" for fill in fills))
         return "\n".join(lines)
-
-    def attention(self, params: Any, one: str) -> list[AttentionMap]:
-        """Attention weights of a text, with or without masks."""
-        return encoder_attention(self.module, params, self.tokenizer, self.encode(one))
 
 
 def _logits_at(

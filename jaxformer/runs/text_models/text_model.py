@@ -3,8 +3,9 @@
 import abc
 import dataclasses
 import pathlib
-from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,29 +16,38 @@ from flax import linen as nn
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.interop import SpecialTokens
-from jaxformer.modules import LayerExecution, layer_execution
+from jaxformer.interop import HuggingFaceModel, SpecialTokens
+from jaxformer.models import AttentionMap
 from jaxformer.runs.data.prepare import (
     encode_each,
     fill_vocab_size,
-    train_tokenizer,
+    most_tokens,
     within_tables,
 )
 from jaxformer.runs.data.values import LossLabels
 from jaxformer.runs.folder.tokenizers import load_tokenizers, save_tokenizers
-from jaxformer.runs.text_models.forward import hidden_states
+from jaxformer.runs.text_models.forward import (
+    Initializer,
+    apply_model,
+    hidden_states,
+    self_attention_map,
+    with_weights,
+)
+from jaxformer.runs.text_models.options import Texts
+from jaxformer.training import Evaluation, SingleRunner
 from jaxformer.training.losses import LossFunction
+from jaxformer.training.parallel import Runner
+
+Model = TypeVar("Model", bound="TextModel")
+Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TextModel(abc.ABC):
-    """A model with its tokenizers. Write your own as a subclass.
+    """A model with its tokenizers; with its parameters, if `open_run` has opened it.
 
-    Three members are left to write: `module`, `loss` and `sample`. To change a built-in model, such
-    as `CausalModel`, override what differs. Methods that only some models have, such as `generate`,
-    `translate` or `classify`, take the parameters first; for the built-in models that have them,
-    and their subclasses, the method of the same name of `Run` passes them. Methods of your own are
-    called as `run.model.method(run.params)`.
+    Write your own as a subclass, with three members: `module`, `loss` and `sample`. To change a
+    built-in model, such as `LanguageModel`, override what differs.
 
     Attributes:
         kind: the kind of model, in words, for messages.
@@ -50,11 +60,22 @@ class TextModel(abc.ABC):
         tokenizers: one tokenizer; or those of sources and targets, which may be the same.
         decoding: special tokens of a model made elsewhere, whose settings of sampling and search
             are in the config; the defaults are those of models made here.
+        params: parameters of the checkpoint that was opened; None in training.
+        folder: run folder or Hugging Face folder that was opened; None in training.
+        step: step of the checkpoint; None in training, and for a Hugging Face folder.
+        runner: runner for the devices that hold the parameters.
+        evaluator: measures the model on files, or on the run's own validation data if they are
+            None; the task of the run provides it.
     """
 
     config: ExperimentConfig
     tokenizers: tuple[text.Tokenizer, ...]
     decoding: SpecialTokens = SpecialTokens()
+    params: Any = None
+    folder: pathlib.Path | None = None
+    step: int | None = None
+    runner: Runner = dataclasses.field(default_factory=SingleRunner)
+    evaluator: Callable[[Any, Sequence[str] | None], Evaluation] | None = None
 
     kind: ClassVar[str] = "a custom model"
     unit: ClassVar[str] = "token"
@@ -73,10 +94,10 @@ class TextModel(abc.ABC):
         """Makes the loss of the model: (params, batch, dropout_rng) to (loss_sum, weight_sum)."""
 
     @abc.abstractmethod
-    def sample(self, params: Any, prompt: str, rng: jax.Array) -> str:
+    def sample(self, prompt: str, seed: int = 0) -> str:
         """Shows the model's output for a prompt, with the settings of the config's samples."""
 
-    # The rest follows from these.
+    # How a model is made, started, saved and loaded.
 
     @classmethod
     def create(cls, config: ExperimentConfig, tokenizers: tuple[text.Tokenizer, ...]) -> Self:
@@ -93,24 +114,9 @@ class TextModel(abc.ABC):
         Raises:
             ConfigError: a size depends on the data; the message names the flag that sets it.
         """
-        size = cls.most_tokens(config, "vocab_size")
+        size = most_tokens(config, "vocab_size", cls.added_tokens(config))
         model = dataclasses.replace(config.model, vocab_size=size)
         return cls(config=dataclasses.replace(config, model=model), tokenizers=())
-
-    @classmethod
-    def most_tokens(cls, config: ExperimentConfig, key: str) -> int:
-        """Largest size of a vocabulary that data can lead to; `key` is that of the config."""
-        size: int | None = getattr(config.model, key)
-        if size is not None:
-            return size
-        tokenizer = config.tokenizer
-        if tokenizer.most_tokens is not None:
-            return tokenizer.most_tokens
-        if tokenizer.kind == "byte" or tokenizer.path is not None:  # not trained
-            added = cls.added_tokens(config)
-            return train_tokenizer(tokenizer, (), (), None, added).vocab_size
-        flag = f"--model.{key.replace('_', '-')} 256"
-        raise needs_flag(f"the vocabulary of a {tokenizer.kind} tokenizer", flag)
 
     def started_from(self, start: "TextModel") -> Self:
         """The model, with what it keeps of the one that it resumes or starts from."""
@@ -130,6 +136,17 @@ class TextModel(abc.ABC):
         """Writes what opening it needs, besides parameters, into a run folder."""
         save_tokenizers(folder, self.tokenizers, self.decoding)
 
+    def to_huggingface(self) -> HuggingFaceModel:
+        """The opened model, as `jaxformer convert` writes it to a Hugging Face folder.
+
+        Override it if your model decodes differently.
+        """
+        return HuggingFaceModel(
+            self.config.model, self.params, self.tokenizers[0],
+            unchecked_special_tokens=dataclasses.replace(self.decoding, eos=self.stop_tokens),
+            model_type=self.decoding.model_type,
+        )  # fmt: skip
+
     @classmethod
     def added_tokens(cls, config: ExperimentConfig) -> tuple[str, ...]:
         """Special tokens besides the end of text, such as a mask."""
@@ -143,30 +160,17 @@ class TextModel(abc.ABC):
         size = fill_vocab_size("vocab_size", config.model, tokenizers[-1])
         return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=size))
 
+    # What training and planning ask for.
+
     @classmethod
     def loss_labels(cls, config: ExperimentConfig) -> LossLabels:
         """Labels for the losses of a run of this model."""
-        parts = {
+        rates = {
             "dropout": config.model.dropout_rate,
             "label smoothing": config.training.label_smoothing,
         }
-        mixed_in = " and ".join(name for name, rate in parts.items() if rate)
+        mixed_in = " and ".join(name for name, rate in rates.items() if rate)
         return LossLabels(cls.unit, f"training (with {mixed_in})" if mixed_in else "training")
-
-    @property
-    def tokenizer(self) -> text.Tokenizer:
-        """The tokenizer; that of the targets if there are two."""
-        return self.tokenizers[-1]
-
-    @property
-    def execution(self) -> LayerExecution:
-        """How the model's layers run (scan or loop), and why."""
-        return layer_execution(self.config.model)
-
-    @property
-    def max_len(self) -> int:
-        """Largest number of tokens that the model reads at once."""
-        return self.config.model.max_len
 
     @property
     def init_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
@@ -185,48 +189,88 @@ class TextModel(abc.ABC):
         return {"tokens": tokens, "labels": tokens}
 
     @property
-    def initializer(self) -> "Initializer":
+    def initializer(self) -> Initializer:
         """Draws the module's parameters, as a function of a PRNG key."""
         return Initializer(self.module, self.init_inputs)
+
+    # What every model can do.
+
+    def __repr__(self) -> str:
+        opened = "" if self.folder is None else f" of {self.folder}"
+        step = "" if self.step is None else f", step {self.step}"
+        return f"<{type(self).__name__}{opened}{step}>"
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """What the model can be used for, each with its command; {} is the path of the run."""
+        return ()
+
+    def require(self, *kinds: type[Model]) -> Model:
+        """The model itself, if it is of one of these kinds, such as `LanguageModel`.
+
+        Raises:
+            ConfigError: it is of another kind; the message says what it can be used for.
+        """
+        if isinstance(self, kinds):
+            return self
+        needed = " or ".join(kind.kind.partition(",")[0] for kind in kinds)
+        message = f"{self.folder} is {self.kind.partition(',')[0]}, but this needs {needed}"
+        uses = [use.format(shlex.quote(str(self.folder))) for use in self.uses]
+        raise ConfigError("; ".join([message, *uses]))
+
+    @property
+    def tokenizer(self) -> text.Tokenizer:
+        """The tokenizer; that of the targets if there are two."""
+        return self.tokenizers[-1]
+
+    @property
+    def max_len(self) -> int:
+        """Largest number of tokens that the model reads at once."""
+        return self.config.model.max_len
 
     @property
     def surrounding_tokens(self) -> text.SurroundingTokens:
         """Special tokens around every text that the model reads, in training and in use."""
         return self.tokenizer.surrounding_tokens
 
-    def encode(self, one: str) -> np.ndarray:
-        """Encodes one text as the model reads it: int32 [tokens].
+    def encode(self, text: str) -> np.ndarray:
+        """Encodes a text as the model reads it; for an encoder-decoder, a source and its end.
+
+        Args:
+            text: the text.
+
+        Returns:
+            Token ids, int32 [tokens].
 
         Raises:
-            DataError: it is empty or too long, or cannot be encoded.
+            DataError: the text is empty or too long, or cannot be encoded.
         """
-        return self.surrounded(self.tokenizer.encode(one.strip()), one)
+        return self.surrounded(self.tokenizer.encode(text.strip()), text)
 
     def decode(self, ids: npt.ArrayLike) -> str:
-        """Decodes tokens (of the targets, if there are two tokenizers); skips special tokens.
+        """Decodes token ids; for an encoder-decoder, of the target language.
+
+        Args:
+            ids: integers [tokens]; special tokens, such as the end of text, are skipped.
+
+        Returns:
+            The text.
 
         Raises:
             DataError: an id is not an integer, is negative, or is not in the vocabulary.
         """
         return self.tokenizer.decode(ids)
 
-    def surrounded(self, ids: np.ndarray, one: str) -> np.ndarray:
+    def surrounded(self, ids: np.ndarray, text: str) -> np.ndarray:
         """Tokens of a text with special tokens around them; DataError for none or too many."""
         ids = self.surrounding_tokens.around(ids) if ids.size else ids
         if not 1 <= ids.size <= self.max_len:
-            start = one if len(one) <= 20 else f"{one[:20]}..."
+            start = text if len(text) <= 20 else f"{text[:20]}..."
             raise DataError(
                 f"a text must have 1 to max_len={self.max_len} tokens, got {ids.size} for "
                 f"{start!r}; " + ("shorten it" if ids.size else "write some text")
             )
         return ids
-
-    def decoding_to_export(self) -> SpecialTokens:
-        """Special tokens and generation settings that an export writes.
-
-        Override it if your model decodes differently.
-        """
-        return dataclasses.replace(self.decoding, eos=self.stop_tokens)
 
     @property
     def stop_tokens(self) -> tuple[int, ...]:
@@ -238,47 +282,73 @@ class TextModel(abc.ABC):
         """Those of the ids that the model can generate."""
         return tuple(id for id in ids if 0 <= id < self.tokenizer.vocab_size)
 
-    def tokenizer_to_export(self) -> text.Tokenizer:
-        """Tokenizer that an export writes: the source's, if there are two."""
-        return self.tokenizers[0]
-
     def check_prompt(self, prompt: str) -> None:
         """Raises DataError if `sample` would."""
         self.encode(prompt)
+
+    def for_texts(self, method: Callable[[Texts], Sequence[Result]], texts: str | Texts) -> Any:
+        """Calls a method that takes several texts; for a single text, returns its result only."""
+        if not isinstance(texts, str):
+            return method(texts)
+        self.check_prompt(texts)  # its error names no index
+        return method([texts])[0]
+
+    def evaluate(self, data: Sequence[str | pathlib.Path] | None = None) -> Evaluation:
+        """Evaluates the opened model, on the devices that hold its parameters.
+
+        Args:
+            data: files to read in the same way as the config's data: text files, or tables of pairs
+                or labelled texts. Default: the run's own validation data.
+
+        Raises:
+            CheckpointError: the run's validation data is missing or damaged.
+            ConfigError: files are given to a translator from a folder with unsupported generation
+                settings.
+            DataError: a file cannot be used, or the run has no validation data.
+        """
+        if isinstance(data, str | pathlib.Path):
+            raise DataError(f"data must be a list of files, got {str(data)!r}; put it in []")
+        assert self.evaluator is not None  # `open_run` sets it
+        return self.evaluator(self, None if data is None else list(map(str, data)))
+
+    def with_scores(self, result: Evaluation, validation: Any) -> Evaluation:
+        """The result of an evaluation on encoded validation data, with scores besides the loss."""
+        return result
+
+    def attention(self, text: str) -> list[AttentionMap]:
+        """Computes the attention weights of a text, in every layer and head.
+
+        Args:
+            text: the text, encoded as for training.
+
+        Returns:
+            A map for each kind of attention of the model, for `viz.attention_page`.
+
+        Raises:
+            DataError: the text is empty or too long, or cannot be encoded.
+        """
+        ids = self.encode(text)
+        output = apply_model(self.module, with_weights, self.params, tokens=ids[None])
+        weights = output.weights.self_attention
+        return [self_attention_map("encoder self-attention", weights, self.tokenizer, ids)]
 
     @staticmethod
     def read_hidden(module: Any, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
         """Hidden states of tokens: integer `[B, T]` and `[B]` to float `[B, T, D]`."""
         return module(tokens, lengths=lengths).hidden
 
-    def hidden_states(self, params: Any, texts: Sequence[str]) -> list[np.ndarray]:
-        """Computes the hidden states of texts: float32 `[T, D]` for each.
+    def hidden_states(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Computes the model's hidden states, for example for embeddings of texts.
+
+        Args:
+            texts: list of texts. Padding in batches does not affect the result.
+
+        Returns:
+            float32 `[T, D]` for each text, after the final norm; for an encoder-decoder, those of
+            the encoder, for a source and its end of text.
 
         Raises:
             DataError: a text is empty or too long, or cannot be encoded; the message has its index.
         """
         encoded = encode_each(texts, self.encode)
-        return hidden_states(self.module, self.read_hidden, params, encoded, self.max_len)
-
-
-@dataclasses.dataclass(frozen=True)
-class Initializer:
-    """Draws the parameters of a module; equal for equal modules and inputs."""
-
-    module: nn.Module
-    inputs: tuple[jax.ShapeDtypeStruct, ...]
-
-    def __call__(self, rng: jax.Array) -> Any:
-        """Draws the parameters from a PRNG key."""
-        inputs = [jnp.zeros(each.shape, each.dtype) for each in self.inputs]
-        return self.module.init(rng, *inputs)["params"]
-
-
-def as_kind(kind: type[Any], settings: Any) -> Any:
-    """Settings without what a subclass adds."""
-    return kind(**{one.name: getattr(settings, one.name) for one in dataclasses.fields(kind)})
-
-
-def needs_flag(what: str, flag: str) -> ConfigError:
-    """Error for a size that only data or a flag can set."""
-    return ConfigError(f"a plan reads no data, so it needs {what} from a flag; for example, {flag}")
+        return hidden_states(self.module, self.read_hidden, self.params, encoded, self.max_len)

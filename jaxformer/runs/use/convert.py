@@ -8,10 +8,16 @@ from typing import Literal
 import optax
 
 from jaxformer.errors import ConfigError
-from jaxformer.interop import FAMILIES, Adapter, HuggingFaceModel, save_adapter, save_params
+from jaxformer.interop import (
+    FAMILIES,
+    Adapter,
+    HuggingFaceModel,
+    save_adapter,
+    save_huggingface,
+    save_params,
+)
 from jaxformer.runs.data.summary import DataSummary
 from jaxformer.runs.folder.files import CHECKPOINTS, require_free, start_folder
-from jaxformer.runs.use.exporting import export_run
 from jaxformer.runs.use.opening import open_run
 from jaxformer.runs.weights import HuggingFaceWeights, RunWeights, is_adapter, is_huggingface
 from jaxformer.storage import as_path
@@ -75,8 +81,8 @@ def convert(
                 f"{name} has no effect on what is written here, got {value}; remove it"
             )
     if to_file:
-        run = open_run(source, step, dtype=dtype, ignore=ignore, base=base)
-        save_params(target, run.config.model, run.params)
+        model = open_run(source, step=step, dtype=dtype, ignore=ignore, base=base)
+        save_params(target, model.config.model, model.params)
         return f"wrote the parameters to {target}, and the config to {target.with_suffix('.toml')}"
     require_free(target, "target")
     if imports:
@@ -88,9 +94,9 @@ def convert(
         return _import(weights, target)
     if adapter:
         return _write_adapter(RunWeights(source, step, base=base), target)
-    run = open_run(source, step, base=base)
-    written = export_run(run, target, model_type=model_type, dtype=dtype)
-    loaded, note = run.model.decoding.model_type, FAMILIES[written].note
+    model = open_run(source, step=step, base=base)
+    written = save_huggingface(target, model.to_huggingface(), model_type=model_type, dtype=dtype)
+    loaded, note = model.decoding.model_type, FAMILIES[written].note
     if model_type is None and loaded not in (None, written):
         note = f"{loaded}, which it was loaded as, cannot represent it any more"
     return f"wrote a model of type {written} to {target}" + (f" ({note})" if note else "")
@@ -99,7 +105,7 @@ def convert(
 def _write_adapter(source: RunWeights, target: pathlib.Path) -> str:
     """Writes the matrices of a run with LoRA as an adapter of PEFT."""
     lora, init_from = source.config.lora, source.config.init_from
-    model_type = source.task.model.decoding.model_type
+    model_type = source.model.decoding.model_type
     if lora is None or init_from is None or model_type is None:
         raise ConfigError(
             f"adapter is for a run with LoRA that started from a Hugging Face folder, got "
@@ -120,14 +126,14 @@ def _write_adapter(source: RunWeights, target: pathlib.Path) -> str:
 def _import(source: HuggingFaceWeights, target: pathlib.Path) -> str:
     """Makes a run folder from a Hugging Face folder, with a checkpoint of step 0."""
     source.require_head()
-    task, params = source.task, source.params(SingleRunner())
+    model, params = source.model, source.params(SingleRunner())
 
     def save(draft: pathlib.Path) -> None:
-        task.save(draft)
+        model.save(draft)
         # Orbax cannot save an empty state, so the optimizer counts steps.
         counting = optax.scale_by_schedule(optax.constant_schedule(1.0))
         with Checkpoints(draft / CHECKPOINTS) as checkpoints:
             checkpoints.save(TrainState.create(params, counting))
 
-    start_folder(target, task.config, DataSummary(), save)
-    return f"wrote a run to {target}: {task.model.kind}"
+    start_folder(target, model.config, DataSummary(), save)
+    return f"wrote a run to {target}: {model.kind}"

@@ -9,8 +9,9 @@ from typing import Any, Literal
 from jaxformer.config import MeshConfig
 from jaxformer.errors import ConfigError
 from jaxformer.programs import keep_programs
+from jaxformer.runs.tasks.registry import task_class
 from jaxformer.runs.tasks.task import Task
-from jaxformer.runs.use.run import Run
+from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights import (
     HuggingFaceWeights,
     RunWeights,
@@ -34,10 +35,10 @@ def open_run(
     source_language: str | None = None,
     target_language: str | None = None,
     base: str | os.PathLike[str] | None = None,
-) -> Run:
+) -> TextModel:
     """Opens a run folder or a Hugging Face folder; verifies every file of a run that it reads.
 
-    A model that is too large for one device is split over several. All methods of a run still work.
+    A model that is too large for one device is split over several. All its methods still work.
 
     Args:
         path: path of the folder, or a Hugging Face model id, OWNER/MODEL. The folder of a LoRA
@@ -62,7 +63,9 @@ def open_run(
             during training. Base and LoRA matrices are merged into one model.
 
     Returns:
-        The run.
+        The model with its parameters: a `LanguageModel`, `ChatModel`, `MaskedModel`, `Classifier`,
+        `Translator`, or the `text_model` of your task. For a type checker,
+        `open_run(path).require(LanguageModel)` says which one it is.
 
     Raises:
         CheckpointError: the path is not a run folder, or the folder or checkpoint is missing or
@@ -71,31 +74,50 @@ def open_run(
             is for another kind of folder.
     """
     keep_programs()
+    languages = {"source_language": source_language, "target_language": target_language}
     source: WeightSource
     if is_huggingface(path):
         moved = None if is_adapter(as_path(path)) else base
         _refuse(path, "a Hugging Face folder", "a run", step=step, task=task, base=moved)
         options = {"dtype": dtype, "param_dtype": dtype, "max_len": max_len}
         source = HuggingFaceWeights(
-            as_path(path), source_language=source_language, target_language=target_language,
-            options={**options, "ignore": tuple(ignore)}, base=base,
-        )  # fmt: skip
+            as_path(path),
+            base=base,
+            source_language=source_language,
+            target_language=target_language,
+            options={**options, "ignore": tuple(ignore)},
+        )
         source.require_head()
-        opened = source.task
+        model = source.model
     else:
-        own = {"dtype": dtype, "max_len": max_len, "source_language": source_language,
-               "target_language": target_language}  # fmt: skip
-        _refuse(path, "a run", "a Hugging Face folder", **own)
-        source = RunWeights(as_path(path), step, task, base=base)
-        if base is not None and source.config.lora is None:
-            raise ConfigError(
-                f"base can only be set for a LoRA run, got {base} for {path}, which was trained "
-                "without LoRA; leave it out"
-            )
-        opened = _ignoring(source.task, ignore, source.path)
+        _refuse(path, "a run", "a Hugging Face folder", dtype=dtype, max_len=max_len, **languages)
+        source = _run_weights(as_path(path), step, task, base)
+        model = _ignoring(source.model, ignore, source.path)
     runner = make_inference_runner(source.shapes, source.config.mesh, mesh)
     params = source.params(runner)
-    return Run(source.folder, opened, params, source.step, runner)
+    evaluator = (task_class(source.config) if task is None else task).evaluate
+    return dataclasses.replace(
+        model, params=params, folder=source.folder, step=source.step, runner=runner,
+        evaluator=evaluator,
+    )  # fmt: skip
+
+
+def _run_weights(
+    folder: pathlib.Path,
+    step: int | None,
+    task: type[Task] | None,
+    base: str | os.PathLike[str] | None,
+) -> RunWeights:
+    """Weights of a run folder; raises ConfigError for a base of a run without LoRA."""
+    if task is not None:
+        task.require_complete()
+    source = RunWeights(folder, step, None if task is None else task.text_model, base=base)
+    if base is not None and source.config.lora is None:
+        raise ConfigError(
+            f"base can only be set for a LoRA run, got {base} for {folder}, which was trained "
+            "without LoRA; leave it out"
+        )
+    return source
 
 
 def _refuse(path: str | pathlib.Path, kind: str, other: str, **options: Any) -> None:
@@ -108,9 +130,9 @@ def _refuse(path: str | pathlib.Path, kind: str, other: str, **options: Any) -> 
             )
 
 
-def _ignoring(task: Task, ignore: Sequence[str], folder: pathlib.Path) -> Task:
-    """The task of a run, without the unsupported generation settings that `ignore` names."""
-    unsupported = dict(task.model.decoding.unsupported)
+def _ignoring(model: TextModel, ignore: Sequence[str], folder: pathlib.Path) -> TextModel:
+    """The model of a run, without the unsupported generation settings that `ignore` names."""
+    unsupported = dict(model.decoding.unsupported)
     for name in ignore:
         if name not in unsupported:
             known = " and ".join(unsupported) or "none"
@@ -119,6 +141,5 @@ def _ignoring(task: Task, ignore: Sequence[str], folder: pathlib.Path) -> Task:
                 f"got {name!r}; leave it out"
             )
         del unsupported[name]
-    decoding = dataclasses.replace(task.model.decoding, unsupported=unsupported)
-    model = dataclasses.replace(task.model, decoding=decoding)
-    return dataclasses.replace(task, model=model) if ignore else task
+    decoding = dataclasses.replace(model.decoding, unsupported=unsupported)
+    return dataclasses.replace(model, decoding=decoding)

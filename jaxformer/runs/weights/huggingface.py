@@ -1,4 +1,4 @@
-"""Weights of a Hugging Face folder, with the config and the task of a run that fit them."""
+"""Weights of a Hugging Face folder, with the config and the text model that fit them."""
 
 import dataclasses
 import functools
@@ -38,11 +38,8 @@ from jaxformer.interop.hub import is_model_id, local_folder
 from jaxformer.interop.model_folders import CONFIG
 from jaxformer.runs.data.prepare import within_tables
 from jaxformer.runs.folder.files import is_run
-from jaxformer.runs.tasks.registry import task_class
-from jaxformer.runs.tasks.task import Task
-from jaxformer.runs.text_models.answering import TemplateModel
-from jaxformer.runs.text_models.causal import CausalModel
-from jaxformer.runs.text_models.classifier import ClassifierModel
+from jaxformer.runs.text_models.kinds import model_class
+from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.source import WeightSource
 from jaxformer.storage import as_path, lexists, read_object, sha256
 from jaxformer.training import combine_low_rank, merge_low_rank
@@ -165,23 +162,15 @@ class HuggingFaceWeights(WeightSource):
         )
 
     @functools.cached_property
-    def task(self) -> Task:
-        """The model's task; for an encoder without a head, that of a masked language model."""
+    def model(self) -> TextModel:
+        """The text model; for an encoder without a head, a masked language model."""
         config, (tokenizers, special) = self.config, self._tokens
         if tokenizers is None:
             raise DataError(
                 f"{self.folder} must have a tokenizer, such as tokenizer.json, got none; download "
                 "it, too"
             )
-        task = task_class(config)
-        kind, template = task.text_model, load_chat_template(self.opened.path)
-        settings: dict[str, Any] = {"decoding": decoding_of(self.opened, special)}
-        if kind is CausalModel and template is not None:
-            kind = TemplateModel
-            settings["chat_template"] = template
-        if kind is ClassifierModel:
-            settings["classes"] = self.opened.class_names
-            settings["problem_type"] = self.opened.problem_type
+        kind, fields = model_class(config), self._model_fields()
         limited = within_tables(tokenizers[-kind.num_tokenizers :], config.model)
         for tokenizer in dict.fromkeys(limited):
             if names := tokenizer.names_without_row:
@@ -191,7 +180,18 @@ class HuggingFaceWeights(WeightSource):
                     "them is refused",
                     stacklevel=2,
                 )
-        return task(model=kind(config=config, tokenizers=limited, **settings))
+        decoding = decoding_of(self.opened, special)
+        return kind(config=config, tokenizers=limited, decoding=decoding, **fields)
+
+    def _model_fields(self) -> dict[str, Any]:
+        """Fields that only models of this kind have."""
+        match self.opened.kind:
+            case "decoder":
+                return {"chat_template": load_chat_template(self.opened.path)}
+            case "classifier":
+                names, problem_type = self.opened.class_names, self.opened.problem_type
+                return {"classes": names, "problem_type": problem_type}
+        return {}
 
     @functools.cached_property
     def shapes(self) -> Any:

@@ -17,8 +17,9 @@ from jaxformer.errors import ConfigError
 from jaxformer.runs.folder.files import is_run, read_run_config
 from jaxformer.runs.tasks.registry import task_class
 from jaxformer.runs.tasks.task import Task
-from jaxformer.runs.text_models.causal import CausalModel
-from jaxformer.runs.text_models.classifier import ClassifierModel
+from jaxformer.runs.text_models.classifier import Classifier
+from jaxformer.runs.text_models.kinds import model_class
+from jaxformer.runs.text_models.language_model import LanguageModel
 from jaxformer.runs.text_models.masked import MaskedModel
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.run_folder import RunWeights, weight_source
@@ -65,7 +66,7 @@ def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict
     tables = tables_of(source)
     new = [*_MAY_DIFFER]  # decided by the new run or its data
     training = values.get("training")
-    if issubclass(task_class(source).text_model, MaskedModel):
+    if model_class(source) is MaskedModel:
         in_rows = isinstance(training, Mapping) and "batch_tokens" in training
         new += _of_token_logits(source) if in_rows else ()
     for key in new:
@@ -129,7 +130,7 @@ def prepare_run(
     """`prepare_task`, and the weights that a new run starts from, which are not read yet."""
     kind = task_class(config) if task is None else task
     kind.require_complete()
-    resumed = None if folder is None else RunWeights(folder, None, kind, config)
+    resumed = None if folder is None else RunWeights(folder, None, kind.text_model, config)
     before = None if resumed is None else resumed.config
     end = None  # a resumed run keeps the end of its decay, unless the start is moved
     if before is not None and before.schedule.decay_start == config.schedule.decay_start:
@@ -141,7 +142,7 @@ def prepare_run(
     if init_from is not None:
         if before is not None:
             init_from = _with_step(init_from, before.init_from)
-        source = weight_source(init_from, kind, config)
+        source = weight_source(init_from, kind.text_model, config)
         if config.out is not None:
             _require_other(source.path, config.out)
         if before is None:
@@ -150,7 +151,7 @@ def prepare_run(
             _require_same_model(config, source)
             init_from = source.pin()
         config = dataclasses.replace(_filled(config, before or source.config), init_from=init_from)
-    start = None if stored is None else stored.task.model
+    start = None if stored is None else stored.model
     return PreparedRun(kind.prepare(config, start), source)
 
 
@@ -165,13 +166,13 @@ def _with_step(init_from: str, recorded: str | None) -> str:
 
 def _require_same_kind(config: ExperimentConfig, kind: type[Task], source: WeightSource) -> None:
     """Raises ConfigError if a task cannot start from the parameters of a source."""
-    if not source.has_head and not issubclass(kind.text_model, ClassifierModel):
+    if not source.has_head and not issubclass(kind.text_model, Classifier):
         raise ConfigError(
             f"{source.path} holds an encoder without a head, from which a classifier can start, "
             f"got {kind.text_model.kind}; use the folder of a model with a head"
         )
     own, held = _built_in_models(config, source)
-    are_decoders = issubclass(own, CausalModel) and issubclass(held, CausalModel)
+    are_decoders = issubclass(own, LanguageModel) and issubclass(held, LanguageModel)
     if own is not held and not are_decoders and not _gets_head(config, source):
         raise ConfigError(
             f"init_from must be a run of the same kind, or for a classifier a masked language "
@@ -184,13 +185,13 @@ def _built_in_models(
     config: ExperimentConfig, source: WeightSource
 ) -> tuple[type[TextModel], type[TextModel]]:
     """Text models that both configs describe, since a task of one's own may have its own."""
-    return task_class(config).text_model, task_class(source.config).text_model
+    return model_class(config), model_class(source.config)
 
 
 def _gets_head(config: ExperimentConfig, source: WeightSource) -> bool:
     """Whether a classifier starts from a masked language model."""
     own, held = _built_in_models(config, source)
-    return issubclass(own, ClassifierModel) and issubclass(held, MaskedModel)
+    return issubclass(own, Classifier) and issubclass(held, MaskedModel)
 
 
 def _require_same_model(config: ExperimentConfig, stored: WeightSource) -> None:

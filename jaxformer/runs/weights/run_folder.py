@@ -13,8 +13,8 @@ from typing import Any
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs.folder.files import CHECKPOINTS, read_run_config
-from jaxformer.runs.tasks.registry import task_class
-from jaxformer.runs.tasks.task import Task
+from jaxformer.runs.text_models.kinds import model_class
+from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_huggingface
 from jaxformer.runs.weights.memory import split_shapes
 from jaxformer.runs.weights.source import Start, WeightSource
@@ -31,13 +31,13 @@ class RunWeights(WeightSource):
     """A checkpoint of a run; with LoRA, merged with its base.
 
     Args:
-        kind: class of its task; by default the built-in one of its config.
+        kind: class of its model; by default the built-in one of its config.
         like: config of the run that starts from it; if that is for another kind of model or data,
             kind is not used.
         base: current path of the base of a run with LoRA; by default, where it was.
     """
 
-    kind: type[Task] | None = None
+    kind: type[TextModel] | None = None
     like: ExperimentConfig | None = None
     base: str | os.PathLike[str] | None = None
 
@@ -47,10 +47,10 @@ class RunWeights(WeightSource):
         return read_run_config(self.folder)
 
     @functools.cached_property
-    def task(self) -> Task:
-        """The run's task, without data."""
-        kind, built_in = self.kind, task_class(self.config)
-        if kind is None or (self.like is not None and task_class(self.like) is not built_in):
+    def model(self) -> TextModel:
+        """The run's model, without parameters."""
+        kind, built_in = self.kind, model_class(self.config)
+        if kind is None or (self.like is not None and model_class(self.like) is not built_in):
             kind = built_in
         return kind.load(self.folder, self.config)
 
@@ -93,8 +93,8 @@ class RunWeights(WeightSource):
     def matrices(self, runner: Runner) -> tuple[Any, Start]:
         """What a run with LoRA trained, and the weights of its base."""
         self.pin()  # a step that is missing is reported before the base is read
-        start = load_base(self.task, self.folder, runner, self.base)
-        return self._restored(runner, split_shapes(self.task.model, start.new)[0]), start
+        start = load_base(self.model, self.folder, runner, self.base)
+        return self._restored(runner, split_shapes(self.model, start.new)[0]), start
 
     def _restored(self, runner: Runner, shapes: Any) -> Any:
         with Checkpoints(self.folder / CHECKPOINTS, read_only=True) as checkpoints:
@@ -102,9 +102,9 @@ class RunWeights(WeightSource):
 
 
 def weight_source(
-    init_from: str, kind: type[Task] | None = None, like: ExperimentConfig | None = None
+    init_from: str, kind: type[TextModel] | None = None, like: ExperimentConfig | None = None
 ) -> WeightSource:
-    """Parses FOLDER, FOLDER@STEP or OWNER/MODEL, for a task and its config; reads nothing yet."""
+    """Parses FOLDER, FOLDER@STEP or OWNER/MODEL, for a model and its config; reads nothing yet."""
     folder, _, at = init_from.rpartition("@")
     has_step = bool(folder) and at.isdecimal()
     path, step = as_path(folder if has_step else init_from), int(at) if has_step else None
@@ -133,7 +133,10 @@ def _is_there(path: pathlib.Path) -> bool:
 
 
 def load_base(
-    task: Task, folder: pathlib.Path, runner: Runner, base: str | os.PathLike[str] | None = None
+    model: TextModel,
+    folder: pathlib.Path,
+    runner: Runner,
+    base: str | os.PathLike[str] | None = None,
 ) -> Start:
     """Loads the base weights of a run with LoRA, from `base` if they have moved.
 
@@ -143,13 +146,13 @@ def load_base(
     recorded, relative, sha256 = read_json(
         folder / _BASE, lambda values: [values[name] for name in ("path", "relative", "sha256")]
     )
-    assert task.config.init_from is not None
-    step = weight_source(task.config.init_from).step
+    assert model.config.init_from is not None
+    step = weight_source(model.config.init_from).step
     if base is None:
-        own, moved = as_path(recorded), folder / relative
-        base = moved if moved.exists() and not _is_there(own) else own
+        original, moved = as_path(recorded), folder / relative
+        base = moved if moved.exists() and not _is_there(original) else original
     init_from = f"{base}" if step is None else f"{base}@{step}"
-    source = weight_source(init_from, type(task), task.config)
+    source = weight_source(init_from, type(model), model.config)
 
     def missing(what: str) -> CheckpointError:
         return CheckpointError(
@@ -159,12 +162,12 @@ def load_base(
         )
 
     try:
-        found = source.digest
+        digest = source.digest
     except CheckpointError:
-        found = sha256  # missing; reported below
-    if found != sha256:
+        digest = sha256  # missing; reported below
+    if digest != sha256:
         raise missing("is not the one of the training: its SHA-256 differs")
     try:
-        return source.start(task.model, runner)._replace(report=())
+        return source.start(model, runner)._replace(report=())
     except (CheckpointError, ConfigError) as error:
         raise missing(f"cannot be read: {error}") from None

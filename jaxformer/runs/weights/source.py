@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxformer.config import ExperimentConfig
-from jaxformer.runs.tasks.task import Task
-from jaxformer.runs.text_models.classifier import ClassifierModel
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.memory import param_shapes
 from jaxformer.training import SingleRunner
@@ -71,13 +69,13 @@ class WeightSource(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def task(self) -> Task:
-        """Its task, whose model has tokenizers, special tokens, classes and chat template."""
+    def model(self) -> TextModel:
+        """The model without parameters: tokenizers, special tokens, classes, chat template."""
 
     @functools.cached_property
     def shapes(self) -> Any:
         """Shapes and dtypes of the parameters; computes nothing."""
-        return param_shapes(self.task.model)
+        return param_shapes(self.model)
 
     @property
     @abc.abstractmethod
@@ -104,7 +102,7 @@ class WeightSource(abc.ABC):
     def new_parameters(self, model: TextModel) -> tuple[str, ...]:
         """Names of the parameters that a run initializes anew: the head, for other classes."""
         classes = _classes(model)
-        if classes is None or classes == _classes(self.task.model):
+        if classes is None or classes == _classes(self.model):
             return ()
         kept = {"encoder", "pooler"} & self.shapes.keys()
         return tuple(name for name in param_shapes(model) if name not in kept)
@@ -132,7 +130,7 @@ class WeightSource(abc.ABC):
 
 def _classes(model: TextModel) -> tuple[str, ...] | None:
     """Classes of a classifier; None for other models."""
-    return model.classes if isinstance(model, ClassifierModel) else None
+    return getattr(model, "classes", None)
 
 
 def _part(params: Any, like: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Options of a call: decoding settings that override the run's own, and the seed."""
+"""Options of a call: decoding settings that override the config's, and the seed."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,23 +10,26 @@ import numpy as np
 from jaxformer.config import BeamSearchConfig, SamplingConfig
 from jaxformer.errors import ConfigError
 
+Texts = list[str] | tuple[str, ...]
+"""Texts of a method that also takes a single one; a str is a Sequence[str], too."""
+
 Settings = TypeVar("Settings", SamplingConfig, BeamSearchConfig)
 
 
 def with_options(
-    kind: type[Settings], own: Settings, options: Mapping[str, Any], *others: str
+    kind: type[Settings], defaults: Settings, options: Mapping[str, Any] = {}, *others: str
 ) -> Settings:
-    """Decoding settings of a call, which default to the run's own; other options raise ConfigError.
+    """Decoding settings of a call, which override the defaults; other options raise ConfigError.
 
-    `own` may be of a subclass, whose other fields are dropped. `others` are further arguments of
-    the call, for the message.
+    The defaults may be of a subclass, whose other fields are dropped. `others` are further
+    arguments of the call, for the message.
     """
     names: list[str] = [field.name for field in dataclasses.fields(kind)]
     for name in options:
         if name not in names:
             known = ", ".join([*names, *others])
             raise ConfigError(f"there is no option {name!r}; the options are {known}")
-    return kind(**{name: getattr(own, name) for name in names} | dict(options))
+    return kind(**{name: getattr(defaults, name) for name in names} | dict(options))
 
 
 def seed_key(seed: int) -> jax.Array:

@@ -1,0 +1,317 @@
+"""A causal language model: generation, answers, likelihoods, attention."""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Self
+
+import jax
+import numpy as np
+
+from jaxformer import text
+from jaxformer.config import ExperimentConfig, SamplingConfig
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.inference import check_prompts, generate_stream
+from jaxformer.interop import HuggingFaceChatTemplate, HuggingFaceModel
+from jaxformer.interop.special_tokens import require_supported
+from jaxformer.models import AttentionMap, Decoder
+from jaxformer.runs.data.prepare import encode_each
+from jaxformer.runs.data.summary import load_summary
+from jaxformer.runs.data.values import LogLikelihood
+from jaxformer.runs.text_models.forward import apply_model, self_attention_map, with_weights
+from jaxformer.runs.text_models.likelihoods import (
+    label_log_likelihoods,
+    require_prompts,
+    scored_tokens,
+)
+from jaxformer.runs.text_models.options import seed_key, with_options
+from jaxformer.runs.text_models.text_model import TextModel
+from jaxformer.storage import read_json, write_json
+from jaxformer.training import language_model_loss
+from jaxformer.training.losses import LossFunction
+
+_NEW_TOKENS = 256  # of a continuation by a model made elsewhere, if its folder does not say
+CONTINUES = "to continue text: jaxformer generate {} TEXT"
+ANSWERS = "to have messages answered: jaxformer generate {} MESSAGE --chat"
+_TEMPLATE = "chat_template.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LanguageModel(TextModel):
+    """A decoder, which continues text.
+
+    Args:
+        num_documents: number of documents that it was trained on; 0 if it was trained on other
+            data. If there are several, and windows run from one into the next, an empty prompt
+            starts a new one.
+        chat_template: chat template of a Hugging Face folder, with which it answers; None without.
+    """
+
+    num_documents: int = 0
+    chat_template: HuggingFaceChatTemplate | None = None
+
+    kind: ClassVar[str] = "a language model, which continues text"
+
+    @property
+    def module(self) -> Decoder:
+        """The decoder."""
+        return Decoder(self.config.model)
+
+    def loss(self, label_smoothing: float) -> LossFunction:
+        """Cross-entropy of every next token."""
+        return language_model_loss(self.module, label_smoothing=label_smoothing)
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """Continuing text, and answering if there is a chat template."""
+        return (CONTINUES,) if self.chat_template is None else (CONTINUES, ANSWERS)
+
+    @property
+    def packs_texts(self) -> bool:
+        """Whether a row may have several texts, which do not attend to each other."""
+        return self.config.data.packing == "documents"
+
+    def batch_shapes(self, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
+        """Tokens and labels; segments and positions of packed texts; lengths for experts."""
+        batch = super().batch_shapes(rows)
+        if self.packs_texts:
+            return batch | dict.fromkeys(("segment_ids", "positions"), batch["tokens"])
+        if self.config.model.experts is None:
+            return batch
+        return batch | {"lengths": jax.ShapeDtypeStruct((rows,), np.int32)}
+
+    def started_from(self, start: TextModel) -> Self:
+        """Keeps the chat template of the start."""
+        template = getattr(start, "chat_template", None)
+        return dataclasses.replace(super().started_from(start), chat_template=template)
+
+    def save(self, folder: pathlib.Path) -> None:
+        """Writes the tokenizer, and the chat template if there is one."""
+        super().save(folder)
+        if (template := self.chat_template) is not None:
+            values = {"template": template.template, "names": dict(template.names)}
+            write_json(folder / _TEMPLATE, values)
+
+    @classmethod
+    def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
+        """Reads the tokenizer, the number of documents, and the chat template if there is one."""
+        model, path, template = super().load(folder, config), folder / _TEMPLATE, None
+        if path.exists():
+            template = read_json(path, lambda values: HuggingFaceChatTemplate(**values))
+        documents = load_summary(folder).documents
+        return dataclasses.replace(model, num_documents=documents, chat_template=template)
+
+    def to_huggingface(self) -> HuggingFaceModel:
+        """The model, with the sampling of the config's samples and the chat template."""
+        model = super().to_huggingface()
+        special = model.unchecked_special_tokens
+        assert special is not None
+        sampling = with_options(SamplingConfig, self.config.samples)
+        return model._replace(
+            unchecked_special_tokens=dataclasses.replace(special, sampling=sampling),
+            chat_template=self.chat_template,
+        )
+
+    @property
+    def surrounding_tokens(self) -> text.SurroundingTokens:
+        """Special tokens before every text; none after it, since the model continues it."""
+        return text.SurroundingTokens(before=self.tokenizer.surrounding_tokens.before)
+
+    def encode(self, text: str) -> np.ndarray:
+        """Encodes a text, including the spaces around it: int32 [tokens]."""
+        return self.surrounded(self.tokenizer.encode(text), text)
+
+    def encode_prompt(self, prompt: str) -> list[int]:
+        """Encodes a prompt, after the special tokens that the model reads before every text.
+
+        An empty prompt becomes the end of text of a previous document, if the model has learnt what
+        follows it.
+
+        Raises:
+            DataError: it is empty, or cannot be encoded.
+        """
+        ids: list[int] = self.surrounding_tokens.around(self.tokenizer.encode(prompt)).tolist()
+        if not ids and self.tokenizer.end_of_text is not None:
+            if self.num_documents > 1 and self.config.data.packing == "windows":
+                return [self.tokenizer.end_of_text]
+        if not ids:
+            raise DataError("the prompt is empty; give at least one character to continue")
+        return ids
+
+    def encode_messages(self, messages: Sequence[text.Message]) -> list[int]:
+        """Encodes messages and the start of the answer to them.
+
+        Raises:
+            ConfigError: the model has no chat template.
+            DataError: there are no messages, or one is not a role and a content.
+        """
+        if self.chat_template is None:
+            raise ConfigError(
+                f"{self.folder} is a language model without a chat template; an answer needs a "
+                "chat model; to continue text: jaxformer generate, without --chat"
+            )
+        ids: list[int] = self.chat_template.encode(self.tokenizer, messages).tolist()
+        return ids
+
+    def generate(
+        self, prompt: str, *, max_new_tokens: int | None = None, seed: int = 0, **sampling: Any
+    ) -> str:
+        """Continues a text.
+
+        Args:
+            prompt: text to continue. An empty prompt starts a new document, if the model was
+                trained on windows of several documents.
+            max_new_tokens: longest continuation, in tokens; default: what fits in the context.
+            seed: seed of the sampling.
+            **sampling: temperature, top_k, top_p, min_p, repetition_penalty,
+                no_repeat_ngram_size, min_length and min_new_tokens, as in `SamplingConfig`;
+                default: those of the config's samples.
+
+        Returns:
+            The continuation, without the prompt.
+
+        Raises:
+            ConfigError: the model comes from a folder with unsupported generation settings; or an
+                option is unknown or out of range.
+            DataError: the prompt is empty or too long, or cannot be encoded.
+        """
+        return "".join(
+            self.generate_stream(prompt, max_new_tokens=max_new_tokens, seed=seed, **sampling)
+        )
+
+    def generate_stream(self, prompt: str, **options: Any) -> Iterator[str]:
+        """Continues a text like `generate`, yielding pieces as they are generated."""
+        require_supported(self.decoding.unsupported)
+        return self._continue(self.encode_prompt(prompt), **options)
+
+    def chat(self, messages: Sequence[text.Message], **options: Any) -> str:
+        """Answers a conversation.
+
+        Args:
+            messages: dicts with "content" and "role" ("user", "assistant", or another that the
+                model was trained on, such as "system"). The last message is the one to answer.
+            **options: max_new_tokens, seed and sampling, as in `generate`.
+
+        Returns:
+            The answer.
+
+        Raises:
+            ConfigError: the model has no chat template, or as in `generate`.
+            DataError: there is no message, a message is malformed, or they are too long.
+        """
+        return "".join(self.chat_stream(messages, **options))
+
+    def chat_stream(self, messages: Sequence[text.Message], **options: Any) -> Iterator[str]:
+        """Answers a conversation like `chat`, yielding pieces as they are generated."""
+        require_supported(self.decoding.unsupported)
+        return self._continue(self.encode_messages(messages), **options)
+
+    def _continue(
+        self, ids: list[int], *, max_new_tokens: int | None = None, seed: int = 0, **sampling: Any
+    ) -> Iterator[str]:
+        """Continues tokens with text, piece by piece."""
+        others = "seed", "max_new_tokens"
+        chunks = generate_stream(
+            self.module,
+            self.params,
+            [ids],
+            max_new_tokens=self._longest(ids) if max_new_tokens is None else max_new_tokens,
+            rng=seed_key(seed),
+            sampling=with_options(SamplingConfig, self.config.samples, sampling, *others),
+            stop_tokens=self.in_vocabulary(self.stop_tokens),
+            vocab_size=self.tokenizer.vocab_size,
+            forbidden_tokens=self.in_vocabulary(self.decoding.forbidden),
+        )
+        return self._pieces(ids, chunks)
+
+    def _pieces(self, ids: list[int], chunks: Iterator[list[np.ndarray]]) -> Iterator[str]:
+        """Text of the chunks that continue a prompt."""
+        decoder = self.tokenizer.stream()
+        decoder.skip(self.text_before(ids))
+        for (tokens,) in chunks:
+            yield decoder.push(tokens)
+        yield decoder.flush()
+
+    def text_before(self, ids: list[int]) -> list[int]:
+        """Tokens of the prompt that the text continues, so that its first space is right."""
+        return ids
+
+    def _longest(self, ids: list[int]) -> int:
+        """Largest number of new tokens: that of the model's folder, else what fits."""
+        longest, room = self.decoding.max_length, self._room(ids)
+        if longest is None or self.decoding.max_new_tokens is not None:
+            return room
+        if len(ids) >= longest:
+            raise DataError(
+                f"the model's folder has max_length={longest}, which counts the tokens of the "
+                f"prompt, got {len(ids)} of them; pass max_new_tokens"
+            )
+        return min(max(1, self.max_len - len(ids)), longest - len(ids))
+
+    def _room(self, ids: list[int]) -> int:
+        """Largest number of new tokens, whatever max_length the model's folder has."""
+        special, room = self.decoding, max(1, self.max_len - len(ids))
+        # The context of a model made elsewhere is often much longer than any text.
+        return min(room, special.max_new_tokens or (_NEW_TOKENS if special.model_type else room))
+
+    def _sample_tokens(self, ids: list[int]) -> int:
+        """Largest number of new tokens of a sample."""
+        return self.config.samples.max_new_tokens or self._room(ids)
+
+    def check_prompt(self, prompt: str) -> None:
+        """Raises DataError if a prompt and its continuation do not fit in the context."""
+        ids = self.encode_prompt(prompt)
+        check_prompts(self.config.model, [ids], self._sample_tokens(ids))
+
+    def sample(self, prompt: str, seed: int = 0) -> str:
+        """Continues a prompt with the settings of the config's samples; returns both."""
+        ids = self.encode_prompt(prompt)
+        pieces = self._continue(ids, max_new_tokens=self._sample_tokens(ids), seed=seed)
+        return prompt + self.behind_prompt + "".join(pieces)
+
+    def log_likelihood(
+        self, texts: Sequence[str], *, prompts: Sequence[str] | None = None
+    ) -> list[LogLikelihood]:
+        """Computes the log-likelihoods of texts.
+
+        Args:
+            texts: list of texts. Padding in batches does not affect the result.
+            prompts: list of one prompt per text, encoded separately.
+
+        Returns:
+            The log-probability of each text, in nats: of its tokens after the prompt, or of all
+            tokens except the first without a prompt.
+
+        Raises:
+            ConfigError: there is not one prompt per text.
+            DataError: a text is empty or too long, or cannot be encoded; the message has its index.
+        """
+        encode = functools.partial(
+            scored_tokens, self.tokenizer, self.surrounding_tokens, self.max_len
+        )
+        if prompts is None:
+            starts = [0] * len(texts)
+            sequences = encode_each(texts, encode)
+        else:
+            require_prompts(texts, prompts)
+            prompt_ids = encode_each(prompts, lambda prompt: np.array(self.encode_prompt(prompt)))
+            starts = [ids.size - 1 for ids in prompt_ids]
+            sequences = encode_each(texts, encode, prompts, prompt_ids)
+        rows = []
+        for ids, start in zip(sequences, starts, strict=True):
+            labels = ids[1:].copy()
+            labels[:start] = text.IGNORE
+            rows.append({"tokens": ids[:-1], "labels": labels})
+        return label_log_likelihoods(self.module, self.params, rows, self.max_len)
+
+    def attention(self, text: str) -> list[AttentionMap]:
+        """Also has the token after each; behind the last one, the likeliest."""
+        ids = self.encode(text)
+        output = apply_model(self.module, with_weights, self.params, tokens=ids[None])
+        weights = output.weights.self_attention
+        likeliest = output.logits[0, -1, : self.tokenizer.vocab_size].argmax()
+        next_ids = np.append(ids[1:], likeliest)
+        return [
+            self_attention_map("decoder self-attention", weights, self.tokenizer, ids, next_ids)
+        ]

@@ -1,0 +1,73 @@
+"""Log-likelihoods of texts under a model."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.runs.data.values import LogLikelihood
+from jaxformer.runs.text_models.forward import apply_model, padded_batches
+from jaxformer.text import IGNORE, SurroundingTokens, Tokenizer
+
+
+def _log_likelihoods(model: Any, labels: jax.Array, **inputs: jax.Array) -> jax.Array:
+    """Log-probabilities of labels `[B, T]`: float32 `[B, T]`, 0 where there is no label."""
+
+    def of_row(row: tuple[jax.Array, jax.Array]) -> jax.Array:
+        hidden, labels = row
+        scores = jax.nn.log_softmax(model.logits(hidden).astype(jnp.float32))
+        taken = jnp.take_along_axis(scores, labels.clip(0)[:, None], axis=-1)[:, 0]
+        return jnp.where(labels >= 0, taken, 0)
+
+    # Row by row, because the logits of all rows may not fit in memory.
+    return jax.lax.map(of_row, (model.hidden_states(**inputs).hidden, labels))
+
+
+def label_log_likelihoods(
+    model: nn.Module, params: Any, rows: Sequence[Mapping[str, np.ndarray]], max_len: int
+) -> list[LogLikelihood]:
+    """Log-probabilities of the labels of each row, in nats, and the number of labels.
+
+    A row has the inputs of the model's `hidden_states`, and "labels": int `[T]`, of which
+    `IGNORE` is not counted.
+    """
+    scores = [LogLikelihood(0.0, 0)] * len(rows)
+    for indices, batch in padded_batches(rows, max_len):
+        nats = np.asarray(apply_model(model, _log_likelihoods, params, **batch), np.float64)
+        for row, i in enumerate(indices):
+            num_tokens = int((rows[i]["labels"] != IGNORE).sum())
+            scores[i] = LogLikelihood(float(nats[row].sum()), num_tokens)
+    return scores
+
+
+def require_prompts(texts: Sequence[str], prompts: Sequence[str]) -> None:
+    """Raises ConfigError unless there is one prompt per text."""
+    if len(prompts) != len(texts):
+        raise ConfigError(
+            f"there must be one prompt per text, got {len(prompts)} prompts and {len(texts)} texts"
+        )
+
+
+def scored_tokens(
+    tokenizer: Tokenizer, surrounding: SurroundingTokens, max_len: int,
+    text: str, prompt: str = "", prompt_ids: np.ndarray | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Tokens of a text after its prompt; the last is only predicted, so max_len + 1 fit."""
+    ids = tokenizer.encode_continuations([text])[0] if prompt else tokenizer.encode(text)
+    if prompt_ids is None and ids.size:
+        ids = surrounding.around(ids)
+    if prompt_ids is not None:
+        if not ids.size:
+            raise DataError(f"a text after a prompt must have tokens, got {text!r}; write one")
+        ids = np.concatenate([prompt_ids, ids]).astype(np.int32)
+    if not 2 <= ids.size <= max_len + 1:
+        raise DataError(
+            f"a text to score must have 2 to max_len + 1 = {max_len + 1} tokens, its prompt "
+            f"included, got {ids.size} for {text[:20]!r}; "
+            + ("shorten it" if ids.size > 1 else "write more, or give a prompt")
+        )
+    return ids

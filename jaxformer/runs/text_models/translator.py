@@ -1,0 +1,298 @@
+"""An encoder-decoder, which translates: search, sampling, likelihoods, attention."""
+
+import pathlib
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, overload
+
+import numpy as np
+
+from jaxformer import text
+from jaxformer.config import BeamSearchConfig, SamplingConfig
+from jaxformer.errors import ConfigError
+from jaxformer.inference import Hypothesis
+from jaxformer.interop.special_tokens import require_supported
+from jaxformer.models import AttentionMap
+from jaxformer.runs.data.prepare import encode_each
+from jaxformer.runs.data.values import LogLikelihood
+from jaxformer.runs.text_models.forward import apply_model, self_attention_map, with_weights
+from jaxformer.runs.text_models.likelihoods import label_log_likelihoods, require_prompts
+from jaxformer.runs.text_models.options import Texts, seed_key, with_options
+from jaxformer.runs.text_models.pair_model import PairModel
+from jaxformer.training import Evaluation
+
+_SHOWN = 5  # words shown in a warning
+_MOST = 5000  # validation pairs translated in an evaluation
+
+
+class Translation(NamedTuple):
+    """A translation of a sentence.
+
+    Args:
+        text: the translation.
+        score: its log-probability in nats / length ** length_penalty.
+        finished: whether it ended within the longest length.
+    """
+
+    text: str
+    score: float
+    finished: bool
+
+
+class Translator(PairModel):
+    """An encoder-decoder, which translates sentences."""
+
+    kind: ClassVar[str] = "an encoder-decoder, which translates"
+    uses: ClassVar[tuple[str, ...]] = ("to translate: jaxformer translate {} TEXT",)
+
+    @overload
+    def translate(self, sentences: str, **search: Any) -> list[Translation]: ...
+
+    @overload
+    def translate(self, sentences: Texts, **search: Any) -> list[list[Translation]]: ...
+
+    def translate(self, sentences: str | Texts, **search: Any) -> Any:
+        """Translates sentences by beam search. The other sentences do not affect a result.
+
+        Warns of words that never occur in the training sources.
+
+        Args:
+            sentences: one sentence, or a list.
+            **search: beam_size, num_best, length_penalty, early_stopping, no_repeat_ngram_size and
+                min_new_tokens, as in `BeamSearchConfig`; default: those of the run's config.
+
+        Returns:
+            The translations of a sentence, best first; for a list, a list of these.
+
+        Raises:
+            ConfigError: the model comes from a folder with unsupported generation settings; or an
+                option is unknown or out of range.
+            DataError: a sentence is empty or too long, or cannot be encoded.
+        """
+        settings = self._search_settings(search)
+        self._warn_of_new_words(sentences)
+        return self.for_texts(lambda texts: self.best_translations(texts, settings), sentences)
+
+    def translate_stream(
+        self, sentences: Texts, **search: Any
+    ) -> Iterator[tuple[int, list[Translation]]]:
+        """Translates a list like `translate`, yielding (index, translations) as they are done."""
+        settings = self._search_settings(search)
+        self._warn_of_new_words(sentences)
+        return self._translated(sentences, settings)
+
+    def _search_settings(self, options: dict[str, Any]) -> BeamSearchConfig:
+        """Settings of a search, which the model's folder must support."""
+        settings = with_options(BeamSearchConfig, self.config.translation, options)
+        require_supported(self.decoding.unsupported)
+        return settings
+
+    def best_translations(
+        self, sentences: Sequence[str], search: BeamSearchConfig
+    ) -> list[list[Translation]]:
+        """Translates by beam search, whatever the model's folder says of generation."""
+        translations = dict(self._translated(sentences, search))
+        return [translations[i] for i in range(len(sentences))]
+
+    def _translated(
+        self, sentences: Sequence[str], search: BeamSearchConfig
+    ) -> Iterator[tuple[int, list[Translation]]]:
+        """Translates by beam search, yielding (index, translations) as they are done."""
+        results = self.search(sentences, search)
+        return ((i, list(map(self._translation, hypotheses))) for i, hypotheses in results)
+
+    def _translation(self, hypothesis: Hypothesis) -> Translation:
+        """A hypothesis as text, which has the end if that is an ordinary token."""
+        ends = [] if hypothesis.end_token is None else [hypothesis.end_token]
+        decoded = self.tokenizer.decode([*hypothesis.tokens, *ends])
+        return Translation(decoded, hypothesis.score, hypothesis.finished)
+
+    @overload
+    def sample_translations(self, sentences: str, *, seed: int = 0, **sampling: Any) -> str: ...
+
+    @overload
+    def sample_translations(
+        self, sentences: Texts, *, seed: int = 0, **sampling: Any
+    ) -> list[str]: ...
+
+    def sample_translations(self, sentences: str | Texts, *, seed: int = 0, **sampling: Any) -> Any:
+        """Translates by sampling instead of beam search; warns like `translate`.
+
+        Args:
+            sentences: one sentence, or a list.
+            seed: seed of the sampling.
+            **sampling: as in `LanguageModel.generate`. no_repeat_ngram_size and min_length (which
+                counts the start token) default to those of the run's search.
+
+        Returns:
+            A translation of the sentence; for a list, one of each.
+
+        Raises:
+            ConfigError: the model comes from a folder with unsupported generation settings; or an
+                option is unknown or out of range.
+            DataError: a sentence is empty or too long, or cannot be encoded.
+        """
+        settings = self._sampling_settings(sampling)
+        self._warn_of_new_words(sentences)
+        return self.for_texts(
+            lambda texts: [drawn for _, drawn in self._draw(texts, seed, settings)], sentences
+        )
+
+    def sample_translations_stream(
+        self, sentences: Texts, *, seed: int = 0, **sampling: Any
+    ) -> Iterator[tuple[int, str]]:
+        """Samples translations of a list, yielding (index, translation) as they are done."""
+        settings = self._sampling_settings(sampling)
+        self._warn_of_new_words(sentences)
+        return self._draw(sentences, seed, settings)
+
+    def _sampling_settings(self, options: dict[str, Any]) -> SamplingConfig:
+        """Sampling settings for translations; rules on n-grams and lengths come from the search."""
+        search = self.config.translation
+        rules: dict[str, Any] = {
+            "no_repeat_ngram_size": search.no_repeat_ngram_size,
+            # A row's length includes the start token.
+            "min_length": search.min_new_tokens + 1 if search.min_new_tokens else 0,
+        }
+        settings = with_options(SamplingConfig, self.config.samples, {**rules, **options}, "seed")
+        require_supported(self.decoding.unsupported)
+        return settings
+
+    def _draw(
+        self, sentences: Sequence[str], seed: int, sampling: SamplingConfig
+    ) -> Iterator[tuple[int, str]]:
+        """Samples translations, yielding (index, translation) as they are done."""
+        rng = seed_key(seed)
+        sources = [ids.tolist() for ids in encode_each(sentences, self.encode)]
+        return self.draw(sources, rng, sampling)
+
+    def _warn_of_new_words(self, sentences: str | Texts) -> None:
+        """Warns of words that are new to the model, on behalf of the calling method."""
+        texts = [sentences] if isinstance(sentences, str) else sentences
+        if words := self.unseen_words(texts):
+            more = f" and {len(words) - _SHOWN:,} more" if len(words) > _SHOWN else ""
+            shown = ", ".join(map(repr, words[:_SHOWN]))
+            warnings.warn(
+                f"never seen in training: {shown}{more}; what they become is a guess",
+                stacklevel=3,
+            )
+
+    def sample(self, prompt: str, seed: int = 0) -> str:
+        """Shows a sentence and its translation."""
+        ((best, *_),) = self.best_translations([prompt], self.config.translation)
+        return f"{prompt}\n{best.text}"
+
+    def evaluate(self, data: Sequence[str | pathlib.Path] | None = None) -> Evaluation:
+        """Evaluates the model; translations of other data need supported generation settings."""
+        if data is not None:
+            require_supported(self.decoding.unsupported)
+        return super().evaluate(data)
+
+    def with_scores(self, result: Evaluation, validation: Any) -> Evaluation:
+        """Adds BLEU, chrF and the share of exact translations, by beam search."""
+        pairs = validation.rows
+        sources, references = pairs.sources[:_MOST], pairs.targets[:_MOST]
+        best = [several[0] for several in self.best_translations(sources, self.config.translation)]
+        translations = [translation.text for translation in best]
+        figures, details = {"exact": text.exact_matches(translations, references)}, []
+        try:
+            scores = text.translation_scores(translations, references)
+        except ConfigError as error:
+            details.append(f"no BLEU and chrF: {error}")
+        else:
+            figures = {"bleu": scores.bleu, "chrf": scores.chrf, **figures}
+            details += [f"BLEU: {scores.bleu_signature}", f"chrF: {scores.chrf_signature}"]
+        if len(pairs) > _MOST:
+            details.append(f"translated: the first {_MOST:,} of {len(pairs):,} validation pairs")
+        if unfinished := sum(not translation.finished for translation in best):
+            details.append(
+                f"{unfinished:,} translations did not end within {self.max_new_tokens} tokens"
+            )
+        return result._replace(scores=figures, details=tuple(details))
+
+    def greedy_scores(self, sources: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+        """BLEU, chrF and the share of exact translations, greedily."""
+        greedy = BeamSearchConfig(beam_size=1)
+        translations = [best[0].text for best in self.best_translations(sources, greedy)]
+        scores = text.translation_scores(translations, references)
+        exact = text.exact_matches(translations, references)
+        return {"bleu": scores.bleu, "chrf": scores.chrf, "exact": exact}
+
+    def log_likelihood(
+        self, texts: Sequence[str], *, prompts: Sequence[str] | None = None
+    ) -> list[LogLikelihood]:
+        """Computes the log-likelihoods of targets, as translations of sources.
+
+        Args:
+            texts: list of targets. Padding in batches does not affect the result.
+            prompts: list of their sources.
+
+        Returns:
+            The log-probability of each target and its end, in nats.
+
+        Raises:
+            ConfigError: there is not one source per target.
+            DataError: a text is empty or too long, or cannot be encoded; the message has its index.
+        """
+        if prompts is None:
+            raise ConfigError(
+                f"{self.kind}, scores targets as translations of sources; give those as prompts"
+            )
+        require_prompts(texts, prompts)
+        rows, starts = [], self.starts
+        for source, target in zip(
+            encode_each(prompts, self.encode), encode_each(texts, self.encode_target), strict=True
+        ):
+            labels = [text.IGNORE] * len(starts[1:]) + target.tolist() + [self.end_of_text]
+            rows.append(
+                {
+                    "source_tokens": source,
+                    "source_lengths": np.array(source.size, np.int32),
+                    "tokens": np.concatenate([starts, target]).astype(np.int32),
+                    "lengths": np.array(len(starts) + target.size, np.int32),
+                    "labels": np.array(labels, np.int32),
+                }
+            )
+        return label_log_likelihoods(self.module, self.params, rows, self.max_len)
+
+    def attention(self, text: str, *, target: str | None = None) -> list[AttentionMap]:
+        """Computes the attention weights of a source and its translation, in all layers and heads.
+
+        Args:
+            text: the source.
+            target: a translation of it; default: the model's best one. The decoder reads the end of
+                text, which starts it, and the target.
+
+        Returns:
+            Maps for `viz.attention_page`: cross-attention, then self-attention of encoder and
+            decoder. Those of the decoder also have the next token of each.
+
+        Raises:
+            ConfigError: there is no target, and the model comes from a folder with unsupported
+                generation settings.
+            DataError: a text is empty or too long, or cannot be encoded.
+        """
+        source, source_ids = self.tokenizers[0], self.encode(text)
+        end = self.end_of_text
+        if target is None:
+            require_supported(self.decoding.unsupported)
+            ((_, (best, *_)),) = self.search([text], self.config.translation)
+            target_ids = np.concatenate([self.starts[:1], best.tokens])  # includes a forced token
+            end = end if best.end_token is None else best.end_token
+        else:
+            target_ids = np.concatenate([self.starts, self.encode_target(target)])
+        # The last token is only predicted; another end of text would be one too many.
+        target_ids = np.append(target_ids, end)[: self.max_len + 1].astype(np.int32)
+        ids, next_ids = target_ids[:-1], target_ids[1:]
+        output = apply_model(
+            self.module, with_weights, self.params, source_tokens=source_ids[None], tokens=ids[None]
+        )
+        cross = np.asarray(output.decoder_weights.cross_attention)[:, 0]
+        source_tokens = source.token_texts(source_ids)
+        tokens, next_tokens = map(self.tokenizer.token_texts, (ids, next_ids))
+        encoder, decoder = output.encoder_weights, output.decoder_weights.self_attention
+        return [
+            AttentionMap("cross-attention", cross, tokens, source_tokens, next_tokens),
+            self_attention_map("encoder self-attention", encoder, source, source_ids),
+            self_attention_map("decoder self-attention", decoder, self.tokenizer, ids, next_ids),
+        ]
