@@ -8,17 +8,25 @@ import platform
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
 from jaxformer import __version__
 from jaxformer.config import ExperimentConfig, changed_settings
 from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.modules import layer_execution
 from jaxformer.programs import keep_programs
 from jaxformer.runs.folder import files
 from jaxformer.runs.tasks.task import Task
-from jaxformer.runs.weights import PreparedRun, load_base, prepare_run, write_base
+from jaxformer.runs.weights import (
+    PreparedRun,
+    Start,
+    WeightSource,
+    load_base,
+    prepare_run,
+    write_base,
+)
 from jaxformer.runs.weights.lora import adapt
 from jaxformer.runs.weights.memory import require_training_memory
 from jaxformer.runs.weights.trials import can_share, run_recipe
@@ -166,64 +174,114 @@ def start_run(
     prepared: PreparedRun | None = None,
 ) -> StartedRun:
     """`train_run` up to the first step, in a folder from `take_folder`; it may be `prepared`."""
-    folder = opened.folder
-    resumes, trained = files.is_run(folder), 0
-    if base is not None and not (resumes and config.lora is not None):
+    folder, is_resumed = opened.folder, files.is_run(opened.folder)
+    if base is not None and not (is_resumed and config.lora is not None):
         raise ConfigError(
             f"base can be set only for a resumed LoRA run, got {base} for {folder}, which is "
-            f"{'a run without LoRA' if resumes else 'a new run, whose base is its init_from'}; "
+            f"{'a run without LoRA' if is_resumed else 'a new run, whose base is its init_from'}; "
             "omit it"
         )
-    if resumes:
-        files.read_run_config(folder)  # verified before anything depends on it
-        trained = opened.checkpoints.step_to_resume(config.training.steps)
-    made, source = prepared or prepare_run(config, task, folder if resumes else None)
-    made = dataclasses.replace(made, split=None)  # frees the texts
-    require_training_memory(made.model, runner)
-    config, data = made.config, made.training_data(runner)
-    made = dataclasses.replace(made, report=(*made.report, *_settings_report(made, data, resumes)))
-    shapes = data.batches.shapes if isinstance(data.batches, BucketedBatches) else ()
-    summary = dataclasses.replace(made.summary, shapes=shapes)
-    if resumes:
-        files.check_same_run(folder, config, summary, trained)
-    init_params: Any = made.model.initializer
-    start = frozen = None
-    if resumes and config.lora is not None:
-        start = load_base(made.model, folder, runner, base)
-    elif source is not None and not trained:
-        start = source.start(made.model, runner)
-    if start is not None:
-        init_params, report = start.params, start.report
-        if config.lora is not None:
-            init_params, frozen, line = adapt(made.model, start)
-            report = (*report, line)
-        made = dataclasses.replace(made, report=(*report, *made.report))
-    # Skipped where possible, since it reads all weights: a resumed LoRA run has verified its base
-    # already, and a single host has no other to compare with.
-    known = trained or runner.num_hosts == 1 or (resumes and config.lora is not None)
-    starts = None if known or source is None else source.identity
-    same = {"data": summary.fingerprint, "the newest checkpoint": trained, "init_from": starts}
-    require_same("data", same)
+    if is_resumed:
+        run = _resume(config, opened, runner, task, base, prepared)
+    else:
+        run = _create(config, folder, runner, task, prepared)
+    _require_shared(folder)
+    return run
 
-    def save(draft: pathlib.Path) -> None:
-        made.save(draft)
-        if config.lora is not None:
-            assert source is not None  # the config requires init_from
+
+def _create(
+    config: ExperimentConfig,
+    folder: pathlib.Path,
+    runner: Runner,
+    task: type[Task] | None,
+    prepared: PreparedRun | None,
+) -> StartedRun:
+    """Makes the folder of a new run, which starts from init_from, or from random parameters."""
+    new_task, source = prepared or prepare_run(config, task)
+    new_task, data = _with_batches(new_task, runner, is_resumed=False)
+    start = None if source is None else source.start(new_task.model, runner)
+    new_task, recipe = _recipe(new_task, start)
+    _require_same_data(new_task, 0, source, runner)
+
+    def write(draft: pathlib.Path) -> None:
+        new_task.save(draft)
+        if source is not None and new_task.config.lora is not None:
             write_base(draft, folder, source)
 
-    def write() -> None:
-        if resumes:
-            files.update_config(folder, config)
-        else:
-            files.start_folder(folder, config, summary, save)
+    in_first_process(
+        "start the run folder",
+        lambda: files.start_folder(folder, new_task.config, new_task.summary, write),
+    )
+    return StartedRun(new_task, data, recipe)
 
-    in_first_process("start the run folder", write)
-    _require_shared(folder)
-    return StartedRun(made, data, run_recipe(made.model, init_params, frozen))
+
+def _resume(
+    config: ExperimentConfig,
+    opened: OpenRun,
+    runner: Runner,
+    task: type[Task] | None,
+    base: str | os.PathLike[str] | None,
+    prepared: PreparedRun | None,
+) -> StartedRun:
+    """Goes on with a run, whose config and data must be the same."""
+    folder = opened.folder
+    files.read_run_config(folder)  # verified before anything depends on it
+    trained = opened.checkpoints.step_to_resume(config.training.steps)
+    same_task, source = prepared or prepare_run(config, task, folder)
+    same_task, data = _with_batches(same_task, runner, is_resumed=True)
+    files.check_same_run(folder, same_task.config, same_task.summary, trained)
+    start = None
+    if config.lora is not None:
+        start, source = load_base(same_task.model, folder, runner, base), None
+    elif source is not None and not trained:
+        start = source.start(same_task.model, runner)
+    same_task, recipe = _recipe(same_task, start)
+    _require_same_data(same_task, trained, source, runner)
+    in_first_process("start the run folder", lambda: files.update_config(folder, same_task.config))
+    return StartedRun(same_task, data, recipe)
+
+
+def _with_batches(task: Task, runner: Runner, *, is_resumed: bool) -> tuple[Task, TrainingData]:
+    """The task without its texts, which frees them, and its batches, if they fit in memory."""
+    task = dataclasses.replace(task, split=None)
+    require_training_memory(task.model, runner)
+    data = task.training_data(runner)
+    shapes = data.batches.shapes if isinstance(data.batches, BucketedBatches) else ()
+    summary = dataclasses.replace(task.summary, shapes=shapes)
+    report = (*task.report, *_settings_report(task, data, is_resumed))
+    return dataclasses.replace(task, summary=summary, report=report), data
+
+
+def _recipe(task: Task, start: Start | None) -> tuple[Task, Recipe]:
+    """Recipe of a run, and the task with lines on the parameters that it starts from."""
+    if start is None:
+        return task, run_recipe(task.model, task.model.initializer)
+    params, frozen, report = start.params, None, start.report
+    if task.config.lora is not None:
+        params, frozen, line = adapt(task.model, start)
+        report = (*report, line)
+    task = dataclasses.replace(task, report=(*report, *task.report))
+    return task, run_recipe(task.model, params, frozen)
+
+
+def _require_same_data(
+    task: Task, trained: int, source: WeightSource | None, runner: Runner
+) -> None:
+    """Raises ConfigError if hosts have other data, checkpoints or weights to start from."""
+    # A single host has no other to compare with, and the digest reads all weights.
+    is_known = trained or runner.num_hosts == 1 or source is None
+    require_same(
+        "data",
+        {
+            "data": task.summary.fingerprint,
+            "the newest checkpoint": trained,
+            "init_from": None if is_known or source is None else source.identity,
+        },
+    )
 
 
 def _settings_report(task: Task, data: TrainingData, resumes: bool) -> Iterator[str]:
-    """Reports how full rows of one length are, and a decay that does not end with training."""
+    """Reports how full rows are, a decay that does not end with training, and how layers run."""
     config, epoch = task.config, getattr(data.batches, "batches_per_epoch", None)
     steps, schedule = config.training.steps, config.schedule
     if epoch and config.has_one_length and task.summary.train_tokens:
@@ -239,6 +297,8 @@ def _settings_report(task: Task, data: TrainingData, resumes: bool) -> Iterator[
             f"training at step {steps:,}, with {share:.0%} of the peak; "
             + ("a run keeps its schedule" if resumes else f"change schedule.{key}_steps")
         )
+    execution = layer_execution(config.model)
+    yield f"layers run as a {execution.name}: {execution.reason}"
 
 
 def _require_shared(folder: pathlib.Path) -> None:

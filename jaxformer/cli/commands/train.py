@@ -83,15 +83,11 @@ def profiled_steps(text: str) -> range:
 
 def print_start(task: "Task") -> None:
     """Prints the task, its data, and the settings that differ from their defaults."""
-    from jaxformer.modules import layer_execution
-
     config, model = task.config, task.model
     show(f"{model.kind}; settings other than the defaults (all are in {config.out}/config.toml):")
     for paragraph in changed_paragraphs(config):
         show(paragraph)
-    execution = layer_execution(config.model)
-    layers = f"layers run as a {execution.name}: {execution.reason}"
-    for line in (*task.report, layers):
+    for line in task.report:
         show(line)
 
 

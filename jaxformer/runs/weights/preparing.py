@@ -21,7 +21,6 @@ from jaxformer.runs.text_models.classifier import Classifier
 from jaxformer.runs.text_models.kinds import model_class
 from jaxformer.runs.text_models.language_model import LanguageModel
 from jaxformer.runs.text_models.masked import MaskedModel
-from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.run_folder import RunWeights, weight_source
 from jaxformer.runs.weights.source import WeightSource
 from jaxformer.storage import as_path, real_path
@@ -71,8 +70,8 @@ def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict
         new += _of_token_logits(source) if in_rows else ()
     for key in new:
         tables["model"].pop(key, None)
-    own_model = values.get("model", {})
-    model = {**tables["model"], **own_model} if isinstance(own_model, Mapping) else own_model
+    changes = values.get("model", {})
+    model = {**tables["model"], **changes} if isinstance(changes, Mapping) else changes
     tokenizer = values.get("tokenizer", tables["tokenizer"])
     return {**values, "model": model, "tokenizer": tokenizer}
 
@@ -127,40 +126,58 @@ class PreparedRun(NamedTuple):
 def prepare_run(
     config: ExperimentConfig, task: type[Task] | None = None, folder: pathlib.Path | None = None
 ) -> PreparedRun:
-    """`prepare_task`, and the weights that a new run starts from, which are not read yet."""
+    """`prepare_task`, and the weights that the run starts from, which are not read yet."""
     kind = task_class(config) if task is None else task
     kind.require_complete()
-    resumed = None if folder is None else RunWeights(folder, None, kind.text_model, config)
-    before = None if resumed is None else resumed.config
-    end = None  # a resumed run keeps the end of its decay, unless the start is moved
-    if before is not None and before.schedule.decay_start == config.schedule.decay_start:
-        end = before.schedule.decay_steps
-    schedule = config.schedule.ending_at(end or config.training.steps)
-    config = dataclasses.replace(config, schedule=schedule)
-    stored: WeightSource | None = resumed
-    source, init_from = None, config.init_from
-    if init_from is not None:
-        if before is not None:
-            init_from = _with_step(init_from, before.init_from)
-        source = weight_source(init_from, kind.text_model, config)
-        if config.out is not None:
-            _require_other(source.path, config.out)
-        if before is None:
-            stored = source
-            _require_same_kind(config, kind, source)
-            _require_same_model(config, source)
-            init_from = source.pin()
-        config = dataclasses.replace(_filled(config, before or source.config), init_from=init_from)
-    start = None if stored is None else stored.model
-    return PreparedRun(kind.prepare(config, start), source)
+    if folder is None:
+        return _prepare_new(config, kind)
+    return _prepare_resumed(config, kind, RunWeights(folder, None, kind.text_model, config))
+
+
+def _prepare_new(config: ExperimentConfig, kind: type[Task]) -> PreparedRun:
+    """Prepares a new run, whose model must be that of its init_from."""
+    config = _ending_at(config, config.training.steps)
+    if config.init_from is None:
+        return PreparedRun(kind.prepare(config), None)
+    source = _start_of(config, kind, config.init_from)
+    _require_same_kind(config, kind, source)
+    _require_same_model(config, source)
+    config = dataclasses.replace(_filled(config, source.config), init_from=source.pin())
+    return PreparedRun(kind.prepare(config, source.model), source)
+
+
+def _prepare_resumed(config: ExperimentConfig, kind: type[Task], run: RunWeights) -> PreparedRun:
+    """Prepares a run that goes on, which may have been stopped before its first checkpoint."""
+    stored, end, source = run.config, config.training.steps, None
+    if stored.schedule.decay_start == config.schedule.decay_start:  # it keeps its end, too
+        end = stored.schedule.decay_steps or end
+    config = _ending_at(config, end)
+    if config.init_from is not None:
+        init_from = _with_step(config.init_from, stored.init_from)
+        source = _start_of(config, kind, init_from)
+        config = dataclasses.replace(_filled(config, stored), init_from=init_from)
+    return PreparedRun(kind.prepare(config, run.model), source)
+
+
+def _ending_at(config: ExperimentConfig, step: int) -> ExperimentConfig:
+    """The config, whose schedule ends at a step unless it says another."""
+    return dataclasses.replace(config, schedule=config.schedule.ending_at(step))
+
+
+def _start_of(config: ExperimentConfig, kind: type[Task], init_from: str) -> WeightSource:
+    """What a run starts from, which must not be the run itself."""
+    source = weight_source(init_from, kind.text_model, config)
+    if config.out is not None:
+        _require_other(source.path, config.out)
+    return source
 
 
 def _with_step(init_from: str, recorded: str | None) -> str:
     """init_from, with the step that a resumed run has recorded for the same folder."""
-    given = weight_source(init_from)
-    if recorded is None or given.step is not None:
+    source = weight_source(init_from)
+    if recorded is None or source.step is not None:
         return init_from
-    is_same = real_path(weight_source(recorded).path) == real_path(given.path)
+    is_same = real_path(weight_source(recorded).path) == real_path(source.path)
     return recorded if is_same else init_from
 
 
@@ -171,27 +188,19 @@ def _require_same_kind(config: ExperimentConfig, kind: type[Task], source: Weigh
             f"{source.path} holds an encoder without a head, from which a classifier can start, "
             f"got {kind.text_model.kind}; use the folder of a model with a head"
         )
-    own, held = _built_in_models(config, source)
-    are_decoders = issubclass(own, LanguageModel) and issubclass(held, LanguageModel)
-    if own is not held and not are_decoders and not _gets_head(config, source):
+    new_model, stored_model = model_class(config), model_class(source.config)
+    are_decoders = issubclass(new_model, LanguageModel) and issubclass(stored_model, LanguageModel)
+    if new_model is not stored_model and not are_decoders and not _gets_head(config, source):
         raise ConfigError(
             f"init_from must be a run of the same kind, or for a classifier a masked language "
-            f"model, got {config.init_from}, which holds {held.kind}, for "
+            f"model, got {config.init_from}, which holds {stored_model.kind}, for "
             f"{kind.text_model.kind}; choose another run, or leave init_from out"
         )
 
 
-def _built_in_models(
-    config: ExperimentConfig, source: WeightSource
-) -> tuple[type[TextModel], type[TextModel]]:
-    """Text models that both configs describe, since a task of one's own may have its own."""
-    return model_class(config), model_class(source.config)
-
-
 def _gets_head(config: ExperimentConfig, source: WeightSource) -> bool:
     """Whether a classifier starts from a masked language model."""
-    own, held = _built_in_models(config, source)
-    return issubclass(own, Classifier) and issubclass(held, MaskedModel)
+    return model_class(config) is Classifier and model_class(source.config) is MaskedModel
 
 
 def _require_same_model(config: ExperimentConfig, stored: WeightSource) -> None:
