@@ -7,7 +7,7 @@ import io
 import math
 import pathlib
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxformer.errors import DataError
@@ -38,31 +38,38 @@ class SweepTable:
 
     def best(self, metric: int) -> int | None:
         """Row with the best mean of a metric, among those with the most seeds."""
-        most = max((len(found[metric]) for _, found in self.rows), default=0)
+        columns = [results[metric] for _, results in self.rows]
+        most = max(map(len, columns), default=0)
         means = {
-            row: statistics.fmean(found[metric])
-            for row, (_, found) in enumerate(self.rows)
-            if len(found[metric]) == most > 0
+            row: statistics.fmean(column)
+            for row, column in enumerate(columns)
+            if len(column) == most > 0
         }
-        if not means:
-            return None
-        lower = any(part in self.metrics[metric] for part in _LOWER_IS_BETTER)
-        return min(means, key=lambda row: means[row] if lower else -means[row])
+        is_lower = any(part in self.metrics[metric] for part in _LOWER_IS_BETTER)
+        return (min if is_lower else max)(means, key=means.__getitem__, default=None)
 
     @property
     def cells(self) -> list[list[str]]:
         """Header and rows as text; a standard deviation needs two seeds."""
-        body = [
-            [*(_text(value) for value in values), *map(_mean_and_deviation, found)]
-            for values, found in self.rows
-        ]
-        return [[*self.keys, *self.metrics], *body]
+        return self._cells(mark=str)
+
+    def _cells(
+        self, *, mark: Callable[[str], str], escape: Callable[[str], str] = str
+    ) -> list[list[str]]:
+        """The cells, of which the best of each metric is marked."""
+        best = [self.best(metric) for metric in range(len(self.metrics))]
+        cells = [[escape(name) for name in (*self.keys, *self.metrics)]]
+        for row, (values, columns) in enumerate(self.rows):
+            results = map(_mean_and_deviation, columns)
+            marked = [mark(x) if row == b else x for x, b in zip(results, best, strict=True)]
+            cells.append([*(escape(_text(value)) for value in values), *marked])
+        return cells
 
     def curves(self, metric: int) -> dict[str, list[tuple[Any, float, float]]]:
         """Points (value of the first key, mean, deviation) for each combination of the others."""
         curves: dict[str, list[tuple[Any, float, float]]] = {}
-        for values, found in self.rows:
-            results = found[metric]
+        for values, columns in self.rows:
+            results = columns[metric]
             if results and all(map(math.isfinite, results)):
                 x, *others = values or ("",)
                 pairs = zip(self.keys[1:], others, strict=True)
@@ -74,15 +81,11 @@ class SweepTable:
 
     def as_text(self) -> str:
         """The table for a terminal; the best of each column has a star."""
-        marked = [row[:] for row in self.cells]
-        for metric in range(len(self.metrics)):
-            best = self.best(metric)
-            if best is not None:
-                marked[best + 1][len(self.keys) + metric] += " *"
-        widths = [max(map(len, column)) for column in zip(*marked, strict=True)]
+        cells = self._cells(mark="{} *".format)
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in marked
+            for row in cells
         ]
         return "\n".join([*lines, *(f"{name}: {why}" for name, why in self.failures.items())])
 
@@ -92,34 +95,25 @@ class SweepTable:
         writer = csv.writer(out, lineterminator="\n")
         parts = [f"{name} {part}" for name in self.metrics for part in ("mean", "sd", "seeds")]
         writer.writerow([*self.keys, *parts])
-        for values, found in self.rows:
+        for values, columns in self.rows:
             numbers: list[Any] = []
-            for results in found:
-                numbers += [
-                    statistics.fmean(results) if results else "",
-                    statistics.stdev(results) if len(results) > 1 else "",
-                    len(results),
-                ]
+            for results in columns:
+                numbers.append(statistics.fmean(results) if results else "")
+                numbers.append(statistics.stdev(results) if len(results) > 1 else "")
+                numbers.append(len(results))
             writer.writerow([*values, *numbers])
         return out.getvalue()
 
     def as_html(self) -> str:
         """The table as an HTML element; the best of each column is bold."""
-        best = [self.best(metric) for metric in range(len(self.metrics))]
-        header, *body = self.cells
-        names = "".join(f"<th>{html.escape(name)}</th>" for name in header)
-        lines = ["<table>", f"<tr>{names}</tr>"]
-        for row, cells in enumerate(body):
-            shown = [html.escape(cell) for cell in cells]
-            for metric, chosen in enumerate(best):
-                if chosen == row:
-                    index = len(self.keys) + metric
-                    shown[index] = f"<b>{shown[index]}</b>"
-            lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in shown) + "</tr>")
-        failed = [
-            f"<p>{html.escape(name)}: {html.escape(why)}</p>" for name, why in self.failures.items()
-        ]
-        return "\n".join([*lines, "</table>", *failed, ""])
+        lines = ["<table>"]
+        for row in self._cells(mark="<b>{}</b>".format, escape=html.escape):
+            tag = "td" if len(lines) > 1 else "th"
+            lines.append("<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in row) + "</tr>")
+        lines.append("</table>")
+        for name, why in self.failures.items():
+            lines.append(f"<p>{html.escape(name)}: {html.escape(why)}</p>")
+        return "\n".join([*lines, ""])
 
 
 def _text(value: Any) -> str:
@@ -147,24 +141,20 @@ def sweep_table(folder: pathlib.Path) -> SweepTable:
     """
     runs, failures = read_sweep(folder)
     results = {name: _last_metrics(folder / name) for name in runs if name not in failures}
-    names = dict.fromkeys(name for found in results.values() for name in found)
+    names = dict.fromkeys(metric for values in results.values() for metric in values)
     if not names:
         raise DataError(f"{folder} has no metrics yet; train the sweep first")
     metrics = [name for name in names if not name.endswith(_SPEEDS) and name not in METERS]
     keys = [key for key in next(iter(runs.values())) if key != _SEED]
-    rows: dict[tuple[Any, ...], list[dict[str, float]]] = {}
+    groups: dict[tuple[Any, ...], list[dict[str, float]]] = {}
     for name, values in runs.items():
-        group = rows.setdefault(tuple(values[key] for key in keys), [])
+        group = groups.setdefault(tuple(values[key] for key in keys), [])
         group.append(results.get(name, {}))
-    return SweepTable(
-        keys=tuple(keys),
-        metrics=tuple(metrics),
-        rows=tuple(
-            (values, tuple(tuple(one[name] for one in found if name in one) for name in metrics))
-            for values, found in rows.items()
-        ),
-        failures=failures,
+    rows = tuple(
+        (values, tuple(tuple(run[name] for run in group if name in run) for name in metrics))
+        for values, group in groups.items()
     )
+    return SweepTable(tuple(keys), tuple(metrics), rows, failures)
 
 
 def _last_metrics(folder: pathlib.Path) -> dict[str, float]:

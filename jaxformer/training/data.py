@@ -64,6 +64,38 @@ def joined_validation(parts: Mapping[str, TrainingData]) -> TrainingData:
     )
 
 
+def shares_batches(data: Sequence[TrainingData]) -> bool:
+    """Whether runs have the same batches."""
+    return all(part is data[0] for part in data)
+
+
+class _Joined:
+    """Batches of several runs, as tuples."""
+
+    def __init__(self, parts: Sequence[TrainingData]) -> None:
+        self._parts = parts
+
+    def __getitem__(self, step: int) -> tuple[Any, ...]:
+        return tuple(part.batches[step] for part in self._parts)
+
+
+def joined_runs(parts: Sequence[TrainingData]) -> TrainingData:
+    """Data of several runs, whose batches are tuples unless they are the same."""
+    if shares_batches(parts):
+        return parts[0]
+
+    def validation() -> ValidationBatches:
+        batches: list[Any] = [part.validation() for part in parts if part.validation is not None]
+        if isinstance(batches[0], Mapping):
+            return {
+                name: zip(*(parts[name] for parts in batches), strict=True) for name in batches[0]
+            }
+        return zip(*batches, strict=True)
+
+    has_validation = parts[0].validation is not None
+    return TrainingData(_Joined(parts), validation if has_validation else None, unit=parts[0].unit)
+
+
 def check_data(data: TrainingData, steps: int) -> None:
     """Raises DataError if the data cannot be used for training over this many steps."""
     batches = data.batches

@@ -1,27 +1,41 @@
-"""`fit`: trains parameters on batches, with checkpoints and metrics in a run folder."""
+"""`fit`: trains parameters on batches; and the assembly of every training, of a group of runs."""
 
 import contextlib
 import functools
 import pathlib
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxformer.config import LoopConfig
-from jaxformer.errors import TrainingError
+from jaxformer.errors import ConfigError, TrainingError
+from jaxformer.stopping import StopRequest
 from jaxformer.storage import as_path
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints.open_run import open_run, remove_written
-from jaxformer.training.data import TrainingData
+from jaxformer.training.data import TrainingData, check_data, joined_runs
 from jaxformer.training.evaluation import Evaluation
-from jaxformer.training.group import check_run, train_group
 from jaxformer.training.loop import TrainingLoop
-from jaxformer.training.parallel import Runner, make_runner
-from jaxformer.training.records import NotFinite, Recorder
+from jaxformer.training.parallel import Runner, is_first_process, make_runner
+from jaxformer.training.records import (
+    MetricsWriter,
+    NotFinite,
+    Recorder,
+    StepProfiler,
+    TrainingProgress,
+    WallClock,
+)
 from jaxformer.training.records.diagnosis import diagnosis
 from jaxformer.training.records.fingerprint import program_fingerprint, record_program
 from jaxformer.training.records.profiles import check_profile
-from jaxformer.training.trial import Programs, Recipe, RunSpec, Trial, check_trial
+from jaxformer.training.trial import (
+    Programs,
+    Recipe,
+    RunSpec,
+    Trial,
+    check_trial,
+    make_programs,
+)
 
 
 class FitResult(NamedTuple):
@@ -176,3 +190,82 @@ def _explained(training: TrainingLoop, run: Recorder, failure: NotFinite) -> Tra
         f"bad, the likeliest cause is the learning rate{rate}: lower it, or the norm to which "
         "gradients are clipped, and choose another folder"
     )
+
+
+def check_run(spec: RunSpec) -> None:
+    """Raises DataError for data that cannot be used, and ConfigError if validation is missing."""
+    check_data(spec.data, spec.loop.steps)
+    for callback in spec.callbacks:
+        if spec.data.validation is None and getattr(callback, "needs_validation", False):
+            raise ConfigError(f"{callback} needs validation data, got none; add it, or remove this")
+
+
+def train_group(
+    specs: Sequence[RunSpec],
+    runner: Runner,
+    programs: Programs | None = None,
+    *,
+    profile: range | None = None,
+    notes: Iterable[str] = (),
+) -> TrainingLoop:
+    """Trains runs with the same program and initial parameters, from the same step.
+
+    Args:
+        specs: the runs, which have passed `check_run`.
+        runner: runner of all runs, a `TogetherRunner` if there are several.
+        programs: programs of the runs for this runner; made when not given.
+        profile: as in `fit`.
+        notes: lines to print before the first step.
+
+    Returns:
+        The loop, which has ended.
+    """
+    clock, loop, recipe = WallClock(), specs[0].loop, specs[0].recipe
+    programs = programs or make_programs(recipe.make, loop, runner)
+    checkpoints = [spec.checkpoints for spec in specs]
+    start = specs[0].step
+    numbers = runner.join([spec.recipe.arguments for spec in specs])
+    # The initial state is computed by one program: eagerly, each leaf compiles one.
+    state = runner.create(programs.create, (numbers, recipe.params), recipe.frozen)
+    frozen = runner.place_frozen(recipe.frozen)
+    if start:  # the initial state is the template
+        saved = [runs.restore(runner.take(state, index)) for index, runs in enumerate(checkpoints)]
+        state = runner.join(saved)
+    specs = [
+        spec._replace(recipe=spec.recipe._replace(params=None, frozen=frozen)) for spec in specs
+    ]
+    with contextlib.ExitStack() as stack:
+        progress = stack.enter_context(
+            TrainingProgress(
+                start, loop.steps, unit=specs[0].data.unit, is_quiet=not is_first_process(),
+                names=[spec.name for spec in specs],
+            )
+        )  # fmt: skip
+        stop = stack.enter_context(StopRequest(is_shared=runner.num_hosts > 1))
+        runs = [
+            Recorder(
+                spec=spec, trial=spec.recipe.trial, index=index, runner=runner,
+                checkpoints=checkpoints[index], progress=progress, last_saved=start,
+                metrics=stack.enter_context(
+                    MetricsWriter(spec.folder, start, writes=is_first_process())
+                ),
+            )
+            for index, spec in enumerate(specs)
+        ]  # fmt: skip
+        if start:
+            count = f"{len(specs)} runs " if len(specs) > 1 else ""
+            progress.print(f"resuming {count}at step {start} of {loop.steps}")
+        for note in dict.fromkeys(notes):
+            progress.print(note)
+        profiler = StepProfiler(
+            clock, profile if is_first_process() else None, specs[0].folder, start=start,
+            programs=(programs.train, programs.evaluate),
+        )  # fmt: skip
+        training = TrainingLoop(
+            runs=runs, data=joined_runs([spec.data for spec in specs]), runner=runner,
+            programs=programs, arguments=(runner.place_frozen(numbers), frozen), state=state,
+            progress=progress, stop=stop, clock=clock, profiler=profiler,
+        )  # fmt: skip
+        training.train()
+    training.stop_signal = training.stop_signal or stop.received
+    return training

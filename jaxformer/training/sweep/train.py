@@ -10,8 +10,8 @@ import jax
 
 from jaxformer.errors import ConfigError
 from jaxformer.training.checkpoints.open_run import open_run
-from jaxformer.training.fit import FitResult, result_of
-from jaxformer.training.group import check_run, shares_batches, train_group
+from jaxformer.training.data import shares_batches
+from jaxformer.training.fit import FitResult, check_run, result_of, train_group
 from jaxformer.training.parallel import Runner, SingleRunner, TogetherRunner
 from jaxformer.training.records.fingerprint import program_fingerprint, record_program, settings_of
 from jaxformer.training.sweep.runs import SweepRun, SweepSpec, failures_before, write_sweep
