@@ -13,8 +13,6 @@ from jaxformer.config.reading import config_from_dict, with_source_of_paths
 from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path, read_regular
 
-_MAX_BYTES = 2**22
-
 # In a checkout configs/ lies beside the package; a wheel has it inside.
 _FOLDERS = tuple(folder / "configs" for folder in pathlib.Path(__file__).parents[1:3])
 
@@ -46,7 +44,7 @@ def read_tables(path: str | pathlib.Path) -> dict[str, Any]:
     """Contents of a TOML file, or of the built-in config of that name."""
     path = _found(as_path(path))
     try:
-        return tomllib.loads(read_regular(path, limit=_MAX_BYTES).decode("utf-8-sig"))
+        return tomllib.loads(read_regular(path).decode("utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such config file{_nearby(path)}") from None
     except OSError as error:

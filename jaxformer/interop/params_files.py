@@ -16,8 +16,6 @@ from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.interop.safetensors import LazyTensor, read_tensors, write_tensor_file
 from jaxformer.storage import as_path, lexists, read_regular, write_whole
 
-_MAX_CONFIG = 2**22  # bytes
-
 
 def save_params(path: str | os.PathLike[str], config: ModelConfig, params: Any) -> None:
     """Saves the parameters of any model as a safetensors file, and its config next to it as TOML.
@@ -67,7 +65,7 @@ def load_params(path: str | os.PathLike[str]) -> tuple[ModelConfig, Any]:
     """
     path, config_path = _paths(path)
     try:
-        values = tomllib.loads(read_regular(config_path, limit=_MAX_CONFIG).decode("utf-8-sig"))
+        values = tomllib.loads(read_regular(config_path).decode("utf-8-sig"))
     except OSError as error:
         raise CheckpointError(
             f"{config_path}, the config of {path}, cannot be read: {error.strerror}; put it there"

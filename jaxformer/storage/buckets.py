@@ -58,12 +58,12 @@ def on_disk(path: str | os.PathLike[str], patterns: Sequence[str] = ("*",)) -> p
         return source
     system, key = bucket_system(source)
     is_file = system.info(key)["type"] == "file"
-    folder, wanted = (source.parent, [source.name]) if is_file else (source, patterns)
+    folder, names = (source.parent, [source.name]) if is_file else (source, patterns)
     stamps = {
         info["name"]: stamp_of(info)
         for info in system.ls(key, detail=True)
         if info["type"] == "file"
-        and any(fnmatch.fnmatch(info["name"].rpartition("/")[2], pattern) for pattern in wanted)
+        and any(fnmatch.fnmatch(info["name"].rpartition("/")[2], pattern) for pattern in names)
     }
     cache = default_cache_dir() or pathlib.Path(tempfile.gettempdir(), "jaxformer")
     copy = cache / "buckets" / sha256(json.dumps([str(folder), stamps]))[:16] / folder.name

@@ -18,6 +18,7 @@ from jaxformer.errors import CheckpointError, reason_of, storage_error
 from jaxformer.storage.paths import as_path, bucket_system, in_bucket
 
 _READ = 2**22  # bytes of a file in a bucket that are requested at a time, at least
+_MOST = 2**28  # bytes of a tokenizer, config or index; the largest vocabularies take some 30 MB
 _DRAFT = re.compile(r"\.[0-9a-f]{16}\.tmp")
 
 
@@ -142,12 +143,12 @@ def open_regular(path: str | pathlib.Path) -> io.BufferedReader:
     return path.open("rb")
 
 
-def read_regular(path: str | pathlib.Path, *, limit: int) -> bytes:
-    """Reads a regular file of a user, of limited bytes (else ValueError); follows links."""
+def read_regular(path: str | pathlib.Path) -> bytes:
+    """Reads a regular file of a user; follows links. ValueError for the size of a data file."""
     with open_regular(path) as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise ValueError(f"it must have at most {limit:,} bytes, and it has more")
+        data = file.read(_MOST + 1)
+    if len(data) > _MOST:
+        raise ValueError(f"it must have at most {_MOST:,} bytes, and it has more")
     return data
 
 

@@ -11,8 +11,6 @@ from jaxformer.storage.files import read_regular, read_whole, write_whole
 
 T = TypeVar("T")
 
-_MAX_DOWNLOAD = 2**26  # bytes
-
 _REPR = reprlib.Repr()
 _REPR.maxstring = 80
 _REPR.maxlevel = 2
@@ -50,9 +48,9 @@ def read_json(
 
 
 def read_download(path: pathlib.Path) -> bytes:
-    """Reads a file of a Hugging Face folder, of at most 64 MiB; CheckpointError if that fails."""
+    """Reads a file of a Hugging Face folder; CheckpointError if that fails."""
     try:
-        return read_regular(path, limit=_MAX_DOWNLOAD)
+        return read_regular(path)
     except OSError as error:
         raise CheckpointError(
             f"{path} cannot be read: {error.strerror}; pass a Hugging Face model folder"

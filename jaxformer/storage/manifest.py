@@ -36,16 +36,17 @@ class Manifest:
         return cls(about, {path: (digest,) for path, digest in digests.items()})
 
     def damage(
-        self, folder: pathlib.Path, *, ignore: Collection[str] = (), others: bool = False
+        self, folder: pathlib.Path, *, ignore: Collection[str] = (), may_have_more: bool = False
     ) -> str | None:
         """Compares a folder with the manifest: the first damage, for a message, or None.
 
-        It does not cover the names to `ignore`. With `others`, the folder may have other files.
+        It does not cover the names to `ignore`. The folder may have other files if it
+        `may_have_more`.
         """
         paths = files_below(folder, ignore)
         if missing := sorted(self.files.keys() - set(paths)):
             return f"{missing[0]} is missing"
-        if not others and (surplus := sorted(set(paths) - self.files.keys())):
+        if not may_have_more and (surplus := sorted(set(paths) - self.files.keys())):
             return f"{surplus[0]} does not belong to it"
         try:
             digests = _digests(folder, sorted(self.files))

@@ -31,10 +31,12 @@ def sweep_configs(config: ExperimentConfig, values: Mapping[str, Sequence[Any]])
         'learning_rate=0.003,seed=1'
     """
     combinations = combine_values(values)
-    shown = [{key: _shown(value) for key, value in one.items()} for one in combinations]
+    shown = [
+        {key: _shown(value) for key, value in combination.items()} for combination in combinations
+    ]
     configs = [
-        _replaced(config, [(key.split("."), value) for key, value in one.items()])
-        for one in combinations
+        _replaced(config, [(key.split("."), value) for key, value in combination.items()])
+        for combination in combinations
     ]
     return dict(zip(name_runs(shown), zip(shown, configs, strict=True), strict=True))
 

@@ -71,8 +71,8 @@ class SweepTable:
         for values, columns in self.rows:
             results = columns[metric]
             if results and all(map(math.isfinite, results)):
-                x, *others = values or ("",)
-                pairs = zip(self.keys[1:], others, strict=True)
+                x, *rest = values or ("",)
+                pairs = zip(self.keys[1:], rest, strict=True)
                 name = ", ".join(f"{key} {_text(value)}" for key, value in pairs)
                 deviation = statistics.stdev(results) if len(results) > 1 else 0.0
                 point = x, statistics.fmean(results), deviation

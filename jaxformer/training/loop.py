@@ -154,7 +154,7 @@ class TrainingLoop:
                     run.checkpoints.save(run.part(self.state), run.validation_loss)
         self._part_from_stopped()
 
-    def each(self, runs: Sequence[Recorder], act: Callable[[Recorder], T]) -> dict[str, T]:
+    def for_each(self, runs: Sequence[Recorder], act: Callable[[Recorder], T]) -> dict[str, T]:
         """Results of a function of each run, by name; a run that diverges leaves."""
         results = {}
         for run in runs:
@@ -193,7 +193,7 @@ class TrainingLoop:
         """Records the mean loss and the speed of the steps since the last log."""
         steps = jax.device_get(self._unlogged)
         meters = self._meters.read(len(steps))
-        logged = self.each(self.training, lambda run: run.log(steps, self.step, meters))
+        logged = self.for_each(self.training, lambda run: run.log(steps, self.step, meters))
         self._unlogged = []
         if logged:
             losses = {name: loss for name, (loss, _) in logged.items()}
@@ -213,7 +213,7 @@ class TrainingLoop:
         with self.clock.during(Activity.EVALUATING):
             sums = loss_sums(self._eval_step, params, self._validation_batches())
             if self.stop_signal is None:  # otherwise batches are missing
-                self.each(runs, lambda run: self._evaluated(run, params, sums))
+                self.for_each(runs, lambda run: self._evaluated(run, params, sums))
 
     def _eval_step(self, params: Any, batch: Any) -> Any:
         return self.programs.evaluate(params, batch, *self.arguments)
@@ -242,7 +242,7 @@ class TrainingLoop:
     def save(self, runs: Sequence[Recorder]) -> None:
         """Saves the states of runs, if they are finite, and equal on all devices."""
         metrics = jax.device_get(self._last_metrics)
-        self.each(runs, lambda run: run.check(metrics))
+        self.for_each(runs, lambda run: run.check(metrics))
         if not (runs := [run for run in runs if not run.has_left]):
             return
         for tree in (self.state.params, self.state.average):

@@ -124,11 +124,11 @@ def layers_above(params: Any) -> Any:
         {'final_norm': [1.0], 'stack': {'layers': {'scale': [0.25, 0.5]}}}
     """
     leaves = traverse_util.flatten_dict(params, sep="/")
-    stacked = {path: found for path in leaves if (found := _STACKED.search(path))}
+    stacked = {path: match for path in leaves if (match := _STACKED.search(path))}
     if not stacked:
         raise ConfigError(f"params must have a stack of layers, got {', '.join(leaves)}")
-    sizes = {found.groups(): leaves[path].shape[0] for path, found in stacked.items()}
-    deepest = max(sum(n for (half, _), n in sizes.items() if half == own) for own, _ in sizes)
+    sizes = {match.groups(): leaves[path].shape[0] for path, match in stacked.items()}
+    deepest = max(sum(n for (half, _), n in sizes.items() if half == stack) for stack, _ in sizes)
 
     def above(path: str, leaf: Any) -> np.ndarray:
         if path not in stacked:
@@ -162,8 +162,8 @@ def mup_factors(shapes: Any, base: Any) -> Any:
         {'scale': 1.0, 'up_kernel': 0.25}
     """
 
-    def factor(path: tuple[Any, ...], own: Any, base: Any) -> float:
-        return base.shape[-2] / own.shape[-2] if _is_kernel(path) else 1.0
+    def factor(path: tuple[Any, ...], leaf: Any, base: Any) -> float:
+        return base.shape[-2] / leaf.shape[-2] if _is_kernel(path) else 1.0
 
     return jax.tree_util.tree_map_with_path(factor, shapes, base)
 
@@ -182,7 +182,7 @@ def scale_by_factors(factors: Any) -> GradientTransformation:
         [-0.5, -0.5]
     """
     return optax.stateless(
-        lambda updates, _: jax.tree.map(lambda update, one: one * update, updates, factors)
+        lambda updates, _: jax.tree.map(lambda update, factor: factor * update, updates, factors)
     )
 
 

@@ -72,8 +72,8 @@ def make_train_step(
         """Loss, weight and gradient summed over the micro-batches of this device."""
 
         def micro_step(index: jax.Array | int, micro_batch: Batch) -> Any:
-            own = jax.random.fold_in(rng, index)
-            (loss, weight), grads = gradient(params, micro_batch, own, frozen)
+            micro_rng = jax.random.fold_in(rng, index)
+            (loss, weight), grads = gradient(params, micro_batch, micro_rng, frozen)
             return loss, weight, grads
 
         if accumulate_steps == 1:

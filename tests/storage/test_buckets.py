@@ -71,7 +71,7 @@ def test_files_are_written_listed_read_and_removed(bucket):
     assert folder.is_dir() and not folder.is_file() and (folder / "a.txt").is_file()
     assert sorted(folder.iterdir()) == [folder / "a.txt", folder / "deep"]
     assert contents(folder) == {"a.txt": b"hello", "deep/b.txt": b"in parts"}
-    assert read_whole(folder / "a.txt") == b"hello" == read_regular(folder / "a.txt", limit=5)
+    assert read_whole(folder / "a.txt") == b"hello" == read_regular(folder / "a.txt")
     before = stamp(folder / "a.txt")
     write_whole(folder / "a.txt", "jello")
     assert before[0] == stamp(folder / "a.txt")[0] == 5 and before != stamp(folder / "a.txt")
@@ -144,7 +144,7 @@ def test_manifest_finds_every_kind_of_damage_in_a_bucket_and_in_its_copy(bucket,
         write_whole(bucket / name, name * 100)
     manifest = Manifest.of(bucket, {"step": 1})
     assert manifest.files["a"] == (hashlib.sha256(b"a" * 100).hexdigest(),)
-    assert manifest.damage(bucket) is None and manifest.damage(bucket, others=True) is None
+    assert manifest.damage(bucket) is None and manifest.damage(bucket, may_have_more=True) is None
     (tmp_path / "deep").mkdir()
     for name, content in contents(bucket).items():
         (tmp_path / name).write_bytes(content)
@@ -154,9 +154,9 @@ def test_manifest_finds_every_kind_of_damage_in_a_bucket_and_in_its_copy(bucket,
     write_whole(bucket / "a", "a" * 100)
     write_whole(bucket / "c", "")
     assert manifest.damage(bucket) == "c does not belong to it"
-    assert manifest.damage(bucket, others=True) is None
+    assert manifest.damage(bucket, may_have_more=True) is None
     (bucket / "deep" / "b").unlink()
-    assert manifest.damage(bucket, others=True) == "deep/b is missing"
+    assert manifest.damage(bucket, may_have_more=True) == "deep/b is missing"
 
 
 def test_files_to_map_are_copied_to_this_machine_once(bucket, emulator, capsys):

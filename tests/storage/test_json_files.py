@@ -1,7 +1,7 @@
 import pytest
 
 from jaxformer.errors import CheckpointError
-from jaxformer.storage import json_files, read_download, read_object, shown
+from jaxformer.storage import read_object, shown
 
 
 @pytest.mark.parametrize(
@@ -19,15 +19,6 @@ def test_what_is_no_json_object_is_refused_in_one_line(tmp_path, text, reason):
     with pytest.raises(CheckpointError, match=rf"config.json is damaged: .*{reason}") as caught:
         read_object(tmp_path / "config.json")
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_file_of_a_download_that_is_too_large_is_damaged(tmp_path, monkeypatch):
-    monkeypatch.setattr(json_files, "_MAX_DOWNLOAD", 3)
-    (tmp_path / "merges.txt").write_bytes(b"abcd")
-    with pytest.raises(
-        CheckpointError, match="merges.txt is damaged: .* at most 3 bytes, .* again"
-    ):
-        read_download(tmp_path / "merges.txt")
 
 
 def test_byte_order_mark_of_a_file_is_left_out(tmp_path):

@@ -21,26 +21,26 @@ RATES = {"optimizer.learning_rate": [1e-2, 3e-2], "seed": [0, 1]}
 def experiment(folder, **changes):
     (folder / "text.txt").write_text("the cat sat on the mat; the dog sat on the log. " * 40)
     data = {"source": "files", "paths": (str(folder / "text.txt"),), "validation_fraction": 0.3}
-    one = config(folder, architecture="decoder", data=data)
-    return change(one, training={"steps": 10, **changes})
+    base = config(folder, architecture="decoder", data=data)
+    return change(base, training={"steps": 10, **changes})
 
 
 def losses(folder):
     names = ("loss", "validation_loss")
-    return [one[name] for one in read_metrics(folder) for name in names if name in one]
+    return [record[name] for record in read_metrics(folder) for name in names if name in record]
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
     folder = tmp_path_factory.mktemp("swept")
-    one = experiment(folder)
-    return one, train_sweep(one, RATES), folder / "run"
+    base = experiment(folder)
+    return base, train_sweep(base, RATES), folder / "run"
 
 
 @pytest.mark.thorough
 def test_runs_have_the_losses_of_runs_trained_alone(swept, tmp_path):
-    one, runs, folder = swept
-    alone = dataclasses.replace(one, out=str(tmp_path / "alone"), seed=1)
+    base, runs, folder = swept
+    alone = dataclasses.replace(base, out=str(tmp_path / "alone"), seed=1)
     train_run(change(alone, optimizer={"learning_rate": 3e-2}))
     expected = losses(tmp_path / "alone")
     np.testing.assert_allclose(losses(folder / runs[3].name), expected, rtol=1e-6)
@@ -81,8 +81,8 @@ def test_kinds_and_shapes_make_programs_of_their_own(tmp_path):
         "optimizer": [AdamWConfig(learning_rate=1e-2), SgdConfig(learning_rate=1e-2)],
         "optimizer.learning_rate": [1e-2, 1e30],
     }
-    one = experiment(tmp_path, steps=6, log_every=1)
-    runs = train_sweep(one, values)
+    base = experiment(tmp_path, steps=6, log_every=1)
+    runs = train_sweep(base, values)
     assert [run.name for run in runs] == [
         f"learning_rate={rate},optimizer={name}" for name in ("adamw", "sgd")
         for rate in ("0.01", "1e+30")
@@ -100,11 +100,11 @@ def test_the_data_of_a_seed_decides_the_sizes_of_its_run(tmp_path):
             path = config.data.paths[0].replace("text.txt", f"text{config.seed}.txt")
             return super().read(change(config, data={"paths": (path,)}))
 
-    one = experiment(tmp_path, steps=2)
+    base = experiment(tmp_path, steps=2)
     (tmp_path / "text0.txt").write_text("the cat sat. " * 40)
     (tmp_path / "text1.txt").write_text("a dog and another dog ran on and on. " * 40)
-    runs = train_sweep(one, {"seed": [0, 1]}, task=BySeed)
-    alone = dataclasses.replace(one, out=str(tmp_path / "alone"), seed=1)
+    runs = train_sweep(base, {"seed": [0, 1]}, task=BySeed)
+    alone = dataclasses.replace(base, out=str(tmp_path / "alone"), seed=1)
     train_run(alone, task=BySeed)
     sizes = [
         load_config(tmp_path / "run" / run.name / "config.toml").model.vocab_size for run in runs
@@ -122,14 +122,14 @@ def test_translators_of_several_seeds_train_at_once_if_their_batches_have_one_sh
 ):
     numbers = ["one", "two", "three"]
     rows = [f"{' '.join(pair)}\t{' '.join(pair[::-1])}" for pair in itertools.permutations(numbers)]
-    rows += [f"{one}\t{' '.join([one] * 9)}" for one in numbers]
+    rows += [f"{number}\t{' '.join([number] * 9)}" for number in numbers]
     (tmp_path / "rows.tsv").write_text("\n".join(rows * 9))
     data = {"source": "pairs", "paths": (str(tmp_path / "rows.tsv"),), "num_buckets": num_buckets}
-    one = config(tmp_path, architecture="encoder_decoder", data=data)
-    one = change(one, training={"steps": 2, "log_every": 2, "eval_every": 2})
-    runs = train_sweep(one, {"seed": [0, 1]})
+    base = config(tmp_path, architecture="encoder_decoder", data=data)
+    base = change(base, training={"steps": 2, "log_every": 2, "eval_every": 2})
+    runs = train_sweep(base, {"seed": [0, 1]})
     assert ("in 2 runs" in capsys.readouterr().out) == (num_buckets == 1)
-    alone = dataclasses.replace(one, out=str(tmp_path / "alone"), seed=1)
+    alone = dataclasses.replace(base, out=str(tmp_path / "alone"), seed=1)
     train_run(alone)
     expected = losses(tmp_path / "alone")
     np.testing.assert_allclose(losses(tmp_path / "run" / runs[1].name), expected, rtol=1e-6)
@@ -137,9 +137,9 @@ def test_translators_of_several_seeds_train_at_once_if_their_batches_have_one_sh
 
 @pytest.mark.thorough
 def test_a_sweep_starts_from_a_run(swept, tmp_path):
-    one, runs, folder = swept
+    base, runs, folder = swept
     source = folder / runs[0].name
-    tuned = dataclasses.replace(one, out=str(tmp_path / "tuned"), init_from=str(source))
+    tuned = dataclasses.replace(base, out=str(tmp_path / "tuned"), init_from=str(source))
     rates = {"optimizer.learning_rate": [1e-9, 2e-9]}
     for run in train_sweep(change(tuned, training={"steps": 1}), rates):
         jax.tree.map(
@@ -162,9 +162,9 @@ def test_a_sweep_starts_from_a_run(swept, tmp_path):
     ],
 )
 def test_mistakes_get_one_line(tmp_path, values, message):
-    one = experiment(tmp_path)
+    base = experiment(tmp_path)
     with pytest.raises(ConfigError, match=message):
-        train_sweep(one, values)
+        train_sweep(base, values)
 
 
 def test_a_sweep_needs_a_folder(tmp_path):
@@ -174,9 +174,9 @@ def test_a_sweep_needs_a_folder(tmp_path):
 
 @pytest.mark.thorough
 def test_folders_of_something_else_are_refused(swept, tmp_path):
-    one, runs, folder = swept
+    base, runs, folder = swept
     with pytest.raises(CheckpointError, match="is a run folder; choose another for the sweep"):
-        train_sweep(dataclasses.replace(one, out=str(folder / runs[0].name)), RATES)
+        train_sweep(dataclasses.replace(base, out=str(folder / runs[0].name)), RATES)
     with pytest.raises(CheckpointError, match="not the folder of a sweep"):
         sweep_table(tmp_path)
     (tmp_path / "sweep.json").write_text('{"runs": {"a": {"seed": 0}}, "failures": {}}')

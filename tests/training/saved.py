@@ -43,8 +43,8 @@ def ask_until_failed(checkpoints):
     pytest.fail("the failure did not surface")
 
 
-def assert_same(one, two):
-    jax.tree.map(np.testing.assert_array_equal, one, two)
+def assert_same(tree, expected):
+    jax.tree.map(np.testing.assert_array_equal, tree, expected)
 
 
 def data_file(folder):

@@ -74,9 +74,9 @@ def test_average_is_the_recursion_over_the_parameters_and_skips_bad_steps(dtype)
     state = SingleRunner().place(TrainState.create(params, OPTIMIZER, averages=True))
     batches, expected, taken = [batch(step) for step in range(9)], np.zeros((4, 1)), 0
     batches[2] = {"x": batches[2]["x"], "y": np.full((8, 1), np.nan, np.float32)}
-    for index, one in enumerate(batches):
+    for index, rows in enumerate(batches):
         before = jax.device_get(state.average)
-        state, _ = program(state, one)
+        state, _ = program(state, rows)
         if index == 2:
             jax.tree.map(np.testing.assert_array_equal, state.average, before)
             continue
@@ -124,7 +124,7 @@ def test_scores_and_result_combine_the_average_with_what_is_frozen():
     )  # fmt: skip
     trial = Trial(
         loss, {"kernel": start()["kernel"]}, OPTIMIZER, frozen=FROZEN,
-        combine=lambda own, frozen: jax.tree.map(jnp.add, own, frozen),
+        combine=lambda params, frozen: jax.tree.map(jnp.add, params, frozen),
     )  # fmt: skip
     loop = LoopConfig(steps=3, average_decay=DECAY)
     result = fit(trial, data, None, loop, runner=SingleRunner())
@@ -135,7 +135,7 @@ def test_scores_and_result_combine_the_average_with_what_is_frozen():
 def test_mesh_splits_the_average_as_the_parameters_and_has_that_of_pmap(trained):
     rules = (MeshRule(path="kernel", axes=("fsdp", "")),)
     mesh = MeshRunner(MeshConfig(data=1, fsdp=2, rules=rules), jax.devices()[:2])
-    found = []
+    states = []
     for runner in (mesh, PmapRunner(jax.devices()[:2])):
         step = make_train_step(
             loss, OPTIMIZER, seed=0, average_decay=DECAY, axis_name=runner.axis_name
@@ -144,14 +144,14 @@ def test_mesh_splits_the_average_as_the_parameters_and_has_that_of_pmap(trained)
         state = runner.create(lambda p: TrainState.create(p, OPTIMIZER, averages=True), (start(),))
         state, _ = program(state, batch(0))
         with jax.no_tracing():  # the second step is the same program
-            for one in range(1, 6):
-                state, _ = program(state, batch(one))
+            for number in range(1, 6):
+                state, _ = program(state, batch(number))
         for name, leaf in state.params.items():
             assert state.average[name].sharding == leaf.sharding
-        found.append(state)
-    assert found[0].average["kernel"].addressable_data(0).shape == (2, 1)
-    np.testing.assert_allclose(found[0].average["kernel"], found[1].average["kernel"], rtol=1e-5)
-    np.testing.assert_allclose(found[1].average["kernel"], trained[1].params["kernel"], rtol=1e-5)
+        states.append(state)
+    assert states[0].average["kernel"].addressable_data(0).shape == (2, 1)
+    np.testing.assert_allclose(states[0].average["kernel"], states[1].average["kernel"], rtol=1e-5)
+    np.testing.assert_allclose(states[1].average["kernel"], trained[1].params["kernel"], rtol=1e-5)
 
 
 def test_average_that_differs_by_device_is_not_saved(tmp_path, monkeypatch):

@@ -55,8 +55,8 @@ def test_a_training_in_a_bucket_is_the_one_on_a_disk_and_resumes(bucket, tmp_pat
     resumed = train(bucket / "run")
     assert "resuming at step 3 of 6" in capsys.readouterr().out
     np.testing.assert_array_equal(kernel(resumed), kernel(on_disk))
-    ours, theirs = (read_metrics(folder / "run") for folder in (bucket, tmp_path))
-    assert without_meters(ours)[-2:] == without_meters(theirs)[-2:]
+    bucket_records, disk_records = (read_metrics(folder / "run") for folder in (bucket, tmp_path))
+    assert without_meters(bucket_records)[-2:] == without_meters(disk_records)[-2:]
     assert read_profile(bucket / "run").steps == 2
     names = {re.sub(r"(checkpoints|profile)/.*", r"\1", name)
              for name in files_below(bucket / "run")}  # fmt: skip

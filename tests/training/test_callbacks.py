@@ -24,11 +24,15 @@ def stopped_by(folder, *callbacks, **options):
 def test_callbacks_get_the_metrics_and_what_is_not_true_stops_nothing(tmp_path):
     seen, first = [], []
     result = stopped_by(
-        tmp_path, lambda *one: seen.append(one), lambda step, metrics: first.append(step) or step
+        tmp_path,
+        lambda *record: seen.append(record),
+        lambda step, metrics: first.append(step) or step,
     )
     assert result.step == 6
     records = read_metrics(tmp_path)
-    assert seen == [(one.pop("step"), one) for one in records] and first == [s for s, _ in seen]
+    assert seen == [(record.pop("step"), record) for record in records] and first == [
+        s for s, _ in seen
+    ]
 
 
 @pytest.mark.parametrize("name", ["loss", "validation_loss"])
@@ -64,7 +68,7 @@ def test_early_stopping_without_validation_data_is_refused(tmp_path):
 def test_early_stopping_may_go_by_a_score(tmp_path):
     stop = EarlyStopping(patience=1, metric="accuracy", higher_is_better=True)
     scores = [{"validation_loss": 1.0, "accuracy": value} for value in (0.5, 0.6, 0.6)]
-    assert [stop(1, one) for one in ({"loss": 3.0}, *scores)] == [False, False, False, True]
+    assert [stop(1, record) for record in ({"loss": 3.0}, *scores)] == [False, False, False, True]
     with pytest.raises(ConfigError, match=r"one of \['validation_loss'\], got 'accuracy'"):
         stop(1, {"validation_loss": 1.0})
     with pytest.raises(ConfigError, match="at least 1 validation, got 0"):
@@ -83,8 +87,10 @@ def test_loggers_of_the_documentation_get_every_record(tmp_path, monkeypatch):
     loggers = [of_page[name] for name in ("to_mlflow", "to_csv")]
     stopped_by(tmp_path / "run", *loggers, *of_page["callbacks"])
     records = read_metrics(tmp_path / "run")
-    lines = [f"{one['step']},{name},{one[name]}" for one in records for name in list(one)[1:]]
+    lines = [
+        f"{record['step']},{name},{record[name]}" for record in records for name in list(record)[1:]
+    ]
     assert pathlib.Path("metrics.csv").read_text().splitlines() == lines
-    expected = [unittest.mock.call(one, step=one.pop("step")) for one in records]
+    expected = [unittest.mock.call(record, step=record.pop("step")) for record in records]
     assert modules["wandb"].log.mock_calls == expected
     assert modules["mlflow"].log_metrics.mock_calls == expected

@@ -68,7 +68,7 @@ def test_records_say_where_the_time_went_and_the_last_line_sums_it_up(tmp_path, 
     began = time.monotonic()
     train(tmp_path, Slow(), validation)
     wall = time.monotonic() - began
-    first, second = (one for one in read_metrics(tmp_path) if "loss" in one)
+    first, second = (record for record in read_metrics(tmp_path) if "loss" in record)
     assert set(METERS) & set(first) == set(CPU_METERS)
     # The first record has no validation behind it, and the second no compiling.
     assert first["seconds_compiling"] > 0 == first["seconds_evaluating"]
@@ -109,7 +109,7 @@ def test_utilization_is_that_of_the_model_on_all_devices(tmp_path, monkeypatch, 
 def test_a_slow_callback_is_in_the_next_record(tmp_path):
     """What happens while a record is written belongs to the steps after it."""
     train(tmp_path, callbacks=[lambda step, metrics: time.sleep(0.3)], steps=6)
-    records = [one["seconds_per_step"] for one in read_metrics(tmp_path)]
+    records = [record["seconds_per_step"] for record in read_metrics(tmp_path)]
     assert len(records) == 3 and min(records[1:]) >= 0.15
 
 

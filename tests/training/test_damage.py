@@ -19,7 +19,7 @@ from tests.training import saved
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def three_checkpoints(tmp_path_factory):
     """Checkpoints of steps 1 to 3, of which 2 is the best."""
     folder = tmp_path_factory.mktemp("made") / "checkpoints"
     saved.save(folder, 1, 2, 3, losses=(3.0, 1.0, 2.0))
@@ -27,8 +27,8 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(made, tmp_path):
-    return pathlib.Path(shutil.copytree(made, tmp_path / "checkpoints"))
+def folder(three_checkpoints, tmp_path):
+    return pathlib.Path(shutil.copytree(three_checkpoints, tmp_path / "checkpoints"))
 
 
 def restore(folder, step=None):
@@ -40,10 +40,10 @@ def truncate(path):
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def exchange(one, two):
-    content = one.read_bytes()
-    one.write_bytes(two.read_bytes())
-    two.write_bytes(content)
+def exchange(path, other):
+    content = path.read_bytes()
+    path.write_bytes(other.read_bytes())
+    other.write_bytes(content)
 
 
 DAMAGES = {
@@ -70,8 +70,8 @@ DAMAGES = {
 def test_damaged_checkpoint_is_named_passed_over_and_refused(folder, damage, named):
     damage(folder / "2")
     with pytest.warns(CheckpointWarning, match=rf"2 is damaged \(.*{named}.*\); using step 3"):
-        found = restore(folder)
-    saved.assert_same(found, saved.state(3).params)
+        params = restore(folder)
+    saved.assert_same(params, saved.state(3).params)
     with pytest.raises(CheckpointError, match=rf"2 is damaged \(.*{named}.*\); choose one of"):
         restore(folder, 2)
 
@@ -192,7 +192,7 @@ def test_asking_for_a_failure_takes_microseconds(tmp_path):
 
 def test_every_flipped_bit_is_found_when_a_training_resumes(folder):
     """Or it changes nothing, as in the two files of Orbax that no manifest covers."""
-    chance, found = random.Random(0), set()
+    chance, damaged_names = random.Random(0), set()
     paths = [path for path in sorted((folder / "3").rglob("*")) if path.is_file()]
     for path in paths * 3:
         content = path.read_bytes()
@@ -205,7 +205,7 @@ def test_every_flipped_bit_is_found_when_a_training_resumes(folder):
             saved.assert_same(opened.restore(saved.state(0)), saved.state(step))
         assert len(caught) == (step == 2), (path, caught)
         if step == 2:
-            found.add(path.name)
+            damaged_names.add(path.name)
         path.write_bytes(content)
     names = {path.name for path in paths if path.stat().st_size}
-    assert names - found <= {"_CHECKPOINT_METADATA", "commit_success.txt"}
+    assert names - damaged_names <= {"_CHECKPOINT_METADATA", "commit_success.txt"}

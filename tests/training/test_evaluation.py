@@ -52,5 +52,5 @@ def test_joined_validation_begins_anew_each_time_and_adds_up_bytes(sizes, total)
     joined = joined_validation(parts)
     assert (joined.validation_bytes, joined.unit) == (total, "masked token")
     for _ in range(2):
-        found = {name: list(batches) for name, batches in joined.validation().items()}
-        assert found == {name: PARTS[name] for name in parts}
+        batches_by_part = {name: list(batches) for name, batches in joined.validation().items()}
+        assert batches_by_part == {name: PARTS[name] for name in parts}

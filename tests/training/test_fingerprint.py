@@ -64,9 +64,9 @@ def draw(scale):
     return lambda rng: {"kernel": scale * jax.random.normal(rng, (3, 1))}
 
 
-def trial(loss=None, optimizer=None, init_params=None, **others):
+def trial(loss=None, optimizer=None, init_params=None, **options):
     optimizer = optimizer or optax.adam(0.1)
-    return Trial(loss or squared(), init_params or draw(0.1), optimizer, **others)
+    return Trial(loss or squared(), init_params or draw(0.1), optimizer, **options)
 
 
 def fingerprint(data=DATA, seed=0, average_decay=None, **parts):

@@ -50,8 +50,10 @@ def train(folder, *, steps=6, batches=None, init_params=zeros, optimizer=None, *
         validation=options.pop("validation", None), unit="row",
     )  # fmt: skip
     loop = LoopConfig(steps=steps, log_every=2, eval_every=3, checkpoint_every=3)
-    own = {name: options.pop(name) for name in Trial._fields[3:] if name in options}
-    trial = Trial(options.pop("loss", loss), init_params, optimizer or optax.adam(0.3), **own)
+    trial_options = {name: options.pop(name) for name in Trial._fields[3:] if name in options}
+    trial = Trial(
+        options.pop("loss", loss), init_params, optimizer or optax.adam(0.3), **trial_options
+    )
     loop = options.pop("loop", loop)
     return fit(trial, data, folder, loop, **{"runner": SingleRunner()} | options)
 
@@ -203,10 +205,10 @@ def test_save_that_has_failed_ends_the_run_at_the_next_step(tmp_path, monkeypatc
 def test_signal_while_another_shape_is_compiled_loses_no_step(tmp_path, monkeypatch):
     compile_ = Program.compile
 
-    def interrupted(program, state, one, *others):
-        if one["x"].shape[0] == 16:
+    def interrupted(program, state, rows, *rest):
+        if rows["x"].shape[0] == 16:
             signal.raise_signal(signal.SIGTERM)
-        compile_(program, state, one, *others)
+        compile_(program, state, rows, *rest)
 
     batches = [batch(step, rows=16 if step == 2 else 8) for step in range(4)]
     monkeypatch.setattr(Program, "compile", interrupted)
@@ -219,7 +221,7 @@ def test_signal_while_another_shape_is_compiled_loses_no_step(tmp_path, monkeypa
     np.testing.assert_array_equal(parts.params["kernel"], whole.params["kernel"])
 
 
-def test_without_a_folder_nothing_is_written_and_the_result_is_the_same(tmp_path, monkeypatch):
+def test_without_a_folder_nothing_is_written_and_the_step_metricsis_the_same(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     alone = train(None, validation=lambda: [batch(99)])
     assert list(tmp_path.iterdir()) == []
@@ -242,8 +244,8 @@ def test_signal_in_the_first_step_keeps_it(tmp_path, capfd):
     result = train(tmp_path, batches=Interrupted())
     assert (result.step, result.stop_signal) == (1, signal.SIGTERM)
     assert saved_steps(tmp_path) == [1]
-    said = capfd.readouterr().err
-    assert said == "jaxformer: SIGTERM: stopping after this step; once more ends it now\n"
+    printed = capfd.readouterr().err
+    assert printed == "jaxformer: SIGTERM: stopping after this step; once more ends it now\n"
 
 
 def test_optimizer_without_state_is_resumed_and_another_one_refused(tmp_path):
@@ -263,7 +265,9 @@ def test_no_more_than_one_step_is_queued_which_a_signal_would_wait_for(tmp_path,
         return result
 
     def block(metrics):
-        events.extend(f"wait {i}" for i, one in enumerate(taken, 1) if one is metrics)
+        events.extend(
+            f"wait {i}" for i, step_metrics in enumerate(taken, 1) if step_metrics is metrics
+        )
 
     monkeypatch.setattr(Program, "__call__", noted)
     monkeypatch.setattr(jax, "block_until_ready", block)
@@ -282,12 +286,12 @@ def test_metrics_of_a_killed_run_are_those_of_an_uninterrupted_one(tmp_path):
     batches = [batch(step) for step in range(6)]
     with pytest.raises(RuntimeError, match="killed"):
         train(tmp_path / "parts", batches=Killed(enumerate(batches[:5])), loop=loop)
-    found = []
+    runs = []
     for name in ("parts", "whole"):
         train(tmp_path / name, batches=batches, loop=loop)
-        found.append(without_meters(read_metrics(tmp_path / name)))
-    assert [record["step"] for record in found[0]] == [4, 6]
-    assert found[0] == found[1]
+        runs.append(without_meters(read_metrics(tmp_path / name)))
+    assert [record["step"] for record in runs[0]] == [4, 6]
+    assert runs[0] == runs[1]
 
 
 def test_validation_that_a_signal_cuts_short_is_made_up_for(tmp_path):

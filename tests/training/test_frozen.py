@@ -91,10 +91,10 @@ def test_model_starts_as_its_base_to_the_bit(base, matrices):
 
 @pytest.mark.parametrize("runner", ["pmap", "mesh"])
 def test_runners_train_alike_and_leave_the_base_as_it_is(tmp_path, trained, base, matrices, runner):
-    own, steps = jax.tree.map(jax.numpy.asarray, base), 4
-    result = train(tmp_path, own, matrices, runner=runner, accumulate_steps=2)
+    copy, steps = jax.tree.map(jax.numpy.asarray, base), 4
+    result = train(tmp_path, copy, matrices, runner=runner, accumulate_steps=2)
     assert_same(result.params, trained[1].params, rtol=2e-4, atol=1e-5)
-    assert_same(own, base)
+    assert_same(copy, base)
     moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), result.params, matrices)
     assert min(jax.tree.leaves(moved)) > 1e-3 and result.step == steps
     np.testing.assert_allclose(result.evaluation.loss, trained[1].evaluation.loss, rtol=1e-5)
@@ -141,8 +141,8 @@ def test_bad_steps_are_skipped_and_diagnosed_beside_a_base(tmp_path, base, matri
         is_bad = (batch["tokens"][:, None, :4] == np.stack(bad)[None]).all(-1).any()
         return total + jax.numpy.where(is_bad, np.nan, 0), weight
 
-    found = r"at step 4; .* of the 8 of its batch: 0; .*; 1 such steps before it were skipped"
-    with pytest.raises(TrainingError, match=found):
+    message = r"at step 4; .* of the 8 of its batch: 0; .*; 1 such steps before it were skipped"
+    with pytest.raises(TrainingError, match=message):
         train(tmp_path, base, matrices, loss=loss, skip_bad_steps=1)
 
 
@@ -161,10 +161,10 @@ def test_frozen_parameter_that_is_not_finite_is_named():
 
 
 def test_frozen_and_combine_go_together(tmp_path, base, matrices):
-    for given in ({"frozen": base}, {"combine": COMBINE}):
+    for options in ({"frozen": base}, {"combine": COMBINE}):
         with pytest.raises(ConfigError, match="frozen and combine go together, got"):
             loss = language_model_loss(tiny.model())
-            trial = Trial(loss, matrices, optax.sgd(0.1), **given)
+            trial = Trial(loss, matrices, optax.sgd(0.1), **options)
             fit(trial, data(), tmp_path, LoopConfig(steps=1))
 
 

@@ -151,8 +151,8 @@ def test_rows_are_given_the_dropout_keys_of_the_step(devices, accumulate_steps):
         seed += 1
     per_device = 8 // devices
     places = [(row // per_device, row % per_device % accumulate_steps) for row in range(8)]
-    found = draws(seed, step)
-    bad = [row for row, (d, m) in enumerate(places) if found[d * accumulate_steps + m] < 0.5]
+    uniforms = draws(seed, step)
+    bad = [row for row, (d, m) in enumerate(places) if uniforms[d * accumulate_steps + m] < 0.5]
     text = examine(
         draw, jnp.float32(1), {"x": np.zeros(8)}, devices, accumulate_steps, seed=seed, step=step
     )

@@ -81,12 +81,12 @@ import jaxformer.storage, jaxformer.training
 
 def test_other_thread_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    said = []
+    messages = []
     with run_lock(tmp_path):
-        thread = threading.Thread(target=lambda: said.append(refused(tmp_path)))
+        thread = threading.Thread(target=lambda: messages.append(refused(tmp_path)))
         thread.start()
         thread.join()
-        assert f"by process {os.getpid()} on" in said[0]
+        assert f"by process {os.getpid()} on" in messages[0]
     with run_lock(tmp_path):
         pass
     assert (tmp_path / LOCK).read_bytes() == b"" and not (tmp_path / HOLDER).exists()
@@ -95,12 +95,12 @@ def test_other_thread_is_refused(tmp_path):
 def test_path_through_a_link_is_the_same_lock(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "run")
-    said = []
+    messages = []
     with run_lock(tmp_path / "link"):
-        thread = threading.Thread(target=lambda: said.append(refused(tmp_path / "run")))
+        thread = threading.Thread(target=lambda: messages.append(refused(tmp_path / "run")))
         thread.start()
         thread.join()
-    assert len(said) == 1
+    assert len(messages) == 1
 
 
 def test_folder_of_a_run_that_never_came_to_be_goes_away(tmp_path):

@@ -137,7 +137,7 @@ def test_every_runner_trains_as_one_device(architecture, devices, kind):
     np.testing.assert_allclose(losses, losses_on_one_device(architecture), rtol=1e-6)
     runner.check_replicas(state.params)
     jax.tree.map(
-        lambda own, single: np.testing.assert_allclose(own, single, rtol=1e-5, atol=1e-6),
+        lambda leaf, single: np.testing.assert_allclose(leaf, single, rtol=1e-5, atol=1e-6),
         gradients(architecture, runner), gradients_on_one_device(architecture),
     )  # fmt: skip
 
@@ -145,8 +145,8 @@ def test_every_runner_trains_as_one_device(architecture, devices, kind):
 @pytest.mark.essential
 def test_dropout_on_a_mesh_is_that_of_one_device():
     def loss(params, batch, rng):
-        kept = jax.random.bernoulli(rng, 0.5, batch["x"].shape)
-        return (params * jnp.where(kept, batch["x"], 0)).sum(), jnp.float32(1)
+        keep = jax.random.bernoulli(rng, 0.5, batch["x"].shape)
+        return (params * jnp.where(keep, batch["x"], 0)).sum(), jnp.float32(1)
 
     batch = {"x": np.arange(1.0, 17.0, dtype=np.float32)}
     losses = []
@@ -311,5 +311,5 @@ def test_loss_in_chunks_needs_no_axes_but_those_that_there_are():
 def test_loss_in_chunks_on_a_mesh_is_that_of_one_device(monkeypatch):
     losses = losses_on_one_device("decoder")
     monkeypatch.setattr("jaxformer.training.losses._MAX_LOGITS", 1)
-    own, _, _ = trained("decoder", MeshRunner(MESHES["all"]), steps=3)
-    np.testing.assert_allclose(own, losses[:3], rtol=1e-6)
+    mesh_losses, _, _ = trained("decoder", MeshRunner(MESHES["all"]), steps=3)
+    np.testing.assert_allclose(mesh_losses, losses[:3], rtol=1e-6)

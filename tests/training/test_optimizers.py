@@ -117,7 +117,7 @@ def test_rates_of_stacked_layers_are_those_of_one_label_for_each_layer():
     adamw = functools.partial(optax.adamw, weight_decay=0.1)
     factors = jax.tree.map(lambda above: 0.5**above, layers_above(params))
     stacked = optax.chain(adamw(0.1), scale_by_factors(factors))
-    found, _ = jax.jit(stacked.update)(grads, stacked.init(params), params)
+    stacked_updates, _ = jax.jit(stacked.update)(grads, stacked.init(params), params)
 
     def label(path, _):
         if path[0].key == "stack":
@@ -130,7 +130,7 @@ def test_rates_of_stacked_layers_are_those_of_one_label_for_each_layer():
     expected, _ = jax.jit(rates.update)(split_layers(grads), rates.init(apart), apart)
     assert set(jax.tree.leaves(labels)) == {0, 1, 2, 3}
     equal = functools.partial(np.testing.assert_allclose, rtol=1e-6)
-    jax.tree.map(equal, split_layers(found), expected)
+    jax.tree.map(equal, split_layers(stacked_updates), expected)
 
 
 def test_lower_layers_are_frozen_by_factors_of_zero():
@@ -156,24 +156,24 @@ def test_layers_are_counted_in_first_layers_heads_and_both_halves():
         **sizes, num_layers=3, architecture="encoder", positions="learned", num_token_types=2,
         embedding_norm=True, output_bias=True, first_layers=(LayerConfig(local_window_size=2),),
     )  # fmt: skip
-    found = values_above(MaskedLanguageModel(config))
+    counts = values_above(MaskedLanguageModel(config))
     kernel = "attention/query_kernel"
-    assert found[f"encoder/stack/first_layers/{kernel}"] == [3]
-    assert found[f"encoder/stack/layers/{kernel}"] == [2, 1]
+    assert counts[f"encoder/stack/first_layers/{kernel}"] == [3]
+    assert counts[f"encoder/stack/layers/{kernel}"] == [2, 1]
     below = ("embedding/embedding", "positions/embedding", "embedding_norm/scale",
              "token_type_embedding")  # fmt: skip
-    assert {found[f"encoder/{name}"][0] for name in below} == {4}
+    assert {counts[f"encoder/{name}"][0] for name in below} == {4}
     above = ("kernel", "norm/scale", "encoder/final_norm/scale", "encoder/embedding/output_bias")
-    assert {found[name][0] for name in above} == {0}
+    assert {counts[name][0] for name in above} == {0}
     config = ModelConfig(
         **sizes, num_layers=1, num_encoder_layers=2, architecture="encoder_decoder",
         tied_embeddings=False, positions="relative",
     )  # fmt: skip
-    found = values_above(EncoderDecoder(config), 1, 2)
-    assert found[f"encoder/stack/layers/{kernel}"] == [2, 1]
-    assert found[f"decoder/stack/layers/{kernel}"] == [1]
-    assert found["embedding/embedding"] == found["decoder/positions/table"] == [3]
-    assert found["embedding/output_embedding"] == found["decoder/final_norm/scale"] == [0]
+    counts = values_above(EncoderDecoder(config), 1, 2)
+    assert counts[f"encoder/stack/layers/{kernel}"] == [2, 1]
+    assert counts[f"decoder/stack/layers/{kernel}"] == [1]
+    assert counts["embedding/embedding"] == counts["decoder/positions/table"] == [3]
+    assert counts["embedding/output_embedding"] == counts["decoder/final_norm/scale"] == [0]
 
 
 def test_parameters_without_a_stack_have_no_layers():
@@ -239,8 +239,8 @@ def test_sgd_follows_the_running_sum_of_gradients(momentum, nesterov):
     for gradient in gradients:
         velocity = gradient + momentum * velocity
         expected = expected - 0.5 * (gradient + momentum * velocity if nesterov else velocity)
-    found = two_updates(config, gradients, [1.0, 2.0])
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    values = two_updates(config, gradients, [1.0, 2.0])
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
 
 
 def test_lion_follows_the_sign_of_a_mean_and_decays():
@@ -251,8 +251,8 @@ def test_lion_follows_the_sign_of_a_mean_and_decays():
         step = np.sign(0.25 * mean + 0.75 * gradient)
         expected = expected - 0.5 * (step + 0.125 * expected)
         mean = 0.5 * mean + 0.5 * gradient
-    found = two_updates(config, gradients, [1.0, 2.0])
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    values = two_updates(config, gradients, [1.0, 2.0])
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
 
 
 def test_adafactor_factors_second_moments_and_is_relative_to_the_parameter():

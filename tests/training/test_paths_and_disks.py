@@ -89,7 +89,7 @@ def test_full_disk_is_one_line_at_once_and_the_run_goes_on(tmp_path, caplog):
             opened.wait()
         assert saved.steps(folder) == ["1", "2"]
     # Orbax logs its tracebacks, which a terminal would show.
-    assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def random_state(step, size):

@@ -147,8 +147,8 @@ def test_rules_of_the_user_place_what_a_run_starts_from():
         return {"mlp": {"down_kernel": head}, "scale": start["scale"]}
 
     start = {"rng": jax.random.key(0), "scale": np.ones(3, np.float32)}
-    made = runner.create(create, (start,))
-    assert made["mlp"]["down_kernel"].sharding.spec == PartitionSpec(None, "fsdp")
+    state = runner.create(create, (start,))
+    assert state["mlp"]["down_kernel"].sharding.spec == PartitionSpec(None, "fsdp")
     with pytest.raises(ConfigError, match="'mlp/down_kernel', which matches no parameter"):
         runner.create(lambda rng: {"scale": jax.random.normal(rng, (3,))}, (jax.random.key(0),))
 
@@ -190,5 +190,5 @@ def test_rules_match_the_paths_of_initial_parameters():
     rules = (MeshRule(path="up_kernel", axes=("", "")),)
     runner = MeshRunner(MeshConfig(fsdp=2, rules=rules), jax.devices()[:2])
     start = {"up_kernel": np.ones((3, 2), np.float32)}  # fsdp does not divide 3
-    made = runner.create(lambda number, params: params, (np.float32(1), start))
-    assert made["up_kernel"].sharding.is_fully_replicated
+    state = runner.create(lambda number, params: params, (np.float32(1), start))
+    assert state["up_kernel"].sharding.is_fully_replicated

@@ -40,14 +40,14 @@ def traced(tmp_path_factory):
     return folder, train(folder, range(2, 6))
 
 
-def check(found):
-    assert found.steps == 4
-    assert PARTS < set(found.device_seconds)
-    assert {"waiting for data", "saving", "evaluating"} == set(found.host_seconds)
-    seconds = list(found.device_seconds.values())
+def check(profile):
+    assert profile.steps == 4
+    assert PARTS < set(profile.device_seconds)
+    assert {"waiting for data", "saving", "evaluating"} == set(profile.host_seconds)
+    seconds = list(profile.device_seconds.values())
     assert seconds == sorted(seconds, reverse=True) and min(seconds) > 0
     # Validation, once after step 4, is of another program.
-    assert found.device_seconds["other programs"] > 0
+    assert profile.device_seconds["other programs"] > 0
 
 
 @pytest.mark.thorough
@@ -69,14 +69,14 @@ def test_profile_changes_no_bit_of_the_training(traced, tmp_path):
 
 def test_profile_of_the_last_step_ends_with_it(tmp_path):
     train(tmp_path, range(6, 7))
-    found = read_profile(tmp_path)
-    assert found.steps == 1 and "saving" not in found.host_seconds
+    profile = read_profile(tmp_path)
+    assert profile.steps == 1 and "saving" not in profile.host_seconds
 
 
 @pytest.mark.parametrize("profile", [range(0, 2), range(5, 8), range(3, 3), range(1, 6, 2)])
 def test_steps_that_a_training_does_not_have_are_refused(tmp_path, profile):
-    wanted = f"must be consecutive and in 1 .. 6, got {profile}; try 2:7"
-    with pytest.raises(ConfigError, match=re.escape(wanted)):
+    message = f"must be consecutive and in 1 .. 6, got {profile}; try 2:7"
+    with pytest.raises(ConfigError, match=re.escape(message)):
         train(tmp_path, profile)
     assert not (tmp_path / "profile").exists()
 

@@ -43,9 +43,9 @@ def test_checkpoint_that_is_removed_while_it_is_read_is_named(
     def reading(path, *args):
         if removed_first:
             saved.replace(folder, 2, 4)
-        found = real(path, *args)
+        loaded = real(path, *args)
         saved.replace(folder, 2, 4)
-        return found
+        return loaded
 
     monkeypatch.setattr(ocp, read, reading)
     with Checkpoints(folder, read_only=True) as opened:

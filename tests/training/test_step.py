@@ -87,8 +87,8 @@ def test_devices_and_micro_batches_change_no_result_and_the_second_step_does_not
         state, second = step(state, BATCHES[1])
         state, third = step(state, BATCHES[2])
     assert_trees_close(state.params, reference[0].params, atol=2e-6)
-    for ours, theirs in zip((first, second, third), reference[1], strict=True):
-        assert_trees_close(ours, theirs, rtol=1e-5)
+    for metrics, expected in zip((first, second, third), reference[1], strict=True):
+        assert_trees_close(metrics, expected, rtol=1e-5)
 
 
 def test_uneven_padding_changes_nothing(compiled):
@@ -118,13 +118,13 @@ def test_dropout_differs_by_step_micro_batch_and_device():
             axis_name=runner.axis_name,
         )  # fmt: skip
         compiled = runner.compile_train(step)
-        found = []
+        losses = []
         for row in range(2):
             state = runner.place(TrainState.create(jnp.ones(2), optax.sgd(0.0)))
             for _ in range(2):
                 state, metrics = compiled(state, {"x": np.eye(2, dtype=np.float32)[row]})
-                found.append(round(float(metrics["loss"] * metrics["weight"]), 6))
-        return found
+                losses.append(round(float(metrics["loss"] * metrics["weight"]), 6))
+        return losses
 
     assert len(set(draws(SingleRunner(), 2))) == 4  # two micro-batches, two steps
     assert len(set(draws(PmapRunner(jax.local_devices()[:2]), 1))) == 4  # two devices, two steps
@@ -195,8 +195,8 @@ def test_z_loss_is_the_weighted_square_of_the_log_normalizer():
     def losses_and_square(params):
         logits = model.apply({"params": params}, batch["tokens"]).logits
         square = jnp.square(jax.nn.logsumexp(logits, axis=-1)).sum()
-        found = [language_model_loss(model, z_loss=z)(params, batch, None)[0] for z in (0, 0.25)]
-        return *found, square
+        totals = [language_model_loss(model, z_loss=z)(params, batch, None)[0] for z in (0, 0.25)]
+        return *totals, square
 
     plain, penalized, square = losses_and_square(params)
     np.testing.assert_allclose(penalized - plain, 0.25 * square, rtol=1e-4)

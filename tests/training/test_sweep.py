@@ -63,8 +63,8 @@ def alone(optimizer, data=DATA, folder=None, init_params=draw, loop=LOOP, seed=0
 
 
 def assert_same_records(records, expected):
-    for one, other in zip(without_meters(records), without_meters(expected), strict=True):
-        assert one == pytest.approx(other, rel=1e-6)
+    for record, other in zip(without_meters(records), without_meters(expected), strict=True):
+        assert record == pytest.approx(other, rel=1e-6)
 
 
 def test_every_run_is_the_run_trained_alone(tmp_path):
@@ -84,7 +84,7 @@ def test_every_run_is_the_run_trained_alone(tmp_path):
 
 
 def steps_of(records):
-    return [one for one in records if "loss" in one]
+    return [record for record in records if "loss" in record]
 
 
 def test_a_resumed_sweep_is_the_uninterrupted_one(tmp_path):
@@ -166,22 +166,22 @@ def test_frozen_parameters_are_for_fit_alone():
 
 
 def test_what_only_the_data_takes_shares_a_program(monkeypatch):
-    made = []
+    calls = []
 
     def make():
-        made.append(1)
+        calls.append(1)
         return Trial(loss, draw, optax.sgd(0.1))
 
     def data(rows, seed):
         return TrainingData([batch(rows)] * 6, unit="row")
 
     runs = sweep(None, {"rows": [1, 2], "seed": [0, 1]}, make=make, data=data)
-    counts = len(made)
+    counts = len(calls)
     expected = alone(optax.sgd(0.1), data(2, 1), seed=1)
     assert_same_records(runs[3].result.records, expected.records)
-    made.clear()
+    calls.clear()
     sweep(None, {"rows": [1], "seed": [0, 1]}, make=make, data=data)
-    assert counts == len(made) + 2  # calls of one program, and one for each run more
+    assert counts == len(calls) + 2  # calls of one program, and one for each run more
     with pytest.raises(ConfigError, match="got 'rows', which no function takes; rename"):
         sweep(None, {"rows": [1]}, make=make)
 
@@ -263,8 +263,8 @@ def test_mistakes_get_one_line(values, options, error, message):
 
 def test_a_folder_of_another_sweep_is_refused(tmp_path):
     sweep(tmp_path, {"learning_rate": [np.float32(0.25)]}, loop=LoopConfig(steps=1))
-    found = json.loads((tmp_path / "sweep.json").read_text())["runs"]
-    assert found == {"learning_rate=0.25": {"learning_rate": 0.25}}
+    runs = json.loads((tmp_path / "sweep.json").read_text())["runs"]
+    assert runs == {"learning_rate=0.25": {"learning_rate": 0.25}}
     with pytest.raises(CheckpointError, match="is a sweep of learning_rate, got learning_rate, se"):
         sweep(tmp_path, {"learning_rate": [0.1], "seed": [0]})
     (tmp_path / "sweep.json").write_text("{")

@@ -70,7 +70,7 @@ def train_step(runner, *, dropout_rate=0.0, accumulate_steps=1, loss=None):
 def run(runner, step, batches, start=None):
     """Trains over the batches and returns (state on the host, list of metrics on the host)."""
     current, metrics = runner.place(start or state()), []
-    for one in batches:
-        current, measured = step(current, one)
+    for batch in batches:
+        current, measured = step(current, batch)
         metrics.append(jax.device_get(measured))
     return jax.device_get(current), metrics

@@ -201,7 +201,7 @@ def folder_damage(folder: pathlib.Path) -> str | None:
     """
     try:
         manifest = _read_manifest(folder)
-        damage = manifest.damage(folder, others=True)
+        damage = manifest.damage(folder, may_have_more=True)
         if damage is not None and damage.startswith(f"{_CONFIG} is not"):
             return (
                 f"{damage}; restore it; to change settings of a run, use flags of jaxformer train, "

@@ -20,8 +20,6 @@ from jaxformer.text.tokenizers.stream_decoder import StreamDecoder
 from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens, template_tokens
 from jaxformer.text.tokenizers.vocabulary import TokenRoles, Vocabulary
 
-_MAX_BYTES = 2**28  # of a file; the largest vocabularies take some 30 MB
-
 _OWN_ROLES = TokenRoles()
 
 
@@ -368,7 +366,7 @@ class Tokenizer(Vocabulary):
             jaxformer.errors.DataError: missing.json: cannot be read: No such file or directory
         """
         try:
-            return cls.from_json(read_regular(path, limit=_MAX_BYTES).decode("utf-8-sig"))
+            return cls.from_json(read_regular(path).decode("utf-8-sig"))
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror}") from None
         except ValueError as error:  # UnicodeDecodeError and DataError.

@@ -112,8 +112,8 @@ class Checkpoints(CheckpointIndex):
         if not infos or infos[-1].step != self.latest_step:
             return  # the policies would count a damaged one, and remove a good one
         context = ocp.training.preservation_policies.PreservationContext()
-        kept = self._policy.should_preserve(infos, context=context)
-        for info, is_kept in zip(infos, kept, strict=True):
+        preserved = self._policy.should_preserve(infos, context=context)
+        for info, is_kept in zip(infos, preserved, strict=True):
             if not is_kept:
                 self._checkpointer.delete(info, missing_ok=True)
 

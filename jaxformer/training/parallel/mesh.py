@@ -80,14 +80,14 @@ class MeshRunner(Runner):
         config = MeshConfig(data=1, fsdp=fsdp, tensor=tensor, rules=trained_on.rules)
         return cls(config, devices[: fsdp * tensor])
 
-    def num_bytes(self, shapes: Any, *others: Any) -> int:
+    def num_bytes(self, shapes: Any, *rest: Any) -> int:
         """Bytes of a pytree of parameters or state on each device, during its update."""
-        return bytes_per_device(shapes, self._rules, self.sizes, *others)
+        return bytes_per_device(shapes, self._rules, self.sizes, *rest)
 
-    def create(self, make: Callable[..., Any], arguments: tuple[Any, ...], *others: Any) -> Any:
+    def create(self, make: Callable[..., Any], arguments: tuple[Any, ...], *rest: Any) -> Any:
         """Computes a pytree of state directly in its shards; no device ever holds all of it."""
         shapes = jax.eval_shape(make, *arguments)
-        check_rules((shapes, *others), self._rules)
+        check_rules((shapes, *rest), self._rules)
         shardings = self._shardings(shapes)
         create = jax.jit(make, out_shardings=shardings)
         return self._run(create, *map(self.place, arguments))
@@ -117,11 +117,11 @@ class MeshRunner(Runner):
     def compile_train(self, step: Callable[..., Any]) -> Program:
         """Makes a program of a training step, as in `Runner`."""
 
-        def placed_step(state: Any, batch: Any, *others: Any) -> tuple[Any, Any]:
+        def placed_step(state: Any, batch: Any, *rest: Any) -> tuple[Any, Any]:
             if self._offloads:
                 state = jax.device_put(state, self._device_shardings(state))
             with nn.logical_axis_rules(_ACTIVATIONS):
-                state, metrics = step(state, batch, *others)
+                state, metrics = step(state, batch, *rest)
             # The shardings it came with, so that the next step is the same program.
             return self._constrain(state), self._constrain_all(metrics)
 
@@ -130,9 +130,9 @@ class MeshRunner(Runner):
     def compile_eval(self, step: Callable[..., Any]) -> Program:
         """Makes a program of an evaluation step, as in `Runner`."""
 
-        def placed_step(params: Any, batch: Any, *others: Any) -> Any:
+        def placed_step(params: Any, batch: Any, *rest: Any) -> Any:
             with nn.logical_axis_rules(_ACTIVATIONS):
-                return self._constrain_all(step(params, batch, *others))
+                return self._constrain_all(step(params, batch, *rest))
 
         return super().compile_eval(placed_step)
 

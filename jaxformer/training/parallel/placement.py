@@ -51,15 +51,15 @@ def partition_specs(tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, 
 
 
 def bytes_per_device(
-    tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, int], *others: Any
+    tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, int], *other_params: Any
 ) -> int:
-    """Bytes of a pytree on each device of a mesh; rules may also match `others`."""
+    """Bytes of a pytree on each device of a mesh; rules may also match `other_params`."""
 
     def num_bytes(leaf: Any, spec: PartitionSpec) -> int:
         parts = math.prod(sizes[axis] for axis in spec if axis is not None)
         return math.prod(leaf.shape) // parts * leaf.dtype.itemsize
 
-    check_rules((tree, *others), rules)
+    check_rules((tree, *other_params), rules)
     specs = partition_specs(tree, rules, sizes)
     return sum(jax.tree.leaves(jax.tree.map(num_bytes, tree, specs)))
 

@@ -65,8 +65,8 @@ class PmapRunner(Runner):
     def _compiled(self, step: Callable[..., Any], **options: Any) -> Any:
         """Pmaps a function of a replicated, a split and a replicated pytree to a replicated one."""
 
-        def step_of_split(tree: Any, batch: tuple[Any], others: Any) -> Any:
-            return step(tree, *batch, others)
+        def step_of_split(tree: Any, batch: tuple[Any], rest: Any) -> Any:
+            return step(tree, *batch, rest)
 
         # The batch is in a tuple because pmap (jax 0.11, 0.12) takes axes that are all numbers for
         # those of the arrays wherever there happen to be as many arrays as arguments.

@@ -21,14 +21,14 @@ from jaxformer.training.parallel.replicas import check_replicas
 
 
 class Program:
-    """A step on devices, as a function of (tree, batch, *others), compiled once per batch shape.
+    """A step on devices, as a function of (tree, batch, *rest), compiled once per batch shape.
 
     `compile` is separate, so that a caller can be interrupted before the step takes the state away.
-    A call compiles, too, if necessary. The others, such as frozen parameters, are arguments of the
+    A call compiles, too, if necessary. The rest, such as frozen parameters, are arguments of the
     compiled function, never constants.
 
     Args:
-        function: result of `jax.jit` or `jax.pmap`, of (tree, batch, others).
+        function: result of `jax.jit` or `jax.pmap`, of (tree, batch, rest).
         put: function that places a batch on the devices.
         run: calls the compiled function with its arguments, as `Runner` does.
         context: returns a context manager in which to trace and call the function.
@@ -46,38 +46,38 @@ class Program:
         """Whether `compile` was called for a batch of this shape."""
         return _shapes(batch) in self._compiled
 
-    def compile(self, tree: Any, batch: Any, *others: Any) -> None:
+    def compile(self, tree: Any, batch: Any, *rest: Any) -> None:
         """Compiles for the shapes of a batch; JAX caches the result for later calls."""
         with self._context():
-            lowered = self._function.lower(tree, self._put(batch), others)
+            lowered = self._function.lower(tree, self._put(batch), rest)
             self._compiled[_shapes(batch)] = lowered.compile()
 
     def texts(self) -> list[str]:
         """The compiled programs as XLA writes them, one for each batch shape."""
         return [compiled.as_text() for compiled in self._compiled.values()]
 
-    def count_flops(self, tree: Any, batch: Any, *others: Any) -> None:
+    def count_flops(self, tree: Any, batch: Any, *rest: Any) -> None:
         """Counts the model FLOPs of a step for the shapes of a batch, by tracing it."""
         with self._context(), contextlib.suppress(ConfigError):  # a loop of unknown length
             self._model_flops[_shapes(batch)] = count_model_flops(
-                self._function, tree, self._put(batch), others
+                self._function, tree, self._put(batch), rest
             )
 
     def model_flops(self, batch: Any) -> float | None:
         """Model FLOPs of a step on all devices, if they were counted and can be."""
         return self._model_flops.get(_shapes(batch)) if self._model_flops else None
 
-    def lower(self, tree: Any, batch: Any, *others: Any) -> Any:
+    def lower(self, tree: Any, batch: Any, *rest: Any) -> Any:
         """Lowers the step for shapes of the runner's templates, even of devices not here."""
         with self._context():
-            return self._function.lower(tree, batch, others)
+            return self._function.lower(tree, batch, rest)
 
-    def __call__(self, tree: Any, batch: Any, *others: Any) -> Any:
+    def __call__(self, tree: Any, batch: Any, *rest: Any) -> Any:
         """Runs the step."""
         if not self.is_compiled(batch):
-            self.compile(tree, batch, *others)
+            self.compile(tree, batch, *rest)
         with self._context():
-            return self._run(self._function, tree, self._put(batch), others)
+            return self._run(self._function, tree, self._put(batch), rest)
 
 
 def _shapes(batch: Any) -> Any:
@@ -131,17 +131,17 @@ class Runner:
         """Most bytes in use on a local device so far; None if the devices do not report it."""
         return max(filter(None, map(peak_memory, self._local)), default=None)
 
-    def num_bytes(self, shapes: Any, *others: Any) -> int:
+    def num_bytes(self, shapes: Any, *rest: Any) -> int:
         """Bytes of a pytree of parameters or state on each device, during its update.
 
         Args:
             shapes: the pytree.
-            *others: pytrees of the model's other parameters, which rules of a mesh may match.
+            *rest: pytrees of the model's other parameters, which rules of a mesh may match.
         """
         return num_bytes(shapes)
 
-    def create(self, make: Callable[..., Any], arguments: tuple[Any, ...], *others: Any) -> Any:
-        """Computes the state `make(*arguments)` by one program, and places it; others as above."""
+    def create(self, make: Callable[..., Any], arguments: tuple[Any, ...], *rest: Any) -> Any:
+        """Computes the state `make(*arguments)` by one program, and places it; rest as above."""
         return self.place(jax.jit(make)(*arguments))
 
     def place(self, tree: Any) -> Any:
@@ -168,21 +168,21 @@ class Runner:
         return self.template(shapes)
 
     def compile_train(self, step: Callable[..., Any]) -> Program:
-        """Makes a program of a training step of ``(state, batch, *others)``.
+        """Makes a program of a training step of ``(state, batch, *rest)``.
 
-        The state is donated. The others, such as frozen parameters, should be from `place_frozen`.
+        The state is donated. The rest, such as frozen parameters, should be from `place_frozen`.
         """
         return self._program(step, donate_argnums=0)
 
     def compile_eval(self, step: Callable[..., Any]) -> Program:
-        """Makes a program of an evaluation step of ``(params, batch, *others)``."""
+        """Makes a program of an evaluation step of ``(params, batch, *rest)``."""
         return self._program(step)
 
     def _program(self, step: Callable[..., Any], **options: Any) -> Program:
-        def step_of_others(tree: Any, batch: Any, others: tuple[Any, ...]) -> Any:
-            return step(tree, batch, *others)
+        def step_of_rest(tree: Any, batch: Any, rest: tuple[Any, ...]) -> Any:
+            return step(tree, batch, *rest)
 
-        function = self._compiled(step_of_others, **options)
+        function = self._compiled(step_of_rest, **options)
         return Program(function, self._put, self._run, self._context)
 
     def _compiled(self, step: Callable[..., Any], **options: Any) -> Any:

@@ -177,11 +177,15 @@ def _read_programs(text: str) -> list[tuple[str, dict[str, str | None]]]:
     programs = []
     for module in re.split(r"^HloModule ", text, flags=re.MULTILINE)[1:]:
         computations = parse_hlo(module).program.values()
-        operations = [one for each in computations for one in each.instructions.values()]
-        is_step = any(is_of_gradient(one.op_name) for one in operations)
+        operations = [
+            operation
+            for computation in computations
+            for operation in computation.instructions.values()
+        ]
+        is_step = any(is_of_gradient(operation.op_name) for operation in operations)
         parts: dict[str, str | None] = {}
-        for one in operations:
-            part = part_of(one.op_name) or "other" if is_step else "other programs"
-            parts[one.name] = None if one.opcode in _CONTROL else part
+        for operation in operations:
+            part = part_of(operation.op_name) or "other" if is_step else "other programs"
+            parts[operation.name] = None if operation.opcode in _CONTROL else part
         programs.append((module.partition(",")[0].split()[0], parts))
     return programs

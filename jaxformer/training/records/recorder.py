@@ -67,7 +67,7 @@ class Recorder:
         """This run's part of state or parameters on the devices."""
         return self.runner.take(tree, self.index)
 
-    def own(self, metrics: Mapping[str, Any]) -> dict[str, float]:
+    def select(self, metrics: Mapping[str, Any]) -> dict[str, float]:
         """This run's metrics of a step, from those of all runs, on the host."""
         return {name: float(np.ravel(values)[self.index]) for name, values in metrics.items()}
 
@@ -79,7 +79,7 @@ class Recorder:
 
     def check(self, metrics: Mapping[str, Any]) -> None:
         """Raises NotFinite if a step was not finite, and no more could be skipped."""
-        values = self.own(metrics)
+        values = self.select(metrics)
         if (bad := int(values["bad_step"])) >= 0:
             skipped = int(values["skipped_steps"])
             details = f"; {skipped} such steps before it were skipped" if skipped else ""
@@ -94,7 +94,7 @@ class Recorder:
         if all were skipped, and labels per second.
         """
         self.check(metrics[-1])
-        steps, loop = [self.own(values) for values in metrics], self.spec.loop
+        steps, loop = [self.select(values) for values in metrics], self.spec.loop
         losses, weights, norms = (
             np.array([values[name] for values in steps]) for name in ("loss", "weight", "grad_norm")
         )
@@ -164,6 +164,6 @@ class Recorder:
 
     def save(self, state: TrainState, steps: Sequence[Mapping[str, Any]], seconds: float) -> None:
         """Saves the run's state; `steps` and `seconds` are those since the last record."""
-        unlogged = [self.own(metrics) for metrics in steps]
+        unlogged = [self.select(metrics) for metrics in steps]
         self.checkpoints.save(state, self.validation_loss, (seconds, unlogged))
         self.last_saved = int(state.step)

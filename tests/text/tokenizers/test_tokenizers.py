@@ -279,7 +279,7 @@ def test_file_that_is_no_tokenizer_is_an_error(tmp_path, monkeypatch):
         Tokenizer.load(path)
     byte_tokenizer().save(path)
     assert Tokenizer.load(path).vocab_size == 257
-    monkeypatch.setattr("jaxformer.text.tokenizers.tokenizer._MAX_BYTES", path.stat().st_size - 1)
+    monkeypatch.setattr("jaxformer.storage.files._MOST", path.stat().st_size - 1)
     with pytest.raises(DataError, match="tokenizer.json: it must have at most"):
         Tokenizer.load(path)
     path.unlink()
