@@ -29,14 +29,16 @@ def test_batches_of_parts_are_numbered_through():
     assert evaluate(eval_step, None, parts).bad_batch == 3
 
 
-def test_part_of_which_nothing_counts_is_named():
-    with pytest.raises(DataError, match="got a weight of 0 in 'code'"):
-        evaluate(eval_step, None, {"web": PARTS["web"], "code": [(0.0, 0.0)]})
-
-
-def test_validation_without_any_label_that_counts_is_refused():
-    with pytest.raises(DataError, match="must have labels that count, got a total weight of 0"):
-        evaluate(eval_step, None, [(0.0, 0.0)] * 2)
+@pytest.mark.parametrize(
+    ("batches", "got"),
+    [
+        ([(0.0, 0.0)] * 2, "a total weight of 0"),
+        ({"web": PARTS["web"], "code": [(0.0, 0.0)]}, "a weight of 0 in 'code'"),
+    ],
+)
+def test_validation_without_any_label_that_counts_is_refused(batches, got):
+    with pytest.raises(DataError, match=f"must have labels that count, got {got}"):
+        evaluate(eval_step, None, batches)
 
 
 def test_perplexity_that_no_float_holds_is_infinite():

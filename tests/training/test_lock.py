@@ -79,28 +79,18 @@ import jaxformer.storage, jaxformer.training
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_other_thread_is_refused(tmp_path):
-    (tmp_path / "file").touch()
-    messages = []
-    with run_lock(tmp_path):
-        thread = threading.Thread(target=lambda: messages.append(refused(tmp_path)))
-        thread.start()
-        thread.join()
-        assert f"by process {os.getpid()} on" in messages[0]
-    with run_lock(tmp_path):
-        pass
-    assert (tmp_path / LOCK).read_bytes() == b"" and not (tmp_path / HOLDER).exists()
-
-
-def test_path_through_a_link_is_the_same_lock(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "run")
-    messages = []
-    with run_lock(tmp_path / "link"):
-        thread = threading.Thread(target=lambda: messages.append(refused(tmp_path / "run")))
-        thread.start()
-        thread.join()
-    assert len(messages) == 1
+def test_other_thread_is_refused_also_through_a_link(tmp_path):
+    run, messages = tmp_path / "run", []
+    run.mkdir()
+    (run / "file").touch()
+    (tmp_path / "link").symlink_to(run)
+    for folder in (run, tmp_path / "link"):
+        with run_lock(folder):
+            thread = threading.Thread(target=lambda: messages.append(refused(run)))
+            thread.start()
+            thread.join()
+    assert len(messages) == 2 and f"by process {os.getpid()} on" in messages[0]
+    assert (run / LOCK).read_bytes() == b"" and not (run / HOLDER).exists()
 
 
 def test_folder_of_a_run_that_never_came_to_be_goes_away(tmp_path):

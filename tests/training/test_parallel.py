@@ -46,13 +46,16 @@ def test_cpu_cannot_be_split_after_jax_has_started():
         split_cpu(3)
 
 
-@pytest.mark.parametrize("runner", [SingleRunner(), PmapRunner()], ids=["single", "pmap"])
+@pytest.mark.parametrize(
+    "runner", [SingleRunner(), PmapRunner(), MeshRunner()], ids=["single", "pmap", "mesh"]
+)
 def test_placed_state_is_a_copy(runner):
     """Steps give up the state they are passed, which must not be the caller's array."""
-    original = jnp.arange(3.0)
+    original = jnp.arange(8.0)
     step = runner.compile_train(lambda state, batch: (state + 1, batch.sum()))
-    step(runner.place(original), np.zeros(8))
-    assert original.tolist() == [0, 1, 2]
+    for state in (runner.place(original), runner.create(lambda x: x, (original,))):
+        step(state, np.zeros(8))
+        assert original.tolist() == list(range(8))
 
 
 def test_evaluation_sums_over_devices():

@@ -130,21 +130,6 @@ def test_dropout_differs_by_step_micro_batch_and_device():
     assert len(set(draws(PmapRunner(jax.local_devices()[:2]), 1))) == 4  # two devices, two steps
 
 
-def test_first_bad_step_is_latched_and_freezes_the_state():
-    def loss(params, batch, rng):
-        return (params * batch["x"]).sum(), jnp.float32(1)
-
-    runner = SingleRunner()
-    step = runner.compile_train(make_train_step(loss, optax.sgd(0.1), seed=0))
-    good, bad = {"x": np.float32([1.0])}, {"x": np.float32([np.nan])}
-    state = runner.place(TrainState.create(jnp.ones(1), optax.sgd(0.1)))
-    for batch in (good, bad, good):
-        state, metrics = step(state, batch)
-    assert int(metrics["bad_step"]) == int(state.bad_step) == 1
-    assert int(state.step) == 1
-    np.testing.assert_allclose(state.params, [0.9], rtol=1e-6)
-
-
 def test_infinite_gradient_of_a_finite_loss_is_bad_too():
     def loss(params, batch, rng):
         return jnp.sqrt(params).sum(), jnp.float32(1)

@@ -33,7 +33,9 @@ def record_program(
     Returns notes, if they cannot be compared. Raises CheckpointError if another program began the
     run that is resumed.
     """
-    record = read_program(folder) if resumes else None
+    record = None
+    if resumes and lexists(folder / PROGRAM):
+        record = read_json(folder / PROGRAM, dict, damaged="{path} is damaged ({error}); remove it")
     try:
         program = fingerprint()
     except Exception:
@@ -147,13 +149,6 @@ def require_same_program(
             "another folder, or pass restart=True to remove that run and train anew"
         )
     return []
-
-
-def read_program(folder: pathlib.Path) -> dict[str, Any] | None:
-    """The fingerprint in a run folder, if there is one; CheckpointError if it is damaged."""
-    if not lexists(folder / PROGRAM):
-        return None
-    return read_json(folder / PROGRAM, dict, damaged="{path} is damaged ({error}); remove it")
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

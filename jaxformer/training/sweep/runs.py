@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.storage import make_folder, read_whole, remove, write_whole
+from jaxformer.storage import make_folder, read_json, remove, write_whole
 from jaxformer.training.fit import FitResult
 from jaxformer.training.trial import RunSpec
 
@@ -117,13 +117,15 @@ def write_sweep(
 
 def read_sweep(folder: pathlib.Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Values of each run of a sweep, by its name; and why runs have left it."""
-    try:
-        content = json.loads(read_whole(folder / _FILE))
+
+    def parse(content: Any) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         return dict(content["runs"]), dict(content["failures"])
-    except (CheckpointError, FileNotFoundError, KeyError, TypeError, ValueError) as error:
+
+    try:
+        return read_json(folder / _FILE, parse, damaged="{path} is damaged ({error})")
+    except CheckpointError as error:
         raise CheckpointError(
-            f"{folder} is not the folder of a sweep: {_FILE} cannot be read ({error}); "
-            "jaxformer sweep makes one"
+            f"{folder} is not the folder of a sweep: {error}; jaxformer sweep makes one"
         ) from None
 
 
