@@ -102,12 +102,8 @@ def attention_heatmaps(
         range(0, count, math.ceil(_LABEL_SPACING * count / room))
         for count, room in ((len(query_labels), tall), (len(key_labels), wide))
     )
-    figure = Figure(
-        columns * (wide + 0.15) + _LETTER_WIDTH * max(map(len, query_labels)) + 1.5,
-        rows * (tall + (0.3 if ndim > 2 else 0.1))
-        + _LETTER_WIDTH * max(map(len, key_labels))
-        + 0.9,
-    )
+    height = rows * (tall + (0.3 if ndim > 2 else 0.1))
+    figure = Figure(columns * (wide + 0.15) + beside + 1.5, height + below + 0.9)
     grid = GridSpec(rows, columns, figure=figure)
     panels = []
     for index, head_weights in enumerate(rearrange(heads, "l n t s -> (l n) t s")):

@@ -1,7 +1,6 @@
 """Loading of the tokenizers of Hugging Face folders."""
 
 import pathlib
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -24,7 +23,6 @@ _LANGUAGES = {
     "MBartTokenizer": ("en_XX", False), "MBart50Tokenizer": ("en_XX", True),
     "NllbTokenizer": ("eng_Latn", True), "M2M100Tokenizer": ("en", True),
 }  # fmt: skip
-_LANGUAGE = re.compile(r"[a-z]{2,3}(_[A-Za-z]{2,4})?")
 
 
 class Tokenizers(NamedTuple):
@@ -95,7 +93,8 @@ def load_tokenizers(
         converted = convert_tokenizers(folder)
         if converted is None:
             return None
-        source, target, end, mask = converted
+        source, target, slow = converted
+        end, mask = slow.eos_token, slow.mask_token
     if mask is None:
         mask = next((name for name in ("[MASK]", "<mask>") if source.token_to_id(name)), None)
     _check_languages(folder, kind, source, list(chosen.values()))
@@ -142,8 +141,7 @@ def _check_languages(
     for language in chosen:
         if tokenizer.token_to_id(_language(kind, language)) is None:
             added = tokenizer.get_added_tokens_decoder().values()
-            names = [token.content.strip("_") for token in added if token.special]
-            names = [name for name in names if _LANGUAGE.fullmatch(name)]
+            names = [token.content.strip("_") for token in added if token.content[0] != "<"]
             near = [name for name in names if name.startswith(language)] or names
             raise ConfigError(
                 f"a language must be one of the model's, such as {some(near)}, got {language!r}"

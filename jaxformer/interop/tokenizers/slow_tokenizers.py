@@ -4,7 +4,7 @@ import importlib
 import pathlib
 import warnings
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
@@ -25,17 +25,10 @@ _RARE = -1e6
 _UNKNOWN = "\U0010fffd"  # a private-use character, which no vocabulary has
 
 
-class ConvertedTokenizers(NamedTuple):
-    """Tokenizers of a model's input and output, which may be the same, and names of two roles."""
-
-    source: tokenizers.Tokenizer
-    target: tokenizers.Tokenizer
-    end: str | None
-    mask: str | None
-
-
-def convert_tokenizers(folder: pathlib.Path) -> ConvertedTokenizers | None:
-    """Converts the tokenizers of a folder; None if it has no file of one.
+def convert_tokenizers(
+    folder: pathlib.Path,
+) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer, Any] | None:
+    """Tokenizers of input and output, maybe the same, and that of transformers; None without files.
 
     CheckpointError, with the cause, if transformers cannot read it.
     """
@@ -54,19 +47,19 @@ def convert_tokenizers(folder: pathlib.Path) -> ConvertedTokenizers | None:
         ) from error
     source: tokenizers.Tokenizer | None = getattr(slow, "backend_tokenizer", None)
     if source is not None:
-        return ConvertedTokenizers(source, source, slow.eos_token, slow.mask_token)
+        return source, source, slow
     # Marian and M2M-100: SentencePiece cuts a text, and vocab.json has the ids of the pieces.
     vocabs = [read_object(folder / "vocab.json")]
     if (folder / "target.spm").exists():
-        files, other = ["source.spm", "target.spm"], folder / "target_vocab.json"
-        vocabs += [read_object(other) if other.exists() else vocabs[0]]
+        files, target_vocab = ["source.spm", "target.spm"], folder / "target_vocab.json"
+        vocabs += [read_object(target_vocab) if target_vocab.exists() else vocabs[0]]
     else:
         files = ["sentencepiece.bpe.model"]
     converted = [
         _numbered_pieces(folder / file, vocab, slow)
         for file, vocab in zip(files, vocabs, strict=True)
     ]
-    return ConvertedTokenizers(converted[0], converted[-1], slow.eos_token, slow.mask_token)
+    return converted[0], converted[-1], slow
 
 
 def _library(name: str, folder: pathlib.Path, file: str) -> Any:
