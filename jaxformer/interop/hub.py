@@ -56,4 +56,4 @@ def _download(name: str) -> pathlib.Path:
         raise CheckpointError(
             f"there is no folder {name}, and the model with that id cannot be downloaded: "
             f"{reason}; check the name and the network connection"
-        ) from None
+        ) from error

@@ -9,25 +9,8 @@ from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional.checks import check_axes
 
 
-def as_numbers(argument: str, value: Any) -> np.ndarray:
-    """Converts an array, number or nested lists to float32; ShapeError if they are not numbers.
-
-    Example:
-        >>> as_numbers("table", [[1, 2, 3]]).shape
-        (1, 3)
-    """
-    try:
-        with np.errstate(over="ignore"):  # values too large for float32 become inf
-            return np.asarray(value, np.float32)
-    except (TypeError, ValueError):
-        raise ShapeError(
-            f"{argument} must be an array of numbers with rows of equal length, got "
-            f"{type(value).__name__}"
-        ) from None
-
-
 def checked(
-    argument: str, value: Any, axes: str, sizes: Mapping[str, int] | None = None, *,
+    argument: str, value: Any, axes: str | None = None, sizes: Mapping[str, int] | None = None, *,
     masked: bool = False, remedy: str = "",
 ) -> np.ndarray:  # fmt: skip
     """Converts an argument to float32; ShapeError or DataError unless it can be drawn.
@@ -39,8 +22,17 @@ def checked(
         >>> checked("table", [[1, 2, 3]], "T D").shape
         (1, 3)
     """
-    array = as_numbers(argument, value)
-    if 0 in check_axes(argument, array, axes, sizes, remedy=remedy).values():
+    try:
+        with np.errstate(over="ignore"):  # values too large for float32 become inf
+            array = np.asarray(value, np.float32)
+    except (TypeError, ValueError):
+        raise ShapeError(
+            f"{argument} must be an array of numbers with rows of equal length, got "
+            f"{type(value).__name__}"
+        ) from None
+    if axes is not None:
+        check_axes(argument, array, axes, sizes, remedy=remedy)
+    if not array.size:
         raise ShapeError(f"{argument} must have no empty axis, got shape {array.shape}")
     bad = ~np.isfinite(array) & ~(masked & np.isneginf(array))
     if bad.any():

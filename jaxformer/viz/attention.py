@@ -9,7 +9,8 @@ import numpy as np
 from einops import rearrange
 
 from jaxformer.errors import DataError, ShapeError
-from jaxformer.viz.arrays import as_numbers, checked, drawn_token
+from jaxformer.functional.checks import check_axes
+from jaxformer.viz.arrays import checked, drawn_token
 from jaxformer.viz.cells import CELL_HEIGHT, NUMBERS_MAX_CELLS, draw_cells, number_width
 
 if TYPE_CHECKING:
@@ -75,12 +76,12 @@ def attention_heatmaps(
     from jaxformer.viz.figure import Figure
 
     keys = query_tokens if key_tokens is None else key_tokens
-    numeric = as_numbers("weights", weights)
-    if (ndim := numeric.ndim) not in _AXES:
+    array = checked("weights", weights, masked=True)
+    if (ndim := array.ndim) not in _AXES:
         raise ShapeError(f"weights must be {_RULE}, got {ndim} axes")
     sizes = {"T": len(query_tokens), "S": len(keys)}
     remedy = "pass one row per query and one column per key"
-    array = checked("weights", numeric, _AXES[ndim], sizes, masked=True, remedy=remedy)
+    check_axes("weights", array, _AXES[ndim], sizes, remedy=remedy)
     heads = array[(None,) * (4 - ndim)]
     num_layers, num_heads = heads.shape[:2]
     if names is None:

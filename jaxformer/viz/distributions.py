@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.viz.arrays import as_numbers, checked
+from jaxformer.viz.arrays import checked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,11 +40,10 @@ def distributions(
 
     if not values:
         raise DataError("distributions need at least one name and its values, got none")
-    numbers = {}
-    for name, array in values.items():
-        argument = f"values[{name!r}]"
-        flat = as_numbers(argument, array).ravel()
-        numbers[name] = checked(argument, flat, "N").astype(np.float64)
+    numbers = {
+        name: checked(f"values[{name!r}]", array).ravel().astype(np.float64)
+        for name, array in values.items()
+    }
     labels = [
         f"{name}: mean {array.mean():.3g}, std {array.std():.3g}" for name, array in numbers.items()
     ]

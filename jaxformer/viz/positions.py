@@ -123,8 +123,6 @@ def _heatmaps(
 
     The cells have numbers if there are at most 400.
     """
-    from matplotlib.ticker import MaxNLocator
-
     from jaxformer.viz.figure import Figure
 
     values = np.stack(list(tables.values()))
@@ -141,8 +139,7 @@ def _heatmaps(
         panel.set_xlabel(labels[0])
         panel.set_title(name, fontsize=10)
         panel.tick_params(labelsize=8)
-        for axis in (panel.xaxis, panel.yaxis):
-            axis.set_major_locator(MaxNLocator("auto", integer=True))
+        panel.locator_params(integer=True)
     panels[0].set_ylabel(labels[1])
     figure.colorbar(image, ax=panels, label=labels[2], pad=0.02)
     figure.suptitle(title)
@@ -170,8 +167,6 @@ def position_curves(table: Any, positions: Sequence[int], *, title: str = "") ->
         >>> [line.get_label() for line in figure.axes[0].lines]
         ['position 0', 'position 3']
     """
-    from matplotlib.ticker import MaxNLocator
-
     from jaxformer.viz.figure import Figure
 
     array = checked("table", table, "T D")
@@ -192,7 +187,7 @@ def position_curves(table: Any, positions: Sequence[int], *, title: str = "") ->
         panel.set_ylabel("value")
         panel.grid(alpha=0.3)
     panels[-1].set_xlabel("dimension")
-    panels[-1].xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+    panels[-1].locator_params("x", integer=True)
     figure.legend(handles=panels[0].lines, loc="outside right upper")
     figure.suptitle(title)
     return figure.without_formulas()
@@ -221,8 +216,6 @@ def position_bias_curves(
         >>> [line.get_label() for line in figure.axes[0].lines]
         ['head 0']
     """
-    from matplotlib.ticker import MaxNLocator
-
     from jaxformer.viz.figure import Figure
 
     biases = checked("bias_by_head", bias_by_head, "N K")
@@ -237,6 +230,6 @@ def position_bias_curves(
         style = ("-", "--", ":")[head // 10 % 3]  # the colors repeat
         axes.plot(steps, bias, style, label=f"head {head}")
     axes.grid(alpha=0.3)
-    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+    axes.locator_params("x", integer=True)
     figure.legend(handles=axes.lines, loc="outside right upper", ncols=-(-len(biases) // 20))
     return figure.without_formulas()

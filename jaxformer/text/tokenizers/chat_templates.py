@@ -1,6 +1,6 @@
 """Chat templates: how the messages of a conversation become tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, TypedDict
 
 import numpy as np
@@ -80,7 +80,7 @@ class ChatTemplate:
                 + ("use the template 'plain'" if name == "chatml" else "use another tokenizer")
             )
         self._first = np.array(tokenizer.surrounding_tokens.before, np.int32)
-        self._start = [] if start is None else [start]
+        self._start = np.array([] if start is None else [start], np.int32)
         self.end_of_answer: int = end
 
     @staticmethod
@@ -113,18 +113,7 @@ class ChatTemplate:
             for text in self._texts(message)
         ]
         encoded = iter(self._tokenizer.encode_continuations(texts))
-        return [
-            _joined(
-                [
-                    [(self._first, False)],
-                    *(
-                        self._message(message, *(next(encoded) for _ in range(3)))
-                        for message in messages
-                    ),
-                ]
-            )
-            for messages in conversations
-        ]
+        return [self._conversation(messages, encoded) for messages in conversations]
 
     def encode_prompt(self, messages: Sequence[Message]) -> np.ndarray:
         """Encodes messages and the start of the answer to them: int32 [tokens]."""
@@ -138,24 +127,19 @@ class ChatTemplate:
         before, behind = self.frame(self._name, message["role"])
         return before, message["content"], behind
 
-    def _message(
-        self, message: Message, before: np.ndarray, content: np.ndarray, behind: np.ndarray
-    ) -> list[tuple[np.ndarray, bool]]:
-        """Tokens of a message in parts, and whether each part belongs to an answer."""
-        is_answer = message["role"] == ASSISTANT
-        has_end = is_answer or self._name == "chatml"
-        return [
-            (np.array(self._start, np.int32), False),
-            (before, False),
-            (content, is_answer),
-            (np.array([self.end_of_answer] if has_end else [], np.int32), is_answer),
-            (behind, False),
-        ]
-
-
-def _joined(messages: list[list[tuple[np.ndarray, bool]]]) -> EncodedConversation:
-    parts = [part for message in messages for part in message]
-    return EncodedConversation(
-        np.concatenate([tokens for tokens, _ in parts], dtype=np.int32),
-        np.concatenate([np.full(tokens.size, is_answer) for tokens, is_answer in parts]),
-    )
+    def _conversation(
+        self, messages: Sequence[Message], encoded: Iterator[np.ndarray]
+    ) -> EncodedConversation:
+        """A conversation of messages, whose texts were encoded in their order."""
+        parts = [(self._first, False)]
+        for message in messages:
+            before, content, behind = (next(encoded) for _ in range(3))
+            is_answer = message["role"] == ASSISTANT
+            has_end = is_answer or self._name == "chatml"
+            end = np.array([self.end_of_answer] if has_end else [], np.int32)
+            parts += [(self._start, False), (before, False), (content, is_answer)]
+            parts += [(end, is_answer), (behind, False)]
+        return EncodedConversation(
+            np.concatenate([tokens for tokens, _ in parts], dtype=np.int32),
+            np.concatenate([np.full(tokens.size, is_answer) for tokens, is_answer in parts]),
+        )
