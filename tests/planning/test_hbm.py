@@ -37,6 +37,19 @@ def row(name, opcode, rest, space=""):
     return f"%{name} = f32[1,8,128]{{2,1,0:T(8,128){space}}} {opcode}({rest}"
 
 
+TYPES = {
+    "p": "f32[8,8,128]{2,1,0:T(8,128)}", "h": "bf16[8,8,128]{2,1,0:T(8,128)(2,1)}",
+    "n": "f32[1,8,128]{2,1,0:T(8,128)}", "i": "s32[]{:T(128)S(6)}",
+}  # fmt: skip
+
+
+def computation(name, parameters, *lines):
+    """A computation that others call; its parameters have the types of their letters."""
+    head = [f"%{p} = {TYPES[p]} parameter({index})" for index, p in enumerate(parameters)]
+    body = "\n".join(f"  {line}" for line in [*head, *lines])
+    return f"%{name} (arguments) -> result {{\n{body}\n}}\n"
+
+
 def total(entry, others=""):
     """Traffic in rows."""
     return sum(traffic(entry, others).values()) / ROW
@@ -96,16 +109,8 @@ def test_asynchronous_slice_reads_the_slice():
 @pytest.mark.parametrize("update", [False, True], ids=["operands at the start", "updated later"])
 def test_asynchronous_call_counts_what_it_calls_once(update):
     """Such as a gather, which other cores of the chip compute."""
-    array, part = (f"f32[{n},8,128]{{2,1,0:T(8,128)}}" for n in (8, 1))
-    called = "\n".join(
-        [
-            "%called (x: f32[8,8,128], j: s32[]) -> f32[1,8,128] {",
-            f"  %x = {array} parameter(0)",
-            "  %j = s32[]{:T(128)S(6)} parameter(1)",
-            f"  ROOT %g = {part} gather(%x, %j)",
-            "}",
-        ]
-    )
+    array, part = TYPES["p"], TYPES["n"]
+    called = computation("called", "pi", "ROOT " + row("g", "gather", "%p, %i)"))
     kind = f"(({array}, s32[]{{:T(128)S(6)}}), {part}"
     lines = [f"%s = {kind}, u32[]{{:S(8)}}) call-start(%p, %i), to_apply=%called"]
     if update:
@@ -126,22 +131,16 @@ def test_slices_and_updates_count_what_they_move():
     assert total([new, whole("a", "scatter", "%p, %i, %n)")]) == 3
 
 
-LOOP = """
-%body (arg: (s32[], f32[8,8,128])) -> (s32[], f32[8,8,128]) {
-  %x = f32[8,8,128]{2,1,0:T(8,128)} get-tuple-element(%arg), index=1
-  %y = f32[8,8,128]{2,1,0:T(8,128)} negate(%x)
-  ROOT %r = (s32[], f32[8,8,128]) tuple(%i, %y)
-}
-
-%large (arg: f32[8,8,128]) -> f32[8,8,128] {
-  %p = f32[8,8,128]{2,1,0:T(8,128)} parameter(0)
-  ROOT %y = f32[8,8,128]{2,1,0:T(8,128)} add(%p, %p)
-}
-
-%condition (arg: (s32[], f32[8,8,128])) -> pred[] {
-  %bound = s32[]{:T(128)} constant(5)
-}
-"""
+LOOP = "\n".join([
+    computation(
+        "body", "",
+        "%x = f32[8,8,128]{2,1,0:T(8,128)} get-tuple-element(%arg), index=1",
+        "%y = f32[8,8,128]{2,1,0:T(8,128)} negate(%x)",
+        "ROOT %r = (s32[], f32[8,8,128]) tuple(%i, %y)",
+    ),
+    computation("large", "p", "ROOT " + whole("y", "add", "%p, %p)")),
+    computation("condition", "", "%bound = s32[]{:T(128)} constant(5)"),
+])  # fmt: skip
 
 
 def test_loop_counts_once_per_iteration_and_a_conditional_its_largest_branch():
@@ -154,66 +153,43 @@ def test_loop_counts_once_per_iteration_and_a_conditional_its_largest_branch():
     assert total([whole("c", "call", "%p), to_apply=%large")], LOOP) == 24
 
 
-FUSED = """
-%inner (a: f32[8,8,128], i: s32[]) -> bf16[1,8,128] {
-  %i = s32[]{:T(128)S(6)} parameter(1)
-  %a = f32[8,8,128]{2,1,0:T(8,128)} parameter(0)
-  %narrow = bf16[8,8,128]{2,1,0:T(8,128)(2,1)} convert(%a)
-  ROOT %s = bf16[1,8,128]{2,1,0:T(8,128)(2,1)} dynamic-slice(%narrow, %i, %i, %i)
-}
-
-%reads (p: f32[8,8,128], i: s32[]) -> f32[1,8,128] {
-  %p = f32[8,8,128]{2,1,0:T(8,128)} parameter(0)
-  %i = s32[]{:T(128)S(6)} parameter(1)
-  %s = bf16[1,8,128]{2,1,0:T(8,128)(2,1)} fusion(%p, %i), kind=kLoop, calls=%inner
-  ROOT %r = f32[1,8,128]{2,1,0:T(8,128)} convert(%s)
-}
-
-%both (p: f32[8,8,128], i: s32[]) -> f32[8,8,128] {
-  %p = f32[8,8,128]{2,1,0:T(8,128)} parameter(0)
-  %i = s32[]{:T(128)S(6)} parameter(1)
-  %s = f32[1,8,128]{2,1,0:T(8,128)} dynamic-slice(%p, %i, %i, %i)
-  ROOT %r = f32[8,8,128]{2,1,0:T(8,128)} add(%p, %s)
-}
-
-%writes (p: f32[8,8,128], i: s32[], n: f32[1,8,128]) -> (f32[8,8,128], f32[1,8,128]) {
-  %p = f32[8,8,128]{2,1,0:T(8,128)} parameter(0)
-  %i = s32[]{:T(128)S(6)} parameter(1)
-  %n = f32[1,8,128]{2,1,0:T(8,128)} parameter(2)
-  %u = f32[8,8,128]{2,1,0:T(8,128)} dynamic-update-slice(%p, %n, %i, %i, %i)
-  %b = f32[8,8,128]{2,1,0:T(8,128)} bitcast(%u)
-  ROOT %r = (f32[8,8,128], f32[1,8,128]) tuple(%b, %n)
-}
-
-%copies (p: bf16[8,8,128], i: s32[], n: f32[1,8,128]) -> f32[8,8,128] {
-  %p = bf16[8,8,128]{2,1,0:T(8,128)(2,1)} parameter(0)
-  %i = s32[]{:T(128)S(6)} parameter(1)
-  %n = f32[1,8,128]{2,1,0:T(8,128)} parameter(2)
-  %wide = f32[8,8,128]{2,1,0:T(8,128)} convert(%p)
-  ROOT %u = f32[8,8,128]{2,1,0:T(8,128)} dynamic-update-slice(%wide, %n, %i, %i, %i)
-}
-
-%seen (p: f32[8,8,128], i: s32[], n: f32[1,8,128]) -> f32[8,8,128] {
-  %p = f32[8,8,128]{2,1,0:T(8,128)} parameter(0)
-  %i = s32[]{:T(128)S(6)} parameter(1)
-  %n = f32[1,8,128]{2,1,0:T(8,128)} parameter(2)
-  %b = f32[8,8,128]{2,1,0:T(8,128)} bitcast(%p)
-  ROOT %u = f32[8,8,128]{2,1,0:T(8,128)} dynamic-update-slice(%b, %n, %i, %i, %i)
-}
-
-%converts (p: f32[8,8,128]) -> bf16[8,8,128] {
-  %p = f32[8,8,128]{2,1,0:T(8,128)} parameter(0)
-  ROOT %c = bf16[8,8,128]{2,1,0:T(8,128)(2,1)} convert(%p)
-}
-
-%fills (i: s32[], n: f32[1,8,128]) -> f32[8,8,128] {
-  %i = s32[]{:T(128)S(6)} parameter(0)
-  %n = f32[1,8,128]{2,1,0:T(8,128)} parameter(1)
-  %z = f32[]{:T(128)} constant(0)
-  %e = f32[8,8,128]{2,1,0:T(8,128)} broadcast(%z), dimensions={}
-  ROOT %u = f32[8,8,128]{2,1,0:T(8,128)} dynamic-update-slice(%e, %n, %i, %i, %i)
-}
-"""
+FUSED = "\n".join([
+    computation(
+        "inner", "pi",
+        "%narrow = bf16[8,8,128]{2,1,0:T(8,128)(2,1)} convert(%p)",
+        "ROOT %s = bf16[1,8,128]{2,1,0:T(8,128)(2,1)} dynamic-slice(%narrow, %i, %i, %i)",
+    ),
+    computation(
+        "reads", "pi",
+        "%s = bf16[1,8,128]{2,1,0:T(8,128)(2,1)} fusion(%p, %i), kind=kLoop, calls=%inner",
+        "ROOT " + row("r", "convert", "%s)"),
+    ),
+    computation(
+        "both", "pi",
+        row("s", "dynamic-slice", "%p, %i, %i, %i)"), "ROOT " + whole("r", "add", "%p, %s)"),
+    ),
+    computation(
+        "writes", "pin",
+        whole("u", "dynamic-update-slice", "%p, %n, %i, %i, %i)"), whole("b", "bitcast", "%u)"),
+        "ROOT %r = (f32[8,8,128], f32[1,8,128]) tuple(%b, %n)",
+    ),
+    computation(
+        "copies", "hin",
+        whole("wide", "convert", "%h)"),
+        "ROOT " + whole("u", "dynamic-update-slice", "%wide, %n, %i, %i, %i)"),
+    ),
+    computation(
+        "seen", "pin",
+        whole("b", "bitcast", "%p)"),
+        "ROOT " + whole("u", "dynamic-update-slice", "%b, %n, %i, %i, %i)"),
+    ),
+    computation("converts", "p", f"ROOT %c = {TYPES['h']} convert(%p)"),
+    computation(
+        "fills", "in",
+        "%z = f32[]{:T(128)} constant(0)", whole("e", "broadcast", "%z), dimensions={}"),
+        "ROOT " + whole("u", "dynamic-update-slice", "%e, %n, %i, %i, %i)"),
+    ),
+])  # fmt: skip
 
 
 def test_fusion_reads_the_slices_of_its_parameters():
@@ -265,14 +241,11 @@ def test_source_is_the_part_of_the_model(path, source):
     assert traffic([line]) == {source: 16 * ROW}
 
 
-NAMED = f"""
-%named (p: f32[8,8,128]) -> f32[8,8,128] {{
-  %p = f32[8,8,128]{{2,1,0:T(8,128)}} parameter(0)
-  %a = f32[8,8,128]{{2,1,0:T(8,128)}} negate(%p), {LOGITS}
-  %b = f32[8,8,128]{{2,1,0:T(8,128)}} negate(%a), {ATTENTION}
-  ROOT %c = f32[8,8,128]{{2,1,0:T(8,128)}} negate(%b), {ATTENTION}
-}}
-"""
+NAMED = computation(
+    "named", "p",
+    whole("a", "negate", f"%p), {LOGITS}"), whole("b", "negate", f"%a), {ATTENTION}"),
+    "ROOT " + whole("c", "negate", f"%b), {ATTENTION}"),
+)  # fmt: skip
 
 
 def test_instruction_without_a_name_is_of_what_it_fuses_or_its_use_or_its_operand():
