@@ -1,5 +1,7 @@
-"""Arguments of figures: checked numbers, and texts that are drawn as they are."""
+"""Arguments of figures: checked numbers, and tokens of which all can be seen."""
 
+import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +9,10 @@ import numpy as np
 
 from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional.checks import check_axes
+
+_BYTES = re.compile(r"(⟨[0-9A-F]{2}(?: [0-9A-F]{2})*⟩)")  # how tokenizers show parts of characters
+_SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥"}
+_DIRECTIONS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
 
 def checked(
@@ -44,14 +50,26 @@ def checked(
     return array
 
 
-def drawn_token(text: str) -> str:
-    r"""One line for a token, with codes for what cannot be seen; only spaces are quoted.
+def visible(token: str) -> str:
+    r"""A token with symbols for invisible characters, and without effect on nearby text.
 
     Example:
-        >>> drawn_token("Käse\n"), drawn_token(" ")
-        ('Käse\\n', "' '")
+        >>> visible(" the\n")
+        '␣the↵'
     """
-    if text and not text.strip(" "):
-        return repr(text)
-    # The letter joiners U+200C and U+200D are drawn, though they are not printable.
-    return "".join(c if c.isprintable() or c in "\u200c\u200d" else ascii(c)[1:-1] for c in text)
+    parts = _BYTES.split(token)
+    parts[::2] = ["".join(map(_sign, part)) for part in parts[::2]]
+    shown = "".join(parts)
+    if all(unicodedata.category(letter) == "Cf" for letter in token):
+        shown = "".join(f"⟨U+{ord(letter):04X}⟩" for letter in token) or "⟨empty⟩"
+    return f"◌{shown}" if unicodedata.category(shown[0]).startswith("M") else shown
+
+
+def _sign(letter: str) -> str:
+    """Symbol of a space or line break; code of a control, separator or direction character."""
+    if letter in _SIGNS:
+        return _SIGNS[letter]
+    invisible = unicodedata.category(letter) in ("Cc", "Cs", "Zs", "Zl", "Zp")
+    if invisible or unicodedata.bidirectional(letter) in _DIRECTIONS:
+        return f"⟨U+{ord(letter):04X}⟩"
+    return letter

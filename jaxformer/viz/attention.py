@@ -10,7 +10,7 @@ from einops import rearrange
 
 from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional.checks import check_axes
-from jaxformer.viz.arrays import checked, drawn_token
+from jaxformer.viz.arrays import checked, visible
 from jaxformer.viz.cells import CELL_HEIGHT, NUMBERS_MAX_CELLS, draw_cells, number_width
 
 if TYPE_CHECKING:
@@ -71,8 +71,6 @@ def attention_heatmaps(
         >>> [axes.get_title() for axes in figure.axes[:2]]
         ['head 0', 'head 1']
     """
-    from matplotlib.gridspec import GridSpec
-
     from jaxformer.viz.figure import Figure
 
     keys = query_tokens if key_tokens is None else key_tokens
@@ -97,7 +95,7 @@ def attention_heatmaps(
     count = num_layers * num_heads
     rows = -(-count // columns)
     wide, tall = _panel_size(array, columns, rows, numbers)
-    query_labels, key_labels = list(map(drawn_token, query_tokens)), list(map(drawn_token, keys))
+    query_labels, key_labels = list(map(visible, query_tokens)), list(map(visible, keys))
     beside, below = (_LETTER_WIDTH * max(map(len, labels)) for labels in (query_labels, key_labels))
     query_marks, key_marks = (
         range(0, count, math.ceil(_LABEL_SPACING * count / room))
@@ -105,12 +103,12 @@ def attention_heatmaps(
     )
     height = rows * (tall + (0.3 if ndim > 2 else 0.1))
     figure = Figure(columns * (wide + 0.15) + beside + 1.5, height + below + 0.9)
-    grid = GridSpec(rows, columns, figure=figure)
-    panels = []
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for unused in panels[count:]:
+        unused.remove()
     for index, head_weights in enumerate(rearrange(heads, "l n t s -> (l n) t s")):
         row, column = divmod(index, columns)
-        panel = figure.add_subplot(grid[row, column])
-        panels.append(panel)
+        panel = panels[index]
         image = draw_cells(panel, head_weights, numbers=numbers, **scale)
         if ndim == 3 or row == 0:
             panel.set_title(names[index % num_heads], fontsize=9)
@@ -126,7 +124,7 @@ def attention_heatmaps(
             panel.set_xlabel("key")
     caption = textwrap.fill(label, _BAR_LABEL_LETTERS)
     caption += "\n(hatched: masked)" if np.isneginf(array).any() else ""
-    figure.colorbar(image, ax=panels, label=caption, pad=0.02)
+    figure.colorbar(image, ax=panels[:count], label=caption, pad=0.02)
     figure.suptitle(title)
     return figure.without_formulas()
 

@@ -6,7 +6,6 @@ import html
 import importlib.resources
 import json
 import re
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,13 +13,10 @@ import numpy as np
 
 from jaxformer.errors import DataError, ShapeError
 from jaxformer.models import AttentionMap
-from jaxformer.viz.arrays import checked
+from jaxformer.viz.arrays import checked, visible
 
 _MAX_CODE = 2**16 - 1  # weights are stored as 16-bit integers; this one means 1
 _SUM_TOLERANCE = 0.01  # bfloat16 weights sum to 1 only this accurately
-_BYTES = re.compile(r"(⟨[0-9A-F]{2}(?: [0-9A-F]{2})*⟩)")  # how tokenizers show parts of characters
-_SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
-_DIRECTIONS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
 
 class AttentionPage(str):
@@ -131,9 +127,9 @@ def _page_data(attention_map: AttentionMap) -> dict[str, Any]:
         "name": name,
         "layers": weights.shape[0],
         "heads": weights.shape[1],
-        "queries": [_visible(token) for token in queries],
-        "keys": [_visible(token) for token in keys],
-        "next": None if following is None else [_visible(token) for token in following],
+        "queries": [visible(token) for token in queries],
+        "keys": [visible(token) for token in keys],
+        "next": None if following is None else [visible(token) for token in following],
         "clearest": _clearest_head(weights, own_keys=list(queries) == list(keys)),
         "weights": base64.b64encode(np.round(weights * _MAX_CODE).astype("<u2").tobytes()).decode(),
     }
@@ -163,26 +159,6 @@ def _clearest_head(weights: np.ndarray, *, own_keys: bool) -> tuple[int, int]:
     # Rounded, so that heads that differ only by rounding errors are tied.
     layer, head = np.unravel_index(information.round(9).argmax(), information.shape)
     return int(layer), int(head)
-
-
-def _visible(token: str) -> str:
-    """Makes a token visible: symbols for invisible characters, no effect on nearby text."""
-    parts = _BYTES.split(token)
-    parts[::2] = ["".join(map(_sign, part)) for part in parts[::2]]
-    shown = "".join(parts)
-    if all(unicodedata.category(letter) == "Cf" for letter in token):
-        shown = "".join(f"⟨U+{ord(letter):04X}⟩" for letter in token) or "⟨empty⟩"
-    return f"◌{shown}" if unicodedata.category(shown[0]).startswith("M") else shown
-
-
-def _sign(letter: str) -> str:
-    """Symbol of a space or line break; code of a control, separator or direction character."""
-    if letter in _SIGNS:
-        return _SIGNS[letter]
-    invisible = unicodedata.category(letter) in ("Cc", "Cs", "Zs", "Zl", "Zp")
-    if invisible or unicodedata.bidirectional(letter) in _DIRECTIONS:
-        return f"⟨U+{ord(letter):04X}⟩"
-    return letter
 
 
 def _read(name: str) -> str:

@@ -39,7 +39,7 @@ def test_one_head_has_queries_down_and_keys_across():
     assert image.get_clim() == (0, one.max())
     pixels(figure)
     assert labels(axes.yaxis) == QUERIES
-    assert labels(axes.xaxis) == ["my", "name", "is", "$a$", "\\n"]
+    assert labels(axes.xaxis) == ["my", "name", "is", "$a$", "↵"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("key", "query")
     assert axes.get_title() == "" and figure.get_suptitle() == "layer 3"
     assert bar_label(figure) == "attention weight"

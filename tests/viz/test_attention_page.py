@@ -166,7 +166,7 @@ def test_what_is_spelt_like_the_page_stays_text(evil):
         (" the", "␣the"),
         ("a  b ", "a␣␣b␣"),
         ("\n", "↵"),
-        ("\r\n\t", "␍↵⇥"),
+        ("\r\n\t", "⟨U+000D⟩↵⇥"),
         ("ನಮಸ್ಕಾರ", "ನಮಸ್ಕಾರ"),
         ("ಕ್\u200d", "ಕ್\u200d"),  # the joiner shapes its word,
         ("\u200d", "⟨U+200D⟩"),  # and alone it is nothing to be seen.

@@ -1,15 +1,9 @@
-"""Letters that a figure draws: tokens that cannot be seen, and formulas that are none."""
+"""Formulas that are none, and figures that nothing keeps."""
 
 import pathlib
 
 from jaxformer.viz import arrays, position_heatmap
 from tests.viz.drawing import pixels
-
-
-def test_tokens_that_cannot_be_seen_are_shown():
-    shown = [arrays.drawn_token(t) for t in (" ", "\t\n", "a b", "\xa0", "")]
-    assert shown == ["' '", "\\t\\n", "a b", "\\xa0", ""]
-    assert arrays.drawn_token("ಕ್\u200d") == "ಕ್\u200d"
 
 
 def test_dollar_signs_begin_no_formula():
