@@ -12,14 +12,11 @@ import numpy as np
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.functional.attention.choice import describe_choices, observed_choices
 from jaxformer.runs.data.view import DataView
 from jaxformer.runs.tasks.task import Task
-from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.train import training_runner
-from jaxformer.runs.weights import param_shapes, prepare_task
+from jaxformer.runs.weights import prepare_task
 from jaxformer.text import IGNORE
-from jaxformer.training import TrainingData
 from jaxformer.training.data import batch_at
 
 # Errors of a built-in task's methods in a subclass that overrides its data or batches, but not
@@ -68,7 +65,6 @@ class BatchReport:
         step: step of the batch, from 0.
         arrays: dtype and shape of each array, by name.
         predicted: (labels that count in the loss, all labels); None if there are no labels.
-        unit: what a label is, such as "masked token".
         rows: texts of the first rows, by name, such as "source" and "target". For a mixture,
             "source" is the name of the row's source.
         marks: how to read these texts.
@@ -77,7 +73,6 @@ class BatchReport:
     step: int
     arrays: dict[str, str]
     predicted: tuple[int, int] | None
-    unit: str
     rows: tuple[dict[str, str], ...]
     marks: str
 
@@ -87,35 +82,24 @@ class DataReport:
     """Description of the data that a model will be trained on, as far as its task provides it.
 
     Args:
-        kind: the kind of model, in words.
-        report: lines about the data.
+        task: the task, with its model, the summary of its data, and the lines of its report.
         unit: plural name of the documents or rows.
         train: number of training documents or rows; None if unknown.
         validation: number of validation documents or rows; None if unknown.
-        train_tokens: number of training tokens; for pairs, of the targets.
-        validation_tokens: number of validation tokens; for pairs, of the targets.
-        steps: training steps of the config.
         steps_per_epoch: steps in an epoch; None if unknown, and for a mixture, whose report has the
             epochs of each source.
         lengths: lengths of training texts.
         shared: overlap of validation and training data.
-        attention: attention that a training step has on the default devices, and why no fused
-            kernel; empty for a task of one's own.
         batch: the training batch of a step.
     """
 
-    kind: str
-    report: tuple[str, ...]
+    task: Task
     unit: str
     train: int | None
     validation: int | None
-    train_tokens: int
-    validation_tokens: int
-    steps: int
     steps_per_epoch: float | None
     lengths: tuple[TextLengths, ...]
     shared: tuple[SharedTexts, ...]
-    attention: tuple[str, ...]
     batch: BatchReport
 
 
@@ -148,65 +132,44 @@ def inspect_data(
         if value < 0:
             raise ConfigError(f"{name} must be at least 0, got {value}; try 0")
     runner = training_runner(config)
-    made = prepare_task(config, task=task)
-    data, training = made.training_data(runner), made.config.training
-    parts = runner.num_local_shards * training.accumulate_steps
-    arrays = batch_at(data.batches, step, parts)
-    batch = _inspect_batch(made, data, arrays, step, rows)
-    if names := _source_names(data, step):
-        named = zip(names, batch.rows, strict=False)
+    prepared = prepare_task(config, task=task)
+    batches = prepared.training_data(runner).batches
+    parts = runner.num_local_shards * prepared.config.training.accumulate_steps
+    batch = _inspect_batch(prepared, batch_at(batches, step, parts), step, rows)
+    source_names = getattr(batches, "source_names", lambda step: None)(step)
+    if source_names is not None:  # of a mixture
+        named = zip(source_names, batch.rows, strict=False)
         shown = tuple({"source": name, **row} for name, row in named)
         batch = dataclasses.replace(batch, rows=shown)
-    view, summary = DataView(), made.summary
+    view = DataView()
     with contextlib.suppress(*_NOT_SAID):
-        view = made.data_view()
+        view = prepared.data_view()
     return DataReport(
-        kind=made.model.kind,
-        report=made.report,
+        task=prepared,
         unit=view.unit,
         train=view.train,
         validation=view.validation,
-        train_tokens=summary.train_tokens,
-        validation_tokens=summary.validation_tokens,
-        steps=training.steps,
-        steps_per_epoch=getattr(data.batches, "batches_per_epoch", None),
+        steps_per_epoch=getattr(batches, "batches_per_epoch", None),
         lengths=tuple(
             TextLengths(name, int(sizes.min()), float(np.median(sizes)), int(sizes.max()))
             for name, sizes in view.lengths.items()
             if sizes.size
         ),
         shared=tuple(_shared_texts(name, *both) for name, both in view.shared.items()),
-        attention=_attention(made.model, arrays, parts) if task is None else (),
         batch=batch,
     )
-
-
-def _attention(model: TextModel, batch: Any, parts: int) -> tuple[str, ...]:
-    """Attention that a part of a batch is trained with; the loss is traced, nothing is computed."""
-    part = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct((len(x) // parts, *np.shape(x)[1:]), x.dtype), batch
-    )
-    loss, rng = model.loss(0.0), jax.eval_shape(jax.random.key, 0)
-    with observed_choices() as choices:
-        jax.eval_shape(loss, param_shapes(model), part, rng)
-    return tuple(describe_choices(choices))
-
-
-def _source_names(data: TrainingData, step: int) -> list[str] | None:
-    """For a mixture: the source of each row of a batch; else None."""
-    names = getattr(data.batches, "source_names", None)
-    return None if names is None else names(step)
 
 
 def _shared_texts(name: str, train: Iterable[str], validation: Iterable[str]) -> SharedTexts:
     """Counts validation texts that also occur in training; keeps only validation in memory."""
     counts = collections.Counter(validation)
-    both = {text for text in train if text in counts}
-    examples = [text for text in counts if text in both][:_EXAMPLES]
-    return SharedTexts(name, counts.total(), sum(counts[text] for text in both), tuple(examples))
+    shared = {text for text in train if text in counts}
+    examples = [text for text in counts if text in shared][:_EXAMPLES]
+    return SharedTexts(name, counts.total(), sum(counts[text] for text in shared), tuple(examples))
 
 
-def _inspect_batch(task: Task, data: TrainingData, batch: Any, step: int, rows: int) -> BatchReport:
+def _inspect_batch(task: Task, batch: Any, step: int, rows: int) -> BatchReport:
+    """Describes a batch, and decodes its first rows."""
     texts: list[dict[str, str]] = []
     with contextlib.suppress(*_NOT_SAID):
         texts = task.row_texts(batch, min(rows, sys.maxsize))
@@ -214,14 +177,11 @@ def _inspect_batch(task: Task, data: TrainingData, batch: Any, step: int, rows: 
         jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf)
         for path, leaf in jax.tree.leaves_with_path(batch)
     }
-    predicted = None
-    if (labels := arrays.get("labels")) is not None:
-        predicted = int((labels != IGNORE).sum()), labels.size
+    labels = arrays.get("labels")
     return BatchReport(
         step=step,
         arrays={name: f"{array.dtype}{list(array.shape)}" for name, array in arrays.items()},
-        predicted=predicted,
-        unit=data.unit,
+        predicted=None if labels is None else (int((labels != IGNORE).sum()), labels.size),
         rows=tuple(texts),
         marks=task.marks,
     )

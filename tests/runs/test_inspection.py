@@ -45,12 +45,14 @@ def test_decoder_report_counts_documents_and_shows_the_batch_of_training(tmp_pat
     assert not (tmp_path / "run").exists()
     size = sum(len(document) + 1 for document in DOCUMENTS)  # each has an end
     assert (report.unit, report.train, report.validation) == ("documents", 8, 2)
-    assert report.train_tokens == size
-    assert report.validation_tokens == sum(len(document) + 1 for document in VALIDATION)
+    assert report.task.summary.train_tokens == size
+    assert report.task.summary.validation_tokens == sum(
+        len(document) + 1 for document in VALIDATION
+    )
     assert report.steps_per_epoch == -(-(size - 1) // 12) / 8
     (lengths,) = report.lengths
     assert (lengths.shortest, lengths.longest) == (6, len(DOCUMENTS[1]) + 1)
-    shared = {one.name.split()[0]: one for one in report.shared}
+    shared = {texts.name.split()[0]: texts for texts in report.shared}
     assert (shared["documents"].shared, shared["documents"].total) == (0, 2)
     assert (shared["paragraphs"].shared, shared["paragraphs"].total) == (0, 2)
     assert (shared["lines"].shared, shared["lines"].total) == (1, 2)
@@ -94,7 +96,7 @@ def test_pairs_are_shown_with_lengths_and_what_is_shared(tmp_path):
     paths = (tiny.write(tmp_path / "validation.tsv", other),)
     config = test_translation.config(tmp_path, data={"validation_paths": paths})
     report = runs.inspect_data(config, 1, rows=99)
-    shared = {one.name: one.shared for one in report.shared}
+    shared = {texts.name: texts.shared for texts in report.shared}
     assert shared == {"sources": 1, "targets": 1, "pairs": 1}
     assert report.shared[2].examples == (test_translation.LINES[0],)
     pairs = dict(test_translation.pairs())
@@ -116,7 +118,7 @@ def test_labelled_texts_are_shown_with_their_label(tmp_path):
     batch = batch_of_training(config, 2)
     assert report.batch.predicted == ((batch["labels"] != -1).sum(), batch["labels"].size)
     assert report.steps_per_epoch == int(report.steps_per_epoch) > 1
-    assert report.report[0].startswith("training on 46 texts (63 texts read, 61 kept; ")
+    assert report.task.report[0].startswith("training on 46 texts (63 texts read, 61 kept; ")
     found = [(row["text"], row["label"]) for row in report.batch.rows]
     assert len(found) == len(set(found)) == (batch["lengths"] > 0).sum()
     assert {(" ".join(text.split()), label) for text, label in test_classification.labelled()} >= {
@@ -156,7 +158,7 @@ def test_task_of_ones_own_leaves_out_what_it_does_not_say(tmp_path):
     config = tiny.config(tmp_path, architecture="encoder", data={"source": "labelled"})
     report = runs.inspect_data(config, task=Own)
     assert (report.unit, report.train, report.validation) == ("texts", 3, 2)
-    assert [(one.shared, one.total) for one in report.shared] == [(1, 2)]
+    assert [(texts.shared, texts.total) for texts in report.shared] == [(1, 2)]
     assert sorted(row["text"] for row in report.batch.rows) == ["a", "a", "b"]
     assert report.batch.marks == ""
 

@@ -1,23 +1,21 @@
 """jaxformer inspect."""
 
 import pathlib
-import re
 import shlex
 from typing import TYPE_CHECKING
 
 from jaxformer.cli.commands.train import changed_paragraphs
 from jaxformer.cli.experiment import read_config, start_jax
 from jaxformer.cli.flags import ConfigFlags
-from jaxformer.cli.terminal import for_terminal, show, show_named, width
+from jaxformer.cli.terminal import for_terminal, show, show_named, wrapped
 from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path
 
 if TYPE_CHECKING:
-    from jaxformer.runs import BatchReport, DataReport, SharedTexts
+    from jaxformer.runs import DataReport
 
-_MARGIN = 2  # columns before bars and rows
-_MOST_LINES = 8  # of the text of a row
-_EXAMPLE = 60  # characters shown of a shared text
+_MOST = 600  # characters shown of the text of a row
+_EXAMPLE = 60  # of a shared text
 _ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
 
 
@@ -52,22 +50,24 @@ def inspect(
     experiment, implied = read_config(config, flags, command="inspect")
     start_jax(experiment)
     from jaxformer import runs
+    from jaxformer.runs.data.values import counted
 
     report = runs.inspect_data(experiment, step or 0, rows=3 if rows is None else rows)
-    show_named("model", report.kind)
-    show_named("attention", *report.attention)
-    show_named("data", *implied, *report.report)
+    show_named("model", report.task.model.kind)
+    show_named("data", *implied, *report.task.report)
     _show_data(report)
-    show_named(
-        "lengths",
-        *(
-            f"training {name}: {least:,} to {most:,} tokens, median {_number(median)}"
-            for name, least, median, most in report.lengths
-        ),
-    )
+    lengths = [
+        f"training {name}: {least:,} to {most:,} tokens, median {_number(median)}"
+        for name, least, median, most in report.lengths
+    ]
+    show_named("lengths", *lengths)
     for index, shared in enumerate(report.shared):
-        _show_shared("" if index else "shared", shared)
-    _show_batch(report.batch)
+        total = counted(shared.total, f"validation {shared.name}")
+        verb = "is" if shared.total == 1 else "are"
+        count = f"{shared.shared:,} of {total} {verb} also in the training data"
+        examples = [f"- {_cut(example, _EXAMPLE)}" for example in shared.examples]
+        show_named("" if index else "shared", count, *examples)
+    _show_batch(report)
 
 
 def _show_run(folder: pathlib.Path) -> None:
@@ -107,87 +107,46 @@ def _show_run(folder: pathlib.Path) -> None:
 
 def _show_data(report: "DataReport") -> None:
     """Prints the sizes of the data, and the epochs."""
+    from jaxformer.runs.data.values import counted
+
     # With several columns, only the tokens of the last one, which is predicted, are counted.
     columns = [lengths.name for lengths in report.lengths]
     of_last = f" of the {columns[-1]}" if len(columns) > 1 else ""
+    summary, steps = report.task.summary, report.task.config.training.steps
     for name, count, tokens in (
-        ("training", report.train, report.train_tokens),
-        ("validation", report.validation, report.validation_tokens),
+        ("training", report.train, summary.train_tokens),
+        ("validation", report.validation, summary.validation_tokens),
     ):
-        unit = report.unit.removesuffix("s") if count == 1 else report.unit
-        parts = [] if count is None else [f"{count:,} {unit}"]
-        parts += [f"{tokens:,} tokens{of_last}"] if tokens else []
-        if parts:
-            show_named(name, ", ".join(parts))
-    if (per_epoch := report.steps_per_epoch) is not None:
-        show_named(
-            "epoch",
-            f"{_number(per_epoch)} steps; training.steps = {report.steps:,} is "
-            f"{_number(report.steps / per_epoch)} epochs",
-        )
+        sizes = [] if count is None else [counted(count, report.unit)]
+        sizes += [f"{tokens:,} tokens{of_last}"] if tokens else []
+        if sizes:
+            show_named(name, ", ".join(sizes))
+    if (epoch := report.steps_per_epoch) is not None:
+        epochs = f"training.steps = {steps:,} is {_number(steps / epoch)} epochs"
+        show_named("epoch", f"{_number(epoch)} steps; {epochs}")
 
 
-def _show_shared(name: str, shared: "SharedTexts") -> None:
-    """Prints how many validation texts are also training texts, and a few of them."""
-    share = f" ({_share(shared.shared, shared.total)})" if shared.shared else ""
-    show_named(
-        name,
-        f"{shared.shared:,} of {shared.total:,} validation {shared.name} are also in the training "
-        f"data{share}",
-    )
-    for example in shared.examples:
-        shown = _escaped(example)
-        cut = f"{shown[:_EXAMPLE]}..." if len(shown) > _EXAMPLE else shown
-        show_named("", f"- {cut}")
-
-
-def _show_batch(batch: "BatchReport") -> None:
+def _show_batch(report: "DataReport") -> None:
     """Prints the arrays of a batch, what they contain, and a few rows."""
+    batch, unit = report.batch, report.task.model.unit
     arrays = "; ".join(f"{name} {what}" for name, what in batch.arrays.items())
     show_named("batch", f"of step {batch.step:,}: {arrays}")
     if batch.predicted is not None:
         count, total = batch.predicted
-        share = f"{count:,} of {total:,} labels ({_share(count, total)})"
-        show_named("loss", f"{share} are counted; each label is one {batch.unit}")
+        show_named("loss", f"{count:,} of {total:,} labels are counted; each label is one {unit}")
     if batch.rows and batch.marks:
         show_named("marks", batch.marks)
     for index, row in enumerate(batch.rows):
         show(f"row {index}")
         for name, text in row.items():
-            _show_text(f"{name}: {text}" if len(row) > 1 else text)
+            shown = _cut(text, _MOST)
+            show(wrapped(f"{name}: {shown}" if len(row) > 1 else shown, first="  ", rest="  "))
 
 
-def _show_text(text: str) -> None:
-    """Prints one text of a row; leaves out the middle of a long one."""
-    lines = _wrapped(_escaped(text), width() - _MARGIN - 1)
-    if len(lines) > _MOST_LINES:
-        left_out = f"... {len(lines) - _MOST_LINES + 1:,} more lines ..."
-        lines = [*lines[: _MOST_LINES - 2], left_out, lines[-1]]
-    for line in lines:
-        show(f"{'':{_MARGIN}}{line}".rstrip())
-
-
-def _escaped(text: str) -> str:
-    r"""A text on one line: line breaks as \n, other control characters as codes."""
-    return for_terminal(text.translate(_ESCAPES))
-
-
-def _wrapped(text: str, columns: int) -> list[str]:
-    """Breaks a text into lines, after spaces if possible, and keeps all spaces."""
-    lines = [""]
-    for word in re.findall(rf"[^ ]{{1,{columns}}} ?| ", text):
-        if len(lines[-1]) + len(word.rstrip() or word) > columns:
-            lines.append("")
-        lines[-1] += word
-    return lines
-
-
-def _share(part: int, whole: int) -> str:
-    """A share in percent; 0% and 100% are only shown if they are exact."""
-    percent = 100 * part / max(1, whole)
-    if 0 < percent < 0.01:
-        return "<0.01%"
-    return ">99.9%" if 99.9 < percent < 100 else f"{percent:.3g}%"
+def _cut(text: str, most: int) -> str:
+    r"""The start of a text, on one line: line breaks as \n, other control characters as codes."""
+    shown = for_terminal(text.translate(_ESCAPES))
+    return shown if len(shown) <= most else f"{shown[:most]}..."
 
 
 def _number(value: float) -> str:

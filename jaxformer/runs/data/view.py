@@ -1,9 +1,8 @@
 """Description of a task's data and batches, for `inspect_data`; rows as text, with marks."""
 
-import abc
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,39 +36,13 @@ class DataView(NamedTuple):
     shared: Mapping[str, tuple[Iterable[str], Iterable[str]]] = {}
 
 
-class ViewedTask(abc.ABC):
-    """The part of a task that `inspect_data` uses; every task is one.
-
-    Your own task may override these methods. The defaults work for any batch with token ids under
-    "tokens".
-
-    Attributes:
-        marks: how to read the texts of `row_texts`, in one line.
-    """
-
-    marks: ClassVar[str] = ""
-
-    @property
-    @abc.abstractmethod
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the tokens."""
-
-    def data_view(self) -> DataView:
-        """Describes the prepared data."""
-        return DataView()
-
-    def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
-        """Texts of the first rows of a batch, by name, such as "source" and "target".
-
-        Args:
-            batch: training batch.
-            count: number of rows; fewer if the others are padding.
-        """
-        if not _has_tokens(batch):
-            return []
-        rows = zip(batch["tokens"], real_tokens(batch), strict=True)
-        shown = itertools.islice(((ids, real) for ids, real in rows if real.any()), count)
-        return [{"text": plain_text(self.tokenizer, ids[real])} for ids, real in shown]
+def plain_texts(tokenizer: Tokenizer, batch: Any, count: int) -> list[dict[str, str]]:
+    """The first rows of any batch that are not padding, if it has token ids under "tokens"."""
+    tokens = batch.get("tokens") if isinstance(batch, dict) else None
+    if not isinstance(tokens, np.ndarray) or tokens.ndim != 2 or tokens.dtype.kind not in "iu":
+        return []
+    rows = [ids[real] for ids, real in zip(tokens, real_tokens(batch), strict=True) if real.any()]
+    return [{"text": plain_text(tokenizer, ids)} for ids in rows[:count]]
 
 
 def real_tokens(
@@ -97,12 +70,6 @@ def causal_texts(tokenizer: Tokenizer, batch: Any, count: int) -> list[dict[str,
     segments = batch.get("segment_ids", real_tokens(batch).astype(np.int32))
     rows = itertools.islice(zip(batch["tokens"], batch["labels"], segments, strict=True), count)
     return [{"text": _causal_text(tokenizer, *row)} for row in rows]
-
-
-def _has_tokens(batch: Any) -> bool:
-    """Whether a batch is a dict with token ids `[B, T]`."""
-    tokens = batch.get("tokens") if isinstance(batch, dict) else None
-    return isinstance(tokens, np.ndarray) and tokens.ndim == 2 and tokens.dtype.kind in "iu"
 
 
 def plain_text(tokenizer: Tokenizer, ids: np.ndarray) -> str:
@@ -145,7 +112,7 @@ def _causal_text(
             texts.append(_END)
         pieces = zip(is_predicted[of_segment], _pieces(tokenizer, ids[of_segment]), strict=True)
         for counts, group in itertools.groupby(pieces, key=lambda pair: pair[0]):
-            piece = "".join(one for _, one in group)
+            piece = "".join(text for _, text in group)
             texts.append(piece if counts else _marked(piece, "‹", "›"))
     return "".join(texts)
 

@@ -12,7 +12,7 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs.data.prepare import cache_dir, train_tokenizer
 from jaxformer.runs.data.summary import DataSummary
 from jaxformer.runs.data.values import Split
-from jaxformer.runs.data.view import ViewedTask
+from jaxformer.runs.data.view import DataView, plain_texts
 from jaxformer.runs.folder.files import VALIDATION
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.training import Evaluation, TrainingData, evaluate
@@ -22,7 +22,7 @@ from jaxformer.training.trial import shared_evaluation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Task(ViewedTask):
+class Task(abc.ABC):
     """The data of a run, and the model that is trained on it.
 
     `prepare` makes a task from a config before training. The built-in tasks are subclasses of
@@ -32,6 +32,7 @@ class Task(ViewedTask):
 
     Attributes:
         text_model: the kind of model that is trained.
+        marks: how to read the texts of `row_texts`, in one line.
 
     Args:
         model: the model, with config and tokenizers.
@@ -50,6 +51,7 @@ class Task(ViewedTask):
     split: Split | None = None
 
     text_model: ClassVar[type[TextModel]]
+    marks: ClassVar[str] = ""
 
     @classmethod
     def prepare(cls, config: ExperimentConfig, start: TextModel | None = None) -> Self:
@@ -180,6 +182,19 @@ class Task(ViewedTask):
         chosen = samples.prompts or tuple(prompts)
         samples = dataclasses.replace(samples, prompts=chosen)
         return self.with_config(dataclasses.replace(self.config, samples=samples))
+
+    def data_view(self) -> DataView:
+        """Describes the prepared data for `inspect_data`; override it to say more."""
+        return DataView()
+
+    def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
+        """Texts of the first rows of a batch, by name, such as "source" and "target".
+
+        Args:
+            batch: training batch.
+            count: number of rows; fewer if the others are padding.
+        """
+        return plain_texts(self.tokenizer, batch, count)
 
     def save(self, folder: pathlib.Path) -> None:
         """Writes what opening a run needs into its folder: the model and validation data."""
