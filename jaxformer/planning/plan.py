@@ -19,7 +19,7 @@ from jaxformer.planning.settings import batch_rows, planned_model
 from jaxformer.planning.step import step_of_config
 from jaxformer.planning.traffic import expected_collectives, memory_traffic, seconds_of
 from jaxformer.runs import TextModel
-from jaxformer.runs.weights import param_shapes
+from jaxformer.runs.weights.memory import param_shapes
 from jaxformer.training.parallel import axis_sizes
 
 _REMATS = ("none", "dots", "full")

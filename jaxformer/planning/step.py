@@ -14,7 +14,8 @@ from jaxformer.functional import platforms
 from jaxformer.functional.sharding import on_one_device
 from jaxformer.planning.settings import planned_model
 from jaxformer.runs import TextModel
-from jaxformer.runs.weights import combine_of, split_shapes
+from jaxformer.runs.weights.lora import combine_of
+from jaxformer.runs.weights.memory import split_shapes
 from jaxformer.training.step import checked_loss
 
 

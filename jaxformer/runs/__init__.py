@@ -36,7 +36,7 @@ from jaxformer.runs.use.positions import (
     PositionTable,
     model_positions,
 )
-from jaxformer.runs.weights import complete_tables, prepare_task
+from jaxformer.runs.weights.preparing import complete_tables, prepare_task
 
 __all__ = [
     "BatchReport",

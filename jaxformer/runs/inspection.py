@@ -14,8 +14,8 @@ from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs.data.view import DataView
 from jaxformer.runs.tasks.task import Task
-from jaxformer.runs.train import training_runner
-from jaxformer.runs.weights import prepare_task
+from jaxformer.runs.weights.preparing import prepare_task
+from jaxformer.runs.weights.trials import training_runner
 from jaxformer.text import IGNORE
 from jaxformer.training.data import batch_at
 

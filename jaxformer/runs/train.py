@@ -19,23 +19,17 @@ from jaxformer.modules import layer_execution
 from jaxformer.programs import keep_programs
 from jaxformer.runs.folder import files
 from jaxformer.runs.tasks.task import Task
-from jaxformer.runs.weights import (
-    PreparedRun,
-    Start,
-    WeightSource,
-    load_base,
-    prepare_run,
-    write_base,
-)
 from jaxformer.runs.weights.lora import adapt
 from jaxformer.runs.weights.memory import require_training_memory
-from jaxformer.runs.weights.trials import can_share, run_recipe
+from jaxformer.runs.weights.preparing import PreparedRun, prepare_run
+from jaxformer.runs.weights.run_folder import load_base, write_base
+from jaxformer.runs.weights.source import Start, WeightSource
+from jaxformer.runs.weights.trials import can_share, run_recipe, training_runner
 from jaxformer.storage import LOCK, as_path, lock_holder
 from jaxformer.text import BucketedBatches
 from jaxformer.training import (
     FitResult,
     TrainingData,
-    make_runner,
     make_schedule,
 )
 from jaxformer.training.callbacks import Callback
@@ -132,18 +126,6 @@ def take_folder(
             files.require_free(folder)
 
     return open_run(folder, keep, before=check, prepare=prepare)
-
-
-def training_runner(config: ExperimentConfig) -> Runner:
-    """Creates the runner of a config; raises the errors of `make_runner`."""
-    training = config.training
-    return make_runner(
-        training.runner,
-        mesh=config.mesh,
-        devices=training.devices,
-        batch_size=training.batch_size,
-        accumulate_steps=training.accumulate_steps,
-    )
 
 
 def _versions() -> dict[str, object]:

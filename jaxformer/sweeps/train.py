@@ -12,7 +12,8 @@ from jaxformer.programs import keep_programs
 from jaxformer.runs.folder.files import is_run
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.train import StartedRun, start_run, take_folder
-from jaxformer.runs.weights import PreparedRun, numbers_of, prepare_run, with_numbers
+from jaxformer.runs.weights.preparing import PreparedRun, prepare_run
+from jaxformer.runs.weights.trials import numbers_of, with_numbers
 from jaxformer.storage import as_path
 from jaxformer.sweeps.configs import NamedConfigs, sweep_configs
 from jaxformer.text import BucketedBatches

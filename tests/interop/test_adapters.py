@@ -11,7 +11,7 @@ from jaxformer import runs
 from jaxformer.config import LoraConfig
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.interop import Adapter, load_adapter, load_huggingface, save_adapter
-from jaxformer.runs.weights import HuggingFaceWeights
+from jaxformer.runs.weights.huggingface import HuggingFaceWeights
 from jaxformer.training import combine_low_rank, low_rank_params, merge_low_rank
 from tests.runs import pretrained_folders
 

@@ -10,7 +10,7 @@ from jaxformer import runs
 from jaxformer.config import MeshConfig, MeshRule, SamplesConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.models import MaskedLanguageModel
-from jaxformer.runs.weights import prepare_run
+from jaxformer.runs.weights.preparing import prepare_run
 from jaxformer.training import SingleRunner, make_runner
 from tests.runs import test_classification, tiny
 

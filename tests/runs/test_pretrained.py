@@ -24,8 +24,8 @@ from jaxformer.interop import (
 )
 from jaxformer.interop.hub import local_folder
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
-from jaxformer.runs.weights import prepare_run
 from jaxformer.runs.weights.huggingface import HuggingFaceWeights, decoding_of
+from jaxformer.runs.weights.preparing import prepare_run
 from jaxformer.text import build_stream
 from jaxformer.training import SingleRunner
 from tests.interop.golden import read_golden

@@ -12,7 +12,7 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.config import AdamWConfig, LoraConfig, ScheduleConfig, SgdConfig
-from jaxformer.runs.weights import run_recipe
+from jaxformer.runs.weights.trials import run_recipe, training_runner
 from jaxformer.training import SingleRunner, make_train_step, trial
 from tests.runs import tiny
 
@@ -80,7 +80,7 @@ def test_run_with_other_numbers_compiles_nothing_and_is_that_of_a_process_of_its
 @pytest.mark.parametrize("seed", [0, 5])
 def test_numbers_are_those_of_a_step_that_has_them_compiled_in(folder, seed):
     model = model_of(folder, seed=seed, model={"dropout_rate": 0.5})
-    runner = runs.train.training_runner(model.config)
+    runner = training_runner(model.config)
     recipe = run_recipe(model, model.initializer)
     programs = trial.make_programs(recipe.make, model.config.training, runner)
     state = runner.create(programs.create, (recipe.arguments, None))
@@ -128,7 +128,7 @@ def test_what_programs_depend_on_tells_them_apart(folder, changes):
 
 def test_loop_settings_that_steps_depend_on_tell_programs_apart(folder, unshared):
     model = model_of(folder)
-    runner = runs.train.training_runner(model.config)
+    runner = training_runner(model.config)
     make = run_recipe(model, None).make
     loop = model.config.training
     programs = trial.shared_programs(make, loop, runner)

@@ -18,7 +18,8 @@ from jaxformer.config import (
     config_to_toml,
 )
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.runs.weights import RunWeights, prepare_run
+from jaxformer.runs.weights.preparing import prepare_run
+from jaxformer.runs.weights.run_folder import RunWeights
 from jaxformer.training import SingleRunner, make_runner
 from tests.runs import tiny
 from tests.training import saved

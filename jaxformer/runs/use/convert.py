@@ -19,7 +19,8 @@ from jaxformer.interop import (
 from jaxformer.runs.data.summary import DataSummary
 from jaxformer.runs.folder.files import CHECKPOINTS, require_free, start_folder
 from jaxformer.runs.use.opening import open_run
-from jaxformer.runs.weights import HuggingFaceWeights, RunWeights, is_adapter, is_huggingface
+from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_adapter, is_huggingface
+from jaxformer.runs.weights.run_folder import RunWeights
 from jaxformer.storage import as_path
 from jaxformer.training import Checkpoints, SingleRunner, TrainState
 

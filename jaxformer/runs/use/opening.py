@@ -12,13 +12,9 @@ from jaxformer.programs import keep_programs
 from jaxformer.runs.tasks.registry import task_class
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.text_models.text_model import TextModel
-from jaxformer.runs.weights import (
-    HuggingFaceWeights,
-    RunWeights,
-    WeightSource,
-    is_adapter,
-    is_huggingface,
-)
+from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_adapter, is_huggingface
+from jaxformer.runs.weights.run_folder import RunWeights
+from jaxformer.runs.weights.source import WeightSource
 from jaxformer.storage import as_path
 from jaxformer.training.parallel import make_inference_runner
 

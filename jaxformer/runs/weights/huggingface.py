@@ -38,15 +38,24 @@ from jaxformer.interop.hub import is_model_id, local_folder
 from jaxformer.interop.model_folders import CONFIG
 from jaxformer.runs.data.prepare import within_tables
 from jaxformer.runs.folder.files import is_run
-from jaxformer.runs.text_models.kinds import model_class
+from jaxformer.runs.text_models.classifier import Classifier
+from jaxformer.runs.text_models.language_model import LanguageModel
+from jaxformer.runs.text_models.masked import MaskedModel
 from jaxformer.runs.text_models.text_model import TextModel
+from jaxformer.runs.text_models.translator import Translator
 from jaxformer.runs.weights.source import WeightSource
 from jaxformer.storage import as_path, lexists, read_object, sha256
 from jaxformer.training import combine_low_rank, merge_low_rank
 from jaxformer.training.parallel import Runner
 
-_SOURCES = {"decoder": "files", "masked": "files", "pooled": "files", "classifier": "labelled",
-            "encoder_decoder": "pairs"}  # fmt: skip
+# The kind of data and the text model of each kind of folder.
+_MODELS: dict[str, tuple[str, type[TextModel]]] = {
+    "decoder": ("files", LanguageModel),
+    "masked": ("files", MaskedModel),
+    "pooled": ("files", MaskedModel),
+    "classifier": ("labelled", Classifier),
+    "encoder_decoder": ("pairs", Translator),
+}
 _FOR_PYTHON = {
     "decoder_classifier": "a decoder that classifies",
     "token_classifier": "an encoder that classifies each token",
@@ -154,7 +163,7 @@ class HuggingFaceWeights(WeightSource):
         batch: dict[str, Any] = {"batch_tokens": 4096} if in_rows else {"batch_size": 1}
         return ExperimentConfig(
             model=model,
-            data=DataConfig(source=_SOURCES[kind]),
+            data=DataConfig(source=_MODELS[kind][0]),
             tokenizer=TokenizerConfig(kind="pretrained", joint=model.source_vocab_size is None),
             optimizer=AdamWConfig(learning_rate=1e-5),
             training=TrainingConfig(steps=1, **batch),  # the batches of an evaluation
@@ -170,7 +179,7 @@ class HuggingFaceWeights(WeightSource):
                 f"{self.folder} must have a tokenizer, such as tokenizer.json, got none; download "
                 "it, too"
             )
-        kind, fields = model_class(config), self._model_fields()
+        kind, fields = _MODELS[self.opened.kind][1], self._model_fields()
         limited = within_tables(tokenizers[-kind.num_tokenizers :], config.model)
         for tokenizer in dict.fromkeys(limited):
             if names := tokenizer.names_without_row:

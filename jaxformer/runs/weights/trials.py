@@ -1,4 +1,4 @@
-"""The trial of a run, made from the numbers of its config."""
+"""The trial of a run, made from the numbers of its config, and its runner."""
 
 import copy
 import dataclasses
@@ -18,8 +18,9 @@ from jaxformer.config import (
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.lora import combine_of
 from jaxformer.runs.weights.memory import rate_factors
-from jaxformer.training import LossFunction, Trial, make_optimizer, make_schedule
+from jaxformer.training import LossFunction, Trial, make_optimizer, make_runner, make_schedule
 from jaxformer.training.losses import Combine
+from jaxformer.training.parallel import Runner
 from jaxformer.training.trial import Recipe, is_value
 
 Config = TypeVar("Config")
@@ -51,6 +52,18 @@ class RunTrial:
             learning_rate=make_schedule(optimizer.learning_rate, self.schedule),
             combine=self.combine,
         )
+
+
+def training_runner(config: ExperimentConfig) -> Runner:
+    """Creates the runner of a config; raises the errors of `make_runner`."""
+    training = config.training
+    return make_runner(
+        training.runner,
+        mesh=config.mesh,
+        devices=training.devices,
+        batch_size=training.batch_size,
+        accumulate_steps=training.accumulate_steps,
+    )
 
 
 def run_recipe(model: TextModel, params: Any, frozen: Any = None) -> Recipe:
