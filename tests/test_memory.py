@@ -152,7 +152,7 @@ def test_vocabulary_of_a_run_cannot_be_smaller_than_its_tokenizer(task, tmp_path
     folder.mkdir()
     task.save(folder)
     (folder / "data.json").write_text('{"shapes": []}')
-    kind = task_class(task.config)
+    kind = task_class(task.config).text_model
     assert kind.load(folder, task.config).config == task.config
     lie = tiny.change(task.config, model={"vocab_size": 3})
     with pytest.raises(ConfigError, match="vocab_size must be at least the tokenizer's"):

@@ -113,7 +113,7 @@ def test_inspection_names_the_source_of_each_row(tmp_path):
         words = set(row["text"].replace("‹", " ").replace("›", " ").replace("‖", " ").split())
         assert len({word.strip(".") for word in words} & set(WORDS[row["source"]])) > 1
     assert report.steps_per_epoch is None and report.unit == "documents"
-    assert report.report[0].startswith("web: 75% of the sequences")
+    assert report.task.report[0].startswith("web: 75% of the sequences")
     assert report.train + report.validation == sum(COUNTS.values()) + 2  # one of each is cut
 
 

@@ -28,9 +28,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def unshared():
-    trial._latest.cache_clear()
-    yield trial._latest.cache_clear
-    trial._latest.cache_clear()
+    trial._cached.cache_clear()
+    yield trial._cached.cache_clear
+    trial._cached.cache_clear()
 
 
 def config(folder, name, **changes):
@@ -97,7 +97,7 @@ def test_programs_that_are_kept_hold_no_data(folder, unshared):
     tasks = []
     runs.train_run(config(folder, "held"), on_start=lambda task: tasks.append(weakref.ref(task)))
     gc.collect()
-    assert trial._latest.cache_info().currsize == 1
+    assert trial._cached.cache_info().currsize == 1
     assert tasks[0]() is None
 
 
@@ -163,7 +163,7 @@ def test_functions_as_losses_share_nothing_and_are_not_kept(folder, unshared):
         runs.train_run(config(folder, "own"), task=TaskOfOneself)
     held = [weakref.ref(losses.pop()) for _ in range(len(losses))]
     gc.collect()
-    assert trial._latest.cache_info().currsize == 0
+    assert trial._cached.cache_info().currsize == 0
     assert held and all(each() is None for each in held)
 
 
@@ -174,4 +174,4 @@ def test_values_that_hold_what_cannot_be_hashed_share_nothing(unshared):
 
     assert trial.is_value(Loss([1])) and not trial.is_value(lambda: 0)
     trial.shared_evaluation(Loss([1]), SingleRunner())
-    assert trial._latest.cache_info().currsize == 0
+    assert trial._cached.cache_info().currsize == 0
