@@ -14,7 +14,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path
 
 # Keys that only make sense for the data of the config itself.
-_OF_OWN_DATA = ("data.source", "data.mixture", "data.validation_paths", "samples.prompts")
+_OF_DATA = ("data.source", "data.mixture", "data.validation_paths", "samples.prompts")
 
 
 def config_tables(path: str, flags: Sequence[Flag]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def merged_config(
     merged, replaced = with_flags(tables, flags, prog=prog)
     config = config_of_file(path, merged, changed=" with these flags" if flags else "")
     lines, names = [], {flag.key for flag in flags}
-    for key in _OF_OWN_DATA:
+    for key in _OF_DATA:
         table, name = key.split(".")
         new = toml_value(getattr(getattr(config, table), name))
         old = toml_value(replaced.get(key))

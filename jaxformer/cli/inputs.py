@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from jaxformer.runs import TextModel
 
 _MAX_SHOWN_MISTAKES = 10  # unusable input lines that are named
-_MAX_INPUT = 2**28  # bytes; a few million sentences
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,24 +132,9 @@ def _read_lines(file: pathlib.Path | None) -> list[str]:
     from jaxformer.text import read_lines
 
     if file is not None:
-        lines, size = [], 0
-        for line in read_lines(file):
-            lines.append(line)
-            size += len(line)
-            _require_input_size(size, str(file))
-        return lines
-    data = sys.stdin.buffer.read(_MAX_INPUT + 1)
-    _require_input_size(len(data), "standard input")
+        return list(read_lines(file))
     try:
-        text = data.decode("utf-8-sig")  # UTF-8 in every locale, as for files
+        text = sys.stdin.buffer.read().decode("utf-8-sig")  # UTF-8 in every locale, as for files
     except UnicodeDecodeError as error:
         raise errors.DataError(f"standard input must be UTF-8: {error}") from None
-    lines = text.split("\n")
-    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
-
-
-def _require_input_size(size: int, name: str) -> None:
-    if size > _MAX_INPUT:
-        raise errors.DataError(
-            f"input must be at most {_MAX_INPUT:,} bytes, got more from {name}; split it into parts"
-        )
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []

@@ -82,8 +82,8 @@ class Command(NamedTuple):
             return 0 if key.members == (bool,) else 1
 
         arguments, flags = split_flags(words, num_values)
-        own = [flag for flag in flags if key_of(known, flag.key) is not None]
-        return arguments, own, [flag for flag in flags if flag not in own]
+        known_flags = [flag for flag in flags if key_of(known, flag.key) is not None]
+        return arguments, known_flags, [flag for flag in flags if flag not in known_flags]
 
     def parse(self, words: Sequence[str]) -> dict[str, Any]:
         """Arguments of the function, from the words of a command line."""

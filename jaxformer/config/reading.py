@@ -172,9 +172,9 @@ class _Reader:
 
 def _hint(prefix: str, name: str, siblings: Iterable[str]) -> str:
     """End of a message: the keys that may be meant, of this table or another, or all of this."""
-    others = (key for key, _ in dotted_keys(ExperimentConfig) if not prefix.startswith(key))
+    elsewhere = (key for key, _ in dotted_keys(ExperimentConfig) if not prefix.startswith(key))
     near = suggested_keys(name, dict.fromkeys(siblings))
-    if near := near or suggested_keys(prefix + name, dict.fromkeys(others)):
+    if near := near or suggested_keys(prefix + name, dict.fromkeys(elsewhere)):
         return f"; did you mean {' or '.join(map(repr, near))}?"
     return f"; the keys here are {', '.join(siblings)}"
 
@@ -197,19 +197,20 @@ def suggested_keys(wrong: str, values: Mapping[str, Any]) -> Sequence[str]:
     word = wrong.rpartition(".")[2]
     word = _CALLED_HERE.get(word, word)
     leaves = {key: key.rpartition(".")[2] for key in values}
-    found = [key for key, leaf in leaves.items() if word in (key, leaf)]
-    if not found:
+    keys = [key for key, leaf in leaves.items() if word in (key, leaf)]
+    if not keys:
         near, words = difflib.get_close_matches(wrong, leaves, n=1, cutoff=0.8), word.split("_")
-        found = near or [key for key in leaves if set(words) <= set(leaves[key].split("_"))]
-    if not found:
-        alike = difflib.get_close_matches(word, leaves.values(), n=1, cutoff=0.7)
-        found = [key for key in leaves if leaves[key] in alike]
-    found = [_alternative(key, values) for key in found]
-    return sorted(dict.fromkeys(found), key=lambda key: values[key] is None)[:_MOST]
+        keys = near or [key for key in leaves if set(words) <= set(leaves[key].split("_"))]
+    if not keys:
+        near = difflib.get_close_matches(word, leaves.values(), n=1, cutoff=0.7)
+        keys = [key for key in leaves if leaves[key] in near]
+    keys = [_alternative(key, values) for key in keys]
+    return sorted(dict.fromkeys(keys), key=lambda key: values[key] is None)[:_MOST]
 
 
 def _alternative(key: str, values: Mapping[str, Any]) -> str:
     """The alternative to a key that is not set, if the config sets it; else the key."""
     table, dot, leaf = key.rpartition(".")
-    other = f"{table}{dot}{_ALTERNATIVES.get(leaf)}"
-    return other if values[key] is None and values.get(other) is not None else key
+    alternative = f"{table}{dot}{_ALTERNATIVES.get(leaf)}"
+    is_set = values[key] is None and values.get(alternative) is not None
+    return alternative if is_set else key

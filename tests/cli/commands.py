@@ -78,7 +78,8 @@ def one_line(capsys, *words, status=2):
     capsys.readouterr()
     with pytest.raises(SystemExit) as stopped:
         main([str(word) for word in words])
-    said = capsys.readouterr()
-    assert stopped.value.code == status and said.out == ""
-    assert said.err.count("\n") == 1 and said.err.startswith("jaxformer: error: "), said.err
-    return said.err
+    printed = capsys.readouterr()
+    assert stopped.value.code == status and printed.out == ""
+    error = printed.err
+    assert error.count("\n") == 1 and error.startswith("jaxformer: error: "), error
+    return error

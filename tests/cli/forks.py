@@ -146,7 +146,7 @@ def validation_is_computed(index):
 
     compute = loop.loss_sums
 
-    def dying(step, params, batches, *others):
+    def dying(step, params, batches, *arguments):
         def first_batches():
             for number, batch in enumerate(batches):
                 if number == 1 and left[0] == 0:
@@ -156,7 +156,7 @@ def validation_is_computed(index):
                 die()
 
         left[0] -= 1
-        return compute(step, params, first_batches(), *others)
+        return compute(step, params, first_batches(), *arguments)
 
     left = [1]
     loop.loss_sums = dying

@@ -132,36 +132,36 @@ def options_of_runs(run):
     """The commands that open a run, with each option and value."""
     prompt = ["the c", "--max-new-tokens", "2"]
     sampling = ("repetition-penalty", "temperature", "top-k", "top-p", "min-p")
-    found = of_command(["generate"], [run, *prompt], ("seed", "step", *sampling))
-    found |= of_command(["generate"], [run, "the c"], ("max-new-tokens",))
-    found |= of_text(["generate", run, "--max-new-tokens", "2"])
-    found |= of_command(["evaluate"], [run], ("data", "step"))
-    found |= of_command(["plot", "positions"], [run], ("length", "step", "output"))
-    found |= of_command(["plot", "loss"], [run], ("output",))
-    found |= of_command(["plot", "profile"], [run], ("output",))
-    found |= of_text(["plot", "attention", run])
-    found |= of_command(["plot", "attention"], [run, "the c"], ("output", "target"))
-    return found
+    commands = of_command(["generate"], [run, *prompt], ("seed", "step", *sampling))
+    commands |= of_command(["generate"], [run, "the c"], ("max-new-tokens",))
+    commands |= of_text(["generate", run, "--max-new-tokens", "2"])
+    commands |= of_command(["evaluate"], [run], ("data", "step"))
+    commands |= of_command(["plot", "positions"], [run], ("length", "step", "output"))
+    commands |= of_command(["plot", "loss"], [run], ("output",))
+    commands |= of_command(["plot", "profile"], [run], ("output",))
+    commands |= of_text(["plot", "attention", run])
+    commands |= of_command(["plot", "attention"], [run, "the c"], ("output", "target"))
+    return commands
 
 
 def options_of_translators(run):
     """The commands of a translator, with each option and value."""
     search = ("beam-size", "num-best", "length-penalty", "early-stopping")
-    found = of_command(["translate"], [run, "aa"], (*search, "temperature", "seed", "step"))
-    return found | of_command(["translate"], [run], ("file",))
+    commands = of_command(["translate"], [run, "aa"], (*search, "temperature", "seed", "step"))
+    return commands | of_command(["translate"], [run], ("file",))
 
 
 def options_of_training(config):
     """Each key of a config, with two of the values in turn, and the sizes that are too large."""
-    names, found = list(VALUES), {}
+    names, commands = list(VALUES), {}
     keys = [key for key, _, _ in settings(read_tables(config))]
     for place, key in enumerate(keys):
         for name in (names[2 * place % len(names)], names[(2 * place + 1) % len(names)]):
             words = ["train", str(config), f"--{key.replace('_', '-')}={VALUES[name]}"]
-            found[f"train --{key} {name}"] = words
+            commands[f"train --{key} {name}"] = words
     for key, value in SIZES:
-        found[f"train --{key} {value}"] = ["train", str(config), f"--{key}={value}"]
-    return found
+        commands[f"train --{key} {value}"] = ["train", str(config), f"--{key}={value}"]
+    return commands
 
 
 def write_files(folder):
@@ -174,8 +174,8 @@ def write_files(folder):
     (folder / "text.txt").write_text(TEXT, encoding="utf-8")
     here = os.getcwd()
     os.chdir(folder)  # a socket's path must be short
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind("socket")
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.bind("socket")
     os.chdir(here)
     circles = folder / "circles"
     circles.mkdir()

@@ -22,12 +22,11 @@ def test_every_command_takes_a_run_in_a_bucket(tmp_path, bucket, capsys, monkeyp
     """The run is the one on a disk; what is written in the bucket is read there, too."""
     monkeypatch.chdir(tmp_path)
     config, run = write_config(tmp_path), bucket / "runs" / "a"
-    said = output(capsys, "train", config, "--out", run, "--training.steps", 10).out
-    assert f"run folder: {run}" in said and f"loss curve: {run}/loss.png" in said
+    printed = output(capsys, "train", config, "--out", run, "--training.steps", 10).out
+    assert f"run folder: {run}" in printed and f"loss curve: {run}/loss.png" in printed
     assert "resuming at step 10 of 10" in output(capsys, "train", run).out
     output(capsys, "train", config, "--training.steps", 10)
-    ours, theirs = (without_meters(read_metrics(folder)) for folder in (run, tmp_path / "run"))
-    assert ours == theirs
+    assert without_meters(read_metrics(run)) == without_meters(read_metrics(tmp_path / "run"))
     names = {path.partition("/")[0] for path in files_below(run)}
     assert names == {path.name for path in (tmp_path / "run").iterdir()} - {"lock", "tensorboard"}
     prompt = ["the c", "--temperature", "0", "--max-new-tokens", "4"]
@@ -59,14 +58,14 @@ def test_a_sweep_in_a_bucket_is_the_one_on_a_disk_and_goes_on(
     sweep = ("sweep", config, *rates, "--training.steps", 10, "--out")
     for folder in (tmp_path, bucket):
         output(capsys, *sweep, folder / "all")
-    ours, theirs = (
+    in_bucket, on_disk = (
         [
             without_meters(read_metrics(folder / "all" / f"learning_rate={rate}"))
             for rate in (0.01, 0.03)
         ]
         for folder in (bucket, tmp_path)
     )
-    assert ours == theirs
+    assert in_bucket == on_disk
     assert "resuming 2 runs at step 10 of 10" in output(capsys, *sweep, bucket / "all").out
     output(capsys, "plot", "sweep", bucket / "all")
 
@@ -153,10 +152,10 @@ def test_hosts_without_a_shared_disk_train_in_a_bucket(tmp_path, bucket, monkeyp
         ends = job.ends()
     assert [status for status, *_ in ends] == [0, 0], ends
     assert errors(ends[0][2]) == []
-    one = copied(run, tmp_path / "one")
+    copy = copied(run, tmp_path / "one")
     with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:
         assert checkpoints.latest_step == saved + 4
-    records = [json.loads(line) for line in (one / "metrics.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]
     steps = [record["step"] for record in records if "loss" in record]
     assert steps == list(range(1, saved + 5))
     assert not list(pathlib.Path(homes[1]).glob("run*"))
@@ -168,7 +167,7 @@ def test_hosts_without_a_shared_disk_train_in_a_bucket(tmp_path, bucket, monkeyp
     monkeypatch.chdir(homes[0])
     flags = ("--out", str(bucket / "alone"), "--mesh.fsdp", "4", "--training.devices", "4")
     main(["train", "tiny.toml", *flags, *more])
-    both, alone = (without_meters(read_metrics(bucket / name)) for name in ("run", "alone"))
-    assert len(both) == len(alone) > len(records)
-    for ours, theirs in zip(both, alone, strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
+    together, alone = (without_meters(read_metrics(bucket / name)) for name in ("run", "alone"))
+    assert len(together) == len(alone) > len(records)
+    for in_bucket, on_disk in zip(together, alone, strict=True):
+        assert in_bucket == pytest.approx(on_disk, rel=1e-5, abs=1e-6)

@@ -46,8 +46,8 @@ def resumed(folder, template):
         return step, checkpoints.restore(template)
 
 
-def same(one, two):
-    leaves = [jax.tree.leaves(tree) for tree in (one, two)]
+def same(first, second):
+    leaves = [jax.tree.leaves(tree) for tree in (first, second)]
     return len(leaves[0]) == len(leaves[1]) and all(
         np.array_equal(a, b) if hasattr(a, "shape") else a == b
         for a, b in zip(*leaves, strict=True)
@@ -62,11 +62,11 @@ def outcome(read, expected):
             step, *values = read()
         except KINDS:
             return "found"
-    said = [one for one in caught if issubclass(one.category, CheckpointWarning)]
+    messages = [warning for warning in caught if issubclass(warning.category, CheckpointWarning)]
     newest = step == max(expected)
     if not same(values, expected[step]):
         return "silent"
-    return "harmless" if newest and not said else "passed over"
+    return "harmless" if newest and not messages else "passed over"
 
 
 def flip_bits(run, count, seed, *, by_turns=False):
@@ -88,7 +88,7 @@ def flip_bits(run, count, seed, *, by_turns=False):
 
     files = sorted(path for path in run.rglob("*") if path.is_file())
     sizes = np.array([path.stat().st_size for path in files], np.float64)
-    found = collections.Counter()
+    outcomes = collections.Counter()
     for turn in range(count):
         path = files[rng.choice(len(files), p=sizes / sizes.sum())]
         before = path.read_bytes()
@@ -98,13 +98,13 @@ def flip_bits(run, count, seed, *, by_turns=False):
         results = [outcome(read, expected) for read, expected in ways]
         path.write_bytes(before)
         assert "silent" not in results, (path, results)
-        found.update(results)
-    return found
+        outcomes.update(results)
+    return outcomes
 
 
 def test_flipped_bits_are_found_or_harmless(run):
-    found = flip_bits(run, 20, seed=0, by_turns=True)
-    assert found["found"] + found["passed over"] > 5, found
+    outcomes = flip_bits(run, 20, seed=0, by_turns=True)
+    assert outcomes["found"] + outcomes["passed over"] > 5, outcomes
 
 
 @pytest.mark.slow

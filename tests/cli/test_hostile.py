@@ -45,12 +45,12 @@ def assert_ends_well(words, capfd):
             main(words)
         except SystemExit as stopped:
             status = stopped.code or 0
-    said = capfd.readouterr().err
+    printed = capfd.readouterr().err
     assert status in STATUSES
-    assert "Traceback" not in said and "panicked" not in said
-    assert said.count("\n") <= 5 and len(said) < 3000, said[:3000]
-    assert bool(said) == (status != 0) or "jaxformer: " in said
-    return status, said
+    assert "Traceback" not in printed and "panicked" not in printed
+    assert printed.count("\n") <= 5 and len(printed) < 3000, printed[:3000]
+    assert bool(printed) == (status != 0) or "jaxformer: " in printed
+    return status, printed
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +108,9 @@ def test_configs_end_well(files, capfd, name):
     (files / "config.toml").write_text(
         hostile.TOML[name].replace("{out}", "run").replace("{text}", "text.txt"), "utf-8"
     )
-    status, said = assert_ends_well(["train", "config.toml"], capfd)
-    assert status == 2 and hostile.SAID.get(name, "") in said
-    trained = said == "jaxformer: error: enough\n"  # a vocabulary may be larger than the text
+    status, printed = assert_ends_well(["train", "config.toml"], capfd)
+    assert status == 2 and hostile.SAID.get(name, "") in printed
+    trained = printed == "jaxformer: error: enough\n"  # a vocabulary may be larger than the text
     assert (files / "run").exists() == trained
 
 

@@ -85,8 +85,9 @@ class Job:
 
     def ends(self):
         """(status, standard output, standard error) of each process."""
-        said = [process.communicate(timeout=LIMIT) for process in self.processes]
-        return [(process.returncode, *of) for process, of in zip(self.processes, said, strict=True)]
+        outputs = [process.communicate(timeout=LIMIT) for process in self.processes]
+        statuses = [process.returncode for process in self.processes]
+        return [(status, *texts) for status, texts in zip(statuses, outputs, strict=True)]
 
 
 def own_lines(text):
@@ -102,15 +103,15 @@ def errors(text):
 def test_two_processes_train_as_one_with_their_devices_which_resumes_their_run(tmp_path, capsys):
     config = tiny_config(tmp_path)
     with Job(config) as job:
-        (first, printed, _), (second, others, complaints) = job.ends()
+        (first, printed, _), (second, silent, complaints) = job.ends()
     assert (first, second) == (0, 0)
-    assert own_lines(others) == [] and errors(complaints) == []
+    assert own_lines(silent) == [] and errors(complaints) == []
     assert "step 8: validation loss" in printed and "run folder:" in printed
     main(["train", str(config), "--training.devices", "4", "--out", str(tmp_path / "one")])
     together, alone = (without_meters(read_metrics(tmp_path / name)) for name in ("run", "one"))
     assert len(together) == len(alone) == 10
-    for ours, theirs in zip(together, alone, strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-6)
+    for together_record, alone_record in zip(together, alone, strict=True):
+        assert together_record == pytest.approx(alone_record, rel=1e-6, abs=1e-6)
     more = ["--training.devices", "4", "--training.steps", "10"]
     main(["train", str(config), *more])
     main(["train", str(config), *more, "--out", str(tmp_path / "one")])
@@ -124,12 +125,12 @@ def test_two_processes_train_as_one_with_their_devices_which_resumes_their_run(t
 def test_model_that_is_split_over_both_processes_is_scored_sampled_and_started_from(tmp_path):
     """Each process decodes with its own devices, and reads no more than its part of a start."""
     tiny.write(tmp_path / "pairs.tsv", test_translation.LINES)
-    made = test_translation.config(
+    translation = test_translation.config(
         tmp_path, translation=TranslationConfig(metrics_pairs=3),
         training={"runner": "auto", "steps": 4, "eval_every": 4, "checkpoint_every": 4},
     )  # fmt: skip
     config = tmp_path / "tiny.toml"
-    config.write_text(config_to_toml(made), encoding="utf-8")
+    config.write_text(config_to_toml(translation), encoding="utf-8")
     with Job(config, "--mesh.fsdp", "4") as job:
         ends = job.ends()
     assert [status for status, *_ in ends] == [0, 0], ends
@@ -200,32 +201,25 @@ def test_unequal_hosts_are_named_in_one_line_by_each(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--process-id", "1"], "given together, or --coordinator auto alone; got --process-id"),
-        (["--coordinator", "auto", "--num-processes", "2"],
-         "or --coordinator auto alone; got --coordinator and --num-processes"),
-        (["--num-processes", "two"], "--num-processes must be an integer, got 'two'"),
-        (["--process-id"], "--process-id must have one value (an integer), got none"),
-        (["--process-id", "1", "--process-id=2"], "--process-id must be given once"),
-        (["--host-timeout", "1"], "--host-timeout must be at least 5 seconds, got 1"),
-        (["--coordinator", "here", "--num-processes", "2", "--process-id", "0"],
-         "--coordinator must be HOST:PORT of the first process, the port from 1 to 65535"),
-        (["--coordinator", "here:0", "--num-processes", "2", "--process-id", "0"],
-         "--coordinator must be HOST:PORT"),
-        (["--coordinator", "here:65536", "--num-processes", "2", "--process-id", "0"],
-         "--coordinator must be HOST:PORT"),
-        (["--coordinator", "here:1", "--num-processes", "2", "--process-id", "2"],
-         "--process-id must be from 0 to --num-processes - 1, different in each process, "
-         "got 2 of 2"),
-        (["--coordinator", "here:1", "--num-processes", "0", "--process-id", "0"],
-         "--process-id must be from 0 to --num-processes - 1, different in each process, "
-         "got 0 of 0"),
-    ],
-)  # fmt: skip
-def test_flags_of_the_launch_are_checked(tmp_path, capsys, words, message):
-    assert message in one_line(capsys, "train", write_config(tmp_path), *words)
+LAUNCH = {
+    "--process-id 1": "given together, or --coordinator auto alone; got --process-id",
+    "--coordinator auto --num-processes 2": "alone; got --coordinator and --num-processes",
+    "--num-processes two": "--num-processes must be an integer, got 'two'",
+    "--process-id": "--process-id must have one value (an integer), got none",
+    "--process-id 1 --process-id=2": "--process-id must be given once",
+    "--host-timeout 1": "--host-timeout must be at least 5 seconds, got 1",
+    "--num-processes 2 --process-id 0 --coordinator here": "--coordinator must be HOST:PORT of the",
+    "--num-processes 2 --process-id 0 --coordinator here:0": "the port from 1 to 65535",
+    "--num-processes 2 --process-id 0 --coordinator here:65536": "--coordinator must be HOST:PORT",
+    "--num-processes 2 --process-id 2 --coordinator here:1":
+        "--process-id must be from 0 to --num-processes - 1, different in each process, got 2 of 2",
+    "--num-processes 0 --process-id 0 --coordinator here:1": "got 0 of 0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", LAUNCH)
+def test_flags_of_the_launch_are_checked(tmp_path, capsys, words):
+    assert LAUNCH[words] in one_line(capsys, "train", write_config(tmp_path), *words.split())
     assert not (tmp_path / "run").exists()
 
 

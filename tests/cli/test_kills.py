@@ -110,16 +110,16 @@ class Case:
 
     def check(self, out):
         """A finished run is bit for bit the uninterrupted one, and nothing is left of the kills."""
-        found = contents(out)
-        assert found.keys() == self.expected.keys()
+        result = contents(out)
+        assert result.keys() == self.expected.keys()
         for name, value in self.expected.items():
-            assert same(found[name], value), name
+            assert same(result[name], value), name
 
 
-def same(one, two):
-    if jax.tree.structure(one) != jax.tree.structure(two):
+def same(first, second):
+    if jax.tree.structure(first) != jax.tree.structure(second):
         return False
-    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
+    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
     return all(np.array_equal(a, b) and type(a) is type(b) for a, b in pairs)
 
 
@@ -167,12 +167,12 @@ def forks():
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory, forks):
-    made = {}
+    cases = {}
 
     def case(kind):
-        if kind not in made:
-            made[kind] = Case(kind, tmp_path_factory.mktemp(kind), forks)
-        return made[kind]
+        if kind not in cases:
+            cases[kind] = Case(kind, tmp_path_factory.mktemp(kind), forks)
+        return cases[kind]
 
     return case
 

@@ -43,8 +43,8 @@ def test_base_that_has_moved_is_given_by_a_flag(adapted, trained, capsys):
     loss = out.split("step 10: validation loss ")[-1].split(" nats")[0]
     (folder / "base").rename(folder / "moved")
     words = ("evaluate", folder / "run")
-    said = one_line(capsys, *words)
-    assert "there is no such folder" in said and "pass its new location: --base FOLDER" in said
+    error = one_line(capsys, *words)
+    assert "there is no such folder" in error and "pass its new location: --base FOLDER" in error
     main([*map(str, words), "--base", str(folder / "moved")])
     assert f"validation loss at step 10: {loss} nats" in capsys.readouterr().out
     resuming = ["train", str(folder / "run/config.toml"), "--training.steps", "11"]

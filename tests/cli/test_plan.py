@@ -16,14 +16,14 @@ def plan_config(tmp_path_factory):
 @pytest.mark.essential
 def test_plan_reads_no_data_and_takes_flags_of_both(plan_config, capsys):
     (plan_config.parent / "text.txt").unlink(missing_ok=True)
-    said = one_line(capsys, "plan", plan_config, "--accelerator", "H100")
-    assert "character tokenizer" in said and "--model.vocab-size" in said
+    printed = one_line(capsys, "plan", plan_config, "--accelerator", "H100")
+    assert "character tokenizer" in printed and "--model.vocab-size" in printed
     words = ["--model.vocab-size", 31, "--accelerator", "H100", "--mesh.fsdp", 2]
-    said = output(capsys, "plan", plan_config, *words, "--devices", 8).out
-    assert "8 x H100; mesh data 4, fsdp 2" in said
-    assert "8 rows of 32 tokens" in said and ": fits" in said
-    assert "traffic      at least " in said and "(expected, through the memory of" in said
-    assert "; memory limits the step at the peak speed" in " ".join(said.split())
+    printed = output(capsys, "plan", plan_config, *words, "--devices", 8).out
+    assert "8 x H100; mesh data 4, fsdp 2" in printed
+    assert "8 rows of 32 tokens" in printed and ": fits" in printed
+    assert "traffic      at least " in printed and "(expected, through the memory of" in printed
+    assert "; memory limits the step at the peak speed" in " ".join(printed.split())
     assert not (plan_config.parent / "run").exists()
 
 
@@ -33,10 +33,10 @@ def test_plan_that_does_not_fit_has_status_1_and_says_what_does(plan_config, cap
     words += ["--model.num-layers", 12, "--model.d-model", 64]
     with pytest.raises(SystemExit) as stopped:
         main(["plan", str(plan_config), *map(str, words)])
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert stopped.value.code == 1
-    assert "does not fit" in said
-    assert said.partition("\nfits ")[2].split()[:2] == ["--model.remat", "dots:"]
+    assert "does not fit" in printed
+    assert printed.partition("\nfits ")[2].split()[:2] == ["--model.remat", "dots:"]
 
 
 @pytest.mark.essential
@@ -58,22 +58,22 @@ def test_plan_of_a_compiled_step_has_what_the_compiler_says(plan_config, capsys,
             2.6, 2**22, 2**20, 2**21, 2**10, host=2**30, traffic=traffic, attention=attention
         )
     )
-    said = " ".join(output(capsys, *words).out.split())
-    assert "attention splash, a fused kernel compiled" in said
-    assert "compiled arguments 4 MiB, results 1 MiB, temporaries 2 MiB, program 1 KiB" in said
-    assert ", on the host 1 GiB; in 3 s memory 7.001 MiB of " in said
+    printed = " ".join(output(capsys, *words).out.split())
+    assert "attention splash, a fused kernel compiled" in printed
+    assert "compiled arguments 4 MiB, results 1 MiB, temporaries 2 MiB, program 1 KiB" in printed
+    assert ", on the host 1 GiB; in 3 s memory 7.001 MiB of " in printed
     assert (
         "traffic 2 GiB (compiled, through the memory of each device): attention 75%, "
-        "logits and loss 24% bounds" in said
+        "logits and loss 24% bounds" in printed
     )
     compile_as(CompiledStep(2.6, failure="Ran out of memory"))
     monkeypatch.setattr(planning, "settings_that_fit", lambda plan, utilization: [])
     with pytest.raises(SystemExit) as stopped:
         main([str(word) for word in words])
-    said = " ".join(capsys.readouterr().out.split())
+    printed = " ".join(capsys.readouterr().out.split())
     assert stopped.value.code == 1
-    assert "memory does not fit; the compiler reports: Ran out of memory" in said
-    assert "fits nothing, even with more remat, micro-batches or fsdp; use more devices" in said
+    assert "memory does not fit; the compiler reports: Ran out of memory" in printed
+    assert "fits nothing, even with more remat, micro-batches or fsdp; use more devices" in printed
 
 
 def test_plan_says_which_bound_holds_at_the_peak_and_as_assumed(plan_config, capsys, monkeypatch):
@@ -84,13 +84,13 @@ def test_plan_says_which_bound_holds_at_the_peak_and_as_assumed(plan_config, cap
         lambda *args, **options: dataclasses.replace(make(*args, **options), seconds=seconds),
     )  # fmt: skip
     words = ["plan", plan_config, "--model.vocab-size", 31, "--accelerator", "H100"]
-    said = " ".join(output(capsys, *words).out.split())
+    printed = " ".join(output(capsys, *words).out.split())
     assert (
         "bounds compute 3 s, memory 5 s, interconnect 1 ms; memory limits the step at the peak, "
         "compute at 40% of it speed 7.5 s a step"
-    ) in said
-    said = " ".join(output(capsys, *words, "--utilization", 0.9).out.split())
-    assert "memory limits the step at the peak speed 5 s a step" in said
+    ) in printed
+    printed = " ".join(output(capsys, *words, "--utilization", 0.9).out.split())
+    assert "memory limits the step at the peak speed 5 s a step" in printed
 
 
 def test_plan_says_where_a_step_is_too_short_to_be_estimated(plan_config, capsys):

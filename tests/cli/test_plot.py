@@ -1,17 +1,14 @@
 """jaxformer plot, on the smallest trained runs."""
 
 import json
-import os
 import pathlib
 import re
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
 from jaxformer import runs, viz
-from jaxformer.cli.commands.plot import _distinct_names
 from jaxformer.training import read_metrics
 from tests.cli.commands import one_line, output, write_config
 from tests.runs import tiny
@@ -47,17 +44,11 @@ def lines(figure):
     return {line.get_label(): line.get_xydata().tolist() for line in figure.axes[0].lines}
 
 
-def test_output_that_may_not_be_written_is_refused(translation_run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    words = ("plot", "loss", translation_run[0], "--output", tmp_path / "loss.png")
-    assert "is not writable; choose another file" in one_line(capsys, *words)
-
-
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".PNG"])
 def test_suffix_of_the_output_decides_the_format(translation_run, tmp_path, capsys, suffix):
     path = tmp_path / f"loss{suffix}"
-    said = output(capsys, "plot", "loss", translation_run[0], "--output", path)
-    assert said.out == f"{path}\n" and said.err == ""
+    printed = output(capsys, "plot", "loss", translation_run[0], "--output", path)
+    assert printed.out == f"{path}\n" and printed.err == ""
     assert path.read_bytes().startswith(STARTS[suffix.lower()])
 
 
@@ -85,18 +76,9 @@ def test_runs_of_one_name_are_named_by_their_folders(translation_run, tmp_path, 
     (folders[1] / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n')
     output(capsys, "plot", "loss", *folders, "--output", tmp_path / "loss.png")
     ((_, (runs_drawn,), options, _),) = drawn
-    assert list(runs_drawn) == [f"{folder.parent.name}/run" for folder in folders]
+    assert list(runs_drawn) == [str(folder) for folder in folders]
     assert list(runs_drawn.values()) == [read_metrics(folder) for folder in folders]
     assert options["training_label"] == "training"  # as the two have different parts
-
-
-def test_runs_have_the_shortest_names_that_tell_them_apart():
-    for paths, names in (
-        (("/a/run", "/b/run"), ["a/run", "b/run"]),
-        (("/a/one/run", "/a/two/run", "/b/two/run"), ["a/one/run", "a/two/run", "b/two/run"]),
-        (("/a/one", "/a/two"), ["one", "two"]),
-    ):
-        assert _distinct_names([*map(pathlib.Path, paths)]) == names
 
 
 def test_figure_of_several_runs_says_where_their_losses_do_not_compare(tmp_path, capsys, drawn):
@@ -133,23 +115,13 @@ def test_run_under_way_needs_its_folder_only(
     assert figure.axes[0].get_ylabel() == "loss (nats per text)"
 
 
-@pytest.mark.parametrize(
-    ("kind", "labels"),
-    [
-        ("translation", ("token", TRAINING)),
-        ("masked", ("masked token", "training")),
-        ("classification", ("text", TRAINING)),
-    ],
-)
-def test_loss_is_labelled_by_what_it_is_the_mean_of(kind, labels, request):
-    folder, _ = request.getfixturevalue(f"{kind}_run")
-    assert loss_labels(folder) == labels
-
-
-def test_training_loss_is_labelled_by_what_else_is_in_it(tmp_path):
+def test_loss_is_labelled_by_what_it_is_the_mean_of_and_what_else_is_in_it(
+    translation_run, masked_run, classification_run, tmp_path
+):
+    assert loss_labels(translation_run[0]) == ("token", TRAINING)
+    assert loss_labels(masked_run[0]) == ("masked token", "training")
+    assert loss_labels(classification_run[0]) == ("text", TRAINING)
     config = pathlib.Path("configs/phrasebook_en_kn.toml").read_text()
-    tiny.put_config(tmp_path, config)
-    assert loss_labels(tmp_path).training == "training (with dropout and label smoothing)"
     tiny.put_config(tmp_path, config.replace("label_smoothing = 0.1", ""))
     assert loss_labels(tmp_path).training == "training (with dropout)"
 
@@ -165,13 +137,13 @@ def test_loss_that_training_draws_has_its_unit(classification_run, drawn):
 
 def test_profile_of_a_training_is_drawn_and_printed(tmp_path, capsys, drawn):
     config = write_config(tmp_path)
-    said = output(capsys, "train", config, "--training.steps", 4, "--profile", "2:4").out
-    assert re.search(r"\nwall time \d+\.\d s: .*steps \d+\.\d s \(\d+%\)", said)
+    printed = output(capsys, "train", config, "--training.steps", 4, "--profile", "2:4").out
+    assert re.search(r"\nwall time \d+\.\d s: .*steps \d+\.\d s \(\d+%\)", printed)
     run, picture = tmp_path / "run", tmp_path / "profile.png"
     *lines, last = output(capsys, "plot", "profile", run, "--output", picture).out.splitlines()
-    said = " ".join(" ".join(lines).split())
-    assert re.match(r"device .*attention [\d.]+ m?s.* per step host .*", said)
-    assert re.search(r"host .*waiting for data [\d.]+ m?s.* per step$", said)
+    printed = " ".join(" ".join(lines).split())
+    assert re.match(r"device .*attention [\d.]+ m?s.* per step host .*", printed)
+    assert re.search(r"host .*waiting for data [\d.]+ m?s.* per step$", printed)
     assert last == str(picture) and picture.read_bytes().startswith(STARTS[".png"])
     figure = drawn[-1][-1]
     title = "run: time per training step\n(summed over operations; steps traced: 2)"
@@ -179,17 +151,11 @@ def test_profile_of_a_training_is_drawn_and_printed(tmp_path, capsys, drawn):
     assert output(capsys, "verify", run).out
 
 
-@pytest.mark.parametrize(
-    "steps, message",
-    [
-        ("5", "--profile must be steps FIRST:END, such as 20:25 for steps 20 to 24, got '5'"),
-        ("3:9", "must be consecutive and in 1 .. 4, got range(3, 9); try 2:5"),
-    ],
-)
-def test_steps_to_profile_that_are_none_are_refused(tmp_path, capsys, steps, message):
-    config = write_config(tmp_path)
-    words = ("train", config, "--training.steps", 4, "--profile", steps)
-    assert message in one_line(capsys, *words)
+def test_steps_to_profile_that_are_none_are_refused(tmp_path, capsys):
+    words = ("train", write_config(tmp_path), "--training.steps", 4, "--profile")
+    assert "--profile must be steps FIRST:END, such as 20:25" in one_line(capsys, *words, "5")
+    message = "must be consecutive and in 1 .. 4, got range(3, 9); try 2:5"
+    assert message in one_line(capsys, *words, "3:9")
 
 
 def test_mistakes_of_plot_get_one_line(
@@ -209,7 +175,6 @@ def test_mistakes_of_plot_get_one_line(
         (["loss", run, "--output", "a.gif"], "--output must end in .png, .svg, .pdf, got a.gif"),
         (["loss", run, "--output", "a"], "--output must end in .png, .svg, .pdf, got a"),
         (["loss", run, "--output", "no/a.png"], "no/a.png is in a folder that does not exist"),
-        (["loss", run, "--output", "folder.png"], "folder.png is a folder"),
         (["positions", run, "--output", "a.gif"], "--output must end in"),
         (["positions", "absent"], "absent is not a run folder"),
         (["positions", run, "--length", 13], "must be in 1 .. max_len=12, got 13"),
@@ -235,8 +200,8 @@ def test_missing_matplotlib_is_one_line_with_the_remedy(translation_run, capsys,
 def test_rotary_positions_are_those_of_the_model(classification_run, tmp_path, capsys, drawn):
     path = tmp_path / "positions.svg"
     folder = classification_run[0]
-    said = output(capsys, "plot", "positions", folder, "--output", path, "--length", 5)
-    assert said.out == f"{path}\n" and path.read_bytes().startswith(b"<?xml")
+    printed = output(capsys, "plot", "positions", folder, "--output", path, "--length", 5)
+    assert printed.out == f"{path}\n" and path.read_bytes().startswith(b"<?xml")
     run = runs.open_run(folder)
     expected = runs.model_positions(run.config.model, run.params, 5)["model"]
     ((name, (cos, sin), options, _),) = drawn
@@ -255,25 +220,25 @@ def test_encoder_and_decoder_have_files_of_their_own(
 
     def model_positions(config, params, length):
         asked.append(length)
-        return found
+        return positions
 
     monkeypatch.setattr(runs, "model_positions", model_positions)
     monkeypatch.chdir(tmp_path)
-    found = {part: runs.PositionTable("learned", table) for part, table in tables.items()}
-    said = output(capsys, "plot", "positions", masked_run[0])
-    assert said.out == "positions_encoder.png\npositions_decoder.png\n"
-    assert {path.name for path in tmp_path.iterdir()} == set(said.out.split())
+    positions = {part: runs.PositionTable("learned", table) for part, table in tables.items()}
+    printed = output(capsys, "plot", "positions", masked_run[0])
+    assert printed.out == "positions_encoder.png\npositions_decoder.png\n"
+    assert {path.name for path in tmp_path.iterdir()} == set(printed.out.split())
     for (name, (table,), options, figure), part in zip(drawn, tables, strict=True):
         assert name == "position_heatmap" and np.array_equal(table, tables[part])
         assert options["title"] == f"learned positions of run, {part}\n(all 12)"
         # The scale is the table's own, which need not reach 1.
         assert figure.axes[0].images[0].get_clim() == (-tables[part].max(), tables[part].max())
     drawn.clear()
-    found = {"model": runs.PositionTable("sinusoidal", tables["encoder"])}
+    positions = {"model": runs.PositionTable("sinusoidal", tables["encoder"])}
     output(capsys, "plot", "positions", masked_run[0])
     assert drawn[0][-1].axes[0].images[0].get_clim() == (-1, 1)
     drawn.clear()
-    found = {"model": runs.PositionBiases("alibi", *biases)}
+    positions = {"model": runs.PositionBiases("alibi", *biases)}
     output(capsys, "plot", "positions", masked_run[0])
     ((name, (bias, distances), options, _),) = drawn
     assert name == "position_bias_curves" and bias is biases[0] and distances is biases[1]
@@ -281,20 +246,3 @@ def test_encoder_and_decoder_have_files_of_their_own(
     output(capsys, "plot", "positions", masked_run[0], "--length", 13)
     assert drawn[1][2]["title"] == "alibi positions of run\n(13, of which 12 were trained)"
     assert asked == [12, 12, 12, 13]
-
-
-def test_help_of_plot_is_quick_about_it():
-    code = (
-        "import sys\n"
-        "from jaxformer.cli import main\n"
-        "for words in (['plot'], ['plot', 'loss'], ['plot', 'positions']):\n"
-        "    try:\n        main([*words, '--help'])\n"
-        "    except SystemExit as stopped:\n        assert not stopped.code\n"
-        "assert not {'jax', 'numpy', 'matplotlib'} & set(sys.modules)\n"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ)
-    )
-    assert result.returncode == 0, result.stderr
-    for word in ("loss", "positions", "--output", "--length", ".svg"):
-        assert word in result.stdout

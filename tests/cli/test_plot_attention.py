@@ -17,7 +17,7 @@ def maps_of(path):
 
 
 def tokens_of(path):
-    return {one["name"]: (one["queries"], one["keys"]) for one in maps_of(path)}
+    return {part["name"]: (part["queries"], part["keys"]) for part in maps_of(path)}
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +27,8 @@ def translator(translation_run):
 
 def test_page_of_a_translator_has_its_own_translation(translator, tmp_path, capsys):
     path = tmp_path / "page.html"
-    said = output(capsys, "plot", "attention", translator, "one two", "--output", path)
-    assert said == (f"{path}\n", "")
+    printed = output(capsys, "plot", "attention", translator, "one two", "--output", path)
+    assert printed == (f"{path}\n", "")
     source = ["one", "two", START]
     target = [START, *runs.open_run(translator).translate(["one two"])[0][0].text.split()]
     assert tokens_of(path) == {
@@ -58,40 +58,28 @@ def test_pages_of_encoders_stand_where_they_are_not_told_otherwise(
         (masked_run, "the cat", ["the", "cat"]),
     ]:
         assert output(capsys, "plot", "attention", run, text).out == "attention.html\n"
-        found = tokens_of(tmp_path / "attention.html")
-        assert found == {"encoder self-attention": (tokens, tokens)}
+        maps = tokens_of(tmp_path / "attention.html")
+        assert maps == {"encoder self-attention": (tokens, tokens)}
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--output", "page.png"], "--output must end in .html, got page.png"),
-        (["--output", "absent/page.html"], "absent/page.html is in a folder that does not exist"),
-        (["--step", 7], "no checkpoint of step 7"),
-        (["--target", " "], "a target must have 1 to 11 tokens, got 0; write some"),
-        (["--target", "eins " * 12], "must have 1 to 11 tokens, got 12; shorten it"),
-    ],
-)
-def test_mistakes_of_plot_attention_get_one_line(translator, tmp_path, monkeypatch, capsys, words,
-                                                 message):  # fmt: skip
+def test_mistakes_of_plot_attention_get_one_line(translator, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert message in one_line(capsys, "plot", "attention", translator, "one two", *words)
+    for words, message in (
+        (["one two", "--output", "page.png"], "--output must end in .html, got page.png"),
+        (["one two", "--output", "absent/page.html"], "is in a folder that does not exist"),
+        (["one two", "--step", 7], "no checkpoint of step 7"),
+        (["one two", "--target", " "], "a target must have 1 to 11 tokens, got 0; write some"),
+        (["one two", "--target", "eins " * 12], "must have 1 to 11 tokens, got 12; shorten it"),
+        ([""], "must have text, got ''"),
+        (["one " * 12], "at most max_len=12"),
+    ):
+        assert message in one_line(capsys, "plot", "attention", translator, *words)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "message"), [("", "must have text, got ''"), ("one " * 12, "at most max_len=12")]
-)
-def test_texts_that_plot_attention_cannot_draw_get_one_line(translator, capsys, text, message):
-    assert message in one_line(capsys, "plot", "attention", translator, text)
-
-
-def test_output_that_is_a_folder_gets_one_line(translator, tmp_path, capsys):
     (tmp_path / "folder.html").mkdir()
-    words = ("one two", "--target", "drei elf", "--output", tmp_path / "folder.html")
-    assert "folder.html is a folder; give a file" in one_line(
-        capsys, "plot", "attention", translator, *words
-    )
+    words = ("one two", "--target", "drei elf", "--output", "folder.html")
+    error = one_line(capsys, "plot", "attention", translator, *words, status=1)
+    assert "folder.html cannot be written: " in error
+    assert "it has no config.toml" in one_line(capsys, "plot", "attention", tmp_path, "a")
 
 
 @pytest.mark.parametrize("kind", ["classification", "masked"])
@@ -104,10 +92,3 @@ def test_target_is_for_translators_alone(kind, request, tmp_path, monkeypatch, c
     for text, count in (("", 0), ("cat " * 13, 13)):
         error = one_line(capsys, "plot", "attention", run, text)
         assert f"tokens, got {count}" in error
-
-
-def test_plot_without_what_or_run_gets_one_line(tmp_path, capsys):
-    assert "attention" in one_line(capsys, "plot", "nothing", tmp_path, "a")
-    words = ("a", "--output", tmp_path / "a.html")
-    error = one_line(capsys, "plot", "attention", tmp_path, *words)
-    assert "it has no config.toml" in error

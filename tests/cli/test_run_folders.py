@@ -17,13 +17,6 @@ from tests.runs import tiny
 from tests.training import saved
 
 
-def test_folder_that_is_no_run_gets_one_line(tmp_path, capsys):
-    assert "it has no config.toml" in one_line(capsys, "evaluate", tmp_path)
-    missing = tmp_path / "missing"
-    assert "no such folder" in one_line(capsys, "generate", missing, "a")
-    assert not missing.exists()
-
-
 @pytest.mark.parametrize("name", ["thesis.txt", "data.json", "tokenizer.json", "validation.json"])
 def test_folder_of_something_else_is_left_alone_whatever_its_files_are_called(
     tmp_path, capsys, name
@@ -37,13 +30,16 @@ def test_folder_of_something_else_is_left_alone_whatever_its_files_are_called(
     assert (tmp_path / "run" / name).read_text() == "years of work"
 
 
-def test_folder_that_is_no_run_cannot_be_resumed(tmp_path, capsys, monkeypatch):
+def test_folder_that_is_no_run_cannot_be_used_or_resumed(tmp_path, capsys, monkeypatch):
+    for command in ("evaluate", "verify"):
+        assert "is not a run folder: it has no config.toml" in one_line(capsys, command, tmp_path)
     error = one_line(capsys, "train", tmp_path)
     assert "is a folder, but not a run: it has no config.toml" in error
     assert f"jaxformer train CONFIG --init-from {tmp_path}" in error
     monkeypatch.chdir(tmp_path)
     (tmp_path / "quickstart").mkdir()  # the built-in config is still meant
-    assert "--seed must be an integer" in one_line(capsys, "train", "quickstart", "--seed", "x")
+    error = one_line(capsys, "train", "quickstart", "--seed", "x")
+    assert "flags: seed must be an integer" in error
 
 
 def test_second_training_is_refused_before_it_reads_data(tmp_path, capsys):
@@ -85,25 +81,22 @@ def test_run_is_not_continued_on_another_text(trained, tmp_path, capsys):
         text.write_text(TEXT, encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("damage", "named"),
-    [
-        (lambda run: (run / "validation.json").write_bytes(b""), "validation.json"),
-        (lambda run: truncate(run / "validation.json"), "validation.json"),
-        (lambda run: (run / "validation.json").unlink(), "validation.json"),
-        (lambda run: truncate(run / "tokenizer.json"), "tokenizer.json"),
-        (lambda run: (run / "config.toml").unlink(), "has no config.toml"),
-        (lambda run: truncate(run / "config.toml"), "config.toml"),
-        (lambda run: shutil.rmtree(run / "checkpoints"), "has no checkpoint"),
-        (lambda run: shutil.rmtree(run / "checkpoints/20/params"), "checkpoints/20 is damaged"),
-        (lambda run: (run / "checkpoints/20/params/_METADATA").write_text("{}"), "is damaged"),
-    ],
-)
-def test_damaged_run_gets_one_line(trained, tmp_path, capsys, damage, named):
-    run = tmp_path / "run"
-    shutil.copytree(trained[0] / "run", run)
-    damage(run)
-    assert named in one_line(capsys, "evaluate", run, "--step", "20")
+DAMAGES = {
+    "validation.json": lambda run: truncate(run / "validation.json"),
+    "validation.json is missing": lambda run: (run / "validation.json").unlink(),
+    "tokenizer.json": lambda run: truncate(run / "tokenizer.json"),
+    "config.toml": lambda run: truncate(run / "config.toml"),
+    "has no config.toml": lambda run: (run / "config.toml").unlink(),
+    "has no checkpoint": lambda run: shutil.rmtree(run / "checkpoints"),
+    "checkpoints/20 is damaged": lambda run: shutil.rmtree(run / "checkpoints/20/params"),
+    "is damaged": lambda run: (run / "checkpoints/20/params/_METADATA").write_text("{}"),
+}
+
+
+@pytest.mark.parametrize("message", DAMAGES)
+def test_damaged_run_gets_one_line(run, capsys, message):
+    DAMAGES[message](run)
+    assert message in one_line(capsys, "evaluate", run, "--step", "20")
 
 
 def test_refused_command_changes_no_file(trained, capsys):
@@ -121,13 +114,10 @@ def run(trained, tmp_path):
     return pathlib.Path(shutil.copytree(trained[0] / "run", tmp_path / "run"))
 
 
-def test_verify_says_that_all_is_good(run, capsys):
+def test_verify_names_all_that_is_damaged(run, capsys):
     assert output(capsys, "verify", run).out == (
         "run folder: good\ncheckpoints/10: good\ncheckpoints/20: good\n"
     )
-
-
-def test_verify_names_all_that_is_damaged(run, capsys):
     saved.flip(saved.data_file(run / "checkpoints" / "10"))
     truncate(run / "tokenizer.json")
     with pytest.raises(SystemExit) as stopped:
@@ -139,17 +129,13 @@ def test_verify_names_all_that_is_damaged(run, capsys):
     assert lines[2] == "checkpoints/20: good"
 
 
-def test_verify_of_something_else_is_a_mistake(tmp_path, capsys):
-    assert "is not a run folder: it has no config.toml" in one_line(capsys, "verify", tmp_path)
-
-
 @pytest.mark.essential
 def test_damaged_checkpoint_is_passed_over_with_a_line(run, capsys):
     saved.flip(saved.data_file(run / "checkpoints" / "20"))
-    said = output(capsys, "generate", run, "the c", "--max-new-tokens", "2")
-    assert said.out.startswith("the c")
-    assert said.err.count("\n") == 1
-    assert "checkpoints/20 is damaged" in said.err and "using step 10 instead" in said.err
+    printed = output(capsys, "generate", run, "the c", "--max-new-tokens", "2")
+    assert printed.out.startswith("the c")
+    assert printed.err.count("\n") == 1
+    assert "checkpoints/20 is damaged" in printed.err and "using step 10 instead" in printed.err
     refused = one_line(capsys, "generate", run, "the c", "--step", "20")
     assert "choose one of the steps [10]" in refused
 
@@ -166,11 +152,11 @@ def test_checkpoint_that_a_training_removes_is_not_used(run, capsys, monkeypatch
 
     monkeypatch.setattr(ocp, "checkpointables_metadata", reading)
     if words:
-        said = one_line(capsys, "evaluate", run, *words)
-        assert "checkpoints/20 was removed while it was read, probably by a training" in said
+        printed = one_line(capsys, "evaluate", run, *words)
+        assert "checkpoints/20 was removed while it was read, probably by a training" in printed
     else:
-        said = output(capsys, "evaluate", run)
-        assert said.out.startswith("validation loss at step 30: ") and not said.err
+        printed = output(capsys, "evaluate", run)
+        assert printed.out.startswith("validation loss at step 30: ") and not printed.err
 
 
 def test_verify_says_nothing_of_a_checkpoint_that_a_training_removes(run, capsys, monkeypatch):
@@ -183,12 +169,12 @@ def test_verify_says_nothing_of_a_checkpoint_that_a_training_removes(run, capsys
 
 
 def test_training_goes_on_from_the_newest_good_checkpoint(trained, run, capsys):
-    before = {one["step"]: one for one in read_metrics(run) if "grad_norm" in one}
+    before = {record["step"]: record for record in read_metrics(run) if "grad_norm" in record}
     saved.flip(saved.data_file(run / "checkpoints" / "20"))
-    said = output(capsys, "train", run)  # which has been moved
-    assert "resuming at step 10 of 20" in said.out
-    assert said.err.count("\n") == 1 and "using step 10 instead" in said.err
-    after = {one["step"]: one for one in read_metrics(run) if "grad_norm" in one}
+    printed = output(capsys, "train", run)  # which has been moved
+    assert "resuming at step 10 of 20" in printed.out
+    assert printed.err.count("\n") == 1 and "using step 10 instead" in printed.err
+    after = {record["step"]: record for record in read_metrics(run) if "grad_norm" in record}
     assert sorted(after) == [5, 10, 15, 20]
     assert all(after[step]["loss"] == before[step]["loss"] for step in after)
     names = sorted(path.name for path in (run / "checkpoints").iterdir())
@@ -243,8 +229,8 @@ def test_inspect_of_a_run_says_how_far_it_is_and_what_to_do_next(trained, capsys
     monkeypatch.setenv("COLUMNS", "1000")
     run = trained[0] / "run"
     lines = [" ".join(line.split()) for line in output(capsys, "inspect", run).out.splitlines()]
-    best = min((one["validation_loss"], one["step"]) for one in tiny.metrics(trained[0])
-               if "validation_loss" in one)  # fmt: skip
+    best = min((record["validation_loss"], record["step"]) for record in tiny.metrics(trained[0])
+               if "validation_loss" in record)  # fmt: skip
     for line in (
         f"run {run}: a language model, which continues text; settings other than the defaults:",
         "data files: 1,537 tokens for training, 385 for validation",
@@ -263,7 +249,7 @@ def test_inspect_of_a_run_without_checkpoints_says_so(trained, capsys, monkeypat
     monkeypatch.setenv("COLUMNS", "1000")
     shutil.copytree(trained[0] / "run", tmp_path / "a b")
     shutil.rmtree(tmp_path / "a b" / "checkpoints")
-    said = output(capsys, "inspect", tmp_path / "a b").out
-    assert "0 of 20; checkpoints: none" in said and "best " not in said
-    assert "generate" not in said and f"jaxformer plot loss '{tmp_path}/a b'" in said
-    assert said.endswith(f"jaxformer train '{tmp_path}/a b'\n")
+    printed = output(capsys, "inspect", tmp_path / "a b").out
+    assert "0 of 20; checkpoints: none" in printed and "best " not in printed
+    assert "generate" not in printed and f"jaxformer plot loss '{tmp_path}/a b'" in printed
+    assert printed.endswith(f"jaxformer train '{tmp_path}/a b'\n")

@@ -31,16 +31,16 @@ def start(*words, cache=True):
 
 def stop(process, number, line, seconds):
     """Sends a signal at a moment, and returns seconds to the exit, and the output."""
-    said = []
-    while not said or not said[-1].startswith(line):
-        said.append(process.stdout.readline())
-        assert said[-1], said
+    lines = []
+    while not lines or not lines[-1].startswith(line):
+        lines.append(process.stdout.readline())
+        assert lines[-1], lines
     time.sleep(seconds)
     assert process.poll() is None, "it came to its end before"
     began = time.monotonic()
     process.send_signal(number)
     rest, _ = process.communicate(timeout=60)
-    return time.monotonic() - began, "".join(said) + rest
+    return time.monotonic() - began, "".join(lines) + rest
 
 
 @pytest.mark.slow
@@ -51,11 +51,11 @@ def test_signals_over_all_phases_of_training(tmp_path):
         number = (signal.SIGTERM, signal.SIGINT)[index % 2]
         out = tmp_path / f"run{index}"
         process = start("train", config, "--out", out, cache=False)
-        elapsed, said = stop(process, number, line, seconds)
-        print(f"{line} + {seconds} s: {number.name}, {elapsed} s: {said.splitlines()[-1:]}")
-        assert process.returncode == 128 + number, (line, seconds, said)
-        assert "Traceback" not in said and "jaxformer: error" not in said, said
-        assert f"stopped by {number.name} at step" in said, said
+        elapsed, text = stop(process, number, line, seconds)
+        print(f"{line} + {seconds} s: {number.name}, {elapsed} s: {text.splitlines()[-1:]}")
+        assert process.returncode == 128 + number, (line, seconds, text)
+        assert "Traceback" not in text and "jaxformer: error" not in text, text
+        assert f"stopped by {number.name} at step" in text, text
         taken.append(elapsed)
         if index % 4 != 3:
             continue

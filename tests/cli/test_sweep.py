@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from jaxformer.cli import main
 from jaxformer.cli.commands.sweep import _number, read_sweep
 from jaxformer.cli.flags import Flag
 from tests.cli.commands import one_line, output, write_config
@@ -30,7 +29,7 @@ def test_a_sweep_shows_and_writes_its_results(swept, tmp_path, capsys):
     header, *rows = out[out.index("\noptimizer.learning_rate  ") :].split("\n\n")[0].split("\n")[1:]
     assert header.split()[:2] == ["optimizer.learning_rate", "validation_loss"]
     assert [row.split()[0] for row in rows] == ["0.01", "0.03"] and "±" in rows[0]
-    names = {one.name for one in folder.iterdir()}
+    names = {path.name for path in folder.iterdir()}
     assert names >= {"sweep.csv", "sweep.html", "sweep.png", "learning_rate=0.03,seed=1"}
     assert (folder / "sweep.csv").read_text().startswith("optimizer.learning_rate,validation_loss")
     assert '<img src="sweep.png"' in (folder / "sweep.html").read_text()
@@ -52,11 +51,6 @@ def test_a_sweep_has_a_folder_of_its_own_unless_one_is_given(tmp_path):
     assert read_sweep(path, [seeds]).folder == tmp_path / "run_sweep"
     out = Flag("--out", [str(tmp_path / "mine")])
     assert read_sweep(path, [seeds, out]).folder == tmp_path / "mine"
-
-
-def test_help_of_a_sweep_is_that_of_its_config(tmp_path, capsys):
-    main(["sweep", str(write_config(tmp_path)), "--help"])
-    assert "--optimizer.learning-rate" in capsys.readouterr().out
 
 
 def test_values_of_a_sweep_are_numbers_where_they_can_be():

@@ -62,13 +62,19 @@ def test_generated_text_has_no_control_characters_in_a_terminal_only(
     assert out.getvalue() == f"{prompt}{expected}\n"
 
 
-def test_message_has_no_control_characters_in_a_terminal(monkeypatch, tmp_path):
-    said = Stream(True)
-    monkeypatch.setattr(sys, "stderr", said)
-    with pytest.raises(SystemExit):
-        main(["evaluate", str(tmp_path / "\x1b[31mrun")])
-    assert "\\x1b[31mrun is not a run folder" in said.getvalue()
-    assert "\x1b" not in said.getvalue()
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_errors_have_no_control_characters_in_a_terminal_or_a_log(monkeypatch, is_terminal):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for words, message in (
+        (["evaluate", "\x1b[31mrun"], r"\x1b[31mrun is not a run folder"),
+        (["train", "\x1b[31mred.toml"], r"error: \x1b[31mred.toml: there is no such"),
+        (["trian"], "got 'trian'"),
+    ):
+        stderr = Stream(is_terminal)
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with pytest.raises(SystemExit):
+            main(words)
+        assert message in stderr.getvalue() and "\x1b" not in stderr.getvalue()
 
 
 def test_long_value_does_not_fill_the_terminal(capsys, tmp_path):
@@ -95,9 +101,9 @@ def test_output_that_cannot_be_written_ends_a_command_with_status_1(trained, mon
     monkeypatch.setattr(sys, "stdout", Stream(error=errno.ENOSPC))
     with pytest.raises(SystemExit) as stopped:
         main(["configs"])
-    said = capsys.readouterr().err
-    assert stopped.value.code == 1 and said.count("\n") == 1
-    assert "No space left on device" in said
+    stderr = capsys.readouterr().err
+    assert stopped.value.code == 1 and stderr.count("\n") == 1
+    assert "No space left on device" in stderr
 
 
 def test_real_terminal_is_recognized(monkeypatch):
@@ -107,21 +113,3 @@ def test_real_terminal_is_recognized(monkeypatch):
         terminal.show("\x1b[31m", at_once=True)
         assert os.read(controller, 100) == b"\\x1b[31m\r\n"
     os.close(controller)
-
-
-def test_errors_have_no_control_characters_in_a_log_either(monkeypatch):
-    log = Stream()
-    monkeypatch.setattr(sys, "stderr", log)
-    with pytest.raises(SystemExit):
-        main(["train", "\x1b[31mred.toml"])
-    assert log.getvalue().startswith(r"jaxformer: error: \x1b[31mred.toml: there is no such")
-
-
-def test_unknown_command_is_named_without_colours_on_a_terminal(monkeypatch):
-    screen, said = Stream(is_terminal=True), Stream(is_terminal=True)
-    monkeypatch.setattr(sys, "stdout", screen)
-    monkeypatch.setattr(sys, "stderr", said)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    with pytest.raises(SystemExit):
-        main(["trian"])
-    assert "trian" in said.getvalue() and "x1b" not in said.getvalue()

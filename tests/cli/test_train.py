@@ -48,9 +48,9 @@ def test_run_folder_holds_everything(trained):
 def test_training_on_other_data_says_first_which_settings_that_changes(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["train", "phrasebook_topics", "--data.paths", str(tmp_path / "absent.tsv")])
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     line = 'data.source = "labelled", not "phrasebook", because data.paths is given\n'
-    assert said.out == line and "absent.tsv" in said.err
+    assert printed.out == line and "absent.tsv" in printed.err
 
 
 def test_training_learns(trained):
@@ -66,8 +66,8 @@ def test_run_goes_on_with_more_steps_bitwise(trained, tmp_path, capsys):
         flags = ("--training.steps", 30, "--out", tmp_path / name)
         out = output(capsys, "train", trained[0] / "tiny.toml", *flags).out
         assert ("resuming at step 20 of 30" in out) == (name == "parts")
-    one, two = (open_run(tmp_path / name, step=30) for name in ("whole", "parts"))
-    jax.tree.map(np.testing.assert_array_equal, one.params, two.params)
+    whole, parts = (open_run(tmp_path / name, step=30) for name in ("whole", "parts"))
+    jax.tree.map(np.testing.assert_array_equal, whole.params, parts.params)
 
 
 def test_packed_documents_words_and_one_device_train_too(tmp_path, capsys):
@@ -147,14 +147,14 @@ def test_override_reaches_a_table_within_a_table(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("step", "said"),
+    ("step", "note"),
     [
         (3, "at step 3, saved in {}; repeat the command to resume"),
         (0, "before the first step; repeat the command to start again"),
     ],
 )
 def test_training_that_a_signal_stops_is_one_line_on_standard_error(
-    tmp_path, capfd, monkeypatch, step, said
+    tmp_path, capfd, monkeypatch, step, note
 ):
     result = FitResult(step, None, stop_signal=signal.SIGTERM)
     monkeypatch.setattr("jaxformer.runs.train_run", lambda *_, **__: result)
@@ -162,5 +162,5 @@ def test_training_that_a_signal_stops_is_one_line_on_standard_error(
         main(["train", str(write_config(tmp_path))])
     assert stopped.value.code == 143
     out, err = capfd.readouterr()
-    assert err == f"jaxformer: stopped by SIGTERM {said.format(tmp_path / 'run')}\n"
+    assert err == f"jaxformer: stopped by SIGTERM {note.format(tmp_path / 'run')}\n"
     assert "stopped" not in out

@@ -44,15 +44,6 @@ def test_bits_per_byte_of_a_character_model_follow_from_its_loss(trained):
     assert evaluation.perplexity == pytest.approx(np.exp(evaluation.loss))
 
 
-def test_chosen_checkpoint_is_used(trained, capsys):
-    folder = trained[0] / "run"
-    main(["evaluate", str(folder), "--step", "10"])
-    assert capsys.readouterr().out.startswith("validation loss at step 10: ")
-    assert "no checkpoint of step 11, only [10, 20]" in one_line(
-        capsys, "evaluate", folder, "--step", "11"
-    )
-
-
 @pytest.mark.essential
 def test_generate_streams_the_prompt_and_its_continuation(trained, capsys):
     words = ["generate", str(trained[0] / "run"), "the c", "--max-new-tokens", "9"]
@@ -81,25 +72,15 @@ def test_parameters_may_be_split_over_devices(trained, capsys):
     assert printed[0] == printed[1]
 
 
-def test_splits_that_do_not_fit_are_refused(trained, capsys):
-    folder = trained[0] / "run"
-    assert "needs 9 devices of one host, got 8; lower mesh.fsdp or mesh.tensor" in one_line(
-        capsys, "evaluate", folder, "--mesh.fsdp", "9"
-    )
-    assert "fsdp must be positive, got fsdp=0" in one_line(
-        capsys, "evaluate", folder, "--mesh.fsdp", "0"
-    )
-
-
 def test_generate_samples_as_the_run_says_where_it_is_not_told_otherwise(trained, capsys):
     """The command and Python alike; a flag and a keyword replace one setting each."""
     run, asked = open_run(trained[0] / "run"), []
     words = ["generate", str(run.folder), "the c", "--max-new-tokens", "9"]
-    own = {"temperature": 0.8, "top_k": 5}
+    run_settings = {"temperature": 0.8, "top_k": 5}
     main([*words, "--seed", "3"])
     text = run.generate("the c", max_new_tokens=9, seed=3)
     assert capsys.readouterr().out == f"the c{text}\n" and len(text) == 9
-    pieces = list(run.generate_stream("the c", max_new_tokens=9, seed=3, **own))
+    pieces = list(run.generate_stream("the c", max_new_tokens=9, seed=3, **run_settings))
     assert "".join(pieces) == text and len(pieces) > 2
 
     def stream(model, params, prompts, *, rng, sampling, max_new_tokens, **_):
@@ -116,16 +97,6 @@ def test_generate_samples_as_the_run_says_where_it_is_not_told_otherwise(trained
     assert asked == [([0, 0], changed, 9), ([0, 0], changed, 9), ([0, 0], greedy, 7)]
 
 
-def test_generate_refuses_options_that_it_does_not_have(trained, capsys):
-    run = open_run(trained[0] / "run")
-    message = "no option 'max_tokens'; the options are .*min_p, seed, max_new_tokens$"
-    with pytest.raises(ConfigError, match=message):
-        run.generate("the c", max_tokens=3)
-    words = ("generate", run.folder, "the c")
-    assert "seed must be an integer in 0 .. 2**31 - 1" in one_line(capsys, *words, "--seed", -1)
-    assert "--top-p must be in [0, 1]" in one_line(capsys, *words, "--top-p", -0.1)
-
-
 def test_generate_fills_the_context_when_not_told_how_much(trained, capsys):
     main(["generate", str(trained[0] / "run"), "the c", "--top-k", "1"])
     out = capsys.readouterr().out
@@ -134,25 +105,34 @@ def test_generate_fills_the_context_when_not_told_how_much(trained, capsys):
 
 def test_generate_without_a_prompt_continues_the_first_of_the_runs_samples(trained, capsys):
     flags = ["generate", trained[0] / "run", "--max-new-tokens", 12]
-    told, untold = (output(capsys, *flags, *more).out for more in (["the c"], []))
-    assert untold == told and told.startswith("the c")
+    prompted, unprompted = (output(capsys, *flags, *more).out for more in (["the c"], []))
+    assert unprompted == prompted and prompted.startswith("the c")
 
 
-def test_empty_prompt_needs_documents_to_start(trained, capsys):
-    """The end of text that it would start from never occurs in a single text."""
-    assert "prompt is empty" in one_line(capsys, "generate", trained[0] / "run", "")
+MISTAKES = {
+    ("evaluate", "--step", 11): "no checkpoint of step 11, only [10, 20]",
+    ("evaluate", "--mesh.fsdp", 9): "needs 9 devices of one host, got 8; lower mesh.fsdp or mesh.t",
+    ("evaluate", "--mesh.fsdp", 0): "fsdp must be positive, got fsdp=0",
+    ("generate", "the c", "--seed", -1): "seed must be an integer in 0 .. 2**31 - 1",
+    ("generate", "the c", "--top-p", -0.1): "--top-p must be in [0, 1]",
+    # The end of text that it would start from never occurs in a single text.
+    ("generate", ""): "prompt is empty",
+    ("generate", "the cat " * 9): "context of 32",
+    ("generate", "the", "--max-new-tokens", 30): "ask for at most 29",
+    ("generate", "Zebra"): "'Z'",
+}  # fmt: skip
 
 
-def test_prompt_that_does_not_fit_gets_one_line(trained, capsys):
-    run = trained[0] / "run"
-    error = one_line(capsys, "generate", run, "the cat " * 9)
-    assert "72 tokens" in error and "context of 32" in error
-    error = one_line(capsys, "generate", run, "the", "--max-new-tokens", "30")
-    assert "ask for at most 29" in error
+@pytest.mark.parametrize("words", MISTAKES)
+def test_mistakes_get_one_line(trained, capsys, words):
+    command, *options = words
+    assert MISTAKES[words] in one_line(capsys, command, trained[0] / "run", *options)
 
 
-def test_unknown_character_gets_one_line(trained, capsys):
-    assert "'Z'" in one_line(capsys, "generate", trained[0] / "run", "Zebra")
+def test_options_that_generate_does_not_have_are_refused_with_those_that_it_has(trained):
+    message = "no option 'max_tokens'; the options are .*min_p, seed, max_new_tokens$"
+    with pytest.raises(ConfigError, match=message):
+        open_run(trained[0] / "run").generate("the c", max_tokens=3)
 
 
 def test_encode_and_decode_are_the_tokenizers(trained):

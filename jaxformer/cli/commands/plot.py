@@ -1,6 +1,5 @@
 """jaxformer plot: figures of runs, written to files."""
 
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -188,19 +187,8 @@ def _check_output(output: pathlib.Path, suffixes: Sequence[str]) -> None:
     """Refuses an output that cannot be written, before anything is computed."""
     if output.suffix.lower() not in suffixes:
         raise errors.ConfigError(f"--output must end in {', '.join(suffixes)}, got {output}")
-    if in_bucket(output):
-        return  # whose faults are those of writing
-    if not output.parent.is_dir():
+    if not in_bucket(output) and not output.parent.is_dir():
         raise errors.ConfigError(f"--output {output} is in a folder that does not exist; create it")
-    if output.is_dir():
-        raise errors.ConfigError(f"--output {output} is a folder; give a file name")
-    if output.exists() and not output.is_file():
-        raise errors.ConfigError(f"--output {output} is not a regular file; choose another file")
-    # Replacing a file needs a writable folder.
-    if not os.access(output.parent, os.W_OK) or (
-        output.exists() and not os.access(output, os.W_OK)
-    ):
-        raise errors.ConfigError(f"--output {output} is not writable; choose another file")
 
 
 def _write(figure: "Figure", output: pathlib.Path) -> None:
@@ -209,17 +197,13 @@ def _write(figure: "Figure", output: pathlib.Path) -> None:
 
 
 def _distinct_names(folders: Sequence[pathlib.Path]) -> list[str]:
-    """Shortest distinct names of folders, taken from the ends of their paths."""
-    whole = [as_path(real_path(folder)) for folder in folders]
-    for folder, path in zip(folders, whole, strict=True):
-        if whole.count(path) > 1:
+    """Names of folders, or their paths where two have the same name."""
+    paths = [str(real_path(folder)) for folder in folders]
+    for folder, path in zip(folders, paths, strict=True):
+        if paths.count(path) > 1:
             raise errors.ConfigError(f"runs must be different, got {folder} twice")
-    depths = range(1, max(len(path.parts) for path in whole) + 1)
-    return next(
-        names
-        for names in (["/".join(path.parts[-depth:]) for path in whole] for depth in depths)
-        if len(set(names)) == len(names)
-    )
+    names = [as_path(path).name for path in paths]
+    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
 
 
 def _draw(positions: "Positions", title: str) -> "Figure":
