@@ -68,19 +68,19 @@ class _Handler(emulator.RequestHandler):
 
     def _holds(self) -> bool:
         query = urllib.parse.parse_qs(urllib.parse.urlparse(self.path).query)
-        wanted = query.get("ifGenerationMatch")
-        return wanted is None or wanted[0] == self._generation()
+        generation = query.get("ifGenerationMatch")
+        return generation is None or generation[0] == self._generation()
 
     def _generation(self) -> str:
         """Generation of the object of the request; 0 if there is none."""
         url = urllib.parse.urlparse(self.path)
-        if not (found := _OBJECT.fullmatch(url.path)):
+        if not (match := _OBJECT.fullmatch(url.path)):
             return "0"
-        name = found["name"] or urllib.parse.parse_qs(url.query).get("name", [""])[0]
+        name = match["name"] or urllib.parse.parse_qs(url.query).get("name", [""])[0]
         if not name and (within := re.search(rb'"name": *"([^"]+)"', self._body)):
             name = within[1].decode()
         try:
-            bucket, name = found["bucket"], urllib.parse.unquote(name)
+            bucket, name = match["bucket"], urllib.parse.unquote(name)
             return str(self.storage.get_file_obj(bucket, name)["generation"])
         except NotFound:
             return "0"

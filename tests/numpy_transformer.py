@@ -54,11 +54,11 @@ def encoder_decoder(config, params, source, tokens, source_lengths=None, lengths
         config.encoder, params["encoder"], source, source_lengths,
         embedding=params.get("source_embedding", embedding),
     )  # fmt: skip
-    x, own, cross = _stack(
+    x, self_weights, cross = _stack(
         config, params["decoder"], tokens, lengths, embedding, causal=True,
         encoded=encoded, encoded_lengths=source_lengths,
     )  # fmt: skip
-    return logits(config, embedding, x), (encoder_weights, own, cross)
+    return logits(config, embedding, x), (encoder_weights, self_weights, cross)
 
 
 def logits(config, embedding, hidden):
@@ -95,7 +95,7 @@ def _stack(
     real = _real(lengths, batch, length)[:, None] & _real(lengths, batch, length)[..., None]
     if causal:
         real = real & (position <= position[:, None])
-    own, cross, model, first = [], [], config, len(config.first_layers)
+    self_weights, cross, model, first = [], [], config, len(config.first_layers)
     for index, override in enumerate(model.layer_overrides):
         config, visible = _layer_config(model, override), real
         if config.local_window_size is not None:
@@ -108,7 +108,7 @@ def _stack(
             output, weights = _attention(
                 config, layer["attention"], inputs, inputs, visible, bias, is_self=True
             )
-            own.append(weights)
+            self_weights.append(weights)
             return output
 
         def attend_to_encoder(inputs, layer=layer, config=config):
@@ -124,9 +124,9 @@ def _stack(
             return _feed_forward(config, layer["feed_forward"], inputs)
 
         if config.residual != "sequential":
-            one = config.residual == "parallel_one_norm"
+            has_one_norm = config.residual == "parallel_one_norm"
             inputs = [
-                norm(config, layer.get("attention_norm" if one else f"{part}_norm", {}), x)
+                norm(config, layer.get("attention_norm" if has_one_norm else f"{part}_norm", {}), x)
                 for part in ("attention", "feed_forward")
             ]
             x = x + config.residual_scale * (attend(inputs[0]) + feed_forward(inputs[1]))
@@ -137,19 +137,19 @@ def _stack(
         x = _residual(config, layer, "feed_forward", feed_forward, x)
     if config.norm_position != "post":
         x = norm(config, params.get("final_norm", {}), x)
-    return x, np.stack(own), np.stack(cross) if cross else None
+    return x, np.stack(self_weights), np.stack(cross) if cross else None
 
 
 def _layer_config(config, override):
     """The config of a model all of whose layers are as this one."""
-    given = {
+    overrides = {
         name: value
         for name, value in (
             ("positions", override.positions), ("local_window_size", override.local_window_size),
         )
         if value is not None
     }  # fmt: skip
-    return dataclasses.replace(config, layers=(), first_layers=(), **given)
+    return dataclasses.replace(config, layers=(), first_layers=(), **overrides)
 
 
 def _real(lengths, batch, length):
@@ -197,8 +197,10 @@ def _feed_forward(config, params, x):
         weights = chances[index][chosen]
         weights = weights / weights.sum() if config.experts.normalize_weights else weights
         for expert, weight in zip(chosen, weights, strict=True):
-            own = {k: leaf[expert] for k, leaf in params.items() if not k.startswith("router")}
-            output[index] += weight * _network(config, own, x[index])
+            params_of_expert = {
+                k: leaf[expert] for k, leaf in params.items() if not k.startswith("router")
+            }
+            output[index] += weight * _network(config, params_of_expert, x[index])
     return output
 
 
@@ -220,7 +222,7 @@ def _network(config, params, x):
     return projected("down", functions[gate](projected("gate", x)) * projected("up", x))
 
 
-def _attention(config, params, x, others, visible, bias, *, is_self):
+def _attention(config, params, x, memory, visible, bias, *, is_self):
     """Output `[B, T, D]` and weights `[B, N, T, S]`, one query head after the other."""
 
     def normed(name, x):
@@ -239,7 +241,7 @@ def _attention(config, params, x, others, visible, bias, *, is_self):
         return _rotated(config, x) if config.positions.kind == "rotary" and is_self else x
 
     queries = projected("query", x, config.num_heads)
-    keys, values = (projected(name, others, config.kv_heads) for name in ("key", "value"))
+    keys, values = (projected(name, memory, config.kv_heads) for name in ("key", "value"))
     attended, every = [], []
     for n, query in enumerate(queries):
         k = n // (config.num_heads // config.kv_heads)

@@ -53,11 +53,25 @@ OPTIONS = {
         positions="alibi", embedding_scale=3.0, embedding_dim=5,
     ),
 }  # fmt: skip
+# Decoders as they were published.
+PUBLISHED = {
+    "gpt2": dict(positions="learned", norm="layer_norm", activation="gelu_tanh"),
+    "llama": dict(
+        positions=RotaryConfig(layout="interleaved"), activation="swiglu", use_bias=False,
+        num_heads=6, num_kv_heads=3, tied_embeddings=False,
+    ),
+    "original": dict(
+        positions="sinusoidal", norm="layer_norm", norm_position="post", scale_embeddings=True
+    ),
+    "nameless": dict(
+        positions="none", norm="layer_norm", activation="geglu", value_head_dim=5
+    ),
+}  # fmt: skip
 
 
 def config(name, **changes):
     """The config of one set of options, with changes."""
-    return dataclasses.replace(BASE, **OPTIONS[name] | changes)
+    return dataclasses.replace(BASE, **(OPTIONS | PUBLISHED)[name] | changes)
 
 
 def random_params(config, seed=0):

@@ -7,6 +7,6 @@ CPU_METERS = [name for name in METERS if name.startswith("seconds_")]
 
 def without_meters(records):
     return [
-        {k: v for k, v in one.items() if k not in METERS and not k.endswith("_per_second")}
-        for one in records
+        {k: v for k, v in record.items() if k not in METERS and not k.endswith("_per_second")}
+        for record in records
     ]

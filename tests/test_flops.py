@@ -120,9 +120,9 @@ def test_frozen_weights_save_one_product_of_three():
 def test_every_expert_counts_and_once_more_in_the_backward_pass():
     experts = ExpertsConfig(num_experts=5, num_experts_per_token=2, d_ff=24)
     mixed = planned({"experts": experts})
-    router, each = 3 * 2 * 16 * 8 * 5, 3 * 2 * 2 * 16 * 8 * 24
-    assert forward_flops(mixed, 1) == FORWARD._replace(feed_forward=5 * each + router)
-    whole = FORWARD.times(3)._replace(feed_forward=4 * 5 * each + 3 * router)
+    router, expert = 3 * 2 * 16 * 8 * 5, 3 * 2 * 2 * 16 * 8 * 24
+    assert forward_flops(mixed, 1) == FORWARD._replace(feed_forward=5 * expert + router)
+    whole = FORWARD.times(3)._replace(feed_forward=4 * 5 * expert + 3 * router)
     assert step_flops(mixed, 7) == whole.times(7)
 
 
@@ -176,7 +176,7 @@ def test_control_flow_counts_what_runs():
             x, cpu=lambda x: product(product(x)), default=jax.checkpoint(product)
         )
 
-    counts = [count_flops(one, SQUARE) for one in (loop, choice, platform)]
+    counts = [count_flops(function, SQUARE) for function in (loop, choice, platform)]
     assert counts == [Flops(output=PRODUCT * times) for times in (5, 2, 1)]
 
 
@@ -193,13 +193,13 @@ def test_products_count_on_all_devices_and_not_in_kernels():
     mesh = jax.make_mesh((4,), ("rows",), axis_types=(AxisType.Auto,))
     spec = PartitionSpec("rows")
     whole = jax.ShapeDtypeStruct((12, 3), "float32")
-    each = jax.shard_map(product, mesh=mesh, in_specs=spec, out_specs=spec)
-    assert count_flops(each, whole) == Flops(output=4 * PRODUCT)
+    mapped = jax.shard_map(product, mesh=mesh, in_specs=spec, out_specs=spec)
+    assert count_flops(mapped, whole) == Flops(output=4 * PRODUCT)
 
     mesh = jax.make_mesh((2, 2), ("rows", "other"), axis_types=(AxisType.Auto,) * 2)
     half = jax.ShapeDtypeStruct((6, 3), "float32")
-    each = jax.shard_map(product, mesh=mesh, in_specs=spec, out_specs=spec, axis_names={"rows"})
-    assert count_flops(each, half) == Flops(output=2 * PRODUCT)
+    mapped = jax.shard_map(product, mesh=mesh, in_specs=spec, out_specs=spec, axis_names={"rows"})
+    assert count_flops(mapped, half) == Flops(output=2 * PRODUCT)
 
     def kernel(x, out):  # with a bound that only the program knows
         out[...] = jax.lax.fori_loop(0, x[0, 0].astype(int), lambda _, y: product(y), x[...])

@@ -30,10 +30,10 @@ backend_config={"known_trip_count":{"n":"11"}}
 def test_program_is_read_into_computations():
     entry = parse_hlo(PROGRAM)
     assert entry.name == "main.1"
-    assert {name: one.root.name for name, one in entry.program.items()} == {
+    assert {name: computation.root.name for name, computation in entry.program.items()} == {
         "fused": "sum", "condition": "lt", "main.1": "out",
     }  # fmt: skip
-    assert [one.opcode for one in entry.instructions.values()] == [
+    assert [instruction.opcode for instruction in entry.instructions.values()] == [
         "parameter", "while", "while", "fusion",
     ]  # fmt: skip
     out, pair = entry.instructions["out"], entry.instructions["pair"]

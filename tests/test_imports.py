@@ -59,23 +59,23 @@ NEVER = ("flax.nnx", "pickle", "cPickle", "cloudpickle", "dill", "joblib", "mars
 
 def imports(source, package):
     """Lists (line, dotted name) of everything a file of `package` imports, functions included."""
-    found = []
+    names = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found += [(node.lineno, alias.name) for alias in node.names]
+            names += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             parents = package.split(".")
             parents = parents[: len(parents) - node.level + 1] if node.level else []
             base = ".".join([*parents, *([node.module] if node.module else [])])
-            found += [(node.lineno, f"{base}.{alias.name}") for alias in node.names]
+            names += [(node.lineno, f"{base}.{alias.name}") for alias in node.names]
         elif (
             isinstance(node, ast.Call)
             and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__")
             and node.args
             and isinstance(node.args[0], ast.Constant)
         ):
-            found.append((node.lineno, node.args[0].value))
-    return found
+            names.append((node.lineno, node.args[0].value))
+    return names
 
 
 def violations(source, path):
@@ -85,19 +85,19 @@ def violations(source, path):
     if part not in MAY_IMPORT:
         return [f"{path}: {part} is not a part of the package that the design names"]
     allowed = MAY_IMPORT[part] | {part}
-    found = []
+    mistakes = []
     for line, name in imports(source, ".".join(path.parts[:-1])):
         top, _, rest = name.partition(".")
         below = rest.split(".")[0]
         if any(name == never or name.startswith(f"{never}.") for never in NEVER):
-            found.append(f"{path}:{line}: {name} may not be imported at all")
+            mistakes.append(f"{path}:{line}: {name} may not be imported at all")
         elif top == "jaxformer":
             if below not in allowed | {"__version__"}:
-                found.append(f"{path}:{line}: {part} may not import {name}")
+                mistakes.append(f"{path}:{line}: {part} may not import {name}")
         elif part in MAY_IMPORT_OUTSIDE and top not in sys.stdlib_module_names | {"__future__"}:
             if top not in MAY_IMPORT_OUTSIDE[part]:
-                found.append(f"{path}:{line}: {part} may not import {name}")
-    return found
+                mistakes.append(f"{path}:{line}: {part} may not import {name}")
+    return mistakes
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -298,7 +298,7 @@ def test_only_parallel_names_how_devices_are_laid_out(path):
 
 def code_from_data(source):
     """Lists the lines where a file could make code of data, other than by imports."""
-    found = []
+    lines = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call):
             allowed = [word.value for word in node.keywords if word.arg == "allow_pickle"]
@@ -306,8 +306,8 @@ def code_from_data(source):
             if called in {"eval", "exec", "compile", "__import__"} or any(
                 ast.unparse(value) != "False" for value in allowed
             ):
-                found.append(node.lineno)
-    return found
+                lines.append(node.lineno)
+    return lines
 
 
 @pytest.mark.essential

@@ -96,8 +96,8 @@ def test_virtual_devices_share_the_memory_of_the_host(monkeypatch):
 
 def test_parameters_have_the_shapes_that_they_are_drawn_with(task):
     for execution in ("loop", "scan"):
-        one = tiny.change(task.config, model={"layer_execution": execution, "num_layers": 3})
-        other = task.with_config(one).model
+        config = tiny.change(task.config, model={"layer_execution": execution, "num_layers": 3})
+        other = task.with_config(config).model
         shapes, drawn = param_shapes(other), jax.eval_shape(other.initializer, jax.random.key(0))
         assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), shapes) == jax.tree.map(
             lambda leaf: (leaf.shape, leaf.dtype), drawn
@@ -141,8 +141,8 @@ def test_deep_model_is_estimated_as_fast_as_a_flat_one(task, monkeypatch):
     for depth in (2, 10_000):
         traced.clear()
         model = {"layer_execution": "loop", "num_layers": depth}
-        one = task.with_config(tiny.change(task.config, model=model)).model
-        assert any(leaf.shape[0] == depth for leaf in jax.tree.leaves(param_shapes(one)))
+        model_of_depth = task.with_config(tiny.change(task.config, model=model)).model
+        assert any(leaf.shape[0] == depth for leaf in jax.tree.leaves(param_shapes(model_of_depth)))
         counts.append(len(traced))
     assert counts[0] == counts[1] > 0
 
@@ -168,8 +168,8 @@ def test_bytes_are_written_in_the_largest_unit_that_fits(size, text):
 
 def is_kept(script, arguments=(), **environment):
     """Whether memory is kept after a script's call of `measure`; asserts that it is all or none."""
-    own = ("MALLOC_", "GLIBC_TUNABLES", "JAX_PLATFORMS")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    prefixes = ("MALLOC_", "GLIBC_TUNABLES", "JAX_PLATFORMS")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
     done = subprocess.run(
         [sys.executable, "-c", MEASURE + script, *arguments], env=inherited | environment,
         text=True, capture_output=True, check=True,

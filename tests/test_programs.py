@@ -39,17 +39,20 @@ def test_programs_are_kept_in_the_cache_folder_and_read_by_the_next_process(tmp_
     folder, hits, settings = run(tmp_path, JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0")
     assert settings == (2**31, 0)
     assert folder.startswith(str(tmp_path / "home" / "jaxformer" / "programs"))
-    kept = {name for name in os.listdir(folder) if name.endswith("-cache")}
-    assert kept and hits == 0
+    programs = {name for name in os.listdir(folder) if name.endswith("-cache")}
+    assert programs and hits == 0
     # What a killed process has left half-written goes; what one is writing now stays.
     for name in ("old-cache", "new-cache"):
         with open(os.path.join(folder, name), "wb") as file:
             file.write(b"half")
-    for name in (*kept, "old-cache"):
+    for name in (*programs, "old-cache"):
         os.utime(os.path.join(folder, name), (time.time() - 600,) * 2)
     again, hits, _ = run(tmp_path, JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0")
     assert again == folder and hits > 0
-    assert {name for name in os.listdir(folder) if name.endswith("-cache")} == {*kept, "new-cache"}
+    assert {name for name in os.listdir(folder) if name.endswith("-cache")} == {
+        *programs,
+        "new-cache",
+    }
 
 
 @pytest.mark.parametrize(
@@ -62,8 +65,8 @@ def test_programs_are_kept_in_the_cache_folder_and_read_by_the_next_process(tmp_
     ],
 )
 def test_settings_of_the_user_win(tmp_path, environment, folder, settings):
-    chosen, hits, found = run(tmp_path, **environment)
-    assert (hits, found) == (0, settings)
+    chosen, hits, settings_in_use = run(tmp_path, **environment)
+    assert (hits, settings_in_use) == (0, settings)
     assert chosen == folder or (folder is None and "programs" in chosen)
 
 

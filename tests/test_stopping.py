@@ -72,17 +72,17 @@ def test_second_signal_ends_a_process_at_once_and_shows_the_cursor(work):
     main, other = pty.openpty()
     words = [sys.executable, "-c", PROGRAM.format(work=WORKS[work])]
     with subprocess.Popen(words, stdout=other, stderr=other) as process:
-        said = os.read(main, 100)
+        printed = os.read(main, 100)
         process.send_signal(signal.SIGTERM)
         time.sleep(0.7)
         process.send_signal(signal.SIGINT)
         began = time.monotonic()
         assert process.wait(timeout=20) == 130 and time.monotonic() - began < 1.5
     os.set_blocking(main, False)
-    said += os.read(main, 10_000)
+    printed += os.read(main, 10_000)
     os.close(main)
     os.close(other)
-    assert said.endswith(b"\x1b[?25h") and b"Traceback" not in said
+    assert printed.endswith(b"\x1b[?25h") and b"Traceback" not in printed
 
 
 def test_signal_that_is_sent_twice_at_once_is_one():

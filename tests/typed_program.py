@@ -76,11 +76,11 @@ def check() -> None:
 
 
 def tokenizer() -> Tokenizer:
-    made = train_character(["to be or not to be"])
-    ids: np.ndarray = made.encode("to be")
-    text: str = made.decode(ids)
-    print(text, made.vocab_size)
-    return made
+    character_tokenizer = train_character(["to be or not to be"])
+    ids: np.ndarray = character_tokenizer.encode("to be")
+    text: str = character_tokenizer.decode(ids)
+    print(text, character_tokenizer.vocab_size)
+    return character_tokenizer
 
 
 config = ModelConfig(

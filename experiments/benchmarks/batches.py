@@ -58,10 +58,10 @@ def write_streams(folder, size):
         whole[index * part : index * part + tokens.size] = tokens
         np.save(path, tokens)
     whole.flush()
-    one = np.lib.format.open_memmap(folder / "whole.npy", "r")
+    single = np.lib.format.open_memmap(folder / "whole.npy", "r")
     several = JoinedArray([np.lib.format.open_memmap(path, "r") for path in paths])
     return {
-        "one file": TokenStream(one, offsets),
+        "one file": TokenStream(single, offsets),
         f"{FILES} files": TokenStream(several, offsets),
     }
 

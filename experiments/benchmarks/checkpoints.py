@@ -77,7 +77,7 @@ def time_saving(size: str, num_steps: int, repeats: int, folder: pathlib.Path) -
     seconds = statistics.median(times["no saving"]) / num_steps
     print(f"step: min {min(times['no saving']) / num_steps:.3f} s, median {seconds:.3f} s")
     pairs = zip(times["saving"], times["no saving"], strict=True)
-    extra = statistics.median(one - other for one, other in pairs)
+    extra = statistics.median(with_saving - without for with_saving, without in pairs)
     of_minima = min(times["saving"]) - min(times["no saving"])
     print(f"a save adds {of_minima:.3f} s (minima), {extra:.3f} s (median of pairs): "
           f"{extra / (EVERY * seconds):.2%} of {EVERY} steps")  # fmt: skip

@@ -48,12 +48,12 @@ def experiment(width: int, layers: int) -> ExperimentConfig:
 
 def devices() -> dict[str, Sequence[jax.Device]]:
     """Devices to compile for, by name."""
-    found = {"cpu": jax.local_devices(backend="cpu")[:1]}
+    devices_of_platform = {"cpu": jax.local_devices(backend="cpu")[:1]}
     if importlib.util.find_spec("libtpu") is None:
         print("without a TPU's compiler, which is not installed")
     else:
-        found["v5e"] = topology_devices(ACCELERATORS["v5e"], "1x1")
-    return found
+        devices_of_platform["v5e"] = topology_devices(ACCELERATORS["v5e"], "1x1")
+    return devices_of_platform
 
 
 def main() -> None:
@@ -68,15 +68,15 @@ def main() -> None:
     for name, chips in devices().items():
         times: dict[int, list[float]] = {layers: [] for layers in arguments.layers}
         for _ in range(arguments.repeats):
-            for layers, found in times.items():
+            for layers, seconds in times.items():
                 config = experiment(arguments.width, layers)
                 model = LanguageModel.without_data(config)
                 jax.clear_caches()
                 compiling = functools.partial(compile_step, model, chips, chips[0].platform)
-                found.append(timed(compiling))
-        for layers, found in times.items():
-            print(f"{name}, {layers} layers: traced and compiled in min {min(found):.1f} s, "
-                  f"median {statistics.median(found):.1f} s")  # fmt: skip
+                seconds.append(timed(compiling))
+        for layers, seconds in times.items():
+            print(f"{name}, {layers} layers: traced and compiled in min {min(seconds):.1f} s, "
+                  f"median {statistics.median(seconds):.1f} s")  # fmt: skip
         few, many = times.values()
         first, second = times
         print(f"{name}: {second} layers take {min(many) / min(few):.2f} times as long as {first}")

@@ -113,10 +113,10 @@ def accuracy(sizes: Sizes) -> None:
               f"gradients {max(errors[1:]):.1e}")  # fmt: skip
     arrays = [normal(sizes.bfloat16_length, 2, 64, seed=i) for i in range(4)]
     short = [x.astype(jnp.bfloat16) for x in arrays]
-    wanted = exact(*short)[0]
+    exact_output = exact(*short)[0]
     for name in ("dense", "chunked"):
         got = np.asarray(jax.jit(causal(name))(*short[:3]), np.float64)
-        error = np.sqrt(np.square(got - wanted).mean() / np.square(wanted).mean())
+        error = np.sqrt(np.square(got - exact_output).mean() / np.square(exact_output).mean())
         print(f"  {name:>8} bfloat16, T = {sizes.bfloat16_length:,}: relative RMS error "
               f"{error:.2e}")  # fmt: skip
     x = normal(64, 512) + np.float32(1e4)
@@ -129,7 +129,9 @@ def accuracy(sizes: Sizes) -> None:
     cos, sin = jax.jit(functools.partial(rotary_tables, head_dim=64))(positions)
     waves = jax.jit(functools.partial(sinusoidal_positions, d_model=64))(positions)
     pairs = ((cos, np.cos(angles)), (sin, np.sin(angles)), (waves[:, ::2], np.sin(angles)))
-    error = max(np.abs(np.asarray(got, np.float64) - want).max() for got, want in pairs)
+    error = max(
+        np.abs(np.asarray(result, np.float64) - reference).max() for result, reference in pairs
+    )
     print(f"  rotary and sinusoidal positions up to {sizes.last_position:,}: largest error "
           f"{error:.1e}")  # fmt: skip
 

@@ -55,10 +55,12 @@ def main():
     if options.first_token:
         return first_token(*options.first_token, options)
     print(f"{processor()}, {os.cpu_count()} cores")
-    both = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
-    if not both:
+    has_libraries = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
+    if not has_libraries:
         print("jaxformer alone: torch and transformers are not installed")
-    makers = {"jaxformer": jaxformer_program} | ({"transformers": torch_program} if both else {})
+    makers = {"jaxformer": jaxformer_program} | (
+        {"transformers": torch_program} if has_libraries else {}
+    )
     with tempfile.TemporaryDirectory() as folder:
         write(pathlib.Path(folder, "model"), options)
         speeds(pathlib.Path(folder, "model"), makers, options)
@@ -131,13 +133,13 @@ def jaxformer_program(folder, options, new_tokens):
         ))  # fmt: skip
 
     def beams(rows):
-        found = translate(
+        translations = translate(
             loaded.model, loaded.params, rows.tolist(),
             start_token=vocab_size - 1, end_tokens=[END],
             search=BeamSearchConfig(beam_size=NUM_BEAMS), max_new_tokens=new_tokens,
             forbidden_tokens=(vocab_size - 1,),
         )  # fmt: skip
-        return [best.tokens for best, *_ in found]
+        return [best.tokens for best, *_ in translations]
 
     return {"greedy": greedy, "beams": beams}[options.task], vocab_size
 
@@ -158,15 +160,15 @@ def torch_program(folder, options, new_tokens):
         rows = torch.tensor(rows)
         inputs = {"attention_mask": torch.ones_like(rows), "max_new_tokens": new_tokens}
         if options.task == "greedy":
-            found = model.generate(
+            texts = model.generate(
                 rows, do_sample=False, eos_token_id=None, pad_token_id=0, **inputs
             )
-            return found[:, rows.shape[1] :].numpy()
-        found = model.generate(
+            return texts[:, rows.shape[1] :].numpy()
+        texts = model.generate(
             rows, do_sample=False, num_beams=NUM_BEAMS, forced_eos_token_id=None,
             bad_words_ids=[[model.config.pad_token_id]], **inputs
         )  # fmt: skip
-        rows = found[:, 1:].numpy()
+        rows = texts[:, 1:].numpy()
         return [row[: np.append(row == END, True).argmax()] for row in rows]
 
     return run, model.config.vocab_size
@@ -186,7 +188,9 @@ def reading_programs():
 
     rows = jnp.ones((2**14, ARRAY_BYTES // 2**16))
     functions = {"sum": jnp.sum, "maxima": lambda x: x.max(1), "product": lambda x: x @ x[0]}
-    return {name: functools.partial(jax.jit(each), rows) for name, each in functions.items()}
+    return {
+        name: functools.partial(jax.jit(function), rows) for name, function in functions.items()
+    }
 
 
 def speeds(folder, makers, options):
@@ -200,8 +204,8 @@ def speeds(folder, makers, options):
         tokens = programs["jaxformer"]()
         first = time.perf_counter() - start
         if "transformers" in programs:
-            for ours, theirs in zip(tokens, programs["transformers"](), strict=True):
-                np.testing.assert_array_equal(ours, theirs)
+            for tokens_here, tokens_there in zip(tokens, programs["transformers"](), strict=True):
+                np.testing.assert_array_equal(tokens_here, tokens_there)
         reads = reading_programs() if options.task == "greedy" else {}
         times = interleaved(programs | reads, options.repeats)
         bandwidth = max((ARRAY_BYTES / min(times.pop(name)) for name in reads), default=None)
@@ -229,12 +233,12 @@ def first_token(library, folder, options):
 
 def starts(folder, makers, options):
     """Prints the seconds from the start of a process to its first token."""
-    given = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+    uncached = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
     cached = {
         "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
-    libraries = {name: (name, given) for name in makers}
+    libraries = {name: (name, uncached) for name in makers}
     libraries["jaxformer, compiled before"] = ("jaxformer", cached)
 
     def start(library, environment):
@@ -244,7 +248,7 @@ def starts(folder, makers, options):
         if done.returncode:
             raise SystemExit(f"{library} failed: {done.stderr.rstrip().splitlines()[-1]}")
 
-    programs = {name: functools.partial(start, *each) for name, each in libraries.items()}
+    programs = {name: functools.partial(start, *arguments) for name, arguments in libraries.items()}
     print("from the start of Python to the first token")
     for name, seconds in interleaved(programs, options.starts).items():
         print(f"  {name}: min {min(seconds):.1f} s, median {statistics.median(seconds):.1f} s")

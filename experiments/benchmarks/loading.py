@@ -133,7 +133,9 @@ def report(name, folder, repeats):
     """Prints what several processes measured."""
     turns = [turn(folder, 1) for _ in range(repeats)]
     reading, loading, memory = zip(*turns, strict=True)
-    ratios = [one / other for one, other in zip(loading, reading, strict=True)]
+    ratios = [
+        seconds / bytes_seconds for seconds, bytes_seconds in zip(loading, reading, strict=True)
+    ]
     print(
         f"{name}: read min {min(reading):.2f} s, load min {min(loading):.2f} s, median "
         f"{statistics.median(loading):.2f} s; ratio min {min(ratios):.2f}, median "

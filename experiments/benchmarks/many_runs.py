@@ -81,9 +81,9 @@ def main() -> None:
         times = [seconds(lambda pair=pair: train(*pair)) for pair in pairs]
         print(f"first run: {times[0][0]:.2f} s ({times[0][1]:.2f} CPU seconds)")
         for unit, index in (("s", 0), ("CPU seconds", 1)):
-            found = [one[index] for one in times[1:]]
-            median = statistics.median(found)
-            print(f"each further run: min {min(found):.2f} {unit}, median {median:.2f}")
+            further = [row[index] for row in times[1:]]
+            median = statistics.median(further)
+            print(f"each further run: min {min(further):.2f} {unit}, median {median:.2f}")
         values = {"optimizer.learning_rate": rates, "seed": seeds}
         sweep = dataclasses.replace(base, out=str(folder / "sweep"))
         whole, on_core = seconds(lambda: train_sweep(sweep, values))

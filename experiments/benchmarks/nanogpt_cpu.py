@@ -92,25 +92,25 @@ def main() -> None:
     characters, ids = np.unique(list(text), return_inverse=True)
     cut = len(ids) * 9 // 10
     print(f"{cut:,} characters to train on, {len(ids) - cut:,} held out, {len(characters)} kinds")
-    found: dict[str, list[tuple[float, float]]] = {"PyTorch": [], "jaxformer": []}
+    figures: dict[str, list[tuple[float, float]]] = {"PyTorch": [], "jaxformer": []}
     if importlib.util.find_spec("torch") is None:
         print("without PyTorch, which is not installed")
-        del found["PyTorch"]
+        del figures["PyTorch"]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "train.txt").write_text(text[:cut], encoding="utf-8")
         (folder / "held_out.txt").write_text(text[cut:], encoding="utf-8")
         for seed in range(options.seeds):
-            if "PyTorch" in found:
-                found["PyTorch"].append(train_torch(ids, cut, seed, options.steps))
-            found["jaxformer"].append(train_jaxformer(folder, seed, options.steps))
+            if "PyTorch" in figures:
+                figures["PyTorch"].append(train_torch(ids, cut, seed, options.steps))
+            figures["jaxformer"].append(train_jaxformer(folder, seed, options.steps))
     measured = {"PyTorch": "its loop", "jaxformer": "its process"}
-    for name, runs in found.items():
+    for name, runs in figures.items():
         losses, seconds = zip(*runs, strict=True)
         print(
             f"{name}: held-out loss {np.mean(losses):.4f} nats per character, by seed "
             f"{', '.join(f'{loss:.4f}' for loss in losses)}; {sum(seconds):.0f} s of "
-            f"{measured[name]}, by seed {', '.join(f'{each:.0f}' for each in seconds)}"
+            f"{measured[name]}, by seed {', '.join(f'{second:.0f}' for second in seconds)}"
         )
 
 

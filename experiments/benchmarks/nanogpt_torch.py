@@ -65,8 +65,8 @@ class NanoGpt(nn.Module):
 
 def make_adamw(model: nn.Module, rate: float, beta2: float) -> torch.optim.AdamW:
     """AdamW without weight decay of vectors."""
-    matrices = [one for one in model.parameters() if one.dim() > 1]
-    vectors = [one for one in model.parameters() if one.dim() == 1]
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    vectors = [parameter for parameter in model.parameters() if parameter.dim() == 1]
     groups = [
         {"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}
     ]  # fmt: skip

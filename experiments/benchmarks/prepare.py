@@ -43,9 +43,8 @@ def main():
     steps += ["--training.eval-every", "1000", "--out", str(folder / "run"), *flags]
     print(f"train for one step: {report(timed('train', *steps))}")
     shares = by_turns(folder)
-    print(
-        f"speed against the tokenizer alone, by turns: {', '.join(f'{one:.0%}' for one in shares)}"
-    )
+    shown = ", ".join(f"{share:.0%}" for share in shares)
+    print(f"speed against the tokenizer alone, by turns: {shown}")
 
 
 def write_text(path, size):
@@ -94,8 +93,8 @@ def by_turns(folder):
         prepare_corpus(corpus, tokenizer, folder / f"turn{turn}")
         middle = time.monotonic()
         for i in range(0, len(pieces), 64):
-            found = tokenizer._tokenizer.encode_batch_fast(pieces[i : i + 64])
-            assert all(one.ids for one in found)
+            encodings = tokenizer._tokenizer.encode_batch_fast(pieces[i : i + 64])
+            assert all(encoding.ids for encoding in encodings)
         shares.append((time.monotonic() - middle) / (middle - start))
     return shares
 

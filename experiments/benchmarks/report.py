@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("report.md"))
     parser.add_argument("--only", nargs="+", help="scripts, without .py; all by default")
     arguments = parser.parse_args()
-    scripts = {each.split(".py")[0] for commands in BENCHMARKS.values() for each in commands}
+    scripts = {command.split(".py")[0] for commands in BENCHMARKS.values() for command in commands}
     if unknown := set(arguments.only or ()) - scripts:
         parser.error(f"--only must be of {', '.join(sorted(scripts))}, got {min(unknown)}")
     lines = ["# Benchmarks", "", f"{datetime.date.today()}", ""]

@@ -38,11 +38,11 @@ def compare_imports(repeats: int) -> None:
     for _ in range(repeats + 1):  # the first warms the disk's cache
         for name, modules in IMPORTS.items():
             times[name].append(import_seconds(modules))
-    theirs, ours = (values[1:] for values in times.values())
-    for name, values in zip(times, (theirs, ours), strict=True):
+    dependencies, package = (values[1:] for values in times.values())
+    for name, values in zip(times, (dependencies, package), strict=True):
         print(f"import {name}: min {min(values):.3f} s, median {statistics.median(values):.3f} s")
-    ratios = [own / other for own, other in zip(ours, theirs, strict=True)]
-    print(f"ratio: of minima {min(ours) / min(theirs):.2f}, "
+    ratios = [seconds / other for seconds, other in zip(package, dependencies, strict=True)]
+    print(f"ratio: of minima {min(package) / min(dependencies):.2f}, "
           f"median of pairs {statistics.median(ratios):.2f}")  # fmt: skip
 
 
@@ -69,9 +69,9 @@ def compare_starts(config: str, flags: list[str], repeats: int) -> None:
     times: Mapping[str, list[float]] = {"empty cache": [], "same cache": []}
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as name:
-            for index, found in enumerate(times.values()):
+            for index, seconds in enumerate(times.values()):
                 out = pathlib.Path(name) / f"run{index}"
-                found.append(first_step_seconds(config, flags, out, name))
+                seconds.append(first_step_seconds(config, flags, out, name))
     for name, values in times.items():
         print(
             f"first step of {config}, {name}: min {min(values):.1f} s, "

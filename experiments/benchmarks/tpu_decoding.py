@@ -76,13 +76,13 @@ def main():
         table = 0 if config.tied_embeddings else bytes_per_device(params["embedding"]["embedding"])
         needed, moved = weights - table + cache, traffic_of_a_token(program.as_text())
         temporaries = program.memory_analysis().temp_size_in_bytes
-        found = Counter(name for name, _ in re.findall(COLLECTIVES, program.as_text()))
+        collectives = Counter(name for name, _ in re.findall(COLLECTIVES, program.as_text()))
         print(
             f"{sum(leaf.size for leaf in jax.tree.leaves(shapes)) / 1e9:.1f} B {config.dtype}, "
             f"fsdp {mesh.fsdp} tensor {mesh.tensor}: parameters {weights / 2**30:.2f}, "
             f"cache {cache / 2**30:.2f}, temporary {temporaries / 2**30:.2f}; a token moves "
             f"{moved / 2**30:.2f}, and must move {needed / 2**30:.2f} ({needed / moved:.0%}); "
-            f"collectives {dict(found)}",
+            f"collectives {dict(collectives)}",
             flush=True,
         )
 
@@ -90,7 +90,11 @@ def main():
 def traffic_of_a_token(text):
     """Bytes that the loop's body moves, and its share of what the program moves around it."""
     program = parse_hlo(text)
-    (loop,) = (one for one in program.instructions.values() if one.opcode == "while")
+    (loop,) = (
+        instruction
+        for instruction in program.instructions.values()
+        if instruction.opcode == "while"
+    )
     (body,) = loop.called("body")
     inside, whole = (sum(read_traffic(part).values()) for part in (body, program))
     return inside + (whole - loop.trip_count * inside) / CHUNK

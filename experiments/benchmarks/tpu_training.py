@@ -141,18 +141,19 @@ def attend_by_jax_nn(
     return jax.nn.dot_product_attention(query, key, value, is_causal=True)
 
 
-def row(name: str, found: Figures | None) -> str:
+def row(name: str, figures: Figures | None) -> str:
     """A row of the table, in Markdown."""
-    if found is None:
+    if figures is None:
         return f"| {name} | does not fit | | | | | |"
-    slowest = max(found.seconds, key=found.seconds.__getitem__)
+    slowest = max(figures.seconds, key=figures.seconds.__getitem__)
     most = ", ".join(
-        f"{source} {num_bytes / 2**30:.1f}" for source, num_bytes in list(found.traffic.items())[:3]
+        f"{source} {num_bytes / 2**30:.1f}"
+        for source, num_bytes in list(figures.traffic.items())[:3]
     )
-    time, compute = found.seconds[slowest], found.seconds["compute"]
+    time, compute = figures.seconds[slowest], figures.seconds["compute"]
     return (
-        f"| {name} | {sum(found.traffic.values()) / 2**30:.1f} | {most} "
-        f"| {found.temporaries / 2**30:.2f} | {found.flops / 1e12:.2f} "
+        f"| {name} | {sum(figures.traffic.values()) / 2**30:.1f} | {most} "
+        f"| {figures.temporaries / 2**30:.2f} | {figures.flops / 1e12:.2f} "
         f"| {time * 1e3:.1f} ({slowest}) | {compute / time:.0%} |"
     )
 
@@ -180,8 +181,8 @@ def main() -> None:
         for size in arguments.sizes:
             for length in arguments.lengths:
                 for name in arguments.models:
-                    found = contenders[name](size, length, ACCELERATORS[chip])
-                    print(row(f"{chip}, {size}, T {length:,}, {name}", found), flush=True)
+                    figures = contenders[name](size, length, ACCELERATORS[chip])
+                    print(row(f"{chip}, {size}, T {length:,}, {name}", figures), flush=True)
 
 
 if __name__ == "__main__":

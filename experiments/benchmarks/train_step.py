@@ -189,7 +189,7 @@ def torch_contender(options: argparse.Namespace) -> Contender:
         optimizer.step()
         return loss.item()
 
-    return Contender(step, sum(each.numel() for each in model.parameters()), lambda: 0.0)
+    return Contender(step, sum(parameter.numel() for parameter in model.parameters()), lambda: 0.0)
 
 
 CONTENDERS = {

@@ -50,13 +50,13 @@ def rows(size: Size, sums: np.ndarray, reverse: bool) -> list[dict[str, np.ndarr
     """Rows of sums, each of which is given as the number whose digits are the two operands'."""
     a, b = np.divmod(sums, 10**size.digits)
     powers = 10 ** np.arange(size.digits, -1, -1)
-    first, second, answer = (one[:, None] // powers % 10 for one in (a, b, a + b))
+    first, second, answer = (number[:, None] // powers % 10 for number in (a, b, a + b))
     plus, equals = (np.full((len(sums), 1), sign) for sign in (PLUS, EQUALS))
     answer = answer[:, ::-1] if reverse else answer
     tokens = np.hstack([first[:, 1:], plus, second[:, 1:], equals, answer])
     labels = np.where(np.arange(tokens.shape[1]) < tokens.shape[1] - len(powers), -1, tokens)
-    both = zip(tokens, labels, strict=True)
-    return [{"tokens": row[:-1], "labels": label[1:]} for row, label in both]
+    examples = zip(tokens, labels, strict=True)
+    return [{"tokens": row[:-1], "labels": label[1:]} for row, label in examples]
 
 
 def decoder(size: Size) -> Decoder:
@@ -83,8 +83,8 @@ def train(size: Size) -> np.ndarray:
     @jax.jit
     def accuracy(params: Any, test: Any) -> jax.Array:
         # A greedy decoder errs if and only if it errs at some digit after the right ones before.
-        found = model.apply({"params": params}, test["tokens"]).logits.argmax(-1)
-        return ((found == test["labels"]) | (test["labels"] < 0)).all(-1).mean()
+        predictions = model.apply({"params": params}, test["tokens"]).logits.argmax(-1)
+        return ((predictions == test["labels"]) | (test["labels"] < 0)).all(-1).mean()
 
     def data(reverse: bool, examples: int, seed: int) -> TrainingData:
         """The test sums of a seed, and the first of its other sums."""
@@ -104,17 +104,17 @@ def train(size: Size) -> np.ndarray:
     values = {"reverse": [False, True], "seed": range(size.seeds), "examples": size.examples}
     loop = LoopConfig(steps=size.steps, log_every=size.steps // 5, eval_every=size.steps)
     trained = fit_sweep(make, values, data, None, loop)
-    found = [run.result.records[-1]["accuracy"] for run in trained]
-    return np.reshape(found, (2, size.seeds, len(size.examples)))
+    accuracies = [run.result.records[-1]["accuracy"] for run in trained]
+    return np.reshape(accuracies, (2, size.seeds, len(size.examples)))
 
 
 def needed(accuracies: np.ndarray, examples: Sequence[int]) -> list[float]:
     """Fewest examples with an accuracy of 90 %, in each seed; infinity if there are none."""
     enough = np.where(accuracies >= 0.9, np.array(examples, float), np.inf)
-    return [float(one) for one in enough.min(1)]
+    return [float(count) for count in enough.min(1)]
 
 
-def parts(plain: np.ndarray, reverse: np.ndarray, examples: Sequence[int]) -> list[bool]:
+def rules_hold(plain: np.ndarray, reverse: np.ndarray, examples: Sequence[int]) -> list[bool]:
     """Whether each part of the rule is so, by accuracies `[seeds, examples]`."""
     pairs = zip(needed(plain, examples), needed(reverse, examples), strict=True)
     fewer = all(2 * few <= many and few < np.inf for many, few in pairs)
@@ -136,13 +136,13 @@ def measure(size: Size) -> Finding:
     axes.minorticks_off()
     axes.legend(axes.lines[:: size.seeds], ["plain", "reversed"])
     axes.axhline(0.9, color="black", linestyle=":")
-    found = {"plain": plain.tolist(), "reversed": reverse.tolist()}
+    numbers = {"plain": plain.tolist(), "reversed": reverse.tolist()}
     summary = (
         f"Examples for 90 % in each seed: plain {needed(plain, size.examples)}, reversed "
         f"{needed(reverse, size.examples)}. Mean accuracy by number of examples: plain "
         f"{plain.mean(0).round(2).tolist()}, reversed {reverse.mean(0).round(2).tolist()}."
     )
-    return Finding(judge(*parts(plain, reverse, size.examples)), summary, figure, found)
+    return Finding(judge(*rules_hold(plain, reverse, size.examples)), summary, figure, numbers)
 
 
 if __name__ == "__main__":

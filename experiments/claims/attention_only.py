@@ -50,10 +50,10 @@ def look_inside(model: Decoder, params: Any, passages: Any, repeated: Any) -> tu
     matching = ((ahead <= 0) & (ahead % period == 1)).astype(np.float32)
     scores = jnp.einsum("bnts,ts->bnt", weights[-1], matching)[..., period:].mean((0, 2))
 
-    def gain(kept: jax.Array) -> jax.Array:
+    def gain(kept_heads: jax.Array) -> jax.Array:
         def knock_out(x: jax.Array, layer: jax.Array) -> jax.Array:
             is_last = layer == model.config.num_layers - 1
-            return jnp.where(~is_last | kept[None, None, :, None], x, 0)
+            return jnp.where(~is_last | kept_heads[None, None, :, None], x, 0)
 
         taps = Taps(edit={"head_outputs": knock_out})
         logits = model.apply({"params": params}, passages["tokens"], taps=taps).logits

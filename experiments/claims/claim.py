@@ -160,14 +160,16 @@ def plan(runs: Iterable[Runs], accelerator: str, utilization: float = 0.4) -> st
             tokenizer=TokenizerConfig(kind="byte"),
             training=TrainingConfig(steps=steps, **rows),
         )
-        made = make_plan(config, ACCELERATORS[accelerator])
-        own = count * steps * made.step_seconds(utilization) / 3600
-        hours += own
-        needed, available = (size / 2**30 for size in (made.needs.total, made.available))
+        training_plan = make_plan(config, ACCELERATORS[accelerator])
+        hours_of_runs = count * steps * training_plan.step_seconds(utilization) / 3600
+        hours += hours_of_runs
+        needed, available = (
+            size / 2**30 for size in (training_plan.needs.total, training_plan.available)
+        )
         lines.append(
-            f"{count} runs of {made.num_params / 1e6:,.1f} M parameters, {steps:,} steps of "
-            f"{made.tokens:,} tokens: {own:,.2f} hours; {needed:,.1f} GiB"
-            + ("" if made.fits else f", which do not fit in {available:,.1f} GiB")
+            f"{count} runs of {training_plan.num_params / 1e6:,.1f} M parameters, {steps:,} steps "
+            f"of {training_plan.tokens:,} tokens: {hours_of_runs:,.2f} hours; {needed:,.1f} GiB"
+            + ("" if training_plan.fits else f", which do not fit in {available:,.1f} GiB")
         )
     return "\n".join([*lines, f"in all: {hours:,.2f} hours of one {accelerator}"])
 

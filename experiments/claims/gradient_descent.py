@@ -116,7 +116,7 @@ def measure(size: Size) -> Finding:
     often = max(size.steps // 30, 1)
     loop = LoopConfig(steps=size.steps, log_every=10 * often, eval_every=often)
     runs = fit_sweep(lambda: make(size), {"seed": range(size.seeds)}, data, None, loop)
-    curves = [[one for one in run.result.records if "cosine" in one] for run in runs]
+    curves = [[record for record in run.result.records if "cosine" in record] for run in runs]
     losses, cosines = (
         [float(curve[-1][name]) for curve in curves] for name in ("validation_loss", "cosine")
     )
@@ -124,7 +124,7 @@ def measure(size: Size) -> Finding:
     left, right = figure.subplots(1, 2)
     for curve in curves:
         for axes, name in ((left, "validation_loss"), (right, "cosine")):
-            axes.plot([one["step"] for one in curve], [one[name] for one in curve])
+            axes.plot([record["step"] for record in curve], [record[name] for record in curve])
     left.axhline(stepped, color="black", linestyle=":", label="one step of gradient descent")
     left.set(xlabel="training step", title="Mean squared error of the layer, by seed")
     left.legend()

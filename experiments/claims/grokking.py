@@ -89,7 +89,9 @@ def train(size: Size) -> tuple[list[Any], list[SweepRun]]:
         batches = pairs(size, seed)
         return TrainingData(
             [batches["training"]] * size.steps, lambda: [batches["validation"]],
-            scores=lambda params: {one: float(accuracy(params, batches[one])) for one in batches},
+            scores=lambda params: {
+                part: float(accuracy(params, batch)) for part, batch in batches.items()
+            },
         )  # fmt: skip
 
     def make(weight_decay: Any) -> Trial:
@@ -102,9 +104,9 @@ def train(size: Size) -> tuple[list[Any], list[SweepRun]]:
     return first, fit_sweep(make, values, data, None, loop)
 
 
-def parts(found: dict[str, list[float]]) -> list[bool]:
+def rules_hold(figures: dict[str, list[float]]) -> list[bool]:
     """Whether each part of the rule is so, by the numbers of each seed."""
-    early, late, without, start, end = (np.array(found[name]) for name in NAMES)
+    early, late, without, start, end = (np.array(figures[name]) for name in NAMES)
     delayed = np.isfinite(late) & (late >= 5 * early)
     sparse = (start < 0.4) & (end >= 0.8)
     decayed = np.isfinite(late) & (without >= 2 * late)
@@ -114,23 +116,30 @@ def parts(found: dict[str, list[float]]) -> list[bool]:
 def measure(size: Size) -> Finding:
     """Follows accuracies and frequencies, with weight decay and without."""
     first, trained = train(size)
-    curves = [[one for one in run.result.records if "training" in one] for run in trained]
-    decayed, others = curves[: size.seeds], curves[size.seeds :]
+    curves = [[record for record in run.result.records if "training" in record] for run in trained]
+    decayed, undecayed = curves[: size.seeds], curves[size.seeds :]
     start = [powers(params, size) for params in first]
     end = [powers(run.result.params, size) for run in trained[: size.seeds]]
 
     def reached(name: str, group: Any) -> list[float]:
-        steps = ([one["step"] for one in curve if one[name] >= 0.95] for curve in group)
-        return [min(one, default=np.inf) for one in steps]
+        steps = ([record["step"] for record in curve if record[name] >= 0.95] for curve in group)
+        return [min(first_steps, default=np.inf) for first_steps in steps]
 
-    shares = [[round(float(np.sort(one)[-5:].sum()), 3) for one in each] for each in (start, end)]
+    shares = [
+        [round(float(np.sort(powers_of_seed)[-5:].sum()), 3) for powers_of_seed in spectra]
+        for spectra in (start, end)
+    ]
     steps = reached("training", decayed), reached("validation", decayed)
-    found = dict(zip(NAMES, (*steps, reached("validation", others), *shares), strict=True))
+    figures = dict(zip(NAMES, (*steps, reached("validation", undecayed), *shares), strict=True))
     figure = Figure(figsize=(11, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     for curve, style in zip(curves, ["-"] * size.seeds + [":"] * size.seeds, strict=True):
         for name, color in (("training", "C0"), ("validation", "C1")):
-            left.plot([one["step"] for one in curve], [one[name] for one in curve], color + style)
+            left.plot(
+                [record["step"] for record in curve],
+                [record[name] for record in curve],
+                color + style,
+            )
     left.set(xlabel="training step", xscale="log", title="Accuracy (dotted: no weight decay)")
     left.legend(["training", "validation"])
     for power, style, label in ((start[0], "k.", "at the start"), (end[0], "C0o-", "trained")):
@@ -138,11 +147,11 @@ def measure(size: Size) -> Finding:
     right.set(xlabel="frequency", title="Share of the embedding's power, seed 0")
     right.legend()
     summary = (
-        f"Steps to 95 % in each seed: training {found['training']}, validation "
-        f"{found['validation']}, without weight decay {found['without']}. Power of the 5 strongest "
-        f"frequencies: {found['start']} at the start, {found['end']} at the end."
+        f"Steps to 95 % in each seed: training {figures['training']}, validation "
+        f"{figures['validation']}, without weight decay {figures['without']}. Power of the 5 "
+        f"strongest frequencies: {figures['start']} at the start, {figures['end']} at the end."
     )
-    return Finding(judge(*parts(found)), summary, figure, found)
+    return Finding(judge(*rules_hold(figures)), summary, figure, figures)
 
 
 if __name__ == "__main__":

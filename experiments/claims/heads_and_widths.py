@@ -46,7 +46,7 @@ class Size:
         values = {
             "A": sorted({*self.heads, model.num_heads}), "B": self.head_dims, "C": self.widths
         }  # fmt: skip
-        swept = {row: {KEYS[row]: found} for row, found in values.items()}
+        swept = {row: {KEYS[row]: settings} for row, settings in values.items()}
         swept["B"]["model.value_head_dim"] = [model.d_model // model.num_heads]
         return swept
 
@@ -75,13 +75,13 @@ SIZES = {
 
 def runs(size: Size) -> list[Runs]:
     """What is trained; rows are counted with all the padding that they may have."""
-    found = []
+    groups = []
     for swept in size.rows.values():
         for _, config in sweep_configs(size.base, swept).values():
             model = dataclasses.replace(config.model, vocab_size=config.tokenizer.vocab_size)
             sentences = config.training.batch_tokens // model.max_len
-            found.append(Runs(model, size.seeds, size.steps, sentences, model.max_len))
-    return found
+            groups.append(Runs(model, size.seeds, size.steps, sentences, model.max_len))
+    return groups
 
 
 def train(size: Size) -> Losses:
@@ -96,15 +96,18 @@ def train(size: Size) -> Losses:
     model = size.base.model
     base = losses["A"][model.num_heads]
     losses["B"][model.d_model // model.num_heads] = losses["C"][model.d_model] = base
-    return {row: dict(sorted(found.items())) for row, found in losses.items()}
+    return {row: dict(sorted(by_value.items())) for row, by_value in losses.items()}
 
 
-def parts(losses: Losses, num_heads: int) -> list[bool]:
+def rules_hold(losses: Losses, num_heads: int) -> list[bool]:
     """Whether one head, the most and the smallest are worse than the base, and widths better."""
     heads, base = losses["A"], losses["A"][num_heads]
     smallest, widths = losses["B"][min(losses["B"])], list(losses["C"].values())
     return [
-        *(bool((one > base).all()) for one in (heads[1], heads[max(heads)], smallest)),
+        *(
+            bool((losses_of_value > base).all())
+            for losses_of_value in (heads[1], heads[max(heads)], smallest)
+        ),
         bool((np.diff(widths, axis=0) < 0).all()),
     ]
 
@@ -113,21 +116,23 @@ def measure(size: Size) -> Finding:
     """Trains every row of the table, and draws the perplexities."""
     losses = train(size)
     figure = Figure(figsize=(11, 3.6), layout="constrained")
-    told = []
+    rows_of_means = []
     panels = figure.subplots(1, 3)
-    for axes, (row, found) in zip(panels, losses.items(), strict=True):
-        values, perplexities = list(found), np.exp(list(found.values()))
+    for axes, (row, by_value) in zip(panels, losses.items(), strict=True):
+        values, perplexities = list(by_value), np.exp(list(by_value.values()))
         axes.plot(values, perplexities, "C0.")
         axes.plot(values, perplexities.mean(1), "C0-")
         axes.set(xscale="log", title=f"Rows {row}: {KEYS[row]}")
         axes.set_xticks(values, map(str, values))
         axes.minorticks_off()
         means = zip(values, perplexities.mean(1), strict=True)
-        told.append(f"{KEYS[row]} " + ", ".join(f"{one}: {mean:.3f}" for one, mean in means))
+        rows_of_means.append(
+            f"{KEYS[row]} " + ", ".join(f"{value}: {mean:.3f}" for value, mean in means)
+        )
     panels[0].set_ylabel("perplexity of the validation set")
-    summary = f"Perplexity by value, mean of the seeds. {'; '.join(told)}."
-    verdict = judge(*parts(losses, size.base.model.num_heads))
-    numbers = {row: {one: end.tolist() for one, end in losses[row].items()} for row in losses}
+    summary = f"Perplexity by value, mean of the seeds. {'; '.join(rows_of_means)}."
+    verdict = judge(*rules_hold(losses, size.base.model.num_heads))
+    numbers = {row: {value: end.tolist() for value, end in losses[row].items()} for row in losses}
     return Finding(verdict, summary, figure, numbers)
 
 

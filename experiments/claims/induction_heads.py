@@ -46,7 +46,7 @@ SIZES = {
 def runs(size: Size) -> list[Runs]:
     """What is trained; a plan counts feed-forward layers, which these models do not have."""
     models = (size.decoder(num_layers).config for num_layers in (1, 2))
-    return [Runs(one, size.seeds, size.steps, size.batch_size, size.length) for one in models]
+    return [Runs(config, size.seeds, size.steps, size.batch_size, size.length) for config in models]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,30 +83,32 @@ def train(size: Size) -> tuple[np.ndarray, np.ndarray, AttentionMap, int]:
 
     def data(num_layers: int, seed: int) -> TrainingData:
         def scores(params: Any) -> dict[str, float]:
-            found, *_ = look_inside(size.decoder(num_layers), params, passages, repeated)
-            return {name: float(value) for name, value in found.items()}
+            attention_map, *_ = look_inside(size.decoder(num_layers), params, passages, repeated)
+            return {name: float(value) for name, value in attention_map.items()}
 
         return TrainingData(Passages(size, seed), lambda: [passages], scores=scores)
 
     often = max(size.steps // 100, 1)
     loop = LoopConfig(steps=size.steps, log_every=10 * often, eval_every=often)
     runs = fit_sweep(make, {"num_layers": [1, 2], "seed": range(size.seeds)}, data, None, loop)
-    records = [[one for one in run.result.records if "gain" in one] for run in runs]
-    curves = [[[one[name] for one in found] for name in NAMES] for found in records]
+    records = [[record for record in run.result.records if "gain" in record] for run in runs]
+    curves = [[[record[name] for record in curve] for name in NAMES] for curve in records]
     _, weights, best = look_inside(size.decoder(2), runs[-1].result.params, passages, repeated)
     words = [str(token) for token in repeated[0]]
     shown = AttentionMap("two layers", weights, words, words, [*words[1:], words[0]])
-    steps = np.array([one["step"] for one in records[0]])
+    steps = np.array([record["step"] for record in records[0]])
     return steps, np.reshape(curves, (2, size.seeds, len(NAMES), -1)), shown, int(best)
 
 
-def parts(steps: np.ndarray, one: np.ndarray, two: np.ndarray) -> tuple[bool, bool, bool]:
+def rules_hold(
+    steps: np.ndarray, one_layer: np.ndarray, two_layers: np.ndarray
+) -> tuple[bool, bool, bool]:
     """Which parts of the rule are so in a seed; curves `[names, evaluations]` of 1 and 2 layers."""
-    single, _, _, single_score, _ = one[:, -1]
-    gain, without, alone, score, _ = two[:, -1]
+    single, _, _, single_score, _ = one_layer[:, -1]
+    gain, without, alone, score, _ = two_layers[:, -1]
     levels = single + np.array([0.25, 0.5, 0.75]) * (gain - single)
-    first, middle, last = (steps[np.argmax(two[0] >= level)] for level in levels)
-    half_score = steps[np.argmax(two[3] >= score / 2)]
+    first, middle, last = (steps[np.argmax(two_layers[0] >= level)] for level in levels)
+    half_score = steps[np.argmax(two_layers[3] >= score / 2)]
     is_abrupt = last - first <= first / 2 and abs(half_score - middle) <= middle / 5
     change, heads = gain > 2 * abs(single) and is_abrupt, score > 0.5 and single_score <= 0.3
     return bool(change), bool(heads), bool(without < gain / 2 < alone)
@@ -114,27 +116,32 @@ def parts(steps: np.ndarray, one: np.ndarray, two: np.ndarray) -> tuple[bool, bo
 
 def measure(size: Size) -> Finding:
     """Trains one and two layers, knocks induction heads out, and draws what happened."""
-    steps, (one, two), shown, best = train(size)
+    steps, (one_layer, two_layers), shown, best = train(size)
     figure = Figure(figsize=(13, 4), layout="constrained")
     left, center, right = figure.subplots(1, 3)
-    for color, found in (("C0", one), ("C1", two)):
-        left.plot(steps, found[:, 0].T, color)
-        center.plot(steps, found[:, 3].T, color)
-    left.plot(steps, two[:, 1].T, "C1:")
+    for color, by_seed in (("C0", one_layer), ("C1", two_layers)):
+        left.plot(steps, by_seed[:, 0].T, color)
+        center.plot(steps, by_seed[:, 3].T, color)
+    left.plot(steps, two_layers[:, 1].T, "C1:")
     left.set(xlabel="training step", title="In-context gain (dotted: without induction heads)")
     center.set(xlabel="training step", title="Largest score of one layer (blue) and of layer 2")
     right.imshow(np.asarray(shown.weights)[-1, best])
     right.set(xlabel="key", ylabel="query", title="That head, on tokens repeated four times")
-    ends = *one[:, :, -1].T, *two[:, :, -1].T
-    told = [f"{found.min():.2f} to {found.max():.2f}" for found in ends]
+    ends = *one_layer[:, :, -1].T, *two_layers[:, :, -1].T
+    ranges = [f"{values.min():.2f} to {values.max():.2f}" for values in ends]
     summary = (
-        f"Gain of one layer {told[0]} nats, of two {told[5]}; without their induction heads "
-        f"{told[6]}, without the other heads of layer 2 {told[7]}. Largest score of one layer "
-        f"{told[3]}, of layer 2 {told[8]}. Induction heads: {ends[9].min():.0f} to "
+        f"Gain of one layer {ranges[0]} nats, of two {ranges[5]}; without their induction heads "
+        f"{ranges[6]}, without the other heads of layer 2 {ranges[7]}. Largest score of one layer "
+        f"{ranges[3]}, of layer 2 {ranges[8]}. Induction heads: {ends[9].min():.0f} to "
         f"{ends[9].max():.0f} of {size.heads} heads of layer 2."
     )
-    judged = [parts(steps, *curves) for curves in zip(one, two, strict=True)]
-    numbers = {"parts": judged, "steps": steps.tolist(), "one": one.tolist(), "two": two.tolist()}
+    judged = [rules_hold(steps, *curves) for curves in zip(one_layer, two_layers, strict=True)]
+    numbers = {
+        "parts": judged,
+        "steps": steps.tolist(),
+        "one": one_layer.tolist(),
+        "two": two_layers.tolist(),
+    }
     pages = {"attention": attention_page([shown], title="Induction heads")}
     return Finding(judge(*map(all, zip(*judged, strict=True))), summary, figure, numbers, pages)
 

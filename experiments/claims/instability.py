@@ -105,7 +105,7 @@ def sensitivity(losses: np.ndarray) -> np.ndarray:
     return np.minimum(losses, np.log(VOCABULARY)).mean(0) - losses.min(0)
 
 
-def parts(sensitivities: dict[str, np.ndarray], scores: dict[str, np.ndarray]) -> list[bool]:
+def rules_hold(sensitivities: dict[str, np.ndarray], scores: dict[str, np.ndarray]) -> list[bool]:
     """The three parts of the rule, from sensitivities and the scores at the highest rate."""
     limit = 1.25 * sensitivities["both"]
     more = [sensitivities[name] >= limit for name in ("no qk-norm", "no z-loss")]
@@ -114,25 +114,27 @@ def parts(sensitivities: dict[str, np.ndarray], scores: dict[str, np.ndarray]) -
 
 def measure(size: Size) -> Finding:
     """Trains at every rate, with both mitigations and without each."""
-    found = train(size, *validation_split(size))
+    tables = train(size, *validation_split(size))
     figure = Figure(figsize=(12, 4), layout="constrained")
-    for place, (name, table) in enumerate(found.items()):
+    for place, (name, table) in enumerate(tables.items()):
         axes = figure.add_subplot(1, 3, place + 1, xlabel="learning rate", xscale="log")
-        for color, (variant, each) in zip(("C0", "C1", "C2"), table.items(), strict=True):
-            axes.plot(size.learning_rates, each.mean(1), color, label=variant)
-            axes.plot(size.learning_rates, each, f"{color}.")
+        for color, (variant, values) in zip(("C0", "C1", "C2"), table.items(), strict=True):
+            axes.plot(size.learning_rates, values.mean(1), color, label=variant)
+            axes.plot(size.learning_rates, values, f"{color}.")
         axes.set_title(f"{name.replace('_', ' ')} at the end")
     figure.axes[0].legend()
     figure.axes[1].set_yscale("log")
-    sensitive = {name: sensitivity(each) for name, each in found["validation_loss"].items()}
-    top = {name: each[-1] for name, each in found["largest_score"].items()}
+    sensitive = {name: sensitivity(values) for name, values in tables["validation_loss"].items()}
+    top = {name: values[-1] for name, values in tables["largest_score"].items()}
     shown = [
-        ", ".join(f"{name} {each.min():.3g} to {each.max():.3g}" for name, each in table.items())
+        ", ".join(
+            f"{name} {values.min():.3g} to {values.max():.3g}" for name, values in table.items()
+        )
         for table in (sensitive, top)
     ]
     summary = f"LR sensitivity: {shown[0]}. Largest score at the highest rate: {shown[1]}."
-    numbers = jax.tree.map(np.ndarray.tolist, {"sensitivity": sensitive, **found})
-    return Finding(judge(*parts(sensitive, top)), summary, figure, numbers)
+    numbers = jax.tree.map(np.ndarray.tolist, {"sensitivity": sensitive, **tables})
+    return Finding(judge(*rules_hold(sensitive, top)), summary, figure, numbers)
 
 
 if __name__ == "__main__":

@@ -75,26 +75,28 @@ def train(size: Size) -> tuple[list[int], Found]:
     with tempfile.TemporaryDirectory() as folder:
         config = dataclasses.replace(load_config(size.config), out=folder)
         trained = train_sweep(config, size.values)
-    evaluated = [[one for one in run.result.records if "bleu" in one] for run in trained]
+    evaluated = [[record for record in run.result.records if "bleu" in record] for run in trained]
     shape = len(size.smoothing), size.seeds, -1
 
     def table(name: str) -> np.ndarray:
-        return np.array([[float(one[name]) for one in run] for run in evaluated]).reshape(shape)
+        return np.array([[float(record[name]) for record in run] for run in evaluated]).reshape(
+            shape
+        )
 
-    found = {name: table(name) for name in ("bleu", "exact")}
-    found["perplexity"] = np.exp(table("validation_loss"))
-    return [one["step"] for one in evaluated[0]], found
+    tables = {name: table(name) for name in ("bleu", "exact")}
+    tables["perplexity"] = np.exp(table("validation_loss"))
+    return [record["step"] for record in evaluated[0]], tables
 
 
-def is_saturated(found: Found) -> bool:
+def is_saturated(tables: Found) -> bool:
     """Whether translations without smoothing leave nothing to improve."""
-    return bool(found["bleu"][0, :, -1].mean() > 97)
+    return bool(tables["bleu"][0, :, -1].mean() > 97)
 
 
-def parts(found: Found) -> list[bool]:
+def rules_hold(tables: Found) -> list[bool]:
     """Whether smoothing raises perplexity, BLEU and accuracy in every seed."""
-    gains = {name: found[name][1, :, -1] - found[name][0, :, -1] for name in METRICS}
-    can_improve = not is_saturated(found)
+    gains = {name: tables[name][1, :, -1] - tables[name][0, :, -1] for name in METRICS}
+    can_improve = not is_saturated(tables)
     return [
         bool((gains["perplexity"] > 0).all()),
         can_improve and bool((gains["bleu"] >= 0.5).all()),
@@ -109,27 +111,27 @@ def described(values: Sequence[float]) -> str:
 
 def measure(size: Size) -> Finding:
     """Trains with and without smoothing, and compares the ends."""
-    steps, found = train(size)
+    steps, tables = train(size)
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     for axes, name in zip(figure.subplots(1, 3), METRICS, strict=True):
         for index, smoothing in enumerate(size.smoothing):
-            axes.plot(steps, found[name][index].T, f"C{index}.-", alpha=0.3)
-            axes.plot(steps, found[name][index].mean(0), f"C{index}", label=f"{smoothing:g}")
+            axes.plot(steps, tables[name][index].T, f"C{index}.-", alpha=0.3)
+            axes.plot(steps, tables[name][index].mean(0), f"C{index}", label=f"{smoothing:g}")
         axes.set(xlabel="step", title=name)
     axes.legend(title="label smoothing")
     figure.axes[0].set_yscale("log")
     ends = {
-        name: " and ".join(described(found[name][index, :, -1]) for index in range(2))
+        name: " and ".join(described(tables[name][index, :, -1]) for index in range(2))
         for name in METRICS
     }
     summary = (
         f"Without and with smoothing, at the end: perplexity {ends['perplexity']}, BLEU "
         f"{ends['bleu']}, share of exact translations {ends['exact']}."
     )
-    if is_saturated(found):
+    if is_saturated(tables):
         summary += " BLEU is saturated."
-    numbers = {name: values.tolist() for name, values in found.items()}
-    return Finding(judge(*parts(found)), summary, figure, {"steps": steps, **numbers})
+    numbers = {name: values.tolist() for name, values in tables.items()}
+    return Finding(judge(*rules_hold(tables)), summary, figure, {"steps": steps, **numbers})
 
 
 if __name__ == "__main__":

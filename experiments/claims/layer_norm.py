@@ -79,8 +79,10 @@ def gradients(size: Size, norm_position: str, batches: Mapping[int, Batches]) ->
     @jax.jit
     def norms(seed: int, batch: Any) -> jax.Array:
         params, loss = draw(model, jax.random.key(seed)), language_model_loss(model)
-        found = jax.grad(lambda params: jnp.divide(*loss(params, batch, None)))(params)
-        return jnp.linalg.norm(found["stack"]["layers"]["feed_forward"]["down_kernel"], axis=(1, 2))
+        gradients = jax.grad(lambda params: jnp.divide(*loss(params, batch, None)))(params)
+        return jnp.linalg.norm(
+            gradients["stack"]["layers"]["feed_forward"]["down_kernel"], axis=(1, 2)
+        )
 
     return np.array([norms(seed, drawn[0]) for seed, drawn in batches.items()])
 
@@ -104,7 +106,7 @@ def train(size: Size, batches: Mapping[int, Batches]) -> np.ndarray:
     loop = LoopConfig(steps=size.steps, log_every=size.steps // 10)
     runs = fit_sweep(make, values, lambda seed, **_: TrainingData(batches[seed]), None, loop)
     ends = [np.inf if run.failure else run.result.records[-1]["loss"] for run in runs]
-    return np.reshape(ends, [len(each) for each in values.values()])
+    return np.reshape(ends, [len(values_of_key) for values_of_key in values.values()])
 
 
 def is_as_claimed(losses: np.ndarray, limit: float) -> np.ndarray:

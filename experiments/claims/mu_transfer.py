@@ -61,13 +61,13 @@ def runs(size: Size) -> list[Runs]:
     """What is trained."""
     count = len(NAMES) * len(size.learning_rates) * size.seeds
     models = (decoder(size, width, "standard").config for width in size.widths)
-    return [Runs(one, count, size.steps, size.batch_size, size.length) for one in models]
+    return [Runs(config, count, size.steps, size.batch_size, size.length) for config in models]
 
 
 @functools.lru_cache
 def factors(config: ModelConfig) -> Any:
     """Factor of the learning rate of each parameter; 1 without μP."""
-    draws = [Decoder(one).init_params for one in (config, config.base)]
+    draws = [Decoder(width_config).init_params for width_config in (config, config.base)]
     return training.mup_factors(*(jax.eval_shape(draw, jax.random.key(0)) for draw in draws))
 
 
@@ -84,8 +84,8 @@ def train(size: Size, batches: Mapping[int, Batches], rates: Any) -> list[traini
     values = {"name": NAMES, "width": size.widths, "seed": list(batches), "learning_rate": rates}
     loop = LoopConfig(steps=size.steps, log_every=size.steps // 10)
     data = {seed: training.TrainingData(drawn) for seed, drawn in batches.items()}
-    made = functools.partial(make, size=size)
-    return training.fit_sweep(made, values, lambda seed, **_: data[seed], None, loop)
+    make_model = functools.partial(make, size=size)
+    return training.fit_sweep(make_model, values, lambda seed, **_: data[seed], None, loop)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -98,15 +98,15 @@ def changes(size: Size, batches: Mapping[int, Batches]) -> np.ndarray:
     """RMS change of the logits by ten steps, first and last width `[names, 2, seeds]`."""
     ends = dataclasses.replace(size, steps=10, widths=(size.widths[0], size.widths[-1]))
     # At a learning rate of 0, a run keeps its initial parameters.
-    found = []
+    changes_by_rate = []
     for run in train(ends, batches, [0.0, size.checked_rate]):
         model = decoder(size, run.values["width"], run.values["name"])
-        found.append(logits(model, run.result.params, batches[0][0]["tokens"]))
-    pairs = np.array(found, np.float64).reshape(len(NAMES), 2, size.seeds, 2, -1)
+        changes_by_rate.append(logits(model, run.result.params, batches[0][0]["tokens"]))
+    pairs = np.array(changes_by_rate, np.float64).reshape(len(NAMES), 2, size.seeds, 2, -1)
     return np.sqrt((np.diff(pairs, axis=3) ** 2).mean((3, 4)))
 
 
-def parts(best: np.ndarray, change: np.ndarray) -> list[bool]:
+def rules_hold(best: np.ndarray, change: np.ndarray) -> list[bool]:
     """Parts of the rule, from log2 of the best rates `[names, widths, seeds]` and changes."""
     growth = change[:, 1] / change[:, 0]
     stays, falls = np.ptp(best[1], axis=0) <= 1, best[0, -1] <= best[0, 0] - 2
@@ -118,8 +118,8 @@ def draw_figure(size: Size, losses: np.ndarray, change: np.ndarray) -> Figure:
     figure = Figure(figsize=(12, 4), layout="constrained")
     *panels, last = figure.subplots(1, 3)
     for axes, name, by_width, moved in zip(panels, NAMES, losses, change, strict=True):
-        for width, found in zip(size.widths, by_width, strict=True):
-            axes.plot(size.learning_rates, found.mean(0), ".-", label=f"width {width}")
+        for width, losses_of_width in zip(size.widths, by_width, strict=True):
+            axes.plot(size.learning_rates, losses_of_width.mean(0), ".-", label=f"width {width}")
         axes.set(xscale="log", xlabel="learning rate", title=f"Loss at the end, {name}")
         last.plot((size.widths[0], size.widths[-1]), moved.mean(1), ".-", label=name)
     last.set(xscale="log", yscale="log", xlabel="width", title="Change of the logits by ten steps")
@@ -142,7 +142,9 @@ def measure(size: Size) -> Finding:
         for i, name in enumerate(NAMES)
     )
     numbers = {"names": NAMES, "log2_best_rates": best.tolist(), "changes": change.tolist()}
-    return Finding(judge(*parts(best, change)), summary, draw_figure(size, losses, change), numbers)
+    return Finding(
+        judge(*rules_hold(best, change)), summary, draw_figure(size, losses, change), numbers
+    )
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def runs(size: Size) -> list[Runs]:
     """What is trained: AdamW with all steps, and Muon with each share of them."""
     steps, count = round((1 + sum(size.shares)) * size.steps), len(size.learning_rates) * size.seeds
     models = (decoder(size, width).config for width in size.widths)
-    return [Runs(one, count, steps, size.batch_size, size.length) for one in models]
+    return [Runs(config, count, steps, size.batch_size, size.length) for config in models]
 
 
 def trial(size: Size, name: str, steps: int, width: int, rate: Any) -> training.Trial:
@@ -93,7 +93,7 @@ def step_seconds(size: Size, batch: Any, repeats: int = 50) -> dict[str, float]:
             began = time.perf_counter()
             states[name], _ = jax.block_until_ready(step(states[name], batch))
             times[name].append(time.perf_counter() - began)
-    return {name: float(np.median(each)) for name, each in times.items()}
+    return {name: float(np.median(seconds)) for name, seconds in times.items()}
 
 
 def at_best_rate(losses: np.ndarray) -> np.ndarray:
@@ -130,7 +130,7 @@ def measure(size: Size) -> Finding:
         axes.set(xlabel="learning rate", title=f"Loss at the end, width {width}")
         axes.minorticks_off()
         axes.legend()
-    faster = ", ".join(f"{1 / each.mean():.2f}" for each in needed)
+    faster = ", ".join(f"{1 / shares.mean():.2f}" for shares in needed)
     summary = (
         f"Muon needs {needed.min():.2f} to {needed.max():.2f} of AdamW's steps; mean speed-up by "
         f"width: {faster}. Its step takes {seconds['Muon'] / seconds['AdamW']:.2f} times as long."

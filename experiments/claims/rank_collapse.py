@@ -71,18 +71,18 @@ def residuals(size: Size, seed: int, *, skips: bool, mlps: bool) -> np.ndarray:
     def residual(x: jax.Array) -> float:
         return float(jnp.linalg.norm(x - x.mean(1, keepdims=True)) / jnp.linalg.norm(x))
 
-    found = [residual(x)]
+    residuals_by_layer = [residual(x)]
     for key in keys:
         x = layer(x, key, size, skips=skips, mlps=mlps)
-        found.append(residual(x))
-    return np.array(found)
+        residuals_by_layer.append(residual(x))
+    return np.array(residuals_by_layer)
 
 
-def exponent(found: np.ndarray) -> float:
+def exponent(curve: np.ndarray) -> float:
     """Smallest exponent of a layer, from a residual below 0.1 to one that float64 still tells."""
     logs = [
         np.log(after) / np.log(before)
-        for before, after in zip(found[:-1], found[1:], strict=True)
+        for before, after in zip(curve[:-1], curve[1:], strict=True)
         if before < 0.1 and after > 1e-13
     ]
     return float(min(logs)) if logs else 0.0
@@ -90,16 +90,16 @@ def exponent(found: np.ndarray) -> float:
 
 def measure(size: Size) -> Finding:
     """Follows the residual through the depth, in each variant and seed."""
-    found = {
+    curves = {
         name: [residuals(size, seed, skips=skips, mlps=mlps) for seed in range(size.seeds)]
         for name, (skips, mlps) in VARIANTS.items()
     }
-    exponents = [exponent(one) for one in found["attention alone"]]
-    kept = [float(one[-1]) for one in found["with skips"]]
-    verdict = judge(min(exponents) > 2, min(kept) > 0.1)
+    exponents = [exponent(curve) for curve in curves["attention alone"]]
+    with_skips = [float(curve[-1]) for curve in curves["with skips"]]
+    verdict = judge(min(exponents) > 2, min(with_skips) > 0.1)
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
-    for index, (name, runs) in enumerate(found.items()):
+    for index, (name, runs) in enumerate(curves.items()):
         for run in runs:
             axes.plot(
                 np.maximum(run, 1e-16), color=f"C{index}", label=name if run is runs[0] else ""
@@ -111,12 +111,13 @@ def measure(size: Size) -> Finding:
         title="Tokens become alike with depth",
     )
     axes.legend()
+    without_skips = [curve[-1] for curve in curves["with MLPs"]]
     summary = (
         f"Attention alone: exponent per layer {min(exponents):.2f} to {max(exponents):.2f}; "
-        f"residual after {size.depth} layers with skips {min(kept):.2f} to {max(kept):.2f}, with "
-        f"MLPs and no skips {max(one[-1] for one in found['with MLPs']):.1e} at most."
+        f"residual after {size.depth} layers with skips {min(with_skips):.2f} to "
+        f"{max(with_skips):.2f}, with MLPs and no skips {max(without_skips):.1e} at most."
     )
-    return Finding(verdict, summary, figure, {"exponents": exponents, "kept": kept})
+    return Finding(verdict, summary, figure, {"exponents": exponents, "kept": with_skips})
 
 
 if __name__ == "__main__":

@@ -28,10 +28,11 @@ def scripts() -> list[pathlib.Path]:
 
 def page(folder: pathlib.Path) -> str:
     """One page of the sections that the scripts have written to a folder; a table comes first."""
-    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    findings = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     rows = "".join(
-        f"<tr><td>{one['title']}</td><td>{one['verdict']}</td><td>{one['seconds']} s</td></tr>"
-        for one in found
+        f"<tr><td>{finding['title']}</td><td>{finding['verdict']}</td>"
+        f"<td>{finding['seconds']} s</td></tr>"
+        for finding in findings
     )
     sections = "".join(
         path.with_suffix(".html").read_text() for path in sorted(folder.glob("*.json"))

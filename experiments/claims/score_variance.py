@@ -56,7 +56,7 @@ def statistics(seed: int, size: Size, width: int, scale: float | None) -> dict[s
     }  # fmt: skip
 
 
-def parts(
+def rules_hold(
     variance: np.ndarray, plain: np.ndarray, largest: np.ndarray, scaled: np.ndarray
 ) -> list[bool]:
     """The parts of the rule.
@@ -76,7 +76,7 @@ def parts(
 
 def measure(size: Size) -> Finding:
     """Measures every width and seed, with and without scaling."""
-    found = {
+    records = {
         name: [
             [statistics(seed, size, width, scale) for width in size.widths]
             for seed in range(size.seeds)
@@ -85,7 +85,7 @@ def measure(size: Size) -> Finding:
     }
 
     def table(name: str, statistic: str) -> np.ndarray:
-        return np.array([[float(one[statistic]) for one in row] for row in found[name]])
+        return np.array([[float(record[statistic]) for record in row] for row in records[name]])
 
     variance = table("not scaled", "variance")
     ratio = variance / np.array(size.widths)
@@ -118,7 +118,7 @@ def measure(size: Size) -> Finding:
         **{f"gradient, {name}": table(name, "gradient").tolist() for name in SCALES},
         **{f"mean gradient, {name}": table(name, "mean").tolist() for name in SCALES},
     }  # fmt: skip
-    return Finding(judge(*parts(ratio, plain, largest, scaled)), summary, figure, numbers)
+    return Finding(judge(*rules_hold(ratio, plain, largest, scaled)), summary, figure, numbers)
 
 
 if __name__ == "__main__":

@@ -100,15 +100,15 @@ def train(size: Size) -> Losses:
     for run in fit_sweep(lambda kind: trial(size, kind), values, data, None, loop):
         last = run.result.records[-1]
         losses[run.values["kind"]].append([last[f"loss {length}"] for length, _ in tested])
-    return {kind: np.array(found) for kind, found in losses.items()}
+    return {kind: np.array(by_length) for kind, by_length in losses.items()}
 
 
-def parts(losses: Losses) -> tuple[bool, bool, bool]:
+def rules_hold(losses: Losses) -> tuple[bool, bool, bool]:
     """Which of the three parts of the rule are so."""
-    rises = {kind: found - found[:, :1] for kind, found in losses.items()}
-    others = [rises[kind][:, -1] for kind in rises if kind not in ("ALiBi", TWICE, "none")]
+    rises = {kind: by_length - by_length[:, :1] for kind, by_length in losses.items()}
+    rises_of_others = [rises[kind][:, -1] for kind in rises if kind not in ("ALiBi", TWICE, "none")]
     apart = losses["ALiBi"][:, 1] - losses[TWICE][:, 1]
-    return bool((rises["ALiBi"] <= 0).all()), np.min(others) >= 0.02, apart.max() <= 0.01
+    return bool((rises["ALiBi"] <= 0).all()), np.min(rises_of_others) >= 0.02, apart.max() <= 0.01
 
 
 def measure(size: Size) -> Finding:
@@ -117,25 +117,28 @@ def measure(size: Size) -> Finding:
     lengths = [size.length * factor for factor in size.factors]
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.add_subplot()
-    for index, (kind, found) in enumerate(losses.items()):
-        axes.plot(range(len(lengths)), found.mean(0), f"C{index}", label=kind)
-        axes.plot(range(len(lengths)), found.T, f"C{index}.")
+    for index, (kind, by_length) in enumerate(losses.items()):
+        axes.plot(range(len(lengths)), by_length.mean(0), f"C{index}", label=kind)
+        axes.plot(range(len(lengths)), by_length.T, f"C{index}.")
     axes.set_xticks(range(len(lengths)), lengths)
     axes.set(xlabel="length in testing", title=f"Nats per byte, trained at {size.length} bytes")
     figure.legend(loc="outside right upper")
-    rises = {kind: found[:, -1] - found[:, 0] for kind, found in losses.items()}
-    told = [
+    rises = {kind: by_length[:, -1] - by_length[:, 0] for kind, by_length in losses.items()}
+    rise_texts = [
         f"{kind} {losses[kind][:, 0].mean():.2f} ({rise.min():+.3f} to {rise.max():+.3f})"
         for kind, rise in rises.items()
     ]
     apart = losses["ALiBi"][:, 1] - losses[TWICE][:, 1]
     summary = (
         f"Mean loss at {lengths[0]}, and by how much it is higher at {lengths[-1]}: "
-        f"{', '.join(told)}. At {lengths[1]}, ALiBi minus sinusoidal positions trained there: "
-        f"{apart.min():+.3f} to {apart.max():+.3f}."
+        f"{', '.join(rise_texts)}. At {lengths[1]}, ALiBi minus sinusoidal positions trained "
+        f"there: {apart.min():+.3f} to {apart.max():+.3f}."
     )
-    numbers = {"lengths": lengths, **{kind: found.tolist() for kind, found in losses.items()}}
-    return Finding(judge(*parts(losses)), summary, figure, numbers)
+    numbers = {
+        "lengths": lengths,
+        **{kind: by_length.tolist() for kind, by_length in losses.items()},
+    }
+    return Finding(judge(*rules_hold(losses)), summary, figure, numbers)
 
 
 if __name__ == "__main__":

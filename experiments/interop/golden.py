@@ -72,8 +72,8 @@ def outputs(folder, variant, seed):
         greedy, margin = torch_models.continue_greedily(model, prompt, NEW_TOKENS)
         return arrays | {"greedy": np.int32(greedy)}, margin * (len(set(greedy)) >= DISTINCT)
     if variant.kind == "encoder_decoder":
-        found = search(model, inputs["tokens"][0])
-        return arrays | found, np.inf if found else 0.0
+        hypotheses = search(model, inputs["tokens"][0])
+        return arrays | hypotheses, np.inf if hypotheses else 0.0
     return arrays, np.inf
 
 

@@ -117,13 +117,13 @@ def implementations(shape: tuple[int, ...]) -> Iterator[str]:
             return (output, *backward(upstream))
 
         try:
-            found = jax.jit(passes)(*arrays)
+            outputs = jax.jit(passes)(*arrays)
         except ConfigError as error:
             yield f"- {name}: skipped: {error}"
             continue
         errors = [
             float(np.sqrt(np.mean((np.asarray(a, np.float64) - b) ** 2) / np.mean(b**2)))
-            for a, b in zip(found, exact, strict=True)
+            for a, b in zip(outputs, exact, strict=True)
         ]
         if not max(errors) <= LARGEST_ERROR:
             failed.append(name)
@@ -207,15 +207,15 @@ def plan(config: ExperimentConfig, accelerator: Accelerator) -> Iterator[str]:
             yield f"- skipped: the plan, for lack of a topology of {count} chips"
             return
         places = {"topology": TOPOLOGIES[count][accelerator.name in ("v4", "v5p")]}
-    made = make_plan(config, accelerator, **places)
-    bounds = ", ".join(f"{name} {seconds:.4g} s" for name, seconds in made.seconds.items())
-    yield f"- at least, by the plan: {bounds}; memory {readable_bytes(made.needs.total)}"
+    training_plan = make_plan(config, accelerator, **places)
+    bounds = ", ".join(f"{name} {seconds:.4g} s" for name, seconds in training_plan.seconds.items())
+    yield f"- at least, by the plan: {bounds}; memory {readable_bytes(training_plan.needs.total)}"
 
 
 def trace(folder: pathlib.Path) -> Iterator[str]:
     """Where the time of the traced steps went."""
-    found = read_profile(folder / "steps")
-    for name, parts in (("device", found.device_seconds), ("host", found.host_seconds)):
+    profile = read_profile(folder / "steps")
+    for name, parts in (("device", profile.device_seconds), ("host", profile.host_seconds)):
         for part, seconds in parts.items():
             yield f"- {name}, {part}: {1000 * seconds:.4g} ms a step"
 

@@ -79,16 +79,16 @@ class Chapter:
     def _code(self, function: Callable[..., Any]) -> str:
         """Source of a function and of what it calls; links to what the page has already."""
         blocks, links = [], []
-        for one in [function, *callees(function)]:
-            stem, name = pathlib.Path(file_name(one)).stem, one.__name__
+        for callee in [function, *callees(function)]:
+            stem, name = pathlib.Path(file_name(callee)).stem, callee.__name__
             anchor = f"{stem}-{name}"
-            if one in self._listed:
+            if callee in self._listed:
                 links.append(f'<a href="#{anchor}"><code>{name}</code></a>')
                 continue
-            self._listed.append(one)
+            self._listed.append(callee)
             blocks.append(
                 f'<figure class="code" id="{anchor}"><figcaption>{stem}.py</figcaption>'
-                f"{code_html(listing(one))}</figure>"
+                f"{code_html(listing(callee))}</figure>"
             )
         if links:
             blocks.append(f'<p class="defined">Defined above: {", ".join(links)}</p>')

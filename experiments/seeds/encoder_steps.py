@@ -71,14 +71,14 @@ def encode(config: ModelConfig, batch_size: int = BATCH) -> Encoded:
     """Runs an encoder on rows of 21 to 50 tokens, padded to 50 in two ways."""
     model = Encoder(config)
     rng = np.random.default_rng(0)
-    tokens, others = rng.integers(config.vocab_size, size=(2, batch_size, LENGTH))
+    tokens, labels = rng.integers(config.vocab_size, size=(2, batch_size, LENGTH))
     lengths = LENGTH - np.arange(batch_size) % 30
     real = np.arange(LENGTH) < lengths[:, None]
     variables = jax.jit(model.init)(jax.random.key(0), jnp.asarray(tokens))
     run = jax.jit(model.apply)
     hidden, other_padding = (
         run(variables, jnp.asarray(rows), lengths=jnp.asarray(lengths)).hidden
-        for rows in (tokens, np.where(real, tokens, others))
+        for rows in (tokens, np.where(real, tokens, labels))
     )
     return Encoded(hidden, other_padding, lengths)
 
@@ -96,7 +96,10 @@ def show_position_loop() -> Shown:
 def show_position_array() -> Shown:
     table = positions_by_array(10, 6)
     odd = positions_by_array(10, 5)
-    off = [largest_difference(one, positions_by_loop(*one.shape)) for one in (table, odd)]
+    off = [
+        largest_difference(positions, positions_by_loop(*positions.shape))
+        for positions in (table, odd)
+    ]
     return Shown(
         "`sinusoidal_positions` makes the same table at once. The denominators are 1, 21.5443 "
         "and 464.1589: the document prints 464.1590, since it rounds the exponent 4/6 to float32 "

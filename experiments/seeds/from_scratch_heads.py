@@ -67,11 +67,11 @@ def multi_head_by_loop(params: MultiHeadParams, x: jax.Array) -> tuple[jax.Array
 
 @functools.partial(jax.jit, static_argnames="is_causal")
 def multi_head_fused(
-    params: MultiHeadParams, x: jax.Array, *others: jax.Array, **options: Any
+    params: MultiHeadParams, x: jax.Array, *more_inputs: jax.Array, **options: Any
 ) -> MultiHeadOutput:
     """Multi-head attention of all heads at once, with the weights."""
     return multi_head_attention(
-        params, x, *others, num_heads=NUM_HEADS, return_weights=True, **options
+        params, x, *more_inputs, num_heads=NUM_HEADS, return_weights=True, **options
     )
 
 
@@ -174,8 +174,8 @@ def show_masked_heads() -> Shown:
 def show_cross_attention() -> Shown:
     params = multi_head_params()
     x, other = embed_words(" ".join(SIX_WORDS), D_MODEL), embed_words("I like NLP", D_MODEL)
-    own, cross = multi_head_fused(params, x), multi_head_fused(params, x, other)
-    shapes = [[str(part.weights.shape), str(part.output.shape)] for part in (own, cross)]
+    self_attended, cross = multi_head_fused(params, x), multi_head_fused(params, x, other)
+    shapes = [[str(part.weights.shape), str(part.output.shape)] for part in (self_attended, cross)]
     return Shown(
         "In self-attention queries, keys and values come from one sequence; in cross-attention "
         "keys and values come from another. Six words that look at three have weights 6 x 3, and "

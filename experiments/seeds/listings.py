@@ -47,9 +47,9 @@ def callees(function: Callable[..., Any]) -> list[Callable[..., Any]]:
         >>> [callee.__name__ for callee in callees(listing)]
         ['_prose', '_place']
     """
-    found = [function]
-    _follow(function, found)
-    return found[1:]
+    functions = [function]
+    _follow(function, functions)
+    return functions[1:]
 
 
 def file_name(function: Callable[..., Any]) -> str:
@@ -62,15 +62,15 @@ def file_name(function: Callable[..., Any]) -> str:
     return pathlib.Path(inspect.unwrap(function).__code__.co_filename).name
 
 
-def _follow(function: Callable[..., Any], found: list[Callable[..., Any]]) -> None:
+def _follow(function: Callable[..., Any], functions: list[Callable[..., Any]]) -> None:
     known = inspect.unwrap(function).__globals__
     tree = ast.parse(listing(function))
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     for node in sorted(names, key=_place):
         value = known.get(node.id)
-        if _is_of_folder(value) and value not in found:
-            found.append(value)
-            _follow(value, found)
+        if _is_of_folder(value) and value not in functions:
+            functions.append(value)
+            _follow(value, functions)
 
 
 def _place(node: ast.expr) -> tuple[int, int]:

@@ -120,5 +120,5 @@ def weights_after_dropout(
     key = x @ params["key_kernel"] + params["key_bias"]
     width = query.shape[-1] // heads
     weights = softmax(scaled_scores(query[:, :width], key[:, :width]))
-    kept = np.random.default_rng(seed).random(weights.shape) >= 0.1
-    return weights * kept / 0.9
+    is_kept = np.random.default_rng(seed).random(weights.shape) >= 0.1
+    return weights * is_kept / 0.9

@@ -147,7 +147,7 @@ def show_context_of_big() -> Shown:
 
 
 def show_all() -> Shown:
-    both = np.concatenate([contexts(LEAKED_D_K), contexts()], axis=1)
+    leaked_and_clean = np.concatenate([contexts(LEAKED_D_K), contexts()], axis=1)
     stacked = np.stack([weights(LEAKED_D_K), weights()])
     columns = ["0, d_k = 256", "1, d_k = 256", "0, d_k = 2", "1, d_k = 2"]
     return Shown(
@@ -159,7 +159,7 @@ def show_all() -> Shown:
         {
             "Weights with d_k = 256, as in the document": Table(WORDS, WORDS, stacked[0]),
             "Weights with d_k = 2, which is right": Table(WORDS, WORDS, stacked[1]),
-            "Contexts": Table(columns, WORDS, both),
+            "Contexts": Table(columns, WORDS, leaked_and_clean),
         },
         {"weights": viz.attention_heatmaps(stacked, WORDS, names=["d_k = 256", "d_k = 2"])},
         {

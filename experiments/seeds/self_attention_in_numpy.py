@@ -234,10 +234,10 @@ def show_multi_head() -> Shown:
     )
 
 
-def _changes(one: functional.MultiHeadOutput, two: functional.MultiHeadOutput) -> list[float]:
+def _changes(first: functional.MultiHeadOutput, second: functional.MultiHeadOutput) -> list[float]:
     return [
-        largest_difference(one.output, two.output),
-        largest_difference(one.weights, two.weights),
+        largest_difference(first.output, second.output),
+        largest_difference(first.weights, second.weights),
     ]
 
 

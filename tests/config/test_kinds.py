@@ -102,8 +102,8 @@ def test_optimizer_without_a_name_is_adamw(load):
     assert load().optimizer == AdamWConfig(learning_rate=1e-3)
     for name, config in (("sgd", SgdConfig), ("lion", LionConfig), ("adamw", AdamWConfig)):
         text = SMALLEST.replace("[optimizer]", f'[optimizer]\nname = "{name}"\nclip_norm = 2')
-        found = config_from_dict(ExperimentConfig, tomllib.loads(text)).optimizer
-        assert found == config(learning_rate=1e-3, clip_norm=2.0)
+        optimizer = config_from_dict(ExperimentConfig, tomllib.loads(text)).optimizer
+        assert optimizer == config(learning_rate=1e-3, clip_norm=2.0)
 
 
 @pytest.mark.parametrize(
@@ -246,8 +246,8 @@ def test_config_differences_name_the_keys_of_kinds_and_layers():
     longer = windows[0].layers
     for layers in ((), longer[:1]):
         shorter = model(layers=layers)
-        found = config_differences(shorter, windows[0], "model.")
-        assert found == {"model.layers": (layers, longer)}
+        differences = config_differences(shorter, windows[0], "model.")
+        assert differences == {"model.layers": (layers, longer)}
 
 
 def test_keys_that_may_be_unset_are_unset_by_default():

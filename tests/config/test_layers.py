@@ -136,10 +136,10 @@ def test_layers_of_smollm_3_have_no_positions_on_every_fourth(load_model):
 
 
 def test_layers_of_modern_bert_start_with_one_without_norm(load_model):
-    first, *others = load_model(MODERN_BERT).layer_overrides
+    first, *later = load_model(MODERN_BERT).layer_overrides
     assert first == LayerConfig(attention_norm=False, positions=RotaryConfig(base=160_000.0))
-    assert [layer.local_window_size for layer in others] == [64, 64, None] * 7
-    assert others[2].positions == RotaryConfig(base=160_000.0)
+    assert [layer.local_window_size for layer in later] == [64, 64, None] * 7
+    assert later[2].positions == RotaryConfig(base=160_000.0)
 
 
 def test_layer_overrides_follow_first_layers_and_pattern():

@@ -194,14 +194,14 @@ def test_model_config_fills_in_widths():
 
 
 def test_model_config_of_the_encoder_has_its_own_layers_and_vocabulary():
-    both = model(architecture="encoder_decoder", vocab_size=7, qk_norm=True, dropout_rate=0.1)
-    assert both.encoder == model(
+    config = model(architecture="encoder_decoder", vocab_size=7, qk_norm=True, dropout_rate=0.1)
+    assert config.encoder == model(
         architecture="encoder", vocab_size=7, qk_norm=True, dropout_rate=0.1
     )
-    own = dataclasses.replace(both, num_encoder_layers=5, source_vocab_size=9).encoder
+    encoder = dataclasses.replace(config, num_encoder_layers=5, source_vocab_size=9).encoder
     changed = {"num_layers": 5, "vocab_size": 9, "tied_embeddings": False}
-    assert own == dataclasses.replace(both.encoder, **changed)
-    assert both.num_layers != 5
+    assert encoder == dataclasses.replace(config.encoder, **changed)
+    assert config.num_layers != 5
 
 
 def test_model_config_has_a_table_as_wide_as_the_model_by_default():

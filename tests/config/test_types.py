@@ -64,8 +64,8 @@ def test_every_number_string_and_bool_of_a_config_has_its_type(instance):
     assert keys_of(type(instance)).keys() == names
     wrong = {int: (1.5, True, "1"), float: ("1", True), bool: (1, "yes"), str: (5,)}
     for name, key in keys_of(type(instance)).items():
-        kind, *others = key.members
-        for value in () if others else wrong.get(kind, ()):
+        kind, *alternatives = key.members
+        for value in () if alternatives else wrong.get(kind, ()):
             changed = functools.partial(dataclasses.replace, instance, **{name: value})
             assert_refused(changed, [f"{name} must be {TYPE_NAMES[kind]}, got {name}={value!r}"])
 
@@ -76,14 +76,14 @@ def test_every_config_is_among_these():
 
 
 def test_numbers_of_numpy_become_those_of_python():
-    made = config.ModelConfig(
+    settings = config.ModelConfig(
         max_len=np.int32(8), num_layers=1, d_model=np.int64(4), num_heads=2,
         dropout_rate=np.float32(0.5), init_std=np.int64(1),
     )  # fmt: skip
-    values = (made.max_len, made.d_model, made.dropout_rate, made.init_std)
+    values = (settings.max_len, settings.d_model, settings.dropout_rate, settings.init_std)
     assert values == (8, 4, 0.5, 1)
     assert [type(value) for value in values] == [int, int, float, float]
-    assert "d_model = 4" in config.config_to_toml(made)
+    assert "d_model = 4" in config.config_to_toml(settings)
     assert_refused(
         lambda: config.LoraConfig(rank=np.int64(0)), ["rank must be positive, got rank=0"]
     )

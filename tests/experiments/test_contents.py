@@ -65,7 +65,7 @@ def test_code_stands_where_a_chapter_first_uses_it_and_is_linked_to_from_there_o
     ]  # fmt: skip
     for name, links in (("one.html", anchors), ("two.html", [])):
         page = pages[name]
-        assert [one for one in page.ids if one in anchors] == anchors
+        assert [identifier for identifier in page.ids if identifier in anchors] == anchors
         assert [link[1:] for link in page.links if link[1:] in anchors] == links
         code = "".join(page.code)
         assert code.count("def ") == len(anchors)
@@ -114,8 +114,8 @@ def test_every_step_of_a_document_has_a_formula_that_can_be_drawn():
 
     steps = [step for document in run_all.DOCUMENTS[:4] for step in document.steps]
     formulas = [line for step in steps for line in step.formula.split(r" \\ ")]
-    formulas += [one.mistaken_formula for one in exhibits.MISTAKES]
-    formulas += [one.cure_formula for one in exhibits.MISTAKES]
+    formulas += [mistake.mistaken_formula for mistake in exhibits.MISTAKES]
+    formulas += [mistake.cure_formula for mistake in exhibits.MISTAKES]
     assert len(formulas) > 85
     parser = MathTextParser("path")
     for formula in formulas:

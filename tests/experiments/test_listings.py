@@ -63,10 +63,10 @@ def test_every_step_is_listed_as_valid_python_without_its_text():
 def test_callees_are_found_through_others_and_once():
     assert callees(attend_causally) == [attend]
     assert callees(feed_raw_input)[1:] == [mistaken.feed_forward_of_the_input]
-    found = callees(encoder_steps.show_position_array)
-    assert [one.__name__ for one in found] == [
+    functions = callees(encoder_steps.show_position_array)
+    assert [function.__name__ for function in functions] == [
         "positions_by_array", "largest_difference", "positions_by_loop", "denominators",
         "_position_table",
     ]  # fmt: skip
-    assert [file_name(one) for one in found[:2]] == ["positions.py", "measures.py"]
+    assert [file_name(function) for function in functions[:2]] == ["positions.py", "measures.py"]
     assert callees(trained_translator.document) == []

@@ -76,7 +76,7 @@ def test_museum_shows_wrong_beside_right(mistake):
     lines = [wrong.table.as_text()[1:], right.table.as_text()[1:]]
     if wrong.table.columns == right.table.columns:
         differ = [
-            [one != other for one, other in zip(a[1:], b[1:], strict=True)]
+            [cell != right_cell for cell, right_cell in zip(a[1:], b[1:], strict=True)]
             for a, b in zip(*lines, strict=True)
         ]
         assert np.array(differ).any()
@@ -142,14 +142,14 @@ def test_feed_forward_of_the_input_knows_no_other_word():
     assert np.abs(right[0] - right[1]).max() > 0.1
     x = np.float64(cures.SENTENCES)
     params = jax.tree.map(np.float64, cures.block()[1]["params"])
-    own, inner = params["attention"], params["feed_forward"]
+    attention, inner = params["attention"], params["feed_forward"]
     heads = []
     for part in (slice(0, 2), slice(2, 4)):
         query, key, value = (
-            x @ own[f"{name}_kernel"][:, part] for name in ("query", "key", "value")
+            x @ attention[f"{name}_kernel"][:, part] for name in ("query", "key", "value")
         )
         heads.append(softmax(query @ key.swapaxes(1, 2) / math.sqrt(2)) @ value)
-    x = layer_norm(x + np.concatenate(heads, axis=-1) @ own["output_kernel"])
+    x = layer_norm(x + np.concatenate(heads, axis=-1) @ attention["output_kernel"])
     hidden = np.maximum(x @ inner["up_kernel"], 0)
     expected = layer_norm(x + hidden @ inner["down_kernel"])[:, -1]
     np.testing.assert_allclose(right, expected, atol=1e-5)
@@ -245,8 +245,8 @@ def test_all_axes_reversed_is_another_product_or_an_error():
     np.testing.assert_allclose(wrong, powers / powers.sum(axis=-1).T[..., None], rtol=1e-6)
     assert np.abs(wrong - right).max() > 0.5
     assert np.abs(wrong.sum(axis=-1) - 1).max() > 0.3
-    one = mistaken.attend_by_transposing(query[0], key[0])  # two axes are what it is for
-    np.testing.assert_allclose(one, alone[0], atol=1e-12)
+    sentence = mistaken.attend_by_transposing(query[0], key[0])  # two axes are what it is for
+    np.testing.assert_allclose(sentence, alone[0], atol=1e-12)
     with pytest.raises(ValueError):
         mistaken.attend_by_transposing(np.ones((2, 3, 5)), np.ones((2, 3, 5)))
     assert np.isnan(mistaken.softmax_by_transposing(np.float32([[89, 0]]))).any()

@@ -60,11 +60,11 @@ def test_fused_layout_is_interleaved_by_head_and_not_in_thirds():
     )
     for part, name in enumerate(("query", "key", "value")):
         for head in range(8):
-            own = slice(64 * head, 64 * head + 64)
+            columns = slice(64 * head, 64 * head + 64)
             fused = slice(192 * head + 64 * part, 192 * head + 64 * part + 64)
             kernel, bias = getattr(params, f"{name}_kernel"), getattr(params, f"{name}_bias")
-            np.testing.assert_array_equal(kernel[:, own], layer.kernel[:, fused])
-            np.testing.assert_array_equal(bias[own], layer.bias[fused])
+            np.testing.assert_array_equal(kernel[:, columns], layer.kernel[:, fused])
+            np.testing.assert_array_equal(bias[columns], layer.bias[fused])
     np.testing.assert_array_equal(thirds.key_kernel, layer.kernel[:, 512:1024])
     np.testing.assert_array_equal(thirds.key_bias, layer.bias[512:1024])
     out = np.asarray(fused_heads.attend_step_by_step()["out"])

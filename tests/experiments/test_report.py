@@ -22,7 +22,7 @@ def test_every_benchmark_is_on_the_page(report):
         for path in BENCHMARKS.glob("*.py")
         if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
     }
-    listed = {each.split()[0] for commands in report.BENCHMARKS.values() for each in commands}
+    listed = {command.split()[0] for commands in report.BENCHMARKS.values() for command in commands}
     assert listed == scripts - {"report.py"}
 
 

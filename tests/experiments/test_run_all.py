@@ -59,7 +59,7 @@ def test_signal_stops_the_command_without_a_page(
     number, status, translation_run, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(run_all, "DOCUMENTS", one_step(stopped(number)))
-    handlers = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     (tmp_path / "index.html").write_text("of an earlier run")
     with pytest.raises(SystemExit) as caught:
         run_all.main([f"--output={tmp_path}", f"--run={translation_run[0]}", "--sentence=one two"])
@@ -67,7 +67,7 @@ def test_signal_stops_the_command_without_a_page(
     assert f"stopped by {number.name} before the pages were whole" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["index.html"]
     assert (tmp_path / "index.html").read_text() == "of an earlier run"
-    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
 def test_signal_during_training_stops_the_command_without_a_page(tmp_path, monkeypatch, capsys):

@@ -102,8 +102,8 @@ ELSEWHERE = [
 def commands(script):
     """Words after the script's name in each command of its docstring; comments are dropped."""
     text = ast.get_docstring(ast.parse((FOLDER / script).read_text(encoding="utf-8")))
-    found = re.findall(r"python (experiments/.*)", text)
-    words = [shlex.split(line, comments=True) for line in found]
+    lines = re.findall(r"python (experiments/.*)", text)
+    words = [shlex.split(line, comments=True) for line in lines]
     assert words and {first for first, *_ in words} == {f"experiments/{script}"}
     return [rest for _, *rest in words]
 

@@ -124,8 +124,8 @@ def test_right_tables_are_not_those_printed():
 
 
 def test_weights_without_a_scale_take_the_width_of_the_queries():
-    own = compiled_attention_weights(six_words.queries()[:, None], six_words.keys()[:, None])[0]
-    np.testing.assert_allclose(own, six_words.weights(), rtol=0, atol=1e-6)
+    weights = compiled_attention_weights(six_words.queries()[:, None], six_words.keys()[:, None])[0]
+    np.testing.assert_allclose(weights, six_words.weights(), rtol=0, atol=1e-6)
 
 
 def test_sharpness_is_that_printed():

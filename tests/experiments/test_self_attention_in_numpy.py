@@ -50,8 +50,12 @@ def test_attention_equals_loops_in_float64(function, tolerance, is_causal):
 
 def test_attention_of_the_draw_is_what_it_was():
     causal = script.attend(script.draw(), is_causal=True)
-    told = [[0.8268, 0.1732, 0, 0], [0.3401, 0.4126, 0.2474, 0], [0.1022, 0.0310, 0.6839, 0.1829]]
-    np.testing.assert_allclose(causal["weights"][1:], told, rtol=0, atol=5.1e-5)
+    printed = [
+        [0.8268, 0.1732, 0, 0],
+        [0.3401, 0.4126, 0.2474, 0],
+        [0.1022, 0.0310, 0.6839, 0.1829],
+    ]
+    np.testing.assert_allclose(causal["weights"][1:], printed, rtol=0, atol=5.1e-5)
     np.testing.assert_array_equal(causal["values"][0], np.float32(script.draw().value[0]))
     full = script.attend(script.draw(), is_causal=False)
     np.testing.assert_allclose(full["weights"][3], causal["weights"][3], atol=1e-7)
@@ -100,9 +104,9 @@ def test_layer_equals_one_head_after_the_other_in_float64():
     x = np.asarray(script.embed_words()[0], np.float64)
     result, heads = script.run_layer(), []
     for head in range(8):
-        own = slice(64 * head, 64 * head + 64)
+        columns = slice(64 * head, 64 * head + 64)
         drawn = script.Draw(
-            *(x @ params[f"{part}_kernel"][:, own] for part in ("query", "key", "value"))
+            *(x @ params[f"{part}_kernel"][:, columns] for part in ("query", "key", "value"))
         )
         _, weights, values = attend_by_loops(drawn, is_causal=True)
         np.testing.assert_allclose(result.weights[0, head], weights, atol=1e-5)
@@ -113,12 +117,12 @@ def test_layer_equals_one_head_after_the_other_in_float64():
 
 def test_layer_drops_in_training_alone_and_returns_weights_from_before():
     outputs = [script.run_layer(dropout_seed=seed) for seed in (None, None, 0, 1)]
-    evaluated, again, one, other = jax.tree.map(np.asarray, outputs)
+    evaluated, again, dropped, dropped_again = jax.tree.map(np.asarray, outputs)
     np.testing.assert_array_equal(evaluated.output, again.output)
-    assert np.abs(one.output - other.output).max() > 0.1
-    for trained in (one, other):
+    assert np.abs(dropped.output - dropped_again.output).max() > 0.1
+    for trained in (dropped, dropped_again):
         np.testing.assert_allclose(trained.weights, evaluated.weights, atol=1e-7)
-    np.testing.assert_allclose(one.weights.sum(-1), 1, atol=1e-6)
+    np.testing.assert_allclose(dropped.weights.sum(-1), 1, atol=1e-6)
 
 
 def test_uneven_heads_are_refused_by_rule_values_and_remedy():

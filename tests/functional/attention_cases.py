@@ -98,10 +98,10 @@ def assert_close(got, expected, tolerance):
 
 
 def assert_same_bits(got, expected):
-    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-        assert one.dtype == other.dtype
-        assert one.shape == other.shape
-        assert one.tobytes() == other.tobytes()
+    for result, value in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        assert result.dtype == value.dtype
+        assert result.shape == value.shape
+        assert result.tobytes() == value.tobytes()
 
 
 def assert_equals_the_reference(
@@ -110,13 +110,15 @@ def assert_equals_the_reference(
     inputs, output, gradients = run(sizes, options, static, inputs, optimized=optimized)
     cotangent = cotangent_of(sizes)
     assert output.dtype == inputs["query"].dtype
-    others = {n: o for n, o in options.items() if n != "bias"} | static
-    others.pop("implementation", None)
-    assert_close(output, oracle.attention(**inputs, **others), forward)
+    structure = {n: o for n, o in options.items() if n != "bias"} | static
+    structure.pop("implementation", None)
+    assert_close(output, oracle.attention(**inputs, **structure), forward)
 
     directions = {n: normal(*a.shape, seed=i) for i, (n, a) in enumerate(inputs.items(), 20)}
     expected = oracle.slope(
-        lambda moved: np.sum(cotangent * oracle.attention(**moved, **others)), inputs, directions
+        lambda moved: np.sum(cotangent * oracle.attention(**moved, **structure)),
+        inputs,
+        directions,
     )
     got = sum(np.sum(gradients[n].astype(np.float64) * directions[n]) for n in inputs)
     lengths = [
@@ -262,8 +264,8 @@ REST = {name: case for name, case in HIDING.items() if name not in MERGED}
 def unattended(sizes, options, static):
     """Which query rows [..., T, N] see nothing, and which keys [..., S, K] are never seen."""
     inputs = inputs_of(sizes)
-    others = {n: o for n, o in static.items() if n != "implementation"}
-    weights = oracle.attention_weights(inputs["query"], inputs["key"], **options, **others)
+    structure = {n: o for n, o in static.items() if n != "implementation"}
+    weights = oracle.attention_weights(inputs["query"], inputs["key"], **options, **structure)
     grouped = weights.reshape(*sizes.leading, sizes.K, -1, sizes.S)
     rows = np.swapaxes(weights.sum(-1) == 0, -1, -2)
     keys = np.swapaxes(grouped.max(-2) == 0, -1, -2)

@@ -43,9 +43,9 @@ def collect():
     """
     cases, expanded = {}, {}
     for test in published:
-        node, *others = test.model.graph.node
+        node, *more_nodes = test.model.graph.node
         for inputs, outputs in test.data_sets:
-            if node.op_type != "Attention" or others:
+            if node.op_type != "Attention" or more_nodes:
                 expanded[test.name] = [*inputs, *outputs]
                 continue
             assert test.name not in cases

@@ -60,16 +60,16 @@ def attention_weights(
             kv_head = head // (num_heads // num_kv_heads)
             for t in range(num_queries):
                 visible = [s for s in range(num_keys) if may_attend(row, head, t, s)]
-                wanted = visible if stage in ("masked", "softmax") else list(range(num_keys))
-                scores = scale * (key[row][wanted, kv_head] @ query[row][t, head])
+                kept_keys = visible if stage in ("masked", "softmax") else list(range(num_keys))
+                scores = scale * (key[row][kept_keys, kv_head] @ query[row][t, head])
                 if stage != "scores" and softcap is not None:
                     scores = softcap * np.tanh(scores / softcap)
                 if stage in ("biased", "masked", "softmax"):
-                    scores = scores + bias[row][head, t, wanted]
-                if stage == "softmax" and wanted:
+                    scores = scores + bias[row][head, t, kept_keys]
+                if stage == "softmax" and kept_keys:
                     scores = np.exp(scores - scores.max())
                     scores = scores / scores.sum()
-                weights[row][head, t, wanted] = scores
+                weights[row][head, t, kept_keys] = scores
     return weights
 
 

@@ -90,10 +90,10 @@ def test_attention_equals_the_reference_for_any_values(sizes, static, dtype, imp
 
 
 def test_attention_takes_the_arguments_of_jax_nn_in_their_order():
-    ours = inspect.signature(dot_product_attention).parameters
-    theirs = list(inspect.signature(jax.nn.dot_product_attention).parameters)
-    assert [name for name in ours if name in theirs] == theirs
-    positional = [n for n, p in ours.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    parameters = inspect.signature(dot_product_attention).parameters
+    names_of_jax = list(inspect.signature(jax.nn.dot_product_attention).parameters)
+    assert [name for name in parameters if name in names_of_jax] == names_of_jax
+    positional = [n for n, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
     assert positional == ["query", "key", "value", "bias", "mask"]
 
 
@@ -124,8 +124,8 @@ def test_attention_agrees_with_jax_nn_where_both_are_defined(options):
             jax.nn.dot_product_attention(**inputs, **options),
         )
 
-    ours, theirs = both({n: jnp.asarray(a) for n, a in inputs_of(SQUARE).items()})
-    assert_close(ours, theirs, 1e-6)
+    output, expected = both({n: jnp.asarray(a) for n, a in inputs_of(SQUARE).items()})
+    assert_close(output, expected, 1e-6)
 
 
 # Numerics.

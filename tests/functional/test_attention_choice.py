@@ -43,11 +43,11 @@ def shapes(dtype=np.float32, num_queries=64, num_keys=64, heads=(4, 2), width=16
 def test_auto_takes_what_the_number_of_weights_calls_for(
     num_queries, num_keys, name, declined, reason
 ):
-    found = attention_implementation(*shapes(num_queries=num_queries, num_keys=num_keys))
-    assert found.name == name
-    assert set(found.declined) == {"dense", "chunked", "cudnn", "splash"} - {name}
-    assert reason in found.declined[declined]
-    assert "needs an NVIDIA GPU, and the default backend is cpu" in found.declined["cudnn"]
+    choice = attention_implementation(*shapes(num_queries=num_queries, num_keys=num_keys))
+    assert choice.name == name
+    assert set(choice.declined) == {"dense", "chunked", "cudnn", "splash"} - {name}
+    assert reason in choice.declined[declined]
+    assert "needs an NVIDIA GPU, and the default backend is cpu" in choice.declined["cudnn"]
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_auto_is_the_implementation_that_it_names_on_each_platform(length, names
         assert jax.eval_shape(attend, *inputs).shape == inputs[0].shape
     assert called == [*names, names[0]]
     for platform in ("cpu", "tpu", "cuda", "rocm"):
-        found = attention_implementation(*inputs, platform=platform)
-        assert found.name == names[-1 if platform != "cpu" else 0]
+        choice_of_platform = attention_implementation(*inputs, platform=platform)
+        assert choice_of_platform.name == names[-1 if platform != "cpu" else 0]
 
 
 @pytest.mark.parametrize("implementation", ["xla", None])
@@ -142,15 +142,16 @@ def test_cudnn_declines_what_it_cannot_serve_and_raises_when_named(
     arrays, options, reason, monkeypatch
 ):
     on_a_gpu(monkeypatch)
-    found = attention_implementation(*arrays, **options)
-    assert found.name == "dense"
-    assert reason in found.declined["cudnn"]
+    implementation = attention_implementation(*arrays, **options)
+    assert implementation.name == "dense"
+    assert reason in implementation.declined["cudnn"]
     rng = {"dropout_rng": jax.random.key(0)} if "dropout_rate" in options else {}
     attend = functools.partial(dot_product_attention, implementation="cudnn", **options, **rng)
     with pytest.raises(ConfigError) as error:
         jax.eval_shape(attend, *arrays)
-    assert f"implementation='cudnn' cannot serve this call: {found.declined['cudnn']}" in str(
-        error.value
+    assert (
+        f"implementation='cudnn' cannot serve this call: {implementation.declined['cudnn']}"
+        in str(error.value)
     )
 
 

@@ -137,8 +137,8 @@ def test_chunked_takes_lengths_and_offsets_of_narrow_dtypes():
     attend = jax.jit(by("chunked", is_causal=True))
     for dtype in (np.int8, np.uint8):
         got = jax.jit(by("chunked", is_causal=True, query_offset=np.zeros(1, dtype)))(*[query] * 3)
-        for one, other in zip(got, attend(*[query] * 3), strict=True):
-            assert_close(one, other, 1e-6)
+        for result, expected in zip(got, attend(*[query] * 3), strict=True):
+            assert_close(result, expected, 1e-6)
     poisoned = np.array(query)
     poisoned[:, 250:] = np.nan
     lengths = {"query_seq_lengths": np.array([200], np.uint8)}

@@ -52,10 +52,10 @@ def dropped(implementation, seed):
 @EACH
 def test_attention_dropout_zeroes_weights_at_its_rate_and_scales_the_rest(implementation):
     _, _, weights, full = dropped(implementation, 0)
-    kept, visible = weights != 0, full != 0
-    np.testing.assert_allclose(weights, np.where(kept, full / (1 - RATE), 0), rtol=1e-5)
+    nonzero, visible = weights != 0, full != 0
+    np.testing.assert_allclose(weights, np.where(nonzero, full / (1 - RATE), 0), rtol=1e-5)
     deviation = math.sqrt(RATE * (1 - RATE) / visible.sum())
-    assert abs(1 - kept[visible].mean() - RATE) <= 4 * deviation
+    assert abs(1 - nonzero[visible].mean() - RATE) <= 4 * deviation
 
 
 @EACH
@@ -76,9 +76,9 @@ def test_attention_dropout_preserves_the_mean(implementation):
 def test_attention_dropout_differs_along_every_axis_and_by_key(implementation):
     _, output, weights, full = dropped(implementation, 0)
     for axis in range(4):
-        kept, visible = np.moveaxis(weights != 0, axis, 0), np.moveaxis(full != 0, axis, 0)
-        for index in range(1, len(kept)):  # of another block or key head, too
-            differing = (kept[0] != kept[index])[visible[0] & visible[index]]
+        nonzero, visible = np.moveaxis(weights != 0, axis, 0), np.moveaxis(full != 0, axis, 0)
+        for index in range(1, len(nonzero)):  # of another block or key head, too
+            differing = (nonzero[0] != nonzero[index])[visible[0] & visible[index]]
             assert differing.mean() == pytest.approx(2 * RATE * (1 - RATE), abs=0.15)
     assert_same_bits(dropped.__wrapped__(implementation, 0)[1], output)
     assert (dropped(implementation, 1)[1] != output).any()

@@ -49,8 +49,8 @@ def test_mask_of_a_block_with_keys_first_is_the_transposed_one(case, start):
     arrays = inputs_of(sizes)
     query, key, value = arrays["query"], arrays["key"], arrays["value"]
     structure = {n: o for n, o in (options | static).items() if n not in (*OF_WEIGHTS_ONLY, *GIVEN)}
-    given = [options.get(name) for name in GIVEN]
-    inputs = prepare_attention(query, key, value, *given, ScoreKeywords(**structure))
+    bias_and_mask = [options.get(name) for name in GIVEN]
+    inputs = prepare_attention(query, key, value, *bias_and_mask, ScoreKeywords(**structure))
     num_queries, num_keys = query.shape[-3], key.shape[-3]
     if min(num_queries, num_keys) < 3:
         pytest.skip("too short for a block that starts within")
@@ -67,14 +67,14 @@ def test_mask_alone_gives_the_output_of_what_it_stands_for(name):
     sizes, options, static = CASES[name]
     inputs = inputs_of(sizes)
     mask = mask_of(*CASES[name])
-    others = {n: o for n, o in (options | static).items() if n in (*OF_WEIGHTS_ONLY, "bias")}
-    if "bias" in others:  # The mask has its -inf.
-        others["bias"] = np.where(others["bias"] == -np.inf, np.float32(0), others["bias"])
+    unmasked = {n: o for n, o in (options | static).items() if n in (*OF_WEIGHTS_ONLY, "bias")}
+    if "bias" in unmasked:  # The mask has its -inf.
+        unmasked["bias"] = np.where(unmasked["bias"] == -np.inf, np.float32(0), unmasked["bias"])
 
     @jax.jit
     def both(inputs, options, mask):
         whole = dot_product_attention(**inputs, **options, **static)
-        return whole, dot_product_attention(**inputs, **others, mask=mask)
+        return whole, dot_product_attention(**inputs, **unmasked, mask=mask)
 
     whole, by_mask = both.lower(inputs, options, mask).compile(QUICK)(inputs, options, mask)
     assert_close(by_mask, whole, 1e-6)

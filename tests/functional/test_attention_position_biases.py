@@ -113,11 +113,11 @@ def test_value_equals_its_array(case, kind):
 
     expected = evaluate(inputs, numbers, as_array, {**options, "implementation": "dense"})
     for name in IMPLEMENTATIONS:
-        found = evaluate(inputs, numbers, as_value, {**options, "implementation": name})
-        for got, want in zip(found, expected, strict=True):
-            hidden = np.isneginf(want)
-            np.testing.assert_array_equal(np.isneginf(got), hidden)
-            assert_close(np.where(hidden, 0, got), np.where(hidden, 0, want), 1e-5)
+        results = evaluate(inputs, numbers, as_value, {**options, "implementation": name})
+        for result, reference in zip(results, expected, strict=True):
+            hidden = np.isneginf(reference)
+            np.testing.assert_array_equal(np.isneginf(result), hidden)
+            assert_close(np.where(hidden, 0, result), np.where(hidden, 0, reference), 1e-5)
     assert np.abs(expected[-1]).max() > 1e-2  # the gradient of slopes or table
 
 
@@ -128,11 +128,11 @@ def test_value_in_float64_is_as_exact(kind, implementation):
         inputs, numbers = inputs_of(GROUPED, np.float64), numbers_of(kind, np.float64)
         array = functools.partial(array_of, kind, num_queries=5, num_keys=7, offset=2)
         options = {"query_offset": 2, "implementation": implementation}
-        wanted = evaluate(inputs, numbers, lambda n: array(n)[None], options)
-        found = evaluate(inputs, numbers, functools.partial(value_of, kind), options)
-        for got, want in zip(found, wanted, strict=True):
-            assert got.dtype == np.float64
-            assert_close(got, want, 1e-14)
+        expected = evaluate(inputs, numbers, lambda n: array(n)[None], options)
+        results = evaluate(inputs, numbers, functools.partial(value_of, kind), options)
+        for result, value in zip(results, expected, strict=True):
+            assert result.dtype == np.float64
+            assert_close(result, value, 1e-14)
 
 
 @pytest.mark.parametrize("kind", [ALIBI, RELATIVE])
@@ -194,8 +194,8 @@ def test_values_are_pytrees_that_vmap_maps(kind):
     inputs, numbers = inputs_of(SQUARE), np.stack([numbers_of(kind), 2 * numbers_of(kind)])
     attend = functools.partial(dot_product_attention, **inputs)
     mapped = jax.vmap(lambda bias: attend(bias=bias))(value_of(kind, numbers))
-    for got, each in zip(mapped, numbers, strict=True):
-        assert_close(got, attend(bias=value_of(kind, each)), 1e-6)
+    for result, row in zip(mapped, numbers, strict=True):
+        assert_close(result, attend(bias=value_of(kind, row)), 1e-6)
 
 
 def test_choice_takes_values_and_shapes_of_them():
@@ -230,19 +230,19 @@ def test_values_go_with_a_cache_whose_rows_differ():
 
 def test_attention_functions_of_ones_own_get_an_array():
     params = MultiHeadParams(*(normal(12, 12, seed=i) for i in range(4)))
-    x, value, given = normal(2, 5, 12, seed=9), AlibiBias(numbers_of(ALIBI)), []
+    x, value, biases = normal(2, 5, 12, seed=9), AlibiBias(numbers_of(ALIBI)), []
     layer = functools.partial(multi_head_attention, params, x, num_heads=N)
 
     def attend(query, key, value, bias):  # takes no query_offset
-        given.append(bias)
+        biases.append(bias)
         return dot_product_attention(query, key, value, bias)
 
     expected = layer(bias=value).output
     assert_close(layer(bias=value, attention_fn=attend).output, expected, 1e-6)
-    np.testing.assert_allclose(given[0], array_of(ALIBI, value.slopes, 5, 5, 0)[None], rtol=1e-6)
+    np.testing.assert_allclose(biases[0], array_of(ALIBI, value.slopes, 5, 5, 0)[None], rtol=1e-6)
     array = normal(1, 1, 5, 5)
-    both = layer(bias=(array, value), attention_fn=attend).output
-    assert_close(both, layer(bias=(array, value)).output, 1e-6)
+    output = layer(bias=(array, value), attention_fn=attend).output
+    assert_close(output, layer(bias=(array, value)).output, 1e-6)
     cache = KVCache.init(2, 8, num_kv_heads=N, head_dim=2)
     mask = np.tri(5, 8, dtype=bool)[None, None]
 
@@ -290,33 +290,3 @@ def test_buckets_of_a_table_are_checked():
     bias = RelativeBias(np.ones((7, N), np.float32))
     with pytest.raises(ConfigError, match="num_buckets must be even"):
         dot_product_attention(**inputs_of(SQUARE), bias=bias)
-
-
-@pytest.mark.parametrize("sizes", [(0, 0), (0, 5), (3, 0), (1, 1), (3, 11), (11, 3)])
-@pytest.mark.parametrize("offset", [0, 2, -3])
-@KINDS
-def test_array_of_a_value_has_the_definition(kind, offset, sizes):
-    numbers = numbers_of(kind)
-    got = value_of(kind, numbers).array(*sizes, offset)
-    np.testing.assert_array_equal(got, array_of(kind, numbers, *sizes, offset), strict=True)
-    rows = value_of(kind, numbers).array(*sizes, np.array([offset, 5]))
-    expected = [array_of(kind, numbers, *sizes, each) for each in (offset, 5)]
-    np.testing.assert_array_equal(rows, np.stack(expected), strict=True)
-
-
-@KINDS
-def test_offsets_of_small_integers_do_not_wrap(kind):
-    value = value_of(kind, numbers_of(kind))
-    expected = value.array(200, 3, 100)
-    for offset in (np.uint8(100), [100], np.array([100], np.uint8)):
-        got = value.array(200, 3, offset)
-        np.testing.assert_array_equal(np.squeeze(got), np.squeeze(expected))
-    for offset in (True, None, 0.5, 2**31 - 2):
-        with pytest.raises(ShapeError, match="query_offset"):
-            value.array(200, 3, offset)
-
-
-def test_numbers_of_a_value_are_checked():
-    for value in (AlibiBias(np.ones((2, 2))), RelativeBias(np.ones(4))):
-        with pytest.raises(ShapeError, match="slopes|table"):
-            value.array(2, 2)

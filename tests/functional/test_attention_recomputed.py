@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,9 +76,7 @@ def finite(outputs):
 
 
 def check_close(got, expected):
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11), got, expected
-    )
+    chex.assert_trees_all_close(got, expected, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.essential
@@ -102,9 +101,9 @@ def test_values_and_derivatives_are_those_of_dense_attention(case, order):
         return jnp.sin(output).sum() + (residual**2).sum()
 
     def derivative(function):
-        return lambda *given: sum((g**2).sum() for g in jax.grad(function, numbers)(*given))
+        return lambda *arrays: sum((g**2).sum() for g in jax.grad(function, numbers)(*arrays))
 
-    got, expected = (functools.partial(loss, each) for each in (attend, dense))
+    got, expected = (functools.partial(loss, attention) for attention in (attend, dense))
     for _ in range(order - 1):
         got, expected = derivative(got), derivative(expected)
     if order:

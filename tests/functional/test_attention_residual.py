@@ -70,9 +70,9 @@ def assert_residual_and_gradient_equal_the_reference(sizes, options, static, imp
                 **inputs, **options, **static, implementation=implementation, return_residual=True
             )
 
-        both, pull = jax.vjp(attend, inputs)
+        results, pull = jax.vjp(attend, inputs)
         pushed = jax.jvp(attend, (inputs,), (directions,))[1]
-        return *both, pull(cotangents)[0], pushed
+        return *results, pull(cotangents)[0], pushed
 
     output, residual, gradients, pushed = evaluate(inputs, options)
     assert residual.dtype == np.float64
@@ -82,9 +82,9 @@ def assert_residual_and_gradient_equal_the_reference(sizes, options, static, imp
         assert_close(np.asarray(residual)[seen], expected[seen], 1e-14)
 
     def total(moved):
-        others = options | static
-        finite = np.where(seen, expected_residual(moved, others), 0)
-        return np.sum(cotangents[0] * oracle.attention(**moved, **others)) + np.sum(
+        arguments = options | static
+        finite = np.where(seen, expected_residual(moved, arguments), 0)
+        return np.sum(cotangents[0] * oracle.attention(**moved, **arguments)) + np.sum(
             np.where(seen, cotangents[1], 0) * finite
         )
 
@@ -168,6 +168,6 @@ def test_residual_agrees_with_jax_nn_in_place_and_value():
             for attend in (dot_product_attention, jax.nn.dot_product_attention)
         ]
 
-    ours, theirs = both(inputs_of(SQUARE))
-    for one, other in zip(ours, theirs, strict=True):
-        assert_close(one, other, 1e-6)
+    results, expected = both(inputs_of(SQUARE))
+    for result, value in zip(results, expected, strict=True):
+        assert_close(result, value, 1e-6)

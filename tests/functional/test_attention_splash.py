@@ -1,6 +1,5 @@
 """JAX's Splash kernel, interpreted on the CPU, against the oracle; and when it is compiled."""
 
-import dataclasses
 import functools
 import importlib.util
 import json
@@ -16,11 +15,9 @@ import pytest
 from jax import export
 
 from jaxformer.config import ModelConfig
-from jaxformer.errors import ConfigError
-from jaxformer.functional import attention_implementation, dot_product_attention, platforms
-from jaxformer.functional.attention import choice, splash
-from jaxformer.functional.sharding import is_one_device
-from jaxformer.modules import MultiHeadAttention, Stack
+from jaxformer.functional import dot_product_attention
+from jaxformer.functional.attention import splash
+from jaxformer.modules import Stack
 from tests.functional import oracle
 from tests.functional.attention_cases import (
     Sizes,
@@ -89,8 +86,8 @@ def test_splash_rows_without_keys_are_zero_and_unseen_nan_changes_nothing(name):
 
     def outcome(poison):
         inputs = inputs_of(sizes)
-        for each in ("key", "value"):
-            inputs[each][keys] = poison
+        for name in ("key", "value"):
+            inputs[name][keys] = poison
         return run(sizes, options, static | SPLASH, inputs)[1:]
 
     output, gradients = outcome(0)
@@ -117,8 +114,8 @@ def compiled_with_residual(**static):
         def attend(inputs):
             return dot_product_attention(**inputs, **options, **static, return_residual=True)
 
-        both, pull = jax.vjp(attend, inputs)
-        return both, pull(tuple(cotangents))[0]
+        results, pull = jax.vjp(attend, inputs)
+        return results, pull(tuple(cotangents))[0]
 
     return jax.jit(evaluate)
 
@@ -130,7 +127,7 @@ def test_splash_residual_and_its_gradients_equal_the_reference(case):
     inputs = inputs_of(sizes)
     expected = expected_residual(inputs, options | static)
     seen = np.isfinite(expected)
-    cotangents = [each.astype(np.float32) for each in cotangents_of(sizes, expected)]
+    cotangents = [cotangent.astype(np.float32) for cotangent in cotangents_of(sizes, expected)]
     evaluate = compiled_with_residual(**static, **SPLASH)
     (output, residual), gradients = evaluate(inputs, options, cotangents)
     assert (output.dtype, residual.dtype, residual.shape) == (np.float32, np.float32, seen.shape)
@@ -138,7 +135,7 @@ def test_splash_residual_and_its_gradients_equal_the_reference(case):
     assert (np.asarray(output)[~seen] == 0).all()
     assert (np.asarray(gradients["query"])[~seen] == 0).all()
     if not seen.any():
-        assert not any(np.asarray(each).any() for each in gradients.values())
+        assert not any(np.asarray(gradient).any() for gradient in gradients.values())
         return
     assert_close(np.asarray(residual)[seen], expected[seen], 1e-6)
     assert_close(output, oracle.attention(**inputs, **options, **static), 1e-6)
@@ -163,7 +160,7 @@ def test_splash_residual_of_unseen_nan_and_in_bfloat16():
     rows, keys = unattended(sizes, options, static)
     inputs = inputs_of(sizes)
     cotangents = cotangents_of(sizes, np.where(rows, -np.inf, 0))
-    cotangents = [each.astype(np.float32) for each in cotangents]
+    cotangents = [cotangent.astype(np.float32) for cotangent in cotangents]
     evaluate = compiled_with_residual(**static, **SPLASH)
     outcomes = []
     for poison in (0, np.nan):
@@ -195,139 +192,6 @@ def test_splash_in_bfloat16_is_close_to_float32():
         assert_close(gradient, exact[2][name], 2**-6)
 
 
-def shapes(dtype=jnp.bfloat16, leading=(4,), num_tokens=1024):
-    return [jax.ShapeDtypeStruct((*leading, num_tokens, 4, 16), dtype)] * 3
-
-
-def on_a_tpu(monkeypatch, num_devices=1):
-    monkeypatch.setattr(platforms, "default_platform", lambda: "tpu")
-    monkeypatch.setattr(jax, "device_count", lambda: num_devices)
-
-
-NOT_FOR_SPLASH = [
-    (shapes(jnp.float16), {}, "bfloat16 or float32, and the query is float16"),
-    (shapes(leading=(0,)), {}, "not empty"),
-    (shapes(), {"return_residual": True, "softcap": 2.0}, "no gradient with a softcap"),
-    (shapes(), {"dropout_rate": 0.1}, "no dropout"),
-    (shapes(), {"mask": np.ones((1024, 1024), bool)}, "no mask as an array"),
-    (shapes(), {"bias": np.zeros((1024, 1024), np.float32)}, "no bias"),
-    (shapes(), {"is_causal": True, "query_offset": np.zeros(4, int)}, "an int, got an array"),
-]
-
-
-@pytest.mark.parametrize(("arrays", "options", "reason"), NOT_FOR_SPLASH)
-def test_splash_declines_what_it_cannot_serve_and_raises_when_named(
-    arrays, options, reason, monkeypatch
-):
-    on_a_tpu(monkeypatch)
-    found = attention_implementation(*arrays, **options)
-    assert found.name != "splash"
-    assert reason in found.declined["splash"]
-    key = {"dropout_rng": jax.random.key(0)} if "dropout_rate" in options else {}
-    attend = functools.partial(dot_product_attention, implementation="splash", **options, **key)
-    with pytest.raises(ConfigError) as error:
-        jax.eval_shape(attend, *arrays)
-    assert f"'splash' cannot serve this call: {found.declined['splash']}" in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("num_tokens", "platform", "name", "reason"),
-    [
-        (1024, "tpu", "splash", None),
-        (256, "tpu", "dense", "1,048,576 weights are no more than the 4,194,304"),
-        (1024, "rocm", "dense", "needs a TPU, and the program is for rocm"),
-        (1024, "cpu", "chunked", "needs a TPU, and the program is for cpu"),
-    ],
-)
-def test_auto_takes_splash_on_tpus(num_tokens, platform, name, reason, monkeypatch):
-    arrays = shapes(num_tokens=num_tokens)
-    assert (
-        "the default backend is cpu"
-        in (attention_implementation(*arrays, platform=platform).declined["splash"])
-    )
-    on_a_tpu(monkeypatch)
-    found = attention_implementation(*arrays, is_causal=True, platform=platform)
-    assert found.name == name
-    assert set(found.declined) == {"dense", "chunked", "cudnn", "splash"} - {name}
-    assert reason is None or reason in found.declined["splash"]
-    with_residual = attention_implementation(
-        *arrays, is_causal=True, platform=platform, return_residual=True
-    )
-    assert with_residual.name == name
-
-
-def test_auto_on_a_tpu_also_compiles_for_other_platforms(monkeypatch):
-    on_a_tpu(monkeypatch)
-    monkeypatch.setattr(choice, "_MIN_SPLASH_WEIGHTS", 0)
-    arrays = inputs_of(Sizes((), 128, 128, 2, 1, 16, 16))
-    attend = jax.jit(functools.partial(dot_product_attention, is_causal=True))
-    assert_close(attend(**arrays), oracle.attention(**arrays, is_causal=True), 1e-6)
-    for platform, kernels in (("tpu", 1), ("rocm", 0), ("cuda", 0)):
-        text = export.export(attend, platforms=[platform])(**arrays).mlir_module()
-        assert text.count("tpu_custom_call") == kernels
-
-
-def test_splash_compiled_for_another_platform_raises():
-    arrays = inputs_of(Sizes((), 128, 128, 2, 1, 16, 8))
-    attend = functools.partial(dot_product_attention, implementation="splash")
-    # The gradient alone, too: the compiler drops the output, which it does not need.
-    gradient = jax.jit(jax.grad(lambda arrays: attend(**arrays).sum()))
-    for function in (lambda arrays: attend(**arrays), gradient):
-        with pytest.raises(ConfigError, match="'splash' needs a TPU; pass 'auto'"):
-            function(arrays)
-    exported = export.export(gradient, platforms=["tpu"])(arrays)
-    assert exported.mlir_module().count("tpu_custom_call") == 3
-    tangents = jax.jit(lambda arrays: jax.jvp(lambda a: attend(**a), [arrays], [arrays]))
-    with pytest.raises(TypeError, match="forward-mode"):
-        export.export(tangents, platforms=["tpu"])(arrays)
-
-
-def test_splash_is_traced_within_pmap_and_is_declined_where_a_mesh_splits_it():
-    attend = functools.partial(dot_product_attention, implementation="splash")
-    x = jax.ShapeDtypeStruct((1, 128, 2, 16), np.float32)
-    assert jax.eval_shape(jax.pmap(attend), x, x, x).shape == x.shape
-    mesh = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-    split = jax.sharding.PartitionSpec("data")
-    for check, raises in ((False, False), (True, True)):
-        mapped = jax.shard_map(attend, mesh=mesh, in_specs=split, out_specs=split, check_vma=check)
-        if raises:
-            with pytest.raises(ConfigError, match="give check_vma=False"):
-                jax.eval_shape(mapped, x, x, x)
-        else:
-            assert jax.eval_shape(mapped, x, x, x).shape == x.shape
-    two = jax.sharding.AbstractMesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-    with jax.sharding.use_abstract_mesh(two), pytest.raises(ConfigError, match="{'data': 2}"):
-        jax.eval_shape(attend, x, x, x)
-    # Without jax.set_mesh, the mesh is that of the arguments.
-    sharding = jax.sharding.NamedSharding(two, jax.sharding.PartitionSpec(None))
-    x = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-    with pytest.raises(ConfigError, match="{'data': 2}"):
-        jax.eval_shape(jax.jit(attend), x, x, x)
-
-
-def test_auto_takes_splash_where_jit_cannot_split_the_program(monkeypatch):
-    on_a_tpu(monkeypatch, num_devices=2)
-    found = []
-
-    def note(x):
-        found.append(attention_implementation(x, x, x))
-        return x
-
-    x = jax.ShapeDtypeStruct((1, 2, 2048, 4, 16), jnp.bfloat16)
-    jax.eval_shape(lambda x: (note(x[0]), jax.pmap(note)(x)), x)
-    jitted, mapped = found
-    assert "jit may split this program over devices" in jitted.declined["splash"]
-    assert (jitted.name, mapped.name) == ("dense", "splash")
-
-
-def test_program_for_a_mesh_of_devices_that_are_elsewhere_is_not_for_one(monkeypatch):
-    monkeypatch.setattr(jax, "device_count", lambda: 1)
-    assert is_one_device()
-    for size in (1, 2):
-        with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((size,), ("data",))):
-            assert is_one_device() == (size == 1)
-
-
 def test_widths_that_do_not_fill_lanes_are_not_the_last_axis_of_a_kernel(monkeypatch):
     from jax.experimental.pallas.ops.tpu import splash_attention as kernels
 
@@ -335,15 +199,15 @@ def test_widths_that_do_not_fill_lanes_are_not_the_last_axis_of_a_kernel(monkeyp
     monkeypatch.setattr(splash, "_kernel", splash._kernel.__wrapped__)
     monkeypatch.setattr(kernels, "BlockSizes", lambda **sizes: built.append(sizes))
     monkeypatch.setattr(
-        kernels, "make_splash_mha_single_device", lambda *given, **options: lambda *arrays: None
+        kernels, "make_splash_mha_single_device", lambda *arguments, **options: lambda *arrays: None
     )
     for width, value_width in ((64, 128), (128, 192)):
         query, value = jnp.zeros((2, 128, width)), jnp.zeros((2, 128, value_width))
         setting = splash._Setting(2, 128, 128, (None, None), 0, None, False)
         splash._attend_row(setting, query, query, value, None)
-    found = [[sizes[f"{name}_layout"] for name in "qkv"] for sizes in built]
+    layouts = [[sizes[f"{name}_layout"] for name in "qkv"] for sizes in built]
     last, not_last = kernels.QKVLayout.HEAD_DIM_MINOR, kernels.QKVLayout.SEQ_MINOR
-    assert found == [[not_last, not_last, last], [last, last, not_last]]
+    assert layouts == [[not_last, not_last, last], [last, last, not_last]]
 
 
 def test_functional_does_not_import_pallas():
@@ -353,25 +217,6 @@ def test_functional_does_not_import_pallas():
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.stdout.strip() == "False"
-
-
-def test_learned_sinks_of_a_model_go_through_splash(monkeypatch):
-    on_a_tpu(monkeypatch)
-    monkeypatch.setattr(choice, "_MIN_SPLASH_WEIGHTS", 0)
-    one = ModelConfig(
-        max_len=128, num_layers=1, d_model=32, num_heads=4, num_kv_heads=2, positions="none",
-        attention_sinks=True,
-    )  # fmt: skip
-    x = jnp.asarray(normal(2, 128, 32))
-    for softcap, kernels in ((None, 6), (5.0, 0)):
-        layer = MultiHeadAttention(dataclasses.replace(one, attention_softcap=softcap))
-        variables = layer.init(jax.random.key(0), x)
-
-        def loss(variables, x, layer=layer):
-            return (layer.apply(variables, x).output ** 2).sum()
-
-        exported = export.export(jax.jit(jax.grad(loss, (0, 1))), platforms=["tpu"])(variables, x)
-        assert exported.mlir_module().count("tpu_custom_call") == kernels
 
 
 @pytest.mark.parametrize(("remat", "kernels"), [("none", 3), ("dots", 3), ("full", 4)])
@@ -443,9 +288,9 @@ def test_splash_is_compiled_for_tpus_in_memory_linear_in_the_length(name):
         env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": "", "TPU_SKIP_MDS_QUERY": "1",
              "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"},
     )  # fmt: skip
-    found, with_residual, kernels_on_mesh, messages = json.loads(done.stdout.splitlines()[-1])
-    *_, short, long = found
+    figures, with_residual, kernels_on_mesh, messages = json.loads(done.stdout.splitlines()[-1])
+    *_, short, long = figures
     assert (kernels_on_mesh, messages) == (3, 0)  # nothing moves between devices
-    assert all(kernels >= 3 for kernels, _ in found)  # forward, queries, keys and values
+    assert all(kernels >= 3 for kernels, _ in figures)  # forward, queries, keys and values
     assert with_residual == 6  # forward twice more, and the gradient of keys as values
     assert long[1] <= 4.5 * short[1]

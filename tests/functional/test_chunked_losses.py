@@ -2,18 +2,16 @@
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax import export
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import PartitionSpec
 
-from jaxformer.errors import DataError
 from jaxformer.functional import chunked_cross_entropy, cross_entropy, unembed
-from jaxformer.functional.platforms import compiling_for
 
 # 21 tokens in chunks of at most 5: 4 are filled up. The table's gradient takes 2 blocks of 7.
 SHAPE, VOCAB, WIDTH, SIZE = (3, 7), 13, 5, 5
@@ -119,15 +117,6 @@ def test_chunked_cross_entropy_of_scaled_and_biased_logits_and_its_gradients_equ
     assert np.abs(got[1][2]).min() > 1e-3
 
 
-def test_chunked_cross_entropy_of_float64_stays_float64():
-    inputs = draw(1)
-    options = {"label_smoothing": 0.2, "z_loss": 0.1, "softcap": 2.0}
-    with jax.enable_x64(True):
-        got = loss_and_gradients(*inputs, **options, chunk_size=SIZE)
-        assert {leaf.dtype for leaf in jax.tree.leaves(got)} == {jnp.dtype(np.float64)}
-        assert_close(got, reference(*inputs, **options), 1e-13)
-
-
 def test_chunked_cross_entropy_of_bfloat16_is_no_worse_than_dense():
     hidden, table, labels = draw(2, np.float32, (64,))
     hidden = jnp.asarray(hidden, jnp.bfloat16)
@@ -139,8 +128,12 @@ def test_chunked_cross_entropy_of_bfloat16_is_no_worse_than_dense():
     assert got[0].dtype == got[1].dtype == jnp.float32
     assert_close(got, expected[0], 2e-6)
     assert [g.dtype for g in gradients] == [jnp.bfloat16, jnp.float32]
-    for ours, theirs, exact in zip(gradients, dense_gradients, expected[1], strict=True):
-        error, dense_error = (np.abs(np.float64(g) - exact).max() for g in (ours, theirs))
+    for gradient, dense_gradient, exact in zip(
+        gradients, dense_gradients, expected[1], strict=True
+    ):
+        error, dense_error = (
+            np.abs(np.float64(g) - exact).max() for g in (gradient, dense_gradient)
+        )
         assert error <= dense_error
     assert_close(gradients[1], expected[1][1], 2e-5)  # not rounded to bfloat16 on the way
 
@@ -152,44 +145,9 @@ def test_chunked_cross_entropy_ignores_the_hidden_states_of_ignored_labels(poiso
     expected = loss_and_gradients(hidden, table, labels, chunk_size=SIZE)
     hidden[[0, 2], [4, 6]] = poison
     got = loss_and_gradients(hidden, table, labels, chunk_size=SIZE)
-    jax.tree.map(np.testing.assert_array_equal, got, expected)
+    chex.assert_trees_all_equal(got, expected)
     assert np.isfinite(got[0][0])
     assert not got[1][0][0, 4].any()
-
-
-@pytest.mark.parametrize("leading", [(0,), (2, 0), ()])
-def test_chunked_cross_entropy_takes_any_leading_axes(leading):
-    inputs = draw(4, np.float32, leading)
-    inputs = (*inputs[:2], np.asarray(inputs[2]))
-    assert_close(loss_and_gradients(*inputs), reference(*inputs), 1e-5)
-
-
-def test_chunked_cross_entropy_without_any_counted_label_is_zero():
-    hidden, table, labels = draw(5, np.float32)
-    got = loss_and_gradients(hidden, table, np.full_like(labels, -1), chunk_size=SIZE)
-    assert not any(np.any(leaf) for leaf in jax.tree.leaves(got))
-
-
-@pytest.mark.parametrize("bad", [VOCAB, -2])
-def test_chunked_cross_entropy_of_a_bad_label_is_nan_when_traced_and_refused_when_known(bad):
-    hidden, table, labels = draw(6, np.float32)
-    labels[1, 2] = bad
-    (loss, weight), gradients = loss_and_gradients(hidden, table, labels, chunk_size=SIZE)
-    assert np.isnan(loss)
-    assert weight == 21
-    assert_close(
-        gradients, dense_loss_and_gradients(hidden, table, labels, chunk_size=SIZE)[1], 2e-5
-    )
-    with pytest.raises(DataError, match=rf"got {bad} at index \(1, 2\)"):
-        chunked_cross_entropy(jnp.asarray(hidden), jnp.asarray(table), labels)
-
-
-def test_chunked_cross_entropy_is_the_same_eagerly_and_jitted():
-    hidden, table, labels = draw(7, np.float32)
-    eager = chunked_cross_entropy(
-        jnp.asarray(hidden), jnp.asarray(table), labels, chunk_size=SIZE, z_loss=0.25
-    )
-    assert_close(eager, reference(hidden, table, labels, z_loss=0.25)[0], 1e-5)
 
 
 # Leading axis 8: one for each device.
@@ -278,96 +236,3 @@ def test_chunked_cross_entropy_second_derivative_is_that_of_plain_jax():
         expected, _ = jax.jit(lambda: products_with_hessian(plain))()
         assert_close(forward, expected, 1e-12)
         assert_close(backward, expected, 1e-12)
-
-
-def equations(jaxpr):
-    """All equations, also those of inner functions and loops."""
-    for equation in jaxpr.eqns:
-        yield equation
-        for inner in jax.tree.leaves(
-            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
-        ):
-            if hasattr(inner, "eqns"):
-                yield from equations(getattr(inner, "jaxpr", inner))
-
-
-def trace(function, tokens, vocab_size=997, argnums=(0, 1), **options):
-    shapes = [
-        ((tokens, WIDTH), jnp.float32),
-        ((vocab_size, WIDTH), jnp.float32),
-        ((tokens,), jnp.int32),
-    ]
-    gradient = jax.grad(lambda *a: function(*a, **options)[0], argnums)
-    inputs = [jax.ShapeDtypeStruct(*shape) for shape in shapes]
-    return list(equations(jax.make_jaxpr(gradient)(*inputs).jaxpr))
-
-
-def largest(found):
-    return max(variable.aval.size for equation in found for variable in equation.outvars)
-
-
-def products(found):
-    return sum(equation.primitive.name == "dot_general" for equation in found)
-
-
-def test_chunked_cross_entropy_never_holds_the_logits_of_all_tokens():
-    assert largest(trace(dense, 4096)) == 4096 * 997
-    assert largest(trace(chunked_cross_entropy, 4096)) == 256 * 997
-    assert largest(trace(chunked_cross_entropy, 4096, chunk_size=64)) == 64 * 997
-
-
-def test_accelerators_take_chunks_of_as_many_logits_as_their_memory_holds_easily():
-    with compiling_for("tpu"):
-        assert largest(trace(chunked_cross_entropy, 8192, 2**16)) == 2**28
-        assert largest(trace(chunked_cross_entropy, 4096, 2**19)) == 1024 * 2**19
-        assert largest(trace(chunked_cross_entropy, 4096)) == 4096 * 997
-        (vocab_size,) = export.symbolic_shape("v")
-        assert products(trace(chunked_cross_entropy, 4096, vocab_size)) == 3
-
-
-def test_chunked_cross_entropy_computes_no_product_twice():
-    assert products(trace(dense, 4096)) == 3
-    assert products(trace(chunked_cross_entropy, 4096)) == 3
-
-
-@pytest.mark.parametrize("argnums", [0, 1])
-def test_chunked_cross_entropy_makes_only_the_gradients_asked_for(argnums):
-    assert products(trace(chunked_cross_entropy, 4096, argnums=argnums)) == 2
-
-
-@pytest.mark.parametrize(
-    ("tokens", "chunks"), [(1, 1), (128, 1), (300, 3), (4096, 16), (99991, 98)]
-)
-def test_chunked_cross_entropy_chooses_chunks_by_the_number_of_tokens(tokens, chunks):
-    found = trace(chunked_cross_entropy, tokens, argnums=0)
-    lengths = [e.params["length"] for e in found if e.primitive.name == "scan"]
-    assert lengths == [chunks]
-
-
-def test_chunked_cross_entropy_needs_an_eighth_of_the_memory():
-    inputs = [
-        jax.ShapeDtypeStruct(shape, dtype)
-        for shape, dtype in (
-            ((4, 512, 64), "float32"),
-            ((4001, 64), "float32"),
-            ((4, 512), "int32"),
-        )
-    ]
-    needed, chunked_needed = (
-        gradients.lower(*inputs).compile().memory_analysis().temp_size_in_bytes
-        for gradients in (dense_loss_and_gradients, loss_and_gradients)
-    )
-    assert needed >= 4 * 2048 * 4001
-    assert 8 * chunked_needed <= needed
-
-
-def test_chunked_cross_entropy_leaves_sharded_tokens_where_they_are():
-    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-    rows, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("data",), ()))
-    hidden = jax.ShapeDtypeStruct((8, 32, WIDTH), jnp.float32, sharding=rows)
-    table = jax.ShapeDtypeStruct((VOCAB, WIDTH), jnp.float32, sharding=whole)
-    labels = jax.ShapeDtypeStruct((8, 32), jnp.int32, sharding=rows)
-    program = loss_and_gradients.lower(hidden, table, labels, chunk_size=64).compile().as_text()
-    assert f"f32[8,{VOCAB}]" in program  # each device has its 8 of the 64 tokens of a chunk
-    assert "all-reduce" in program
-    assert not any(word in program for word in ("all-gather", "all-to-all", "collective-permute"))

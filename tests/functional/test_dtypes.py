@@ -97,9 +97,9 @@ FUNCTIONS = {
     ],
     "alibi_bias": lambda x, w: [F.alibi_bias(3, 2, 5), F.alibi_bias(3, 2, 5, LENGTHS)],
     "relative_position_buckets": lambda x, w: [
-        F.relative_position_buckets(3, 5, offset, bidirectional=both)
+        F.relative_position_buckets(3, 5, offset, bidirectional=bidirectional)
         for offset in (0, LENGTHS)
-        for both in (True, False)
+        for bidirectional in (True, False)
     ],
     "masks": lambda x, w: F.combine(
         F.causal(3, 3), F.window(3, 3, (1, 2), LENGTHS), F.padding(LENGTHS.astype(np.int8), 3),
@@ -131,10 +131,10 @@ def test_function_and_gradient_promote_nothing_silently(name, dtype):
     x, w = (jax.ShapeDtypeStruct(shape, dtype) for shape in ((2, 3, 8), (8, 8)))
     with jax.numpy_dtype_promotion("strict"):
         jax.eval_shape(jax.grad(functools.partial(summed, function), argnums=(0, 1)), x, w)
-        found = {y.dtype for y in jax.eval_shape(functools.partial(floats, function), x, w)}
+        dtypes = {y.dtype for y in jax.eval_shape(functools.partial(floats, function), x, w)}
     weights = {jnp.dtype(jnp.float32)} if name == "project_memory" else set()  # which it returns
-    assert found - weights <= {jnp.dtype(jnp.float32 if name in WIDE else dtype)}
-    assert found or name in ("attention_mask", "masks", "relative_position_buckets")
+    assert dtypes - weights <= {jnp.dtype(jnp.float32 if name in WIDE else dtype)}
+    assert dtypes or name in ("attention_mask", "masks", "relative_position_buckets")
 
 
 def gelu(x):

@@ -1,5 +1,6 @@
 """Functions on a mesh with Explicit axes, which `jax.make_mesh` makes by default."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,10 +44,10 @@ def test_attention_and_its_gradient_are_split_as_the_queries(mesh, implementatio
     gradient = jax.value_and_grad(attend, argnums=(0, 1, 2), has_aux=True)
     (_, expected), expected_gradients = gradient(*arrays)
     with jax.set_mesh(mesh):
-        (_, found), gradients = jax.jit(gradient)(*(put(array, mesh, spec) for array in arrays))
-    assert jax.typeof(found[0]).sharding.spec[:3] == (*spec, None, None)[:3]
-    for one, other in zip((*found, *gradients), (*expected, *expected_gradients), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+        (_, results), gradients = jax.jit(gradient)(*(put(array, mesh, spec) for array in arrays))
+    assert jax.typeof(results[0]).sharding.spec[:3] == (*spec, None, None)[:3]
+    got, expected = (*results, *gradients), (*expected, *expected_gradients)
+    chex.assert_trees_all_close(got, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_without_automatic_axes_chunked_attention_could_not_loop_over_split_heads(

@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 from jax import export
 
 from jaxformer import functional as F
-from jaxformer.errors import ConfigError
+from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional import platforms
 from jaxformer.functional.attention import choice
+from jaxformer.functional.checks import check_range, is_symbolic
 from tests.functional import oracle
 from tests.functional.attention_cases import Sizes as Axes
 from tests.functional.attention_cases import assert_close, cotangent_of, evaluate, inputs_of
@@ -63,8 +65,8 @@ def losses(x, labels):
         return F.chunked_cross_entropy(x, table, labels)
 
     (loss, weight), pull = jax.vjp(chunked, x, KERNEL)
-    one = (jnp.ones_like(loss), jnp.zeros_like(weight))
-    return [loss, weight, *pull(one), *F.cross_entropy(x, labels, label_smoothing=0.1)]
+    unit = (jnp.ones_like(loss), jnp.zeros_like(weight))
+    return [loss, weight, *pull(unit), *F.cross_entropy(x, labels, label_smoothing=0.1)]
 
 
 PROGRAMS = {
@@ -95,16 +97,15 @@ def test_program_of_symbolic_sizes_computes_what_the_direct_call_does(function, 
             for text, dtype in inputs
         ]
         got, expected = program.call(*arrays), jax.jit(function)(*arrays)
-        for one, other in zip(got, expected, strict=True):
-            np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-6)
+        chex.assert_trees_all_close(got, expected, rtol=2e-6, atol=2e-6)
 
 
 def test_symbolic_lengths_leave_dense_attention():
     batch, length = export.symbolic_shape("b, t")
     x = jax.ShapeDtypeStruct((batch, length, 4, 8), jnp.float32)
-    found = F.attention_implementation(x, x, x)
-    assert found.name == "dense"
-    assert found.declined["chunked"] == (
+    implementation = F.attention_implementation(x, x, x)
+    assert implementation.name == "dense"
+    assert implementation.declined["chunked"] == (
         "it cuts lengths that are known into blocks, got T=t and S=t"
     )
     attend = functools.partial(F.dot_product_attention, implementation="chunked")
@@ -128,6 +129,15 @@ def test_chunk_size_of_symbolic_tokens_is_refused():
         jax.eval_shape(chunked, x, KERNEL, labels)
 
 
+@pytest.mark.parametrize("value", [-1, [0, 2**31]])
+def test_known_integers_are_held_against_int32_where_their_bound_is_symbolic(value):
+    (size,) = export.symbolic_shape("s")
+    assert is_symbolic(3, size + 1) and not is_symbolic(3, np.int64(3), None)
+    check_range("lengths", 2**31 - 1, least=0, most=size)
+    with pytest.raises(ShapeError, match=r"lengths must be in 0 \.\. S=s, got"):
+        check_range("lengths", value, least=0, most=size, bound="S")
+
+
 SMALL = Axes((2,), 7, 7, 6, 3, 8, 8)
 
 
@@ -148,22 +158,24 @@ def test_program_for_another_platform_has_the_choice_of_that_platform(chunked_on
         assert F.attention_implementation(*arrays.values(), platform=platform).name == (
             "chunked" if platform == "cpu" else "dense"
         )
-    both = export.export(jax.jit(attend), platforms=["tpu", "cpu"])(arrays)
-    jax.tree.map(np.testing.assert_array_equal, both.call(arrays), jax.jit(attend)(arrays))
+    program_for_both = export.export(jax.jit(attend), platforms=["tpu", "cpu"])(arrays)
+    jax.tree.map(
+        np.testing.assert_array_equal, program_for_both.call(arrays), jax.jit(attend)(arrays)
+    )
     loops = {name: text.count("stablehlo.while") for name, text in texts.items()}
     assert loops["cpu"] > 0 == loops["cuda"] == loops["tpu"]
 
 
 def test_auto_gives_the_bits_of_the_implementation_that_it_takes(chunked_on_cpu):
     arrays, options, cotangent = inputs_of(SMALL), {"is_causal": True}, cotangent_of(SMALL)
-    found = [
+    results = [
         jax.jit(functools.partial(evaluate, implementation=name, **options))(arrays, {}, cotangent)
         for name in ("auto", "chunked")
     ]
-    jax.tree.map(np.testing.assert_array_equal, *found)
-    assert_close(np.asarray(found[0][0]), oracle.attention(**arrays, **options), 1e-6)
+    chex.assert_trees_all_equal(*results)
+    assert_close(np.asarray(results[0][0]), oracle.attention(**arrays, **options), 1e-6)
     eager = F.dot_product_attention(**arrays, **options)
-    np.testing.assert_array_equal(eager, found[0][0])
+    np.testing.assert_array_equal(eager, results[0][0])
 
 
 def test_choice_of_a_gpu_runs_on_a_cpu_too(monkeypatch):

@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,19 +32,19 @@ def plain(matrix, vector):
 
 def check_same(transform, *arrays):
     got, expected = transform(product)(*arrays), transform(plain)(*arrays)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), got, expected)
+    chex.assert_trees_all_close(got, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.essential
 @pytest.mark.parametrize("transform", [
     lambda f: f,
     jax.jit,
-    lambda f: lambda *given: jax.jvp(f, given, given),
+    lambda f: lambda *inputs: jax.jvp(f, inputs, inputs),
     lambda f: jax.jacrev(f, argnums=(0, 1)),
     lambda f: jax.jacfwd(f, argnums=(0, 1)),
-    lambda f: jax.jit(jax.hessian(lambda *given: (f(*given) ** 2).sum(), argnums=(0, 1))),
+    lambda f: jax.jit(jax.hessian(lambda *inputs: (f(*inputs) ** 2).sum(), argnums=(0, 1))),
     lambda f: jax.jacrev(jax.jacrev(f, argnums=0), argnums=1),
-    lambda f: jax.grad(jax.checkpoint(lambda *given: (f(*given) ** 3).sum()), argnums=(0, 1)),
+    lambda f: jax.grad(jax.checkpoint(lambda *inputs: (f(*inputs) ** 3).sum()), argnums=(0, 1)),
 ])  # fmt: skip
 def test_transformations_are_those_of_the_map(transform):
     check_same(transform, MATRIX, VECTOR)

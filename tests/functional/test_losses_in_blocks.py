@@ -14,7 +14,8 @@ from jaxformer.flops import count_flops, count_model_flops
 from jaxformer.functional import chunked_cross_entropy, cross_entropy, unembed
 from jaxformer.functional.losses import chunked
 from jaxformer.functional.platforms import compiling_for
-from tests.functional.test_chunked_losses import assert_close, largest, products, trace
+from tests.functional.test_chunked_loss_programs import largest, products, trace
+from tests.functional.test_chunked_losses import assert_close
 
 # Blocks of 128, 128 and 128 rows: the last one starts early, at 172.
 TOKENS, VOCAB, WIDTH = 12, 300, 5
@@ -167,9 +168,9 @@ def test_loss_in_blocks_of_huge_logits_is_finite_and_of_a_bad_label_nan():
 
 def test_loss_in_blocks_holds_one_block_of_logits_and_computes_it_twice():
     with one_tpu():
-        found = trace(chunked_cross_entropy, 64, vocab_size=3000)
-        assert largest(found) == 3000 * WIDTH  # the table
-        assert products(found) == 4
+        program = trace(chunked_cross_entropy, 64, vocab_size=3000)
+        assert largest(program) == 3000 * WIDTH  # the table
+        assert products(program) == 4
         assert products(trace(chunked_cross_entropy, 64, vocab_size=128)) == 3  # a single block
         (any_size,) = export.symbolic_shape("v")
         assert products(trace(chunked_cross_entropy, 64, vocab_size=any_size)) == 3
@@ -219,7 +220,7 @@ def test_loss_is_in_blocks_where_jit_cannot_split_the_table():
 
 @pytest.mark.parametrize("blocks", [False, True])
 def test_labels_of_32_bits_need_no_promotion_beside_64(blocks):
-    hidden, table, labels, _ = (jnp.asarray(each) for each in draw(8, np.float32))
+    hidden, table, labels, _ = (jnp.asarray(array) for array in draw(8, np.float32))
     # Both in blocks, or neither: sums in another order differ by more on some machines.
     with one_tpu() if blocks else contextlib.nullcontext():
         with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):

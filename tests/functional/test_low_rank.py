@@ -17,7 +17,7 @@ SCALE = 0.75
 
 
 def kernel(dtype=jnp.float32, base=BASE, down=DOWN, up=UP):
-    return F.LowRankKernel(*(jnp.asarray(one, dtype) for one in (base, down, up)), SCALE)
+    return F.LowRankKernel(*(jnp.asarray(part, dtype) for part in (base, down, up)), SCALE)
 
 
 def low_rank(array, seed):
@@ -68,12 +68,12 @@ def test_gradients_equal_float64_and_none_is_made_of_the_base():
     of_product = SCALE * np.einsum("btd,btf->df", X, WEIGHTS)
     np.testing.assert_allclose(down, of_product @ UP.T, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(up, DOWN.T @ of_product, rtol=1e-4, atol=1e-4)
-    made = [
+    shapes = [
         var.aval.shape
         for equation in jax.make_jaxpr(jax.grad(loss))(trained).eqns
         for var in equation.outvars
     ]
-    assert (D, R) in made and (D, OUT) not in made and (OUT, D) not in made
+    assert (D, R) in shapes and (D, OUT) not in shapes and (OUT, D) not in shapes
 
 
 @pytest.mark.parametrize("num_tokens", [2, 6])  # in a scan over their choices, or over all experts
@@ -81,7 +81,7 @@ def test_experts_equal_those_of_merged_kernels(num_tokens):
     params = experts.arrays(experts.GATED)
     names = [name for name in params._fields if name.endswith("kernel")]
     parts = {name: low_rank(getattr(params, name), seed) for seed, name in enumerate(names)}
-    merged = {name: one.merge() for name, one in parts.items()}
+    merged = {name: kernel_parts.merge() for name, kernel_parts in parts.items()}
     x = jnp.asarray(experts.X, jnp.float32).reshape(6, -1)[:num_tokens]
     run = jax.jit(lambda params: F.mixture_of_experts(params, x, num_experts_per_token=3).output)
     result, expected = run(params._replace(**parts)), run(params._replace(**merged))

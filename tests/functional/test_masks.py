@@ -163,23 +163,16 @@ KEY_IDS = np.array([[1, 2, 2, 1, 0], [1, 1, 1, 3, 3]])
 @pytest.mark.parametrize(
     ("structure", "mask"),
     [
-        (
-            {"is_causal": True, "query_offset": OFFSETS},
-            causal(3, 5, OFFSETS),
-        ),
+        ({"is_causal": True, "query_offset": OFFSETS}, causal(3, 5, OFFSETS)),
         ({"local_window_size": (1, 0), "query_offset": 2}, window(3, 5, (1, 0), 2)),
         ({"key_value_seq_lengths": LENGTHS}, padding(LENGTHS, 5)),
-        (
-            {"query_segment_ids": QUERY_IDS, "key_value_segment_ids": KEY_IDS},
-            segments(QUERY_IDS, KEY_IDS),
-        ),
-        (
-            {"is_causal": True, "query_offset": OFFSETS, "key_value_seq_lengths": LENGTHS},
-            combine(causal(3, 5, OFFSETS), padding(LENGTHS, 5), None),
-        ),
+        ({"query_segment_ids": QUERY_IDS, "key_value_segment_ids": KEY_IDS},
+         segments(QUERY_IDS, KEY_IDS)),
+        ({"is_causal": True, "query_offset": OFFSETS, "key_value_seq_lengths": LENGTHS},
+         combine(causal(3, 5, OFFSETS), padding(LENGTHS, 5), None)),
     ],
     ids=["causal", "window", "padding", "segments", "combined"],
-)
+)  # fmt: skip
 def test_mask_argument_equals_the_structured_arguments(structure, mask):
     rng = np.random.default_rng(0)
     query, key, value = (np.float32(rng.standard_normal((2, length, 2, 7))) for length in (3, 5, 5))

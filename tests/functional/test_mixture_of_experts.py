@@ -1,5 +1,6 @@
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,8 +15,7 @@ jitted = jax.jit(mixture_of_experts, static_argnames=OPTIONS)
 
 
 def assert_equal(result, expected, tolerance):
-    for got, wanted in zip(result, expected, strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
+    chex.assert_trees_all_close(tuple(result), tuple(expected), rtol=tolerance, atol=tolerance)
 
 
 # Six tokens: of one choice each they compute the chosen experts, of two and eleven all.
@@ -77,11 +77,11 @@ def test_one_token_by_itself_gets_what_it_gets_among_others():
 
     x, cotangent = arrays(X).reshape(6, D), arrays(normal(11, 6, D))
     result, (grads, x_grad) = jax.jit(pull)(x, cotangent)
-    alone = [jax.jit(pull)(*each) for each in zip(x, cotangent, strict=True)]
-    np.testing.assert_allclose([each[0] for each in alone], result, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose([each[1][1] for each in alone], x_grad, rtol=1e-4, atol=1e-4)
-    summed = jax.tree.map(lambda *leaves: sum(leaves), *[each[1][0] for each in alone])
-    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4), summed, grads)
+    alone = [jax.jit(pull)(*inputs_of_token) for inputs_of_token in zip(x, cotangent, strict=True)]
+    np.testing.assert_allclose([outcome[0] for outcome in alone], result, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose([outcome[1][1] for outcome in alone], x_grad, rtol=1e-4, atol=1e-4)
+    summed = jax.tree.map(lambda *leaves: sum(leaves), *[outcome[1][0] for outcome in alone])
+    chex.assert_trees_all_close(summed, grads, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("tokens", "k", "steps"), [(5, 2, 10), (10, 1, 10), (4, 3, E), (12, 1, E)])
@@ -104,10 +104,12 @@ def never_chosen(value):
     """Parameters whose expert 3 no token chooses, and whose kernels and biases are all `value`."""
     bias = GATED.router_bias.copy()
     bias[3] = -1e9
-    own = {name: array.copy() for name, array in GATED._asdict().items() if "router" not in name}
-    for array in own.values():
+    arrays_of_experts = {
+        name: array.copy() for name, array in GATED._asdict().items() if "router" not in name
+    }
+    for array in arrays_of_experts.values():
         array[3] = value
-    return arrays(GATED._replace(router_bias=bias, **own))
+    return arrays(GATED._replace(router_bias=bias, **arrays_of_experts))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e38])
@@ -123,7 +125,7 @@ def test_what_an_unchosen_expert_computes_reaches_no_output_and_no_gradient(k, v
 
     expected = evaluate(never_chosen(0.0), arrays(X))
     assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(expected))
-    jax.tree.map(np.testing.assert_array_equal, evaluate(never_chosen(value), arrays(X)), expected)
+    chex.assert_trees_all_equal(evaluate(never_chosen(value), arrays(X)), expected)
 
 
 def test_a_token_that_is_not_finite_breaks_its_own_experts_only():
@@ -141,7 +143,7 @@ def test_a_token_that_is_not_finite_breaks_its_own_experts_only():
     assert jnp.isnan(result.output[4]).all()
     np.testing.assert_array_equal(result.output[mask], clean.output[mask])
     np.testing.assert_array_equal(x_grad[mask], x_expected[mask])
-    jax.tree.map(np.testing.assert_array_equal, result[1:], clean[1:])
+    chex.assert_trees_all_equal(result[1:], clean[1:])
     broken = np.isnan(grads.up_kernel).any(axis=(1, 2))
     assert broken.sum() == 2  # the indices that top_k gives of NaN
     np.testing.assert_array_equal(grads.up_kernel[~broken], expected.up_kernel[~broken])

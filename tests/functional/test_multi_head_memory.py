@@ -82,7 +82,7 @@ def test_narrower_memory_keeps_the_dtype_of_the_queries():
 def test_weights_are_those_that_the_values_are_averaged_by(source):
     params, x, kv = random_params(35), normal(36, B, T, D), normal(37, B, S, D)
     if source == "self":
-        others, arguments = x, {
+        key_inputs, arguments = x, {
             "is_causal": True, "scale": 0.9, "softcap": 2.0, "local_window_size": (3, 0),
             "query_seq_lengths": np.array([6, 7]), "key_value_seq_lengths": np.array([6, 7]),
             "bias": float32(normal(38, B, N, T, T)), "mask": normal(39, T, T) > -1,
@@ -90,13 +90,13 @@ def test_weights_are_those_that_the_values_are_averaged_by(source):
         }  # fmt: skip
         structure = arguments
     elif source == "cache":
-        others = np.concatenate([x, np.zeros((B, CAPACITY - T, D))], axis=1)
+        key_inputs = np.concatenate([x, np.zeros((B, CAPACITY - T, D))], axis=1)
         arguments = {"is_causal": True, "cache": empty_cache(), "num_tokens": np.array([7, 4])}
         lengths = np.array([7, 4])
         structure = {"is_causal": True, "query_offset": 0, "query_seq_lengths": lengths,
                      "key_value_seq_lengths": lengths}  # fmt: skip
     else:
-        others, lengths = kv, np.array([5, 2])
+        key_inputs, lengths = kv, np.array([5, 2])
         structure = {"key_value_seq_lengths": lengths}
         arguments = {"key_value_inputs": float32(kv), "key_value_seq_lengths": lengths}
         if source == "cross_cache":
@@ -104,7 +104,7 @@ def test_weights_are_those_that_the_values_are_averaged_by(source):
             arguments = {"cross_cache": memory}
     result = attend(float32(params), float32(x), **arguments, return_weights=True, **HEADS)
     query = rearrange(x @ params.query_kernel + params.query_bias, "b t (n h) -> b t n h", n=N)
-    key = rearrange(others @ params.key_kernel + params.key_bias, "b s (n h) -> b s n h", n=K)
+    key = rearrange(key_inputs @ params.key_kernel + params.key_bias, "b s (n h) -> b s n h", n=K)
     expected = oracle.attention_weights(query, key, **structure)
     assert result.weights.dtype == jnp.float32
     np.testing.assert_allclose(result.weights, expected, rtol=0, atol=1e-5)

@@ -5,11 +5,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxformer.errors import ShapeError
 from jaxformer.functional import (
+    AlibiBias,
+    RelativeBias,
     alibi_bias,
     alibi_slopes,
     dot_product_attention,
     relative_position_buckets,
+)
+from tests.functional.test_attention_position_biases import (
+    KINDS,
+    array_of,
+    numbers_of,
+    value_of,
 )
 
 
@@ -33,29 +42,20 @@ def test_alibi_slopes_are_the_published_powers_of_two(num_heads, exponents):
     np.testing.assert_array_equal(slopes, (0.5 ** np.array(exponents)).astype(np.float32))
 
 
-def reference_alibi(num_heads, num_queries, num_keys, offset):
-    slopes = np.asarray(alibi_slopes(num_heads), np.float64)
-    bias = np.zeros((num_heads, num_queries, num_keys))
-    for n, t, s in np.ndindex(*bias.shape):
-        bias[n, t, s] = -slopes[n] * abs(offset + t - s)
-    return bias
-
-
-@pytest.mark.parametrize("offset", [0, 2, -3])
+@pytest.mark.parametrize("offset", [0, 2, -3, np.array([[0, 2, -3], [11, 1009, 5]])])
 def test_alibi_bias_falls_with_the_distance(offset):
-    bias = alibi_bias(7, 3, 5, offset)
-    assert bias.dtype == jnp.float32
-    np.testing.assert_allclose(bias, reference_alibi(7, 3, 5, offset), rtol=1e-7)
+    def bias(offset):
+        return alibi_bias(7, 3, 5, offset)
 
-
-def test_alibi_bias_takes_one_traced_offset_per_row():
-    offsets = np.array([[0, 2, -3], [11, 1009, 5]])
-    expected = [[reference_alibi(7, 3, 5, offset) for offset in row] for row in offsets]
-    rows = jax.jit(lambda offset: alibi_bias(7, 3, 5, offset))(offsets)
-    assert rows.shape == (2, 3, 7, 3, 5)
-    np.testing.assert_allclose(rows, expected, rtol=1e-6)
-    mapped = jax.vmap(jax.vmap(lambda offset: alibi_bias(7, 3, 5, offset)))(jnp.asarray(offsets))
-    np.testing.assert_allclose(mapped, expected, rtol=1e-6)
+    rows = np.asarray(offset)[..., None, None, None]
+    distance = np.abs(rows + np.arange(3)[:, None] - np.arange(5))
+    expected = -np.asarray(alibi_slopes(7), np.float64)[:, None, None] * distance
+    assert bias(offset).dtype == jnp.float32
+    np.testing.assert_allclose(bias(offset), expected, rtol=1e-6)
+    if np.ndim(offset):
+        np.testing.assert_allclose(jax.jit(bias)(offset), expected, rtol=1e-6)
+        mapped = jax.vmap(jax.vmap(bias))(jnp.asarray(offset))
+        np.testing.assert_allclose(mapped, expected, rtol=1e-6)
 
 
 def test_alibi_under_a_causal_mask_is_a_bias_by_key_position():
@@ -85,14 +85,14 @@ def test_buckets_equal_the_published_ones(setting):
     num_buckets, max_distance, bidirectional = setting
     starts = PUBLISHED[setting]
     farthest = 200_000 if num_buckets == 32 else 300
-    own = np.repeat(np.arange(len(starts)), np.diff([*starts, farthest + 1]))  # by distance
-    after = own + num_buckets // 2 if bidirectional else np.zeros_like(own)
+    before = np.repeat(np.arange(len(starts)), np.diff([*starts, farthest + 1]))  # by distance
+    after = before + num_buckets // 2 if bidirectional else np.zeros_like(before)
     buckets = relative_position_buckets(
         1, 2 * farthest + 1, farthest,
         num_buckets=num_buckets, max_distance=max_distance, bidirectional=bidirectional,
     )  # fmt: skip
     assert buckets.dtype == jnp.int32
-    np.testing.assert_array_equal(buckets[0], [*own[::-1], *after[1:]])
+    np.testing.assert_array_equal(buckets[0], [*before[::-1], *after[1:]])
 
 
 def reference_bucket(distance, num_buckets, max_distance):
@@ -160,3 +160,33 @@ def test_biases_of_no_queries_or_keys_are_empty():
 
 def test_counts_of_numpy_are_counts():
     np.testing.assert_array_equal(alibi_slopes(np.int64(6)), alibi_slopes(6))
+
+
+@pytest.mark.parametrize("sizes", [(0, 0), (0, 5), (3, 0), (1, 1), (3, 11), (11, 3)])
+@pytest.mark.parametrize("offset", [0, 2, -3])
+@KINDS
+def test_array_of_a_value_has_the_definition(kind, offset, sizes):
+    numbers = numbers_of(kind)
+    got = value_of(kind, numbers).array(*sizes, offset)
+    np.testing.assert_array_equal(got, array_of(kind, numbers, *sizes, offset), strict=True)
+    rows = value_of(kind, numbers).array(*sizes, np.array([offset, 5]))
+    expected = [array_of(kind, numbers, *sizes, row_offset) for row_offset in (offset, 5)]
+    np.testing.assert_array_equal(rows, np.stack(expected), strict=True)
+
+
+@KINDS
+def test_offsets_of_small_integers_do_not_wrap(kind):
+    value = value_of(kind, numbers_of(kind))
+    expected = value.array(200, 3, 100)
+    for offset in (np.uint8(100), [100], np.array([100], np.uint8)):
+        got = value.array(200, 3, offset)
+        np.testing.assert_array_equal(np.squeeze(got), np.squeeze(expected))
+    for offset in (True, None, 0.5, 2**31 - 2):
+        with pytest.raises(ShapeError, match="query_offset"):
+            value.array(200, 3, offset)
+
+
+def test_numbers_of_a_value_are_checked():
+    for value in (AlibiBias(np.ones((2, 2))), RelativeBias(np.ones(4))):
+        with pytest.raises(ShapeError, match="slopes|table"):
+            value.array(2, 2)

@@ -12,11 +12,9 @@ from jaxformer.functional import (
     dot_product_attention,
     from_ring_order,
     ring_attention,
-    ring_positions,
     to_ring_order,
 )
 from jaxformer.functional.attention.ring import rounds
-from jaxformer.functional.attention.ring.order import HIDDEN, block_kinds
 from tests.functional import oracle
 from tests.functional.attention_cases import QUICK, assert_close, assert_same_bits, normal
 
@@ -73,11 +71,11 @@ def with_gradients(attend):
 
 
 def assert_equals_one_device(got, arrays, options, static, forward, backward):
-    one = with_gradients(functools.partial(dot_product_attention, **static))
-    expected = jax.jit(one, compiler_options=QUICK)(arrays, options)
-    for name, one, other in zip("oqkv", got, expected, strict=True):
-        assert one.dtype == other.dtype
-        assert_close(one, other, forward if name == "o" else backward)
+    on_one_device = with_gradients(functools.partial(dot_product_attention, **static))
+    expected = jax.jit(on_one_device, compiler_options=QUICK)(arrays, options)
+    for name, on_one_device, value in zip("oqkv", got, expected, strict=True):
+        assert on_one_device.dtype == value.dtype
+        assert_close(on_one_device, value, forward if name == "o" else backward)
 
 
 CASES = {
@@ -116,12 +114,12 @@ def test_ring_in_half_precision_rounds_its_results_only():
     expected = jax.jit(exact, compiler_options=QUICK)(
         [np.asarray(array, np.float32) for array in arrays], {}
     )
-    for one, other in zip(got, expected, strict=True):
-        assert one.dtype == jnp.bfloat16
-        other = np.asarray(other)
-        error = np.abs(one.astype(np.float32) - other)
-        once = np.abs(np.asarray(jnp.asarray(other, jnp.bfloat16), np.float32) - other)
-        assert (error <= once + 1e-5 * np.abs(other).max()).all()
+    for result, value in zip(got, expected, strict=True):
+        assert result.dtype == jnp.bfloat16
+        value = np.asarray(value)
+        error = np.abs(result.astype(np.float32) - value)
+        once = np.abs(np.asarray(jnp.asarray(value, jnp.bfloat16), np.float32) - value)
+        assert (error <= once + 1e-5 * np.abs(value).max()).all()
 
 
 @pytest.fixture(scope="module")
@@ -163,30 +161,6 @@ def test_ring_gives_zeros_where_nothing_is_visible(padded):
 
 
 # Work and memory.
-
-
-def visible_blocks(n, window):
-    """Blocks that device i computes in step s, [i, s], by the table that decides on skipping."""
-    kinds, counts = block_kinds(2 * n, 10, window), np.zeros((n, n), int)
-    for device, step in np.ndindex(n, n):
-        source = (device - step) % n
-        for mine in (device, 2 * n - 1 - device):
-            for theirs in (source, 2 * n - 1 - source):
-                counts[device, step] += kinds[mine - theirs + 2 * n - 1] != HIDDEN
-    return counts
-
-
-@pytest.mark.parametrize("n", [1, 2, 5, 8])
-def test_causal_work_is_the_same_on_every_device_in_every_step(n):
-    counts = visible_blocks(n, (None, 0))
-    assert (counts[:, 0] == 3).all()
-    assert (counts[:, 1:] == 2).all()
-
-
-def test_a_window_bounds_the_work_of_a_device():
-    assert visible_blocks(8, (None, None)).sum(axis=1).tolist() == [32] * 8
-    # The chunk of the queries itself, and the one before it, which the first chunk has not.
-    assert visible_blocks(8, (10, 0)).sum(axis=1).tolist() == [3] + [4] * 7
 
 
 def test_hidden_blocks_are_not_computed(monkeypatch):
@@ -239,33 +213,6 @@ def test_memory_of_a_device_falls_with_the_number_of_devices():
 # Order and positions.
 
 
-def test_ring_order_gives_device_i_the_chunks_i_and_2n_minus_1_minus_i():
-    positions = to_ring_order(np.arange(24), 3, axis=0).reshape(3, 2, 4)
-    for device in range(3):
-        for half, chunk in enumerate((device, 5 - device)):
-            assert positions[device, half].tolist() == list(range(4 * chunk, 4 * chunk + 4))
-
-
-@pytest.mark.parametrize("axis", [0, 1, -1])
-@pytest.mark.parametrize("array", [np, jnp])
-def test_ring_order_is_undone_by_its_inverse(array, axis):
-    x = array.arange(12 * 12 * 12).reshape(12, 12, 12)
-    there = to_ring_order(x, 3, axis=axis)
-    assert type(there) is type(x)
-    assert not (there == x).all()
-    assert (from_ring_order(there, 3, axis=axis) == x).all()
-
-
-def test_ring_positions_are_those_of_the_rows_in_ring_order():
-    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("sequence",))
-    positions = jax.shard_map(
-        lambda: ring_positions(6, axis_name="sequence"),
-        mesh=mesh, in_specs=(), out_specs=PartitionSpec("sequence"),
-    )()  # fmt: skip
-    assert positions.dtype == np.int32
-    assert positions.tolist() == to_ring_order(np.arange(T), 8, axis=0).tolist()
-
-
 # Other options.
 
 
@@ -301,9 +248,9 @@ def test_ring_drops_the_same_weights_in_the_backward_pass():
         )
         # Of equal weights, a row of the output is the mean of what its mask keeps, each 0 or 2.
         equal = [np.zeros_like(inputs[0]), inputs[1], np.ones_like(inputs[2]), cotangent]
-        kept = evaluate(equal, options)[0]
-        assert kept.mean() == pytest.approx(1, abs=0.03)
-        assert kept.std() == pytest.approx(T**-0.5, rel=0.2)  # each key is dropped by itself
-        chunks = kept.reshape(2, 4, T // 4, *kept.shape[2:]).swapaxes(0, 1)
+        means = evaluate(equal, options)[0]
+        assert means.mean() == pytest.approx(1, abs=0.03)
+        assert means.std() == pytest.approx(T**-0.5, rel=0.2)  # each key is dropped by itself
+        chunks = means.reshape(2, 4, T // 4, *means.shape[2:]).swapaxes(0, 1)
         assert all((chunks[i] != chunks[j]).any() for i in range(4) for j in range(i))
-        assert (evaluate(equal, {"dropout_rng": jax.random.key(4)})[0] != kept).any()
+        assert (evaluate(equal, {"dropout_rng": jax.random.key(4)})[0] != means).any()

@@ -191,15 +191,15 @@ def test_rotary_errs_at_most_5e_7_up_to_a_million(scaling):
 def test_linear_scaling_is_position_interpolation():
     positions = jnp.asarray([0, 1, 3, 1009, 333_333])
     stretched = rotary_tables(3 * positions, 14, scaling=LinearScaling(3.0))
-    for got, want in zip(stretched, rotary_tables(positions, 14), strict=True):
-        np.testing.assert_allclose(got, want, rtol=0, atol=2e-7)
+    for table, expected in zip(stretched, rotary_tables(positions, 14), strict=True):
+        np.testing.assert_allclose(table, expected, rtol=0, atol=2e-7)
 
 
 def test_yarn_attention_factor_multiplies_both_tables():
     plain = rotary_tables(5, 14, scaling=YarnScaling(4.0, 101, attention_factor=1.0))
     louder = rotary_tables(5, 14, scaling=YarnScaling(4.0, 101, attention_factor=1.75))
-    for got, want in zip(louder, plain, strict=True):
-        np.testing.assert_allclose(got, 1.75 * want, rtol=1e-6)
+    for table, expected in zip(louder, plain, strict=True):
+        np.testing.assert_allclose(table, 1.75 * expected, rtol=1e-6)
 
 
 def test_scaled_tables_may_be_traced_or_mapped():

@@ -65,8 +65,8 @@ def split_arrays(mesh):
 @pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("lengths", [ROWS, {"query_seq_lengths": 100, "key_value_seq_lengths": 9}])
 def test_splash_on_a_mesh_equals_one_device(mesh, lengths):
-    options = {name: each for name, each in lengths.items() if isinstance(each, np.ndarray)}
-    numbers = {name: each for name, each in lengths.items() if name not in options}
+    options = {name: length for name, length in lengths.items() if isinstance(length, np.ndarray)}
+    numbers = {name: length for name, length in lengths.items() if name not in options}
     static = tuple({"is_causal": True, "query_offset": 0, **numbers}.items())
     attend = functools.partial(sharded_attention, **AXES)
     kernel = (*static, ("implementation", "splash"))
@@ -74,8 +74,8 @@ def test_splash_on_a_mesh_equals_one_device(mesh, lengths):
     arrays = [normal(*shape, seed=i) for i, shape in enumerate(SHAPES)]
     expected = evaluate(dot_product_attention, static, arrays, options)
     assert got[0].sharding.spec == PartitionSpec(("data", "fsdp"), None, "tensor")
-    for one, other in zip(got, expected, strict=True):
-        assert_close(one, other, 1e-5)
+    for result, value in zip(got, expected, strict=True):
+        assert_close(result, value, 1e-5)
 
 
 @pytest.mark.usefixtures("interpreted")
@@ -85,16 +85,16 @@ def test_residual_on_a_mesh_equals_that_of_one_device(mesh):
     arrays = [normal(*shape, seed=i) for i, shape in enumerate(SHAPES)]
     expected = evaluate_with_residual(dot_product_attention, arrays)
     assert got[1].sharding.spec == PartitionSpec(("data", "fsdp"), None, "tensor")
-    for one, other in zip(got, expected, strict=True):
-        assert_close(one, other, 1e-5)
+    for result, value in zip(got, expected, strict=True):
+        assert_close(result, value, 1e-5)
 
 
 def test_each_device_computes_its_own_rows_and_heads(monkeypatch, mesh):
     seen = []
 
-    def note(query, key, value, *others, **options):
+    def note(query, key, value, *positional, **options):
         seen.append((query.shape, key.shape, options))
-        return dot_product_attention(query, key, value, *others, **options)
+        return dot_product_attention(query, key, value, *positional, **options)
 
     monkeypatch.setattr(sharded, "dot_product_attention", note)
 
@@ -103,25 +103,27 @@ def test_each_device_computes_its_own_rows_and_heads(monkeypatch, mesh):
         jax.eval_shape(attend, *[jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (q, k, k)])
         return seen.pop()[:2]
 
-    own, whole = ((1, T, 2, 8), (1, T, 1, 8)), SHAPES[:2]
-    assert shapes() == shapes(query_seq_lengths=7, dropout_rate=0.0) == own
-    assert shapes(query_seq_lengths=jnp.full(1, 7)) == own
+    local, whole = ((1, T, 2, 8), (1, T, 1, 8)), SHAPES[:2]
+    assert shapes() == shapes(query_seq_lengths=7, dropout_rate=0.0) == local
+    assert shapes(query_seq_lengths=jnp.full(1, 7)) == local
     # What no kernel supports is left to jit.
     assert shapes(bias=jnp.zeros((T, T))) == shapes(mask=jnp.ones((T, T), bool)) == whole
     assert shapes(dropout_rate=0.5, dropout_rng=jax.random.key(0)) == whole
     assert shapes(query_offset=jnp.zeros(B, int), is_causal=True) == whole
     odd = ((B - 1, T, 4, 8), (B - 1, T, 2, 8)), ((B, T, 3, 8), (B, T, 1, 8))
-    assert [shapes(*each) for each in odd] == list(odd)
+    assert [shapes(*shapes_of_inputs) for shapes_of_inputs in odd] == list(odd)
     assert shapes((B, T, 4, 8), (B, T, 1, 8)) == ((B, T, 4, 8), (B, T, 1, 8))
 
 
 def test_what_is_left_to_jit_keeps_its_arguments():
     query, key, value, _ = (normal(*shape, seed=i) for i, shape in enumerate(SHAPES))
-    given = {"bias": normal(T, T), "mask": normal(T, T, seed=1) > 0, "softcap": 2.0}
-    attend = jax.jit(functools.partial(sharded_attention, **AXES, **given, return_residual=True))
-    expected = dot_product_attention(query, key, value, **given, return_residual=True)
-    for one, other in zip(attend(query, key, value), expected, strict=True):
-        assert_close(one, other, 1e-5)
+    arguments = {"bias": normal(T, T), "mask": normal(T, T, seed=1) > 0, "softcap": 2.0}
+    attend = jax.jit(
+        functools.partial(sharded_attention, **AXES, **arguments, return_residual=True)
+    )
+    expected = dot_product_attention(query, key, value, **arguments, return_residual=True)
+    for result, other in zip(attend(query, key, value), expected, strict=True):
+        assert_close(result, other, 1e-5)
 
 
 def test_axes_that_the_mesh_lacks_are_named():

@@ -51,8 +51,8 @@ def test_sharded_ring_and_its_gradient_equal_one_device(mesh):
     got = evaluate_on(evaluate)(ring, *ordered)
     expected = evaluate_on(evaluate)(dot_product_attention, arrays, options)
     assert got[0].sharding.spec[:3] == ("data", "sequence", "tensor")
-    for i, (one, other) in enumerate(zip(got, expected, strict=True)):
-        assert_close(from_ring_order(np.asarray(one), 2), other, 1e-5 if i else 1e-6)
+    for i, (result, value) in enumerate(zip(got, expected, strict=True)):
+        assert_close(from_ring_order(np.asarray(result), 2), value, 1e-5 if i else 1e-6)
 
 
 def test_sharded_ring_drops_other_weights_on_each_device(mesh):
@@ -86,9 +86,9 @@ def test_ring_takes_lengths_and_keys_of_dropout_that_differ_over_other_axes(mesh
         )  # fmt: skip
         ordered = [to_ring_order(array, 2) for array in x]
         results.append(np.asarray(jax.jit(mapped, compiler_options=QUICK)(*ordered, lengths)))
-    for own, of_data in zip(results[0], lengths, strict=True):
+    for result, of_data in zip(results[0], lengths, strict=True):
         expected = dot_product_attention(*x, key_value_seq_lengths=of_data)
-        assert_close(from_ring_order(own, 2), expected, 1e-6)
+        assert_close(from_ring_order(result, 2), expected, 1e-6)
     assert not np.allclose(results[1][0], results[1][1])
 
 
@@ -126,5 +126,5 @@ def test_a_model_with_its_sequence_on_a_ring_has_the_loss_and_gradient_of_one_de
     got = loss_of(Decoder(config, attention_fn=attend))(replicated, on_ring)
     expected = loss_of(plain)(params, batch)
     assert float(got[0]) == pytest.approx(float(expected[0]), rel=1e-6)
-    for one, other in zip(*map(jax.tree.leaves, (got[1], expected[1])), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * jnp.abs(other).max())
+    for gradient, value in zip(*map(jax.tree.leaves, (got[1], expected[1])), strict=True):
+        np.testing.assert_allclose(gradient, value, rtol=1e-4, atol=1e-5 * jnp.abs(value).max())

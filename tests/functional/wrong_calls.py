@@ -9,7 +9,9 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from jaxformer import errors
 from jaxformer import functional as F
 
 HUGE = 10**12  # elements that no machine has memory for
@@ -93,3 +95,20 @@ def short(value):
 def described(row):
     name, wrong, *_ = row
     return f"{name}-" + "-".join(f"{n}={short(value)}" for n, value in wrong.items())
+
+
+def rows_of(calls):
+    return [(name, *row) for name, rows in calls.items() for row in rows]
+
+
+def assert_refused(right, row):
+    """By an error of the library's own, before JAX can raise one from somewhere inside."""
+    name, wrong, argument, *parts = row
+    with pytest.raises(ValueError) as raised:
+        call(name, {**right[name], **wrong})
+    assert raised.type.__module__ == errors.__name__, repr(raised.value)
+    message = str(raised.value)
+    assert re.search(rf"(?<![a-z]){argument}s?(?![a-z])", message), message
+    for part in parts:
+        assert part in f"{raised.type.__name__}: {message}"
+    assert len(message) < 1000

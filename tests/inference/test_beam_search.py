@@ -1,5 +1,6 @@
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,97 +8,16 @@ import pytest
 
 from jaxformer.inference import beam_search
 from jaxformer.inference.beams import largest
-
-NODES = 97  # the random models' states; a prime, so that states depend on the whole prefix
-END = 1
-
-
-def random_tables(seed, batch, vocab, end_bias=0.0):
-    """Logits [B, NODES, V] of random models; a row's state after a prefix is its node."""
-    rng = np.random.default_rng(seed)
-    logits = 1.5 * rng.normal(size=(batch, NODES, vocab)).astype(np.float32)
-    logits[..., END] += end_bias
-    impossible = rng.random(logits.shape) < 0.15
-    impossible[: batch // 2] = False
-    return np.where(impossible, -np.inf, logits).astype(np.float32)
-
-
-def next_node(node, token):
-    return (node * 31 + token * 7 + 1) % NODES
-
-
-def log_softmax(logits):
-    """In float64; where every logit is -inf, so is every log-probability."""
-    logits = np.asarray(logits, np.float64)
-    largest = logits.max(-1, keepdims=True)
-    shifted = logits - np.where(np.isneginf(largest), 0, largest)
-    with np.errstate(divide="ignore"):
-        return shifted - np.where(
-            np.isneginf(largest), 0, np.log(np.exp(shifted).sum(-1, keepdims=True))
-        )
-
-
-@functools.cache
-def searcher(**options):
-    @jax.jit
-    def search(tables, start):
-        def step(tokens, cache):
-            node = next_node(cache["node"], tokens)
-            logits = jnp.asarray(tables)[cache["row"], node]
-            return logits, {"row": cache["row"], "node": node}
-
-        zeros = jnp.zeros_like(start)
-        cache = {"row": jnp.arange(len(start)), "node": zeros}
-        return beam_search(step, cache, start, **{"end_tokens": [END], **options})
-
-    return lambda *arguments: jax.tree.map(np.asarray, search(*arguments))
-
-
-def hypotheses(beams, row):
-    """The hypotheses of a row as (tokens, score), those that there are."""
-    return [
-        (tuple(tokens[:length].tolist()), score)
-        for tokens, length, score in zip(
-            beams.tokens[row], beams.lengths[row], beams.scores[row], strict=True
-        )
-        if length
-    ]
-
-
-def assert_same_hypotheses(beams, row, expected):
-    got = hypotheses(beams, row)
-    assert [tokens for tokens, _ in got] == [tokens for tokens, _ in expected]
-    np.testing.assert_allclose(
-        [score for _, score in got], [score for _, score in expected], rtol=1e-5, atol=1e-6
-    )
-
-
-def everything(
-    table, start, max_new_tokens, length_penalty, count, ruled_out=lambda tokens: (), rescale=False
-):
-    """Scores every hypothesis, in float64; the best `count` of them.
-
-    ruled_out: tokens that may not follow others; their probabilities go to the others if `rescale`.
-    """
-    log_probs, found = log_softmax(table), []
-    running = [((), next_node(0, start), 0.0)]
-    for length in range(1, max_new_tokens + 1):
-        longer = []
-        for tokens, node, total in running:
-            following = log_probs[node].copy()
-            following[list(ruled_out([start, *tokens]))] = -np.inf
-            if rescale:
-                following = log_softmax(following)
-            for token, log_prob in enumerate(following):
-                if np.isneginf(log_prob):
-                    continue
-                new = (*tokens, token)
-                if token == END or length == max_new_tokens:
-                    found.append((new, (total + log_prob) / length**length_penalty))
-                else:
-                    longer.append((new, next_node(node, token), total + log_prob))
-        running = longer
-    return sorted(found, key=lambda item: -item[1])[:count]
+from tests.inference.beams_by_hand import (
+    END,
+    assert_same_hypotheses,
+    by_hand,
+    everything,
+    hypotheses,
+    next_node,
+    random_tables,
+    searcher,
+)
 
 
 @pytest.mark.parametrize(
@@ -133,38 +53,6 @@ def test_beam_search_with_enough_beams_is_exhaustive(
     np.testing.assert_allclose(beams.log_probs / divisor, beams.scores, rtol=1e-5)
     beyond = np.arange(max_new_tokens) >= beams.lengths[..., None]
     assert (beams.tokens[beyond] == END).all()
-
-
-def by_hand(table, start, beam_size, max_new_tokens, length_penalty, early_stopping, ends=(END,)):
-    """Beam search of one row in float64; early_stopping=None goes on to the longest."""
-    log_probs, finished = log_softmax(table), []
-    running = [((), next_node(0, start), 0.0)]
-    for length in range(1, max_new_tokens + 1):
-        candidates = [
-            ((*tokens, token), next_node(node, token), total + log_probs[node, token])
-            for tokens, node, total in running
-            for token in range(table.shape[1])
-            if log_probs[node, token] > -np.inf
-        ]
-        candidates = sorted(candidates, key=lambda item: -item[2])[: (1 + len(ends)) * beam_size]
-        over = [length == max_new_tokens or item[0][-1] in ends for item in candidates]
-        finished += [
-            (tokens, total / length**length_penalty)
-            for (tokens, _, total), ends in zip(candidates[:beam_size], over, strict=False)
-            if ends
-        ]
-        finished = sorted(finished, key=lambda item: -item[1])[:beam_size]
-        running = [item for item, ends in zip(candidates, over, strict=True) if not ends]
-        running = running[:beam_size]
-        if not running:
-            break
-        if len(finished) < beam_size or early_stopping is None:
-            continue
-        longest = max_new_tokens if early_stopping == "never" and length_penalty > 0 else length
-        attainable = running[0][2] / longest**length_penalty
-        if early_stopping is True or attainable <= finished[-1][1]:
-            break
-    return finished
 
 
 STOPPING = {"beam_size": 3, "max_new_tokens": 7, "num_best": 3}
@@ -212,8 +100,8 @@ def test_beam_search_rows_do_not_depend_on_each_other():
     together = search(tables, start)
     for row in range(0, batch, 4):
         alone = search(tables[row : row + 1], start[row : row + 1])
-        for one, all_rows in zip(alone, together, strict=True):
-            np.testing.assert_array_equal(one[0], all_rows[row])
+        for result, all_rows in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(result[0], all_rows[row])
 
 
 @pytest.mark.essential
@@ -300,8 +188,7 @@ def test_beam_search_gathers_every_leaf_of_the_cache():
     jax.effects_barrier()
     # What the history leaf says is what the nodes, and so the logits, came from.
     jitted = searcher(**options)(tables, start)
-    for got, want in zip(beams, jitted, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-6)
+    chex.assert_trees_all_close(beams, jitted, rtol=1e-6)
     assert len(seen) == longest
     for row in range(batch):
         for tokens, _ in hypotheses(jitted, row):
@@ -319,8 +206,8 @@ def test_beam_search_eager_equals_jit():
     search = searcher(**options)
     with jax.disable_jit():
         eager = search(tables, start)
-    for got, want in zip(eager, search(tables, start), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-6)
+    for result, reference in zip(eager, search(tables, start), strict=True):
+        np.testing.assert_allclose(result, reference, rtol=1e-6)
 
 
 def constant(logits, beam_size, batch=1, dtype=jnp.float32, **options):
@@ -351,9 +238,9 @@ def test_largest_of_large_rows_is_top_k(size):
     rows[3, : size // 2], rows[3, -1] = -np.inf, 7
     rows[4] = np.arange(size)
     rows[5] = -np.arange(size)
-    found = jax.jit(largest, static_argnums=1)(rows, 5)
-    for got, want in zip(found, jax.lax.top_k(rows, 5), strict=True):
-        np.testing.assert_array_equal(got, want)
+    results = jax.jit(largest, static_argnums=1)(rows, 5)
+    for result, reference in zip(results, jax.lax.top_k(rows, 5), strict=True):
+        np.testing.assert_array_equal(result, reference)
 
 
 def test_beam_search_drops_an_end_that_ranks_below_the_beams():
@@ -376,9 +263,9 @@ def test_beam_search_ignores_padded_tokens_and_the_dtype(padding, dtype):
     expected = constant(logits, 8, **options)
     assert np.isfinite(expected.scores).all()
     beams = constant([*logits, *padding], 8, vocab_size=3, dtype=dtype, **options)
-    for got, want in zip(beams, expected, strict=True):
-        assert got.dtype == want.dtype
-        np.testing.assert_array_equal(got, want)
+    for result, reference in zip(beams, expected, strict=True):
+        assert result.dtype == reference.dtype
+        np.testing.assert_array_equal(result, reference)
 
 
 def test_beam_search_of_a_vocabulary_of_one():

@@ -1,5 +1,6 @@
 """What beam search refuses: options, arrays, and damaged logits, whose scores else are NaN."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,8 +18,10 @@ from jaxformer.inference import beam_search
         ({"forbidden_tokens": 1}, "forbidden_tokens must be a list of token ids, got 1"),
         ({"forbidden_tokens": (1, None)}, r"forbidden_tokens\[1\] must be .* got None"),
         ({"beam_size": 0}, "beam_size must be positive, got beam_size=0"),
+        ({"beam_size": 10**12}, "beam_size"),
         ({"beam_size": True}, "beam_size must be an integer, got beam_size=True"),
         ({"max_new_tokens": 0}, "max_new_tokens must be an int at least 1, got 0"),
+        ({"max_new_tokens": 10**12}, "max_new_tokens"),
         ({"max_new_tokens": 2.0}, "max_new_tokens must be an int at least 1, got 2.0"),
         ({"no_repeat_ngram_size": -1}, "ngram_size must be zero or more, got .*=-1"),
         ({"min_new_tokens": 0.5}, "min_new_tokens must be an integer, got .*=0.5"),
@@ -30,8 +33,11 @@ from jaxformer.inference import beam_search
         ({"length_penalty": float("-inf")}, "length_penalty must be in -10 .. 10, got"),
         ({"length_penalty": 63}, "length_penalty must be in -10 .. 10, got .*=63"),
         ({"length_penalty": -63}, "length_penalty must be in -10 .. 10, got .*=-63"),
+        ({"length_penalty": "1"}, "length_penalty"),
+        ({"vocab_size": "5"}, "vocab_size"),
         ({"vocab_size": 0}, "vocab_size must be an int in 1 .. 5, got 0"),
         ({"vocab_size": 6}, "vocab_size must be an int in 1 .. 5, got 6"),
+        ({"end_tokens": "."}, "end_tokens"),
         ({"end_tokens": 0}, "end_tokens must be a list of token ids, got 0"),
         ({"end_tokens": [0, -1]}, "end_tokens\\[1\\] must be an int in 0 .. 4, got -1"),
         ({"end_tokens": [-1]}, "end_tokens\\[0\\] must be an int in 0 .. 4, got -1"),
@@ -53,6 +59,8 @@ def test_beam_search_refuses_impossible_options(options, message):
     ("step", "cache", "start", "message"),
     [
         (None, (), np.zeros((1, 1), int), "start_tokens must be \\[B\\], got shape \\(1, 1\\)"),
+        (None, (), None, "start_tokens"),
+        (None, (), [[0], [1, 2]], "start_tokens"),
         (None, (), np.zeros(1), "start_tokens must be integer, got dtype float32"),
         (None, {"key": np.zeros(3)}, [0, 1], "B=2, got shape \\(3,\\) at cache\\['key'\\]"),
         (None, [np.zeros(())], [0, 1], "B=2, got shape \\(\\) at cache\\[0\\]"),
@@ -119,5 +127,9 @@ def test_beam_search_ignores_logits_of_what_does_not_run(with_value):
     # Row 0 is done, and row 2 has a beam without hypothesis; what is left there is a token 0.
     clean, leftover = with_value(0.0, 9, 0), with_value(jnp.nan, 1, 0)
     assert np.isfinite(clean.scores[1]).all()
-    for got, want in zip(leftover, clean, strict=True):
-        np.testing.assert_array_equal(got, want)
+    chex.assert_trees_all_equal(leftover, clean)
+
+
+def test_beam_search_refuses_what_is_no_function():
+    with pytest.raises(ConfigError, match="step_fn"):
+        beam_search(None, (), np.zeros(1, int), beam_size=2, max_new_tokens=3, end_tokens=[0])

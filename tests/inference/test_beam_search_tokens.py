@@ -9,14 +9,14 @@ import pytest
 
 from jaxformer.errors import DataError
 from jaxformer.inference import beam_search
-from tests.inference.ngrams_by_hand import repeated_by_hand
-from tests.inference.test_beam_search import (
+from tests.inference.beams_by_hand import (
     END,
     assert_same_hypotheses,
     everything,
     random_tables,
     searcher,
 )
+from tests.inference.by_hand import repeated_by_hand
 
 
 @pytest.mark.parametrize(
@@ -42,14 +42,14 @@ def test_beam_search_forbids_tokens_and_forces_the_first_and_the_last(options, e
         beam_search, lambda tokens, cache: (table[tokens], cache), (), **arguments | options
     )
     beams = jax.jit(search)(jnp.array([0]))
-    found = {
+    probabilities = {
         tuple(tokens[:length].tolist()): float(np.exp(log_prob))
         for tokens, length, log_prob in zip(
             beams.tokens[0], beams.lengths[0], beams.log_probs[0], strict=True
         )
         if length
     }
-    assert found == pytest.approx(expected, abs=1e-6)
+    assert probabilities == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from jaxformer.inference.token_rules import TokenRules
 from jaxformer.models import Decoder
 from jaxformer.modules.layer_variables import split_layers
 from tests import option_sets
-from tests.inference.ngrams_by_hand import repeated_by_hand
+from tests.inference.by_hand import greedy, repeated_by_hand
 
 VOCAB = 13
 CONFIG = ModelConfig(
@@ -44,31 +44,15 @@ def full_logits(params):
     return at_end
 
 
-def continue_(params, prompts=PROMPTS, new=NEW, sampling=GREEDY, **arguments):
-    arguments = {"rng": RNG, **arguments}
-    rows = generate(
-        Decoder(CONFIG), params, prompts, max_new_tokens=new, sampling=sampling, **arguments
-    )  # fmt: skip
+def continue_(params, prompts=PROMPTS, new=NEW, model=Decoder(CONFIG), **options):  # noqa: B008
+    options = {"rng": RNG, "sampling": GREEDY, "max_new_tokens": new, **options}
+    rows = generate(model, params, prompts, **options)
     return [row.tolist() for row in rows]
-
-
-def greedy_by_hand(full_logits, prompt, new, penalty=1.0, ngram_size=None):
-    tokens = list(prompt)
-    for _ in range(new):
-        logits = full_logits(tokens)
-        if ngram_size is not None:
-            logits[sorted(repeated_by_hand(tokens, ngram_size))] = -np.inf
-        for token in set(tokens):
-            logits[token] = (
-                logits[token] / penalty if logits[token] > 0 else logits[token] * penalty
-            )
-        tokens.append(int(logits.argmax()))
-    return tokens[len(prompt) :]
 
 
 @pytest.mark.essential
 def test_greedy_equals_a_full_pass_per_token(params, full_logits):
-    expected = [greedy_by_hand(full_logits, prompt, NEW) for prompt in PROMPTS]
+    expected = [greedy(full_logits, prompt, NEW) for prompt in PROMPTS]
     assert continue_(params) == expected
     assert len({tuple(row) for row in expected}) == 3
 
@@ -86,7 +70,12 @@ def test_every_option_continues_as_a_full_pass_would(name):
 
 def test_repetition_penalty_counts_prompt_and_new_tokens(params, full_logits):
     sampling = dataclasses.replace(GREEDY, repetition_penalty=1.7)
-    expected = [greedy_by_hand(full_logits, prompt, NEW, penalty=1.7) for prompt in PROMPTS]
+
+    def penalize(logits, tokens):
+        for token in set(tokens):
+            logits[token] *= 1 / 1.7 if logits[token] > 0 else 1.7
+
+    expected = [greedy(full_logits, prompt, NEW, penalize) for prompt in PROMPTS]
     assert continue_(params, sampling=sampling) == expected != continue_(params)
 
 
@@ -94,10 +83,14 @@ def test_repetition_penalty_counts_prompt_and_new_tokens(params, full_logits):
 def test_ngrams_of_prompt_and_new_tokens_do_not_repeat(params, full_logits, size):
     prompts = [[1, 2, 3, 1], [4], [5, 6]]
     sampling = dataclasses.replace(GREEDY, no_repeat_ngram_size=size)
-    expected = [greedy_by_hand(full_logits, prompt, 8, ngram_size=size) for prompt in prompts]
-    found = continue_(params, prompts, new=8, sampling=sampling)
-    assert found == expected != [row[:8] for row in continue_(params, prompts)]
-    for prompt, new in zip(prompts, found, strict=True):
+
+    def rule_out(logits, tokens):
+        logits[sorted(repeated_by_hand(tokens, size))] = -np.inf
+
+    expected = [greedy(full_logits, prompt, 8, rule_out) for prompt in prompts]
+    rows = continue_(params, prompts, new=8, sampling=sampling)
+    assert rows == expected != [row[:8] for row in continue_(params, prompts)]
+    for prompt, new in zip(prompts, rows, strict=True):
         row = [*prompt, *new]
         pairs = [tuple(row[i : i + size]) for i in range(len(row) - size + 1)]
         assert len(pairs[4:]) == len(set(pairs[4:]))
@@ -122,17 +115,15 @@ def test_stop_tokens_come_behind_the_least_number_of_tokens(params, full_logits,
     free = continue_(params)
     stops = sorted({row[0] for row in free} | {row[1] for row in free})
     sampling = dataclasses.replace(GREEDY, **options)
-    found = continue_(params, sampling=sampling, stop_tokens=stops)
-    for prompt, row, count in zip(PROMPTS, found, least, strict=True):
-        tokens = list(prompt)
-        for number in range(NEW):
-            logits = full_logits(tokens)
-            if number < count:
+    rows = continue_(params, sampling=sampling, stop_tokens=stops)
+    for prompt, row, count in zip(PROMPTS, rows, least, strict=True):
+        shortest = len(prompt) + count
+
+        def rule_out(logits, tokens, shortest=shortest):
+            if len(tokens) < shortest:
                 logits[stops] = -np.inf
-            tokens.append(int(logits.argmax()))
-            if tokens[-1] in stops:
-                break
-        assert row == tokens[len(prompt) :]
+
+        assert row == greedy(full_logits, prompt, NEW, rule_out, stop_tokens=stops)
 
 
 def test_row_of_a_batch_gives_the_tokens_it_gives_alone(params):
@@ -163,13 +154,12 @@ def test_row_ends_with_its_stop_token_and_others_go_on(params):
 def test_forbidden_tokens_are_never_generated(params, full_logits):
     free = continue_(params)[0]
     forbidden = sorted({*free[:2]})
-    found = continue_(params, forbidden_tokens=forbidden)[0]
-    tokens = list(PROMPTS[0])
-    for _ in range(NEW):
-        logits = full_logits(tokens)
+    allowed = continue_(params, forbidden_tokens=forbidden)[0]
+
+    def rule_out(logits, tokens):
         logits[forbidden] = -np.inf
-        tokens.append(int(logits.argmax()))
-    assert found == tokens[3:] and found[0] != free[0]
+
+    assert allowed == greedy(full_logits, PROMPTS[0], NEW, rule_out) and allowed[0] != free[0]
     with pytest.raises(ConfigError, match=f"a forbidden token must be an int in 0 .. {VOCAB - 1}"):
         continue_(params, forbidden_tokens=[VOCAB])
 
@@ -225,7 +215,7 @@ def test_generation_stops_when_all_rows_have(params):
 
 def test_prompt_and_new_tokens_may_fill_the_context(params, full_logits):
     prompt = [3] * 20
-    assert continue_(params, [prompt], new=4) == [greedy_by_hand(full_logits, prompt, 4)]
+    assert continue_(params, [prompt], new=4) == [greedy(full_logits, prompt, 4)]
 
 
 @pytest.mark.parametrize(
@@ -244,6 +234,10 @@ def test_prompt_and_new_tokens_may_fill_the_context(params, full_logits):
         ([[True, False]], 5, r"prompt 0 must be a list of token ids, got \[True, False\]"),
         ([[1]], 0, "max_new_tokens must be a positive int, got 0"),
         ([[1]], 2.5, "max_new_tokens must be a positive int, got 2.5"),
+        ([[1]], 10**12, "max_new_tokens"),
+        (None, 5, "prompts"),
+        (7, 5, "prompts"),
+        ("ab", 5, "prompts"),
     ],
 )
 def test_impossible_requests_are_refused(params, prompts, new, message):
@@ -260,7 +254,8 @@ def test_raw_keys_are_keys(params):
 
 
 @pytest.mark.parametrize(
-    ("rng", "got"), [(0, "0"), (np.int32([0, 1]), r"array\(\[0, 1\], dtype=int32\)")]
+    ("rng", "got"),
+    [(0, "0"), (None, "None"), (np.int32([0, 1]), r"array\(\[0, 1\], dtype=int32\)")],
 )
 def test_what_is_no_key_is_refused(params, rng, got):
     with pytest.raises(DataError, match=f"rng must be a key or 1 of them, got {got}; make one"):
@@ -278,11 +273,20 @@ def test_what_is_no_key_is_refused(params, rng, got):
         ({"stop_tokens": 3}, "stop_tokens must be a list of token ids, got 3"),
         ({"vocab_size": 0}, r"vocab_size must be an int in 1 \.\. 13, got 0"),
         ({"vocab_size": VOCAB + 1}, "got 14"),
+        ({"vocab_size": 5.0}, "vocab_size"),
+        ({"stop_tokens": ["end"]}, "stop token"),
+        ({"sampling": {"temperature": 0.5}}, "sampling"),
+        ({"sampling": "greedy"}, "sampling"),
+        ({"sources": 3}, "sources"),
+        ({"params": 5}, "params"),
+        ({"params": {"params": {}}}, "params"),
+        ({"model": "decoder"}, "model"),
+        ({"model": CONFIG}, r"got a ModelConfig; build a model from it, such as Decoder\(config\)"),
     ],
 )
-def test_impossible_ids_are_refused(params, options, message):
+def test_impossible_options_are_refused(params, options, message):
     with pytest.raises(ConfigError, match=message):
-        continue_(params, **options)
+        continue_(**{"params": params} | options)
 
 
 def test_nan_logits_are_reported_by_step_and_row():

@@ -8,6 +8,7 @@ from jaxformer.config import ModelConfig, SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import generate
 from jaxformer.models import Decoder, EncoderDecoder
+from tests.inference.by_hand import greedy
 from tests.inference.random_translators import (
     SEPARATE,
     SHARED,
@@ -33,12 +34,10 @@ def continue_(prompts=PROMPTS, sources=SOURCES, config=SEPARATE, sampling=GREEDY
 
 
 def test_greedy_equals_a_full_pass_per_token():
-    expected = []
-    for source, prompt in zip(SOURCES, PROMPTS, strict=True):
-        target = list(prompt)
-        for _ in range(6):
-            target.append(int(full_logits(SEPARATE, source, target)[-1].argmax()))
-        expected.append(target[len(prompt) :])
+    expected = [
+        greedy(lambda target, s=source: full_logits(SEPARATE, s, target)[-1], prompt, 6)
+        for source, prompt in zip(SOURCES, PROMPTS, strict=True)
+    ]
     assert continue_() == expected
     assert len({tuple(row) for row in expected}) == 3
     assert continue_(sources=SOURCES[::-1]) != expected
@@ -70,6 +69,7 @@ def test_row_that_ended_leaves_the_others_as_they_are():
     ("arguments", "error", "message"),
     [
         ({"sources": None}, ConfigError, "got none for EncoderDecoder"),
+        ({"sources": 3}, DataError, "sources"),
         ({"sources": SOURCES[:2]}, DataError, "got 2 sources and 3 prompts"),
         ({"sources": [[2], [], [3]]}, DataError, "source 1 is empty"),
         ({"sources": [[2], [19], [3]]}, DataError, r"in 0 \.\. 18, got 19 at index 0 of source 1"),

@@ -7,7 +7,7 @@ import pytest
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.inference import repeated_ngrams
-from tests.inference.ngrams_by_hand import repeated_by_hand
+from tests.inference.by_hand import repeated_by_hand
 
 VOCAB = 5
 
@@ -19,19 +19,19 @@ def test_repeated_ngrams_are_those_of_a_search_by_hand(size):
     tokens = random.randint(3, size=(rows, width))  # few, so that much repeats
     lengths = random.randint(width + 1, size=rows)
     banned = jax.jit(repeated_ngrams, static_argnums=(2, 3))(tokens, lengths, size, VOCAB)
-    found = [set(np.flatnonzero(row).tolist()) for row in banned]
+    repeated = [set(np.flatnonzero(row).tolist()) for row in banned]
     expected = [
         repeated_by_hand(row[:length].tolist(), size)
         for row, length in zip(tokens, lengths, strict=True)
     ]
-    assert found == expected
+    assert repeated == expected
     assert any(expected) == (size < 7)  # or the test shows nothing
 
 
 def test_repeated_ngrams_take_any_leading_axes():
     tokens = jnp.array([[[1, 2, 1], [0, 0, 0]]])
-    found = repeated_ngrams(tokens, jnp.array([[3, 2]]), 2, 3)
-    assert found.tolist() == [[[False, False, True], [True, False, False]]]
+    repeated = repeated_ngrams(tokens, jnp.array([[3, 2]]), 2, 3)
+    assert repeated.tolist() == [[[False, False, True], [True, False, False]]]
     assert repeated_ngrams(tokens[0, 0], jnp.array(3), 2, 3).tolist() == [False, False, True]
 
 
@@ -42,8 +42,8 @@ def test_repeated_ngrams_leave_out_tokens_beyond_the_vocabulary():
 
 def test_repeated_ngrams_take_tokens_and_lengths_of_a_narrow_dtype():
     tokens, lengths = np.array([1, 2, 1], np.uint8), np.array(3, np.uint8)
-    found = repeated_ngrams(tokens, lengths, 2, 300)
-    assert np.flatnonzero(found).tolist() == [2]
+    repeated = repeated_ngrams(tokens, lengths, 2, 300)
+    assert np.flatnonzero(repeated).tolist() == [2]
     assert not repeated_ngrams(tokens, np.array(1, np.uint8), 3, 300).any()
 
 

@@ -14,6 +14,7 @@ from jaxformer.inference import generate, generate_stream, translate, translate_
 from jaxformer.inference.decodable import with_automatic_attention
 from jaxformer.models import Decoder, Encoder, EncoderDecoder, Transformer
 from tests.inference import random_translators
+from tests.inference.by_hand import greedy
 from tests.inference.random_translators import END, SEPARATE, START, full_logits
 from tests.option_sets import random_params
 
@@ -86,18 +87,11 @@ def params():
     return random_params(CONFIG)
 
 
-def greedy(logits_of, prompt):
-    tokens = list(prompt)
-    for _ in range(NEW):
-        tokens.append(int(logits_of(tokens).argmax()))
-    return tokens[len(prompt) :]
-
-
 @pytest.mark.parametrize("kind", ["wrapper", "subclass"])
 def test_own_decoder_continues_as_its_full_pass_would(params, kind):
-    model, own = Subclass(CONFIG), params
+    model, params_of_model = Subclass(CONFIG), params
     if kind == "wrapper":
-        model, own = Wrapper(Decoder(CONFIG)), {"inner": params, "bias": BIAS}
+        model, params_of_model = Wrapper(Decoder(CONFIG)), {"inner": params, "bias": BIAS}
     apply = jax.jit(lambda tokens: Decoder(CONFIG).apply({"params": params}, tokens).logits[0])
 
     def logits_of(tokens):
@@ -105,17 +99,19 @@ def test_own_decoder_continues_as_its_full_pass_would(params, kind):
         padded[0, : len(tokens)] = tokens
         return np.asarray(apply(padded))[len(tokens) - 1]
 
-    expected = [greedy(lambda t: logits_of(t) + BIAS, prompt) for prompt in PROMPTS]
+    expected = [greedy(lambda t: logits_of(t) + BIAS, prompt, NEW) for prompt in PROMPTS]
     options = {"max_new_tokens": NEW, "sampling": GREEDY, "rng": RNG}
-    assert [row.tolist() for row in generate(model, own, PROMPTS, **options)] == expected
-    assert expected != [greedy(logits_of, prompt) for prompt in PROMPTS]
+    assert [
+        row.tolist() for row in generate(model, params_of_model, PROMPTS, **options)
+    ] == expected
+    assert expected != [greedy(logits_of, prompt, NEW) for prompt in PROMPTS]
 
 
 def test_own_encoder_decoder_generates_and_translates_as_its_full_pass_would():
     sources = [[2, 3, 4, 5], [7]]
     params = {"inner": random_translators.random_params(SEPARATE)}
     expected = [
-        greedy(lambda t, s=source: full_logits(SEPARATE, s, t)[-1] + BIAS, [START])
+        greedy(lambda t, s=source: full_logits(SEPARATE, s, t)[-1] + BIAS, [START], NEW)
         for source in sources
     ]
     model = Translator(SEPARATE)
@@ -124,14 +120,15 @@ def test_own_encoder_decoder_generates_and_translates_as_its_full_pass_would():
         sampling=GREEDY, rng=RNG,
     )  # fmt: skip
     assert [row.tolist() for row in rows] == expected
-    found = translate(
+    translations = translate(
         model, params, sources, start_token=START, end_tokens=[END],
         search=BeamSearchConfig(beam_size=1), max_new_tokens=NEW,
     )  # fmt: skip
     until_end = [row[: row.index(END)] if END in row else row for row in expected]
-    assert [hypotheses[0].tokens.tolist() for hypotheses in found] == until_end
+    assert [hypotheses[0].tokens.tolist() for hypotheses in translations] == until_end
     assert expected != [
-        greedy(lambda t, s=source: full_logits(SEPARATE, s, t)[-1], [START]) for source in sources
+        greedy(lambda t, s=source: full_logits(SEPARATE, s, t)[-1], [START], NEW)
+        for source in sources
     ]
 
 

@@ -38,15 +38,14 @@ def run(function, sources=SOURCES, config=SHARED, params=None, **options):
 
 
 def plain(hypotheses):
-    return [(found.tokens.tolist(), found.finished) for found in hypotheses]
+    return [(hypothesis.tokens.tolist(), hypothesis.finished) for hypothesis in hypotheses]
 
 
 def assert_same(got, expected):
     assert [plain(row) for row in got] == [plain(row) for row in expected]
-    for one, other in zip(got, expected, strict=True):
-        np.testing.assert_allclose(
-            [found.score for found in one], [found.score for found in other], rtol=1e-5
-        )
+    for rows in zip(got, expected, strict=True):
+        scores = ([hypothesis.score for hypothesis in row] for row in rows)
+        np.testing.assert_allclose(*scores, rtol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +56,10 @@ def best():
 @pytest.mark.thorough
 def test_the_examples_tell_sources_apart_and_end_in_both_ways(best):
     assert len({str(plain(row)) for row in best}) == len(SOURCES)
-    found = [one for row in best for one in row]
-    assert {one.finished for one in found} == {True, False}
-    assert {len(one.tokens) for one in found} >= {0, 1, 48, 50}  # of sources up to 16 and 32 tokens
+    hypotheses = [hypothesis for row in best for hypothesis in row]
+    assert {hypothesis.finished for hypothesis in hypotheses} == {True, False}
+    lengths = {len(hypothesis.tokens) for hypothesis in hypotheses}
+    assert lengths >= {0, 1, 48, 50}  # of sources up to 16 and 32 tokens
 
 
 @pytest.mark.thorough
@@ -69,13 +69,13 @@ def test_batches_give_what_sources_give_one_by_one(best):
 
 def assert_scores_are_those_of_a_full_pass(rows, config, sources, num_tokens=VOCAB):
     for source, row in zip(sources, rows, strict=True):
-        assert len({str(one) for one in plain(row)}) == 3
-        for found in row:
-            assert END not in found.tokens
-            tokens = [*found.tokens.tolist(), *[END] * found.finished]
+        assert len({*map(str, plain(row))}) == 3
+        for hypothesis in row:
+            assert END not in hypothesis.tokens
+            tokens = [*hypothesis.tokens.tolist(), *[END] * hypothesis.finished]
             expected = log_prob(config, source, tokens, num_tokens) / len(tokens) ** PENALTY
-            np.testing.assert_allclose(found.score, expected, rtol=1e-5)
-        scores = [found.score for found in row]
+            np.testing.assert_allclose(hypothesis.score, expected, rtol=1e-5)
+        scores = [hypothesis.score for hypothesis in row]
         assert scores == sorted(scores, reverse=True)
 
 
@@ -87,7 +87,7 @@ def test_scores_are_those_of_a_full_pass_best_first(best):
 def test_source_has_a_vocabulary_of_its_own_and_padded_targets_are_not_chosen():
     sources = [[18 - token for token in source] for source in SOURCES]
     rows = run(translate, sources, SEPARATE, **BEST, vocab_size=9)
-    assert max(found.tokens.max(initial=0) for row in rows for found in row) < 9
+    assert max(hypothesis.tokens.max(initial=0) for row in rows for hypothesis in row) < 9
     assert_scores_are_those_of_a_full_pass(rows, SEPARATE, sources, num_tokens=9)
     with pytest.raises(DataError, match=r"0 \.\. 18, got 19 at index 1 of source 1"):
         run(translate, [[18], [2, 19]], SEPARATE)
@@ -110,11 +110,11 @@ def test_one_beam_is_greedy_generation():
 def test_hypotheses_repeat_no_ngram_and_are_long_enough(best):
     search = dataclasses.replace(BEST["search"], no_repeat_ngram_size=2, min_new_tokens=49)
     rows = run(translate, SOURCES[:1], search=search)
-    for found in rows[0]:  # of 50 tokens at most, though the source is short
-        tokens = [START, *found.tokens.tolist()]
+    for hypothesis in rows[0]:  # of 50 tokens at most, though the source is short
+        tokens = [START, *hypothesis.tokens.tolist()]
         pairs = list(zip(tokens, tokens[1:], strict=False))
         assert len(set(pairs)) == len(pairs) >= 49
-    assert any(len(set(found.tokens[:-1].tolist())) < 9 for found in best[0])
+    assert any(len(set(hypothesis.tokens[:-1].tolist())) < 9 for hypothesis in best[0])
 
 
 def test_source_whose_every_translation_is_ruled_out_is_named():

@@ -1,3 +1,5 @@
+"""What some options of a decoder do, and the parameters that they have."""
+
 import dataclasses
 import functools
 import math
@@ -6,9 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from einops import rearrange
 from flax import linen as nn
 
-from jaxformer.config import ModelConfig, RelativeConfig
+from jaxformer.config import ModelConfig, RelativeConfig, RotaryConfig, load_config
+from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional import AlibiBias, RelativeBias, dot_product_attention
 from jaxformer.models import Decoder, init_cache
 from jaxformer.models.init_shapes import init_shapes
@@ -17,52 +21,13 @@ from tests import option_sets
 from tests.functional.attention_cases import shapes_of
 
 LENGTH, CAPACITY = 9, 13
+SMALL = ModelConfig(vocab_size=11, max_len=16, num_layers=2, d_model=12, num_heads=2, init_std=0.3)
 TOKENS = np.asarray(jax.random.randint(jax.random.key(2), (3, LENGTH), 0, option_sets.VOCAB))
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def apply(decoder, params, tokens, **arguments):
     return decoder.apply({"params": params}, tokens, **arguments)
-
-
-@pytest.fixture(scope="module", params=option_sets.OPTIONS)
-def model(request):
-    """A looped model, its parameters, and its logits of TOKENS."""
-    decoder = Decoder(option_sets.config(request.param))
-    params = option_sets.random_params(decoder.config)
-    return decoder, params, np.asarray(apply(decoder, params, TOKENS).logits)
-
-
-@pytest.mark.essential
-def test_options_equal_a_float64_reference(model):
-    decoder, params, logits = model
-    expected = option_sets.reference_logits(decoder.config, params, TOKENS)
-    np.testing.assert_allclose(logits, expected, rtol=0, atol=2e-5)
-
-
-def test_options_decode_in_several_appends_as_in_the_full_pass(model):
-    decoder, params, logits = model
-    lengths, rows = np.array([2, 5, 4]), np.arange(3)
-    cache = init_cache(decoder.config, 3, CAPACITY)
-    output = apply(decoder, params, TOKENS[:, :5], cache=cache, lengths=lengths)
-    for row, length in enumerate(lengths):
-        np.testing.assert_allclose(
-            output.logits[row, :length], logits[row, :length], rtol=0, atol=2e-5
-        )
-    for step in range(4):
-        token = TOKENS[rows, lengths + step][:, None]
-        output = apply(decoder, params, token, cache=output.cache)
-        np.testing.assert_allclose(
-            output.logits[:, 0], logits[rows, lengths + step], rtol=0, atol=2e-5
-        )
-    assert output.cache[0].lengths.tolist() == [6, 9, 8]
-
-
-def test_options_are_the_same_in_a_scanned_stack(model):
-    decoder, params, logits = model
-    scanned = Decoder(dataclasses.replace(decoder.config, layer_execution="scan"))
-    again = apply(scanned, params, TOKENS).logits
-    np.testing.assert_allclose(again, logits, rtol=0, atol=2e-5)
 
 
 def test_shared_bias_has_its_gradient_from_a_scanned_recomputing_stack_and_chunked_attention():
@@ -87,39 +52,18 @@ def test_shared_bias_has_its_gradient_from_a_scanned_recomputing_stack_and_chunk
     np.testing.assert_allclose(gradient(scanned, table, params), expected, rtol=2e-4, atol=1e-5)
 
 
-def test_options_keep_packed_documents_apart(model):
-    decoder, params, logits = model
-    packed = np.concatenate([TOKENS[0], TOKENS[1]])[None]
-    ids = np.repeat(np.arange(2), LENGTH)[None]
-    positions = np.tile(np.arange(LENGTH), 2)[None]
-    output = apply(decoder, params, packed, segment_ids=ids, positions=positions)
-    expected = np.concatenate([logits[0], logits[1]])
-    np.testing.assert_allclose(output.logits[0], expected, rtol=0, atol=2e-5)
-
-
-def test_options_compute_in_bfloat16(model):
-    decoder, params, logits = model
-    narrow = Decoder(dataclasses.replace(decoder.config, dtype="bfloat16", remat="full"))
-    output = np.asarray(apply(narrow, params, TOKENS).logits)
-    error = np.abs(output - logits).max() / np.abs(logits).max()
-    assert 1e-5 < error < 6e-2  # not float32 in disguise, and not broken
-    cache = init_cache(narrow.config, 3, CAPACITY)
-    step = jax.eval_shape(functools.partial(apply, narrow), params, TOKENS, cache=cache)
-    assert step.cache[0].key.dtype == jnp.bfloat16
-
-
 def contexts_of_stack(decoder, **arguments):
     """What a decoder hands to the first layer of its stack."""
-    found = []
+    contexts = []
 
     def record(call, args, kwargs, method):
         if isinstance(method.module, Stack) and method.method_name == "__call__":
-            found.append(args[1][0])
+            contexts.append(args[1][0])
         return call(*args, **kwargs)
 
     with nn.intercept_methods(record):
         jax.eval_shape(functools.partial(decoder.init, **arguments), jax.random.key(0), TOKENS)
-    return found
+    return contexts
 
 
 @pytest.mark.parametrize("name", option_sets.OPTIONS)
@@ -203,3 +147,63 @@ def count(**options):
 )  # fmt: skip
 def test_options_have_their_parameters_and_no_others(options, more):
     assert count(**options) - count() == more
+
+
+@pytest.mark.parametrize(
+    ("name", "vocab_size", "count"),
+    [
+        ("gpt2_124m", 50257, 124_439_808),  # Radford et al. (2019), as Hugging Face counts it
+        ("nanogpt_cpu", 65, 804_096),  # 0.80 M, and 10.65 M below, without positions, as
+        # nanoGPT counts them
+        ("nanogpt_char", 65, 10_745_088),
+    ],
+)
+def test_ready_configs_have_the_published_parameter_counts(name, vocab_size, count):
+    config = dataclasses.replace(load_config(f"configs/{name}.toml").model, vocab_size=vocab_size)
+    shapes = jax.eval_shape(Decoder(config).init, jax.random.key(0), jnp.zeros((1, 2), jnp.int32))
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes["params"])) == count
+
+
+def test_vocab_size_must_be_set():
+    with pytest.raises(ConfigError, match="vocab_size must be set"):
+        Decoder(dataclasses.replace(SMALL, vocab_size=None)).init(jax.random.key(0), TOKENS)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, jnp.asarray])
+def test_unknown_tokens_are_refused_where_they_are_known_and_real(kind):
+    unknown = SMALL.vocab_size
+    tokens, lengths = kind([[1, 2, -1], [0, unknown, -1]]), kind([2, 1])
+
+    def init(**inputs):
+        return jax.eval_shape(lambda: Decoder(SMALL).init(jax.random.key(0), tokens, **inputs))
+
+    init(lengths=lengths)
+    with pytest.raises(DataError, match=r"got -1 at index \(0, 2\); encode them"):
+        init()
+    with pytest.raises(DataError, match=rf"V-1 = {unknown - 1}, got {unknown} at index \(1, 1\)"):
+        init(lengths=lengths + 1 - kind([1, 0]))
+
+
+def test_learned_position_beyond_the_table_is_nan_not_another_row():
+    decoder = Decoder(dataclasses.replace(SMALL, positions="learned"))
+    params = option_sets.random_params(decoder.config)
+    output = apply(decoder, params, TOKENS[:2, :1], positions=jnp.array([[0], [16]]))
+    assert bool(jnp.isfinite(output.logits[0]).all())
+    assert bool(jnp.isnan(output.logits[1]).all())
+
+
+def test_rotary_layouts_are_one_with_the_features_of_queries_and_keys_in_another_order():
+    """Pairs 2i and 2i + 1 are i and i + H/2 once the even features come before the odd ones."""
+    interleaved = Decoder(dataclasses.replace(SMALL, positions=RotaryConfig(layout="interleaved")))
+    params = option_sets.random_params(interleaved.config)
+
+    def reorder(path, leaf):
+        if not path[-1].key.startswith(("query_", "key_")):
+            return leaf
+        return rearrange(leaf, "... (n i two) -> ... (n two i)", n=SMALL.num_heads, two=2)
+
+    half = Decoder(dataclasses.replace(SMALL, positions=RotaryConfig(layout="half")))
+    reordered = jax.tree_util.tree_map_with_path(reorder, params)
+    logits = apply(interleaved, params, TOKENS).logits
+    np.testing.assert_allclose(apply(half, reordered, TOKENS).logits, logits, atol=1e-5)
+    assert not np.allclose(apply(half, params, TOKENS).logits, logits, atol=1e-3)

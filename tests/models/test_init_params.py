@@ -22,19 +22,14 @@ TOKENS, VECTORS = jnp.ones((2, 5), jnp.int32), jnp.ones((2, 5, 4))
     [
         (Decoder(ModelConfig(vocab_size=11, **SIZES)), (TOKENS,)),
         (Transformer(ModelConfig(**SIZES)), (VECTORS,)),
-        (
-            EncoderDecoder(ModelConfig(architecture="encoder_decoder", vocab_size=11, **SIZES)),
-            (TOKENS, TOKENS),
-        ),
-        (
-            SequenceClassifier(
-                ModelConfig(architecture="encoder", vocab_size=11, num_classes=3, **SIZES)
-            ),
-            (TOKENS,),
-        ),
+        (EncoderDecoder(ModelConfig(architecture="encoder_decoder", vocab_size=11, **SIZES)),
+         (TOKENS, TOKENS)),
+        (SequenceClassifier(
+             ModelConfig(architecture="encoder", vocab_size=11, num_classes=3, **SIZES)
+         ), (TOKENS,)),
     ],
     ids=["decoder", "vectors", "encoder_decoder", "classifier"],
-)
+)  # fmt: skip
 def test_initial_parameters_are_those_of_init(model, inputs):
     rng = jax.random.key(3)
     expected = jax.jit(model.init)(rng, *inputs)["params"]

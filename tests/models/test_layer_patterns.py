@@ -113,10 +113,12 @@ def test_parameters_are_those_of_equal_layers_but_for_those_of_first_layers():
     assert jax.tree.map(jnp.shape, shapes(config_of("gemma3"))) == jax.tree.map(
         jnp.shape, shapes(BASE)
     )
-    found = shapes(config_of("modernbert"))
-    assert found["layers"].keys() - found["first_layers"].keys() == {"attention_norm"}
-    assert {leaf.shape[0] for leaf in jax.tree.leaves(found["first_layers"])} == {1}
-    assert {leaf.shape[0] for leaf in jax.tree.leaves(found["layers"])} == {4}
+    shapes_of_stack = shapes(config_of("modernbert"))
+    assert shapes_of_stack["layers"].keys() - shapes_of_stack["first_layers"].keys() == {
+        "attention_norm"
+    }
+    assert {leaf.shape[0] for leaf in jax.tree.leaves(shapes_of_stack["first_layers"])} == {1}
+    assert {leaf.shape[0] for leaf in jax.tree.leaves(shapes_of_stack["layers"])} == {4}
 
 
 @pytest.mark.parametrize("name", ["gemma3", "modernbert"])

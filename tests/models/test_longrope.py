@@ -55,17 +55,17 @@ def cached(model, params, capacity):
     return jnp.concatenate(pieces, axis=1)
 
 
-def assert_same(found, expected):
+def assert_same(hidden, expected):
     for row, length in enumerate(LENGTHS):
-        np.testing.assert_allclose(found[row, :length], expected[row, :length], rtol=0, atol=2e-5)
+        np.testing.assert_allclose(hidden[row, :length], expected[row, :length], rtol=0, atol=2e-5)
 
 
 def test_factors_are_those_of_the_length_of_the_rows(params):
     for width, factors in ((ORIGINAL, SHORT), (ORIGINAL + 1, LONG)):
-        found = whole(decoder(), params, width)
-        assert_same(found, whole(decoder(factors, factors), params, width))
+        hidden = whole(decoder(), params, width)
+        assert_same(hidden, whole(decoder(factors, factors), params, width))
         other = SHORT if factors == LONG else LONG
-        assert jnp.abs(found - whole(decoder(other, other), params, width))[:, 2].max() > 1e-2
+        assert jnp.abs(hidden - whole(decoder(other, other), params, width))[:, 2].max() > 1e-2
 
 
 @pytest.mark.parametrize("capacity", [ORIGINAL, LONGER])
@@ -80,7 +80,7 @@ def test_room_is_at_most_max_len(params):
 
 def test_caches_of_windows_have_room_for_max_len(params):
     windowed = decoder(local_window_size=3)
-    found = cached(windowed, params, ORIGINAL)
-    assert_same(found, whole(decoder(LONG, LONG, local_window_size=3), params, ORIGINAL))
+    hidden = cached(windowed, params, ORIGINAL)
+    assert_same(hidden, whole(decoder(LONG, LONG, local_window_size=3), params, ORIGINAL))
     shorter = Decoder(dataclasses.replace(windowed.config, max_len=ORIGINAL))
     assert_same(cached(shorter, params, ORIGINAL), whole(shorter, params, ORIGINAL))

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -102,9 +103,12 @@ def test_scan_equals_loop_with_gradients():
 
         return jax.value_and_grad(loss)(params)
 
-    (one, grads), (two, others) = value_and_grad(model, params), value_and_grad(looped, params)
-    np.testing.assert_allclose(one, two, rtol=1e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), grads, others)
+    (loss_of_scan, grads), (loss_of_loop, looped_grads) = (
+        value_and_grad(model, params),
+        value_and_grad(looped, params),
+    )
+    np.testing.assert_allclose(loss_of_scan, loss_of_loop, rtol=1e-5)
+    chex.assert_trees_all_close(grads, looped_grads, rtol=1e-3, atol=1e-4)
 
 
 def test_decoding_equals_the_full_forward_pass():
@@ -123,9 +127,9 @@ def test_decoding_equals_the_full_forward_pass():
 def test_layer_that_knows_nothing_of_it_takes_the_merged_kernel():
     layer, x = nn.Dense(7), jnp.ones((2, 12))
     params = layer.init(jax.random.key(0), x)["params"]
-    own = combined(params)
-    result = layer.apply({"params": own}, x)
-    np.testing.assert_array_equal(result, layer.apply({"params": merge_low_rank(own)}, x))
+    low_rank = combined(params)
+    result = layer.apply({"params": low_rank}, x)
+    np.testing.assert_array_equal(result, layer.apply({"params": merge_low_rank(low_rank)}, x))
     assert float(jnp.abs(result - layer.apply({"params": params}, x)).min()) > 1e-3
 
 
@@ -133,5 +137,7 @@ def test_bfloat16_is_as_exact_as_with_merged_kernels():
     model, _, params = make("masked")
     narrow = type(model)(dataclasses.replace(ENCODER, dtype="bfloat16"))
     exact, merged = logits(model, params), merge_low_rank(params)
-    one, two = (float(jnp.abs(logits(narrow, p) - exact).mean()) for p in (params, merged))
-    assert 0 < one < 2 * two
+    error, merged_error = (
+        float(jnp.abs(logits(narrow, p) - exact).mean()) for p in (params, merged)
+    )
+    assert 0 < error < 2 * merged_error

@@ -58,7 +58,9 @@ def test_a_model_as_wide_as_its_base_is_the_model_without_mup():
     config = widened(1, scale_embeddings=True)
     plain = dataclasses.replace(config, mup=None)
     chex.assert_trees_all_equal(parameters(config), parameters(plain))
-    logits = [logits_of(one, variables_of(plain)) for one in (config, plain)]
+    logits = [
+        logits_of(config_of_model, variables_of(plain)) for config_of_model in (config, plain)
+    ]
     chex.assert_trees_all_close(*logits, atol=1e-6)
 
 
@@ -78,17 +80,19 @@ def test_a_kernel_whose_output_does_not_grow_shrinks_by_the_whole_ratio():
     mup = MupConfig(d_model=16, num_heads=2, num_kv_heads=1, head_dim=8)
     wide = dataclasses.replace(config, d_model=256, num_heads=32, mup=mup)
     base = spreads(parameters(config, DecoderClassifier))
-    found = spreads(parameters(wide, DecoderClassifier))
-    assert found["class_kernel"] / base["class_kernel"] == pytest.approx(1 / 16, rel=0.2)
+    wide_spreads = spreads(parameters(wide, DecoderClassifier))
+    assert wide_spreads["class_kernel"] / base["class_kernel"] == pytest.approx(1 / 16, rel=0.2)
     key = "stack/layers/attention/key_kernel"
-    assert found[key] / base[key] == pytest.approx(1 / 16, rel=0.1)
+    assert wide_spreads[key] / base[key] == pytest.approx(1 / 16, rel=0.1)
 
 
 def test_experts_and_untied_tables_follow_the_same_rules():
     experts = ExpertsConfig(num_experts=4, num_experts_per_token=2)
     config = dataclasses.replace(NARROW, experts=experts, tied_embeddings=False)
-    base, found = (spreads(parameters(one)) for one in (config, widened(16, config)))
-    ratios = {path.rpartition("/")[2]: spread / base[path] for path, spread in found.items()}
+    base, wide = (
+        spreads(parameters(config_of_model)) for config_of_model in (config, widened(16, config))
+    )
+    ratios = {path.rpartition("/")[2]: spread / base[path] for path, spread in wide.items()}
     assert ratios["router_kernel"] == pytest.approx(1 / 16, rel=0.2)
     assert [ratios[f"{name}_kernel"] for name in ("up", "down")] == pytest.approx([0.25] * 2, 0.1)
     tables = [ratios[name] for name in ("embedding", "output_embedding")]
@@ -119,17 +123,17 @@ def test_experts_and_untied_tables_follow_the_same_rules():
 )  # fmt: skip
 def test_scales_are_those_of_the_base_by_its_widths(changes, factors):
     config = widened(4, **changes)
-    found = config.attention_factor, config.logit_factor, config.embedding_factor
-    assert found == pytest.approx(factors)
+    scales = config.attention_factor, config.logit_factor, config.embedding_factor
+    assert scales == pytest.approx(factors)
 
 
 def test_without_mup_the_same_parameters_compute_the_same():
     config = widened(2, scale_embeddings=True, logit_scale=0.5)
     variables = variables_of(config)
-    wanted = logits_of(config, variables)
-    chex.assert_trees_all_close(logits_of(config.without_mup, variables), wanted, atol=1e-6)
+    expected = logits_of(config, variables)
+    chex.assert_trees_all_close(logits_of(config.without_mup, variables), expected, atol=1e-6)
     other = dataclasses.replace(config, mup=None)
-    assert abs(logits_of(other, variables) - wanted).max() > 1e-4
+    assert abs(logits_of(other, variables) - expected).max() > 1e-4
 
 
 def test_losses_in_chunks_have_the_scale_of_the_logits(monkeypatch):
@@ -149,8 +153,8 @@ def test_cross_attention_has_the_scale_of_its_width():
                                 logit_scale=config.logit_factor)  # fmt: skip
     chex.assert_trees_all_close(
         *(
-            jax.jit(EncoderDecoder(one).apply)(variables, TOKENS, TOKENS).logits
-            for one in (config, plain)
+            jax.jit(EncoderDecoder(config_of_model).apply)(variables, TOKENS, TOKENS).logits
+            for config_of_model in (config, plain)
         ),
         atol=1e-6,
     )
@@ -162,8 +166,8 @@ def test_a_saved_model_has_the_scales_of_its_width(tmp_path):
     variables = variables_of(config)
     assert save_huggingface(tmp_path, HuggingFaceModel(config, variables["params"])) == "granite"
     loaded = load_huggingface(tmp_path)
-    found = logits_of(loaded.model.config, {"params": loaded.params})
-    chex.assert_trees_all_close(found, logits_of(config, variables), atol=1e-5)
+    logits = logits_of(loaded.model.config, {"params": loaded.params})
+    chex.assert_trees_all_close(logits, logits_of(config, variables), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["adamw", "lion"])

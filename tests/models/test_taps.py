@@ -39,13 +39,13 @@ def apply(model, x, taps=None, **inputs):
     return model.apply({"params": PARAMS}, x, taps=taps, **inputs)
 
 
-def assert_close(found, expected, atol=1e-5):
-    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+def assert_close(result, expected, atol=1e-5):
+    np.testing.assert_allclose(result, expected, rtol=0, atol=atol)
 
 
 def recomputed(x, params):
     """Every place of one layer, in float64 NumPy."""
-    own = {"inputs": x}
+    places = {"inputs": x}
     attention, feed_forward = params["attention"], params["feed_forward"]
 
     def norm(x, scale):
@@ -58,20 +58,22 @@ def recomputed(x, params):
     query, key = project(normed, "query", N), project(normed, "key", K)
     value = project(normed, "value", K).repeat(N // K, axis=2)
     scores = np.einsum("btnh,bsnh->bnts", query, key.repeat(N // K, axis=2)) / np.sqrt(H)
-    own["scores"] = 2 * np.tanh(scores / 2)
-    exponentials = np.exp(own["scores"]) * np.tri(T)
+    places["scores"] = 2 * np.tanh(scores / 2)
+    exponentials = np.exp(places["scores"]) * np.tri(T)
     sinks = np.exp(attention["sinks"])[:, None, None]
-    own["weights"] = exponentials / (exponentials.sum(-1, keepdims=True) + sinks)
-    own["head_outputs"] = np.einsum("bnts,bsnv->btnv", own["weights"], value)
-    own["attention_output"] = own["head_outputs"].reshape(B, T, -1) @ attention["output_kernel"]
-    x = x + own["attention_output"]
+    places["weights"] = exponentials / (exponentials.sum(-1, keepdims=True) + sinks)
+    places["head_outputs"] = np.einsum("bnts,bsnv->btnv", places["weights"], value)
+    places["attention_output"] = (
+        places["head_outputs"].reshape(B, T, -1) @ attention["output_kernel"]
+    )
+    x = x + places["attention_output"]
     normed = norm(x, params["feed_forward_norm"]["scale"])
     gate = normed @ feed_forward["gate_kernel"]
-    own["feed_forward_activations"] = (
+    places["feed_forward_activations"] = (
         gate / (1 + np.exp(-gate)) * (normed @ feed_forward["up_kernel"])
     )
-    own["feed_forward_output"] = own["feed_forward_activations"] @ feed_forward["down_kernel"]
-    return own | {"hidden": x + own["feed_forward_output"]}
+    places["feed_forward_output"] = places["feed_forward_activations"] @ feed_forward["down_kernel"]
+    return places | {"hidden": x + places["feed_forward_output"]}
 
 
 @pytest.mark.essential
@@ -84,11 +86,11 @@ def test_every_place_that_is_read_equals_a_plain_recomputation(model):
     for layer in range(2):
         expected = recomputed(x, jax.tree.map(lambda leaf, i=layer: leaf[i], layers))
         for place in PLACES:
-            found, visible = np.asarray(output.taps[place][layer]), True
-            assert found.shape == expected[place].shape
+            array, visible = np.asarray(output.taps[place][layer]), True
+            assert array.shape == expected[place].shape
             if place == "scores":
                 visible = np.tri(T)  # elsewhere they mean nothing
-            assert_close(found * visible, expected[place] * visible)
+            assert_close(array * visible, expected[place] * visible)
         x = expected["hidden"]
     np.testing.assert_array_equal(output.hidden, apply(model, X).hidden)
 
@@ -122,18 +124,18 @@ def test_edits_work_under_jit_grad_and_vmap(model):
         return loss_of(model, PARAMS, Taps(edit={"head_outputs": scale}))
 
     losses = jax.jit(jax.vmap(jax.value_and_grad(loss), in_axes=(None, 0)))
-    for found, expected in zip(losses(0.0, jnp.arange(N)), scaled_kernels(), strict=True):
-        assert_close(found, expected, atol=1e-4)
+    for result, expected in zip(losses(0.0, jnp.arange(N)), scaled_kernels(), strict=True):
+        assert_close(result, expected, atol=1e-4)
         assert np.ptp(expected) > 0.1
 
 
 @MODELS
 def test_an_edit_of_scores_is_a_bias_and_cannot_unmask(model):
     edited = Taps(read=("weights",), edit={"scores": lambda x, layer: x + BIAS})
-    found, expected = apply(model, X, edited), apply(model, X, Taps(read=("weights",)), bias=BIAS)
-    assert_close(found.taps["weights"], expected.taps["weights"])
-    assert_close(found.hidden, expected.hidden)
-    assert np.triu(found.taps["weights"], 1).max() == 0 < found.taps["weights"].max()
+    output, expected = apply(model, X, edited), apply(model, X, Taps(read=("weights",)), bias=BIAS)
+    assert_close(output.taps["weights"], expected.taps["weights"])
+    assert_close(output.hidden, expected.hidden)
+    assert np.triu(output.taps["weights"], 1).max() == 0 < output.taps["weights"].max()
 
 
 @pytest.mark.essential
@@ -141,12 +143,12 @@ def test_edits_reach_what_is_computed_from_them():
     factors = {"weights": 2, "head_outputs": 3}
     edit = {p: lambda x, layer, f=f: jnp.where(layer == 0, f * x, x) for p, f in factors.items()}
     edit["feed_forward_activations"] = lambda x, layer: jnp.ones_like(x)
-    found, plain = (apply(MODEL, X, Taps(PLACES, each)).taps for each in (edit, {}))
+    edited, plain = (apply(MODEL, X, Taps(PLACES, edits)).taps for edits in (edit, {}))
     for place, factor in [("weights", 2), ("head_outputs", 6), ("attention_output", 6)]:
-        assert_close(found[place][0], factor * plain[place][0])
+        assert_close(edited[place][0], factor * plain[place][0])
     down = PARAMS["stack"]["layers"]["feed_forward"]["down_kernel"].sum(axis=1)
-    expected = np.broadcast_to(down[:, None, None], found["feed_forward_output"].shape)
-    assert_close(found["feed_forward_output"], expected)
+    expected = np.broadcast_to(down[:, None, None], edited["feed_forward_output"].shape)
+    assert_close(edited["feed_forward_output"], expected)
 
 
 @MODELS
@@ -194,11 +196,11 @@ def test_an_encoder_decoder_says_which_half_and_which_attention():
         "cross_scores": (2, 1, N, 5, 3), "cross_head_outputs": (2, 1, 5, N, V),
         "cross_attention_output": (2, 1, 5, 12),
     }  # fmt: skip
-    own, crossing = output.decoder_weights
-    np.testing.assert_array_equal(output.taps["weights"], own)
-    np.testing.assert_array_equal(output.taps["cross_weights"], crossing)
+    self_weights, cross_weights = output.decoder_weights
+    np.testing.assert_array_equal(output.taps["weights"], self_weights)
+    np.testing.assert_array_equal(output.taps["cross_weights"], cross_weights)
     np.testing.assert_array_equal(output.taps["encoder/weights"], output.encoder_weights)
-    assert_close(jax.nn.softmax(output.taps["cross_scores"]), crossing)
+    assert_close(jax.nn.softmax(output.taps["cross_scores"]), cross_weights)
     crossed = np.asarray(output.taps["cross_attention_output"])
     assert crossed[0].any() and not crossed[1].any()
 
@@ -231,8 +233,8 @@ def test_edits_get_the_index_of_the_layer(execution):
     model = Transformer(config, block=OwnBlock)
     params = reference.draw_params(model, X)
     taps = Taps(read=("hidden",), edit={"hidden": lambda x, layer: jnp.full_like(x, layer)})
-    found = jax.jit(model.apply)({"params": params}, X, taps=taps).taps["hidden"]
-    assert found[:, 0, 0, 0].tolist() == [0, 1, 2, 3, 4, 5]
+    hidden = jax.jit(model.apply)({"params": params}, X, taps=taps).taps["hidden"]
+    assert hidden[:, 0, 0, 0].tolist() == [0, 1, 2, 3, 4, 5]
 
 
 class OwnPlace(Block):
@@ -300,5 +302,5 @@ def test_equal_taps_have_equal_hashes_so_that_they_may_be_static():
     def edit(x, layer):
         return x
 
-    one, two = Taps(("hidden",), {"scores": edit}), Taps(["hidden"], {"scores": edit})
-    assert one == two and hash(one) == hash(two) != hash(Taps(("hidden",)))
+    first, second = Taps(("hidden",), {"scores": edit}), Taps(["hidden"], {"scores": edit})
+    assert first == second and hash(first) == hash(second) != hash(Taps(("hidden",)))

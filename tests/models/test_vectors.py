@@ -30,22 +30,22 @@ def test_vectors_give_what_the_tokens_that_they_embed_give(params):
     model, vectors = Decoder(CONFIG), params["embedding"]["embedding"][TOKENS]
     apply = jax.jit(model.apply)
     expected = apply({"params": params}, TOKENS, lengths=LENGTHS)
-    found = apply({"params": params}, vectors, lengths=LENGTHS)
-    np.testing.assert_allclose(found.logits, expected.logits, rtol=0, atol=1e-5)
-    trunk = {name: each for name, each in params.items() if name != "embedding"}
+    output = apply({"params": params}, vectors, lengths=LENGTHS)
+    np.testing.assert_allclose(output.logits, expected.logits, rtol=0, atol=1e-5)
+    trunk = {name: leaf for name, leaf in params.items() if name != "embedding"}
     apply = jax.jit(Transformer(NAMELESS, causal=True).apply)
-    found = apply({"params": trunk}, vectors, lengths=LENGTHS)
-    np.testing.assert_allclose(found.hidden, expected.hidden, rtol=0, atol=1e-5)
+    output = apply({"params": trunk}, vectors, lengths=LENGTHS)
+    np.testing.assert_allclose(output.hidden, expected.hidden, rtol=0, atol=1e-5)
 
 
 def test_vectors_are_decoded_with_a_cache(params):
     vectors = params["embedding"]["embedding"][TOKENS]
-    trunk = {name: each for name, each in params.items() if name != "embedding"}
+    trunk = {name: leaf for name, leaf in params.items() if name != "embedding"}
     model = Transformer(NAMELESS, causal=True)
     expected = model.apply({"params": trunk}, vectors).hidden
     first = model.apply({"params": trunk}, vectors[:, :2], cache=init_cache(NAMELESS, 2, 8))
-    found = model.apply({"params": trunk}, vectors[:, 2:], cache=first.cache).hidden
-    np.testing.assert_allclose(found, expected[:, 2:], rtol=0, atol=1e-5)
+    hidden = model.apply({"params": trunk}, vectors[:, 2:], cache=first.cache).hidden
+    np.testing.assert_allclose(hidden, expected[:, 2:], rtol=0, atol=1e-5)
 
 
 def test_model_that_is_called_on_vectors_alone_has_no_table():
@@ -92,7 +92,7 @@ def test_rotation_of_positions_of_one_row_is_that_of_every_row():
     query = np.random.default_rng(0).standard_normal((3, 5, 2, 6), np.float32)
     positions = np.arange(5)[None]
     rotate = jax.jit(lambda positions: scheme.rotation(positions)(query, query))
-    for one, all_rows in zip(
+    for row, all_rows in zip(
         rotate(positions), rotate(np.broadcast_to(positions, (3, 5))), strict=True
     ):
-        np.testing.assert_array_equal(one, all_rows)
+        np.testing.assert_array_equal(row, all_rows)

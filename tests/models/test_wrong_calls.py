@@ -1,5 +1,6 @@
-"""Wrong calls of models, generation and beam search, which other files do not have."""
+"""Wrong calls of models: each is refused by the name of its argument, with what was expected."""
 
+import dataclasses
 import re
 
 import jax
@@ -9,33 +10,35 @@ import pytest
 
 from jaxformer import errors
 from jaxformer.config import ModelConfig
-from jaxformer.inference import beam_search, generate
-from jaxformer.models import Decoder, EncoderDecoder, init_cache
+from jaxformer.models import Decoder, Encoder, EncoderDecoder, SequenceClassifier, init_cache
 
 SIZES = {"vocab_size": 11, "max_len": 8, "num_layers": 2, "d_model": 4, "num_heads": 2}
 DECODER = Decoder(ModelConfig(**SIZES))
 TRANSLATOR = EncoderDecoder(ModelConfig(architecture="encoder_decoder", **SIZES))
+ENCODER = Encoder(ModelConfig(architecture="encoder", **SIZES))
+CLASSIFIER = SequenceClassifier(dataclasses.replace(ENCODER.config, num_classes=3))
 TOKENS = np.array([[1, 2, 3], [4, 5, 6]])
-RNG = jax.random.key(0)
-
-
 CACHE = init_cache(DECODER.config, 2, 8)
-
-
-def params(model, *inputs):
-    shapes = jax.eval_shape(lambda: model.init(RNG, *inputs)["params"])
-    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+ENCODED = np.ones((2, 5, 4), np.float32)
+IDS = np.ones((2, 17), int)
 
 
 @pytest.fixture(scope="module")
-def of():
-    return {DECODER: params(DECODER, TOKENS), TRANSLATOR: params(TRANSLATOR, TOKENS, TOKENS)}
+def params():
+    """By model, zeros in the shapes of its parameters."""
+
+    def zeros(model):
+        inputs = (TOKENS, TOKENS) if model is TRANSLATOR else (TOKENS,)
+        shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *inputs)["params"])
+        return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+
+    return {model: zeros(model) for model in (DECODER, TRANSLATOR, ENCODER, CLASSIFIER)}
 
 
 def apply(model, *inputs, **options):
     """Traced, so that a call that is not refused computes nothing."""
-    return lambda of: jax.eval_shape(
-        lambda: model.apply({"params": of[model]}, *inputs, **options).logits
+    return lambda params: jax.eval_shape(
+        lambda: model.apply({"params": params[model]}, *inputs, **options)
     )
 
 
@@ -47,36 +50,39 @@ def translate(*inputs, **options):
     return apply(TRANSLATOR, *(inputs or (TOKENS, TOKENS)), **options)
 
 
-def continue_(model=DECODER, *, given=None, prompts=((1, 2),), **options):
-    return lambda of: generate(
-        model, of[DECODER] if given is None else given, prompts,
-        **{"max_new_tokens": 2, "rng": RNG} | options,
+def attend(**options):
+    """The decoder of the encoder-decoder by itself."""
+    return apply(
+        TRANSLATOR, TOKENS, method=lambda model, *a, **kw: model.decoder(*a, **kw), **options
+    )
+
+
+def cross_cache(batch=2, layers=2):
+    entry = CACHE[0]._replace(
+        key=np.ones((batch, 2, 5, 2)), value=np.ones((batch, 2, 5, 2)),
+        lengths=np.full(batch, 5, np.int32),
     )  # fmt: skip
-
-
-def search(**options):
-    def step(tokens, cache):
-        return jnp.zeros((len(tokens), 5)), cache
-
-    right = {
-        "step_fn": step, "cache": (), "start_tokens": np.zeros(1, int), "beam_size": 2,
-        "max_new_tokens": 3, "end_tokens": [0],
-    }  # fmt: skip
-    return lambda of: beam_search(**right | options)
+    return (entry,) * layers
 
 
 @pytest.mark.parametrize(
-    ("call", "argument"),
+    "row",
     [
         (decode([[1, 2]]), "tokens"),
         (decode(None), "tokens"),
         (decode("tokens"), "tokens"),
+        (decode(IDS), "tokens", "at most max_len=8", "(2, 17)", "cut them"),
+        (decode(TOKENS[0]), "tokens", "tokens must be [B, T], got shape (3,)"),
+        (decode(TOKENS * 1.0), "tokens", "tokens must be integer, got dtype float64"),
         (decode(lengths=[3, 3]), "lengths"),
         (decode(lengths=np.array([3, 4])), "lengths"),
         (decode(lengths=jnp.array([-1, 3])), "lengths"),
+        (decode(lengths=np.ones(2)), "lengths", "lengths must be integer, got dtype float64"),
+        (decode(lengths=np.ones(3, int)), "lengths", "lengths must be [B=2], got shape (3,)"),
         (decode(positions=np.zeros((2, 3))), "positions"),
         (decode(positions=np.zeros(3, int)), "positions"),
-        (decode(segment_ids=np.zeros((2, 4), int)), "segment_ids"),
+        (decode(positions=TOKENS[:, :2]), "positions", "must be [B=2, T=3]", "(2, 2)"),
+        (decode(segment_ids=np.zeros((2, 4), int)), "segment_ids", "must be [B=2, T=3]", "(2, 4)"),
         (decode(segment_ids=np.zeros((2, 3))), "segment_ids"),
         (decode(mask="causal"), "mask"),
         (decode(bias=np.zeros((3, 3), int)), "bias"),
@@ -84,55 +90,62 @@ def search(**options):
         (decode(deterministic=None), "deterministic"),
         (decode(return_weights=1), "return_weights"),
         (decode(cache={}), "cache"),
-        (decode(cache=init_cache(DECODER.config, 2, 8)[0]), "cache"),
+        (decode(cache=CACHE[0]), "cache"),
         (decode(cache=init_cache(DECODER.config, 3, 8)), "cache"),
         (decode(cache=(None, None)), "cache"),
         (decode(cache=CACHE, mask=jnp.array(True)), "mask"),
-        (decode(cache=CACHE, segment_ids=np.zeros((2, 3), int)), "segment_ids are for packed rows"),
+        (decode(cache=CACHE, segment_ids=IDS[:, :3]), "segment_ids", "are for packed rows"),
+        *(
+            (decode(method="hidden_states", **{name: value}), name, "for a model with cross-attent")
+            for name, value in {
+                "encoded": ENCODED, "encoded_lengths": np.ones(2, int), "cross_cache": cross_cache()
+            }.items()
+        ),
+        (apply(ENCODER, TOKENS[0]), "tokens", "tokens must be [B, T], got shape (3,)"),
+        (apply(ENCODER, TOKENS, lengths=np.ones(3, int)), "lengths", "lengths must be [B=2]"),
+        (apply(CLASSIFIER, TOKENS, lengths=np.ones(2)), "lengths", "got dtype float64"),
+        (translate(IDS, TOKENS), "tokens", "at most max_len=8", "(2, 17)", "cut them"),
+        (translate(TOKENS[0], TOKENS), "tokens", "must be [B, T]", "(3,)"),
+        (translate(TOKENS, TOKENS * 1.0), "tokens", "must be integer, got dtype float64"),
         (translate(TOKENS, None), "tokens"),
-        (translate(TOKENS[:1], TOKENS), "encoded"),
+        (translate(TOKENS[:1], TOKENS), "encoded", "must be [B=2, S, D=4]", "(1, 3, 4)"),
         (translate(source_lengths=np.array([3, 9])), "lengths"),
+        (translate(source_lengths=np.array([1])), "lengths", "must be [B=2]", "(1,)"),
+        (translate(source_lengths=np.ones(2)), "lengths", "must be integer, got dtype float64"),
+        (translate(lengths=np.ones(2)), "lengths", "must be integer"),
         (translate(lengths=np.array([[3, 3]])), "lengths"),
         (translate(source_mask=np.zeros((3, 3))), "mask"),
         (translate(cross_mask=np.zeros((3, 4), bool)), "mask"),
         (translate(return_weights="all"), "return_weights"),
-        (continue_("decoder"), "model"),
-        (
-            continue_(DECODER.config),
-            r"got a ModelConfig; build a model from it, such as Decoder\(config\)",
-        ),
-        (continue_(given=5), "params"),
-        (continue_(given={"params": {}}), "params"),
-        (continue_(prompts=None), "prompts"),
-        (continue_(prompts=7), "prompts"),
-        (continue_(prompts="ab"), "prompts"),
-        (continue_(sampling={"temperature": 0.5}), "sampling"),
-        (continue_(sampling="greedy"), "sampling"),
-        (continue_(max_new_tokens=10**12), "max_new_tokens"),
-        (continue_(rng=None), "rng"),
-        (continue_(vocab_size=5.0), "vocab_size"),
-        (continue_(stop_tokens=["end"]), "stop token"),
-        (continue_(TRANSLATOR, sources=3), "sources"),
-        (continue_(sources=3), "sources"),
-        (search(step_fn=None), "step_fn"),
-        (search(start_tokens=None), "start_tokens"),
-        (search(start_tokens=[[0], [1, 2]]), "start_tokens"),
-        (search(end_tokens="."), "end_tokens"),
-        (search(end_tokens=[10**12]), "end_tokens"),
-        (search(beam_size=10**12), "beam_size"),
-        (search(max_new_tokens=10**12), "max_new_tokens"),
-        (search(length_penalty="1"), "length_penalty"),
-        (search(vocab_size="5"), "vocab_size"),
+        (attend(), "encoded", "needs the encoder's output or a cross_cache of it, got neither"),
+        (attend(encoded=ENCODED[..., :3]), "encoded", "must be [B=2, S, D=4]"),
+        (attend(encoded=ENCODED, encoded_lengths=np.ones(3, int)), "encoded_lengths",
+         "must be [B=2]", "(3,)"),
+        (attend(encoded=ENCODED, cross_cache=cross_cache()), "cross_cache",
+         "cross_cache replaces encoded, got both", "leave encoded out"),
+        (attend(encoded_lengths=np.ones(2, int), cross_cache=cross_cache()), "cross_cache",
+         "cross_cache replaces encoded_lengths, got both"),
+        (attend(cross_cache=cross_cache(batch=1)), "cross_cache.key",
+         "must be [B=2, K=2, S, H=2]", "(1, 2, 5, 2)"),
+        (attend(cross_cache=cross_cache(layers=1)), "cross_cache",
+         "ConfigError: cross_cache must have one entry per layer, got 1 and"),
     ],
-)
-def test_a_wrong_call_is_refused_by_name(of, call, argument):
+)  # fmt: skip
+def test_a_wrong_call_is_refused_by_name(params, row):
+    call, argument, *parts = row
     with pytest.raises(ValueError) as raised:
-        call(of)
-    assert type(raised.value).__module__ == errors.__name__, repr(raised.value)
+        call(params)
+    assert raised.type.__module__ == errors.__name__, repr(raised.value)
     assert re.search(rf"(?<![a-z]){argument}(?![a-z])", str(raised.value)), str(raised.value)
+    for part in parts:
+        assert part in f"{raised.type.__name__}: {raised.value}"
 
 
-def test_the_right_calls_are_taken(of):
+def test_the_right_calls_are_taken(params):
     nested = [[[[True] * 8] * 3]] * 2
-    for call in (decode(), translate(), decode(cache=CACHE), decode(cache=CACHE, mask=nested)):
-        assert call(of).shape == (2, 3, 11)
+    for call in (
+        decode(), translate(), decode(cache=CACHE), decode(cache=CACHE, mask=nested),
+        attend(encoded=ENCODED), attend(cross_cache=cross_cache()),
+    ):  # fmt: skip
+        output = call(params)
+        assert (output.hidden if output.logits is None else output.logits).shape[:2] == (2, 3)

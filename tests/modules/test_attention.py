@@ -1,6 +1,7 @@
 import dataclasses
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +10,14 @@ import pytest
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ShapeError
 from jaxformer.functional import KVCache, MultiHeadParams, multi_head_attention
-from jaxformer.modules import AttentionContext, Block, CrossAttention, MultiHeadAttention, Stack
+from jaxformer.modules import (
+    AttentionContext,
+    Block,
+    CrossAttention,
+    FeedForward,
+    MultiHeadAttention,
+    Stack,
+)
 from tests import numpy_transformer as reference
 
 B, T, S = 2, 5, 7
@@ -58,7 +66,7 @@ def test_cross_attention_is_its_pure_twin_on_the_encoder_with_heads_norms_and_ca
     again, same = cross(CrossAttention(CONFIG), params, X, unread, cross_cache=cross_cache)
     assert again.weights is None
     np.testing.assert_allclose(again.output, result.output, rtol=0, atol=1e-6)
-    jax.tree.map(np.testing.assert_array_equal, same, cross_cache)
+    chex.assert_trees_all_equal(same, cross_cache)
 
 
 def test_cross_attention_drops_weights_in_training_only(params):
@@ -97,12 +105,16 @@ def test_attention_implementation_reaches_attention(make):
 def test_projections_into_the_residual_stream_start_smaller(sublayers):
     config = ModelConfig(max_len=8, num_layers=3, d_model=96, num_heads=2)
     x = jnp.zeros((1, 2, 96))
-    layers = {make: make(config, sublayers) for make in (MultiHeadAttention, CrossAttention)}
-    for layer in layers.values():
-        params = layer.init(jax.random.key(0), x, AttentionContext(encoded=x))["params"]
-        assert float(params["query_kernel"].std()) == pytest.approx(0.02, rel=0.05)
+    attended = (x, AttentionContext(encoded=x))
+    for make, inputs, first, last in (
+        (MultiHeadAttention, attended, "query_kernel", "output_kernel"),
+        (CrossAttention, attended, "query_kernel", "output_kernel"),
+        (FeedForward, (x,), "up_kernel", "down_kernel"),
+    ):
+        params = make(config, sublayers).init(jax.random.key(0), *inputs)["params"]
+        assert float(params[first].std()) == pytest.approx(0.02, rel=0.05)
         scale = 0.02 / (3 * sublayers) ** 0.5
-        assert float(params["output_kernel"].std()) == pytest.approx(scale, rel=0.05)
+        assert float(params[last].std()) == pytest.approx(scale, rel=0.05)
 
 
 @pytest.mark.parametrize("crosses", [True, False])

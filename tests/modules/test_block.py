@@ -7,56 +7,49 @@ import pytest
 
 from jaxformer.config import ModelConfig
 from jaxformer.modules import Block, FeedForward, MultiHeadAttention, Norm
+from jaxformer.testing import assert_shapes
 
 CONFIG = ModelConfig(max_len=16, num_layers=3, d_model=12, num_heads=3, positions="none")
 X = jax.random.normal(jax.random.key(1), (2, 5, 12))
 
 
-def shapes(variables):
-    return jax.tree.map(jnp.shape, variables["params"])
+GROUPED = {"num_heads": 6, "num_kv_heads": 2, "head_dim": 4}
+NO_BIAS = {"use_bias": False}
+UP_AND_DOWN = {"up_kernel": (12, 29), "down_kernel": (29, 12)}
 
 
-def test_attention_parameters_have_the_configured_widths():
-    config = dataclasses.replace(
-        CONFIG, num_heads=6, num_kv_heads=2, head_dim=4, value_head_dim=7, use_bias=False
-    )
-    variables = jax.eval_shape(MultiHeadAttention(config).init, jax.random.key(0), X)
-    assert shapes(variables) == {
-        "query_kernel": (12, 24),
-        "key_kernel": (12, 8),
-        "value_kernel": (12, 14),
-        "output_kernel": (42, 12),
-    }
-
-
-def test_qk_norm_adds_one_scale_for_all_query_heads_and_one_for_all_key_heads():
-    config = dataclasses.replace(CONFIG, qk_norm=True, num_heads=6, num_kv_heads=2, head_dim=4)
-    variables = jax.jit(MultiHeadAttention(config).init)(jax.random.key(0), X)
-    scales = {k: v for k, v in variables["params"].items() if k.endswith("norm_scale")}
-    assert {k: v.tolist() for k, v in scales.items()} == {
-        "query_norm_scale": [1.0] * 4,
-        "key_norm_scale": [1.0] * 4,
-    }
-
-
-def test_attention_biases_appear_with_use_bias():
-    variables = jax.eval_shape(MultiHeadAttention(CONFIG).init, jax.random.key(0), X)
-    biases = {k: v for k, v in shapes(variables).items() if k.endswith("bias")}
-    names = ("query_bias", "key_bias", "value_bias", "output_bias")
-    assert biases == dict.fromkeys(names, (12,))
-
-
+@pytest.mark.essential
 @pytest.mark.parametrize(
-    ("activation", "kernels"),
+    ("module", "options", "expected"),
     [
-        ("gelu", {"up_kernel": (12, 29), "down_kernel": (29, 12)}),
-        ("geglu", {"gate_kernel": (12, 29), "up_kernel": (12, 29), "down_kernel": (29, 12)}),
+        (MultiHeadAttention, {**GROUPED, **NO_BIAS, "value_head_dim": 7, "qk_norm": True}, {
+            "query_kernel": (12, 24), "key_kernel": (12, 8), "value_kernel": (12, 14),
+            "output_kernel": (42, 12), "query_norm_scale": (4,), "key_norm_scale": (4,),
+        }),
+        (MultiHeadAttention, {}, {
+            f"{name}_{part}": (12,) * size
+            for name in ("query", "key", "value", "output")
+            for part, size in (("kernel", 2), ("bias", 1))
+        }),
+        (FeedForward, {**NO_BIAS, "activation": "gelu", "d_ff": 29}, UP_AND_DOWN),
+        (FeedForward, {**NO_BIAS, "activation": "geglu", "d_ff": 29},
+         UP_AND_DOWN | {"gate_kernel": (12, 29)}),
+        (Norm, {"norm": "layer_norm"}, {"scale": (12,), "bias": (12,)}),
+        (Norm, {"norm": "layer_norm", **NO_BIAS}, {"scale": (12,)}),
+        (Norm, {"norm": "rms_norm"}, {"scale": (12,)}),
     ],
-)
-def test_feed_forward_parameters_follow_the_activation(activation, kernels):
-    config = dataclasses.replace(CONFIG, activation=activation, d_ff=29, use_bias=False)
-    variables = jax.eval_shape(FeedForward(config).init, jax.random.key(0), X)
-    assert shapes(variables) == kernels
+)  # fmt: skip
+def test_parameters_have_the_configured_shapes(module, options, expected):
+    layer = module(dataclasses.replace(CONFIG, **options))
+    assert_shapes(
+        layer.init, layer.apply, X, params={f"params/{k}": v for k, v in expected.items()}
+    )
+
+
+def test_scales_of_queries_and_keys_start_at_one():
+    layer = MultiHeadAttention(dataclasses.replace(CONFIG, qk_norm=True))
+    params = jax.jit(layer.init)(jax.random.key(0), X)["params"]
+    assert (params["query_norm_scale"] == 1).all() and (params["key_norm_scale"] == 1).all()
 
 
 def test_gated_activations_differ_from_each_other():
@@ -65,17 +58,6 @@ def test_gated_activations_differ_from_each_other():
         layer = FeedForward(dataclasses.replace(CONFIG, activation=activation, init_std=1.0))
         outputs.append(layer.apply(layer.init(jax.random.key(0), X), X))
     assert float(jnp.abs(outputs[0] - outputs[1]).max()) > 1e-2
-
-
-@pytest.mark.essential
-def test_norm_kinds_have_their_parameters():
-    for norm, use_bias, expected in [
-        ("layer_norm", True, {"scale", "bias"}),
-        ("layer_norm", False, {"scale"}),
-        ("rms_norm", True, {"scale"}),
-    ]:
-        config = dataclasses.replace(CONFIG, norm=norm, use_bias=use_bias)
-        assert set(Norm(config).init(jax.random.key(0), X)["params"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -139,12 +121,3 @@ def test_block_dropout_needs_training_mode_and_an_rng():
     ]
     np.testing.assert_array_equal(dropped[0], dropped[1])
     assert float(jnp.abs(dropped[0] - dropped[2]).max()) > 1e-3
-
-
-def test_residual_projections_start_smaller():
-    config = dataclasses.replace(CONFIG, d_model=96, num_layers=8)
-    x = jnp.zeros((1, 2, 96))
-    params = jax.jit(Block(config).init)(jax.random.key(0), x)["params"]
-    assert float(params["attention"]["query_kernel"].std()) == pytest.approx(0.02, rel=0.05)
-    for name, kernel in (("attention", "output_kernel"), ("feed_forward", "down_kernel")):
-        assert float(params[name][kernel].std()) == pytest.approx(0.02 / 4, rel=0.05)

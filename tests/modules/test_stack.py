@@ -1,6 +1,7 @@
 import dataclasses
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,9 +42,7 @@ def value_and_grad(config, params):
 
 
 def assert_close(a, b, tolerance):
-    jax.tree.map(
-        lambda x, y: np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance), a, b
-    )
+    chex.assert_trees_all_close(a, b, rtol=tolerance, atol=tolerance)
 
 
 def test_layers_start_from_different_parameters(params):
@@ -118,7 +117,7 @@ def test_dropout_differs_between_layers():
 
 def test_parameters_do_not_depend_on_how_layers_run(params):
     looped = jax.jit(Stack(LOOPED).init)(jax.random.key(0), X)["params"]
-    jax.tree.map(np.testing.assert_array_equal, looped, params)
+    chex.assert_trees_all_equal(looped, params)
 
 
 def test_loop_takes_parameters_that_are_split_already(params):
@@ -127,7 +126,7 @@ def test_loop_takes_parameters_that_are_split_already(params):
     assert [leaf.shape for leaf in split["layers"]["attention"]["query_bias"]] == [(12,)] * 3
     np.testing.assert_array_equal(run(split), run(params))
     copies = jax.jit(split_layers)({"stack": params})["stack"]  # as on other devices
-    jax.tree.map(np.testing.assert_array_equal, split, copies)
+    chex.assert_trees_all_equal(split, copies)
 
 
 def test_split_layers_share_the_memory_of_their_stack_on_a_cpu():
@@ -173,9 +172,9 @@ def test_cache_must_have_one_entry_per_layer(params, execution):
 
 
 def test_layers_that_are_no_stack_are_not_split():
-    own = {"positions": {"layers": {"kernel": jnp.ones((2, 3))}}}
+    positions = {"positions": {"layers": {"kernel": jnp.ones((2, 3))}}}
     stacked = {"stack": {"layers": {"scale": jnp.ones((2, 3))}}}
-    split = split_layers({"encoder": own | stacked, **own["positions"]})
+    split = split_layers({"encoder": positions | stacked, **positions["positions"]})
     assert split["layers"]["kernel"].shape == (2, 3)
     assert split["encoder"]["positions"]["layers"]["kernel"].shape == (2, 3)
     assert len(split["encoder"]["stack"]["layers"]["scale"]) == 2
@@ -208,7 +207,7 @@ def test_variables_of_any_collection_are_stacked_by_layer(layers):
 
         gradients.append(jax.jit(jax.grad(loss))(variables["perturbations"])["layers"]["input"])
     assert gradients[0].shape == (3, *X.shape)
-    assert len({float(jnp.abs(each).sum()) for each in gradients[0]}) == 3
+    assert len({float(jnp.abs(gradient).sum()) for gradient in gradients[0]}) == 3
     np.testing.assert_allclose(*gradients, rtol=1e-4, atol=1e-5)
 
 

@@ -33,9 +33,9 @@ def test_contract_tries_grouped_heads_without_being_told():
         key, value = (jnp.tile(x, (1, 1, groups, 1)) for x in (key, value))
         return attention(query, key, value, **keywords)
 
-    others = [claim for claim in ATTENTION_CLAIMS if claim not in ("values", "grouped_heads")]
+    other_claims = [claim for claim in ATTENTION_CLAIMS if claim not in ("values", "grouped_heads")]
     with pytest.raises(AssertionError, match=r"1 of 2 claims .*left out\)\n\ngrouped heads: "):
-        assert_attention_contract(tiled, without=others)
+        assert_attention_contract(tiled, without=other_claims)
 
 
 @pytest.mark.essential
@@ -47,9 +47,9 @@ def test_contract_checks_every_claim_and_leaves_out_what_it_is_told():
         assert_attention_contract(fails_all)
     assert str(caught.value).count("likely cause:") == 8
     for claim in ("dtype", "padding"):
-        others = [name for name in ATTENTION_CLAIMS if name != claim]
+        other_claims = [name for name in ATTENTION_CLAIMS if name != claim]
         with pytest.raises(AssertionError, match=f"1 of 1 claims(.*\n)*{claim}: "):
-            assert_attention_contract(fails_all, without=others)
+            assert_attention_contract(fails_all, without=other_claims)
 
 
 def test_contract_stops_at_a_wrong_shape():
@@ -99,7 +99,7 @@ def test_contract_says_which_claim_an_exception_came_from():
     def raises(query, key, value):
         raise KeyError("of its own")
 
-    others = [claim for claim in ATTENTION_CLAIMS if claim != "permutation"]
+    other_claims = [claim for claim in ATTENTION_CLAIMS if claim != "permutation"]
     with pytest.raises(KeyError, match="of its own") as caught:
-        assert_attention_contract(raises, without=others)
+        assert_attention_contract(raises, without=other_claims)
     assert any("under the claim 'permutation'" in note for note in caught.value.__notes__)

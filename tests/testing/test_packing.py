@@ -45,14 +45,14 @@ def test_decoder_keeps_packed_documents_apart():
     )  # fmt: skip
     decoder = Decoder(config)
     params = {"params": draw_params(decoder, tokens)}
-    given = []
+    positions_of_calls = []
 
     def apply(tokens, segment_ids, positions):
-        given.append(positions)
+        positions_of_calls.append(positions)
         return decoder.apply(params, tokens, segment_ids=segment_ids, positions=positions).logits
 
     assert_packing_invariant(apply, tokens, ids)
-    np.testing.assert_array_equal(given[0], positions)
+    np.testing.assert_array_equal(positions_of_calls[0], positions)
 
 
 def test_attention_is_held_to_it_by_segment_ids_or_by_a_mask():

@@ -28,6 +28,6 @@ def test_failure_shows_the_line_of_the_test_alone(check, broken):
 
 
 def test_every_module_of_checks_hides_its_frames():
-    for found in pkgutil.iter_modules(testing.__path__):
-        module = importlib.import_module(f"jaxformer.testing.{found.name}")
-        assert module.__tracebackhide__ is True, found.name
+    for info in pkgutil.iter_modules(testing.__path__):
+        module = importlib.import_module(f"jaxformer.testing.{info.name}")
+        assert module.__tracebackhide__ is True, info.name

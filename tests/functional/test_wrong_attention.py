@@ -5,9 +5,18 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.functional.attention_cases import GROUPED, SEGMENTS, bits, inputs_of
-from tests.functional.wrong_calls import FLOAT8, OBJECTS, ints, ones
+from tests.functional.wrong_calls import (
+    FLOAT8,
+    OBJECTS,
+    assert_refused,
+    described,
+    ints,
+    ones,
+    rows_of,
+)
 
 ATTENTION = inputs_of(GROUPED)  # query [2, 5, 6, 11], key [2, 7, 3, 11], value [2, 7, 3, 13]
 SCORED = {name: ATTENTION[name] for name in ("query", "key")}
@@ -178,3 +187,8 @@ CALLS = {
         ({"scale": "1"}, "scale"),
     ],
 }
+
+
+@pytest.mark.parametrize("row", rows_of(CALLS), ids=described)
+def test_a_wrong_call_is_refused_by_name(row):
+    assert_refused(RIGHT, row)

@@ -5,9 +5,20 @@ import math
 
 import jax
 import numpy as np
+import pytest
 
 from jaxformer import functional as F
-from tests.functional.wrong_calls import FLOAT8, HUGE, OBJECTS, Traced, ints, ones
+from tests.functional.wrong_calls import (
+    FLOAT8,
+    HUGE,
+    OBJECTS,
+    Traced,
+    assert_refused,
+    described,
+    ints,
+    ones,
+    rows_of,
+)
 
 FEED_FORWARD = F.FeedForwardParams(ones(5, 7), ones(7, 5), ones(7), ones(5))
 GATED = F.GatedFeedForwardParams(ones(5, 7), ones(5, 7), ones(7, 5), ones(7), ones(7), ones(5))
@@ -243,9 +254,14 @@ CALLS = {
         ({"hidden": ones(3, 5)}, "hidden"),
         ({"hidden": ints(2, 3, 5)}, "hidden"),
         ({"lengths": ones(2)}, "lengths"),
-        ({"lengths": ints(3)}, "lengths"),
+        ({"lengths": ints(3)}, "lengths", "must be [B=2], got shape (3,)"),
         ({"lengths": [1, 2]}, "lengths"),
-        ({"pooling": "max"}, "pooling"),
+        ({"pooling": "max"}, "pooling", "must be 'mean', 'first' or 'last', got 'max'"),
         ({"pooling": None}, "pooling"),
     ],
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("row", rows_of(CALLS), ids=described)
+def test_a_wrong_call_is_refused_by_name(row):
+    assert_refused(RIGHT, row)

@@ -3,10 +3,21 @@
 import math
 
 import numpy as np
+import pytest
 
 from jaxformer import functional as F
-from tests.functional.wrong_calls import CACHE, HUGE, WINDOW, Traced, ints, ones
-from tests.functional.wrong_layers import FEED_FORWARD
+from tests.functional.test_wrong_layers import FEED_FORWARD
+from tests.functional.wrong_calls import (
+    CACHE,
+    HUGE,
+    WINDOW,
+    Traced,
+    assert_refused,
+    described,
+    ints,
+    ones,
+    rows_of,
+)
 
 MHA = F.MultiHeadParams(ones(8, 8), ones(8, 8), ones(8, 8), ones(8, 8))
 NEW = {"key": ones(2, 3, 2, 4), "value": ones(2, 3, 2, 4)}
@@ -185,3 +196,8 @@ CALLS = {
         ({"num_tokens": ints(1)}, "num_tokens"),
     ],
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("row", rows_of(CALLS), ids=described)
+def test_a_wrong_call_is_refused_by_name(row):
+    assert_refused(RIGHT, row)

@@ -4,8 +4,19 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from tests.functional.wrong_calls import FLOAT8, HUGE, OBJECTS, Traced, ints, ones
+from tests.functional.wrong_calls import (
+    FLOAT8,
+    HUGE,
+    OBJECTS,
+    Traced,
+    assert_refused,
+    described,
+    ints,
+    ones,
+    rows_of,
+)
 
 # A right call of each function, which the wrong ones differ from in a few arguments.
 RIGHT = {
@@ -75,3 +86,8 @@ CALLS = {
         ({"chunk_size": Traced(2)}, "chunk_size"),
     ],
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("row", rows_of(CALLS), ids=described)
+def test_a_wrong_call_is_refused_by_name(row):
+    assert_refused(RIGHT, row)

@@ -3,9 +3,20 @@
 import math
 
 import numpy as np
+import pytest
 
 from jaxformer import functional as F
-from tests.functional.wrong_calls import FLOAT8, HUGE, OBJECTS, Traced, ints, ones
+from tests.functional.wrong_calls import (
+    FLOAT8,
+    HUGE,
+    OBJECTS,
+    Traced,
+    assert_refused,
+    described,
+    ints,
+    ones,
+    rows_of,
+)
 
 TABLES = (ones(3, 2), ones(3, 2))
 
@@ -232,3 +243,8 @@ CALLS = {
         ({"layout": 0}, "layout"),
     ],
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("row", rows_of(CALLS), ids=described)
+def test_a_wrong_call_is_refused_by_name(row):
+    assert_refused(RIGHT, row)

@@ -2,9 +2,10 @@
 
 import jax
 import numpy as np
+import pytest
 
 from jaxformer.functional import RingLayout
-from tests.functional.wrong_calls import OBJECTS, ints, ones
+from tests.functional.wrong_calls import OBJECTS, assert_refused, described, ints, ones, rows_of
 
 RING = {"query": ones(2, 6, 4, 8), "key": ones(2, 6, 2, 8), "value": ones(2, 6, 2, 7)}
 WHOLE = {"query": ones(2, 8, 4, 8), "key": ones(2, 8, 2, 8), "value": ones(2, 8, 2, 7)}
@@ -94,3 +95,8 @@ CALLS = {
         ({"dropout_rate": 0.5}, "dropout_rng"),
     ],
 }
+
+
+@pytest.mark.parametrize("row", rows_of(CALLS), ids=described)
+def test_a_wrong_call_is_refused_by_name(row):
+    assert_refused(RIGHT, row)

@@ -1,0 +1,20 @@
+"""What decoding should choose, by plain Python."""
+
+
+def repeated_by_hand(tokens, size):
+    """Next tokens with which the newest n tokens would be an n-gram that is there already."""
+    newest = tokens[len(tokens) - size + 1 :] if size > 1 else []
+    places = range(len(tokens) - size + 1)
+    return {tokens[i + size - 1] for i in places if tokens[i : i + size - 1] == newest}
+
+
+def greedy(logits_of, prompt, count, change=lambda logits, tokens: None, stop_tokens=()):
+    """New tokens, each the most likely by `logits_of(tokens)`, which `change` may edit before."""
+    tokens = list(prompt)
+    while len(tokens) < len(prompt) + count and (
+        len(tokens) == len(prompt) or tokens[-1] not in stop_tokens
+    ):
+        logits = logits_of(tokens).copy()
+        change(logits, tokens)
+        tokens.append(int(logits.argmax()))
+    return tokens[len(prompt) :]

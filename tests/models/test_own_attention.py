@@ -1,0 +1,249 @@
+"""Masks, biases, attention functions and attention layers that a user brings to a model."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from jaxformer.config import ModelConfig
+from jaxformer.functional import dot_product_attention
+from jaxformer.models import (
+    Decoder,
+    Encoder,
+    EncoderDecoder,
+    MaskedLanguageModel,
+    SequenceClassifier,
+    Taps,
+    init_cache,
+)
+from jaxformer.modules import Block, MultiHeadAttention
+from tests import numpy_transformer as reference
+from tests.models.own_parts import (
+    BIAS,
+    BOTH,
+    CAPACITY,
+    CONFIG,
+    ENCODER,
+    MASK,
+    PATTERN,
+    RNG,
+    TOKENS,
+    VOCAB,
+    B,
+    T,
+    apply,
+    softmax_with_sink,
+)
+
+
+def expected_weights(weights, mask):
+    """Weights of a layer whose scores were those of `weights`, under a further mask."""
+    masked = np.where(mask, weights, 0)
+    return masked / np.maximum(masked.sum(-1, keepdims=True), 1e-30)
+
+
+@pytest.mark.essential
+@pytest.mark.parametrize("execution", ["scan", "loop"])
+@pytest.mark.parametrize(
+    ("make", "config"),
+    [
+        (Decoder, CONFIG),
+        (Encoder, ENCODER),
+        (MaskedLanguageModel, ENCODER),
+        (SequenceClassifier, dataclasses.replace(ENCODER, num_classes=3)),
+    ],
+)
+def test_mask_acts_in_every_layer_on_top_of_the_structure(make, config, execution):
+    model = make(dataclasses.replace(config, layer_execution=execution))
+    params = reference.draw_params(model, TOKENS)
+    lengths = np.array([7, 4])
+    output = apply(model, params, TOKENS, lengths=lengths, mask=MASK, return_weights=True)
+    real = np.arange(T) < lengths[:, None]
+    allowed = MASK & real[:, None, None] & real[:, None, :, None]
+    if make is Decoder:
+        allowed = allowed & np.tri(T, dtype=bool)
+    weights = np.asarray(output.weights.self_attention)
+    np.testing.assert_array_equal(weights > 0, np.broadcast_to(allowed, weights.shape))
+
+
+def test_bias_is_added_to_the_scores_of_every_layer():
+    """Of layers without values, all see the same inputs, so all have the weights by hand."""
+    model = Decoder(dataclasses.replace(CONFIG, positions="alibi"))
+    params = reference.draw_params(model, TOKENS)
+    attention = params["stack"]["layers"]["attention"]
+    attention["query_kernel"] *= 0
+    attention["query_bias"] *= 0
+    weights_of_layers = apply(
+        model, params, TOKENS, bias=BIAS, return_weights=True
+    ).weights.self_attention
+    distance = np.arange(T)[:, None] - np.arange(T)
+    alibi = -np.array([2.0**-4, 2.0**-8])[:, None, None] * distance
+    weights = np.where(distance >= 0, np.exp(BIAS + alibi), 0)
+    weights /= weights.sum(-1, keepdims=True)
+    np.testing.assert_allclose(
+        weights_of_layers, np.broadcast_to(weights, weights_of_layers.shape), rtol=0, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("window", [None, 2])
+def test_masks_and_biases_go_with_a_cache(window):
+    model = Decoder(dataclasses.replace(CONFIG, local_window_size=window))
+    params = reference.draw_params(model, TOKENS)
+    full = apply(model, params, TOKENS, mask=MASK, bias=BIAS).logits
+    room = ((0, 0), (0, 0), (0, 0), (0, CAPACITY - T))
+    mask, bias = np.pad(MASK, room), np.pad(BIAS, room)
+    cache, start, pieces = init_cache(model.config, B, CAPACITY), 0, []
+    for size in (4, 1, 2):
+        rows = slice(start, start + size)
+        output = apply(
+            model, params, TOKENS[:, rows], mask=mask[:, :, rows], bias=bias[:, :, rows],
+            cache=cache,
+        )  # fmt: skip
+        cache, start = output.cache, start + size
+        pieces.append(output.logits)
+    np.testing.assert_allclose(np.concatenate(pieces, axis=1), full, rtol=0, atol=1e-5)
+
+
+def test_encoder_decoder_takes_a_mask_for_each_of_its_attentions():
+    model = EncoderDecoder(BOTH)
+    source = RNG.integers(0, VOCAB, (B, 5), np.int32)
+    params = reference.draw_params(model, source, TOKENS)
+    source_mask, cross_mask = RNG.random((B, 1, 5, 5)) < 0.6, RNG.random((T, 5)) < 0.6
+    output = apply(
+        model, params, source, TOKENS, source_mask=source_mask, mask=MASK, cross_mask=cross_mask,
+        return_weights=True,
+    )  # fmt: skip
+    for weights, allowed in [
+        (output.encoder_weights, source_mask),
+        (output.decoder_weights.self_attention, MASK & np.tri(T, dtype=bool)),
+        (output.decoder_weights.cross_attention, cross_mask),
+    ]:
+        np.testing.assert_array_equal(weights > 0, np.broadcast_to(allowed, weights.shape))
+
+
+def test_prefix_language_model_reads_its_prefix_both_ways_and_decodes_with_a_cache():
+    prefix = np.array([4, 2])
+    order = np.arange(T)
+    mask = (order <= order[:, None]) | (order < prefix[:, None, None])
+    model = Decoder(CONFIG, causal=False)
+    params = reference.draw_params(model, TOKENS)
+    full = apply(model, params, TOKENS, mask=mask[:, None], return_weights=True)
+    weights = np.asarray(full.weights.self_attention)
+    np.testing.assert_array_equal(weights > 0, np.broadcast_to(mask[:, None], weights.shape))
+    # The prompt is the prefix: unmasked prefill, then token by token.
+    cache, rows = init_cache(CONFIG, B, CAPACITY), np.arange(B)
+    output = apply(model, params, TOKENS[:, :4], lengths=prefix, cache=cache)
+    for step in range(3):
+        token = TOKENS[rows, prefix + step][:, None]
+        output = apply(model, params, token, cache=output.cache)
+        np.testing.assert_allclose(
+            output.logits[:, 0], full.logits[rows, prefix + step], rtol=0, atol=1e-5
+        )
+
+
+@pytest.mark.essential
+@pytest.mark.parametrize("execution", ["scan", "loop"])
+def test_attention_function_is_called_in_its_layers_only(execution):
+    calls = []
+
+    def counted(*args, **options):
+        calls.append(options.get("local_window_size"))
+        return softmax_with_sink(*args, **options)
+
+    config = dataclasses.replace(CONFIG, layers=PATTERN, layer_execution=execution)
+    custom, plain = Decoder(config, attention_fn={"sink": counted}), Decoder(CONFIG)
+    params = reference.draw_params(plain, TOKENS)
+    calls.clear()
+    apply(custom, params, TOKENS)
+    assert set(calls) == {(2, 0)}
+    if execution == "loop":
+        assert len(calls) == 2  # layers 0 and 2
+
+
+@pytest.mark.parametrize(
+    "config",
+    [CONFIG, dataclasses.replace(CONFIG, layers=PATTERN)],
+)
+def test_attention_function_decodes_with_a_cache_what_it_computes_in_full(config):
+    functions = softmax_with_sink if config is CONFIG else {"sink": softmax_with_sink}
+    model, lengths = Decoder(config, attention_fn=functions), np.array([5, 3])
+    params = reference.draw_params(model, TOKENS)
+    full = apply(model, params, TOKENS).logits
+    library = jax.tree.map(lambda _: dot_product_attention, functions)
+    plain = apply(Decoder(config, attention_fn=library), params, TOKENS)
+    assert np.abs(plain.logits - full).max() > 1e-3
+    cache, rows = init_cache(config, B, CAPACITY), np.arange(B)
+    output = apply(model, params, TOKENS[:, :5], cache=cache, lengths=lengths)
+    for step in range(2):
+        token = TOKENS[rows, lengths + step][:, None]
+        output = apply(model, params, token, cache=output.cache)
+        np.testing.assert_allclose(
+            output.logits[:, 0], full[rows, lengths + step], rtol=0, atol=1e-5
+        )
+
+
+class Differential(nn.Module):
+    """The difference of two softmaxes, with a learned factor (Ye et al., 2024)."""
+
+    config: ModelConfig
+    sublayers: int = 2
+
+    @nn.compact
+    def __call__(self, x, context, **options):
+        factor = self.param("factor", nn.initializers.constant(0.3), ())
+
+        def attend(query, key, value, mask=None, **structure):
+            halves = (jnp.split(array, 2, axis=-1) for array in (query, key))
+            first, second = (
+                dot_product_attention(*half, value, mask=mask, **structure)
+                for half in zip(*halves, strict=True)
+            )
+            return first - factor.astype(value.dtype) * second
+
+        context = dataclasses.replace(context, attention_fn=attend)
+        layer = MultiHeadAttention(self.config, self.sublayers, name="heads")
+        return layer(x, context, **options)
+
+
+def differential_weights(query, key, mask, factor):
+    """Weights [B, N, T, S] in float64, of queries and keys [B, T, N, H]."""
+    weights = []
+    for part in (slice(None, 3), slice(3, None)):
+        scores = np.einsum("btnh,bsnh->bnts", query[..., part], key[..., part]) / 3**0.5
+        scores = np.where(mask, scores, -np.inf)
+        exponentials = np.exp(scores - scores.max(-1, keepdims=True))
+        weights.append(exponentials / exponentials.sum(-1, keepdims=True))
+    return weights[0] - factor * weights[1]
+
+
+@pytest.mark.parametrize("execution", ["scan", "loop"])
+def test_attention_layer_with_parameters_keeps_cache_window_taps_and_weights(execution):
+    config = dataclasses.replace(
+        CONFIG, layer_execution=execution, positions="none", local_window_size=3
+    )
+    model = Decoder(config, block=functools.partial(Block, attention=Differential))
+    params = reference.draw_params(model, TOKENS)
+    taps = Taps(read=("inputs", "weights", "head_outputs"))
+    full = apply(model, params, TOKENS, taps=taps, return_weights=True)
+    layer = jax.tree.map(lambda leaf: np.float64(leaf[1]), params["stack"]["layers"])
+    inputs = reference.norm(config, layer["attention_norm"], np.float64(full.taps["inputs"][1]))
+    heads = layer["attention"]["heads"]
+    query, key, value = (
+        (inputs @ heads[f"{name}_kernel"] + heads[f"{name}_bias"]).reshape(B, T, 2, 6)
+        for name in ("query", "key", "value")
+    )
+    distance = np.arange(T)[:, None] - np.arange(T)
+    seen = (distance >= 0) & (distance <= 3)
+    expected = differential_weights(query, key, seen, layer["attention"]["factor"])
+    for weights in (full.taps["weights"][1], full.weights.self_attention[1]):
+        np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-5)
+    attended = np.einsum("bnts,bsnh->btnh", expected, value)
+    np.testing.assert_allclose(full.taps["head_outputs"][1], attended, rtol=0, atol=1e-5)
+    output = apply(model, params, TOKENS[:, :5], cache=init_cache(config, B, CAPACITY))
+    for step in range(5, T):
+        output = apply(model, params, TOKENS[:, step : step + 1], cache=output.cache)
+        np.testing.assert_allclose(output.logits[:, 0], full.logits[:, step], rtol=0, atol=1e-5)
