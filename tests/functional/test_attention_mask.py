@@ -1,13 +1,10 @@
 """The one mask that stands for all that hides keys from queries."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxformer.functional import attention_mask, dot_product_attention
-from jaxformer.functional.attention.block_mask import block_mask
-from jaxformer.functional.attention.inputs import ScoreKeywords, prepare_attention
 from tests.functional import oracle
 from tests.functional.attention_cases import (
     CASES,
@@ -19,7 +16,6 @@ from tests.functional.attention_cases import (
 )
 
 OF_WEIGHTS_ONLY = ("scale", "softcap")
-GIVEN = ("bias", "mask")
 
 
 def mask_of(sizes, options, static):
@@ -40,26 +36,6 @@ def test_mask_is_where_the_reference_has_weights(case):
     assert mask.dtype == bool
     assert mask.ndim == weights.ndim
     np.testing.assert_array_equal(np.broadcast_to(mask, weights.shape), weights > 0)
-
-
-@pytest.mark.parametrize("start", [int, jnp.int32])
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_mask_of_a_block_with_keys_first_is_the_transposed_one(case, start):
-    sizes, options, static = case
-    arrays = inputs_of(sizes)
-    query, key, value = arrays["query"], arrays["key"], arrays["value"]
-    structure = {n: o for n, o in (options | static).items() if n not in (*OF_WEIGHTS_ONLY, *GIVEN)}
-    bias_and_mask = [options.get(name) for name in GIVEN]
-    inputs = prepare_attention(query, key, value, *bias_and_mask, ScoreKeywords(**structure))
-    num_queries, num_keys = query.shape[-3], key.shape[-3]
-    if min(num_queries, num_keys) < 3:
-        pytest.skip("too short for a block that starts within")
-    queries, keys = (start(2), num_queries - 2), (start(1), num_keys - 1)
-    mask = block_mask(inputs, queries, keys)
-    by_key = block_mask(inputs, queries, keys, keys_first=True)
-    assert (mask is None) == (by_key is None)
-    if mask is not None:
-        np.testing.assert_array_equal(by_key, mask.swapaxes(-1, -2))
 
 
 @pytest.mark.parametrize("name", ["window and causal", "segments", "bias of -inf", "everything"])
