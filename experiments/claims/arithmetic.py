@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from jaxformer.config import LoopConfig, ModelConfig
 from jaxformer.models import Decoder
-from jaxformer.text import Batches, evaluation_batches
+from jaxformer.text import Batches
 from jaxformer.training import TrainingData, Trial, fit_sweep, language_model_loss
 
 
@@ -90,7 +90,7 @@ def train(size: Size) -> np.ndarray:
         """The test sums of a seed, and the first of its other sums."""
         sums = np.random.default_rng(seed).permutation(100**size.digits)
         chosen = rows(size, sums[: size.tests + examples], reverse)
-        (test,) = evaluation_batches(chosen[: size.tests], size.tests)
+        (test,) = Batches(chosen[: size.tests], size.tests).once()
         return TrainingData(
             Batches(chosen[size.tests :], size.batch_size, seed=seed), lambda: [test],
             scores=lambda params: {"accuracy": float(accuracy(params, test))},

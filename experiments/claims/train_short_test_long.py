@@ -84,7 +84,7 @@ def train(size: Size) -> Losses:
 
     def validation() -> Mapping[str, Any]:
         return {
-            str(length): text.evaluation_batches(text.Windows(test, length), rows)
+            str(length): text.Batches(text.Windows(test, length), rows).once()
             for length, rows in tested
         }
 

@@ -1,12 +1,12 @@
 """Text to token arrays in NumPy: tokenizers, corpora, pairs, labels, batches, scores."""
 
 from jaxformer.storage import default_cache_dir
-from jaxformer.text.batches.batches import Batches, Host, evaluation_batches
-from jaxformer.text.batches.buckets import BucketedBatches, bucketed_evaluation_batches
-from jaxformer.text.batches.corruption import MaskedBatches, mask_tokens, masked_evaluation_batches
+from jaxformer.text.batches.batches import Batches, Host
+from jaxformer.text.batches.buckets import BucketedBatches
+from jaxformer.text.batches.corruption import MaskedBatches, mask_tokens
 from jaxformer.text.batches.mixture import Mixture
 from jaxformer.text.batches.packed_examples import PackedExamples
-from jaxformer.text.batches.source import Source
+from jaxformer.text.batches.rows import Rows
 from jaxformer.text.batches.windows import PackedDocuments, Windows
 from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
 from jaxformer.text.sources.checked_tokens import check_token_files
@@ -72,7 +72,7 @@ __all__ = [
     "PreparedRows",
     "RowCorpus",
     "RowCounts",
-    "Source",
+    "Rows",
     "StreamDecoder",
     "SurroundingTokens",
     "Table",
@@ -82,7 +82,6 @@ __all__ = [
     "Tokenizer",
     "TranslationScores",
     "Windows",
-    "bucketed_evaluation_batches",
     "build_stream",
     "byte_tokenizer",
     "check_messages",
@@ -93,13 +92,11 @@ __all__ = [
     "encode_labelled",
     "encode_pairs",
     "encode_source",
-    "evaluation_batches",
     "exact_matches",
     "fitting_rows",
     "load_phrasebook",
     "map_token_files",
     "mask_tokens",
-    "masked_evaluation_batches",
     "prepare_corpus",
     "prepare_rows",
     "python_documents",

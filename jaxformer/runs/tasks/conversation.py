@@ -88,8 +88,10 @@ class ConversationTask(TableTask):
     def evaluation_data(self, validation: EncodedRows, runner: Runner) -> TrainingData:
         """Makes batches of all packed rows, in order."""
         packed = text.PackedExamples(validation.examples, self.max_len)
-        data = evaluation_batches(self.config, packed, runner, self.model.unit)
-        return data._replace(validation_bytes=self.num_bytes(validation.rows))
+        return TrainingData(
+            batches=(), unit=self.model.unit, validation_bytes=self.num_bytes(validation.rows),
+            validation=evaluation_batches(self.config, packed, runner).once,
+        )  # fmt: skip
 
     def read_validation(self, paths: Sequence[str]) -> EncodedRows:
         """Reads and encodes files of conversations."""

@@ -1,12 +1,11 @@
 """Documents as the data of a masked language model."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from jaxformer import text
+from jaxformer.runs.data.one_length import evaluation_batches
 from jaxformer.runs.data.view import MASKED_MARKS, masked_text, real_tokens
 from jaxformer.runs.tasks.streams import StreamTask
 from jaxformer.runs.text_models.masked import MASK_IN_TEXT, MaskedModel
@@ -32,7 +31,7 @@ class MaskedTask(StreamTask):
             prompts.append(f"{head} {MASK_IN_TEXT}".strip() if spaced else head + MASK_IN_TEXT)
         return tuple(prompts)
 
-    def windows(self, stream: text.TokenStream) -> text.Source:
+    def windows(self, stream: text.TokenStream) -> text.Rows:
         """Windows of the stream, with their lengths."""
         special = self.model.surrounding_tokens
         return EncoderWindows(stream, self.max_len, before=special.before, after=special.after)
@@ -44,15 +43,9 @@ class MaskedTask(StreamTask):
 
     def stream_evaluation(self, validation: text.TokenStream, runner: Runner) -> TrainingData:
         """Makes batches of all windows, with the same masks each time."""
-        data = super().stream_evaluation(validation, runner)
-        plain = data.validation
-        assert plain is not None
-
-        def masked() -> Iterator[dict[str, np.ndarray]]:
-            batches: Any = plain()
-            return text.masked_evaluation_batches(batches, host=runner.host, **self._masking())
-
-        return data._replace(validation=masked)
+        batches = evaluation_batches(self.config, self.windows(validation), runner)
+        masked = text.MaskedBatches(batches, host=runner.host, **self._masking())
+        return TrainingData(batches=(), unit=self.model.unit, validation=masked.once)
 
     def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
         """Windows with the answers of their masked tokens."""

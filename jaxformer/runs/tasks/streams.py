@@ -184,7 +184,7 @@ class StreamTask(Task):
         return tuple(prompts)
 
     @abc.abstractmethod
-    def windows(self, stream: text.TokenStream) -> text.Source:
+    def windows(self, stream: text.TokenStream) -> text.Rows:
         """Cuts a stream into sequences of one length."""
 
     def training_batches(self, runner: Runner) -> BatchSource:
@@ -206,8 +206,8 @@ class StreamTask(Task):
 
     def stream_evaluation(self, validation: text.TokenStream, runner: Runner) -> TrainingData:
         """Makes batches of all windows of one stream, in order."""
-        windows = self.windows(validation)
-        return evaluation_batches(self.config, windows, runner, self.model.unit)
+        batches = evaluation_batches(self.config, self.windows(validation), runner)
+        return TrainingData(batches=(), unit=self.model.unit, validation=batches.once)
 
     def data_view(self) -> DataView:
         """Describes the documents, and the texts that training and validation may share."""

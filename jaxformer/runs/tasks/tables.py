@@ -2,7 +2,6 @@
 
 import abc
 import dataclasses
-import functools
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Self
@@ -158,8 +157,7 @@ class TableTask(Task):
         training = self.config.training
         assert training.batch_tokens is not None
         longest = int(examples.lengths.max())
-        batches = functools.partial(
-            text.bucketed_evaluation_batches,
+        batches = text.BucketedBatches(
             examples,
             batch_tokens=max(
                 training.batch_tokens // training.accumulate_steps, longest * runner.num_shards
@@ -168,8 +166,7 @@ class TableTask(Task):
             multiple_of=runner.num_shards,
             host=runner.host,
         )
-        batches()  # raises errors now, not at the first evaluation
-        return batches
+        return batches.once
 
     def data_view(self) -> DataView:
         """Describes the first column and the lengths of the rows."""

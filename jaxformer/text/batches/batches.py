@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.text.batches.mixture import Mixture, mixed_rows
-from jaxformer.text.batches.source import Source, gather_rows, shuffled_rows
+from jaxformer.text.batches.rows import Rows, gather_rows, shuffled_rows
 from jaxformer.text.store.ragged import IGNORE
 
 
@@ -42,9 +42,9 @@ class Host:
 
 
 class Batches:
-    """Batches of a training run: `batches[step]` for any step, in any order.
+    """Batches of rows: `batches[step]` to train on, for any step in any order, and `once()`.
 
-    A batch depends only on the seed and the step. Each epoch has every item of the source once,
+    A batch depends only on the seed and the step. Each epoch has every row of the source once,
     in a new random order. Epochs follow each other without a gap: a batch may contain the end of
     one and the start of the next, and may be larger than the source. Each host gets a contiguous
     part of the rows of the same global batch; host 0 gets the first.
@@ -54,7 +54,7 @@ class Batches:
             whose sources have separate epochs: `Mixture.epochs`.
 
     Args:
-        source: items to make batches of, such as `Windows` or `PackedDocuments`; or a mixture of
+        source: rows to make batches of, such as `Windows` or `PackedDocuments`; or a mixture of
             such sources, each of which has separate epochs.
         batch_size: rows in the global batch.
         seed: seed of the order, at least 0.
@@ -74,7 +74,7 @@ class Batches:
     batches_per_epoch: float | None
 
     def __init__(
-        self, source: Source | Mixture, batch_size: int, *, seed: int, host: Host = Host()
+        self, source: Rows | Mixture, batch_size: int, *, seed: int = 0, host: Host = Host()
     ) -> None:
         _require_rows(batch_size, host)
         require_seed(seed)
@@ -83,7 +83,10 @@ class Batches:
             self.batches_per_epoch = None
             self._gather = mixed_rows(source, seed)
         else:
-            _require_items(source)
+            if len(source) == 0:
+                raise DataError(
+                    "a source of batches must have at least one row, got none; add text"
+                )
             self.batches_per_epoch = len(source) / batch_size
             self._gather = shuffled_rows(source, seed)
         self._source = source
@@ -92,6 +95,32 @@ class Batches:
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
         return self._gather(self._rows_of(step))
+
+    def once(self) -> Iterator[dict[str, np.ndarray]]:
+        """Yields all rows once, in order, in batches of constant shape, for validation.
+
+        The last batch is padded with rows of zeros whose labels are all `IGNORE`. Every host gets
+        the same number of batches. A mixture has none.
+
+        Example:
+            >>> from jaxformer.text import Windows, build_stream, byte_tokenizer
+            >>> windows = Windows(build_stream(["abcd"], byte_tokenizer()), length=1)
+            >>> [batch["labels"][:, 0].tolist() for batch in Batches(windows, 2).once()]
+            [[98, 99], [100, -1]]
+        """
+        source = self._source
+        assert not isinstance(source, Mixture)
+        # Ignored labels have no weight in a loss, so padding rows do not change it.
+        filler = {
+            name: np.full_like(array, IGNORE if name == "labels" else 0)
+            for name, array in gather_rows(source, [0]).items()
+        }
+        for step in range(-(-len(source) // self._batch_size)):
+            rows = self._rows_of(step)
+            present = rows[: max(0, len(source) - rows.start)]
+            parts = [gather_rows(source, present)] if present else []
+            parts += [filler] * (len(rows) - len(present))
+            yield {name: np.concatenate([part[name] for part in parts]) for name in filler}
 
     def source_names(self, step: int) -> list[str] | None:
         """For a mixture: name of the source of each row of a batch.
@@ -109,70 +138,16 @@ class Batches:
     def _rows_of(self, step: int) -> range:
         if step < 0:
             raise IndexError(f"step must be at least 0, got {step}")
-        return _host_rows(step, self._batch_size, self._host)
-
-
-def evaluation_batches(
-    source: Source, batch_size: int, *, host: Host = Host()
-) -> Iterator[dict[str, np.ndarray]]:
-    """Yields all items of a source once, in order, in batches of constant shape.
-
-    The last batch is padded with rows of zeros whose labels are all `IGNORE`. Every host gets the
-    same number of batches.
-
-    Args:
-        source: source of items with "labels", such as `Windows` or `PackedDocuments`.
-        batch_size: rows in the global batch.
-        host: this host among those that share the batch.
-
-    Returns:
-        An iterator over dicts of arrays [batch_size / host.count, ...].
-
-    Raises:
-        DataError: batch_size is not a positive multiple of host.count, or the source is empty.
-
-    Example:
-        >>> from jaxformer.text import Windows, build_stream, byte_tokenizer
-        >>> windows = Windows(build_stream(["abcd"], byte_tokenizer()), length=1)
-        >>> [batch["labels"][:, 0].tolist() for batch in evaluation_batches(windows, 2)]
-        [[98, 99], [100, -1]]
-    """
-    _require_items(source)
-    _require_rows(batch_size, host)
-    # Ignored labels have no weight in a loss, so padding rows do not change it.
-    filler = {
-        name: np.full_like(array, IGNORE if name == "labels" else 0)
-        for name, array in gather_rows(source, [0]).items()
-    }
-
-    def batch(rows: range) -> dict[str, np.ndarray]:
-        present = rows[: max(0, len(source) - rows.start)]
-        parts = [gather_rows(source, present)] if present else []
-        parts += [filler] * (len(rows) - len(present))
-        return {name: np.concatenate([part[name] for part in parts]) for name in filler}
-
-    steps = range(-(-len(source) // batch_size))
-    return (batch(_host_rows(step, batch_size, host)) for step in steps)
+        per_host = self._batch_size // self._host.count
+        # Contiguous rows, not every count-th: the hosts' parts, concatenated, are the global batch.
+        start = step * self._batch_size + self._host.index * per_host
+        return range(start, start + per_host)
 
 
 def require_seed(seed: int) -> None:
     """Raises DataError if a seed is negative."""
     if seed < 0:
         raise DataError(f"seed must be at least 0, got {seed}; try {-seed}")
-
-
-def _host_rows(step: int, batch_size: int, host: Host) -> range:
-    """Indices, over all epochs, of a host's rows of a global batch."""
-    per_host = batch_size // host.count
-    # Contiguous rows, not every count-th: the hosts' parts, concatenated, are the global batch.
-    start = step * batch_size + host.index * per_host
-    return range(start, start + per_host)
-
-
-def _require_items(source: Source) -> None:
-    """Raises DataError if a source is empty."""
-    if len(source) == 0:
-        raise DataError("a source of batches must have at least one item, got none; add text")
 
 
 def _require_rows(batch_size: int, host: Host) -> None:

@@ -14,7 +14,7 @@ _MAX_BUCKETS = 8
 
 
 class BucketedBatches:
-    """Batches of examples of about the same length: `batches[step]` for any step, in any order.
+    """Batches of examples of about the same length: `batches[step]` to train on, and `once()`.
 
     An example is a dict of arrays that includes "labels". Its length is that of its longest array.
     Arrays with one axis become [rows, length], padded on the right with `IGNORE` in "labels" and 0
@@ -65,7 +65,7 @@ class BucketedBatches:
         examples: Sequence[dict[str, np.ndarray]],
         *,
         batch_tokens: int,
-        seed: int,
+        seed: int = 0,
         multiple_of: int = 1,
         num_buckets: int = _MAX_BUCKETS,
         host: Host = Host(),
@@ -91,6 +91,21 @@ class BucketedBatches:
             self._last = (epoch, order)
         return _pad(self._examples, order[index], self._host)
 
+    def once(self) -> Iterator[dict[str, np.ndarray]]:
+        """Yields all examples once, from the shortest bucket to the longest, for validation.
+
+        Each bucket keeps the order of its examples. Every host gets the same number of batches.
+
+        Example:
+            >>> examples = [{"labels": np.array(labels)} for labels in ([7, 8, 9], [5], [6])]
+            >>> batches = BucketedBatches(examples, batch_tokens=3)
+            >>> [batch["labels"].tolist() for batch in batches.once()]
+            [[[5], [6], [-1]], [[7, 8, 9]]]
+        """
+        for bucket in self._buckets:
+            for batch in _batches_of(bucket):
+                yield _pad(self._examples, batch, self._host)
+
     def _order(self, epoch: int) -> list["_Bucket"]:
         """Lists the batches of an epoch, each as a part of a bucket."""
         # Seeded by the epoch too, so that no epoch depends on earlier ones.
@@ -99,45 +114,6 @@ class BucketedBatches:
         for bucket in self._buckets:
             batches += _batches_of(bucket._replace(members=rng.permutation(bucket.members)))
         return [batches[i] for i in rng.permutation(len(batches))]
-
-
-def bucketed_evaluation_batches(
-    examples: Sequence[dict[str, np.ndarray]],
-    *,
-    batch_tokens: int,
-    multiple_of: int = 1,
-    num_buckets: int = _MAX_BUCKETS,
-    host: Host = Host(),
-) -> Iterator[dict[str, np.ndarray]]:
-    """Yields all examples once in padded batches, from the shortest bucket to the longest.
-
-    The batches are those of `BucketedBatches`, but each bucket keeps the order of its examples.
-    Every host gets the same number of batches.
-
-    Args:
-        examples: dicts of the same arrays and dtypes, each array with one axis or none.
-        batch_tokens: largest number of positions in a global batch, rows times length.
-        multiple_of: divisor of the rows of every global batch.
-        num_buckets: largest number of batch shapes, at most 8.
-        host: this host among those that share the batch.
-
-    Returns:
-        An iterator over dicts of arrays [rows / host.count, length] or [rows / host.count].
-
-    Raises:
-        ConfigError: as for `BucketedBatches`.
-        DataError: as for `BucketedBatches`.
-
-    Example:
-        >>> examples = [{"labels": np.array(labels)} for labels in ([7, 8, 9], [5], [6])]
-        >>> batches = bucketed_evaluation_batches(examples, batch_tokens=3, multiple_of=1)
-        >>> [batch["labels"].tolist() for batch in batches]
-        [[[5], [6], [-1]], [[7, 8, 9]]]
-    """
-    arrays = ExampleArrays.of(examples)
-    buckets = _buckets(arrays.lengths, batch_tokens, multiple_of, num_buckets, host)
-    batches = (batch for bucket in buckets for batch in _batches_of(bucket))
-    return (_pad(arrays, batch, host) for batch in batches)
 
 
 class _Bucket(NamedTuple):

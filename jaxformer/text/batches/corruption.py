@@ -1,7 +1,7 @@
 """Masked language modelling: hiding tokens, and the labels that restore them."""
 
-from collections.abc import Collection, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Collection, Iterator
+from typing import Any
 
 import numpy as np
 from einops import rearrange
@@ -12,12 +12,6 @@ from jaxformer.text.store.ragged import IGNORE
 
 _DRAWS = 3
 """Random numbers per token: whether it is chosen, what happens to it, and its replacement."""
-
-
-class _BatchSource(Protocol):
-    """Batches by step."""
-
-    def __getitem__(self, step: int) -> dict[str, np.ndarray]: ...
 
 
 def mask_tokens(
@@ -69,7 +63,7 @@ def mask_tokens(
 
 
 class MaskedBatches:
-    """Training batches corrupted by `mask_tokens`: `batches[step]`, in any order.
+    """Batches corrupted by `mask_tokens`: `batches[step]` to train on, and `once()`.
 
     The random numbers depend only on the seed, the step and the row of the global batch. So each
     epoch masks different tokens, and several hosts make the same global batch as one host.
@@ -82,7 +76,7 @@ class MaskedBatches:
         batches_per_epoch: that of the incoming batches; None if they have none.
 
     Args:
-        batches: batches with "tokens" and "labels" [rows, T], such as `Batches`.
+        batches: batches with "tokens" and "labels" [rows, T] by step, such as `Batches`.
         seed: seed of the choice, at least 0.
         mask_token: id of the mask token.
         vocab_size: number of tokens, including the mask and special tokens.
@@ -107,7 +101,7 @@ class MaskedBatches:
 
     def __init__(
         self,
-        batches: _BatchSource,
+        batches: Any,
         *,
         seed: int,
         mask_token: int,
@@ -133,81 +127,32 @@ class MaskedBatches:
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
         batch = self._batches[step]
         seeds = np.random.SeedSequence([self._seed, step])
-        rng = _generator(seeds, self._host.index * batch["tokens"].size)
-        return _masked(batch, rng, self._ordinary, self._mask_token, self._rate)
+        return self._masked(batch, seeds, self._host.index * batch["tokens"].size)
 
+    def once(self) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the `once()` of the incoming batches, masked the same way each time.
 
-def masked_evaluation_batches(
-    batches: Iterable[dict[str, np.ndarray]],
-    *,
-    seed: int,
-    mask_token: int,
-    vocab_size: int,
-    rate: float = 0.15,
-    special: Collection[int] = (),
-    host: Host = Host(),
-) -> Iterator[dict[str, np.ndarray]]:
-    """Corrupts validation batches as `MaskedBatches` does, the same way each time.
-
-    The random numbers depend on the seed and the number of earlier rows, over all batches and
-    hosts. If all rows have the same length, another batch size masks the same tokens.
-
-    Args:
-        batches: batches with "tokens" and "labels" [rows, T], such as `evaluation_batches`.
-        seed: seed of the choice, at least 0.
-        mask_token: id of the mask token.
-        vocab_size: number of tokens, including the mask and special tokens.
-        rate: share of the ordinary tokens to choose, more than 0 and at most 1.
-        special: tokens that are never chosen and never inserted, such as the end of text.
-        host: this host among those that share a batch, as in `batches`.
-
-    Returns:
-        An iterator over the corrupted batches.
-
-    Raises:
-        ConfigError: as for `mask_tokens`.
-        DataError: the seed is negative.
-
-    Example:
-        >>> batches = iter([{"tokens": np.array([[5, 6]]), "labels": np.array([[6, IGNORE]])}])
-        >>> masked = masked_evaluation_batches(batches, seed=0, mask_token=9, vocab_size=10)
-        >>> next(masked)["labels"]
-        array([[ 5, -1]], dtype=int32)
-    """
-    require_seed(seed)
-    ordinary = _ordinary_tokens(mask_token, vocab_size, rate, special)
-
-    # The spawn key matters: [seed] alone gives the numbers of [seed, 0], the first training step.
-    seeds = np.random.SeedSequence(seed, spawn_key=(1,))
-
-    def corrupted() -> Iterator[dict[str, np.ndarray]]:
-        before = 0  # Tokens in the global batches so far.
-        for batch in batches:
+        The random numbers depend on the seed and the number of earlier rows, over all batches and
+        hosts. If all rows have the same length, another batch size masks the same tokens.
+        """
+        # The spawn key matters: [seed] alone gives the numbers of [seed, 0], the first step.
+        seeds = np.random.SeedSequence(self._seed, spawn_key=(1,))
+        before = 0  # tokens in the global batches so far
+        for batch in self._batches.once():
             size = batch["tokens"].size
-            rng = _generator(seeds, before + host.index * size)
-            yield _masked(batch, rng, ordinary, mask_token, rate)
-            before += host.count * size
+            yield self._masked(batch, seeds, before + self._host.index * size)
+            before += self._host.count * size
 
-    return corrupted()
-
-
-def _generator(seeds: np.random.SeedSequence, tokens: int) -> np.random.Generator:
-    """Generator advanced past the random numbers of `tokens` tokens."""
-    bits = np.random.PCG64(seeds)
-    return np.random.Generator(bits.advance(_DRAWS * tokens))
-
-
-def _masked(
-    batch: dict[str, np.ndarray],
-    rng: np.random.Generator,
-    ordinary: np.ndarray,
-    mask_token: int,
-    rate: float,
-) -> dict[str, np.ndarray]:
-    """The batch with corrupted tokens, and the original tokens as labels."""
-    where = batch["labels"] != IGNORE
-    tokens, labels = _corrupt(batch["tokens"], rng, ordinary, mask_token, rate, where)
-    return batch | {"tokens": tokens, "labels": labels}
+    def _masked(
+        self, batch: dict[str, np.ndarray], seeds: np.random.SeedSequence, before: int
+    ) -> dict[str, np.ndarray]:
+        """The batch, corrupted by random numbers after those of `before` tokens."""
+        rng = np.random.Generator(np.random.PCG64(seeds).advance(_DRAWS * before))
+        where = batch["labels"] != IGNORE
+        tokens, labels = _corrupt(
+            batch["tokens"], rng, self._ordinary, self._mask_token, self._rate, where
+        )
+        return batch | {"tokens": tokens, "labels": labels}
 
 
 def _corrupt(
@@ -220,8 +165,8 @@ def _corrupt(
 ) -> tuple[np.ndarray, np.ndarray]:
     """`mask_tokens` with a precomputed table of ordinary tokens: bool [vocab_size]."""
     _require_tokens(tokens, ordinary.size, where)
-    # One draw per number, _DRAWS numbers per token, row after row, so that `_generator` can skip
-    # rows.
+    # One draw per number, _DRAWS numbers per token, row after row, so that rows can be
+    # skipped.
     order, fate, other = rearrange(rng.random((*tokens.shape, _DRAWS)), "... draws -> draws ...")
     choosable = ordinary[tokens] if where is None else ordinary[tokens] & where
     n = choosable.sum(axis=-1, keepdims=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.batches.source import Source, gather_rows, shuffled_rows
+from jaxformer.text.batches.rows import Rows, gather_rows, shuffled_rows
 
 
 class Mixture:
@@ -44,7 +44,7 @@ class Mixture:
         {'play': 12.0, 'code': 2.857142857142857}
     """
 
-    def __init__(self, sources: Mapping[str, Source], weights: Mapping[str, float]) -> None:
+    def __init__(self, sources: Mapping[str, Rows], weights: Mapping[str, float]) -> None:
         _require_sources(sources)
         _require_weights(sources, weights)
         self.sources = dict(sources)
@@ -143,7 +143,7 @@ def _source_seed(seed: int, name: str) -> int:
     )
 
 
-def _require_sources(sources: Mapping[str, Source]) -> None:
+def _require_sources(sources: Mapping[str, Rows]) -> None:
     """Raises DataError if sources cannot be mixed."""
     if not sources:
         raise DataError("a mixture must have at least one source, got none; name one")
@@ -170,7 +170,7 @@ def _kind(items: Mapping[str, np.ndarray]) -> str:
     return ", ".join(f"{name} {array.dtype}{list(array.shape[1:])}" for name, array in arrays)
 
 
-def _require_weights(names: Mapping[str, Source], weights: Mapping[str, float]) -> None:
+def _require_weights(names: Mapping[str, Rows], weights: Mapping[str, float]) -> None:
     """Raises DataError if the weights do not match the sources or are out of range."""
     if set(weights) != set(names):
         raise DataError(

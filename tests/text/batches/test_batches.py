@@ -9,7 +9,6 @@ from jaxformer.text import (
     PackedDocuments,
     TokenStream,
     Windows,
-    evaluation_batches,
 )
 from jaxformer.text.store.arrays import JoinedArray
 
@@ -82,7 +81,7 @@ def test_batches_that_are_gathered_are_those_of_single_items(source):
     batches, others = Batches(source, 12, seed=7), Batches(OneByOne(source), 12, seed=7)
     for step in (0, 3, 17):
         assert_equal(batches[step], others[step])
-    evaluations = (evaluation_batches(one, 12) for one in (source, OneByOne(source)))
+    evaluations = (Batches(rows, 12).once() for rows in (source, OneByOne(source)))
     for batch, other in zip(*evaluations, strict=True):
         assert_equal(batch, other)
 
@@ -130,7 +129,7 @@ def test_batches_refuse_a_negative_step():
 
 @pytest.mark.parametrize("batch_size", [1, 8, 42, 101])
 def test_evaluation_has_each_item_once_in_order(batch_size):
-    batches = list(evaluation_batches(WINDOWS, batch_size))
+    batches = list(Batches(WINDOWS, batch_size).once())
     assert all(batch["tokens"].shape == (batch_size, LENGTH) for batch in batches)
     labels = np.concatenate([batch["labels"] for batch in batches])
     np.testing.assert_array_equal(labels[labels != IGNORE], STREAM.tokens[1:])
@@ -143,10 +142,8 @@ def test_evaluation_has_each_item_once_in_order(batch_size):
 @pytest.mark.parametrize("num_hosts", [1, 2, 4])
 def test_evaluation_hosts_rows_make_up_the_global_batch(num_hosts):
     packed = PackedDocuments(STREAM, LENGTH)
-    whole = list(evaluation_batches(packed, 20))
-    hosts = [
-        evaluation_batches(packed, 20, host=Host(index, num_hosts)) for index in range(num_hosts)
-    ]
+    whole = list(Batches(packed, 20).once())
+    hosts = [Batches(packed, 20, host=Host(index, num_hosts)).once() for index in range(num_hosts)]
     steps = list(zip(*hosts, strict=True))
     assert len(steps) == len(whole) == 3
     for parts, expected in zip(steps, whole, strict=True):
@@ -161,11 +158,6 @@ def test_host_is_one_of_their_count(index, count):
         Host(index, count)
 
 
-def make_batches(source, batch_size, host=Host()):
-    return Batches(source, batch_size, seed=7, host=host)
-
-
-@pytest.mark.parametrize("make", [make_batches, evaluation_batches])
 @pytest.mark.parametrize(
     "source, batch_size, host, rule",
     [
@@ -173,12 +165,12 @@ def make_batches(source, batch_size, host=Host()):
         (WINDOWS, 3, Host(0, 4), "batch_size=3 and host.count=4; try 4"),
         (WINDOWS, 0, Host(), "batch_size=0 and host.count=1; try 1"),
         (WINDOWS, -8, Host(0, 4), "batch_size=-8 and host.count=4; try 4"),
-        ([], 8, Host(), "at least one item, got none; add text"),
+        ([], 8, Host(), "at least one row, got none; add text"),
     ],
 )
-def test_batches_refuse_what_cannot_be_made(make, source, batch_size, host, rule):
+def test_batches_refuse_what_cannot_be_made(source, batch_size, host, rule):
     with pytest.raises(DataError, match=rule):
-        make(source, batch_size, host=host)
+        Batches(source, batch_size, host=host)
 
 
 def test_batches_refuse_a_negative_seed():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.text import IGNORE, BucketedBatches, Host, bucketed_evaluation_batches
+from jaxformer.text import IGNORE, BucketedBatches, Host
 from jaxformer.text.batches import buckets
 
 # Of each length from 1 to 13, once to 13 times: 91 examples.
@@ -132,18 +132,14 @@ def test_hosts_rows_make_up_the_global_batch(num_hosts):
         parts = [host[step] for host in hosts]
         assert len({part["source"].shape for part in parts}) == 1
         assert_equal(joined(parts), whole[step])
-    evaluations = [
-        bucketed_evaluation_batches(EXAMPLES, **OPTIONS, host=Host(index, num_hosts))
-        for index in range(num_hosts)
-    ]
-    steps = zip(bucketed_evaluation_batches(EXAMPLES, **OPTIONS), *evaluations, strict=True)
+    steps = zip(whole.once(), *(host.once() for host in hosts), strict=True)
     for expected, *parts in steps:
         assert_equal(joined(parts), expected)
 
 
 def test_evaluation_has_each_example_once_in_order_of_buckets():
     batches = BucketedBatches(EXAMPLES, seed=7, **OPTIONS)
-    evaluation = list(bucketed_evaluation_batches(EXAMPLES, **OPTIONS))
+    evaluation = list(batches.once())
     assert len(evaluation) == batches.batches_per_epoch
     edges = [length for _, length in batches.shapes]
     assert numbers(evaluation) == sorted(
@@ -193,14 +189,14 @@ def test_padding_share_falls_with_more_buckets():
     examples = [{"labels": np.zeros(length, np.int32)} for length in lengths]
     shares = []
     for num_buckets in (1, 4, 8):
-        batches = bucketed_evaluation_batches(
+        batches = BucketedBatches(
             examples, batch_tokens=256, multiple_of=2, num_buckets=num_buckets
         )
-        shares.append(1 - lengths.sum() / sum(batch["labels"].size for batch in batches))
+        positions = sum(batch["labels"].size for batch in batches.once())
+        shares.append(1 - lengths.sum() / positions)
     assert shares[0] > 0.4 > 0.14 > shares[1] > 0.08 > shares[2]
 
 
-@pytest.mark.parametrize("make", [BucketedBatches, bucketed_evaluation_batches])
 @pytest.mark.parametrize(
     "options, error, rule",
     [
@@ -225,17 +221,15 @@ def test_padding_share_falls_with_more_buckets():
         (dict(num_buckets=9), ConfigError, "at least 1 and at most 8, got 9; a training"),
     ],
 )
-def test_buckets_refuse_impossible_settings(make, options, error, rule):
-    seed = dict(seed=7) if make is BucketedBatches else {}
+def test_buckets_refuse_impossible_settings(options, error, rule):
     with pytest.raises(error, match=rule):
-        make(EXAMPLES, **(OPTIONS | options), **seed)
+        BucketedBatches(EXAMPLES, **(OPTIONS | options))
 
 
 def test_smallest_budget_that_is_named_works():
     BucketedBatches(EXAMPLES, seed=7, batch_tokens=52, multiple_of=4)
 
 
-@pytest.mark.parametrize("make", [BucketedBatches, bucketed_evaluation_batches])
 @pytest.mark.parametrize(
     "examples, rule",
     [
@@ -259,10 +253,9 @@ def test_smallest_budget_that_is_named_works():
         ),
     ],
 )
-def test_buckets_refuse_examples_that_cannot_be_batched(make, examples, rule):
-    seed = dict(seed=7) if make is BucketedBatches else {}
+def test_buckets_refuse_examples_that_cannot_be_batched(examples, rule):
     with pytest.raises(DataError, match=rule):
-        make(examples, batch_tokens=53, **seed)
+        BucketedBatches(examples, batch_tokens=53)
 
 
 def test_buckets_refuse_a_negative_seed_and_a_negative_step():

@@ -11,9 +11,7 @@ from jaxformer.text import (
     PackedDocuments,
     TokenStream,
     Windows,
-    evaluation_batches,
     mask_tokens,
-    masked_evaluation_batches,
 )
 
 MASK, SPECIAL, NUM_TOKENS = 30, (0, 17), 31
@@ -160,10 +158,9 @@ def test_masked_hosts_rows_make_up_the_global_batch(num_hosts):
 
 
 def test_masked_evaluation_depends_on_the_seed():
-    batches = [Batches(Windows(TEXT, 13), 26, seed=7)[0]]
+    batches = Batches(Windows(TEXT, 13), 26)
     labels = [
-        next(masked_evaluation_batches(iter(batches), seed=seed, **OPTIONS))["labels"]
-        for seed in (3, 4)
+        next(MaskedBatches(batches, seed=seed, **OPTIONS).once())["labels"] for seed in (3, 4)
     ]
     assert (labels[0] != labels[1]).any()
 
@@ -173,8 +170,8 @@ def test_masked_evaluation_is_always_the_same(num_hosts):
     windows = Windows(TEXT, 13)  # 26, the last one shorter.
 
     def masked(batch_size, host):
-        batches = evaluation_batches(windows, batch_size, host=host)
-        return masked_evaluation_batches(batches, seed=3, **OPTIONS, host=host)
+        batches = Batches(windows, batch_size, host=host)
+        return MaskedBatches(batches, seed=3, **OPTIONS, host=host).once()
 
     expected = joined(list(masked(1, Host())))
     hosts = [masked(12, Host(index, num_hosts)) for index in range(num_hosts)]
@@ -192,7 +189,6 @@ BATCHES = Batches(Windows(TEXT, 13), 2, seed=7)
 MAKE = [
     lambda **options: mask_tokens(random_tokens(13), np.random.default_rng(0), **options),
     lambda **options: MaskedBatches(BATCHES, seed=0, **options),
-    lambda **options: masked_evaluation_batches(iter([]), seed=0, **options),
 ]
 
 
@@ -218,9 +214,8 @@ def test_masking_refuses_impossible_settings(make, options, rule):
 
 
 def test_masked_batches_refuse_a_negative_seed_and_a_negative_step():
-    for make in (MaskedBatches, masked_evaluation_batches):
-        with pytest.raises(DataError, match="seed must be at least 0, got -3; try 3"):
-            make(BATCHES, seed=-3, **OPTIONS)
+    with pytest.raises(DataError, match="seed must be at least 0, got -3; try 3"):
+        MaskedBatches(BATCHES, seed=-3, **OPTIONS)
     with pytest.raises(IndexError, match="at least 0, got -1"):
         MaskedBatches(BATCHES, seed=0, **OPTIONS)[-1]
 
@@ -263,7 +258,12 @@ def test_what_is_masked_stays_that_of_earlier_versions():
 
 
 def test_masked_evaluation_has_draws_of_its_own():
-    batch = Batches(Windows(TEXT, 13), 26, seed=7)[0]
-    trained = MaskedBatches([batch], seed=3, **OPTIONS)[0]
-    held_out = next(masked_evaluation_batches(iter([batch]), seed=3, **OPTIONS))
-    assert (trained["labels"] != held_out["labels"]).any()
+    class Same:
+        def __getitem__(self, step):
+            return BATCHES[0]
+
+        def once(self):
+            return iter([BATCHES[0]])
+
+    masked = MaskedBatches(Same(), seed=3, **OPTIONS)
+    assert (masked[0]["labels"] != next(masked.once())["labels"]).any()

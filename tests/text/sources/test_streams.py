@@ -13,7 +13,6 @@ from jaxformer.text import (
     Windows,
     build_stream,
     byte_tokenizer,
-    evaluation_batches,
     with_mask,
 )
 from jaxformer.text.sources import streams
@@ -113,7 +112,7 @@ def test_batches_are_those_of_texts(name):
                 for one in (stream, expected)
             ]  # fmt: skip
             np.testing.assert_equal(*hidden)
-        found, right = (list(evaluation_batches(cut(one, 5), 2)) for one in (stream, expected))
+        found, right = (list(Batches(cut(tokens, 5), 2).once()) for tokens in (stream, expected))
         np.testing.assert_equal(found, right)
 
 
