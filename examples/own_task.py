@@ -15,7 +15,7 @@ import numpy as np
 from jaxformer import config as c
 from jaxformer.models import TokenClassifier
 from jaxformer.runs import Split, TableTask, TextModel, open_run, train_run
-from jaxformer.text import Labelled, RowCorpus
+from jaxformer.text import Corpus, Labelled
 from jaxformer.training import classification_loss
 
 STEPS, TAGS = 100, ["DET", "NOUN", "VERB"]
@@ -49,7 +49,7 @@ class Tagging(TableTask):
     def read(cls, config):
         rows = [(f"{d} {n} {v}", "DET NOUN VERB") for d in D for n in N for v in V]
         rows += [(f"{n} {v} {d} cat", "NOUN VERB DET NOUN") for d in D for n in N for v in V]
-        corpus = RowCorpus.of(Labelled(*zip(*rows, strict=True)), 0.2)
+        corpus = Corpus.of(Labelled(*zip(*rows, strict=True)), 0.2)
         return Split(corpus, corpus.validation)
 
     def encode_rows(self, rows):

@@ -17,7 +17,7 @@ import time
 
 import numpy as np
 
-from jaxformer.text import prepare_corpus, python_documents, scan_corpus, train_bpe
+from jaxformer.text import Documents, prepare_documents, python_documents, scan_corpus, train_bpe
 
 VOCABULARY = 32_768
 LINES = 6000  # of the text, on which preparing is timed against the tokenizer alone
@@ -83,14 +83,14 @@ def by_turns(folder):
     part = folder / "part.jsonl"
     with (folder / "text.jsonl").open() as file:
         part.write_text("".join(itertools.islice(file, LINES)))
-    corpus = scan_corpus([part], validation_fraction=0)
-    tokenizer = train_bpe(corpus.sample, VOCABULARY)
+    corpus = scan_corpus(Documents, [part], validation_fraction=0)
+    tokenizer = train_bpe(corpus.train.texts, VOCABULARY)
     text = "\n".join(json.loads(line)["text"] for line in part.read_text().splitlines())
     pieces = [text[i : i + 8192] for i in range(0, len(text), 8192)]
     shares = []
     for turn in range(3):
         start = time.monotonic()
-        prepare_corpus(corpus, tokenizer, folder / f"turn{turn}")
+        prepare_documents(corpus, tokenizer, folder / f"turn{turn}")
         middle = time.monotonic()
         for i in range(0, len(pieces), 64):
             encodings = tokenizer._tokenizer.encode_batch_fast(pieces[i : i + 64])

@@ -37,8 +37,8 @@ def seeded_batches(size: Size) -> tuple[text.TokenStream, dict[int, text.Batches
 
 def validation_split(size: Size) -> tuple[dict[int, text.Batches], Any]:
     """Training batches by seed, and one large batch of the documents held out (5 %)."""
-    corpus = text.Corpus.of(text.python_documents(), 0.05)
-    train, validation = text.prepare_corpus(corpus, text.byte_tokenizer(), None)
+    corpus = text.Corpus.of(text.Documents.of(text.python_documents()), 0.05)
+    train, validation = text.prepare_documents(corpus, text.byte_tokenizer(), None)
     assert validation is not None
     windows, held_out = (text.Windows(stream, size.length) for stream in (train, validation))
     seeds = range(size.seeds)

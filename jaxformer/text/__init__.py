@@ -8,28 +8,28 @@ from jaxformer.text.batches.mixture import Mixture
 from jaxformer.text.batches.packed_examples import PackedExamples
 from jaxformer.text.batches.rows import Rows
 from jaxformer.text.batches.windows import PackedDocuments, Windows
-from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
-from jaxformer.text.sources.checked_tokens import check_token_files
-from jaxformer.text.sources.corpus import Corpus, scan_corpus
-from jaxformer.text.sources.documents import python_documents, read_documents, text_files
-from jaxformer.text.sources.files import read_lines
-from jaxformer.text.sources.holdout import Holdout
-from jaxformer.text.sources.prepared_corpus import PreparedCorpus, prepare_corpus
-from jaxformer.text.sources.streams import DocumentSource, build_stream
-from jaxformer.text.sources.token_files import TokenFiles, map_token_files
-from jaxformer.text.store.ragged import IGNORE, ExampleArrays, TokenStream
-from jaxformer.text.synthetic import synthetic_pairs
-from jaxformer.text.tables.conversations import Conversations, check_messages, encode_conversations
-from jaxformer.text.tables.labelled import Labelled, encode_labelled
-from jaxformer.text.tables.pairs import Pairs, encode_pairs, encode_source
-from jaxformer.text.tables.prepared_rows import (
+from jaxformer.text.corpora.corpus import Corpus, scan_corpus
+from jaxformer.text.corpora.holdout import Holdout
+from jaxformer.text.corpora.prepared_documents import PreparedDocuments, prepare_documents
+from jaxformer.text.corpora.prepared_rows import (
     FittingRows,
     PreparedRows,
     fitting_rows,
     prepare_rows,
 )
-from jaxformer.text.tables.row_corpus import RowCorpus, scan_rows
-from jaxformer.text.tables.row_counts import RowCounts
+from jaxformer.text.corpora.streams import DocumentSource, build_stream
+from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
+from jaxformer.text.sources.checked_tokens import check_token_files
+from jaxformer.text.sources.documents import python_documents, read_documents, text_files
+from jaxformer.text.sources.files import read_lines
+from jaxformer.text.sources.token_files import TokenFiles, map_token_files
+from jaxformer.text.store.ragged import IGNORE, ExampleArrays, TokenStream
+from jaxformer.text.synthetic import synthetic_pairs
+from jaxformer.text.tables.conversations import Conversations, check_messages, encode_conversations
+from jaxformer.text.tables.counts import Counts
+from jaxformer.text.tables.documents import Documents
+from jaxformer.text.tables.labelled import Labelled, encode_labelled
+from jaxformer.text.tables.pairs import Pairs, encode_pairs, encode_source
 from jaxformer.text.tables.table import Table, count_shared
 from jaxformer.text.tokenizers.chat_templates import ChatTemplate, Message
 from jaxformer.text.tokenizers.pieces import split_words
@@ -54,7 +54,9 @@ __all__ = [
     "ChatTemplate",
     "Conversations",
     "Corpus",
+    "Counts",
     "DocumentSource",
+    "Documents",
     "ExampleArrays",
     "FittingRows",
     "Holdout",
@@ -68,10 +70,8 @@ __all__ = [
     "Pairs",
     "Phrase",
     "Phrasebook",
-    "PreparedCorpus",
+    "PreparedDocuments",
     "PreparedRows",
-    "RowCorpus",
-    "RowCounts",
     "Rows",
     "StreamDecoder",
     "SurroundingTokens",
@@ -97,13 +97,12 @@ __all__ = [
     "load_phrasebook",
     "map_token_files",
     "mask_tokens",
-    "prepare_corpus",
+    "prepare_documents",
     "prepare_rows",
     "python_documents",
     "read_documents",
     "read_lines",
     "scan_corpus",
-    "scan_rows",
     "split_words",
     "synthetic_pairs",
     "text_files",

@@ -6,7 +6,7 @@ import pytest
 from jaxformer import runs
 from jaxformer.config import DataConfig, MixtureSourceConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError
-from jaxformer.text.sources import corpus as corpora
+from jaxformer.text.tables import documents as document_table
 from tests.runs import tiny
 
 WORDS = ["cat", "dog", "mat", "log", "sat", "ran", "on", "to", "the", "a"]
@@ -61,7 +61,7 @@ def test_run_goes_on_and_reads_only_what_was_written_again(folders, monkeypatch)
     made = experiment(folder, DATA["pattern"](bucket))
     reports = tiny.said_before_the_first_step(made)
     with monkeypatch.context() as patch:
-        patch.setattr(corpora, "read_pieces", None)
+        patch.setattr(document_table, "read_pieces", None)
         assert tiny.said_before_the_first_step(made) == reports
     path = bucket / "a.jsonl"
     path.write_bytes(path.read_bytes())

@@ -57,9 +57,9 @@ def test_rows_in_memory_and_in_files_are_encoded_alike(tmp_path):
     lines = [f"{one}\t{label}" for one, label in zip(rows.texts, rows.labels, strict=True)]
     path = tiny.write(tmp_path / "rows.tsv", lines)
     data = DataConfig(source="labelled", paths=(path,), cache=str(tmp_path / "cache"))
-    in_files = text.scan_rows(text.Labelled, [path], validation_fraction=0)
-    for corpus in (text.RowCorpus.of(rows), in_files):
-        assert corpus.sample == rows and not corpus.is_sampled
+    in_files = text.scan_corpus(text.Labelled, [path], validation_fraction=0)
+    for corpus in (text.Corpus.of(rows), in_files):
+        assert corpus.train == rows and not corpus.is_sampled
         assert corpus.distinct == {"labels": ("a", "b")}
         for key in (None, ["key"], ["key"]):
             encoded = encode_corpus(corpus, _encoded, 5, key, data)

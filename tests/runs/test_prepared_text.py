@@ -9,7 +9,8 @@ from jaxformer import runs, text
 from jaxformer.cli import main
 from jaxformer.config import config_to_toml
 from jaxformer.errors import CheckpointError, DataError, StorageError
-from jaxformer.text.sources import corpus as corpora
+from jaxformer.text.corpora import corpus as corpora
+from jaxformer.text.tables import documents as document_table
 from tests.cli.commands import one_line
 from tests.runs import tiny
 
@@ -50,7 +51,7 @@ def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
 def test_nothing_is_read_or_trained_again(tmp_path, monkeypatch):
     made = experiment(tmp_path, tokenizer={"kind": "bpe", "vocab_size": 300})
     first = runs.prepare_task(made)
-    monkeypatch.setattr(corpora, "read_pieces", None)
+    monkeypatch.setattr(document_table, "read_pieces", None)
     monkeypatch.setattr(text, "train_bpe", None)
     again = runs.prepare_task(made)
     assert again.summary == first.summary and again.report == first.report

@@ -14,8 +14,8 @@ from jaxformer import text
 from jaxformer.config import DataConfig, ExperimentConfig, ModelConfig, TokenizerConfig
 from jaxformer.errors import ConfigError, DataError, StorageError
 from jaxformer.storage import make_folder
-from jaxformer.text.sources.holdout import text_bytes
-from jaxformer.text.store.shards import remembered
+from jaxformer.text.corpora.holdout import text_bytes
+from jaxformer.text.store.remembered import remembered
 
 _LAYOUT = 1  # version of how tokenizers are trained; part of their key in the cache
 
@@ -106,8 +106,8 @@ def _cached_tokenizer(
     return remembered(
         None if cache is None else cache / "tokenizers" / key,
         lambda: _train_tokenizer(config, train_text, validation_text),
-        lambda tokenizer: ({}, {"tokenizer": tokenizer.to_json()}),
-        lambda _, record: text.Tokenizer.from_json(record["tokenizer"]),
+        text.Tokenizer.to_json,
+        text.Tokenizer.from_json,
     )
 
 

@@ -1,15 +1,16 @@
 """Rows of text as training examples."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jaxformer import text
 from jaxformer.config import DataConfig
 from jaxformer.runs.data.byte_progress import ByteProgress, total_size
 from jaxformer.runs.data.prepare import cache_dir, fingerprint
-from jaxformer.runs.data.text_parts import require_other_files
+from jaxformer.runs.data.text_parts import left_out, require_other_files
 from jaxformer.runs.data.values import Split
-from jaxformer.text.tables.prepared_rows import Encode, no_rows_error
+from jaxformer.text.corpora.prepared_rows import Encode, no_rows_error
 
 _LAYOUT = "5"  # version of the folder's layout; part of its name
 
@@ -26,12 +27,12 @@ class EncodedRows(NamedTuple):
 
     examples: text.ExampleArrays
     rows: text.Table
-    counts: text.RowCounts
+    counts: text.Counts
     is_sampled: bool = False
 
 
 def encode_corpus(
-    corpus: text.RowCorpus,
+    corpus: text.Corpus,
     encode: Encode,
     max_len: int,
     key: Sequence[str] | None,
@@ -48,39 +49,39 @@ def encode_corpus(
         folder = cache / "corpora" / name
     with ByteProgress("tokenizing", corpus.num_bytes) as progress:
         prepared = text.prepare_rows(corpus, encode, max_len, folder, on_progress=progress.update)
-    return EncodedRows(prepared.examples, corpus.sample, prepared.counts, corpus.is_sampled)
+    return EncodedRows(prepared.examples, corpus.train, prepared.counts, corpus.is_sampled)
 
 
 def encode_table(
-    rows: text.Table, counts: text.RowCounts | None, encode: Encode, max_len: int
+    rows: text.Table, counts: text.Counts | None, encode: Encode, max_len: int
 ) -> EncodedRows:
     """Encodes validation rows, which are in memory; `counts` are None if no row was dropped."""
-    counts = counts or text.RowCounts(rows.unit, len(rows))
-    fitting = text.fitting_rows(rows, encode(rows), max_len, counts)
+    fitting = text.fitting_rows(rows, encode(rows), max_len)
+    if counts is not None:  # the rows that were dropped before
+        fitting.counts.add(dataclasses.replace(counts, read=counts.read - len(rows)))
     if not fitting.examples:
         raise no_rows_error(fitting.counts, max_len, fitting.shortest)
     examples = text.ExampleArrays.of(fitting.examples)
     return EncodedRows(examples, rows.take(fitting.indices), fitting.counts)
 
 
-def split_files(
-    table: type[text.Table], config: DataConfig, *, characters: bool, **options: Any
-) -> Split:
+def split_files(table: type[text.Table], config: DataConfig, *, characters: bool) -> Split:
     """Scans the files of a config, and holds out rows if no other files are for validation."""
     validation = counts = None
     if config.validation_paths:
         require_other_files(config.paths, config.validation_paths)
-        validation, counts = table.read(config.validation_paths, **options)
+        validation, counts = table.read(config.validation_paths, errors=config.errors)
     fraction = 0 if config.validation_paths else config.validation_fraction
     with ByteProgress("reading", total_size(config.paths)) as progress:
-        corpus = text.scan_rows(
-            table, config.paths, validation_fraction=fraction, characters=characters,
-            cache_dir=cache_dir(config), on_progress=progress.update, **options,
+        corpus = text.scan_corpus(
+            table, config.paths, validation_fraction=fraction, errors=config.errors,
+            characters=characters, cache_dir=cache_dir(config), on_progress=progress.update,
         )  # fmt: skip
-    return Split(corpus, corpus.validation if validation is None else validation, counts)
+    validation = corpus.validation if validation is None else validation
+    return Split(corpus, validation, counts, report=left_out(corpus))
 
 
 def split_phrasebook(rows: Callable[[Sequence[text.Phrase]], text.Table]) -> Split:
     """Splits the phrasebook into training and validation tables, made by `rows`."""
     book = text.load_phrasebook()
-    return Split(text.RowCorpus.of(rows(book.train)), rows(book.validation))
+    return Split(text.Corpus.of(rows(book.train)), rows(book.validation))

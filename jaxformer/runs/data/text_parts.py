@@ -24,8 +24,8 @@ class TextPart:
     @property
     def texts(self) -> Sequence[str]:
         """Its pieces, or a sample of them."""
-        corpus = self.corpus
-        return corpus.validation_sample if self.is_validation else corpus.sample
+        documents = self.corpus.validation if self.is_validation else self.corpus.train
+        return () if documents is None else documents.texts
 
     @property
     def is_sampled(self) -> bool:
@@ -40,7 +40,7 @@ class TextPart:
             StorageError: the cache cannot be written.
         """
         with ByteProgress("tokenizing", self.corpus.num_bytes) as progress:
-            prepared = text.prepare_corpus(
+            prepared = text.prepare_documents(
                 self.corpus, tokenizer, cache_dir(config), on_progress=progress.update
             )
         stream = prepared.validation if self.is_validation else prepared.train
@@ -77,7 +77,7 @@ def named_parts(data: Any) -> Mapping[str, TextPart | TokenPart]:
     if isinstance(data, Mapping):
         return data
     is_part = isinstance(data, TextPart | TokenPart)
-    return {"": data if is_part else TextPart(text.Corpus.of(data))}
+    return {"": data if is_part else TextPart(text.Corpus.of(text.Documents.of(data)))}
 
 
 def read_files(
@@ -90,7 +90,8 @@ def read_files(
     files = text.text_files(paths)
     with ByteProgress("reading", total_size(files)) as progress:
         return text.scan_corpus(
-            files, validation_fraction=fraction, field=config.field, errors=config.errors,
+            text.Documents, files, validation_fraction=fraction, field=config.field,
+            errors=config.errors,
             characters=characters, cache_dir=cache_dir(config), on_progress=progress.update,
         )  # fmt: skip
 
@@ -115,7 +116,7 @@ def held_out(corpus: text.Corpus) -> Split:
 
 def two_corpora(train: text.Corpus, validation: text.Corpus) -> Split:
     """All text of two corpora; DataError if they have a text in common."""
-    if shared := set(train.sample) & set(validation.sample):
+    if shared := set(train.train.texts) & set(validation.train.texts):
         raise DataError(
             "data.validation_paths must hold other text than data.paths, got a text in both, "
             f"which begins {min(shared)[:40]!r}; remove it from one"

@@ -11,7 +11,7 @@ class Split(NamedTuple):
 
     Args:
         train: for a `StreamTask`, documents, a `TextPart` (`runs/data/text_parts.py`), or a dict of
-            parts by name of their source; for a `TableTask`, a `text.RowCorpus` or a `text.Table`.
+            parts by name of their source; for a `TableTask`, a `text.Corpus` or a `text.Table`.
         validation: validation data, of the same kinds; rows are a `text.Table`.
         validation_counts: counts of the validation rows read and dropped, if some were.
         report: lines on skipped data, printed before training.
@@ -21,7 +21,7 @@ class Split(NamedTuple):
 
     train: Any
     validation: Any
-    validation_counts: text.RowCounts | None = None
+    validation_counts: text.Counts | None = None
     report: tuple[str, ...] = ()
     tokenizer_texts: tuple[Sequence[str], Sequence[str]] | None = None
 

@@ -91,7 +91,7 @@ class ClassificationTask(TableTask):
         )
 
 
-def _labels(corpus: text.RowCorpus) -> tuple[str, ...]:
+def _labels(corpus: text.Corpus) -> tuple[str, ...]:
     """The labels of the rows."""
     labels = corpus.distinct["labels"]
     if labels is None:
@@ -105,7 +105,7 @@ def _labels(corpus: text.RowCorpus) -> tuple[str, ...]:
 def _class_report(data: Split, classes: Sequence[str]) -> Iterator[str]:
     """Report: the classes; if all rows are known, their sizes, and classes with a single text."""
     train = data.train
-    sides: tuple[Any, ...] = () if train.is_sampled else (train.sample, data.validation)
+    sides: tuple[Any, ...] = () if train.is_sampled else (train.train, data.validation)
     counts = collections.Counter(label for side in sides for label in side.labels)
     named = [f"{name} ({counts[name]:,})" if sides else name for name in classes[:_LISTED]]
     more = f", ... ({len(classes):,} in all)" if len(classes) > _LISTED else ""

@@ -50,21 +50,16 @@ class ConversationTask(TableTask):
         return cls.split_rows(dataclasses.replace(config, data=data))
 
     @classmethod
-    def row_options(cls, config: ExperimentConfig) -> dict[str, Any]:
-        """Options for records that cannot be read."""
-        return {"errors": config.data.errors}
-
-    @classmethod
     def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
         """The content of all messages."""
-        return _contents(split.train.sample), _contents(split.validation)
+        return _contents(split.train.train), _contents(split.validation)
 
     @classmethod
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
         """Trains the tokenizer, also on the text that the template adds to messages."""
         template = config.data.template
         train, validation = cls.training_texts(data)
-        parts = data.train.sample, data.validation
+        parts = data.train.train, data.validation
         roles = sorted({one["role"] for part in parts for one in _messages(part)})
         frames = [one for role in roles for one in text.ChatTemplate.frame(template, role)]
         texts, added = [*train, *frames], cls.text_model.added_tokens(config)

@@ -89,7 +89,7 @@ class StreamTask(Task):
     @classmethod
     def read_built_in(cls, data: DataConfig, *, characters: bool) -> Split:
         """Reads documents that need no files, without the paragraphs that they repeat."""
-        documents = without_repeats(BUILT_IN[data.source]())
+        documents = text.Documents.of(without_repeats(BUILT_IN[data.source]()))
         if not data.validation_paths:
             return held_out(text.Corpus.of(documents, data.validation_fraction))
         held = read_files(data, data.validation_paths, 0, characters=characters)

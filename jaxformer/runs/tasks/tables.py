@@ -59,28 +59,22 @@ class TableTask(Task):
         return None
 
     @classmethod
-    def row_options(cls, config: ExperimentConfig) -> dict[str, Any]:
-        """Options of `table.rows`, if it has any."""
-        return {}
-
-    @classmethod
     def split_rows(cls, config: ExperimentConfig) -> Split:
         """Reads the files of the config, and holds out rows for validation."""
         characters = config.tokenizer.kind == "character"
-        options = cls.row_options(config)
-        return split_files(cls.table, config.data, characters=characters, **options)
+        return split_files(cls.table, config.data, characters=characters)
 
     @classmethod
     def parts_of(cls, data: Split) -> Split:
         """The training rows as a corpus."""
         rows = data.train
-        is_corpus = isinstance(rows, text.RowCorpus)
-        return data._replace(train=rows if is_corpus else text.RowCorpus.of(rows))
+        is_corpus = isinstance(rows, text.Corpus)
+        return data._replace(train=rows if is_corpus else text.Corpus.of(rows))
 
     @classmethod
     def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
         """The first column."""
-        return split.train.sample.columns[0], split.validation.columns[0]
+        return split.train.train.columns[0], split.validation.columns[0]
 
     def with_data(self, data: Split) -> Self:
         """Encodes the rows, and counts the dropped ones."""
@@ -106,14 +100,14 @@ class TableTask(Task):
             train=train,
             validation=validation,
             summary=summary,
-            report=tuple(report),
+            report=(*report, *data.report),
         )
 
     def default_prompts(self, texts: Sequence[str]) -> tuple[str, ...]:
         """Three validation texts of the first column."""
         return evenly_chosen(texts, _PROMPTS)
 
-    def _encoded(self, rows: text.Table, counts: text.RowCounts | None = None) -> EncodedRows:
+    def _encoded(self, rows: text.Table, counts: text.Counts | None = None) -> EncodedRows:
         """Encodes rows in memory."""
         return encode_table(rows, counts, self.encode_rows, self.max_len)
 
@@ -216,7 +210,7 @@ class TableTask(Task):
 
     def read_validation(self, paths: Sequence[str]) -> EncodedRows:
         """Reads and encodes files of such rows."""
-        return self._encoded(*self.table.read(paths, **self.row_options(self.config)))
+        return self._encoded(*self.table.read(paths, errors=self.config.data.errors))
 
 
 def _lines(table: text.Table) -> list[str]:

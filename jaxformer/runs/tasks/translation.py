@@ -45,7 +45,7 @@ class TranslationTask(TableTask):
             options = dataclasses.asdict(data.synthetic)
             made = text.synthetic_pairs(data.source, **options, seed=config.seed)
             train, validation = (text.Pairs(*part) for part in made)
-            return Split(text.RowCorpus.of(train), validation)
+            return Split(text.Corpus.of(train), validation)
         if not data.paths:
             raise ConfigError(
                 "data.source 'pairs' needs data.paths: a TSV file of source, tab, target, or a "
@@ -56,7 +56,7 @@ class TranslationTask(TableTask):
     @classmethod
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
         """Trains one tokenizer for both languages, or one for each."""
-        train, validation, wanted = data.train.sample, data.validation, config.tokenizer
+        train, validation, wanted = data.train.train, data.validation, config.tokenizer
         cache = cache_dir(config.data)
         if wanted.joint:
             both = train.sources + train.targets, validation.sources + validation.targets

@@ -2,7 +2,7 @@
 
 import hashlib
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from jaxformer.text.sources.files import scan_stem
 from jaxformer.text.sources.token_files import TokenFiles
 from jaxformer.text.store.arrays import JoinedArray, require_whole
 from jaxformer.text.store.ragged import RaggedArray, TokenStream
-from jaxformer.text.store.shards import remembered
+from jaxformer.text.store.store import Arrays, Record, filled_store
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
 _CHUNK = 2**22  # tokens read at a time
@@ -54,32 +54,32 @@ def check_token_files(
         >>> stream.offsets.tolist(), stream.num_bytes
         ([0, 3], 3)
     """
-    for one in files.ranges:
-        if one.is_raw and one.tokens.itemsize == 2 and tokenizer.vocab_size > 2**16:
+    for part in files.ranges:
+        if part.is_raw and part.tokens.itemsize == 2 and tokenizer.vocab_size > 2**16:
             raise DataError(
                 "token ids of two bytes are below 65,536, got a tokenizer of "
-                f"vocab_size={tokenizer.vocab_size} for '{one.path}', which has no header; if its "
+                f"vocab_size={tokenizer.vocab_size} for '{part.path}', which has no header; if its "
                 'ids have four bytes, set dtype to "uint32"'
             )
-    ranges = files.ranges
-    places = [(one.state, one.start, one.tokens.size, one.tokens.dtype.str) for one in ranges]
-    paths = [one.path for one in ranges]
-    return remembered(
-        scan_stem(cache_dir, "token_files", paths, (tokenizer.identity, places)),
-        lambda: _check(files, tokenizer, on_progress),
-        lambda stream: (
-            {"starts": RaggedArray(stream.offsets)},
-            {"num_bytes": stream.num_bytes, "fingerprint": stream.fingerprint},
-        ),
-        lambda arrays, record: TokenStream(
-            files.tokens, np.asanyarray(arrays["starts"].values), **record
-        ),
-    )
+    places = [
+        (part.state, part.start, part.tokens.size, part.tokens.dtype.str) for part in files.ranges
+    ]
+    paths = [part.path for part in files.ranges]
+
+    def make(_: Sequence[Record]) -> Iterator[tuple[Arrays, Record]]:
+        starts, record = _check(files, tokenizer, on_progress)
+        yield {"documents": RaggedArray(starts)}, {**record, "end": None}
+
+    folder = scan_stem(cache_dir, "token_files", paths, (tokenizer.identity, places))
+    store = filled_store(folder, make)
+    (record,), starts = store.records, np.asanyarray(store.arrays["documents"].values)
+    return TokenStream(files.tokens, starts, record["num_bytes"], record["fingerprint"])
 
 
 def _check(
     files: TokenFiles, tokenizer: Tokenizer, on_progress: Callable[[int], None]
-) -> TokenStream:
+) -> tuple[np.ndarray, Record]:
+    """Starts of documents; the number of bytes of their text, and a fingerprint."""
     tokens, lengths = files.tokens, tokenizer.byte_lengths()
     # A mask token that was added for training occurs in no text.
     vocab_size = tokenizer.vocab_size - (tokenizer.mask == tokenizer.vocab_size - 1)
@@ -95,18 +95,18 @@ def _check(
         done += chunk.nbytes
         on_progress(done)
 
-    for one in files.ranges:
-        one.require_unchanged()
-        found = scan_tokens(
-            one.tokens, vocab_size=vocab_size, end_of_text=tokenizer.end_of_text,
-            name=f"'{one.path}'", start=one.start, on_chunk=update,
+    for part in files.ranges:
+        part.require_unchanged()
+        places = scan_tokens(
+            part.tokens, vocab_size=vocab_size, end_of_text=tokenizer.end_of_text,
+            name=f"'{part.path}'", start=part.start, on_chunk=update,
         )  # fmt: skip
-        one.require_unchanged()
-        ends.append(found + begin)
-        begin += one.tokens.size
-    num_bytes = None if lengths is None else int(counts @ lengths[:vocab_size])
+        part.require_unchanged()
+        ends.append(places + begin)
+        begin += part.tokens.size
     starts = document_starts(np.concatenate(ends), begin)
-    return TokenStream(tokens, starts, num_bytes, digest.hexdigest())
+    num_bytes = None if lengths is None else int(counts @ lengths[:vocab_size])
+    return starts, {"num_bytes": num_bytes, "fingerprint": digest.hexdigest()}
 
 
 def scan_tokens(

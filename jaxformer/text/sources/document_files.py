@@ -1,7 +1,6 @@
 """Documents in files of any size, read in pieces: text, JSON Lines, Parquet and Arrow."""
 
 import contextlib
-import functools
 import io
 import pathlib
 from collections.abc import Iterator
@@ -26,16 +25,9 @@ class Piece(NamedTuple):
 
     text: str
     is_start: bool  # whether a document begins with it
-    end: int  # where the next one begins: byte of the decompressed file, or row of a Parquet file
 
 
-def read_pieces(
-    file: pathlib.Path,
-    bad: BadRecords,
-    *,
-    field: str = "text",
-    start: int = 0,
-) -> Iterator[Piece]:
+def read_pieces(file: pathlib.Path, bad: BadRecords, *, field: str = "text") -> Iterator[Piece]:
     r"""Reads the documents of a file; a text file in pieces of at most 128 KiB.
 
     A text file is one document. So is each line of a JSON Lines file (`.jsonl`, `.ndjson`), and
@@ -43,14 +35,11 @@ def read_pieces(
     Text and JSON Lines files may be compressed (`.gz`, `.bz2`, `.xz`; `.zst` needs zstandard).
 
     A text file is cut before a line break (else a space) that follows another character. No
-    tokenizer of this package has a token that spans such a cut. Blank pieces are skipped. `start`
-    is 0, or the `end` of the previous piece. A folder, and a file without text, is a DataError.
+    tokenizer of this package has a token that spans such a cut. Blank records are skipped. A
+    folder, and a file without text, is a DataError.
     """
-    is_empty = not start
-    if has_records(file):
-        pieces = _records(file, bad, field, start)
-    else:
-        pieces = _blocks(file, bad, start)
+    is_empty = True
+    pieces = _records(file, bad, field) if has_records(file) else _blocks(file, bad)
     try:
         for piece in pieces:
             is_empty = False
@@ -66,35 +55,35 @@ def read_pieces(
         raise DataError(f"a text file must have text, got the empty '{file}'; leave it out")
 
 
-def _records(file: pathlib.Path, bad: BadRecords, field: str, start: int) -> Iterator[Piece]:
+def _records(file: pathlib.Path, bad: BadRecords, field: str) -> Iterator[Piece]:
     """Documents of a file of records."""
     for record in read_records(
-        file, bad, field=field, kind=str, noun="a text", setting=" (data.field)", start=start,
-    ):  # fmt: skip
+        file, bad, field=field, kind=str, noun="a text", setting=" (data.field)"
+    ):
         text = record.value
         if not text.strip():
             continue
         try:
             text.encode()
         except UnicodeEncodeError:
-            bad.add(record.where, ", has half of a surrogate pair")
+            bad.add(record.line, f"{record.where}, has half of a surrogate pair")
         else:
-            yield Piece(unix_lines(text), True, record.end)
+            yield Piece(unix_lines(text), True)
 
 
-def _blocks(file: pathlib.Path, bad: BadRecords, start: int) -> Iterator[Piece]:
-    """Pieces of a text file, which is one document; a piece depends only on its start."""
-    offset, left, blank, began = start, b"", "", start > 0
-    with opened_text(file, start) as stream:
+def _blocks(file: pathlib.Path, bad: BadRecords) -> Iterator[Piece]:
+    """Pieces of a text file, which is one document."""
+    line, offset, left, blank, is_start = 1, 0, b"", "", True
+    with opened_text(file) as stream:
         while data := _to_last_cut(stream, left, file, offset):
             piece, left = data
-            text = _decoded(piece, file, offset, bad)
+            text = _decoded(piece, file, line, offset, bad)
             text = text if offset else text.removeprefix(BYTE_ORDER_MARK)
-            offset += len(piece)
+            line, offset = line + piece.count(b"\n"), offset + len(piece)
             text = blank + unix_lines(text)
-            if began or text.strip():
-                yield Piece(text, not began, offset)
-                began, text = True, ""
+            if not is_start or text.strip():
+                yield Piece(text, is_start)
+                is_start, text = False, ""
             blank = text
 
 
@@ -133,18 +122,18 @@ def _last_cut(data: bytes) -> int:
     return 0
 
 
-def _decoded(data: bytes, file: pathlib.Path, offset: int, bad: BadRecords) -> str:
+def _decoded(data: bytes, file: pathlib.Path, line: int, offset: int, bad: BadRecords) -> str:
     """Decodes a part of a text file; lines that are not UTF-8, or have NUL, are bad."""
     try:
         return decoded(data)
     except UnicodeDecodeError:
-        good = []
-        for line in data.splitlines(keepends=True):
+        texts = []
+        for part in data.splitlines(keepends=True):
             try:
-                good.append(decoded(line))
+                texts.append(decoded(part))
             except UnicodeDecodeError as error:
-                say = functools.partial(not_utf8, error, file, offset + error.start)
-                bad.add(say, remedy=remedy_of(error))
-                good.append("\n")
-            offset += len(line)
-        return "".join(good)
+                message = not_utf8(error, file, line, offset + error.start)
+                bad.add(line, message, remedy_of(error))
+                texts.append("\n")
+            line, offset = line + part.count(b"\n"), offset + len(part)
+        return "".join(texts)

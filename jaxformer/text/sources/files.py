@@ -40,7 +40,6 @@ _UNPACKERS: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 _START = 2**10  # bytes at the start of a file that say whether it is text
-_READ = 2**17  # bytes read at a time
 _MAX_LINE = 2**24  # bytes; rows of tables and word vectors have a few thousand at most
 _SCAN_LAYOUT = 7  # version of what scans remember; part of its key
 _FED = 4096  # bytes of a .zst file decompressed at a time, to at most 140 MB
@@ -55,9 +54,10 @@ def read_lines(file: pathlib.Path) -> Iterator[str]:
     aligned even if a sentence contains U+2028; and `\r`, if the file has no `\n`. A line of more
     than 16 MiB is an error.
     """
-    file, offset = as_path(file), 0
+    file, number, offset = as_path(file), 0, 0
     with opened_text(file) as stream:
         while line := stream.readline(_MAX_LINE + 1):
+            number += 1
             if len(line) > _MAX_LINE:
                 raise DataError(
                     f"a line must have at most {_MAX_LINE:,} bytes, got more in '{file}' from "
@@ -66,26 +66,19 @@ def read_lines(file: pathlib.Path) -> Iterator[str]:
             try:
                 text = decoded(line)
             except UnicodeDecodeError as error:
-                wrong = not_utf8(error, file, offset + error.start)
+                wrong = not_utf8(error, file, number, offset + error.start)
                 raise DataError(f"{wrong}; {remedy_of(error)}") from None
             text = text if offset else text.removeprefix(BYTE_ORDER_MARK)
-            is_whole_file = not offset and not text.endswith("\n")
             offset += len(line)
+            is_whole_file = number == 1 and not text.endswith("\n")
             text = text.removesuffix("\n").removesuffix("\r")
-            if is_whole_file:
-                yield from text.split("\r")
-            else:
-                yield text
+            yield from text.split("\r") if is_whole_file else [text]
 
 
 @contextlib.contextmanager
-def opened_text(file: pathlib.Path, begin: int = 0) -> Iterator[BinaryIO | io.BufferedReader]:
-    """Opens a file as `opened` does, at a byte; a DataError if it begins like another format."""
+def opened_text(file: pathlib.Path) -> Iterator[BinaryIO | io.BufferedReader]:
+    """Opens a file as `opened` does; a DataError if it begins like another format."""
     with opened(file) as stream:
-        if begin:  # its start was read before
-            skip_bytes(stream, begin)
-            yield stream
-            return
         start = cast(io.BufferedReader, stream).peek(_START)[:_START]
         for first_bytes, (kind, remedy) in _KINDS.items():
             if start.startswith(first_bytes):
@@ -222,11 +215,11 @@ def decoded(data: bytes) -> str:
     return data.decode()
 
 
-def not_utf8(error: UnicodeDecodeError, file: pathlib.Path, byte: int) -> str:
+def not_utf8(error: UnicodeDecodeError, file: pathlib.Path, line: int, byte: int) -> str:
     """Error message: the byte of the decompressed file that is not UTF-8, and its line."""
     return (
         f"text must be UTF-8, got the byte 0x{error.object[error.start]:02X} in '{file}', line "
-        f"{line_at(file, byte):,}, byte {byte:,}"
+        f"{line:,}, byte {byte:,}"
     )
 
 
@@ -235,25 +228,6 @@ def remedy_of(error: UnicodeDecodeError) -> str:
     if error.object[error.start] == 0:
         return "remove the NUL, or check what kind of file this is"
     return "convert it from its encoding, for example with: iconv -f WINDOWS-1252 -t UTF-8"
-
-
-def line_at(file: pathlib.Path, byte: int) -> int:
-    """Line number, from 1, of a byte of the decompressed file."""
-    line = 1
-    with opened(file) as stream:
-        while byte > 0 and (data := stream.read(min(byte, _READ))):
-            line += data.count(b"\n")
-            byte -= len(data)
-    return line
-
-
-def skip_bytes(stream: BinaryIO | io.BufferedReader, count: int) -> None:
-    """Skips bytes of a file that was just opened: seeks, or reads if it is compressed."""
-    if stream.seekable():
-        stream.seek(count)
-        return
-    while count and (data := stream.read(min(count, _READ))):
-        count -= len(data)
 
 
 def unix_lines(text: str) -> str:

@@ -1,9 +1,8 @@
 """Values in files of records: lines of JSON Lines files, rows of Parquet and Arrow files."""
 
-import functools
 import json
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from jaxformer.errors import ConfigError, DataError
@@ -11,7 +10,6 @@ from jaxformer.storage import first_line, open_regular
 from jaxformer.text.sources.files import (
     BYTE_ORDER_MARK,
     PACKED,
-    line_at,
     not_utf8,
     opened_text,
     remedy_of,
@@ -37,25 +35,27 @@ class BadRecords:
     def __init__(self, errors: Errors = "strict") -> None:
         self.errors = errors
         self.count = 0
+        self.lines: list[str] = []  # of the first ones, and what is wrong with them
         self.shown: list[str] = []
 
-    def add(self, where: Callable[[], str], what: str = "", remedy: str = "fix it") -> None:
-        """Raises DataError or counts; `where` is called only if shown, since it counts lines."""
+    def add(self, line: int, message: str, remedy: str = "fix it") -> None:
+        """Raises DataError, or counts the record."""
         if self.errors == "strict":
             raise DataError(
-                f"{where()}{what}; {remedy}, or skip unreadable records with data.errors 'skip'"
+                f"{message}; {remedy}, or skip unreadable records with data.errors 'skip'"
             )
         self.count += 1
         if len(self.shown) < _SHOWN:
-            self.shown.append(f"{where()}{what}")
+            self.lines.append(str(line))
+            self.shown.append(message)
 
 
 class Record(NamedTuple):
     """A value in a file, and where it is."""
 
     value: Any
-    where: Callable[[], str]  # its file and line, for messages
-    end: int  # where the next one begins: byte of the decompressed file, or row of columns
+    line: int  # from 1; or the row of columns
+    where: str  # file and line, for messages
 
 
 def has_records(file: pathlib.Path) -> bool:
@@ -69,37 +69,26 @@ def has_columns(file: pathlib.Path) -> bool:
 
 
 def read_records(
-    file: pathlib.Path,
-    bad: BadRecords,
-    *,
-    field: str,
-    kind: type,
-    noun: str,
-    setting: str = "",
-    start: int = 0,
+    file: pathlib.Path, bad: BadRecords, *, field: str, kind: type, noun: str, setting: str = ""
 ) -> Iterator[Record]:
     """Reads one field of every record of a file: JSON Lines, Parquet or Arrow.
 
     Values of another type than `kind` are bad records; blank lines are skipped. `noun` (such as
-    "a text") and `setting`, the config key of the field, are for messages. `start` is 0, or the
-    `end` of the previous record.
+    "a text") and `setting`, the config key of the field, are for messages.
     """
     records: Iterator[Record]
     if has_columns(file):
         values = enumerate(_column(file, field, setting), 1)
-        records = (
-            Record(value, functools.partial(_row_of, file, row), row)
-            for row, value in values
-            if row > start
-        )
+        records = (Record(value, row, f"'{file}', row {row:,}") for row, value in values)
     else:
-        records = _json_lines(file, bad, field, noun, setting, start)
+        records = _json_lines(file, bad, field, noun, setting)
     for record in records:
         if isinstance(record.value, kind):
             yield record
         else:
             got = f"{record.value!r:.40}"
-            bad.add(record.where, f", must have {noun} under {field!r}{setting}, got {got}")
+            message = f"{record.where}, must have {noun} under {field!r}{setting}, got {got}"
+            bad.add(record.line, message)
 
 
 def _plain_name(file: pathlib.Path) -> str:
@@ -108,36 +97,37 @@ def _plain_name(file: pathlib.Path) -> str:
 
 
 def _json_lines(
-    file: pathlib.Path, bad: BadRecords, field: str, noun: str, setting: str, start: int
-) -> Iterator[Record]:  # fmt: skip
-    offset = start
-    with opened_text(file, start) as stream:
-        while line := stream.readline(MAX_RECORD + 1):
-            if len(line) > MAX_RECORD:
+    file: pathlib.Path, bad: BadRecords, field: str, noun: str, setting: str
+) -> Iterator[Record]:
+    line = offset = 0
+    with opened_text(file) as stream:
+        while data := stream.readline(MAX_RECORD + 1):
+            line += 1
+            where = f"'{file}', line {line:,}"
+            if len(data) > MAX_RECORD:
                 raise DataError(
-                    f"a line must have at most {MAX_RECORD:,} bytes, got more in '{file}', line "
-                    f"{line_at(file, offset):,}, from byte {offset:,} on; is it a JSON Lines file?"
+                    f"a line must have at most {MAX_RECORD:,} bytes, got more in {where}, from "
+                    f"byte {offset:,} on; is it a JSON Lines file?"
                 )
-            begin, offset = offset, offset + len(line)
-            if not line.strip():
+            begin, offset = offset, offset + len(data)
+            if not data.strip():
                 continue
-            where = functools.partial(_line_of, file, begin)
             try:
-                found = json.loads(line.decode().removeprefix(BYTE_ORDER_MARK))
+                value = json.loads(data.decode().removeprefix(BYTE_ORDER_MARK))
             except UnicodeDecodeError as error:
-                say = functools.partial(not_utf8, error, file, begin + error.start)
-                bad.add(say, remedy=remedy_of(error))
+                message = not_utf8(error, file, line, begin + error.start)
+                bad.add(line, message, remedy_of(error))
             except (ValueError, RecursionError) as error:
                 reason = str(error) or "it is nested too deep"
-                bad.add(where, f", must be JSON: {reason}", _json_remedy(line))
+                bad.add(line, f"{where}, must be JSON: {reason}", _json_remedy(data))
             else:
-                if isinstance(found, dict) and field in found:
-                    yield Record(found[field], where, offset)
+                if isinstance(value, dict) and field in value:
+                    yield Record(value[field], line, where)
                 else:
-                    keys = f"the keys {sorted(found)[:8]}" if isinstance(found, dict) else None
-                    has = keys or type(found).__name__
-                    what = f", must have {noun} under {field!r}{setting}, it has {has}"
-                    bad.add(where, what, "fix it" if keys else _LINES)
+                    keys = f"the keys {sorted(value)[:8]}" if isinstance(value, dict) else None
+                    has = keys or type(value).__name__
+                    message = f"{where}, must have {noun} under {field!r}{setting}, it has {has}"
+                    bad.add(line, message, "fix it" if keys else _LINES)
 
 
 def _json_remedy(line: bytes) -> str:
@@ -145,14 +135,6 @@ def _json_remedy(line: bytes) -> str:
     if b"\r" in line.strip():
         return "end lines in \\n, not in \\r alone, for example with: tr '\\r' '\\n'"
     return _LINES if line.startswith(b"[") or line.strip() == b"{" else "fix it"
-
-
-def _line_of(file: pathlib.Path, byte: int) -> str:
-    return f"'{file}', line {line_at(file, byte):,}"
-
-
-def _row_of(file: pathlib.Path, row: int) -> str:
-    return f"'{file}', row {row:,}"
 
 
 def _column(file: pathlib.Path, field: str, setting: str = "") -> Iterator[Any]:

@@ -1,7 +1,6 @@
 """Arrays with one axis in `.npy` files: written in parts, memory-mapped, and joined."""
 
 import bisect
-import errno
 import io
 import itertools
 import mmap
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxformer.errors import DataError, StorageError
+from jaxformer.errors import DataError
 from jaxformer.storage import first_line, in_bucket, write_whole
 
 _PART = 2**20  # numbers written at a time
@@ -60,10 +59,10 @@ class JoinedArray:
 
     def take(self, indices: np.ndarray) -> np.ndarray:
         """Values by index: [indices]."""
-        found = np.empty(indices.size, self.dtype)
+        values = np.empty(indices.size, self.dtype)
         for array, begin, chosen in self.arrays_of(indices):
-            found[chosen] = array[indices[chosen] - begin]
-        return found
+            values[chosen] = array[indices[chosen] - begin]
+        return values
 
     def arrays_of(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, int, np.ndarray]]:
         """The arrays that hold some indices: each, where it begins, and which of them it holds."""
@@ -103,36 +102,12 @@ def map_array(path: pathlib.Path, *, remedy: str) -> np.ndarray:
         [0, 1, 2]
     """
     try:
-        try:
-            return _map(path)
-        except OSError as error:
-            if error.errno != errno.EMFILE:
-                raise
-        _raise_open_files()
-        return _map(path)
+        if in_bucket(path):
+            return np.asarray(np.load(io.BytesIO(path.read_bytes()), allow_pickle=False))
+        # Unlike np.load, this closes a file that it cannot read.
+        return np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # NumPy raises half a dozen types, depending on the fault
-        reason = first_line(error)
-        if isinstance(error, OSError) and error.errno == errno.EMFILE:
-            raise StorageError(
-                f"'{path}' cannot be mapped ({reason}): this process may not open more files; "
-                "raise the limit, for example with ulimit -n 65536"
-            ) from None
-        raise DataError(f"'{path}' cannot be read ({reason}); {remedy}") from None
-
-
-def _map(path: pathlib.Path) -> np.ndarray:
-    if in_bucket(path):
-        return np.asarray(np.load(io.BytesIO(path.read_bytes()), allow_pickle=False))
-    # Unlike np.load, this closes a file that it cannot read.
-    return np.lib.format.open_memmap(path, mode="r")
-
-
-def _raise_open_files() -> None:
-    """Raises the limit of open files (usually 1,024) to the hard limit."""
-    import resource  # missing on Windows
-
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        raise DataError(f"'{path}' cannot be read ({first_line(error)}); {remedy}") from error
 
 
 def _parts(array: np.ndarray | JoinedArray) -> Iterator[bytes]:

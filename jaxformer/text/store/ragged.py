@@ -62,6 +62,11 @@ def item_starts(sizes: Iterable[int]) -> np.ndarray:
     return np.cumsum([0, *sizes], dtype=np.int64)[:-1]
 
 
+def token_dtype(vocab_size: int) -> np.dtype:
+    """Type of stored tokens; uint16, if possible, halves file and memory."""
+    return np.dtype(np.uint16 if vocab_size <= 2**16 else np.int32)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokenStream(RaggedArray):
     """The tokens of all documents, concatenated.

@@ -1,9 +1,7 @@
 """Conversations: reading them, and encoding training examples with a loss on answers only."""
 
 import dataclasses
-import itertools
 import json
-import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -11,9 +9,9 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path
-from jaxformer.text.sources.record_files import BadRecords, Errors, has_records, read_records
+from jaxformer.text.sources.record_files import BadRecords, has_records, read_records
 from jaxformer.text.store.ragged import IGNORE, Example
-from jaxformer.text.tables.table import Table
+from jaxformer.text.tables.table import Row, Table
 from jaxformer.text.tokenizers.chat_templates import ASSISTANT, ChatTemplate, Message
 from jaxformer.text.tokenizers.pieces import require_texts
 
@@ -38,13 +36,13 @@ class Conversations(Table):
         DataError: there are more prompts than conversations, or fewer.
 
     Example:
-        >>> import tempfile
+        >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "chat.jsonl")
         >>> question, answer = {"role": "user", "content": "2+2?"}, "four"
         >>> messages = [question, {"role": "assistant", "content": answer}]
         >>> _ = path.write_text(json.dumps({"messages": messages}))
-        >>> found, counts = Conversations.read([str(path)])
-        >>> found.prompts, found.messages[0] == messages
+        >>> conversations, counts = Conversations.read([str(path)])
+        >>> conversations.prompts, conversations.messages[0] == messages
         (('2+2?',), True)
     """
 
@@ -58,72 +56,59 @@ class Conversations(Table):
     @classmethod
     def of(cls, conversations: Sequence[Sequence[Message]]) -> Self:
         """Makes a table of conversations, each with an answer."""
-        rows = [(str(i), _row(list(one))) for i, one in enumerate(conversations, 1)]
-        found, counts = cls.of_rows(rows)
-        if found is None or len(found) < len(conversations):
-            raise DataError(f"every message of a conversation must have text: {counts}")
-        return found
+        rows = [_columns(list(messages)) for messages in conversations]
+        return cls(*map(tuple, zip(*rows, strict=True)))
 
     @classmethod
-    def rows(
-        cls, paths: Sequence[str], *, errors: Errors = "strict"
-    ) -> Iterator[tuple[str, Sequence[str]]]:
-        """Reads conversations from JSON Lines, Parquet or Arrow files.
+    def rows(cls, paths: Sequence[str], bad: BadRecords) -> Iterator[Row]:
+        """Reads conversations from a JSON Lines, Parquet or Arrow file.
 
         Args:
-            paths: the files: `.jsonl`, `.ndjson` or `.json`, optionally followed by `.gz`, `.bz2`,
+            paths: the file: `.jsonl`, `.ndjson` or `.json`, optionally followed by `.gz`, `.bz2`,
                 `.xz` or `.zst`; `.parquet` or `.arrow`.
-            errors: "strict", or "skip" to skip invalid conversations.
+            bad: counts what is not a conversation, or raises an error.
 
         Yields:
-            The number of a conversation, its prompt and its JSON; no columns for a skipped one.
+            The line of a conversation, its prompt and its JSON.
 
         Raises:
-            DataError: there is no path, a file is missing, damaged or of another kind, or a line
-                is not a conversation.
+            DataError: a file is missing, damaged or of another kind.
         """
-        if isinstance(paths, str) or not paths:
-            raise DataError(f"paths must be a list of JSON Lines files, got {paths!r}; name one")
-        number = 0
-        for path in map(as_path, paths):
-            if not has_records(path):
-                raise DataError(
-                    "conversations are read from .jsonl, .json, .parquet or .arrow files, got "
-                    f"'{path}'; each line must be {cls.layout}"
-                )
-            bad, left_out = BadRecords(errors), 0
-            for row in itertools.chain(_rows(path, bad), [None]):
-                for _ in range(bad.count - left_out):
-                    number += 1
-                    yield str(number), ()
-                left_out = bad.count
-                if row is not None:
-                    number += 1
-                    yield str(number), row
+        file = as_path(paths[0])
+        if not has_records(file):
+            raise DataError(
+                "conversations are read from .jsonl, .json, .parquet or .arrow files, got "
+                f"'{file}'; each line must be {cls.layout}"
+            )
+        for record in read_records(file, bad, field=_FIELD, kind=list, noun="messages"):
+            try:
+                yield Row(str(record.line), _columns(record.value))
+            except DataError as error:
+                bad.add(record.line, f"{record.where}, is not a conversation: {error}")
 
     @property
     def messages(self) -> list[list[Message]]:
         """The messages of each conversation."""
-        return [json.loads(one) for one in self.conversations]
+        return list(map(json.loads, self.conversations))
 
-    def all_texts(self) -> Iterator[str]:
+    @classmethod
+    def texts_of(cls, columns: Sequence[str]) -> Iterator[str]:
         """The role and the content of every message."""
-        messages = itertools.chain.from_iterable(self.messages)
-        return (text for message in messages for text in (message["role"], message["content"]))
+        return (text for message in json.loads(columns[1]) for text in message.values())
 
     @classmethod
     def row_of(cls, text: str) -> tuple[str, ...]:
         """Columns of a conversation in which this text is both prompt and answer."""
-        return _row([{"role": role, "content": text} for role in ("user", ASSISTANT)])
+        return _columns([{"role": role, "content": text} for role in ("user", ASSISTANT)])
 
     @property
     def num_answer_bytes(self) -> int:
         """UTF-8 bytes of all answers."""
         return sum(
-            len(one["content"].encode())
+            len(message["content"].encode())
             for messages in self.messages
-            for one in messages
-            if one["role"] == ASSISTANT
+            for message in messages
+            if message["role"] == ASSISTANT
         )
 
 
@@ -164,16 +149,7 @@ def encode_conversations(conversations: Conversations, template: ChatTemplate) -
     return examples
 
 
-def _rows(path: pathlib.Path, bad: BadRecords) -> Iterator[tuple[str, str]]:
-    """Prompt and JSON of the conversations of a file."""
-    for record in read_records(path, bad, field=_FIELD, kind=list, noun="messages"):
-        try:
-            yield _row(record.value)
-        except DataError as error:
-            bad.add(record.where, f", is not a conversation: {error}")
-
-
-def _row(messages: list[Any]) -> tuple[str, str]:
+def _columns(messages: list[Any]) -> tuple[str, str]:
     """The prompt and the JSON of a conversation; DataError if the messages are not one."""
     check_messages(messages)
     answers = [i for i, message in enumerate(messages) if message["role"] == ASSISTANT]
@@ -195,9 +171,9 @@ def check_messages(messages: Sequence[Any]) -> None:
             if not isinstance(value, str) or not value.strip():
                 raise DataError(f"message {index} must have text under {key!r}, got {value!r:.40}")
             require_texts([value])
-        others = sorted(key for key in message if key not in _KEYS and message[key] is not None)
-        if others:  # such as tool calls, which would be lost
+        more = sorted(key for key in message if key not in _KEYS and message[key] is not None)
+        if more:  # such as tool calls, which would be lost
             raise DataError(
                 f"message {index} must have only a role and a content, got also "
-                f"{', '.join(others)}; leave them out"
+                f"{', '.join(more)}; leave them out"
             )

@@ -9,8 +9,9 @@ import numpy as np
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path
 from jaxformer.text.sources.files import read_lines
+from jaxformer.text.sources.record_files import BadRecords
 from jaxformer.text.store.ragged import Example
-from jaxformer.text.tables.table import Table
+from jaxformer.text.tables.table import Row, Table
 from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
@@ -40,19 +41,30 @@ class Pairs(Table):
     targets: tuple[str, ...]
 
     @classmethod
-    def rows(cls, paths: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    def groups(cls, paths: Sequence[str]) -> list[list[str]]:
+        """One TSV file with two columns, or a file of sources and one of targets."""
+        if isinstance(paths, str) or len(paths) not in (1, 2):
+            raise DataError(
+                "paths must be a list of one TSV file, or of one file of sources and one of "
+                f"targets, got {paths!r}; name one or two"
+            )
+        return [list(paths)]
+
+    @classmethod
+    def rows(cls, paths: Sequence[str], bad: BadRecords) -> Iterator[Row]:
         r"""Reads pairs from one file with two columns, or from two files line by line.
 
         Args:
             paths: one TSV file, with source, tab, target in each line; or two files, one of sources
                 and one of targets.
+            bad: unused.
 
         Yields:
             The line of a pair, and its source and target.
 
         Raises:
-            DataError: there are not one or two paths, a file is missing, damaged or not UTF-8, or
-                two files have different numbers of lines.
+            DataError: a file is missing, damaged or not UTF-8, or two files have different numbers
+                of lines.
 
         Example:
             >>> import pathlib, tempfile
@@ -62,19 +74,14 @@ class Pairs(Table):
             >>> pairs.sources, pairs.targets, str(counts)
             (('A dog.',), ('Ein Hund.',), '2 pairs read, 1 kept; 1 empty (line 2)')
         """
-        if isinstance(paths, str) or len(paths) not in (1, 2):
-            raise DataError(
-                "paths must be a list of one TSV file, or of one file of sources and one of "
-                f"targets, got {paths!r}; name one or two"
-            )
         if len(paths) == 1:
-            yield from super().rows(paths)
+            yield from super().rows(paths, bad)
             return
         lines = [read_lines(as_path(path)) for path in paths]
-        for i, row in enumerate(itertools.zip_longest(*lines), 1):
+        for number, row in enumerate(itertools.zip_longest(*lines), 1):
             if None in row:
                 counts = [
-                    i - 1 + (first is not None) + sum(1 for _ in rest)
+                    number - 1 + (first is not None) + sum(1 for _ in rest)
                     for first, rest in zip(row, lines, strict=True)
                 ]
                 raise DataError(
@@ -82,13 +89,14 @@ class Pairs(Table):
                     f"{counts[0]:,} in '{paths[0]}' and {counts[1]:,} in '{paths[1]}'; "
                     "give files that are aligned line by line"
                 )
-            yield str(i), row
+            yield Row(str(number), row)
 
     @classmethod
-    def _remedy(cls, paths: Sequence[str]) -> str:
+    def remedy(cls, paths: Sequence[str]) -> str:
+        """End of an error message: the required format of the files."""
         if len(paths) == 2:
             return "each line of one must be the translation of the same line of the other"
-        return super()._remedy(paths)
+        return super().remedy(paths)
 
 
 def encode_pairs(

@@ -1,17 +1,28 @@
-"""Tables of text: rows of named columns, read from files, split into training and validation."""
+"""Tables of text: rows of named columns, read from files."""
 
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from jaxformer.errors import DataError
-from jaxformer.text.sources.holdout import Holdout, text_bytes, text_draws
-from jaxformer.text.tables.column_files import read_columns
-from jaxformer.text.tables.row_counts import RowCounts
+from jaxformer.text.sources.column_files import read_columns
+from jaxformer.text.sources.record_files import BadRecords, Errors
+from jaxformer.text.tables.counts import Counts
 
-Row = tuple[str, Sequence[str]]
-"""A row of a file: its line, such as "17", and its columns."""
+
+class Row(NamedTuple):
+    """A row of a file.
+
+    Args:
+        line: where it is, such as "17".
+        columns: its texts.
+        is_start: whether a document begins with it; only long documents have several rows.
+    """
+
+    line: str
+    columns: Sequence[str]
+    is_start: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +35,10 @@ class Table:
     Attributes:
         unit: plural name of the rows, such as "pairs".
         layout: format of a line of a file, such as "source, tab, target".
-        inputs: columns in which training and validation must not share a text.
+        inputs: columns of which training and validation should not share a text; that of the first
+            decides on which side a row is.
         categories: columns with few distinct texts, such as labels.
+        is_cut: whether a row may be cut to split it, as a long text is.
 
     Args:
         lines: line of each row, such as "17"; 1, 2, 3 and so on if not given.
@@ -50,6 +63,7 @@ class Table:
     layout: ClassVar[str]
     inputs: ClassVar[tuple[str, ...]]
     categories: ClassVar[tuple[str, ...]] = ()
+    is_cut: ClassVar[bool] = False
 
     lines: tuple[str, ...] = dataclasses.field(default=(), kw_only=True)
 
@@ -63,7 +77,9 @@ class Table:
         return len(self.lines)
 
     @classmethod
-    def read(cls, paths: Sequence[str], **options: Any) -> tuple[Self, RowCounts]:
+    def read(
+        cls, paths: Sequence[str], *, errors: Errors = "strict", **options: Any
+    ) -> tuple[Self, Counts]:
         r"""Reads the rows of TSV files: one row per line, columns separated by tabs; or CSV files.
 
         A first line with the names of all columns, such as text and label, is a header: columns may
@@ -72,6 +88,8 @@ class Table:
 
         Args:
             paths: the files, read one after the other.
+            errors: "strict", or "skip" to skip records of JSON Lines or Parquet files that cannot
+                be read.
             **options: options of `rows`, if the kind of table has any.
 
         Returns:
@@ -90,66 +108,84 @@ class Table:
             >>> labelled.texts, labelled.labels, str(counts)
             (('Great!',), ('good',), '2 texts read, 1 kept; 1 misaligned (line 2)')
         """
-        kept, counts = cls.of_rows(cls.rows(paths, **options))
-        if kept is None:
+        counts, bad = Counts(cls.unit), BadRecords(errors)
+        groups = cls.groups(paths)
+        rows = itertools.chain.from_iterable(
+            cls.rows_of(group, len(groups) > 1, bad, **options) for group in groups
+        )
+        table = cls.of_rows(cls.clean(rows, counts))
+        if bad.count:
+            dropped, lines = {"unreadable": bad.count}, {"unreadable": bad.lines}
+            counts.add(Counts(cls.unit, bad.count, dropped, lines))
+        if table is None:
             got = " and ".join(f"'{file}'" for file in paths)
             raise DataError(
                 f"at least one of the {cls.unit} must be usable, got {got}: {counts}; "
-                f"{cls._remedy(paths)}"
+                f"{cls.remedy(paths)}"
             )
-        return kept, counts
+        return table, counts
 
     @classmethod
-    def rows(cls, paths: Sequence[str]) -> Iterator[Row]:
-        """Reads files row by row. Override it to read another file format.
+    def groups(cls, paths: Sequence[str]) -> list[list[str]]:
+        """The files that are read together: each alone, unless a kind of table says otherwise."""
+        if isinstance(paths, str) or not paths:
+            raise DataError(f"paths must be a list of files, got {paths!r}; name one")
+        return [[path] for path in paths]
+
+    @classmethod
+    def rows(cls, paths: Sequence[str], bad: BadRecords) -> Iterator[Row]:
+        """Reads one of the `groups` of files row by row. Override it to read another file format.
 
         Args:
-            paths: the files, read one after the other.
+            paths: the file.
+            bad: counts records that cannot be read, or raises an error.
 
         Yields:
-            The line of a row, as in `lines`, and its columns. Their number may be wrong, and they
-            need not be stripped; the caller handles both.
+            The rows. The number of columns may be wrong, and they need not be stripped; the caller
+            handles both.
 
         Raises:
-            DataError: there is no path, or a file is missing, damaged or not UTF-8.
+            DataError: a file is missing, damaged or not UTF-8.
         """
-        if isinstance(paths, str) or not paths:
-            raise DataError(f"paths must be a list of TSV files, got {paths!r}; name one")
-        for path in paths:
-            file = f"{path}:" if len(paths) > 1 else ""
-            names = [name.removesuffix("s") for name in cls.column_names()]
-            for i, columns in read_columns(path, names, may_be_quoted=bool(cls.categories)):
-                yield f"{file}{i}", columns
+        names = [name.removesuffix("s") for name in cls.column_names()]
+        for line, columns in read_columns(paths[0], names, may_be_quoted=bool(cls.categories)):
+            yield Row(str(line), columns)
 
-    def keys(self) -> list[bytes]:
-        """The text of each row that decides its side: that of the first of `inputs`."""
-        texts: Sequence[str] = getattr(self, self.inputs[0])
-        return [text_bytes(text) for text in texts]
+    @classmethod
+    def rows_of(
+        cls, paths: Sequence[str], is_named: bool, bad: BadRecords, **options: Any
+    ) -> Iterator[Row]:
+        """The `rows` of files, with the name of the file before the line if `is_named`."""
+        rows = cls.rows(paths, bad, **options)
+        if not is_named:
+            return rows
+        return (row._replace(line=f"{paths[0]}:{row.line}") for row in rows)
+
+    @classmethod
+    def clean(cls, rows: Iterable[Row], counts: Counts) -> Iterator[Row]:
+        """Yields the rows with text in every column, stripped, and counts the others."""
+        size = len(cls.column_names())
+        for row in rows:
+            counts.read += 1
+            columns = tuple(column.strip() for column in row.columns)
+            if len(columns) != size:
+                counts.drop("misaligned", row.line)
+            elif not all(columns):
+                counts.drop("empty", row.line)
+            else:
+                yield row._replace(columns=columns)
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[Row]) -> Self | None:
+        """Makes a table of rows as they are; None if there are none."""
+        if not (rows := list(rows)):
+            return None
+        columns = zip(*(row.columns for row in rows), strict=True)
+        return cls(*map(tuple, columns), lines=tuple(row.line for row in rows))
 
     def records(self) -> Iterator[Row]:
-        """Line and columns of each row."""
-        return zip(self.lines, zip(*self.columns, strict=True), strict=True)
-
-    def input_texts(self) -> list[set[str]]:
-        """The texts of each of the columns `inputs`."""
-        return [set(getattr(self, name)) for name in self.inputs]
-
-    def for_training(
-        self, holdout: Holdout, known: Sequence[set[str]]
-    ) -> tuple[list[int], list[int]]:
-        """Indices of the training rows, and of those dropped as they repeat a known text.
-
-        `known` are texts of the validation rows, as in `input_texts`.
-        """
-        kept: list[int] = []
-        repeated: list[int] = []
-        rows = zip(*(getattr(self, name) for name in self.inputs), strict=True)
-        for index, (key, texts) in enumerate(zip(self.keys(), rows, strict=True)):
-            if holdout.has(text_draws(key)[0]):
-                continue
-            is_known = any(text in column for text, column in zip(texts, known, strict=True))
-            (repeated if is_known else kept).append(index)
-        return kept, repeated
+        """The rows."""
+        return map(Row, self.lines, zip(*self.columns, strict=True))
 
     def take(self, indices: Iterable[int]) -> Self:
         """Selects rows.
@@ -166,9 +202,10 @@ class Table:
             self, **{name: tuple(field[i] for i in chosen) for name, field in fields.items()}
         )
 
-    def all_texts(self) -> Iterator[str]:
-        """All texts that a tokenizer encodes."""
-        return itertools.chain.from_iterable(self.columns)
+    @classmethod
+    def texts_of(cls, columns: Sequence[str]) -> Iterable[str]:
+        """All texts of a row that a tokenizer encodes."""
+        return columns
 
     @classmethod
     def row_of(cls, text: str) -> tuple[str, ...]:
@@ -186,54 +223,9 @@ class Table:
         return [field.name for field in dataclasses.fields(cls) if field.name != "lines"]
 
     @classmethod
-    def _remedy(cls, paths: Sequence[str]) -> str:
+    def remedy(cls, paths: Sequence[str]) -> str:
         """End of an error message: the required format of a line."""
         return f"each line must be {cls.layout}"
-
-    @classmethod
-    def of_rows(cls, rows: Iterable[Row]) -> tuple[Self | None, RowCounts]:
-        """Makes a table of the rows that have text in every column.
-
-        Args:
-            rows: line and columns of each row; texts are stripped.
-
-        Returns:
-            The table (None if no row is usable), and the counts of rows read and dropped.
-        """
-        names = cls.column_names()
-        kept: list[tuple[str, ...]] = []
-        dropped: dict[str, list[str]] = {"empty": [], "misaligned": []}
-        read = 0
-        for line, columns in rows:
-            read += 1
-            texts = [column.strip() for column in columns]
-            if len(texts) != len(names):
-                dropped["misaligned"].append(line)
-            elif all(texts):
-                kept.append((line, *texts))
-            else:
-                dropped["empty"].append(line)
-        counts = RowCounts(cls.unit, read)
-        for reason, where in dropped.items():
-            counts = counts.drop(reason, where)
-        if not kept:
-            return None, counts
-        lines, *texts_by_column = zip(*kept, strict=True)
-        return cls(lines=lines, **dict(zip(names, texts_by_column, strict=True))), counts
-
-
-def take_rows(rows: Iterator[Row], size: int) -> list[Row]:
-    """The next rows, of about `size` bytes."""
-    chunk = []
-    while size > 0 and (row := next(rows, None)) is not None:
-        chunk.append(row)
-        size -= row_size(row)
-    return chunk
-
-
-def row_size(row: Row) -> int:
-    """Bytes of a row in a file; at least 1, since a row without columns takes memory, too."""
-    return 1 + sum(len(text_bytes(column)) + 1 for column in row[1])
 
 
 def require_same_length(**columns: Sequence[Any]) -> None:

@@ -12,7 +12,7 @@ from pyarrow import ipc, parquet
 from jaxformer import text
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.storage.paths import bucket_system
-from jaxformer.text.sources import corpus as corpora
+from jaxformer.text.tables import documents as document_table
 
 TEXTS = [f"text {i} of a few words, über {i * i}" for i in range(300)]
 LINES = "".join(json.dumps({"text": one}) + "\n" for one in TEXTS).encode()
@@ -59,13 +59,17 @@ def test_documents_are_those_of_the_same_file_on_disk(tmp_path, bucket, name):
     here, there = tmp_path / name, put(tmp_path / name, bucket)
     found, expected = ([*text.read_documents([str(path)])] for path in (there, here))
     assert found == expected and "".join(found).count("über") == len(TEXTS)
-    ours, others = (text.scan_corpus([path], validation_fraction=0.2) for path in (there, here))
-    assert ours.fingerprint == others.fingerprint and ours.files[0].path == str(there)
-    assert ours.sample == others.sample and ours.validation_sample == others.validation_sample
-    pieces = [[*one.pieces(corpora.Place())] for one in (ours, others)]
-    assert pieces[0] == pieces[1]
-    _, place = pieces[0][len(pieces[0]) // 2]
-    assert [*ours.pieces(place)] == [*others.pieces(place)]
+    corpora = [
+        text.scan_corpus(text.Documents, [path], validation_fraction=0.2) for path in (there, here)
+    ]
+    in_bucket, on_disk = corpora
+    assert in_bucket.fingerprint == on_disk.fingerprint
+    assert in_bucket.files[0][0].path == str(there)
+    assert in_bucket.train == on_disk.train and in_bucket.validation == on_disk.validation
+    parts = [[*corpus.parts(200)] for corpus in corpora]
+    assert parts[0] == parts[1]
+    for place in [part.end for part in parts[0]][:-1]:
+        assert [*in_bucket.parts(99, place)] == [*on_disk.parts(99, place)]
 
 
 @pytest.mark.parametrize(
@@ -84,9 +88,12 @@ def test_rows_are_those_of_the_same_files_on_disk(tmp_path, bucket, table, files
         put(tmp_path / name, bucket)
     here, there = ([str(folder / name) for name in files] for folder in (tmp_path, bucket))
     assert table.read(there) == table.read(here)
-    ours, others = (text.scan_rows(table, one, validation_fraction=0) for one in (there, here))
-    assert ours.fingerprint == others.fingerprint and list(ours.paths) == there
-    assert [*ours.pieces(99)] == [*others.pieces(99)]
+    in_bucket, on_disk = (
+        text.scan_corpus(table, paths, validation_fraction=0) for paths in (there, here)
+    )
+    assert in_bucket.fingerprint == on_disk.fingerprint
+    assert [state.path for group in in_bucket.files for state in group] == there
+    assert [*in_bucket.parts(99)] == [*on_disk.parts(99)]
 
 
 def test_tokenizer_is_read(bucket):
@@ -140,48 +147,45 @@ def test_saved_dataset_stands_for_its_files(bucket):
 def test_large_file_is_streamed(bucket, emulator):
     line = json.dumps({"text": "some text " * 10_000}).encode() + b"\n"
     (bucket / "a.jsonl").write_bytes(line * 300)  # 30 MB
-    corpus = text.scan_corpus([bucket / "a.jsonl"], validation_fraction=0)
+    corpus = text.scan_corpus(text.Documents, [bucket / "a.jsonl"], validation_fraction=0)
     blocks = []
     emulator.fault = lambda _, path: blocks.append(path) if "alt=media" in path else None
-    pieces = corpus.pieces(corpora.Place())
-    next(pieces)
+    parts = corpus.parts(1000)
+    next(parts)
     first = len(blocks)
-    assert sum(1 for _ in pieces) == 299 and len(blocks) > first
-    blocks.clear()
-    assert len([*corpus.pieces(corpora.Place(0, 299 * len(line)))]) == 1
-    assert len(blocks) == 1  # none of what is before the place
-    pieces = corpus.pieces(corpora.Place())
-    next(pieces)
+    assert sum(len(part.rows) for part in parts) == 299 and len(blocks) > first
+    parts = corpus.parts(1000)
+    next(parts)
     emulator.fault = lambda *_: 403
-    assert "Forbidden" in said(list, pieces)
+    assert "Forbidden" in said(list, parts)
 
 
 def test_scan_is_remembered_until_the_file_is_written_again(tmp_path, bucket, monkeypatch):
     path = bucket / "a.jsonl"
     path.write_bytes(LINES)
     options = {"validation_fraction": 0.2, "cache_dir": tmp_path}
-    first = text.scan_corpus([path], **options)
+    first = text.scan_corpus(text.Documents, [path], **options)
     with monkeypatch.context() as patch:
-        patch.setattr(corpora, "read_pieces", None)
-        again = text.scan_corpus([path], **options)
-        assert again.files == first.files and isinstance(again.files[0].modified, int)
+        patch.setattr(document_table, "read_pieces", None)
+        again = text.scan_corpus(text.Documents, [path], **options)
+        assert again.files == first.files and isinstance(again.files[0][0].modified, int)
         path.write_bytes(LINES)
         with pytest.raises(TypeError):
-            text.scan_corpus([path], **options)
-    assert "has changed while it was read" in said(list, first.pieces(corpora.Place()))
+            text.scan_corpus(text.Documents, [path], **options)
+    assert "has changed while it was read" in said(list, first.parts(1000))
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.parquet"])
 def test_file_that_is_written_while_it_is_read_is_an_error(tmp_path, bucket, monkeypatch, name):
     WRITE[name](tmp_path / name)
-    path, reads = put(tmp_path / name, bucket), corpora.read_pieces
+    path, reads = put(tmp_path / name, bucket), document_table.read_pieces
 
     def rewriting(*arguments, **options):
         yield from reads(*arguments, **options)
         path.write_bytes(path.read_bytes())
 
-    monkeypatch.setattr(corpora, "read_pieces", rewriting)
-    message = said(text.scan_corpus, [path], validation_fraction=0)
+    monkeypatch.setattr(document_table, "read_pieces", rewriting)
+    message = said(text.scan_corpus, text.Documents, [path], validation_fraction=0)
     assert message.startswith(f"'{path}' has changed while it was read")
 
 

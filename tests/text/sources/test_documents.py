@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxformer.errors import DataError
-from jaxformer.text import Corpus, python_documents, read_documents
+from jaxformer.text import Corpus, Documents, python_documents, read_documents
 from jaxformer.text.sources import documents as document_paths
 from jaxformer.text.sources.documents import without_repeats
 
@@ -18,8 +18,8 @@ LINES = [f"line {i} of {name}\n" for name in "abcde" for i in range(7)]
 
 
 def split_documents(documents, fraction):
-    corpus = Corpus.of(documents, fraction)
-    return list(corpus.sample), list(corpus.validation_sample)
+    corpus = Corpus.of(Documents.of(documents), fraction)
+    return list(corpus.train.texts), list(corpus.validation.texts)
 
 
 def documents_of_lines():
@@ -121,7 +121,7 @@ def test_split_keeps_every_character_and_cuts_at_most_one(documents, fraction):
     try:
         training, validation = split_documents(documents, fraction)
     except DataError as error:  # too little text for the fraction
-        assert "both sides of a split must have text" in str(error)
+        assert "both sides of a split must have documents" in str(error)
         return
     assert all(training) and all(validation)
     assert len(training) + len(validation) <= len(documents) + 1
@@ -142,13 +142,13 @@ def test_split_of_documents_cuts_at_most_one_and_at_a_line(fraction):
 def test_split_depends_on_the_texts_alone():
     documents = documents_of_lines()
     train, validation = split_documents(documents, 0.3)
-    assert train == sorted(train, key=lambda one: one[:12].split("of")[1] + one)  # in their order
+    assert train == sorted(train, key=lambda text: text[:12].split("of")[1] + text)
     other = split_documents(documents[::-1], 0.3)
     assert other == (train[::-1], validation[::-1])
     # This process hashes strings with a random seed, another one with this.
     code = (
-        f"from jaxformer.text import *; corpus = Corpus.of({documents}, 0.3); "
-        "print((list(corpus.sample), list(corpus.validation_sample)))"
+        f"from jaxformer.text import *; corpus = Corpus.of(Documents.of({documents}), 0.3); "
+        "print((list(corpus.train.texts), list(corpus.validation.texts)))"
     )
     printed = subprocess.run(
         [sys.executable, "-c", code],
@@ -186,13 +186,12 @@ def test_split_refuses_a_fraction_out_of_range(fraction):
 @pytest.mark.parametrize(
     "documents, side",
     [
-        ([], "validation side from 0 documents of 0 bytes"),
-        (["a"], "validation side from 1 documents of 1 bytes"),
-        ([LONG, LONG], "validation side from 2 documents of 94 bytes"),
+        (["a"], "validation side with validation_fraction=0.4 from 1 documents, 1 bytes"),
+        ([LONG, LONG], "validation side with .* from 2 documents, 94 bytes"),
     ],
 )
 def test_split_refuses_an_empty_side(documents, side):
-    with pytest.raises(DataError, match=f"both sides .* got an empty {side}.*; add text"):
+    with pytest.raises(DataError, match=f"both sides .* got an empty {side}.*; add data"):
         split_documents(documents, 0.4)
 
 

@@ -79,7 +79,7 @@ def test_what_is_no_conversation_is_named_or_left_out(tmp_path, name):
     assert "chat.jsonl', line 2, " in str(error.value)
     found, counts = text.Conversations.read([str(path)], errors="skip")
     assert found.messages == CHATS[:2] and found.lines == ("1", "3")
-    assert str(counts) == "3 conversations read, 2 kept; 1 misaligned (line 2)"
+    assert str(counts) == "3 conversations read, 2 kept; 1 unreadable (line 2)"
 
 
 def test_files_of_another_kind_are_refused(tmp_path):
@@ -88,7 +88,7 @@ def test_files_of_another_kind_are_refused(tmp_path):
         DataError, match="from .jsonl, .json, .parquet or .arrow files, got '.*chat"
     ):
         text.Conversations.read([str(tmp_path / "chat.txt")])
-    with pytest.raises(DataError, match="must be a list of JSON Lines files"):
+    with pytest.raises(DataError, match="paths must be a list of files, got 'chat.jsonl'"):
         text.Conversations.read("chat.jsonl")
 
 
@@ -147,10 +147,9 @@ def test_no_message_can_spell_the_end_of_itself():
 def test_only_answers_and_their_ends_are_predicted():
     table = text.Conversations.of(CHATS)
     template = text.ChatTemplate(BYTES, "chatml")
-    counts = text.RowCounts("conversations", 3)
     encoded = text.encode_conversations(table, template)
-    examples, kept, counts, _ = text.fitting_rows(table, encoded, 70, counts)
-    assert kept == [0, 2] and counts.too_long == 1
+    examples, indices, counts, _ = text.fitting_rows(table, encoded, 70)
+    assert indices == [0, 2] and counts.dropped == {"too long": 1}
     for example, messages in zip(examples, (CHATS[0], CHATS[2]), strict=True):
         tokens, labels = example["tokens"], example["labels"]
         answers = [m["content"].encode() for m in messages if m["role"] == "assistant"]
@@ -215,9 +214,10 @@ def test_packed_examples_have_arrays_of_one_length():
 
 def test_corpus_of_conversations_has_all_characters_and_keeps_no_conversations(tmp_path):
     path = write(tmp_path / "chat.jsonl", [*CHATS, said('"quoted"\n', "ß")])
-    corpus = text.scan_rows(text.Conversations, [path], validation_fraction=0, characters=True)
-    assert {"ß", "\n", '"', "u"} <= set("".join(corpus.sample.all_texts()))
-    assert corpus.sample.messages[-1][1]["role"] == "assistant" and corpus.distinct == {}
+    corpus = text.scan_corpus(text.Conversations, [path], validation_fraction=0, characters=True)
+    contents = (one["content"] for messages in corpus.train.messages for one in messages)
+    assert {"ß", "\n", '"', "u"} <= set("".join(contents))
+    assert corpus.train.messages[-1][1]["role"] == "assistant" and corpus.distinct == {}
 
 
 def test_tokens_of_a_template_may_be_ordinary_ones_of_a_tokenizer():

@@ -7,12 +7,11 @@ from jaxformer.errors import DataError
 from jaxformer.text import (
     ExampleArrays,
     Labelled,
-    RowCounts,
     byte_tokenizer,
     encode_labelled,
     fitting_rows,
 )
-from tests.text.tables.splits import split
+from tests.text.corpora.splits import split
 
 BYTE = byte_tokenizer()
 
@@ -45,8 +44,8 @@ def test_several_files_follow_each_other_and_are_named(folder):
 @pytest.mark.parametrize(
     "paths, rule",
     [
-        ("a.tsv", "paths must be a list of TSV files, got 'a.tsv'; name one"),
-        ([], r"paths must be a list of TSV files, got \[\]; name one"),
+        ("a.tsv", "paths must be a list of files, got 'a.tsv'; name one"),
+        ([], r"paths must be a list of files, got \[\]; name one"),
         (["blank"], "the texts must be usable, got 'blank': 1 texts .*; each line must be text, t"),
         (["blank", "missing"], "got 'missing': No such file or directory; check its spelling"),
         (["plain.gz"], "whole gzip file, got the damaged 'plain.gz'"),
@@ -77,8 +76,7 @@ def test_classes_must_be_two():
 
 def test_examples_have_tokens_and_the_index_of_the_label():
     labelled = Labelled(("né", "abcd", "a"), ("x", "y", "y"), lines=("2", "3", "5"))
-    counts = RowCounts("texts", 3)
-    found = fitting_rows(labelled, encode_labelled(labelled, BYTE, ["z", "y", "x"]), 3, counts)
+    found = fitting_rows(labelled, encode_labelled(labelled, BYTE, ["z", "y", "x"]), 3)
     assert labelled.take(found.indices) == Labelled(("né", "a"), ("x", "y"), lines=("2", "5"))
     examples = found.examples
     assert str(found.counts) == "3 texts read, 2 kept; 1 too long (line 3)"
@@ -98,16 +96,17 @@ def test_text_without_tokens_has_no_example():
 def test_dropped_rows_are_counted_even_if_their_lines_are_the_same():
     rows = Labelled(tuple("abc"), tuple("xyx"), lines=("1", "1", "1"))
     examples = [{"labels": np.arange(9)}, {"labels": np.arange(7)}, {"labels": np.arange(2)}]
-    found = fitting_rows(rows, examples, 4, RowCounts("texts", 3))
-    assert found.indices == [2] and found.counts.too_long == 2 and found.shortest == 7
+    fitting = fitting_rows(rows, examples, 4)
+    assert fitting.indices == [2] and fitting.shortest == 7
+    assert fitting.counts.dropped == {"too long": 2}
     with pytest.raises(DataError, match="got 3 rows, 2 examples"):
-        fitting_rows(rows, examples[:2], 4, RowCounts("texts", 3))
+        fitting_rows(rows, examples[:2], 4)
 
 
 def test_examples_that_are_no_sequences_are_refused_where_they_are_stored():
     rows = Labelled(("a",), ("x",))
     for array in (np.int32(3), np.zeros((9, 9), np.int32)):
-        found = fitting_rows(rows, [{"labels": np.asarray(array)}], 4, RowCounts("texts", 1))
+        found = fitting_rows(rows, [{"labels": np.asarray(array)}], 4)
         with pytest.raises(DataError, match="an example must have labels of signed integers"):
             ExampleArrays.of(found.examples)
 
@@ -126,7 +125,6 @@ def test_split_separates_texts_but_not_their_labels():
     assert len(validation) == 13  # 12.3, and equal texts stay together
     assert not set(train.texts) & set(validation.texts)
     assert set(train.labels) == set(validation.labels) == {"x", "y"}
-    assert counts.repeated == 0  # equal texts have one hash
     assert counts.kept == len(train) + len(validation)
     rows = set(zip(labelled.texts, labelled.labels, labelled.lines, strict=True))
     for part in (train, validation):
@@ -148,4 +146,4 @@ def test_text_that_is_not_valid_is_split_and_reported_when_it_is_encoded():
 def test_text_that_repeats_is_held_out_if_nothing_else_is():
     labelled = Labelled(("a", "b") * 10, ("x", "y") * 10)
     train, validation, counts = split(labelled, 0.1)
-    assert (len(train), len(validation), counts.repeated) == (10, 10, 0)
+    assert (len(train), len(validation), counts.kept) == (10, 10, 20)

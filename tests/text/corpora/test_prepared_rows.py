@@ -1,15 +1,13 @@
 """Rows that are larger than memory: looked through, split, and encoded into files."""
 
 import dataclasses
-import resource
 
 import numpy as np
 import pytest
 
 from jaxformer import text
-from jaxformer.errors import DataError, StorageError
-from jaxformer.text.store import arrays as array_files
-from jaxformer.text.tables import row_corpus
+from jaxformer.errors import DataError
+from jaxformer.text.corpora import corpus as corpora
 from tests.runs import tiny
 
 BYTES = text.byte_tokenizer()
@@ -27,7 +25,7 @@ def write(folder, rows, name="a.tsv"):
 
 
 def scan(folder, rows, fraction=0.25, table=text.Pairs, **options):
-    return text.scan_rows(table, [write(folder, rows)], validation_fraction=fraction, **options)
+    return text.scan_corpus(table, [write(folder, rows)], validation_fraction=fraction, **options)
 
 
 def encode(rows):
@@ -38,17 +36,6 @@ def prepare(corpus, folder, max_len=12, encode=encode, **options):
     return text.prepare_rows(corpus, encode, max_len, folder, **options)
 
 
-def of_training(corpus):
-    """Rows that should be trained on: neither for validation nor repeating its text."""
-    validation = corpus.validation
-    rows, _ = corpus.table.read(corpus.paths)
-    return [
-        i
-        for i, (source, target) in enumerate(zip(rows.sources, rows.targets, strict=True))
-        if source not in validation.sources and target not in validation.targets
-    ]
-
-
 def assert_same(examples, others):
     assert len(examples) == len(others)
     for one, other in zip(examples, others, strict=True):
@@ -57,29 +44,26 @@ def assert_same(examples, others):
             np.testing.assert_array_equal(one[name], other[name], strict=True)
 
 
-@pytest.mark.parametrize("shard_size", [40, 300, 10_000])
-def test_prepared_rows_are_those_of_the_table(tmp_path, shard_size):
+@pytest.mark.parametrize("part_size", [40, 300, 10_000])
+def test_prepared_rows_are_those_of_the_table(tmp_path, part_size):
     corpus = scan(tmp_path, pairs(60))
-    assert 5 < len(corpus.validation) < 30
-    train, counts = corpus.table.read(corpus.paths)
-    train = train.take(of_training(corpus))
-    expected = text.fitting_rows(train, encode(train), 12, counts).examples
-    found = prepare(corpus, tmp_path / "cache", shard_size=shard_size)
+    assert 5 < len(corpus.validation) < 30 and not corpus.is_sampled
+    expected = text.fitting_rows(corpus.train, encode(corpus.train), 12).examples
+    found = prepare(corpus, tmp_path / "cache", part_size=part_size)
     assert_same(found.examples, expected)
-    repeated = 60 - len(expected) - len(corpus.validation)
-    assert found.counts.read == 60 and found.counts.repeated == repeated > 0
+    assert found.counts.read == 60 == len(corpus.train) + len(corpus.validation)
 
 
 def test_rows_that_cannot_be_used_are_counted_with_their_lines(tmp_path):
     rows = [("a", "b"), ("", "c"), ("d", "e", "f"), ("long enough", "g"), ("h", "i")]
     corpus = scan(tmp_path, rows, fraction=0)
     assert corpus.validation is None
-    found = prepare(corpus, tmp_path / "cache", 5, shard_size=1)
+    found = prepare(corpus, tmp_path / "cache", 5, part_size=1)
     assert str(found.counts) == (
         "5 pairs read, 2 kept; 1 empty (line 2), 1 misaligned (line 3), 1 too long (line 4)"
     )
     assert [one["source_tokens"].tolist() for one in found.examples] == [[97, 256], [104, 256]]
-    for folder, options in ((tmp_path / "other", {"shard_size": 1}), (None, {})):
+    for folder, options in ((tmp_path / "other", {"part_size": 1}), (None, {})):
         with pytest.raises(DataError, match="got none: 5 .* 3 too long .*max_len to at least 2"):
             prepare(corpus, folder, 1, **options)
 
@@ -92,7 +76,7 @@ def test_sides_depend_on_the_input_alone(tmp_path):
     assert first.fingerprint != again.fingerprint
 
 
-def test_rows_go_on_behind_the_last_whole_shard(tmp_path):
+def test_rows_go_on_behind_the_last_whole_part(tmp_path):
     corpus, encoded = scan(tmp_path, pairs(60)), []
 
     def stopping(rows):
@@ -103,30 +87,31 @@ def test_rows_go_on_behind_the_last_whole_shard(tmp_path):
 
     folder = tmp_path / "cache"
     with pytest.raises(KeyboardInterrupt):
-        prepare(corpus, folder, encode=stopping, shard_size=200)
+        prepare(corpus, folder, encode=stopping, part_size=150)
     encoded.clear()
-    found = prepare(corpus, folder, encode=stopping, shard_size=10_000)
+    found = prepare(corpus, folder, encode=stopping, part_size=10_000)
     assert len(encoded) == 1
-    whole = prepare(corpus, tmp_path / "whole", shard_size=200)
+    whole = prepare(corpus, tmp_path / "whole", part_size=150)
     assert_same(found.examples, whole.examples)
     assert found.counts == whole.counts
-    shards = [len(list(each.glob("*.json"))) for each in (tmp_path / "whole", folder)]
-    assert shards[0] > shards[1] == 4
+    manifests = [cache / "parts.jsonl" for cache in (tmp_path / "whole", folder)]
+    parts = [len(manifest.read_text().splitlines()) for manifest in manifests]
+    assert parts[0] >= parts[1] == 4
     prepare(corpus, folder, encode=None)  # which encodes nothing
 
 
 def test_characters_of_all_rows_are_in_the_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr(row_corpus, "_SAMPLE", 40)
+    monkeypatch.setattr(corpora, "_SAMPLE", 40)
     rows = [*pairs(20), ("ß", "日")]
     corpus = scan(tmp_path, rows, characters=True)
-    assert set("".join(column[-1] for column in corpus.sample.columns)) >= {"ß", "日", *"0129neo"}
+    assert set("".join(column[-1] for column in corpus.train.columns)) >= {"ß", "日", *"0129neo"}
 
 
 def test_labels_are_listed_unless_they_are_too_many(tmp_path, monkeypatch):
     rows = [(f"text {i}", f"label {i % 5}") for i in range(20)]
     corpus = scan(tmp_path, rows, table=text.Labelled)
     assert corpus.distinct == {"labels": tuple(f"label {i}" for i in range(5))}
-    monkeypatch.setattr(row_corpus, "_DISTINCT", 4)
+    monkeypatch.setattr(corpora, "_DISTINCT", 4)
     assert scan(tmp_path, rows, table=text.Labelled).distinct == {"labels": None}
 
 
@@ -134,12 +119,12 @@ def test_rows_that_were_looked_through_are_remembered(tmp_path, monkeypatch):
     cache, rows = tmp_path / "cache", [*pairs(30), ("", "x")]
     first = scan(tmp_path, rows, cache_dir=cache)
     with monkeypatch.context() as patch:
-        patch.setattr(row_corpus, "_scan", None)
+        patch.setattr(corpora, "_Scan", None)
         path = str(tmp_path / "a.tsv")
-        again = text.scan_rows(text.Pairs, [path], validation_fraction=0.25, cache_dir=cache)
+        again = text.scan_corpus(text.Pairs, [path], validation_fraction=0.25, cache_dir=cache)
         assert vars(again) == vars(first)
     write(tmp_path, pairs(31))
-    changed = text.scan_rows(text.Pairs, [path], validation_fraction=0.25, cache_dir=cache)
+    changed = text.scan_corpus(text.Pairs, [path], validation_fraction=0.25, cache_dir=cache)
     assert changed.counts.read == 31
 
 
@@ -148,21 +133,21 @@ def test_two_files_are_read_line_by_line(tmp_path):
     paths = [
         tiny.write(tmp_path / name, [row[i] for row in rows]) for i, name in enumerate(["s", "t"])
     ]
-    corpus = text.scan_rows(text.Pairs, paths, validation_fraction=0.25)
+    corpus = text.scan_corpus(text.Pairs, paths, validation_fraction=0.25)
     alone = scan(tmp_path, rows)
-    assert corpus.validation == alone.validation and corpus.sample == alone.sample
+    assert corpus.validation == alone.validation and corpus.train == alone.train
     (tmp_path / "s").write_text("one\n")
     with pytest.raises(DataError, match="'.*s' has changed while it was read"):
-        list(corpus.pieces(100))
+        list(corpus.parts(100))
     with pytest.raises(DataError, match="same number of lines, got 1 in .* and 40 in"):
-        text.scan_rows(text.Pairs, paths, validation_fraction=0.25)
+        text.scan_corpus(text.Pairs, paths, validation_fraction=0.25)
 
 
 def test_sides_that_are_empty_or_too_large_are_refused(tmp_path, monkeypatch):
-    with pytest.raises(DataError, match="got an empty training side from .*: 1 pairs .* 1 empty"):
+    with pytest.raises(DataError, match="got an empty training side with .*: 1 pairs .* 1 empty"):
         scan(tmp_path, [("", "x")])
-    monkeypatch.setattr(row_corpus, "_VALIDATION", 50)
-    monkeypatch.setattr(row_corpus, "_SAMPLE", 50)
+    monkeypatch.setattr(corpora, "_VALIDATION", 50)
+    monkeypatch.setattr(corpora, "_SAMPLE", 50)
     with pytest.raises(DataError, match="for validation must be at most 50 bytes, .*; lower it"):
         scan(tmp_path, pairs(60))
 
@@ -170,8 +155,7 @@ def test_sides_that_are_empty_or_too_large_are_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize("num_hosts", [1, 2, 4])
 def test_batches_over_shards_are_those_of_a_list_on_any_number_of_hosts(tmp_path, num_hosts):
     corpus = scan(tmp_path, pairs(200), fraction=0.1)
-    found = prepare(corpus, tmp_path / "cache", shard_size=300).examples
-    assert len(list((tmp_path / "cache").glob("*.json"))) > 3
+    found = prepare(corpus, tmp_path / "cache", part_size=300).examples
     options = {"batch_tokens": 128, "seed": 3, "multiple_of": 4, "num_buckets": 3}
     expected = text.BucketedBatches(list(found), **options)
     hosts = [
@@ -195,76 +179,31 @@ def test_example_arrays_are_the_examples(tmp_path):
         arrays[3]
 
 
-COUNTS = text.RowCounts("pairs", 3)
-
-
-def test_counts_of_two_steps_add_up():
-    read = dataclasses.replace(COUNTS, read=10).drop("empty", ["1", "2"])
-    both = read.with_drops_of(COUNTS.drop("empty", ["3", "4"]).drop("repeated", ["5"]))
-    assert (both.read, both.empty, both.repeated, both.kept) == (10, 4, 1, 5)
-    assert both.first_dropped == {"empty": ("1", "2", "3"), "repeated": ("5",)}
-
-
 def test_scan_that_is_remembered_is_of_the_same_file_in_another_folder(tmp_path, monkeypatch):
     for name in "xy":
         (tmp_path / name).mkdir()
         tiny.write(tmp_path / name / "a.tsv", [f"{name} {i}\t{i}" for i in range(9)])
     monkeypatch.chdir(tmp_path / "x")
     options = {"validation_fraction": 0, "cache_dir": tmp_path / "cache"}
-    text.scan_rows(text.Pairs, ["a.tsv"], **options)
+    text.scan_corpus(text.Pairs, ["a.tsv"], **options)
     monkeypatch.chdir(tmp_path / "y")
-    corpus = text.scan_rows(text.Pairs, ["../x/a.tsv"], **options)
-    (piece,) = corpus.pieces(1000)
-    assert piece.rows.sources[0] == "x 0"
+    corpus = text.scan_corpus(text.Pairs, ["../x/a.tsv"], **options)
+    (part,) = corpus.parts(1000)
+    assert part.rows[0].columns == ("x 0", "0")
 
 
 def test_how_a_table_of_ones_own_reads_rows_is_not_remembered(tmp_path):
     @dataclasses.dataclass(frozen=True)
     class Loud(text.Pairs):
         @classmethod
-        def rows(cls, paths):
-            return ((line, [change(one) for one in row]) for line, row in super().rows(paths))
+        def rows(cls, paths, bad):
+            for row in super().rows(paths, bad):
+                yield row._replace(columns=list(map(change, row.columns)))
 
     path, options = write(tmp_path, [("a", "b")]), {"cache_dir": tmp_path / "cache"}
     found = []
     for function in (str.lower, str.upper):
         change = function
-        corpus = text.scan_rows(Loud, [path], validation_fraction=0, **options)
-        found.append(corpus.sample.sources)
+        corpus = text.scan_corpus(Loud, [path], validation_fraction=0, **options)
+        found.append(corpus.train.sources)
     assert found == [("a",), ("A",)]
-
-
-def test_maps_of_more_files_than_a_process_may_open_are_made_or_say_so(tmp_path):
-    corpus, folder = scan(tmp_path, pairs(300)), tmp_path / "cache"
-    prepare(corpus, folder, shard_size=100)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
-        assert len(prepare(corpus, folder, shard_size=100).examples) > 100
-        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(array_files, "_raise_open_files", lambda: None)
-            with pytest.raises(StorageError, match="may not open more files; .* ulimit -n"):
-                prepare(corpus, folder, shard_size=100)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_rows_that_are_left_out_do_not_pile_up(monkeypatch):
-    @dataclasses.dataclass(frozen=True)
-    class Empty(text.Pairs):
-        @classmethod
-        def rows(cls, paths):
-            return ((str(i), ()) for i in range(1000))
-
-    sizes, of_rows = [], Empty.of_rows.__func__
-
-    def counted(cls, rows):
-        sizes.append(len(rows))
-        return of_rows(cls, rows)
-
-    monkeypatch.setattr(Empty, "of_rows", classmethod(counted))
-    monkeypatch.setattr(row_corpus, "_CHUNK", 50)
-    with pytest.raises(DataError, match="must have pairs, got an empty training side"):
-        text.scan_rows(Empty, [], validation_fraction=0)
-    assert max(sizes) == 50

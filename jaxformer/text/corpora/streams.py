@@ -8,8 +8,9 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.text.sources.checked_tokens import document_starts, require_token_ids, scan_tokens
+from jaxformer.text.sources.sequences import require_sequence
 from jaxformer.text.store.arrays import JoinedArray
-from jaxformer.text.store.ragged import TokenStream, item_starts
+from jaxformer.text.store.ragged import TokenStream, item_starts, token_dtype
 from jaxformer.text.tokenizers.pieces import groups_of_size
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
@@ -59,24 +60,6 @@ def read_documents_of(source: DocumentSource, field: str) -> Iterator[str | np.n
                 )
             element = element[field]
         yield element if isinstance(element, str) else _token_ids(element, index)
-
-
-def require_sequence(source: Any) -> None:
-    """Raises DataError if a source cannot be indexed."""
-    if isinstance(source, (str, bytes)):
-        raise DataError(f"documents must be a list of texts, got {source[:20]!r}; pass [text]")
-    if isinstance(source, Mapping):
-        keys = ", ".join(map(repr, source))
-        raise DataError(
-            f"a source must have elements by index, got a dict with {keys}; take one, such as "
-            f"source[{next(iter(source), 'train')!r}]"
-        )
-    has_elements = hasattr(source, "__len__") and hasattr(source, "__getitem__")
-    if not has_elements or getattr(source, "ndim", 1) == 0:
-        kind = type(source).__name__
-        raise DataError(
-            f"a source must have a length and elements by index, got {kind}; make a list of it"
-        )
 
 
 def _token_ids(element: Any, index: int) -> np.ndarray:
@@ -159,7 +142,7 @@ def build_stream(
         is_small = all(ids.max(initial=0) < 2**16 for ids in encoded)
         dtype = np.dtype(np.uint16 if is_small else np.int32)
     else:
-        dtype = token_dtype(tokenizer)
+        dtype = token_dtype(tokenizer.vocab_size)
     tokens = np.concatenate([np.zeros(0, dtype), *encoded], dtype=dtype, casting="unsafe")
     return TokenStream(tokens, item_starts(ids.size for ids in encoded))
 
@@ -170,7 +153,9 @@ def _encoded(
     """Yields the token ids of each document; texts are encoded in groups."""
     vocab_size = None if tokenizer is None else tokenizer.vocab_size
     documents: Iterator[tuple[int, Any]] = enumerate(read_documents_of(source, field))
-    for are_texts, run in itertools.groupby(documents, lambda one: isinstance(one[1], str)):
+    for are_texts, run in itertools.groupby(
+        documents, lambda document: isinstance(document[1], str)
+    ):
         if not are_texts:
             for index, ids in run:
                 require_token_ids(ids, vocab_size, f"element {index}")
@@ -182,10 +167,5 @@ def _encoded(
                 f"texts need a tokenizer, got none for element {index}, {text[:20]!r}; "
                 "pass tokenizer="
             )
-        for group in groups_of_size(run, lambda one: len(one[1]), _GROUP):
+        for group in groups_of_size(run, lambda document: len(document[1]), _GROUP):
             yield from tokenizer.encode_documents([text for _, text in group])
-
-
-def token_dtype(tokenizer: Tokenizer) -> np.dtype:
-    """Type of stored tokens; uint16, if possible, halves file and memory."""
-    return np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32)

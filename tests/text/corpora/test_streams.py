@@ -15,7 +15,7 @@ from jaxformer.text import (
     byte_tokenizer,
     with_mask,
 )
-from jaxformer.text.sources import streams
+from jaxformer.text.corpora import streams
 from jaxformer.text.store.arrays import JoinedArray
 
 TEXTS = ["to be", "or not", "é", "that is the question"]

@@ -5,15 +5,15 @@ import hashlib
 import heapq
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from jaxformer.errors import DataError
+from jaxformer.text.tables.table import Row
 
 _HASHES = 2**64
 _BINS = 2**16
 _FEW = 64  # records that are kept as candidates for validation, whatever their numbers
-_T = TypeVar("_T")
 
 
 def text_draws(data: bytes) -> tuple[float, float]:
@@ -41,20 +41,23 @@ class Holdout(NamedTuple):
     cut_below: float = 0.0
     cut: float = 0.0
 
-    def has(self, side: float) -> bool:
-        """Whether a whole text is for validation, by its number."""
-        return side < self.below
+    def parts(self, row: Row, key: int = 0) -> Iterator[tuple[Row, bool]]:
+        """Yields the parts of a row, nearly always one, and whether each is for validation.
 
-    def parts(self, text: str, side: float) -> Iterator[tuple[str, bool]]:
-        """Yields the parts of a text, nearly always one, and whether each is for validation."""
+        `key` is the index of the column whose text decides.
+        """
+        text = row.columns[key]
+        side, _ = text_draws(text_bytes(text))
         if not self.below <= side < self.cut_below:
-            yield text, self.has(side)
+            yield row, side < self.below
             return
         at = round(self.cut * len(text))
         at = _nearest_break(text, at) if 0 < at < len(text) else at
+        is_start = row.is_start
         for part, is_validation in ((text[:at], False), (text[at:], True)):
             if part:
-                yield part, is_validation
+                yield Row(row.line, (part,), is_start), is_validation
+                is_start = False
 
 
 class HoldoutCounter:
@@ -99,17 +102,17 @@ def _nearest_break(text: str, index: int) -> int:
     return index
 
 
-class _EvenSample(Generic[_T]):
-    """Uniform sample of at most `size` bytes: keeps the values with the smallest numbers."""
+class _EvenSample:
+    """Uniform sample of at most `size` bytes: keeps the rows with the smallest numbers."""
 
     def __init__(self, size: int) -> None:
         self._left = size
-        self._drawn: list[tuple[float, int, int, _T]] = []  # a heap with the largest number first
+        self._drawn: list[tuple[float, int, int, Row]] = []  # a heap, the largest number first
         self._added = 0
 
-    def add(self, value: _T, size: int, number: float) -> None:
-        """Offers a value of `size` bytes."""
-        heapq.heappush(self._drawn, (-number, self._added, size, value))
+    def add(self, row: Row, size: int, number: float) -> None:
+        """Offers a row of `size` bytes."""
+        heapq.heappush(self._drawn, (-number, self._added, size, row))
         self._added += 1
         self._left -= size
         while self._left < 0 and len(self._drawn) > 1:
@@ -117,70 +120,67 @@ class _EvenSample(Generic[_T]):
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has every value that was offered."""
+        """Whether it has every row that was offered."""
         return len(self._drawn) == self._added
 
     @property
-    def values(self) -> tuple[_T, ...]:
+    def rows(self) -> Iterator[Row]:
         """The sample, in the order of the offers."""
-        return tuple(value for *_, value in sorted(self._drawn, key=lambda drawn: drawn[1]))
+        return (row for *_, row in sorted(self._drawn, key=lambda drawn: drawn[1]))
 
 
-class Scanned(NamedTuple, Generic[_T]):
-    """Records that a scan keeps."""
+class Sample(NamedTuple):
+    """Rows that a scan keeps."""
 
     holdout: Holdout
-    training: list[_T]  # all, or a uniform sample
-    validation: list[_T]  # all, or those with the smallest hashes
+    training: list[Row]  # all, or a uniform sample
+    validation: list[Row]  # all, or those with the smallest hashes
     is_sampled: bool  # whether `training` is only a sample
     is_cut: bool  # whether `validation` is not all
 
 
-class Scanner(Generic[_T]):
-    """Holds out a fraction of records that are seen once, and keeps a sample of both sides.
+class Scanner:
+    """Holds out a fraction of rows that are seen once, and keeps a sample of both sides.
 
-    `sample` and `held_out` limit the sample, and the validation records beyond it, in bytes.
+    `key` is the column that decides the side of a row. `is_cut` says whether a row may be cut; then
+    the fraction is of the bytes, else of the rows. `sample` and `held_out` limit the sample, and
+    the validation rows beyond it, in bytes.
     """
 
-    def __init__(self, fraction: float, *, sample: int, held_out: int) -> None:
+    def __init__(
+        self, fraction: float, *, key: int, is_cut: bool, sample: int, held_out: int
+    ) -> None:
         if not 0 <= fraction < 1:
             raise DataError(
                 "validation_fraction must be at least 0 and less than 1, got "
                 f"{fraction}; 0.1 holds out a tenth"
             )
-        self._fraction, self._count = fraction, 0
+        self._fraction, self._key, self._is_cut, self._count = fraction, key, is_cut, 0
         self._counter = HoldoutCounter(fraction)
-        self._sample = _EvenSample[tuple[_T, float]](sample)
-        self._smallest = _EvenSample[tuple[_T, float]](held_out)
+        self._sample, self._smallest = _EvenSample(sample), _EvenSample(held_out)
 
-    def add(self, record: _T, key: bytes, size: int, weight: int) -> None:
-        """Adds a record of `size` bytes; its key decides its side, and its weight is its share."""
-        side, drawn = text_draws(key)
+    def add(self, row: Row, size: int) -> None:
+        """Adds a row of `size` bytes."""
+        side, number = text_draws(text_bytes(row.columns[self._key]))
         self._count += 1
-        self._counter.add(side, weight)
-        self._sample.add((record, side), size, drawn)
-        # The holdout is known at the end. Of many records, it is far below twice the fraction.
+        self._counter.add(side, size if self._is_cut else 1)
+        self._sample.add(row, size, number)
+        # The holdout is known at the end. Of many rows, it is far below twice the fraction.
         if side < max(2 * self._fraction, _FEW / self._count):
-            self._smallest.add((record, side), size, side)
+            self._smallest.add(row, size, side)
 
-    def finish(
-        self, parts: Callable[[Holdout, _T, float], Iterable[tuple[_T, bool]]], *, cuts: bool
-    ) -> Scanned[_T]:
-        """The records by side, after the last one was added.
-
-        `parts(holdout, record, number)` yields the parts of a record, and whether each is for
-        validation; `cuts` says whether it may cut a record.
-        """
-        holdout = self._counter.holdout(cuts=cuts)
-        sides: tuple[list[_T], list[_T]] = [], []
-        for record, side in self._sample.values:
-            for part, is_validation in parts(holdout, record, side):
+    def finish(self) -> Sample:
+        """The rows by side, after the last one was added."""
+        holdout = self._counter.holdout(cuts=self._is_cut)
+        sides: tuple[list[Row], list[Row]] = [], []
+        for row in self._sample.rows:
+            for part, is_validation in holdout.parts(row, self._key):
                 sides[is_validation].append(part)
         training, validation = sides
         is_sampled, is_cut = not self._sample.is_complete, False
         if is_sampled:
-            kept = self._smallest.values
-            found = (part for one in kept for part in parts(holdout, *one))
-            validation = [part for part, is_validation in found if is_validation]
-            is_cut = not self._smallest.is_complete and holdout.has(max(side for _, side in kept))
-        return Scanned(holdout, training, validation, is_sampled, is_cut)
+            rows = list(self._smallest.rows)
+            parts = [part for row in rows for part in holdout.parts(row, self._key)]
+            validation = [part for part, is_validation in parts if is_validation]
+            is_cut = not self._smallest.is_complete and len(validation) == len(parts)
+        return Sample(holdout, training, validation, is_sampled, is_cut)

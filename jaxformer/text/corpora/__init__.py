@@ -1,0 +1,1 @@
+"""Corpora: records of files or in memory, split, and encoded into a store."""

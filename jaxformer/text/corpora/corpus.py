@@ -1,0 +1,359 @@
+"""Corpora: rows of any number, of files or in memory, scanned once, and then read in parts."""
+
+import dataclasses
+import hashlib
+import itertools
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Self
+
+from jaxformer.errors import DataError
+from jaxformer.storage import as_path
+from jaxformer.text.corpora.holdout import Holdout, Sample, Scanner, text_bytes
+from jaxformer.text.sources.files import (
+    FileState,
+    file_stamps,
+    read_state,
+    require_unchanged,
+    scan_stem,
+)
+from jaxformer.text.sources.record_files import BadRecords, Errors
+from jaxformer.text.store.remembered import remembered
+from jaxformer.text.tables.counts import Counts
+from jaxformer.text.tables.table import Row, Table
+
+_SAMPLE = 2**25  # bytes of training text that are kept, to train a tokenizer on
+_VALIDATION = 2**26  # bytes of validation rows that are kept, at most
+_LINES = 2**18  # bytes of validation text that are kept beyond the sample, for prompts
+_DISTINCT = 10_000  # distinct texts of a column that are listed, such as labels
+_REPORTED = 2**20  # bytes between two reports of progress
+
+
+class Place(NamedTuple):
+    """A place between two rows of a corpus."""
+
+    group: int = 0  # index in `Corpus.files`
+    row: int = 0  # rows before it in that group
+
+
+_START = Place()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Corpus:
+    """Rows of files or in memory, a share of which is for validation.
+
+    The side of a row depends on a hash of its first text (of the first of `Table.inputs`), so the
+    same text is never on both sides, and one more row changes the side of hardly any other. Long
+    documents are rows of at most 128 KiB. The one where the share is reached is cut at the nearest
+    line break: its end is for validation. So a single document is split into head and tail.
+
+    Args:
+        table: the kind of rows.
+        options: options of `Table.rows`.
+        files: states of the files, in the groups that are read together.
+        errors: "strict", or "skip" to skip unreadable records.
+        validation_fraction: share of the rows for validation, from 0 to less than 1; of documents,
+            share of the bytes.
+        holdout: which rows are for validation.
+        counts: counts of the rows read and dropped, on both sides.
+        num_bytes: bytes of their texts, in UTF-8.
+        skipped: number of skipped records.
+        skipped_shown: what was wrong with the first of them.
+        fingerprint: SHA-256 of the rows, in their order, and of the options for splitting.
+        train: training rows, to train a tokenizer on: all, or a uniform sample.
+        validation: validation rows, None if there are none. Of documents, perhaps only a sample.
+        is_sampled: whether `train` is not all of the training rows.
+        distinct: distinct texts of each column of `Table.categories`, sorted; None for a column
+            with more than 10,000.
+        rows: the rows, if they are not in files.
+    """
+
+    table: type[Table]
+    options: dict[str, Any]
+    files: tuple[tuple[FileState, ...], ...]
+    errors: Errors
+    validation_fraction: float
+    holdout: Holdout
+    counts: Counts
+    num_bytes: int
+    skipped: int
+    skipped_shown: tuple[str, ...]
+    fingerprint: str
+    train: Any
+    validation: Any
+    is_sampled: bool
+    distinct: dict[str, tuple[str, ...] | None]
+    rows: Table | None = None
+
+    @classmethod
+    def of(cls, rows: Table, validation_fraction: float = 0.0) -> Self:
+        r"""Makes a corpus of rows in memory.
+
+        Args:
+            rows: the rows.
+            validation_fraction: share of the rows for validation, from 0 to less than 1.
+
+        Raises:
+            DataError: no row is left for training, or none for validation.
+
+        Example:
+            >>> from jaxformer.text import Documents, Pairs
+            >>> corpus = Corpus.of(Documents(("one\ntwo\nthree\nfour\n",)), 0.25)
+            >>> corpus.train.texts, corpus.validation.texts
+            (('one\ntwo\nthree\n',), ('four\n',))
+            >>> pairs = Pairs(("yes", "no", "well", "so"), ("ja", "nein", "nun", "so"))
+            >>> Corpus.of(pairs, 0.25).validation.sources
+            ('yes',)
+        """
+        source = f"{len(rows):,} {rows.unit}"
+        scan = _Scan(type(rows), validation_fraction, BadRecords(), characters=False)
+        scan.read(0, rows.records())
+        return cls(**scan.result(source), options={}, files=(), rows=rows)
+
+    @property
+    def key(self) -> int:
+        """Index of the column whose text decides the side of a row."""
+        return self.table.column_names().index(self.table.inputs[0])
+
+    def parts(self, size: int, start: Place = _START) -> "Iterator[CorpusPart]":
+        """Reads the rows of both sides.
+
+        Args:
+            size: bytes of text in a part, about.
+            start: where to begin: `end` of an earlier part.
+
+        Yields:
+            The parts, at least one.
+
+        Raises:
+            DataError: a file has changed or cannot be read.
+        """
+        rows: list[Row] = []
+        num_bytes, end = 0, start
+        for row, place in self._rows(start):
+            if num_bytes >= size:
+                yield self._part(rows, num_bytes, start, end)
+                rows, num_bytes, start = [], 0, end
+            rows.append(row)
+            num_bytes += max(1, row_size(row))
+            end = place
+        yield self._part(rows, num_bytes, start, end)._replace(end=None)
+
+    def _part(self, rows: list[Row], num_bytes: int, start: Place, end: Place) -> "CorpusPart":
+        for state in itertools.chain(*self.files[start.group : end.group + 1]):
+            require_unchanged(state)
+        cleaned = list(self.table.clean(rows, Counts(self.table.unit)))
+        return CorpusPart(cleaned, num_bytes, end)
+
+    def _rows(self, start: Place) -> Iterator[tuple[Row, Place]]:
+        """The rows from a place on, as they were read, and the place after each."""
+        if self.rows is not None:
+            following = itertools.islice(self.rows.records(), start.row, None)
+            for number, row in enumerate(following, start.row + 1):
+                yield row, Place(0, number)
+            return
+        bad, is_named = BadRecords(self.errors), len(self.files) > 1
+        for group in range(start.group, len(self.files)):
+            for state in self.files[group]:
+                require_unchanged(state)
+            paths = [state.path for state in self.files[group]]
+            rows = self.table.rows_of(paths, is_named, bad, **self.options)
+            before = start.row if group == start.group else 0
+            for number, row in enumerate(itertools.islice(rows, before, None), before + 1):
+                yield row, Place(group, number)
+
+
+class CorpusPart(NamedTuple):
+    """Consecutive rows of a corpus, of both sides."""
+
+    rows: list[Row]
+    num_bytes: int  # of all texts that were read for it, including dropped rows
+    end: Place | None  # where the next part begins; None in the last one
+
+
+def row_size(row: Row) -> int:
+    """Bytes of the texts of a row, in UTF-8."""
+    return sum(len(text_bytes(column)) for column in row.columns)
+
+
+def scan_corpus(
+    table: type[Table],
+    paths: Sequence[str | pathlib.Path],
+    *,
+    validation_fraction: float,
+    errors: Errors = "strict",
+    characters: bool = False,
+    cache_dir: pathlib.Path | None = None,
+    on_progress: Callable[[int], None] = lambda size: None,
+    **options: Any,
+) -> Corpus:
+    r"""Scans files once, or loads the record of an earlier scan.
+
+    The record is used if paths, sizes and modification times (or versions) of the files are
+    the same.
+
+    Args:
+        table: the kind of rows, such as `Documents` or `Pairs`.
+        paths: the files, as `Table.read` takes them.
+        validation_fraction: share of the rows for validation; of documents, share of the bytes.
+        errors: "strict", or "skip" to skip and count unreadable records.
+        characters: whether the sample must contain every character, for a character tokenizer.
+        cache_dir: folder for the records of scans; None for no records.
+        on_progress: called with the number of bytes read so far.
+        **options: options of `Table.rows`, such as the `field` of documents.
+
+    Returns:
+        The corpus.
+
+    Raises:
+        DataError: a file cannot be read, or changes during the scan; one of the sides is empty; or
+            the validation rows are larger than 64 MiB.
+        StorageError: the record cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from jaxformer.text import Documents, Pairs
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+        >>> corpus = scan_corpus(Documents, [folder / "a.jsonl"], validation_fraction=0.5)
+        >>> corpus.counts.read, corpus.num_bytes, corpus.train.texts, corpus.validation.texts
+        (2, 6, ('two',), ('one',))
+        >>> _ = (folder / "a.tsv").write_text("one\teins\ntwo\tzwei\n\tdrei\n")
+        >>> print(scan_corpus(Pairs, [folder / "a.tsv"], validation_fraction=0).counts)
+        3 pairs read, 2 kept; 1 empty (line 3)
+    """
+    if not table.__module__.startswith("jaxformer."):
+        cache_dir = None  # your own table may change how it reads rows
+    groups = table.groups([str(path) for path in paths])
+    files = [as_path(path) for group in groups for path in group]
+
+    def scan() -> Corpus:
+        stamps = dict(zip(files, file_stamps(files), strict=True))
+        bad, states = BadRecords(errors), []
+        scanned = _Scan(table, validation_fraction, bad, characters=characters)
+        done = 0
+        for index, group in enumerate(groups):
+            size = sum(stamps[as_path(path)][0] for path in group)
+            rows = table.rows_of(group, len(groups) > 1, bad, **options)
+            scanned.read(index, rows, lambda read: on_progress(done + min(read, size)))  # noqa: B023
+            states.append(tuple(read_state(as_path(path), stamps[as_path(path)]) for path in group))
+            done += size
+            on_progress(done)
+        values = scanned.result(", ".join(map(str, files)))
+        return Corpus(**values, options=options, files=tuple(states))
+
+    key = table.__module__, table.__qualname__, validation_fraction, errors, characters, options
+    return remembered(
+        scan_stem(cache_dir, "corpora", files, key),
+        scan,
+        _packed,
+        lambda values: _unpacked(table, values),
+    )
+
+
+class _Scan:
+    """One reading of all rows: holdout, samples, counts, and the hash of the content."""
+
+    def __init__(
+        self, table: type[Table], fraction: float, bad: BadRecords, *, characters: bool
+    ) -> None:
+        names = table.column_names()
+        self._table, self._fraction, self._bad, self._characters = table, fraction, bad, characters
+        self._scanner = Scanner(
+            fraction, key=names.index(table.inputs[0]), is_cut=table.is_cut, sample=_SAMPLE,
+            held_out=_LINES if table.is_cut else _VALIDATION,
+        )  # fmt: skip
+        self._categories = {name: names.index(name) for name in table.categories}
+        self._distinct: dict[str, set[str]] = {name: set() for name in table.categories}
+        self._counts, self._num_bytes, self._seen = Counts(table.unit), 0, set[str]()
+        kind = table.__module__, table.__qualname__, bad.errors, fraction
+        self._digest = hashlib.sha256(repr(kind).encode())
+
+    def read(
+        self, group: int, rows: Iterator[Row], on_progress: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Reads the rows of a group of files."""
+        done = reported = 0
+        for row in self._table.clean(rows, self._counts):
+            texts = [text_bytes(column) for column in row.columns]
+            sizes = list(map(len, texts))
+            self._digest.update(repr((group, row.is_start, sizes)).encode())
+            self._digest.update(b"".join(texts))
+            size = sum(sizes)
+            done += size
+            self._scanner.add(row, size)
+            for name, place in self._categories.items():
+                if len(self._distinct[name]) <= _DISTINCT:
+                    self._distinct[name].add(row.columns[place])
+            if self._characters:
+                self._seen.update(*self._table.texts_of(row.columns))
+            if done - reported >= _REPORTED:
+                reported = done
+                on_progress(done)
+        self._num_bytes += done
+
+    def result(self, source: str) -> dict[str, Any]:
+        """The arguments of a `Corpus`, except options, files and rows; `source` is for messages."""
+        table, sample = self._table, self._scanner.finish()
+        self._require_sides(sample, source)
+        if self._characters and sample.is_sampled:
+            sample.training.append(Row("", table.row_of("".join(sorted(self._seen)))))
+        return {
+            "table": table, "errors": self._bad.errors, "validation_fraction": self._fraction,
+            "holdout": sample.holdout, "counts": self._counts, "num_bytes": self._num_bytes,
+            "skipped": self._bad.count, "skipped_shown": tuple(self._bad.shown),
+            "fingerprint": self._digest.hexdigest(), "train": table.of_rows(sample.training),
+            "validation": table.of_rows(sample.validation), "is_sampled": sample.is_sampled,
+            "distinct": {
+                name: tuple(sorted(texts)) if len(texts) <= _DISTINCT else None
+                for name, texts in self._distinct.items()
+            },
+        }  # fmt: skip
+
+    def _require_sides(self, sample: Sample, source: str) -> None:
+        """Raises DataError if a side is empty, or has too many rows for validation."""
+        table, fraction = self._table, self._fraction
+        if sample.is_cut and not table.is_cut:
+            raise DataError(
+                f"{table.unit} for validation must be at most {_VALIDATION:,} bytes, got more with "
+                f"validation_fraction={fraction}; lower it, or name data.validation_paths"
+            )
+        sides = {"training": sample.training}
+        if fraction:
+            sides["validation"] = sample.validation
+        for side, rows in sides.items():
+            if not any(row.columns[0].strip() for row in rows):
+                layout = "" if table.is_cut else f"{table.remedy(())}; "
+                raise DataError(
+                    f"both sides of a split must have {table.unit}, got an empty {side} side with "
+                    f"validation_fraction={fraction} from {source}, {self._num_bytes:,} bytes of "
+                    f"text: {self._counts}; {layout}add data, or change the fraction"
+                )
+
+
+def _packed(corpus: Corpus) -> dict[str, Any]:
+    """Values of JSON; the kind of rows is left out."""
+    values = {name: value for name, value in vars(corpus).items() if name not in ("table", "rows")}
+    tables = {
+        name: None if values[name] is None else list(values[name].records())
+        for name in ("train", "validation")
+    }
+    return {**values, **tables, "counts": dataclasses.asdict(corpus.counts)}
+
+
+def _unpacked(table: type[Table], values: dict[str, Any]) -> Corpus:
+    """The inverse of `_packed`."""
+    restored = {
+        "files": tuple(tuple(FileState(*state) for state in group) for group in values["files"]),
+        "holdout": Holdout(*values["holdout"]),
+        "counts": Counts(**values["counts"]),
+        "skipped_shown": tuple(values["skipped_shown"]),
+        "distinct": {
+            name: None if texts is None else tuple(texts)
+            for name, texts in values["distinct"].items()
+        },
+    }
+    for name in ("train", "validation"):
+        restored[name] = table.of_rows(Row(*row) for row in values[name] or ())
+    return Corpus(table=table, **{**values, **restored})

@@ -1,0 +1,59 @@
+"""Counts of rows that were read and dropped, with reasons and lines."""
+
+import dataclasses
+from typing import Self
+
+_SHOWN = 3
+
+
+@dataclasses.dataclass
+class Counts:
+    """Number of rows that were read, and of rows that were dropped for each reason.
+
+    Args:
+        unit: plural name of the rows, such as "pairs".
+        read: rows in the files.
+        dropped: number of dropped rows by reason, such as "empty", "misaligned" or "too long".
+        lines: up to 3 lines of dropped rows by reason, such as "17", or "file.tsv:17" if there are
+            several files. Lines count from 1.
+
+    Example:
+        >>> counts = Counts("pairs", read=29_000)
+        >>> for line in ("4", "90"):
+        ...     counts.drop("too long", line)
+        >>> print(counts)
+        29,000 pairs read, 28,998 kept; 2 too long (lines 4, 90)
+    """
+
+    unit: str
+    read: int = 0
+    dropped: dict[str, int] = dataclasses.field(default_factory=dict)
+    lines: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def kept(self) -> int:
+        """Number of rows that were not dropped."""
+        return self.read - sum(self.dropped.values())
+
+    def drop(self, reason: str, line: str) -> None:
+        """Counts a dropped row."""
+        self.add(Counts(self.unit, 0, {reason: 1}, {reason: [line]}))
+
+    def add(self, other: Self) -> None:
+        """Adds the counts of other rows, or those of a later step that dropped some of these."""
+        self.read += other.read
+        for reason, number in other.dropped.items():
+            self.dropped[reason] = self.dropped.get(reason, 0) + number
+            self.lines[reason] = [*self.lines.get(reason, []), *other.lines[reason]][:_SHOWN]
+
+    def __str__(self) -> str:
+        dropped = ", ".join(
+            f"{n:,} {reason}{self._lines(reason)}" for reason, n in sorted(self.dropped.items())
+        )
+        kept = f"{self.read:,} {self.unit} read, {self.kept:,} kept"
+        return f"{kept}; {dropped}" if dropped else kept
+
+    def _lines(self, reason: str) -> str:
+        lines = self.lines[reason]
+        more = [] if len(lines) == self.dropped[reason] else ["..."]
+        return f" (line{'s' if lines[1:] else ''} {', '.join(lines + more)})"

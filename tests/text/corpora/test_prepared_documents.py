@@ -1,0 +1,138 @@
+"""Documents prepared as tokens, part by part, in files or in memory."""
+
+import os
+
+import numpy as np
+import pytest
+
+from jaxformer import text
+from jaxformer.errors import DataError
+from jaxformer.text.corpora import prepared_documents
+from jaxformer.text.sources import document_files
+from tests.text.corpora.texts import documents, newlines, prose, scan, sides
+
+TOKENIZER = text.byte_tokenizer()
+
+
+@pytest.mark.parametrize("part_size", [500, 10**6])
+def test_tokens_are_the_same_in_memory_and_in_files(tmp_path, part_size):
+    texts = list(map(newlines, documents(60)))
+    options = {"part_size": part_size}
+    expected = text.prepare_documents(scan(tmp_path, texts), TOKENIZER, tmp_path / "a", **options)
+    corpus = text.Corpus.of(text.Documents.of(texts), 0.3)
+    for cache in (tmp_path / "b", tmp_path / "b", None):
+        found = text.prepare_documents(corpus, TOKENIZER, cache, **options)
+        for stream, other in zip(found, expected, strict=True):
+            assert stream.num_bytes == other.num_bytes
+            np.testing.assert_array_equal(np.asarray(stream.tokens), np.asarray(other.tokens))
+            np.testing.assert_array_equal(stream.offsets, other.offsets)
+    assert text.Corpus.of(text.Documents.of(texts[::-1]), 0.3).fingerprint != corpus.fingerprint
+
+
+def test_documents_that_cannot_be_encoded_are_refused():
+    with pytest.raises(DataError, match="must be valid Unicode"):
+        text.prepare_documents(text.Corpus.of(text.Documents.of(["a\ud800"])), TOKENIZER, None)
+    with pytest.raises(DataError, match="documents must be a list of texts, got 'a text'"):
+        text.Documents.of("a text")
+
+
+def expected(texts):
+    return text.build_stream([*texts, ""], TOKENIZER)  # of several documents each has its end
+
+
+def assert_holds(prepared, train, validation):
+    for stream, texts in [(prepared.train, train), (prepared.validation, validation)]:
+        whole = expected(texts)
+        np.testing.assert_array_equal(np.asarray(stream.tokens), whole.tokens[:-1])
+        np.testing.assert_array_equal(stream.offsets, whole.offsets[:-1])
+        assert stream.num_bytes == sum(len(one.encode()) for one in texts)
+
+
+@pytest.mark.parametrize("part_size", [1, 500, 10**6])
+def test_prepared_tokens_are_those_of_the_documents(tmp_path, monkeypatch, part_size):
+    monkeypatch.setattr(prepared_documents, "_GROUP", 100)
+    corpus = scan(tmp_path, documents(60))
+    done = []
+    prepared = text.prepare_documents(
+        corpus, TOKENIZER, tmp_path, part_size=part_size, on_progress=done.append
+    )
+    assert_holds(prepared, *sides(corpus))
+    assert done == sorted(done) and done[-1] == corpus.num_bytes
+
+
+def test_document_that_goes_on_behind_validation_begins_anew(tmp_path, monkeypatch):
+    """A long text file is drawn piece by piece."""
+    monkeypatch.setattr(document_files, "_PIECE", 40)
+    (tmp_path / "a.txt").write_text(prose(200))
+    corpus = text.scan_corpus(text.Documents, [tmp_path / "a.txt"], validation_fraction=0.3)
+    runs = {False: [], True: []}
+    last = None
+    (part,) = corpus.parts(2**30)
+    for row in part.rows:
+        for side_row, is_validation in corpus.holdout.parts(row):
+            if is_validation != last:
+                runs[is_validation].append("")
+            runs[is_validation][-1] += side_row.columns[0]
+            last = is_validation
+    assert len(runs[True]) > 3
+    assert_holds(text.prepare_documents(corpus, TOKENIZER, tmp_path), runs[False], runs[True])
+
+
+def test_preparing_goes_on_behind_the_last_whole_shard(tmp_path, monkeypatch):
+    corpus = scan(tmp_path, documents(60))
+    encoded = []
+
+    def count(tokenizer, texts, encode=text.Tokenizer.encode_documents):
+        encoded.extend(texts)
+        if len(encoded) > 30 and not failed:
+            failed.append(True)
+            raise KeyboardInterrupt
+        return encode(tokenizer, texts)
+
+    failed = []
+    monkeypatch.setattr(text.Tokenizer, "encode_documents", count)
+    with pytest.raises(KeyboardInterrupt):
+        text.prepare_documents(corpus, TOKENIZER, tmp_path, part_size=700)
+    (manifest,) = (tmp_path / "corpora").glob("*/parts.jsonl")
+    assert 0 < len(manifest.read_text().splitlines())
+    encoded.clear()
+    prepared = text.prepare_documents(corpus, TOKENIZER, tmp_path, part_size=700)
+    assert 0 < len(encoded) < 60
+    assert_holds(prepared, *sides(corpus))
+    encoded.clear()
+    text.prepare_documents(corpus, TOKENIZER, tmp_path, part_size=700)
+    assert encoded == []
+
+
+def num_parts(folder):
+    (manifest,) = (folder / "corpora").glob("*/parts.jsonl")
+    return len(manifest.read_text().splitlines())
+
+
+def test_part_of_a_file_that_changes_is_not_written(tmp_path):
+    corpus = scan(tmp_path, documents(60))
+    changed = []
+
+    def change(done):
+        if done > corpus.num_bytes // 2 and not changed:
+            changed.append(num_parts(tmp_path))
+            os.utime(tmp_path / "a.jsonl", (1, 1))
+
+    with pytest.raises(DataError, match="a.jsonl' has changed while it was read"):
+        text.prepare_documents(corpus, TOKENIZER, tmp_path, part_size=500, on_progress=change)
+    assert changed[0] > 1 and num_parts(tmp_path) <= changed[0] + 2  # and what was read ahead
+
+
+def test_without_a_folder_the_tokens_are_in_memory(tmp_path):
+    corpus = scan(tmp_path, documents(60))
+    prepared = text.prepare_documents(corpus, TOKENIZER, None, part_size=500)
+    assert_holds(prepared, *sides(corpus))
+    assert type(prepared.train.tokens) is np.ndarray
+
+
+def test_other_tokenizers_have_other_files(tmp_path):
+    corpus = scan(tmp_path, documents(9))
+    other = text.train_bpe(corpus.train.texts, 300)
+    for tokenizer in (TOKENIZER, other, TOKENIZER):
+        text.prepare_documents(corpus, tokenizer, tmp_path)
+    assert len(list((tmp_path / "corpora").iterdir())) == 2
