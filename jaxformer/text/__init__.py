@@ -9,14 +9,8 @@ from jaxformer.text.batches.packed_examples import PackedExamples
 from jaxformer.text.batches.rows import Rows
 from jaxformer.text.batches.windows import PackedDocuments, Windows
 from jaxformer.text.corpora.corpus import Corpus, scan_corpus
-from jaxformer.text.corpora.holdout import Holdout
 from jaxformer.text.corpora.prepared_documents import PreparedDocuments, prepare_documents
-from jaxformer.text.corpora.prepared_rows import (
-    FittingRows,
-    PreparedRows,
-    fitting_rows,
-    prepare_rows,
-)
+from jaxformer.text.corpora.prepared_rows import fitting_rows
 from jaxformer.text.corpora.streams import DocumentSource, build_stream
 from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
 from jaxformer.text.sources.checked_tokens import check_token_files
@@ -29,8 +23,8 @@ from jaxformer.text.tables.conversations import Conversations, check_messages, e
 from jaxformer.text.tables.counts import Counts
 from jaxformer.text.tables.documents import Documents
 from jaxformer.text.tables.labelled import Labelled, encode_labelled
-from jaxformer.text.tables.pairs import Pairs, encode_pairs, encode_source
-from jaxformer.text.tables.table import Table, count_shared
+from jaxformer.text.tables.pairs import Pairs, encode_pairs
+from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.chat_templates import ChatTemplate, Message
 from jaxformer.text.tokenizers.pieces import split_words
 from jaxformer.text.tokenizers.stream_decoder import StreamDecoder
@@ -58,8 +52,6 @@ __all__ = [
     "DocumentSource",
     "Documents",
     "ExampleArrays",
-    "FittingRows",
-    "Holdout",
     "Host",
     "Labelled",
     "MaskedBatches",
@@ -71,7 +63,6 @@ __all__ = [
     "Phrase",
     "Phrasebook",
     "PreparedDocuments",
-    "PreparedRows",
     "Rows",
     "StreamDecoder",
     "SurroundingTokens",
@@ -86,19 +77,16 @@ __all__ = [
     "byte_tokenizer",
     "check_messages",
     "check_token_files",
-    "count_shared",
     "default_cache_dir",
     "encode_conversations",
     "encode_labelled",
     "encode_pairs",
-    "encode_source",
     "exact_matches",
     "fitting_rows",
     "load_phrasebook",
     "map_token_files",
     "mask_tokens",
     "prepare_documents",
-    "prepare_rows",
     "python_documents",
     "read_documents",
     "read_lines",

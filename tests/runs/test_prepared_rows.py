@@ -6,6 +6,7 @@ import pytest
 from jaxformer import runs, text
 from jaxformer.errors import DataError
 from jaxformer.text.corpora import corpus as corpora
+from jaxformer.text.corpora import scan as scan_module
 from tests.runs import tiny
 
 WORDS = "one two three four five six".split()
@@ -61,7 +62,7 @@ def test_examples_are_those_of_the_rows(tmp_path, kind):
 def test_rows_are_neither_read_nor_encoded_again(tmp_path, monkeypatch):
     made = experiment(tmp_path, "pairs")
     first = runs.prepare_task(made)
-    monkeypatch.setattr(corpora, "_Scan", None)
+    monkeypatch.setattr(corpora, "Scan", None)
     monkeypatch.setattr(corpora.Corpus, "parts", None)
     again = runs.prepare_task(made)
     assert again.summary == first.summary and again.report == first.report
@@ -99,13 +100,13 @@ def test_validation_may_have_files_of_its_own(tmp_path):
 
 
 def test_words_of_sampled_rows_are_not_known(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpora, "_SAMPLE", 300)
+    monkeypatch.setattr(scan_module, "_SAMPLE", 300)
     task = runs.prepare_task(experiment(tmp_path, "pairs"))
     assert task.train.is_sampled and task.model.unseen_words(["seven"]) == []
 
 
 def test_inspect_describes_a_sample_of_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpora, "_SAMPLE", 300)
+    monkeypatch.setattr(scan_module, "_SAMPLE", 300)
     report = runs.inspect_data(experiment(tmp_path, "pairs"))
     assert report.train == len(TEXTS) - report.validation > 0
     assert [shared.name for shared in report.shared] == [
@@ -117,7 +118,7 @@ def test_inspect_describes_a_sample_of_rows(tmp_path, monkeypatch):
 def test_what_cannot_be_prepared_is_one_line(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="must have pairs, got an empty validation .*; add data"):
         runs.prepare_task(experiment(tmp_path, "pairs", data={"validation_fraction": 1e-9}))
-    monkeypatch.setattr(corpora, "_DISTINCT", 3)
+    monkeypatch.setattr(scan_module, "_DISTINCT", 3)
     with pytest.raises(DataError, match="at most 10,000 classes"):
         runs.prepare_task(experiment(tmp_path, "labelled"))
 

@@ -9,7 +9,7 @@ from jaxformer import runs, text
 from jaxformer.cli import main
 from jaxformer.config import config_to_toml
 from jaxformer.errors import CheckpointError, DataError, StorageError
-from jaxformer.text.corpora import corpus as corpora
+from jaxformer.text.corpora import scan as scan_module
 from jaxformer.text.tables import documents as document_table
 from tests.cli.commands import one_line
 from tests.runs import tiny
@@ -93,7 +93,7 @@ def test_validation_may_have_files_of_its_own(tmp_path):
 
 
 def test_characters_are_taken_from_all_text(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpora, "_SAMPLE", 100)
+    monkeypatch.setattr(scan_module, "_SAMPLE", 100)
     task = runs.prepare_task(experiment(tmp_path, tokenizer={"kind": "character"}))
     assert set(task.tokenizer.words) == set("".join(TEXTS))
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.progress import TransferSpeedColumn as SpeedColumn
 
-from jaxformer.text.sources.files import file_stamps
+from jaxformer.text.sources.file_states import file_stamps
 from jaxformer.training.parallel import is_first_process
 
 _PATIENCE = 2.0  # seconds; shorter work shows nothing

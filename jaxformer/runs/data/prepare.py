@@ -14,8 +14,8 @@ from jaxformer import text
 from jaxformer.config import DataConfig, ExperimentConfig, ModelConfig, TokenizerConfig
 from jaxformer.errors import ConfigError, DataError, StorageError
 from jaxformer.storage import make_folder
-from jaxformer.text.corpora.holdout import text_bytes
 from jaxformer.text.store.remembered import remembered
+from jaxformer.text.tables.table import text_bytes
 
 _LAYOUT = 1  # version of how tokenizers are trained; part of their key in the cache
 

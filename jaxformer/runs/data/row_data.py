@@ -10,7 +10,7 @@ from jaxformer.runs.data.byte_progress import ByteProgress, total_size
 from jaxformer.runs.data.prepare import cache_dir, fingerprint
 from jaxformer.runs.data.text_parts import left_out, require_other_files
 from jaxformer.runs.data.values import Split
-from jaxformer.text.corpora.prepared_rows import Encode, no_rows_error
+from jaxformer.text.corpora.prepared_rows import Encode, no_rows_error, prepare_rows
 
 _LAYOUT = "5"  # version of the folder's layout; part of its name
 
@@ -48,8 +48,10 @@ def encode_corpus(
         name = fingerprint((_LAYOUT, corpus.fingerprint, rule), key)[:32]
         folder = cache / "corpora" / name
     with ByteProgress("tokenizing", corpus.num_bytes) as progress:
-        prepared = text.prepare_rows(corpus, encode, max_len, folder, on_progress=progress.update)
-    return EncodedRows(prepared.examples, corpus.train, prepared.counts, corpus.is_sampled)
+        examples, counts = prepare_rows(
+            corpus, encode, max_len, folder, on_progress=progress.update
+        )
+    return EncodedRows(examples, corpus.train, counts, corpus.is_sampled)
 
 
 def encode_table(

@@ -19,6 +19,7 @@ from jaxformer.runs.folder.files import VALIDATION
 from jaxformer.runs.tasks.task import Task
 from jaxformer.storage import read_json, write_json
 from jaxformer.text.store.ragged import Example
+from jaxformer.text.tables.table import count_shared
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
@@ -86,7 +87,7 @@ class TableTask(Task):
             f"training on {len(train.examples):,} {unit} ({train.counts})",
             f"validating on {len(validation.examples):,} {unit} ({validation.counts})",
         ]
-        if shared := text.count_shared(train.rows.columns[0], shown):
+        if shared := count_shared(train.rows.columns[0], shown):
             of = f"{unit}, of a sample of {len(train.rows):,}" if train.is_sampled else unit
             report.append(f"{shared:,} validation {first} are also in the training {of}")
         summary = DataSummary(

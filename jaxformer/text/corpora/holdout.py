@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from jaxformer.errors import DataError
-from jaxformer.text.tables.table import Row
+from jaxformer.text.tables.table import Row, text_bytes
 
 _HASHES = 2**64
 _BINS = 2**16
@@ -21,11 +21,6 @@ def text_draws(data: bytes) -> tuple[float, float]:
     digest = hashlib.blake2b(data, digest_size=16).digest()
     side, drawn = (int.from_bytes(half, "little") / _HASHES for half in (digest[:8], digest[8:]))
     return side, drawn
-
-
-def text_bytes(text: str) -> bytes:
-    """A text in UTF-8; a half of a surrogate pair is reported when it is encoded as tokens."""
-    return text.encode(errors="surrogatepass")
 
 
 class Holdout(NamedTuple):

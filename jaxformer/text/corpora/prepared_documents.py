@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxformer.text.corpora.corpus import Corpus, row_size
+from jaxformer.text.corpora.corpus import Corpus
 from jaxformer.text.corpora.prepared import prepared_store
 from jaxformer.text.store.ragged import RaggedArray, TokenStream, item_starts, token_dtype
 from jaxformer.text.store.store import Arrays, Record
-from jaxformer.text.tables.table import Row
+from jaxformer.text.tables.table import Row, row_size
 from jaxformer.text.tokenizers.pieces import groups_of_size
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 

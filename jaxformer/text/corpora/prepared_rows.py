@@ -20,19 +20,12 @@ Encode = Callable[[Any], Sequence[Example | None]]
 
 
 class FittingRows(NamedTuple):
-    """Encoded rows of a table that fit into a model.
-
-    Args:
-        examples: the examples that fit.
-        indices: indices of their rows.
-        counts: counts of all rows.
-        shortest: length of the shortest example that was too long; None if none was.
-    """
+    """Examples that fit into a model, the indices of their rows, and the counts of all rows."""
 
     examples: list[Example]
     indices: list[int]
     counts: Counts
-    shortest: int | None
+    shortest: int | None  # length of the shortest example that was too long
 
 
 def fitting_rows(rows: Table, examples: Sequence[Example | None], max_len: int) -> FittingRows:
@@ -46,7 +39,8 @@ def fitting_rows(rows: Table, examples: Sequence[Example | None], max_len: int) 
         max_len: largest length that is kept.
 
     Returns:
-        The examples that are left, perhaps none, and the rows that they are from.
+        The `examples` that fit, perhaps none, the `indices` of their rows, the `counts` of all
+        rows, and the length of the `shortest` example that was too long.
 
     Raises:
         DataError: there are not as many examples as rows.
@@ -76,25 +70,11 @@ def fitting_rows(rows: Table, examples: Sequence[Example | None], max_len: int) 
 
 def no_rows_error(counts: Counts, max_len: int, shortest: int | None) -> DataError:
     """The error that no row fits; `shortest` is as in `FittingRows`."""
-    remedy = "use another tokenizer"
-    if shortest is not None:
-        remedy = f"raise max_len to at least {shortest}"
+    remedy = f"raise max_len to at least {shortest}" if shortest else "use another tokenizer"
     return DataError(
         f"at least one of the {counts.unit} must have 1 to max_len={max_len} tokens, got none: "
         f"{counts}; {remedy}"
     )
-
-
-class PreparedRows(NamedTuple):
-    """The training rows of a corpus as examples.
-
-    Args:
-        examples: the examples, memory-mapped if they are in a folder.
-        counts: counts of the rows read and dropped.
-    """
-
-    examples: ExampleArrays
-    counts: Counts
 
 
 def prepare_rows(
@@ -105,37 +85,12 @@ def prepare_rows(
     *,
     part_size: int | None = None,
     on_progress: Callable[[int], None] = lambda size: None,
-) -> PreparedRows:
-    r"""Encodes the training rows of a corpus into files, or maps existing files.
+) -> tuple[ExampleArrays, Counts]:
+    """Encodes the training rows of a corpus into the files of a folder, or maps existing files.
 
-    If a process ends early, in any way, it loses only the part in progress: the next call goes on
-    after the last complete one.
-
-    Args:
-        corpus: the rows.
-        encode: makes examples from rows, as `encode_pairs` does with its tokenizers.
-        max_len: length of the longest examples that are kept.
-        folder: folder of the files, used only for this corpus, `encode`, max_len and part_size.
-            None to keep the examples in memory.
-        part_size: bytes of text in a part. Default: 4 to 8 MiB, depending on the text's size.
-        on_progress: called with the number of bytes of text done so far.
-
-    Returns:
-        The examples and the counts.
-
-    Raises:
-        DataError: a data file has changed, no row is left, or a file in the folder is damaged.
-        StorageError: a file cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> from jaxformer.text import Corpus, Pairs, byte_tokenizer, encode_pairs
-        >>> folder, bytes_ = pathlib.Path(tempfile.mkdtemp()), byte_tokenizer()
-        >>> corpus = Corpus.of(Pairs(("one", "two"), ("eins", "zwei")))
-        >>> encode = lambda rows: encode_pairs(rows, bytes_, bytes_)
-        >>> prepared = prepare_rows(corpus, encode, 8, folder / "cache")
-        >>> prepared.examples[1]["source_tokens"].tolist(), str(prepared.counts)
-        ([116, 119, 111, 256], '2 pairs read, 2 kept')
+    The folder is named by a hash of corpus, `encode`, max_len and part_size; None keeps the
+    examples in memory. `on_progress` is called with the number of bytes of text done so far.
+    Raises DataError if no row is left.
     """
 
     def encoded(rows: list[Row]) -> tuple[Arrays, Record]:
@@ -157,4 +112,4 @@ def prepare_rows(
     if not store.arrays:
         sizes = [record["shortest"] for record in store.records if record["shortest"]]
         raise no_rows_error(counts, max_len, min(sizes, default=None))
-    return PreparedRows(ExampleArrays(store.arrays), counts)
+    return ExampleArrays(store.arrays), counts

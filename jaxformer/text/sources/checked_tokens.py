@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.sources.files import scan_stem
+from jaxformer.text.sources.file_states import scan_stem
 from jaxformer.text.sources.token_files import TokenFiles
 from jaxformer.text.store.arrays import JoinedArray, require_whole
 from jaxformer.text.store.ragged import RaggedArray, TokenStream

@@ -10,7 +10,8 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path, in_bucket
-from jaxformer.text.sources.files import opened, require_stamp
+from jaxformer.text.sources.file_states import require_stamp
+from jaxformer.text.sources.files import opened
 from jaxformer.text.store.arrays import JoinedArray, joined, map_array
 
 _HEADER = 256  # int32 numbers at the start of an llm.c file: magic, version, number of tokens

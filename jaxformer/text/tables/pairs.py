@@ -149,24 +149,9 @@ def encode_pairs(
 
 
 def encode_source(text: str, tokenizer: Tokenizer, max_len: int) -> np.ndarray:
-    """Encodes one sentence to translate, as `encode_pairs` encodes a source.
+    """Encodes one sentence to translate as `encode_pairs` encodes a source: int32 [S].
 
-    Args:
-        text: the sentence; it is stripped, as in `Pairs.read`.
-        tokenizer: tokenizer of the sources.
-        max_len: largest number of tokens, including the end of text.
-
-    Returns:
-        int32 [S], the sentence and the end of text.
-
-    Raises:
-        DataError: the sentence is empty or too long, or the tokenizer has no end of text or cannot
-            encode it.
-
-    Example:
-        >>> from jaxformer.text import byte_tokenizer
-        >>> encode_source("no ", byte_tokenizer(), max_len=3)
-        array([110, 111, 256], dtype=int32)
+    Raises DataError if it is empty, or longer than `max_len` tokens, the end of text included.
     """
     special = _around_source(tokenizer)
     ids = tokenizer.encode(text.strip())

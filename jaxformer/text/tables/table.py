@@ -228,6 +228,16 @@ class Table:
         return f"each line must be {cls.layout}"
 
 
+def text_bytes(text: str) -> bytes:
+    """A text in UTF-8; a half of a surrogate pair is reported when it is encoded as tokens."""
+    return text.encode(errors="surrogatepass")
+
+
+def row_size(row: Row) -> int:
+    """Bytes of the texts of a row, in UTF-8."""
+    return sum(len(text_bytes(column)) for column in row.columns)
+
+
 def require_same_length(**columns: Sequence[Any]) -> None:
     """Raises DataError if columns differ in length."""
     if len({len(column) for column in columns.values()}) > 1:
@@ -236,18 +246,6 @@ def require_same_length(**columns: Sequence[Any]) -> None:
 
 
 def count_shared(training: Sequence[str], validation: Sequence[str]) -> int:
-    """Counts the validation texts that also occur in training.
-
-    Args:
-        training: training texts, such as the sources of pairs, or the texts of a classifier.
-        validation: validation texts.
-
-    Returns:
-        Number of elements of `validation` that are in `training`, repetitions included.
-
-    Example:
-        >>> count_shared(["A dog.", "A cat."], ["A cat.", "A cow.", "A cat."])
-        2
-    """
+    """Counts the validation texts, repetitions included, that also occur in training."""
     known = set(training)
     return sum(text in known for text in validation)

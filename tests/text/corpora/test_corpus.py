@@ -6,7 +6,7 @@ import pytest
 
 from jaxformer import text
 from jaxformer.errors import DataError
-from jaxformer.text.corpora import corpus as corpora
+from jaxformer.text.corpora import scan as scan_module
 from jaxformer.text.tables import documents as tables_of_documents
 from jaxformer.text.tables.documents import read_pieces
 from tests.text.corpora.texts import documents, newlines, scan, sides, write_lines
@@ -38,7 +38,7 @@ def test_small_text_is_its_own_sample(tmp_path, monkeypatch):
     assert (list(corpus.train.texts), list(corpus.validation.texts)) == sides(corpus)
     size = sum(len(newlines(one).encode()) for one in texts)
     assert (corpus.counts.read, corpus.num_bytes) == (50, size)
-    monkeypatch.setattr(corpora, "_SAMPLE", size - 1)
+    monkeypatch.setattr(scan_module, "_SAMPLE", size - 1)
     assert scan(tmp_path, texts).is_sampled
 
 
@@ -53,7 +53,7 @@ def test_split_is_the_same_in_memory_and_in_files(tmp_path):
 
 
 def test_sample_is_drawn_evenly_from_the_training_text(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpora, "_SAMPLE", 8000)
+    monkeypatch.setattr(scan_module, "_SAMPLE", 8000)
     texts = documents(400)
     corpus = scan(tmp_path, texts)
     train, validation = sides(corpus)

@@ -8,6 +8,8 @@ import pytest
 from jaxformer import text
 from jaxformer.errors import DataError
 from jaxformer.text.corpora import corpus as corpora
+from jaxformer.text.corpora import scan as scan_module
+from jaxformer.text.corpora.prepared_rows import prepare_rows
 from tests.runs import tiny
 
 BYTES = text.byte_tokenizer()
@@ -33,7 +35,7 @@ def encode(rows):
 
 
 def prepare(corpus, folder, max_len=12, encode=encode, **options):
-    return text.prepare_rows(corpus, encode, max_len, folder, **options)
+    return prepare_rows(corpus, encode, max_len, folder, **options)
 
 
 def assert_same(examples, others):
@@ -49,20 +51,20 @@ def test_prepared_rows_are_those_of_the_table(tmp_path, part_size):
     corpus = scan(tmp_path, pairs(60))
     assert 5 < len(corpus.validation) < 30 and not corpus.is_sampled
     expected = text.fitting_rows(corpus.train, encode(corpus.train), 12).examples
-    found = prepare(corpus, tmp_path / "cache", part_size=part_size)
-    assert_same(found.examples, expected)
-    assert found.counts.read == 60 == len(corpus.train) + len(corpus.validation)
+    examples, counts = prepare(corpus, tmp_path / "cache", part_size=part_size)
+    assert_same(examples, expected)
+    assert counts.read == 60 == len(corpus.train) + len(corpus.validation)
 
 
 def test_rows_that_cannot_be_used_are_counted_with_their_lines(tmp_path):
     rows = [("a", "b"), ("", "c"), ("d", "e", "f"), ("long enough", "g"), ("h", "i")]
     corpus = scan(tmp_path, rows, fraction=0)
     assert corpus.validation is None
-    found = prepare(corpus, tmp_path / "cache", 5, part_size=1)
-    assert str(found.counts) == (
+    examples, counts = prepare(corpus, tmp_path / "cache", 5, part_size=1)
+    assert str(counts) == (
         "5 pairs read, 2 kept; 1 empty (line 2), 1 misaligned (line 3), 1 too long (line 4)"
     )
-    assert [one["source_tokens"].tolist() for one in found.examples] == [[97, 256], [104, 256]]
+    assert [example["source_tokens"].tolist() for example in examples] == [[97, 256], [104, 256]]
     for folder, options in ((tmp_path / "other", {"part_size": 1}), (None, {})):
         with pytest.raises(DataError, match="got none: 5 .* 3 too long .*max_len to at least 2"):
             prepare(corpus, folder, 1, **options)
@@ -89,11 +91,11 @@ def test_rows_go_on_behind_the_last_whole_part(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         prepare(corpus, folder, encode=stopping, part_size=150)
     encoded.clear()
-    found = prepare(corpus, folder, encode=stopping, part_size=10_000)
+    examples, counts = prepare(corpus, folder, encode=stopping, part_size=10_000)
     assert len(encoded) == 1
     whole = prepare(corpus, tmp_path / "whole", part_size=150)
-    assert_same(found.examples, whole.examples)
-    assert found.counts == whole.counts
+    assert_same(examples, whole[0])
+    assert counts == whole[1]
     manifests = [cache / "parts.jsonl" for cache in (tmp_path / "whole", folder)]
     parts = [len(manifest.read_text().splitlines()) for manifest in manifests]
     assert parts[0] >= parts[1] == 4
@@ -101,7 +103,7 @@ def test_rows_go_on_behind_the_last_whole_part(tmp_path):
 
 
 def test_characters_of_all_rows_are_in_the_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpora, "_SAMPLE", 40)
+    monkeypatch.setattr(scan_module, "_SAMPLE", 40)
     rows = [*pairs(20), ("ß", "日")]
     corpus = scan(tmp_path, rows, characters=True)
     assert set("".join(column[-1] for column in corpus.train.columns)) >= {"ß", "日", *"0129neo"}
@@ -111,7 +113,7 @@ def test_labels_are_listed_unless_they_are_too_many(tmp_path, monkeypatch):
     rows = [(f"text {i}", f"label {i % 5}") for i in range(20)]
     corpus = scan(tmp_path, rows, table=text.Labelled)
     assert corpus.distinct == {"labels": tuple(f"label {i}" for i in range(5))}
-    monkeypatch.setattr(corpora, "_DISTINCT", 4)
+    monkeypatch.setattr(scan_module, "_DISTINCT", 4)
     assert scan(tmp_path, rows, table=text.Labelled).distinct == {"labels": None}
 
 
@@ -119,7 +121,7 @@ def test_rows_that_were_looked_through_are_remembered(tmp_path, monkeypatch):
     cache, rows = tmp_path / "cache", [*pairs(30), ("", "x")]
     first = scan(tmp_path, rows, cache_dir=cache)
     with monkeypatch.context() as patch:
-        patch.setattr(corpora, "_Scan", None)
+        patch.setattr(corpora, "Scan", None)
         path = str(tmp_path / "a.tsv")
         again = text.scan_corpus(text.Pairs, [path], validation_fraction=0.25, cache_dir=cache)
         assert vars(again) == vars(first)
@@ -146,8 +148,8 @@ def test_two_files_are_read_line_by_line(tmp_path):
 def test_sides_that_are_empty_or_too_large_are_refused(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="got an empty training side with .*: 1 pairs .* 1 empty"):
         scan(tmp_path, [("", "x")])
-    monkeypatch.setattr(corpora, "_VALIDATION", 50)
-    monkeypatch.setattr(corpora, "_SAMPLE", 50)
+    monkeypatch.setattr(scan_module, "_VALIDATION", 50)
+    monkeypatch.setattr(scan_module, "_SAMPLE", 50)
     with pytest.raises(DataError, match="for validation must be at most 50 bytes, .*; lower it"):
         scan(tmp_path, pairs(60))
 
@@ -155,11 +157,11 @@ def test_sides_that_are_empty_or_too_large_are_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize("num_hosts", [1, 2, 4])
 def test_batches_over_shards_are_those_of_a_list_on_any_number_of_hosts(tmp_path, num_hosts):
     corpus = scan(tmp_path, pairs(200), fraction=0.1)
-    found = prepare(corpus, tmp_path / "cache", part_size=300).examples
+    examples, _ = prepare(corpus, tmp_path / "cache", part_size=300)
     options = {"batch_tokens": 128, "seed": 3, "multiple_of": 4, "num_buckets": 3}
-    expected = text.BucketedBatches(list(found), **options)
+    expected = text.BucketedBatches(list(examples), **options)
     hosts = [
-        text.BucketedBatches(found, **options, host=text.Host(index, num_hosts))
+        text.BucketedBatches(examples, **options, host=text.Host(index, num_hosts))
         for index in range(num_hosts)
     ]
     for step in (0, 5, 1000):

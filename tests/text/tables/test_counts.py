@@ -1,6 +1,7 @@
 import pytest
 
-from jaxformer.text import Counts, count_shared
+from jaxformer.text import Counts
+from jaxformer.text.tables.table import count_shared
 
 
 def test_counts_name_every_reason_with_its_first_lines():

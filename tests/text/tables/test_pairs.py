@@ -14,13 +14,13 @@ from jaxformer.text import (
     Tokenizer,
     byte_tokenizer,
     encode_pairs,
-    encode_source,
     fitting_rows,
     scan_corpus,
     train_character,
     train_word,
 )
 from jaxformer.text.corpora.prepared_rows import no_rows_error
+from jaxformer.text.tables.pairs import encode_source
 from tests.text.corpora.splits import split
 
 BYTE = byte_tokenizer()
