@@ -105,7 +105,7 @@ def test_characters_are_taken_from_all_text(tmp_path, monkeypatch):
         (
             {"validation_fraction": 1e-9},
             DataError,
-            r"both sides of a split must have text, got an empty validation side",
+            r"both sides of a split must have documents, got an empty validation side",
         ),
         ({"cache": "/dev/null/x"}, StorageError, "/dev/null/x.* cannot be"),
     ],
