@@ -10,7 +10,6 @@ from jaxformer.config import ExpertsConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.interop import HuggingFaceChatTemplate
 from jaxformer.runs.data import view
-from jaxformer.runs.data.text_parts import TextPart
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
 
@@ -34,7 +33,8 @@ def test_bytes_of_text_are_those_that_are_predicted(
     task = tiny.prepare(tiny.config(tmp_path, architecture="decoder", data=data))
     model = dataclasses.replace(task.model, tokenizers=(tokenizer,))
     task = dataclasses.replace(task, model=model)
-    validation = TextPart(text.Corpus.of(documents)).encode(tokenizer, task.config.data)
+    corpus = text.Corpus.of(text.Documents.of(documents))
+    validation = text.prepare_documents(corpus, tokenizer, None).train
     found = task.evaluation_data({"": validation}, SingleRunner())
     assert found.validation_bytes == expected
 

@@ -121,16 +121,18 @@ def test_tokenizer_is_trained_on_the_share_of_each_source(tmp_path, monkeypatch)
     monkeypatch.setattr(mixed_text, "_SAMPLE", 2000)
     monkeypatch.setattr(mixed_text, "_PIECE", 20)
     mixture = sources(tmp_path)
-    split = runs.LanguageModelTask.read(experiment(tmp_path, mixture=mixture))
-    texts, _ = split.tokenizer_texts
+    config = experiment(tmp_path, mixture=mixture)
+    texts, _ = runs.LanguageModelTask.training_texts(runs.LanguageModelTask.read(config), config)
     sizes = {
         name: sum(len(one) for one in texts if set(one.split()) & set(WORDS[name]))
         for name in WORDS
     }
     assert 1000 < sizes["web"] < 1520 and 300 < sizes["code"] < 520
     few = (mixture[0], source("code", mixture[1].paths, 1000.0))
-    split = runs.LanguageModelTask.read(experiment(tmp_path, mixture=few))
-    assert set(split.train["code"].texts) <= set(split.tokenizer_texts[0])  # all there is
+    config = experiment(tmp_path, mixture=few)
+    split = runs.LanguageModelTask.read(config)
+    texts, _ = runs.LanguageModelTask.training_texts(split, config)
+    assert set(split.train["code"].train_texts) <= set(texts)  # all there is
 
 
 def test_characters_of_a_mixture_are_all_known(tmp_path, monkeypatch):
@@ -147,7 +149,7 @@ def test_characters_of_a_mixture_are_all_known(tmp_path, monkeypatch):
 def test_documents_that_two_sources_share_are_reported(tmp_path):
     paths = [tiny.write_bodies(tmp_path / f"{name}.jsonl", TEXTS["web"]) for name in "ab"]
     # The half of the same documents whose hashes are largest: more of them are for validation.
-    trained = text.Corpus.of(TEXTS["web"], 0.5).sample
+    trained = text.Corpus.of(text.Documents.of(TEXTS["web"]), 0.5).train.texts
     tiny.write_bodies(tmp_path / "a.jsonl", trained[1:-1])
     mixture = tuple(
         source(name, (path,), field="body") for name, path in zip("ab", paths, strict=True)

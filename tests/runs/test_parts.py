@@ -14,8 +14,8 @@ from tests.runs import tiny
 
 def test_built_in_documents_are_split_and_have_each_paragraph_once(tmp_path):
     made = tiny.config(tmp_path, architecture="decoder", data={"source": "python"})
-    split = runs.LanguageModelTask.read(made)
-    parts = split.train.texts, split.validation.texts
+    source = runs.LanguageModelTask.read(made).train[""]
+    parts = source.train_texts, source.validation_texts
     train, validation = (sum(len(one.encode()) for one in part) for part in parts)
     share = validation / (train + validation)
     assert share == pytest.approx(made.data.validation_fraction, abs=1e-3)
@@ -27,9 +27,10 @@ def test_built_in_documents_are_split_and_have_each_paragraph_once(tmp_path):
 def test_built_in_documents_may_be_validated_on_files(tmp_path):
     path = tiny.write(tmp_path / "held.txt", ["another text"])
     data = {"source": "python", "validation_paths": (path,)}
-    split = runs.LanguageModelTask.read(tiny.config(tmp_path, architecture="decoder", data=data))
-    assert "".join(split.validation.texts).strip() == "another text"
-    assert len(split.train.texts) > 70
+    config = tiny.config(tmp_path, architecture="decoder", data=data)
+    source = runs.LanguageModelTask.read(config).train[""]
+    assert "".join(source.validation_texts).strip() == "another text"
+    assert len(source.train_texts) > 70
 
 
 def test_field_that_no_file_has_is_refused(tmp_path):
@@ -45,7 +46,7 @@ def test_field_that_no_file_has_is_refused(tmp_path):
     with pytest.raises(DataError, match="text.json', line 1, must be JSON"):
         runs.LanguageModelTask.read(config)
     tiny.write_bodies(tmp_path / "text.json", ["one", "two", "three"])
-    assert "".join(runs.LanguageModelTask.read(config).train.texts) in (
+    assert "".join(runs.LanguageModelTask.read(config).train[""].train_texts) in (
         "onetwo",
         "onethree",
         "twothree",

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from jaxformer import text
 from jaxformer.config import DataConfig
-from jaxformer.runs.data.byte_progress import ByteProgress, total_size
+from jaxformer.runs.data.byte_progress import ByteProgress
 from jaxformer.runs.data.prepare import cache_dir, fingerprint
-from jaxformer.runs.data.text_parts import left_out, require_other_files
+from jaxformer.runs.data.reading import left_out, require_other_files, scan_files
 from jaxformer.runs.data.values import Split
 from jaxformer.text.corpora.prepared_rows import Encode, no_rows_error, prepare_rows
 
@@ -74,11 +74,7 @@ def split_files(table: type[text.Table], config: DataConfig, *, characters: bool
         require_other_files(config.paths, config.validation_paths)
         validation, counts = table.read(config.validation_paths, errors=config.errors)
     fraction = 0 if config.validation_paths else config.validation_fraction
-    with ByteProgress("reading", total_size(config.paths)) as progress:
-        corpus = text.scan_corpus(
-            table, config.paths, validation_fraction=fraction, errors=config.errors,
-            characters=characters, cache_dir=cache_dir(config), on_progress=progress.update,
-        )  # fmt: skip
+    corpus = scan_files(table, config, config.paths, fraction, characters=characters)
     validation = corpus.validation if validation is None else validation
     return Split(corpus, validation, counts, report=left_out(corpus))
 

@@ -1,6 +1,5 @@
 """Return types of methods of tasks and text models: data, labels of losses, log-likelihoods."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jaxformer import text
@@ -10,20 +9,17 @@ class Split(NamedTuple):
     """Result of `Task.read`: the data before encoding.
 
     Args:
-        train: for a `StreamTask`, documents, a `TextPart` (`runs/data/text_parts.py`), or a dict of
-            parts by name of their source; for a `TableTask`, a `text.Corpus` or a `text.Table`.
-        validation: validation data, of the same kinds; rows are a `text.Table`.
+        train: for a `StreamTask`, a list of documents; for a `TableTask`, a `text.Corpus` or a
+            `text.Table`. Or, without `validation`, sources of text by name.
+        validation: validation data: a list of documents, or a `text.Table`.
         validation_counts: counts of the validation rows read and dropped, if some were.
         report: lines on skipped data, printed before training.
-        tokenizer_texts: training and validation texts to train a tokenizer on, unless they are
-            those of the parts.
     """
 
     train: Any
-    validation: Any
+    validation: Any = None
     validation_counts: text.Counts | None = None
     report: tuple[str, ...] = ()
-    tokenizer_texts: tuple[Sequence[str], Sequence[str]] | None = None
 
 
 class LossLabels(NamedTuple):

@@ -1,6 +1,5 @@
 """Conversations as the data of a chat model."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -44,13 +43,12 @@ class ConversationTask(TableTask):
                 "data.source 'conversations' needs data.paths: JSON Lines files, each line "
                 f"{text.Conversations.layout}; for example --data.paths chat.jsonl"
             )
-        data = dataclasses.replace(
-            data, paths=_files(data.paths), validation_paths=_files(data.validation_paths)
-        )
-        return cls.split_rows(dataclasses.replace(config, data=data))
+        return cls.split_rows(config)
 
     @classmethod
-    def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
+    def training_texts(
+        cls, split: Split, config: ExperimentConfig
+    ) -> tuple[Sequence[str], Sequence[str]]:
         """The content of all messages."""
         return _contents(split.train.train), _contents(split.validation)
 
@@ -58,7 +56,7 @@ class ConversationTask(TableTask):
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
         """Trains the tokenizer, also on the text that the template adds to messages."""
         template = config.data.template
-        train, validation = cls.training_texts(data)
+        train, validation = cls.training_texts(data, config)
         parts = data.train.train, data.validation
         roles = sorted({one["role"] for part in parts for one in _messages(part)})
         frames = [one for role in roles for one in text.ChatTemplate.frame(template, role)]
@@ -88,10 +86,6 @@ class ConversationTask(TableTask):
             validation=evaluation_batches(self.config, packed, runner).once,
         )  # fmt: skip
 
-    def read_validation(self, paths: Sequence[str]) -> EncodedRows:
-        """Reads and encodes files of conversations."""
-        return super().read_validation(_files(paths))
-
     def num_bytes(self, rows: Any) -> int:
         """UTF-8 bytes of the answers."""
         return rows.num_answer_bytes
@@ -109,11 +103,6 @@ class ConversationTask(TableTask):
     def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
         """Rows, with marks for text that is not predicted and for ends of conversations."""
         return causal_texts(self.tokenizer, batch, count)
-
-
-def _files(paths: Sequence[str]) -> tuple[str, ...]:
-    """Files of paths and patterns."""
-    return tuple(map(str, text.text_files(paths))) if paths else ()
 
 
 def _messages(conversations: text.Conversations) -> list[text.Message]:

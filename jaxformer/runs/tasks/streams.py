@@ -2,49 +2,40 @@
 
 import abc
 import dataclasses
-import functools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from jaxformer import text
-from jaxformer.config import DataConfig, ExperimentConfig
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.config import ExperimentConfig
+from jaxformer.errors import DataError
 from jaxformer.runs.data.mixed_text import (
-    all_texts,
     mixture_report,
-    naming_source,
-    read_mixture,
+    require_apart,
     shared_documents,
+    train_texts,
+    validation_texts,
+    weighted_texts,
 )
 from jaxformer.runs.data.one_length import evaluation_batches, training_batches
 from jaxformer.runs.data.prepare import fingerprint
+from jaxformer.runs.data.reading import scan_files
 from jaxformer.runs.data.stream_text import first_documents, load_text, save_text
 from jaxformer.runs.data.summary import DataSummary
-from jaxformer.runs.data.text_parts import (
-    TextPart,
-    TokenPart,
-    held_out,
-    left_out,
-    named_parts,
-    read_files,
-    read_token_files,
-    require_other_files,
-    require_read_field,
-    two_corpora,
+from jaxformer.runs.data.text_sources import (
+    DocumentText,
+    Sources,
+    check_tokens,
+    encode_documents,
+    naming_source,
+    read_sources,
 )
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import DataView
 from jaxformer.runs.tasks.task import Task
-from jaxformer.text.sources.documents import (
-    BUILT_IN,
-    LONG,
-    long_lines,
-    paragraphs,
-    without_repeats,
-)
+from jaxformer.text.sources.documents import LONG, long_lines, paragraphs
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource, joined_validation
 from jaxformer.training.parallel import Runner
@@ -62,55 +53,36 @@ class StreamTask(Task):
     def read(cls, config: ExperimentConfig) -> Split:
         """Reads the text files of the config or built-in documents, or maps token files."""
         data, by_character = config.data, config.tokenizer.kind == "character"
-        if data.source == "tokens":
-            return read_token_files(data)
-        if data.source in BUILT_IN:
-            return cls.read_built_in(data, characters=by_character)
-        if data.mixture:
-            read = functools.partial(cls.read_text, characters=by_character)
-            return read_mixture(data, read, characters=by_character)
-        return cls.read_text(data, characters=by_character)
-
-    @classmethod
-    def read_text(cls, data: DataConfig, *, characters: bool) -> Split:
-        """Reads text files, and holds out a share of the text if no others are for validation."""
-        if not data.paths:
-            raise ConfigError(
-                "data.source 'files' needs data.paths: text files or globs; for example "
-                "--data.paths my_text.txt"
-            )
-        require_read_field(data)
-        read = functools.partial(read_files, data, characters=characters)
-        if not data.validation_paths:
-            return held_out(read(data.paths, data.validation_fraction))
-        require_other_files(data.paths, data.validation_paths)
-        return two_corpora(read(data.paths, 0), read(data.validation_paths, 0))
-
-    @classmethod
-    def read_built_in(cls, data: DataConfig, *, characters: bool) -> Split:
-        """Reads documents that need no files, without the paragraphs that they repeat."""
-        documents = text.Documents.of(without_repeats(BUILT_IN[data.source]()))
-        if not data.validation_paths:
-            return held_out(text.Corpus.of(documents, data.validation_fraction))
-        held = read_files(data, data.validation_paths, 0, characters=characters)
-        return Split(TextPart(text.Corpus.of(documents)), TextPart(held), report=left_out(held))
+        require_apart(data.mixture)
+        return Split(read_sources(data, characters=by_character))
 
     @classmethod
     def parts_of(cls, data: Split) -> Split:
-        """The texts by name of their source."""
-        train, validation = named_parts(data.train), named_parts(data.validation)
-        return data._replace(train=train, validation=validation)
+        """The texts by source; lists of documents are made corpora."""
+        if data.validation is None:
+            return data
+        train, validation = (
+            text.Corpus.of(text.Documents.of(documents))
+            for documents in (data.train, data.validation)
+        )
+        return Split({"": DocumentText(train, validation)}, report=data.report)
 
     @classmethod
-    def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
+    def training_texts(
+        cls, split: Split, config: ExperimentConfig
+    ) -> tuple[Sequence[str], Sequence[str]]:
         """All documents, or samples of them."""
-        if split.tokenizer_texts is not None:
-            return split.tokenizer_texts
-        return all_texts(split.train), all_texts(split.validation)
+        train = train_texts(split.train)
+        if config.data.mixture and config.tokenizer.kind != "character":
+            train = weighted_texts(split.train, config.data.mixture)
+        return train, validation_texts(split.train)
 
     def with_data(self, data: Split) -> Self:
         """Encodes the documents, or finds their tokens in the cache."""
-        train, validation = self._encoded(data.train), self._encoded(data.validation)
+        train, validation = {}, {}
+        for name, source in data.train.items():
+            with naming_source(name):
+                train[name], validation[name] = source.encode(self.tokenizer, self.config.data)
         for name, stream in train.items():
             if (size := stream.tokens.size) <= self.max_len:
                 raise DataError(
@@ -128,30 +100,23 @@ class StreamTask(Task):
             train_tokens=sum(stream.tokens.size for stream in train.values()),
             validation_tokens=sum(stream.tokens.size for stream in validation.values()),
         )
-        report = list(self.report)
-        _, texts = self.training_texts(data)
+        report, texts = list(self.report), validation_texts(data.train)
         if not texts:  # token files
             texts = first_documents(validation[""], self.tokenizer)
             report.append(
                 f"token files: {len(train['']):,} documents for training, "
                 f"{len(validation['']):,} for validation"
             )
-        made = dataclasses.replace(
+        task = dataclasses.replace(
             self.with_prompts(self.default_prompts(texts)), summary=summary,
             train=train, validation=validation,
         )  # fmt: skip
-        report += made._mixture_reports(data)
-        return dataclasses.replace(made, report=(*report, *data.report))
+        report += [*task._mixture_reports(data.train), *data.report]
+        for name, source in data.train.items():
+            report += [f"{name}: {line}" if name else line for line in source.report]
+        return dataclasses.replace(task, report=tuple(report))
 
-    def _encoded(self, data: Any) -> dict[str, text.TokenStream]:
-        """Encodes the parts of the text, by source."""
-        streams = {}
-        for name, part in named_parts(data).items():
-            with naming_source(name):
-                streams[name] = part.encode(self.tokenizer, self.config.data)
-        return streams
-
-    def _mixture_reports(self, data: Split) -> Iterator[str]:
+    def _mixture_reports(self, sources: Sources) -> Iterator[str]:
         """Report lines on the sources of a mixture, and on documents that they share."""
         training = self.config.training
         if self.config.data.mixture:
@@ -159,7 +124,7 @@ class StreamTask(Task):
             yield from mixture_report(
                 self._mixture(), self.train, steps=training.steps, batch_size=training.batch_size
             )
-            yield from shared_documents(data.train, data.validation)
+            yield from shared_documents(sources)
 
     def _mixture(self) -> text.Mixture:
         """The windows of the sources, with their weights."""
@@ -218,7 +183,7 @@ class StreamTask(Task):
         )
         if self.split is None:
             return view._replace(validation=None)
-        train, validation = all_texts(self.split.train), all_texts(self.split.validation)
+        train, validation = train_texts(self.split.train), validation_texts(self.split.train)
         if not train:  # tokens
             return view
         of = f"of {LONG} characters or more"
@@ -227,7 +192,7 @@ class StreamTask(Task):
             f"paragraphs {of}": (_cut(paragraphs, train), _cut(paragraphs, validation)),
             f"lines {of}": (_cut(long_lines, train), _cut(long_lines, validation)),
         }
-        if any(part.is_sampled for part in self.split.train.values()):
+        if any(source.is_sampled for source in self.split.train.values()):
             shared = {f"{name}, in samples of both": both for name, both in shared.items()}
         return view._replace(shared=shared)
 
@@ -243,10 +208,12 @@ class StreamTask(Task):
 
     def read_validation(self, paths: Sequence[str]) -> dict[str, text.TokenStream]:
         """Reads and encodes files with the settings of the config."""
-        if self.config.data.source == "tokens":
-            files = text.map_token_files(text.text_files(paths), dtype=self.config.data.dtype)
-            return self._encoded(TokenPart(files))
-        return self._encoded(TextPart(read_files(self.config.data, paths, 0)))
+        data = self.config.data
+        if data.source == "tokens":
+            files = text.map_token_files(text.text_files(paths), dtype=data.dtype)
+            return {"": check_tokens(files, self.tokenizer, data)}
+        corpus = scan_files(text.Documents, data, paths, field=data.field)
+        return {"": encode_documents(corpus, self.tokenizer, data).train}
 
 
 class WindowsWithLengths(text.Windows):

@@ -73,7 +73,9 @@ class TableTask(Task):
         return data._replace(train=rows if is_corpus else text.Corpus.of(rows))
 
     @classmethod
-    def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
+    def training_texts(
+        cls, split: Split, config: ExperimentConfig
+    ) -> tuple[Sequence[str], Sequence[str]]:
         """The first column."""
         return split.train.train.columns[0], split.validation.columns[0]
 

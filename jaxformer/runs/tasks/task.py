@@ -116,7 +116,9 @@ class Task(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def training_texts(cls, split: Split) -> tuple[Sequence[str], Sequence[str]]:
+    def training_texts(
+        cls, split: Split, config: ExperimentConfig
+    ) -> tuple[Sequence[str], Sequence[str]]:
         """Training and validation texts for training a tokenizer."""
 
     @abc.abstractmethod
@@ -169,7 +171,7 @@ class Task(abc.ABC):
     @classmethod
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
         """Trains the tokenizers of a new run."""
-        texts, added = cls.training_texts(data), cls.text_model.added_tokens(config)
+        texts, added = cls.training_texts(data, config), cls.text_model.added_tokens(config)
         return (train_tokenizer(config.tokenizer, *texts, cache_dir(config.data), added),)
 
     def with_config(self, config: ExperimentConfig) -> Self:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from jaxformer.errors import DataError
 from jaxformer.text.sources.column_files import read_columns
+from jaxformer.text.sources.documents import text_files
 from jaxformer.text.sources.record_files import BadRecords, Errors
 from jaxformer.text.tables.counts import Counts
 
@@ -127,10 +128,8 @@ class Table:
 
     @classmethod
     def groups(cls, paths: Sequence[str]) -> list[list[str]]:
-        """The files that are read together: each alone, unless a kind of table says otherwise."""
-        if isinstance(paths, str) or not paths:
-            raise DataError(f"paths must be a list of files, got {paths!r}; name one")
-        return [[path] for path in paths]
+        """The files of paths and patterns, in groups that are read together: each alone."""
+        return [[str(file)] for file in text_files(paths)]
 
     @classmethod
     def rows(cls, paths: Sequence[str], bad: BadRecords) -> Iterator[Row]:

@@ -44,8 +44,8 @@ def test_several_files_follow_each_other_and_are_named(folder):
 @pytest.mark.parametrize(
     "paths, rule",
     [
-        ("a.tsv", "paths must be a list of files, got 'a.tsv'; name one"),
-        ([], r"paths must be a list of files, got \[\]; name one"),
+        ("a.tsv", "paths must be a list of text files or patterns, got 'a.tsv'; name one"),
+        ([], r"paths must be a list of text files or patterns, got \[\]; name one"),
         (["blank"], "the texts must be usable, got 'blank': 1 texts .*; each line must be text, t"),
         (["blank", "missing"], "got 'missing': No such file or directory; check its spelling"),
         (["plain.gz"], "whole gzip file, got the damaged 'plain.gz'"),
