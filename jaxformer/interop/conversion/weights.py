@@ -18,8 +18,8 @@ from jaxformer.interop.conversion.family import Family
 from jaxformer.interop.conversion.layouts import Layout, Shape
 from jaxformer.interop.conversion.placed_arrays import PlacedArray
 from jaxformer.interop.safetensors import LazyTensor, Tensor
+from jaxformer.storage import some
 
-_MOST_NAMES = 12  # in a message
 _CONSTANTS = (".position_ids", ".rotary_emb.inv_freq")  # ends of tensors that old versions saved
 _MAX_THREADS = min(os.cpu_count() or 1, 8)
 
@@ -99,8 +99,8 @@ def tensor_slots(
             placed.update(slot.leaves)
     if unknown := leaves.keys() - placed:
         raise CheckpointError(
-            f"{family.model_type} has no tensors for the parameters {_listed(unknown)}; choose "
-            "another model_type"
+            f"{family.model_type} has no tensors for the parameters {some(sorted(unknown))}; "
+            "choose another model_type"
         )
     return list(groups.values())
 
@@ -149,8 +149,8 @@ def _are_there(name: str, layout: Layout, leaves: Mapping[str, Any]) -> bool:
     missing = [path for path in layout.leaves if path not in leaves]
     if missing and len(missing) < len(layout.leaves):
         raise CheckpointError(
-            f"tensor {name} holds {_listed(layout.leaves)}, got a model without {_listed(missing)};"
-            " choose another model_type"
+            f"tensor {name} holds {some(layout.leaves)}, got a model without {some(missing)}; "
+            "choose another model_type"
         )
     return not missing
 
@@ -189,21 +189,21 @@ def _check(
         for name in stored - expected.keys() - copies.keys()
         if not ignored.fullmatch(name) and not name.endswith(_CONSTANTS)
     }
-    missing = expected.keys() - stored
-    if missing:
-        problems.append(f"it lacks {_listed(missing, surplus)}")
+    if missing := sorted(expected.keys() - stored):
+        missing[0] += suggestion(missing[0], surplus)
+        problems.append(f"it lacks {some(missing)}")
     if surplus:
-        problems.append(f"it has {_listed(surplus)}, which this model does not have")
+        problems.append(f"it has {some(sorted(surplus))}, which this model does not have")
     wrong = [
         f"{name} is {tensors[name].shape} instead of {shape}"
         for name, shape in expected.items()
         if name in stored and tensors[name].shape != shape
     ]
     if wrong:
-        problems.append(_listed(wrong))
+        problems.append(some(wrong))
     integers = [n for n in expected if n in stored and tensors[n].dtype.kind in "iub"]
     if integers:
-        problems.append(f"{_listed(integers)} must be floating")
+        problems.append(f"{some(integers)} must be floating")
     for copy in sorted((copies.keys() & stored) - expected.keys()):
         name = copies[copy]
         if name not in stored or not np.array_equal(tensors[copy].read(), tensors[name].read()):
@@ -213,10 +213,3 @@ def _check(
             f"the weights do not match the {family.model_type} model of config.json: "
             f"{'; '.join(problems)}; use files from the same source"
         )
-
-
-def _listed(names: Any, near: Any = ()) -> str:
-    ordered = sorted(names)
-    shown = [f"{name}{suggestion(name, near)}" for name in ordered[:_MOST_NAMES]]
-    more = len(ordered) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
