@@ -69,16 +69,6 @@ def test_bounds_follow_from_the_peaks():
     assert plan.tokens == 8 * 16
 
 
-def test_largest_bound_has_the_time_of_a_step():
-    plan = make_plan(config(), H100)
-    seconds = {"compute": 3.0, "memory": 5.0, "interconnect": 1.0}
-    plan = dataclasses.replace(plan, seconds=seconds)
-    assert (plan.bound(1.0), plan.step_seconds(1.0)) == ("memory", 5.0)
-    assert (plan.bound(0.5), plan.step_seconds(0.5)) == ("compute", 6.0)
-    plan = dataclasses.replace(plan, seconds=seconds | {"interconnect": 7.0})
-    assert (plan.bound(0.5), plan.step_seconds(0.5)) == ("interconnect", 7.0)
-
-
 def test_pmap_sums_gradients_once_and_a_mesh_in_every_micro_batch():
     training = TrainingConfig(steps=7, batch_size=32, accumulate_steps=2)
     once = make_plan(config(training=training), H100, num_devices=2).collectives
