@@ -120,8 +120,18 @@ def test_without_transformers_the_package_to_install_is_named(tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("name", "file", "change", "why"),
     [
-        ("qwen2", "tokenizer_config.json", {"added_tokens_decoder": {"1": 5}}, "has no tokens"),
-        ("qwen2", "tokenizer_config.json", {"added_tokens_decoder": 5}, "has no tokens"),
+        (
+            "qwen2",
+            "tokenizer_config.json",
+            {"added_tokens_decoder": {"1": 5}},
+            "tokens by id, got {'1': 5}",
+        ),
+        (
+            "qwen2",
+            "tokenizer_config.json",
+            {"added_tokens_decoder": 5},
+            "must have tokens by id, got 5",
+        ),
         ("nllb", "tokenizer_config.json", {"src_lang": "xx"}, "'xx', which surrounds texts, is"),
     ],
 )

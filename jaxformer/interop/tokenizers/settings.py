@@ -8,7 +8,7 @@ import tokenizers
 from tokenizers import AddedToken, processors
 
 from jaxformer.errors import CheckpointError
-from jaxformer.storage import damaged_download, read_object
+from jaxformer.storage import damaged_download, read_object, shown
 
 _FILE = "tokenizer_config.json"
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
@@ -40,17 +40,17 @@ def add_tokens(
     tokenizer: tokenizers.Tokenizer, folder: pathlib.Path, config: Mapping[str, Any]
 ) -> None:
     """Adds the tokens of `added_tokens_decoder`, or sets the flags of those that exist."""
+    decoder = config.get("added_tokens_decoder") or {}
     try:
         tokens = {
             int(token_id): AddedToken(
                 token["content"], **{flag: token.get(flag, False) for flag in _FLAGS}
             )
-            for token_id, token in (config.get("added_tokens_decoder") or {}).items()
+            for token_id, token in decoder.items()
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise damaged_download(
-            folder / _FILE, f"added_tokens_decoder has no tokens ({error})"
-        ) from error
+        reason = f"added_tokens_decoder must have tokens by id, got {shown(decoder)}"
+        raise damaged_download(folder / _FILE, reason) from error
     for token_id, token in sorted(tokens.items()):
         tokenizer.add_tokens([token])
         if tokenizer.token_to_id(token.content) != token_id:
