@@ -35,9 +35,9 @@ def test_conversations_have_the_ids_of_transformers(case):
     template = load_chat_template(folder)
     cases = itertools.product(CHATS, (True, False))
     for (messages, prompt), ids in zip(cases, EXPECTED[f"chat {name}"], strict=True):
-        found = template.encode(tokenizer, messages, add_generation_prompt=prompt)
-        assert found.dtype == np.int32
-        assert found.tolist() == ids
+        encoded = template.encode(tokenizer, messages, add_generation_prompt=prompt)
+        assert encoded.dtype == np.int32
+        assert encoded.tolist() == ids
 
 
 @pytest.mark.parity
@@ -55,8 +55,8 @@ def test_messages_with_the_name_of_a_special_token_are_refused_unless_they_may_h
             template.encode(tokenizer, attack)
         harmless = template.encode(tokenizer, [USER]).tolist()
         token_id = tokenizer.special_id(special)
-        found = template.encode(tokenizer, attack, allow_special=True).tolist()
-        assert found.count(token_id) == harmless.count(token_id) + 1
+        ids = template.encode(tokenizer, attack, allow_special=True).tolist()
+        assert ids.count(token_id) == harmless.count(token_id) + 1
 
 
 def test_text_of_a_message_is_there_unchanged(case):

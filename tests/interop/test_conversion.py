@@ -13,10 +13,10 @@ from tests.interop.golden import read_golden, tensors_of, write
 
 def test_layers_are_said_by_the_shortest_first_layers_and_pattern():
     near, far = LayerConfig(local_window_size=4), LayerConfig()
-    found = layer_keys(RotaryConfig(), [far, near, near, near])
-    assert (found["first_layers"], found["layers"]) == ((far,), (near,))
-    found = layer_keys(RotaryConfig(), [near, far, near, far, near])
-    assert (found["first_layers"], found["layers"]) == ((), (near, far))
+    keys = layer_keys(RotaryConfig(), [far, near, near, near])
+    assert (keys["first_layers"], keys["layers"]) == ((far,), (near,))
+    keys = layer_keys(RotaryConfig(), [near, far, near, far, near])
+    assert (keys["first_layers"], keys["layers"]) == ((), (near, far))
 
 
 def test_defaults_of_a_family_fill_fields_that_are_missing_or_null():

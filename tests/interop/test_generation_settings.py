@@ -35,14 +35,14 @@ def test_nothing_said_is_greedy(tmp_path):
 
 def test_ids_are_those_of_the_first_file_that_has_them(tmp_path):
     tokenizer = with_special_tokens(byte_tokenizer(), ["<pad>", "<s>"])
-    found = read(
+    special = read(
         tmp_path,
         {"eos_token_id": [2, 5], "forced_bos_token_id": 9, "forced_eos_token_id": [3]},
         {"eos_token_id": 7, "bos_token_id": 1, "decoder_start_token_id": 4, "num_beams": 8},
         {"pad_token": {"content": "<pad>"}, "bos_token": "<s>", "eos_token": "<|endoftext|>"},
         tokenizer=tokenizer,
     )
-    assert found == SpecialTokens(
+    assert special == SpecialTokens(
         eos=(2, 5), bos=1, pad=257, decoder_start=4, forced_first=9, forced_last=3,
         sampling=GREEDY,
     )  # fmt: skip
@@ -50,15 +50,15 @@ def test_ids_are_those_of_the_first_file_that_has_them(tmp_path):
 
 def test_end_whose_name_the_tokenizer_lacks_is_the_end_of_text(tmp_path):
     names = {"eos_token": "<gone>", "pad_token": "<gone>"}
-    found = read(tmp_path, None, None, names, tokenizer=byte_tokenizer())
-    assert (found.eos, found.pad) == ((byte_tokenizer().end_of_text,), None)
+    special = read(tmp_path, None, None, names, tokenizer=byte_tokenizer())
+    assert (special.eos, special.pad) == ((byte_tokenizer().end_of_text,), None)
 
 
 def test_only_tokens_are_read_for_a_model_that_generates_nothing(tmp_path):
     values = {"pad_token_id": 5, "bos_token_id": [1, 2], "typical_p": 0.9, "do_sample": "?"}
     (tmp_path / "generation_config.json").write_text(json.dumps(values))
-    found = read_special_tokens(tmp_path, {"max_length": 7}, generates=False)
-    assert found == SpecialTokens(pad=5, sampling=GREEDY)
+    special = read_special_tokens(tmp_path, {"max_length": 7}, generates=False)
+    assert special == SpecialTokens(pad=5, sampling=GREEDY)
 
 
 def test_marian_has_a_beam_search_and_a_token_that_is_never_generated(tmp_path):
@@ -67,9 +67,9 @@ def test_marian_has_a_beam_search_and_a_token_that_is_never_generated(tmp_path):
         "max_length": 512, "num_beams": 6, "length_penalty": 0.5, "early_stopping": "never",
         "num_return_sequences": 2, "min_length": 0, "use_cache": False,
     }  # fmt: skip
-    found = read(tmp_path, None, marian)
+    special = read(tmp_path, None, marian)
     search = BeamSearchConfig(beam_size=6, length_penalty=0.5, early_stopping="never", num_best=2)
-    assert found == SpecialTokens(
+    assert special == SpecialTokens(
         eos=(0,), forbidden=(58100, 8), max_length=512, sampling=GREEDY, search=search
     )
 
@@ -93,8 +93,8 @@ def test_summarizer_repeats_no_ngrams_and_does_not_end_early(tmp_path):
         "num_beams": 4, "no_repeat_ngram_size": 3, "min_length": 56, "max_length": 142,
         "length_penalty": 2.0, "early_stopping": True, "forced_bos_token_id": 0,
     }  # fmt: skip
-    found = read(tmp_path, None, bart)
-    assert found == SpecialTokens(
+    special = read(tmp_path, None, bart)
+    assert special == SpecialTokens(
         forced_first=0, max_length=142,
         sampling=SamplingConfig(temperature=0.0, no_repeat_ngram_size=3, min_length=56),
         search=BeamSearchConfig(
@@ -108,9 +108,9 @@ def test_summarizer_repeats_no_ngrams_and_does_not_end_early(tmp_path):
     ("values", "expected"), [({"min_new_tokens": 7}, 7), ({"min_new_tokens": 0}, 0)]
 )
 def test_least_number_of_new_tokens_wins_over_the_least_length(values, expected, tmp_path):
-    found = read(tmp_path, {"min_length": 56, "num_beams": 2, **values})
+    special = read(tmp_path, {"min_length": 56, "num_beams": 2, **values})
     sampling = SamplingConfig(temperature=0.0, min_new_tokens=expected)
-    assert (found.sampling, found.search.min_new_tokens) == (sampling, expected)
+    assert (special.sampling, special.search.min_new_tokens) == (sampling, expected)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_least_number_of_new_tokens_wins_over_the_least_length(values, expected,
     ],
 )  # fmt: skip
 def test_sampling_has_the_defaults_of_transformers(values, sampling, tmp_path):
-    found = read(tmp_path, {"do_sample": True, "max_new_tokens": 7, **values})
-    assert found == SpecialTokens(sampling=sampling, max_new_tokens=7)
-    assert type(found.sampling.temperature) is float
+    special = read(tmp_path, {"do_sample": True, "max_new_tokens": 7, **values})
+    assert special == SpecialTokens(sampling=sampling, max_new_tokens=7)
+    assert type(special.sampling.temperature) is float
 
 
 def test_greedy_ignores_what_is_of_sampling_only(tmp_path):
@@ -174,8 +174,8 @@ def test_what_is_not_supported_is_refused_by_name(values, named, tmp_path):
 
 def test_fields_that_do_not_matter_can_be_named(tmp_path):
     values = {"typical_p": 0.9, "frobnicate": 3, "eos_token_id": 1}
-    found = read(tmp_path, values, ignore=("typical_p", "frobnicate"))
-    assert found == SpecialTokens(eos=(1,), sampling=GREEDY)
+    special = read(tmp_path, values, ignore=("typical_p", "frobnicate"))
+    assert special == SpecialTokens(eos=(1,), sampling=GREEDY)
 
 
 def test_what_is_not_supported_is_kept_beside_what_is(tmp_path):
@@ -184,13 +184,13 @@ def test_what_is_not_supported_is_kept_beside_what_is(tmp_path):
         "repetition_penalty": 1.5, "bad_words_ids": [[4], [5, 6]], "bos_token_id": [7, 8],
     }  # fmt: skip
     (tmp_path / "generation_config.json").write_text(json.dumps(values))
-    found = read_special_tokens(tmp_path, {})
+    special = read_special_tokens(tmp_path, {})
     supported = {"num_beams", "eos_token_id"}
-    assert found == SpecialTokens(
+    assert special == SpecialTokens(
         eos=(1,), forbidden=(4,), sampling=GREEDY, search=BeamSearchConfig(beam_size=2),
         unsupported={name: value for name, value in values.items() if name not in supported},
     )  # fmt: skip
-    assert generation_values(found).items() >= values.items()
+    assert generation_values(special).items() >= values.items()
 
 
 def test_settings_without_effect_are_written_as_they_were_read(tmp_path):
@@ -220,16 +220,16 @@ def test_ids_below_0_are_kept_and_are_no_tokens(tmp_path):
 
 
 def test_options_of_beams_without_a_search_are_for_a_call_that_searches(tmp_path):
-    found = read(tmp_path, {"length_penalty": 2.0, "early_stopping": True, "num_beams": 1})
-    assert found.search == BeamSearchConfig(beam_size=1, length_penalty=2.0, early_stopping=True)
+    special = read(tmp_path, {"length_penalty": 2.0, "early_stopping": True, "num_beams": 1})
+    assert special.search == BeamSearchConfig(beam_size=1, length_penalty=2.0, early_stopping=True)
 
 
 def test_least_length_is_written_as_it_was_read(tmp_path):
     for values in ({"min_length": 50}, {"min_new_tokens": 50}):
         written = generation_values(read(tmp_path, {"num_beams": 4, **values}))
         assert {name: written[name] for name in written if name.startswith("min_")} == values
-    both = SpecialTokens(sampling=SamplingConfig(min_length=50, min_new_tokens=3))
-    assert "min_length" not in generation_values(both)
+    settings = SpecialTokens(sampling=SamplingConfig(min_length=50, min_new_tokens=3))
+    assert "min_length" not in generation_values(settings)
 
 
 def test_damaged_file_is_refused(tmp_path):
@@ -266,8 +266,8 @@ def test_defaults_of_transformers_change_nothing(tmp_path):
     import transformers
 
     values = transformers.GenerationConfig._get_default_generation_params()
-    found = read(tmp_path, values)
-    assert found == SpecialTokens(
-        sampling=GREEDY, max_length=20, without_effect=found.without_effect
+    special = read(tmp_path, values)
+    assert special == SpecialTokens(
+        sampling=GREEDY, max_length=20, without_effect=special.without_effect
     )
-    assert found.without_effect.items() <= values.items()
+    assert special.without_effect.items() <= values.items()

@@ -268,8 +268,10 @@ def test_family_that_is_preferred_is_written_where_it_can(tmp_path):
     params = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), shapes(SMALL))
     for preferred, written in (("mistral", "mistral"), ("gpt2", "llama"), (None, "llama")):
         folder = tmp_path / str(preferred)
-        found = save_huggingface(folder, HuggingFaceModel(SMALL, params, model_type=preferred))
-        assert found == load_huggingface(folder).model_type == written
+        written_type = save_huggingface(
+            folder, HuggingFaceModel(SMALL, params, model_type=preferred)
+        )
+        assert written_type == load_huggingface(folder).model_type == written
     with pytest.raises(ConfigError, match="model_type must be one of .*, got 'lama'"):
         save_huggingface(tmp_path / "no", HuggingFaceModel(SMALL, params, model_type="lama"))
 

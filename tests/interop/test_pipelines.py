@@ -91,10 +91,10 @@ def test_text_is_continued_as_in_transformers(name, tmp_path):
     new = ids[inputs.input_ids.shape[1] :]
     run = runs.open_run(tmp_path)
     assert run.encode(TEXT).tolist() == ids[: -len(new)]
-    found = run.generate(TEXT, max_new_tokens=12)
+    continued = run.generate(TEXT, max_new_tokens=12)
     before = tokenizer.decode(ids[: -len(new)], skip_special_tokens=True)
-    both = tokenizer.decode(ids, skip_special_tokens=True)
-    assert found == both.removeprefix(before)
+    whole = tokenizer.decode(ids, skip_special_tokens=True)
+    assert continued == whole.removeprefix(before)
 
 
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
@@ -122,12 +122,12 @@ def test_text_is_translated_as_in_transformers(name, tmp_path):
     expected = tokenizer.decode(ids, skip_special_tokens=True)
     run = runs.open_run(tmp_path, **languages)
     assert run.encode(text).tolist() == inputs.input_ids[0].tolist()
-    (found,) = run.translate(text, beam_size=4)
+    (translation,) = run.translate(text, beam_size=4)
     # Languages of M2M-100 are text in transformers.
-    assert found.score == pytest.approx(float(result.sequences_scores[0]), rel=1e-4)
-    assert found.text.strip() == re.sub("__[a-z]+__", "", expected).strip()
+    assert translation.score == pytest.approx(float(result.sequences_scores[0]), rel=1e-4)
+    assert translation.text.strip() == re.sub("__[a-z]+__", "", expected).strip()
     runs.convert(tmp_path, tmp_path / "run", **languages)
-    assert runs.open_run(tmp_path / "run").translate(text, beam_size=4) == [found]
+    assert runs.open_run(tmp_path / "run").translate(text, beam_size=4) == [translation]
 
 
 # What each is trained on, and what is made of it.
@@ -156,8 +156,8 @@ def test_folder_that_was_fine_tuned_with_lora_computes_the_same_there(name, tmp_
     make(name, tmp_path / "base", std=0.1)
     source, line, batch, kind, class_name = FINE_TUNED[name]
     words = ("work", "night", "12", "is")
-    texts = [f"{TEXT} {one} {other}" for one in words for other in words]
-    lines = [line.format(text=one, label=("good", "bad")[i % 2]) for i, one in enumerate(texts)]
+    texts = [f"{TEXT} {word} {other}" for word in words for other in words]
+    lines = [line.format(text=text, label=("good", "bad")[i % 2]) for i, text in enumerate(texts)]
     data, out = tmp_path / f"data.{'txt' if source == 'files' else 'tsv'}", tmp_path / "run"
     data.write_text("\n".join(lines) + "\n")
     config = tmp_path / "tune.toml"
@@ -189,14 +189,14 @@ def test_folder_that_was_fine_tuned_with_lora_computes_the_same_there(name, tmp_
     inputs = {"tokens": ids, "lengths": np.array([ids.size])}
     if kind == "encoder_decoder":
         inputs["targets"] = np.array([[run.decoding.decoder_start, 5, 7, 11, 3]])
-    found = ours.run(HuggingFaceModel(run.config.model, run.params, None), kind, inputs)
+    outputs = ours.run(HuggingFaceModel(run.config.model, run.params, None), kind, inputs)
     model = torch_models.read_model(tmp_path / "merged", class_name)
     expected = torch_models.run(model, kind, inputs)
-    for key in found.keys() & expected.keys():
-        np.testing.assert_allclose(found[key], expected[key], rtol=1e-5, atol=1e-5, err_msg=key)
-    assert found["logits"].shape == expected["logits"].shape
+    for key in outputs.keys() & expected.keys():
+        np.testing.assert_allclose(outputs[key], expected[key], rtol=1e-5, atol=1e-5, err_msg=key)
+    assert outputs["logits"].shape == expected["logits"].shape
     if kind != "classifier":  # of which the base has no scores
         before = torch_models.run(
             torch_models.read_model(tmp_path / "base", class_name), kind, inputs
         )
-        assert np.abs(before["logits"] - found["logits"]).max() > 1e-2
+        assert np.abs(before["logits"] - outputs["logits"]).max() > 1e-2

@@ -151,9 +151,9 @@ def test_file_that_names_no_class_is_what_its_tensors_are(name, kind, tmp_path):
     expected = load_huggingface(tmp_path)
     write_changed(tmp_path / "none", name, dict(architectures=...))
     assert open_huggingface(tmp_path / "none").kind == kind
-    found = load_huggingface(tmp_path / "none")
-    assert found.config == expected.config
-    jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
+    loaded = load_huggingface(tmp_path / "none")
+    assert loaded.config == expected.config
+    jax.tree.map(np.testing.assert_array_equal, loaded.params, expected.params)
 
 
 def test_field_that_no_code_reads_is_named_in_a_warning(tmp_path):

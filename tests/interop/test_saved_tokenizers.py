@@ -50,8 +50,8 @@ def test_saved_tokenizer_encodes_the_same_here(case):
     again = load_tokenizers(saved, "llama")
     assert again.source.end_of_text == tokenizer.end_of_text
     for text in texts:
-        found = ids_with_special_tokens(again.source, text)
-        assert found == ids_with_special_tokens(tokenizer, text)
+        ids = ids_with_special_tokens(again.source, text)
+        assert ids == ids_with_special_tokens(tokenizer, text)
 
 
 @pytest.mark.parity
@@ -114,9 +114,9 @@ def test_pairs_of_a_saved_tokenizer_are_those_of_the_folder_in_transformers(tmp_
     saved = tmp_path / "saved"
     saved.mkdir()
     saved_pair(tmp_path, saved, kind, has_token_types=kind == "bert")
-    theirs, ours = map(transformers.AutoTokenizer.from_pretrained, (tmp_path, saved))
-    assert dict(ours(*PAIR)) == {name: theirs(*PAIR)[name] for name in ours(*PAIR)}
-    assert ("token_type_ids" in ours(*PAIR)) == (kind == "bert")
+    theirs, saved_there = map(transformers.AutoTokenizer.from_pretrained, (tmp_path, saved))
+    assert dict(saved_there(*PAIR)) == {name: theirs(*PAIR)[name] for name in saved_there(*PAIR)}
+    assert ("token_type_ids" in saved_there(*PAIR)) == (kind == "bert")
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +151,8 @@ def test_model_is_loaded_with_all_that_belongs_to_it(chat_folder):
     loaded = load_huggingface(saved)
     assert loaded.source_tokenizer is loaded.tokenizer
     assert loaded.special_tokens == special
-    found = loaded.chat_template.encode(loaded.tokenizer, MESSAGES)
-    assert found.tolist() == template.encode(tokenizer, MESSAGES).tolist()
+    ids = loaded.chat_template.encode(loaded.tokenizer, MESSAGES)
+    assert ids.tolist() == template.encode(tokenizer, MESSAGES).tolist()
 
 
 def test_loaded_model_is_saved_with_all_that_belongs_to_it(chat_folder, tmp_path):
@@ -166,9 +166,9 @@ def test_of_two_tokenizers_that_of_the_source_is_saved(chat_folder, tmp_path):
     loaded = load_huggingface(chat_folder[0])
     source, target = loaded.tokenizer, with_special_tokens(byte_tokenizer(), ["<|other|>"])
     assert source.end_of_text != target.end_of_text
-    both = HuggingFaceModel(loaded.config, loaded.params, target, source)
+    with_two = HuggingFaceModel(loaded.config, loaded.params, target, source)
     with pytest.warns(UserWarning, match="room for one tokenizer: that of the source is written"):
-        save_huggingface(tmp_path, both)
+        save_huggingface(tmp_path, with_two)
     assert load_huggingface(tmp_path).tokenizer.vocab_size == source.vocab_size
     # The model generates ids of the target's, by which its end is known.
     assert json.loads((tmp_path / "config.json").read_text())["eos_token_id"] == target.end_of_text
@@ -220,8 +220,8 @@ def test_settings_of_generation_that_are_not_supported_stop_generation_alone(cha
         _ = loaded.special_tokens
     unchecked = loaded.unchecked_special_tokens
     assert (unchecked.eos, unchecked.unsupported) == ((3,), {"typical_p": 0.9})
-    found = load_huggingface(tmp_path, ignore=("typical_p",)).special_tokens
-    assert found.search == BeamSearchConfig(beam_size=2)
+    special = load_huggingface(tmp_path, ignore=("typical_p",)).special_tokens
+    assert special.search == BeamSearchConfig(beam_size=2)
 
 
 def test_special_token_that_the_tokenizer_lacks_is_refused(tmp_path):

@@ -22,8 +22,8 @@ def load(folder):
 @pytest.mark.parametrize("name", FOLDERS)
 def test_texts_are_read_as_in_transformers_with_the_tokens_around_them(name, tmp_path):
     FOLDERS[name](tmp_path)
-    found = load(tmp_path)
-    for side, tokenizer in (("source", found.source), ("target", found.target)):
+    tokenizers = load(tmp_path)
+    for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
         for text, ids in zip(texts_of(name), EXPECTED[name][side], strict=True):
             assert ids_with_special_tokens(tokenizer, text) == ids, (side, text)
             again = type(tokenizer).from_json(tokenizer.to_json()).with_roles(tokenizer.roles)
@@ -44,11 +44,11 @@ def test_golden_ids_are_those_of_transformers(name, tmp_path):
 )
 def test_languages_are_special_tokens(name, token, tmp_path):
     FOLDERS[name](tmp_path)
-    found = load(tmp_path).source
-    language = found.special_id(token)
+    source = load(tmp_path).source
+    language = source.special_id(token)
     assert language is not None
-    assert language not in found.encode(f"a {token} b").tolist()
-    assert found.decode([*found.encode("hello"), language]) == "hello"
+    assert language not in source.encode(f"a {token} b").tolist()
+    assert source.decode([*source.encode("hello"), language]) == "hello"
 
 
 def test_legacy_nllb_tokenizer_puts_the_language_after_the_text(tmp_path):

@@ -61,15 +61,15 @@ def write(tmp_path, tokenizer, model_type, config, files):
 def test_ids_and_special_tokens_are_those_of_transformers(tmp_path, name):
     import transformers
 
-    ours = tokenizers.Tokenizer.from_str(folder(tmp_path, name).to_json())
+    tokenizer = tokenizers.Tokenizer.from_str(folder(tmp_path, name).to_json())
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in TEXTS:
-        assert ours.encode(text).ids == theirs(text).input_ids
+        assert tokenizer.encode(text).ids == theirs(text).input_ids
     special = [i for i, token in theirs.added_tokens_decoder.items() if token.special]
     assert sorted(special) == sorted(
-        i for i, token in ours.get_added_tokens_decoder().items() if token.special
+        i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special
     )
-    assert ours.get_vocab_size() == len(theirs)
+    assert tokenizer.get_vocab_size() == len(theirs)
 
 
 # Ids of transformers 5.24.

@@ -12,11 +12,11 @@ ATTENTION, LOGITS = (
 )
 
 
-def traffic(entry, others=""):
+def traffic(entry, computations=""):
     """Traffic of a program whose entry has some instructions and two parameters of 8 rows."""
     lines = "\n".join(f"  {line}" for line in entry)
     return read_traffic(
-        parse_hlo(f"""{others}
+        parse_hlo(f"""{computations}
 ENTRY %main (p: f32[8,8,128], q: f32[8,8,128], i: s32[]) -> f32[] {{
   %p = f32[8,8,128]{{2,1,0:T(8,128)}} parameter(0)
   %q = f32[8,8,128]{{2,1,0:T(8,128)}} parameter(1)
@@ -50,9 +50,9 @@ def computation(name, parameters, *lines):
     return f"%{name} (arguments) -> result {{\n{body}\n}}\n"
 
 
-def total(entry, others=""):
+def total(entry, computations=""):
     """Traffic in rows."""
-    return sum(traffic(entry, others).values()) / ROW
+    return sum(traffic(entry, computations).values()) / ROW
 
 
 def test_operands_are_read_and_results_written():
@@ -255,8 +255,8 @@ def test_instruction_without_a_name_is_of_what_it_fuses_or_its_use_or_its_operan
         assert list(traffic([fusion], NAMED)) == ["attention"]
     copied, used = whole("a", "copy", "%p)"), whole("b", "negate", f"%a), {LOGITS}")
     assert traffic([copied, used]) == {"logits and loss": 32 * ROW}
-    made, copied = whole("a", "negate", f"%p), {LOGITS}"), whole("b", "copy", "%a)")
-    assert traffic([made, copied]) == {"logits and loss": 32 * ROW}
+    negated, copied = whole("a", "negate", f"%p), {LOGITS}"), whole("b", "copy", "%a)")
+    assert traffic([negated, copied]) == {"logits and loss": 32 * ROW}
 
 
 def test_sources_come_with_the_most_first():

@@ -57,9 +57,9 @@ def test_bounds_follow_from_the_peaks():
     assert plan.sizes == {"data": 4, "fsdp": 2, "sequence": 1, "tensor": 1}
     assert plan.flops == trace_step(plan.model, 8, "").flops
     assert plan.seconds["compute"] == plan.flops.total / (8 * H100.float32)
-    traffic = sum(one.traffic for one in plan.collectives)
+    traffic = sum(collective.traffic for collective in plan.collectives)
     assert plan.seconds["interconnect"] == pytest.approx(traffic / H100.interconnect)
-    kinds = {(one.kind, one.group) for one in plan.collectives}
+    kinds = {(collective.kind, collective.group) for collective in plan.collectives}
     assert kinds == {("all-reduce", 4), ("all-gather", 2), ("reduce-scatter", 2)}
     assert plan.step_seconds(1.0) == max(plan.seconds.values())
     # Without a compiled program, the bytes are those that must move at least.
@@ -74,7 +74,7 @@ def test_pmap_sums_gradients_once_and_a_mesh_in_every_micro_batch():
     once = make_plan(config(training=training), H100, num_devices=2).collectives
     on_mesh = dataclasses.replace(training, runner="mesh")
     twice = make_plan(config(training=on_mesh), H100, num_devices=2).collectives
-    assert [one.times for one in once] == [1] and [one.times for one in twice] == [2]
+    assert (once[0].times, twice[0].times, len(once), len(twice)) == (1, 2, 1, 1)
     assert twice[0].num_bytes == 2 * once[0].num_bytes
 
 
@@ -91,10 +91,12 @@ def test_group_with_one_device_on_each_host_has_its_adapter_alone():
         config(training=TrainingConfig(steps=7, batch_size=16), mesh=MeshConfig(fsdp=8)), H100,
         num_devices=16,
     )  # fmt: skip
-    over_data, *_ = (one for one in plan.collectives if one.kind == "all-reduce")
+    over_data, *_ = (
+        collective for collective in plan.collectives if collective.kind == "all-reduce"
+    )
     assert (over_data.group, over_data.on_a_host) == (2, 1)
     assert seconds_of([over_data], H100) == pytest.approx(over_data.traffic / H100.network)
-    gathers, *_ = (one for one in plan.collectives if one.kind == "all-gather")
+    gathers, *_ = (collective for collective in plan.collectives if collective.kind == "all-gather")
     assert seconds_of([gathers], H100) == pytest.approx(gathers.traffic / H100.interconnect)
 
 
@@ -102,11 +104,11 @@ def test_tokens_split_over_devices_sum_gradients_and_pass_keys_round():
     """Of the model's keys and values `[B, T, N, 2H]`: two rounds, and their gradients a third."""
     mesh = MeshConfig(sequence=4)
     plan = make_plan(config(mesh=mesh), H100, num_devices=8)
-    found = {one.kind: one for one in plan.collectives}
-    assert found.keys() == {"all-reduce", "collective-permute"}
-    assert (found["all-reduce"].group, found["all-reduce"].on_a_host) == (8, 8)
+    collectives = {collective.kind: collective for collective in plan.collectives}
+    assert collectives.keys() == {"all-reduce", "collective-permute"}
+    assert (collectives["all-reduce"].group, collectives["all-reduce"].on_a_host) == (8, 8)
     rows = 8 // 2
-    assert found["collective-permute"].num_bytes == 6 * 3 * (rows * 16 * 4 * 2 * 8) * 4
+    assert collectives["collective-permute"].num_bytes == 6 * 3 * (rows * 16 * 4 * 2 * 8) * 4
 
 
 def test_data_axis_that_is_set_is_part_of_what_fits():
@@ -114,17 +116,17 @@ def test_data_axis_that_is_set_is_part_of_what_fits():
     plan = make_plan(config(mesh=mesh), H100, num_devices=8)
     needed = plan.needs.parameters + plan.needs.gradients + plan.needs.optimizer
     small_plan = make_plan(config(mesh=mesh), with_memory(needed // 2), num_devices=8)
-    (found, changes), *_ = settings_that_fit(small_plan, 0.4)
-    assert found.fits and changes["mesh.data"] * changes["mesh.fsdp"] == 8
+    (fitting, changes), *_ = settings_that_fit(small_plan, 0.4)
+    assert fitting.fits and changes["mesh.data"] * changes["mesh.fsdp"] == 8
 
 
 def test_kernel_of_a_gpu_is_planned_without_one():
     sizes = {"vocab_size": 22, "max_len": 16, "d_model": 32, "num_heads": 4, "num_layers": 2}
-    made = small(
+    experiment = small(
         model=model(**sizes, attention_implementation="cudnn", dtype="bfloat16"),
         training=TrainingConfig(steps=7, batch_size=8),
     )
-    plan = make_plan(made, H100, num_devices=8)
+    plan = make_plan(experiment, H100, num_devices=8)
     assert plan.fits
     # Other layers and attention are only traced: what is compiled, or suggested, is as configured.
     names = ("attention_implementation", "layer_execution")
@@ -181,8 +183,10 @@ def test_products_depend_on_the_kind_of_device_unless_the_table_is_split(mesh, k
         return step_of_config(step, rows, device_kind)
 
     devices = [types.SimpleNamespace(device_kind="TPU v6 lite", process_index=0)] * 4
-    monkeypatch.setattr(planner, "topology_devices", lambda *given: devices)
-    monkeypatch.setattr(planner, "compile_step", lambda *given: CompiledStep(1.0, failure="none"))
+    monkeypatch.setattr(planner, "topology_devices", lambda *arguments: devices)
+    monkeypatch.setattr(
+        planner, "compile_step", lambda *arguments: CompiledStep(1.0, failure="none")
+    )
     monkeypatch.setattr(planner, "step_of_config", trace)
     make_plan(config(mesh=MeshConfig(**mesh)), ACCELERATORS["v6e"], topology="2x2")
     assert traced == [kind]

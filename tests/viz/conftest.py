@@ -29,4 +29,4 @@ def view(browser, tmp_path):
     view = View(browser, (tmp_path / "page.html").as_uri())
     view.emulate("light")
     yield view.open()
-    assert [one for one in browser.get_log("browser") if one["level"] == "SEVERE"] == []
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []

@@ -31,12 +31,12 @@ def panels(figure):
 
 
 def test_one_head_has_queries_down_and_keys_across():
-    one = weights()
-    figure = attention_heatmaps(jnp.asarray(one), QUERIES, KEYS, title="layer 3")
+    head = weights()
+    figure = attention_heatmaps(jnp.asarray(head), QUERIES, KEYS, title="layer 3")
     (axes,) = panels(figure)
     (image,) = axes.images
-    assert np.array_equal(image.get_array(), one)
-    assert image.get_clim() == (0, one.max())
+    assert np.array_equal(image.get_array(), head)
+    assert image.get_clim() == (0, head.max())
     pixels(figure)
     assert labels(axes.yaxis) == QUERIES
     assert labels(axes.xaxis) == ["my", "name", "is", "$a$", "↵"]
@@ -45,7 +45,7 @@ def test_one_head_has_queries_down_and_keys_across():
     assert bar_label(figure) == "attention weight"
     top, bottom = axes.transData.transform([[0, 0], [0, 2]])
     assert top[1] > bottom[1]
-    assert numbers(axes) == [f"{w:.2f}" for w in one.flat]
+    assert numbers(axes) == [f"{w:.2f}" for w in head.flat]
     assert_readable(figure)
     assert_numbers_fit(figure)
 
@@ -174,7 +174,7 @@ def test_many_tokens_are_named_as_far_as_there_is_room():
     (axes,) = panels(figure)
     assert labels(axes.yaxis) == many[::3]
     boxes = [text.get_window_extent() for text in axes.yaxis.get_ticklabels()]
-    assert all(one.y0 > other.y1 for one, other in zip(boxes, boxes[1:], strict=False))
+    assert all(box.y0 > other.y1 for box, other in zip(boxes, boxes[1:], strict=False))
     assert max(figure.get_size_inches()) < 24
 
 

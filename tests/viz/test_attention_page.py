@@ -102,7 +102,7 @@ def test_clearest_head_is_the_one_whose_tokens_look_at_tokens_of_their_own(heads
 
 def test_page_has_the_tokens_that_come_next_where_there_are_any():
     maps = [one_map(), one_map(following=[" b", "\n"])]
-    assert [one["next"] for one in data_of(attention_page(maps))] == [None, ["␣b", "↵"]]
+    assert [page_map["next"] for page_map in data_of(attention_page(maps))] == [None, ["␣b", "↵"]]
 
 
 def test_notebook_shows_the_page_in_a_sandboxed_frame_and_keeps_no_second_copy():

@@ -115,8 +115,8 @@ def test_all_text_has_enough_contrast_in_the_scheme_that_is_preferred(view, sche
         colour = view.run("return getComputedStyle(document.body).backgroundColor")
         assert (colour == "rgb(14, 19, 24)") == dark
         assert view.one("#theme").text == ("Light colors" if dark else "Dark colors")
-        found = view.run(CONTRASTS)
-        assert len(found) > 60 and min(found)[0] >= 4.5, min(found)
+        contrasts = view.run(CONTRASTS)
+        assert len(contrasts) > 60 and min(contrasts)[0] >= 4.5, min(contrasts)
 
 
 def test_scheme_is_followed_while_the_page_is_open(view):
@@ -136,8 +136,8 @@ def test_page_fits_a_phone_and_a_finger(view):
     view.open()
     assert view.run("return [innerWidth, document.documentElement.scrollWidth]") == [390, 390]
     for selector, least in (("#queries li", 32), ("#overview td[role]", 24), ("button", 24)):
-        assert min(one.rect["height"] for one in view.all(selector)) >= least
-        assert min(one.rect["width"] for one in view.all(selector)) >= least
+        assert min(element.rect["height"] for element in view.all(selector)) >= least
+        assert min(element.rect["width"] for element in view.all(selector)) >= least
     for text in view.all("#status, .hint, #keys td:not(.bar), .help dd"):
         assert view.run("return arguments[0].scrollWidth <= arguments[0].clientWidth", text)
     finger = ActionBuilder(view.driver, mouse=PointerInput("touch", "finger"), duration=0)
@@ -164,10 +164,10 @@ def test_labels_have_the_room_that_they_need_and_cut_ones_their_text(view, tmp_p
         size = len(tokens)
         page = attention_page([AttentionMap("a", np.eye(size)[None, None], tokens, tokens)])
         (tmp_path / "page.html").write_text(page, encoding="utf-8")
-        found = view.open().run(LABELS, lists)
+        labels = view.open().run(LABELS, lists)
         assert all(room for _, room, _ in view.run(LABELS, "#keys td:not(.bar)"))  # 100.0 % too
-        assert len(found) == size * lists.count("#")
-        assert found == [[token, token != long, token] for token, *_ in found]
+        assert len(labels) == size * lists.count("#")
+        assert labels == [[token, token != long, token] for token, *_ in labels]
     # As long as the longest, or to the limit, and no longer.
     height = view.one("#columns").rect["height"]
     assert height == view.one("#rows").rect["width"] <= 0.45 * width
@@ -193,7 +193,7 @@ def test_decoder_shows_the_token_that_comes_next_beside_each(view, tmp_path):
     assert view.one("#next-hint").is_displayed()
     expected = ["<|endoftext|> → the", "the → cat", "cat → ␣sat"]
     assert view.texts("#queries li") == expected
-    assert [one.get_attribute("title") for one in view.all("#queries li")] == expected
+    assert [element.get_attribute("title") for element in view.all("#queries li")] == expected
 
 
 def test_token_that_sees_nothing_looks_nowhere_and_counts_are_in_the_singular(view, tmp_path):

@@ -12,7 +12,7 @@ from jaxformer.text.tokenizers import pieces
 from tests.text.foreign_tokenizers import END, FOREIGN, TEXT, foreign_json, library_tokenizer
 
 LOSSLESS = ["gpt2", "llama 2", "llama 3"]
-each = pytest.mark.parametrize("name", FOREIGN)
+every_tokenizer = pytest.mark.parametrize("name", FOREIGN)
 
 
 def read(name, **changes):
@@ -22,7 +22,7 @@ def read(name, **changes):
     return Tokenizer.from_json(json.dumps(values))
 
 
-@each
+@every_tokenizer
 def test_long_text_has_the_tokens_that_the_library_gives_it(name, monkeypatch):
     """Though it is encoded in pieces where that is possible, and some files ask for less of it."""
     monkeypatch.setattr(pieces, "_PIECE", 10)
@@ -62,12 +62,12 @@ def test_text_in_two_pieces_has_the_tokens_of_the_whole(name, words):
         assert np.concatenate(ids).tolist() == whole
 
 
-@each
+@every_tokenizer
 def test_texts_are_not_filled_up_to_the_longest(name):
     texts = ["work", TEXT]
-    found = read(name).encode_documents(texts)
+    documents = read(name).encode_documents(texts)
     expected = [library_tokenizer(name).encode(text, add_special_tokens=False) for text in texts]
-    assert [ids.tolist() for ids in found] == [one.ids for one in expected]
+    assert [ids.tolist() for ids in documents] == [encoding.ids for encoding in expected]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_text_is_cut_where_no_token_spans_the_cut(name, is_cut, monkeypatch):
     monkeypatch.setattr(pieces, "_PIECE", 10)
     (call,) = pieces.calls([TEXT], pieces.find_cut(library_tokenizer(name)))
     assert (len(call) > 1) == is_cut
-    assert not any(one.startswith("\n") and name == "llama 3" for _, one in call)
+    assert not any(piece.startswith("\n") and name == "llama 3" for _, piece in call)
 
 
 def test_text_is_not_cut_where_tokens_span_words():
@@ -94,7 +94,7 @@ def test_text_is_not_cut_where_each_piece_would_get_a_prefix():
     assert pieces.find_cut(library) is None
 
 
-@each
+@every_tokenizer
 @pytest.mark.parametrize("step", [1, 3])
 def test_stream_decodes_as_all_at_once(name, step):
     tokenizer = read(name)

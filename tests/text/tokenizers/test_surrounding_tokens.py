@@ -42,8 +42,8 @@ def test_tokens_around_a_text_are_those_of_the_library(processor, before, after)
     tokenizer = Tokenizer(library, TokenRoles(surrounded=True))
     special = tokenizer.surrounding_tokens
     assert (special.before, special.after) == (before, after)
-    found = special.around(tokenizer.encode("a b"))
-    assert found.dtype == np.int32 and found.tolist() == expected
+    ids = special.around(tokenizer.encode("a b"))
+    assert ids.dtype == np.int32 and ids.tolist() == expected
     assert special.size == len(expected) - 2
 
 

@@ -238,12 +238,12 @@ def test_token_texts_hold_every_byte_of_the_text(train):
     ids = tokenizer.encode(text)
     texts = tokenizer.token_texts(ids)
     assert len(texts) == ids.size
-    found = b""
+    content = b""
     for token in texts:
         plain_and_shown = SHOWN_BYTES.split(token)
         for i, part in enumerate(plain_and_shown):
-            found += bytes.fromhex(part) if i % 2 else part.encode()
-    assert found == text.encode()
+            content += bytes.fromhex(part) if i % 2 else part.encode()
+    assert content == text.encode()
 
 
 def test_token_texts_show_whole_characters_where_there_are_any():
