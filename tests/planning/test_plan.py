@@ -135,10 +135,10 @@ def test_kernel_of_a_gpu_is_planned_without_one():
 
 def test_what_only_data_or_flags_say_is_asked_for():
     topics = load_config("phrasebook_topics")
-    with pytest.raises(ConfigError, match="needs the vocabulary .* --model.vocab-size"):
-        make_plan(topics, H100)
-    topics = dataclasses.replace(topics, model=dataclasses.replace(topics.model, vocab_size=22))
     with pytest.raises(ConfigError, match="needs the number of classes .* --model.num-classes"):
+        make_plan(topics, H100)
+    topics = dataclasses.replace(topics, model=dataclasses.replace(topics.model, num_classes=6))
+    with pytest.raises(ConfigError, match="needs the vocabulary .* --model.vocab-size"):
         make_plan(topics, H100)
 
 
