@@ -155,7 +155,7 @@ def inspect_data(
             for name, sizes in view.lengths.items()
             if sizes.size
         ),
-        shared=tuple(_shared_texts(name, *both) for name, both in view.shared.items()),
+        shared=tuple(_shared_texts(name, *texts) for name, texts in view.shared.items()),
         batch=batch,
     )
 

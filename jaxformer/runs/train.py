@@ -285,11 +285,11 @@ def _settings_report(task: Task, data: TrainingData, resumes: bool) -> Iterator[
 
 def _require_shared(folder: pathlib.Path) -> None:
     """Raises CheckpointError if a host does not see the first host's run folder."""
-    held = gather_texts(lock_holder(folder))[0]
+    holder = gather_texts(lock_holder(folder))[0]
     deadline = time.monotonic() + _LAG
 
     def is_seen() -> bool:
-        return files.is_run(folder) and lock_holder(folder) == held
+        return files.is_run(folder) and lock_holder(folder) == holder
 
     while not is_seen() and not is_first_process() and time.monotonic() < deadline:
         time.sleep(0.1)

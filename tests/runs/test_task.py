@@ -140,15 +140,6 @@ def test_task_without_all_members_is_refused_when_it_is_made(tmp_path):
 
 
 def test_task_and_text_model_that_do_not_fit_together_are_refused():
-    class Lossy(Colours):
-        unit = "colour"
-
-        def loss(self, label_smoothing):
-            """A member of the text model."""
-
-    with pytest.raises(ConfigError, match="Lossy has loss, unit, which must be members of its tex"):
-        Lossy.require_complete()
-
     class Filling(Colours):
         text_model = runs.MaskedModel
 

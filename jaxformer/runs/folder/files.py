@@ -56,11 +56,11 @@ def require_free(folder: pathlib.Path, name: str = "out") -> None:
     """
     try:
         if lexists(folder):
-            ours = {LOCK, HOLDER, DRAFT, *_started_names(folder)}
-            others = sorted({path.name for path in folder.iterdir()} - ours)
-            if others:
+            started = {LOCK, HOLDER, DRAFT, *_started_names(folder)}
+            foreign = sorted({path.name for path in folder.iterdir()} - started)
+            if foreign:
                 raise CheckpointError(
-                    f"{name}={folder} is not a run folder, and is not empty: it has {others[0]}; "
+                    f"{name}={folder} is not a run folder, and is not empty: it has {foreign[0]}; "
                     f"choose another {name}"
                 )
         if not in_bucket(folder):
@@ -116,10 +116,10 @@ def remove_run(folder: pathlib.Path) -> None:
         return
     manifest = _read_manifest(folder)
     names = {*_GROWING, *(path.partition("/")[0] for path in manifest.files), _MANIFEST}
-    others = sorted({path.name for path in folder.iterdir()} - {*names, DRAFT})
-    if others:
+    foreign = sorted({path.name for path in folder.iterdir()} - {*names, DRAFT})
+    if foreign:
         raise CheckpointError(
-            f"{folder} is not removed, because it has {others[0]}, which is no part of the run; "
+            f"{folder} is not removed, because it has {foreign[0]}, which is no part of the run; "
             "move it to another folder"
         )
     for name in (*names - {_CONFIG, LOCK, HOLDER}, _CONFIG):  # the last one makes it a run folder
@@ -183,14 +183,14 @@ def read_run_config(folder: pathlib.Path) -> ExperimentConfig:
 
 def _runs_like(folder: pathlib.Path) -> str:
     """End of a message: a run that may be meant, those that there are, or how to make one."""
-    found: dict[str, pathlib.Path] = {}
+    paths: dict[str, pathlib.Path] = {}
     for place in (folder.parent / "runs", folder.parent):
-        with contextlib.suppress(OSError):
-            found |= {path.name: path for path in sorted(place.iterdir()) if is_run(path)}
-    if near := difflib.get_close_matches(folder.name, found, n=1):
-        return f"did you mean {found[near[0]]}?"
-    if found:
-        return f"the run folders there are {', '.join(map(str, list(found.values())[:_SHOWN]))}"
+        with contextlib.suppress(OSError):  # a hint is no reason for another error
+            paths |= {path.name: path for path in sorted(place.iterdir()) if is_run(path)}
+    if near := difflib.get_close_matches(folder.name, paths, n=1):
+        return f"did you mean {paths[near[0]]}?"
+    if paths:
+        return f"the run folders there are {', '.join(map(str, list(paths.values())[:_SHOWN]))}"
     return "jaxformer train CONFIG makes one"
 
 
@@ -244,7 +244,7 @@ def check_same_run(
         f"{folder}"
     )
     old = read_run_config(folder)
-    starts = [one.schedule.decay_start for one in (old, config)]
+    starts = [old.schedule.decay_start, config.schedule.decay_start]
     is_ahead = all(start is not None and trained <= start for start in starts)
     may_change = (*_MAY_CHANGE, *(["schedule.decay_"] if is_ahead else []))
     forbidden = [

@@ -14,7 +14,7 @@ class Verified(NamedTuple):
 
     Args:
         name: "run folder", or the path of a checkpoint in it.
-        damage: the damage found; None if every file is as it was written.
+        damage: the damage; None if every file is as it was written.
     """
 
     name: str
@@ -38,10 +38,10 @@ def verify_run(path: str | pathlib.Path) -> list[Verified]:
     folder = as_path(path)
     if not is_run(folder) and not lexists(folder / CHECKPOINTS):
         raise CheckpointError(f"{folder} is not a run folder: it has no config.toml")
-    found = [Verified("run folder", folder_damage(folder))]
+    parts = [Verified("run folder", folder_damage(folder))]
     checkpoints = folder / CHECKPOINTS
     for step in checkpoint_steps(checkpoints):
         damage = checkpoint_damage(checkpoints / str(step))
         if damage is None or lexists(checkpoints / str(step)):  # a training removes it
-            found.append(Verified(f"{CHECKPOINTS}/{step}", damage))
-    return found
+            parts.append(Verified(f"{CHECKPOINTS}/{step}", damage))
+    return parts

@@ -211,14 +211,14 @@ class LanguageModel(TextModel):
         self, ids: list[int], *, max_new_tokens: int | None = None, seed: int = 0, **sampling: Any
     ) -> Iterator[str]:
         """Continues tokens with text, piece by piece."""
-        others = "seed", "max_new_tokens"
+        arguments = "seed", "max_new_tokens"
         chunks = generate_stream(
             self.module,
             self.params,
             [ids],
             max_new_tokens=self._longest(ids) if max_new_tokens is None else max_new_tokens,
             rng=seed_key(seed),
-            sampling=with_options(SamplingConfig, self.config.samples, sampling, *others),
+            sampling=with_options(SamplingConfig, self.config.samples, sampling, *arguments),
             stop_tokens=self.in_vocabulary(self.stop_tokens),
             vocab_size=self.tokenizer.vocab_size,
             forbidden_tokens=self.in_vocabulary(self.decoding.forbidden),

@@ -17,17 +17,17 @@ Settings = TypeVar("Settings", SamplingConfig, BeamSearchConfig)
 
 
 def with_options(
-    kind: type[Settings], defaults: Settings, options: Mapping[str, Any] = {}, *others: str
+    kind: type[Settings], defaults: Settings, options: Mapping[str, Any] = {}, *arguments: str
 ) -> Settings:
     """Decoding settings of a call, which override the defaults; other options raise ConfigError.
 
-    The defaults may be of a subclass, whose other fields are dropped. `others` are further
-    arguments of the call, for the message.
+    The defaults may be of a subclass, whose other fields are dropped. The message names further
+    `arguments` of the call.
     """
     names: list[str] = [field.name for field in dataclasses.fields(kind)]
     for name in options:
         if name not in names:
-            known = ", ".join([*names, *others])
+            known = ", ".join([*names, *arguments])
             raise ConfigError(f"there is no option {name!r}; the options are {known}")
     return kind(**{name: getattr(defaults, name) for name in names} | dict(options))
 

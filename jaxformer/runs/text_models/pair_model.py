@@ -206,10 +206,10 @@ class PairModel(TextModel):
         longest = self.max_new_tokens - len(starts[1:]) - (last is not None)
         longest = max(1, min(longest, self.max_len - len(starts)))
         for start in range(0, len(sources), _ROWS):
-            some = sources[start : start + _ROWS]
-            indices = start + jnp.arange(len(some))
+            batch = sources[start : start + _ROWS]
+            indices = start + jnp.arange(len(batch))
             rows = generate(
-                self.module, self.params, [starts] * len(some), sources=some,
+                self.module, self.params, [starts] * len(batch), sources=batch,
                 rng=jax.vmap(jax.random.fold_in, (None, 0))(rng, indices),
                 sampling=sampling, max_new_tokens=longest, stop_tokens=ends,
                 vocab_size=self.tokenizer.vocab_size,

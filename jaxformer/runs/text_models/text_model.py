@@ -125,8 +125,8 @@ class TextModel(abc.ABC):
     @classmethod
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
         """Loads what `save` has written to a run folder."""
-        both, decoding = load_tokenizers(folder)
-        tokenizers = both[-cls.num_tokenizers :]
+        source_and_target, decoding = load_tokenizers(folder)
+        tokenizers = source_and_target[-cls.num_tokenizers :]
         if config.tokenizer.kind == "pretrained":
             tokenizers = within_tables(tokenizers, config.model)
         config = cls.with_vocab_sizes(config, tokenizers)

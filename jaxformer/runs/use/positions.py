@@ -90,37 +90,39 @@ def model_positions(config: ModelConfig, params: Any, length: int) -> dict[str, 
     if length > _MOST:
         raise ConfigError(f"the length to show must be at most {_MOST:,}, got {length}; lower it")
     if "encoder" not in params:
-        found = _of_part("model", config, params, length)
+        schemes = _of_part("model", config, params, length)
     elif "decoder" not in params:
-        found = _of_part("model", config, params["encoder"], length, causal=False)
+        schemes = _of_part("model", config, params["encoder"], length, causal=False)
     elif all(layer.positions is None for layer in config.layer_overrides) and (
         config.positions.kind in ("sinusoidal", "rotary")
     ):  # those of the encoder have no parameters, and equal the decoder's
-        found = _of_part("model", config.encoder, params["encoder"], length, causal=False)
+        schemes = _of_part("model", config.encoder, params["encoder"], length, causal=False)
     else:
-        found = _of_part("encoder", config.encoder, params["encoder"], length, causal=False)
-        found |= _of_part("decoder", config, params["decoder"], length)
-    if not found:
+        schemes = _of_part("encoder", config.encoder, params["encoder"], length, causal=False)
+        schemes |= _of_part("decoder", config, params["decoder"], length)
+    if not schemes:
         raise ConfigError("the model has no positions to show: its config has positions='none'")
-    return found
+    return schemes
 
 
 def _of_part(
     name: str, config: ModelConfig, params: Any, length: int, *, causal: bool = True
 ) -> dict[str, Positions]:
     """Positions of one stack: the model's, and those of layers with their own."""
-    own = [layer.positions for layer in config.layer_overrides]
+    overrides = [layer.positions for layer in config.layer_overrides]
     configs, modules = {name: config}, {name: "positions"}
-    for index, positions in enumerate(dict.fromkeys(each for each in own if each is not None)):
-        part = f"{name}_layer_{own.index(positions)}"
+    for index, positions in enumerate(
+        dict.fromkeys(scheme for scheme in overrides if scheme is not None)
+    ):
+        part = f"{name}_layer_{overrides.index(positions)}"
         configs[part] = dataclasses.replace(config, positions=positions, layers=(), first_layers=())
         modules[part] = f"layer_positions_{index}"
-    if None not in own:
+    if None not in overrides:
         del configs[name]
     return {
-        part: _of_scheme(each, params.get(modules[part], {}), length, causal)
-        for part, each in configs.items()
-        if each.positions.kind != "none"
+        part: _of_scheme(part_config, params.get(modules[part], {}), length, causal)
+        for part, part_config in configs.items()
+        if part_config.positions.kind != "none"
     }
 
 

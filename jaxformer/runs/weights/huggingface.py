@@ -260,9 +260,9 @@ def _without_option(special: SpecialTokens, translates: bool) -> dict[str, Any]:
         settings["forced_eos_token_id"] = special.forced_last
         if (search := special.search) is not None and search.beam_size > 1:
             settings["num_beams"] = search.beam_size  # even if it is our default
-            for theirs, ours in SEARCH.items():
-                if (value := getattr(search, ours)) != getattr(BeamSearchConfig(), ours):
-                    settings[theirs] = value
+            for name, field in SEARCH.items():
+                if (value := getattr(search, field)) != getattr(BeamSearchConfig(), field):
+                    settings[name] = value
     elif special.sampling.temperature > 0:  # and a search does not sample
         drawn = special.sampling
         settings = {"do_sample": True, "temperature": drawn.temperature, "top_k": drawn.top_k or 0}

@@ -68,12 +68,12 @@ def require_training_memory(model: TextModel, runner: Runner) -> None:
     """
     config = model.config
     state, (trained, frozen) = state_shapes(model), split_shapes(model)
-    others = () if frozen is None else (frozen,)  # which the rules of a mesh may name, too
-    gradients = runner.num_bytes(trained, *others)
+    neighbors = () if frozen is None else (frozen,)  # which the rules of a mesh may name, too
+    gradients = runner.num_bytes(trained, *neighbors)
     tokens = _tokens_per_device(model, runner)
     width = config.model.d_model * jax.numpy.dtype(config.model.dtype).itemsize
     batch = tokens * (config.training.accumulate_steps * 8 + width * config.model.num_layers)
-    optimizer = runner.num_bytes(state, *others) - gradients
+    optimizer = runner.num_bytes(state, *neighbors) - gradients
     if config.mesh.optimizer_state == "host" and jax.default_backend() != "cpu":
         # On the device only during the update, when nothing of the batch is left.
         optimizer = max(optimizer - batch, 0)

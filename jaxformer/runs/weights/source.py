@@ -104,8 +104,8 @@ class WeightSource(abc.ABC):
         classes = _classes(model)
         if classes is None or classes == _classes(self.model):
             return ()
-        kept = {"encoder", "pooler"} & self.shapes.keys()
-        return tuple(name for name in param_shapes(model) if name not in kept)
+        stored = {"encoder", "pooler"} & self.shapes.keys()
+        return tuple(name for name in param_shapes(model) if name not in stored)
 
     def start(self, model: TextModel, runner: Runner) -> Start:
         """Reads the parameters that a run of a model starts from, and draws the new ones.
