@@ -1,5 +1,6 @@
 """Tiny folders of Hugging Face with tokenizers: random models, saved as transformers saves them."""
 
+import dataclasses
 import json
 
 import jax
@@ -7,7 +8,8 @@ import jax.numpy as jnp
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
-from jaxformer.config import ModelConfig, RelativeConfig
+from jaxformer import runs
+from jaxformer.config import ExperimentConfig, ModelConfig, RelativeConfig, config_from_dict
 from jaxformer.interop import HuggingFaceModel, save_huggingface
 from jaxformer.models import (
     Decoder,
@@ -17,6 +19,7 @@ from jaxformer.models import (
     SequenceClassifier,
 )
 
+TEXT = "the cat sat on the mat"
 WORDS = "the a cat dog sat ran on to mat log house red blue green good bad well is was".split()
 
 
@@ -110,3 +113,15 @@ def t5(folder):
     fields = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "max_length": 17}
     special = ["<pad>", "</s>"]
     return write(folder, EncoderDecoder, config, special=special, template="$A </s>", fields=fields)
+
+
+def ids_of(folder, text):
+    """Tokens of a text, by the library alone."""
+    return tokenizers.Tokenizer.from_file(f"{folder}/tokenizer.json").encode(text).ids
+
+
+def starting(out, folder, values):
+    """A config that says of the model only what is its own, completed as the command line does."""
+    values = runs.complete_tables(values, str(folder), str(out))
+    config = config_from_dict(ExperimentConfig, values)
+    return dataclasses.replace(config, out=str(out), init_from=str(folder))

@@ -13,9 +13,6 @@ from jaxformer import runs
 from jaxformer.config import (
     LoraConfig,
     MeshConfig,
-    changed_settings,
-    config_to_toml,
-    load_config,
 )
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs.weights.lora import adapt, combine_of
@@ -312,14 +309,6 @@ def test_lora_needs_weights_to_start_from_and_kernels(source, adapted, tmp_path)
             runs.train_run(dataclasses.replace(plain, lora=lora))
     with pytest.raises(CheckpointError, match="lora.rank: 2 there, None now"):
         runs.train_run(dataclasses.replace(adapted[0], lora=None))
-
-
-def test_config_with_lora_is_written_and_said(source, tmp_path):
-    made = adapting(tmp_path, source, lora=LoraConfig())
-    (tmp_path / "made.toml").write_text(config_to_toml(made), encoding="utf-8")
-    assert load_config(tmp_path / "made.toml").lora == LoraConfig()
-    settings = changed_settings(made)
-    assert settings["lora.rank"] == "8" and "lora.targets" in settings
 
 
 def test_memory_counts_frozen_weights_without_gradients_and_optimizer(source, tmp_path):

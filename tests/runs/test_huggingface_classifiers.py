@@ -1,0 +1,98 @@
+"""Classifiers and rerankers of Hugging Face folders."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from jaxformer import runs
+from jaxformer.cli import main
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.models import SequenceClassifier
+from tests.runs import pretrained_folders, tiny
+
+TEXT = pretrained_folders.TEXT
+ids_of = pretrained_folders.ids_of
+
+
+def test_classifier_has_the_names_of_its_classes(folders):
+    folder, config, params = folders("bert", 3)
+    (best, *_) = runs.open_run(folder).classify(TEXT, 3)
+    ids = np.array(ids_of(folder, TEXT))
+    logits = SequenceClassifier(config).apply({"params": params}, ids[None]).logits[0]
+    assert best.name == ("bad", "good", "so-so")[int(logits.argmax())]
+    np.testing.assert_allclose(best.probability, jax.nn.softmax(logits).max(), rtol=1e-5)
+
+
+def with_problem_type(folders, tmp_path, kind):
+    """A classifier of three classes whose scores are read in another way."""
+    folder = tmp_path / "model"
+    shutil.copytree(folders("bert", 3)[0], folder)
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(values | {"problem_type": kind}))
+    return folder
+
+
+def test_probabilities_of_several_labels_are_each_for_itself(folders, tmp_path):
+    folder = with_problem_type(folders, tmp_path, "multi_label_classification")
+    runs.convert(folder, tmp_path / "run")
+    runs.convert(tmp_path / "run", tmp_path / "again")
+    (scores,) = runs.open_run(folders("bert", 3)[0]).score([TEXT])
+    expected = dict(zip(("bad", "good", "so-so"), 1 / (1 + np.exp(-scores)), strict=True))
+    for path in (folder, tmp_path / "run", tmp_path / "again"):
+        best = runs.open_run(path).classify(TEXT, 3)
+        assert dict(best) == pytest.approx(expected)
+        assert [c.name for c in best] == sorted(expected, key=expected.__getitem__)[::-1]
+    labels = tiny.write(tmp_path / "labels.tsv", [f"{TEXT}\tgood"])
+    with pytest.raises(ConfigError, match="gives each text one label, got one of problem_type"):
+        runs.open_run(tmp_path / "run").evaluate([labels])
+
+
+def test_model_of_scores_gives_them_as_they_are(folders, tmp_path, capsys):
+    folder = with_problem_type(folders, tmp_path, "regression")
+    runs.convert(folder, tmp_path / "run")
+    run, ids = runs.open_run(tmp_path / "run"), np.array(ids_of(folder, TEXT))
+    logits = run.module.apply({"params": run.params}, ids[None]).logits[0]
+    (scores,) = run.score([TEXT])
+    np.testing.assert_allclose(scores, logits, rtol=1e-5)
+    with pytest.raises(ConfigError, match="no probabilities of classes; call score instead"):
+        run.classify(TEXT)
+    main(["predict", str(folder), TEXT])
+    lines = [f"{score:.4f}\t{name}\n" for score, name in zip(scores, run.classes, strict=True)]
+    assert capsys.readouterr().out == "".join(lines) + "\n"
+    shown = run.sample(TEXT)
+    assert shown.startswith(f"{TEXT}\nbad {scores[0]:.4f}, good ")
+    with pytest.raises(DataError, match="text 1: a text must have 1 to"):
+        run.score([TEXT, " "])
+
+
+def test_reranker_scores_a_query_with_a_passage(folders, tmp_path):
+    folder, config, params = folders("bert", 1)
+    run = runs.open_run(folder)
+    assert run.problem_type == "regression" and run.classes == ("bad",)
+    with pytest.raises(DataError, match="text 0: to read two texts together"):
+        run.score([TEXT], [TEXT])
+    shutil.copytree(folder, tmp_path / "model")
+    library = pretrained_folders.tokenizer(
+        ["[PAD]", "[CLS]", "[SEP]", "[MASK]"], "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"
+    )
+    library.save(str(tmp_path / "model" / "tokenizer.json"))
+    run = runs.open_run(tmp_path / "model")
+    texts, passages = [TEXT, "the dog", TEXT], ["good", "a blue house is well", "bad log"]
+    scores = run.score(texts, passages)
+    for found, text, passage in zip(scores, texts, passages, strict=True):
+        pair = library.encode(text, passage)
+        expected = SequenceClassifier(config).apply(
+            {"params": params}, np.array([pair.ids]), token_types=np.array([pair.type_ids])
+        )
+        np.testing.assert_allclose(found, expected.logits[0], rtol=1e-4)
+    for second, words in (
+        ([" "] * 3, "text 0: a pair of texts must have tokens in both and at most max_len=24"),
+        ([TEXT * 4] * 3, "got 6 and 21, and 30 with special tokens"),
+        (["one"], "must be a list with one for each text, got 1 and 3 texts"),
+        ("one", "must be a list with one for each text"),
+    ):
+        with pytest.raises(DataError, match=words):
+            run.score(texts, second)

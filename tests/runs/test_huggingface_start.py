@@ -1,0 +1,218 @@
+"""Runs that start from folders of Hugging Face."""
+
+import dataclasses
+import functools
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from jaxformer import runs
+from jaxformer.cli import main
+from jaxformer.config import LoraConfig
+from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.interop import (
+    load_huggingface,
+    open_huggingface,
+)
+from jaxformer.runs.weights.preparing import prepare_run
+from jaxformer.training import SingleRunner
+from tests.runs import pretrained_folders, tiny
+
+TEXT = pretrained_folders.TEXT
+
+
+def starting(tmp_path, folder, **changes):
+    """A config that trains a decoder or encoder of a folder on a text."""
+    path = tiny.write(tmp_path / "text.txt", [TEXT, "a dog ran to the house"] * 40)
+    values = {
+        "data": {"source": "files", "paths": [str(path)]},
+        "optimizer": {"learning_rate": 1e-3},
+        "training": {"steps": 2, "batch_size": 4, "runner": "single"},
+    }
+    for name, table in changes.items():
+        values[name] = values.get(name, {}) | table
+    return pretrained_folders.starting(tmp_path / "run", folder, values)
+
+
+@pytest.mark.parametrize("lora", [None, LoraConfig(rank=2)])
+def test_chat_template_of_a_folder_is_kept_where_it_is_fine_tuned(tmp_path, capsys, lora):
+    folder, message = tmp_path / "model", {"role": "user", "content": TEXT}
+    pretrained_folders.llama(folder)
+    template = "<s>{% for m in messages %}{{ m.content }}</s>{% endfor %}<|eot|>"
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    expected = runs.open_run(folder).encode_messages([message])
+    made = starting(tmp_path, folder, model={"max_len": 12}, training={"steps": 1})
+    made = dataclasses.replace(made, lora=lora)
+    assert runs.prepare_task(made).model.chat_template is not None
+    runs.train_run(made)
+    folder.rename(tmp_path / "moved")  # a run that goes on has a template of its own
+    base = None if lora is None else tmp_path / "moved"
+    runs.train_run(tiny.change(made, training={"steps": 2}), base=base)
+    run = runs.open_run(made.out, base=base)
+    assert run.encode_messages([message]) == expected and run.stop_tokens == (1, 2)
+    runs.convert(made.out, tmp_path / "again", base=base)
+    values = json.loads((tmp_path / "again" / "tokenizer_config.json").read_text())
+    assert values["chat_template"] == template
+    if lora is None:  # whose merged model is a run as any
+        words = ["generate", made.out, TEXT, "--chat", "--max-new-tokens", "2"]
+        main([*words, "--temperature", "0"])
+        answer = run.chat([message], max_new_tokens=2, temperature=0.0)
+        assert capsys.readouterr().out.endswith(f"{TEXT}\n{answer}\n")
+        # A run that starts from this one has it, too.
+        other = dataclasses.replace(made, init_from=made.out, out=str(tmp_path / "other"))
+        assert runs.prepare_task(other).model.encode_messages([message]) == expected
+
+
+def test_lora_trains_beside_the_weights_of_a_folder(folders, tmp_path):
+    folder, _, params = folders("llama")
+    made = starting(tmp_path, folder, model={"max_len": 8})
+    made = dataclasses.replace(made, lora=LoraConfig(rank=2))
+    reports = []
+    runs.train_run(made, on_start=lambda task: reports.extend(task.report))
+    assert any(line.startswith("LoRA: ") for line in reports)
+    run = runs.open_run(tmp_path / "run")
+    attention = run.params["stack"]["layers"]["attention"]
+    before = params["stack"]["layers"]["attention"]
+    np.testing.assert_array_equal(attention["key_kernel"], before["key_kernel"])
+    assert not np.array_equal(attention["query_kernel"], before["query_kernel"])
+    runs.convert(tmp_path / "run", tmp_path / "merged")
+    merged = load_huggingface(tmp_path / "merged").params
+    jax.tree.map(np.testing.assert_array_equal, merged, run.params)
+    moved = tmp_path / "moved"
+    shutil.copytree(folder, moved)
+    other = runs.open_run(tmp_path / "run", base=moved)
+    jax.tree.map(np.testing.assert_array_equal, other.params, run.params)
+    # The matrices alone are an adapter, which opens, and starts a run, merged with its model.
+    adapter = tmp_path / "adapter"
+    said = runs.convert(tmp_path / "run", adapter, adapter=True)
+    assert said == f"wrote an adapter of {folder} to {adapter}"
+    opened = runs.open_run(adapter).params["stack"]["layers"]["attention"]
+    for name in ("query_kernel", "value_kernel"):
+        np.testing.assert_allclose(opened[name], attention[name], rtol=0, atol=1e-6)
+    task, source = prepare_run(starting(tmp_path, adapter, model={"max_len": 8}))
+    start = source.start(task.model, SingleRunner()).params["stack"]["layers"]["attention"]
+    np.testing.assert_array_equal(start["query_kernel"], opened["query_kernel"])
+    (moved / "config.json").write_text((moved / "config.json").read_text() + " ")
+    with pytest.raises(CheckpointError, match="is not the one of the training: its SHA-256"):
+        runs.open_run(tmp_path / "run", base=moved)
+
+
+def test_folder_that_a_run_starts_from_is_read_once(folders, tmp_path, monkeypatch):
+    made, opened = starting(tmp_path, folders("llama")[0], model={"max_len": 8}), []
+
+    def counted(*arguments, **options):
+        opened.append(open_huggingface(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr("jaxformer.runs.weights.huggingface.open_huggingface", counted)
+    task, source = prepare_run(made)
+    assert source.start(task.model, SingleRunner()).report and source.identity
+    assert len(opened) == 1
+
+
+def test_training_starts_from_a_folder_and_keeps_its_tokens(folders, tmp_path):
+    folder, _, params = folders("llama")
+    made = starting(tmp_path, folder, model={"max_len": 8, "dropout_rate": 0.1})
+    assert made.tokenizer.kind == "pretrained" and made.model.activation == "swiglu"
+    reports = []
+    result = runs.train_run(made, on_start=lambda task: reports.extend(task.report))
+    assert f"starting from the weights and tokenizers of {folder}" in reports
+    before = runs.open_run(folder).evaluate([tmp_path / "text.txt"]).loss
+    assert result.step == 2
+    run = runs.open_run(tmp_path / "run")
+    assert run.stop_tokens == (1, 2) and run.encode(TEXT)[0] == 0
+    assert run.evaluate([tmp_path / "text.txt"]).loss < before + 0.5
+    # It goes on, with the folder gone or not, and is a model of the family still.
+    longer = starting(tmp_path, folder, model={"max_len": 8, "dropout_rate": 0.1})
+    longer = dataclasses.replace(longer, training=dataclasses.replace(longer.training, steps=3))
+    assert runs.train_run(longer).step == 3
+    runs.convert(tmp_path / "run", tmp_path / "exported")
+    again = load_huggingface(tmp_path / "exported")
+    assert again.config.max_len == 8
+    jax.tree.map(
+        np.testing.assert_array_equal, again.params, runs.open_run(tmp_path / "run").params
+    )
+
+
+def test_table_of_positions_is_cut_where_texts_are_shorter(folders, tmp_path):
+    folder, _, params = folders("gpt2")
+    made = starting(tmp_path, folder, model={"max_len": 8}, training={"steps": 1})
+    made = dataclasses.replace(
+        made, optimizer=dataclasses.replace(made.optimizer, learning_rate=1e-30)
+    )  # fmt: skip
+    runs.train_run(made)
+    found = runs.open_run(tmp_path / "run").params["positions"]["embedding"]
+    np.testing.assert_array_equal(found, params["positions"]["embedding"][:8])
+    longer = starting(tmp_path, folder, model={"max_len": 32})
+    with pytest.raises(ConfigError, match=r"model\.max_len: 24 there, 32 here"):
+        runs.train_run(dataclasses.replace(longer, out=str(tmp_path / "longer")))
+
+
+def test_config_file_may_leave_the_model_to_what_it_starts_from(folders, tmp_path, capsys):
+    folder = tmp_path / "model"
+    shutil.copytree(folders("gpt2")[0], folder)
+    text, config = tmp_path / "text.txt", tmp_path / "tune.toml"
+    tiny.write(text, [TEXT, "a dog ran to the house"] * 40)
+    config.write_text(
+        f"""
+        out = "{tmp_path / "run"}"
+        [data]
+        paths = ["{text}"]
+        [model]
+        max_len = 8
+        [optimizer]
+        learning_rate = 1e-3
+        [training]
+        steps = 1
+        batch_size = 4
+        """
+    )
+    words = ["train", str(config), "--training.runner", "single", f"--init-from={folder}"]
+    main(words)
+    assert "starting from the weights and tokenizers" in capsys.readouterr().out
+    folder.rename(tmp_path / "gone")  # of which a run that goes on needs nothing
+    main([*words, "--training.steps", "2"])
+    assert "resuming at step 1 of 2" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main([*words[:-1], "--training.steps", "2"])  # with sizes of its own
+    assert "init_from" in capsys.readouterr().err
+
+
+def test_headless_encoder_is_for_classifiers(folders, tmp_path):
+    folder, *_ = folders("bert_base")
+    with pytest.raises(ConfigError, match="holds an encoder without a head, which predicts"):
+        runs.open_run(folder)
+    made = starting(tmp_path, folder, model={"max_len": 8})
+    with pytest.raises(ConfigError, match="from which a classifier can start, got a masked"):
+        runs.train_run(made)
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"),
+    [
+        ("bert", None),
+        ("bert", 3),
+        ("bert_base", None),
+    ],
+)
+def test_classifier_starts_from_an_encoder_with_any_head(folders, tmp_path, name, classes):
+    folder, _, params = folders(name, *([classes] if classes else []))
+    path = tiny.write(tmp_path / "labels.tsv", [f"{TEXT}\tgood", "a dog ran\tbad"] * 10)
+    values = {
+        "data": {"source": "labelled", "paths": [path]},
+        "optimizer": {"learning_rate": 1e-30},
+        "training": {"steps": 1, "batch_tokens": 64, "runner": "single"},
+    }
+    runs.train_run(pretrained_folders.starting(tmp_path / "run", folder, values))
+    found = runs.open_run(tmp_path / "run")
+    assert found.classes == ("bad", "good")
+    kernel = found.params["encoder"]["stack"]["layers"]["feed_forward"]["up_kernel"]
+    np.testing.assert_array_equal(
+        kernel, params["encoder"]["stack"]["layers"]["feed_forward"]["up_kernel"]
+    )
+    if name == "bert_base":
+        equal = functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-20)
+        jax.tree.map(equal, found.params["pooler"], params["pooler"])
