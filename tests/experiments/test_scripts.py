@@ -28,7 +28,7 @@ SCRIPTS = {
     ),
     "benchmarks/checkpoints.py": (
         "--size tiny --steps 1 --repeats 1 --gigabytes 0.001",
-        r"saving: a save adds .* of 100 steps\nverifying 0.00 GiB: min [\d.]+ s, .* s a GiB",
+        r"a save adds .* of 100 steps\nverifying 0.00 GiB: min [\d.]+ s, .* s a GiB",
     ),
     "benchmarks/compile_time.py": (
         "--layers 1 2 --width 8 --repeats 1",

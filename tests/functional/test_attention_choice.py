@@ -137,22 +137,35 @@ NOT_FOR_CUDNN = [
 ]
 
 
-@pytest.mark.parametrize(("arrays", "options", "reason"), NOT_FOR_CUDNN)
-def test_cudnn_declines_what_it_cannot_serve_and_raises_when_named(
-    arrays, options, reason, monkeypatch
+LONG = shapes(jnp.bfloat16, 1024, 1024)
+NOT_FOR_SPLASH = [
+    (shapes(jnp.float16, 1024, 1024), {}, "bfloat16 or float32, and the query is float16"),
+    ([jax.ShapeDtypeStruct((0, 1024, 4, 16), jnp.bfloat16)] * 3, {}, "not empty"),
+    (LONG, {"return_residual": True, "softcap": 2.0}, "no gradient with a softcap"),
+    (LONG, {"dropout_rate": 0.1}, "no dropout"),
+    (LONG, {"mask": np.ones((1024, 1024), bool)}, "no mask as an array"),
+    (LONG, {"bias": np.zeros((1024, 1024), np.float32)}, "no bias"),
+    (LONG, {"is_causal": True, "query_offset": np.zeros(3, int)}, "an int, got an array"),
+]
+DECLINED = [("cudnn", "cuda", *row) for row in NOT_FOR_CUDNN]
+DECLINED += [("splash", "tpu", *row) for row in NOT_FOR_SPLASH]
+
+
+@pytest.mark.parametrize(("name", "platform", "arrays", "options", "reason"), DECLINED)
+def test_kernel_declines_what_it_cannot_serve_and_raises_when_named(
+    name, platform, arrays, options, reason, monkeypatch
 ):
-    on_a_gpu(monkeypatch)
-    implementation = attention_implementation(*arrays, **options)
-    assert implementation.name == "dense"
-    assert reason in implementation.declined["cudnn"]
+    monkeypatch.setattr(platforms, "default_platform", lambda: platform)
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
+    choice_of_call = attention_implementation(*arrays, **options)
+    assert choice_of_call.name != name
+    declined = choice_of_call.declined[name]
+    assert reason in declined
     rng = {"dropout_rng": jax.random.key(0)} if "dropout_rate" in options else {}
-    attend = functools.partial(dot_product_attention, implementation="cudnn", **options, **rng)
+    attend = functools.partial(dot_product_attention, implementation=name, **options, **rng)
     with pytest.raises(ConfigError) as error:
         jax.eval_shape(attend, *arrays)
-    assert (
-        f"implementation='cudnn' cannot serve this call: {implementation.declined['cudnn']}"
-        in str(error.value)
-    )
+    assert f"implementation={name!r} cannot serve this call: {declined}" in str(error.value)
 
 
 @pytest.mark.parametrize(("capability", "largest"), [("8.9", 128), ("9.0", 256), ("12.0", 256)])

@@ -61,17 +61,6 @@ def test_sinusoidal_errs_at_most_5e_7_up_to_a_million(layout):
     assert error <= 5e-7
 
 
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), base=st.sampled_from([1e4, 500_000.0]))
-def test_rotary_tables_are_exact_to_float32_up_to_a_million(seed, base):
-    positions = random_positions(seed)
-    cos, sin = tables_of(positions, 14, base=base)
-    assert cos.dtype == sin.dtype == jnp.float32
-    angles = reference_angles(positions, 14, base)
-    np.testing.assert_allclose(cos, np.cos(angles), rtol=0, atol=5e-7)
-    np.testing.assert_allclose(sin, np.sin(angles), rtol=0, atol=5e-7)
-
-
 def test_sinusoidal_is_exact_around_quarter_turns():
     # The base makes the second wavelength 44 positions to within 1e-8: phases fall on multiples
     # of a quarter turn, where the reduction picks another quadrant.

@@ -66,9 +66,9 @@ GPT_OSS = YarnScaling(32.0, 4096, truncate=False)
 DEEPSEEK_V3 = YarnScaling(40.0, 4096, mscale=1.0, mscale_all_dim=1.0)
 
 # Head width, base, scaling -> some frequencies by pair, and the attention factor. Made once by
-# ROPE_INIT_FUNCTIONS["linear" | "llama3" | "yarn"] of transformers 5.23.0 with torch 2.13.0, in
-# float32, from the rotary settings of these models' published configurations (Qwen's: of its
-# model card, for long texts).
+# ROPE_INIT_FUNCTIONS["linear" | "llama3" | "yarn" | "longrope"] of transformers 5.23.0 with torch
+# 2.13.0, in float32, from the rotary settings of these models' published configurations (Qwen's:
+# of its model card, for long texts).
 PUBLISHED = [
     (
         64, 10_000.0, LinearScaling(4.0), 1.0,
@@ -95,6 +95,13 @@ PUBLISHED = [
         64, 10_000.0, DEEPSEEK_V3, 1.0,
         {1: 0.7498942017555237, 10: 0.05623412877321243, 12: 0.026879360899329185,
          16: 0.005500000435858965, 20: 0.0007905694073997438, 24: 2.499999936844688e-05},
+    ),
+    # DeepSeek-V2's settings, with 1.0 as the second scale; Phi-3-mini-128k's width and lengths.
+    (64, 10_000.0, DEEPSEEK_V3._replace(mscale=0.707), 0.9210423553163399, {}),
+    (
+        96, 10_000.0, LongropeScaling(tuple(1 + i / 3 for i in range(48)), 32.0, 4096),
+        1.1902380714238083,
+        {0: 1.0, 1: 0.6190531253814697, 17: 0.0057467808946967125, 47: 7.269165507750586e-06},
     ),
 ]  # fmt: skip
 
@@ -138,38 +145,28 @@ def test_yarn_without_a_pair_to_blend_keeps_only_the_first():
     np.testing.assert_allclose(frequencies, expected, rtol=1e-15)
 
 
-def test_longrope_equals_transformers():
-    # Made as PUBLISHED, by "longrope", with the width, base and lengths of Phi-3-mini-128k.
-    factors = tuple(1 + pair / 3 for pair in range(48))
-    scaling = LongropeScaling(factors, 32.0, 4096)
-    frequencies, factor = scale_frequencies(unscaled(96, 1e4), 1e4, scaling)
-    some = {0: 1.0, 1: 0.6190531253814697, 17: 0.0057467808946967125, 47: 7.269165507750586e-06}
-    np.testing.assert_allclose(frequencies[list(some)], list(some.values()), rtol=2e-6)
-    assert factor == pytest.approx(1.1902380714238083, rel=1e-15)
-
-
-def test_yarn_attention_factor_is_the_ratio_of_both_mscales():
-    # Made as PUBLISHED, for DeepSeek-V2's settings with 1.0 as the second.
-    scaling = DEEPSEEK_V3._replace(mscale=0.707)
-    factor = scale_frequencies(unscaled(64, 1e4), 1e4, scaling)[1]
-    assert factor == pytest.approx(0.9210423553163399, rel=1e-15)
-
-
 # Positions are traced; each choice of the other arguments compiles once.
 tables_of = jax.jit(rotary_tables, static_argnums=1, static_argnames=("base", "scaling"))
 rotate = jax.jit(apply_rotary, static_argnames="layout")
 
 
 @pytest.mark.parametrize(
-    "scaling", [None, LinearScaling(3.7), LLAMA_3_1_8B, QWEN_2_5_7B, GPT_OSS, LONGROPE]
+    ("base", "scaling"),
+    [
+        (5e5, None),
+        *(
+            (1e4, s)
+            for s in (None, LinearScaling(3.7), LLAMA_3_1_8B, QWEN_2_5_7B, GPT_OSS, LONGROPE)
+        ),
+    ],
 )
-def test_rotary_errs_at_most_5e_7_up_to_a_million(scaling):
+def test_rotary_errs_at_most_5e_7_up_to_a_million(base, scaling):
     positions = np.append(np.arange(0, 1_000_000, 11), 1_000_000)
-    frequencies, factor = unscaled(14, 1e4), 1.0
+    frequencies, factor = unscaled(14, base), 1.0
     if scaling is not None:
-        frequencies, factor = reference_scaled(14, 1e4, scaling)
+        frequencies, factor = reference_scaled(14, base, scaling)
     turn = np.exp(1j * positions[:, None] * frequencies)
-    tables = tables_of(positions, 14, scaling=scaling)
+    tables = tables_of(positions, 14, base=base, scaling=scaling)
     assert [table.dtype for table in tables] == [jnp.float32] * 2
     cos, sin = (np.asarray(table, np.float64) / factor for table in tables)
     errors = {"cos": np.abs(cos - turn.real).max(), "sin": np.abs(sin - turn.imag).max()}

@@ -33,34 +33,6 @@ def on_a_tpu(monkeypatch, num_devices=1):
     monkeypatch.setattr(jax, "device_count", lambda: num_devices)
 
 
-NOT_FOR_SPLASH = [
-    (shapes(jnp.float16), {}, "bfloat16 or float32, and the query is float16"),
-    (shapes(leading=(0,)), {}, "not empty"),
-    (shapes(), {"return_residual": True, "softcap": 2.0}, "no gradient with a softcap"),
-    (shapes(), {"dropout_rate": 0.1}, "no dropout"),
-    (shapes(), {"mask": np.ones((1024, 1024), bool)}, "no mask as an array"),
-    (shapes(), {"bias": np.zeros((1024, 1024), np.float32)}, "no bias"),
-    (shapes(), {"is_causal": True, "query_offset": np.zeros(4, int)}, "an int, got an array"),
-]
-
-
-@pytest.mark.parametrize(("arrays", "options", "reason"), NOT_FOR_SPLASH)
-def test_splash_declines_what_it_cannot_serve_and_raises_when_named(
-    arrays, options, reason, monkeypatch
-):
-    on_a_tpu(monkeypatch)
-    implementation = attention_implementation(*arrays, **options)
-    assert implementation.name != "splash"
-    assert reason in implementation.declined["splash"]
-    key = {"dropout_rng": jax.random.key(0)} if "dropout_rate" in options else {}
-    attend = functools.partial(dot_product_attention, implementation="splash", **options, **key)
-    with pytest.raises(ConfigError) as error:
-        jax.eval_shape(attend, *arrays)
-    assert f"'splash' cannot serve this call: {implementation.declined['splash']}" in str(
-        error.value
-    )
-
-
 @pytest.mark.parametrize(
     ("num_tokens", "platform", "name", "reason"),
     [
