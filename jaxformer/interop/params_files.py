@@ -3,7 +3,6 @@
 import functools
 import os
 import pathlib
-import tomllib
 from typing import Any
 
 import jax
@@ -12,9 +11,10 @@ from flax import traverse_util
 
 from jaxformer import __version__
 from jaxformer.config import ModelConfig, config_from_dict, config_to_toml
-from jaxformer.errors import CheckpointError, ConfigError, StorageError
+from jaxformer.config.files import read_tables
+from jaxformer.errors import ConfigError, StorageError
 from jaxformer.interop.safetensors import LazyTensor, read_tensors, write_tensor_file
-from jaxformer.storage import as_path, lexists, read_regular, write_whole
+from jaxformer.storage import as_path, lexists, write_whole
 
 
 def save_params(path: str | os.PathLike[str], config: ModelConfig, params: Any) -> None:
@@ -60,19 +60,11 @@ def load_params(path: str | os.PathLike[str]) -> tuple[ModelConfig, Any]:
         path: path of the safetensors file.
 
     Raises:
-        CheckpointError: a file is missing or damaged.
-        ConfigError: the path has another ending, or the config is invalid.
+        CheckpointError: the file is missing or damaged.
+        ConfigError: the path has another ending, or the config is missing or invalid.
     """
     path, config_path = _paths(path)
-    try:
-        values = tomllib.loads(read_regular(config_path).decode("utf-8-sig"))
-    except OSError as error:
-        raise CheckpointError(
-            f"{config_path}, the config of {path}, cannot be read: {error.strerror}; put it there"
-        ) from None
-    except ValueError as error:
-        raise CheckpointError(f"{config_path} is damaged: {error}; save the model again") from None
-    config = config_from_dict(ModelConfig, values)
+    config = config_from_dict(ModelConfig, read_tables(config_path))
     leaves = {
         name: jax.device_put(np.array(tensor.read())) for name, tensor in read_tensors(path).items()
     }

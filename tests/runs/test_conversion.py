@@ -206,7 +206,7 @@ def test_parameters_of_any_run_are_one_file_with_a_config_beside_it(folders, tmp
         with pytest.raises(ValueError, match=message):
             runs.convert(folder, path, **options)
     path.with_suffix(".toml").unlink()
-    with pytest.raises(CheckpointError, match=r"weights.toml, the config of .* cannot be read"):
+    with pytest.raises(ConfigError, match="weights.toml: there is no such config file"):
         load_params(path)
     with pytest.raises(ConfigError, match="must end in .safetensors, got"):
         load_params(tmp_path / "weights.bin")
