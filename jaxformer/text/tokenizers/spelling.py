@@ -97,8 +97,7 @@ def byte_token_text(token: str) -> str:
     if not letters.keys() >= set(token):
         return token
     text = bytes(letters[letter] for letter in token).decode("utf-8", "surrogateescape")
-    # Bytes that are not UTF-8 have become surrogates; their last two hexadecimal digits are the
-    # byte.
+    # Bytes that are not UTF-8 have become surrogates, which stand for them.
     return re.sub(r"[\udc80-\udcff]+", lambda part: f"⟨{_hexadecimal(part[0])}⟩", text)
 
 

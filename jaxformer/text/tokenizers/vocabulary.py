@@ -63,11 +63,8 @@ class Vocabulary:
         )
         self._names_without_row: dict[int, str] = {}  # see `Tokenizer.limited_to`
         self._spelling = token_spelling(tokenizer)
-
-    @property
-    def _is_byte_level(self) -> bool:
-        """Whether tokens consist of bytes, each written as one letter."""
-        return self._spelling == "byte letters"
+        # Whether tokens consist of bytes, each written as one letter.
+        self._is_byte_level = self._spelling == "byte letters"
 
     @property
     def vocab_size(self) -> int:
