@@ -26,10 +26,7 @@ def for_terminal(text: str) -> str:
     return _CONTROLS.sub(lambda character: ascii(character[0])[1:-1], text)
 
 
-def show(
-    text: str = "", *, end: str = "\n", error: bool = False, at_once: bool = False,
-    styled: bool = False,
-) -> None:  # fmt: skip
+def show(text: str = "", *, end: str = "\n", error: bool = False, at_once: bool = False) -> None:
     """Prints untrusted text; a terminal gets its control characters as codes, a file as is.
 
     An `error` goes to standard error, and is lost if that is closed; `at_once` flushes.
@@ -37,9 +34,8 @@ def show(
     stream = sys.stderr if error else sys.stdout
     if stream is None:
         return
-    # Errors have codes in files, too, because logs are shown on terminals. The control characters
-    # of styled text are this program's own, such as colors.
-    shown = for_terminal(text) if (error or stream.isatty()) and not styled else text
+    # Errors have codes in files, too, because logs are shown on terminals.
+    shown = for_terminal(text) if error or stream.isatty() else text
     if not error:
         print(shown, end=end, file=stream, flush=at_once)
         return

@@ -10,6 +10,7 @@ from jaxformer.config.checks import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    at_least,
     at_most,
 )
 
@@ -245,13 +246,10 @@ class Launch(Config):
     coordinator: str | None = None
     num_processes: int | None = None
     process_id: int | None = None
-    start_timeout: int = 300
-    host_timeout: int = 60
+    start_timeout: Annotated[int, at_least(5)] = 300
+    host_timeout: Annotated[int, at_least(5)] = 60
 
     def _mistakes(self) -> Iterator[str]:
-        for name, seconds in (("start", self.start_timeout), ("host", self.host_timeout)):
-            if seconds < 5:
-                yield f"--{name}-timeout must be at least 5 seconds, got {seconds}"
         values = {
             "--coordinator": self.coordinator, "--num-processes": self.num_processes,
             "--process-id": self.process_id,

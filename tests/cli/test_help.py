@@ -47,7 +47,6 @@ def test_help_of_a_config_has_what_is_used_most_and_help_all_every_flag_once(cap
     optional = {"lora.", "model.experts.", "model.mup."}  # KEY
     tables = unions | {name.rstrip(".") for name in optional}
     assert sorted(expected - tables | optional) == sorted(flags)
-    assert "--coordinator TEXT" in help_of(capsys, "train")
 
 
 @pytest.mark.parametrize("command", ["plot", *COMMANDS])
@@ -65,18 +64,16 @@ def test_help_of_a_config_needs_no_flag_that_the_command_needs(capsys):
 
 
 def test_values_have_names_and_none_is_understood_where_it_is_not_named(capsys):
-    helps = [help_of(capsys, *words) for words in (
-        ["train", "quickstart", "--help-all"], ["train"], ["generate"], ["translate"], ["convert"],
-        ["plan"], ["plot", "loss"],
-    )]  # fmt: skip
-    for shown, parts in zip(helps, (
-        ["--out TEXT", "--model.vocab-size INT", "--data.paths [TEXT ...]"],
-        ["train CONFIG [OPTIONS]"], ["RUN [TEXT ...]", "--dtype {float32,bfloat16}"],
-        ["RUN [TEXT ...]", "--file PATH"], ["SOURCE TARGET"], ["--accelerator TEXT"],
-        ["RUN [RUN ...]"],
-    ), strict=True):  # fmt: skip
-        assert "STR" not in shown and "None" not in shown
-        assert all(part in shown for part in parts)
+    for words, parts in {
+        "train quickstart --help-all": ["--out TEXT", "--model.vocab-size INT", "[TEXT ...]"],
+        "train": ["train CONFIG [OPTIONS]", "--coordinator TEXT"],
+        "generate": ["RUN [TEXT ...]", "--dtype {float32,bfloat16}"],
+        "translate": ["RUN [TEXT ...]", "--file PATH"],
+        "convert": ["SOURCE TARGET"], "plan": ["--accelerator TEXT"], "plot loss": ["[RUN ...]"],
+    }.items():  # fmt: skip
+        printed = help_of(capsys, *words.split())
+        assert "STR" not in printed and "None" not in printed
+        assert all(part in printed for part in parts)
     words = ["--samples.top-k", "None", "--model.qk-norm-over", "head", "--data.cache", "None"]
     changed, _ = merge(read_tables("quickstart"), [*words, "--samples.top-p", "0.5"])
     assert changed.samples.top_k is None and changed.samples.top_p == 0.5

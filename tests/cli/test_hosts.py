@@ -207,7 +207,7 @@ LAUNCH = {
     "--num-processes two": "--num-processes must be an integer, got 'two'",
     "--process-id": "--process-id must have one value (an integer), got none",
     "--process-id 1 --process-id=2": "--process-id must be given once",
-    "--host-timeout 1": "--host-timeout must be at least 5 seconds, got 1",
+    "--host-timeout 1": "--host-timeout must be at least 5, got 1",
     "--num-processes 2 --process-id 0 --coordinator here": "--coordinator must be HOST:PORT of the",
     "--num-processes 2 --process-id 0 --coordinator here:0": "the port from 1 to 65535",
     "--num-processes 2 --process-id 0 --coordinator here:65536": "--coordinator must be HOST:PORT",

@@ -175,11 +175,6 @@ def test_other_data_is_of_the_kind_that_the_model_is_trained_on(name, source, le
     assert len(lines) == len({*left_out} - {"data.validation_paths", "samples.prompts"})
 
 
-def test_other_data_is_said_in_toml():
-    _, (line,) = merge(read_tables("phrasebook_topics"), ["--data.paths=my.tsv"])
-    assert line == 'data.source = "labelled", not "phrasebook", because data.paths is given'
-
-
 def test_keys_of_several_kinds_have_one_type_so_that_a_flag_is_read_before_the_kind_is_known():
     members = {}
     for dotted, key in dotted_keys(ExperimentConfig):

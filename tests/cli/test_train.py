@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from jaxformer.cli import main
-from jaxformer.config import LionConfig, RotaryConfig, load_config
-from jaxformer.errors import ConfigError
+from jaxformer.config import load_config
 from jaxformer.runs import open_run
 from jaxformer.training import FitResult
 from tests.cli.commands import one_line, output, split_lines, write_config
@@ -41,8 +40,9 @@ def test_run_folder_holds_everything(trained):
     assert (folder / "loss.png").stat().st_size > 5000
     assert load_config(folder / "config.toml").model.vocab_size is not None
     assert (folder / "samples.txt").read_text(encoding="utf-8").count("---") == 3
-    for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-        json.loads(line)
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    losses = [record["loss"] for record in map(json.loads, lines) if "loss" in record]
+    assert losses[-1] < 0.8 * losses[0]
 
 
 def test_training_on_other_data_says_first_which_settings_that_changes(tmp_path, capsys):
@@ -51,12 +51,6 @@ def test_training_on_other_data_says_first_which_settings_that_changes(tmp_path,
     printed = capsys.readouterr()
     line = 'data.source = "labelled", not "phrasebook", because data.paths is given\n'
     assert printed.out == line and "absent.tsv" in printed.err
-
-
-def test_training_learns(trained):
-    records = (trained[0] / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    losses = [json.loads(line)["loss"] for line in records if '"loss"' in line]
-    assert losses[-1] < 0.8 * losses[0]
 
 
 def test_run_goes_on_with_more_steps_bitwise(trained, tmp_path, capsys):
@@ -128,22 +122,6 @@ def test_prompts_are_taken_from_the_validation_text(tmp_path, capsys):
 def test_config_behind_two_dashes_trains_too(trained, capsys):
     main(["train", "--", str(trained[0] / "tiny.toml")])
     assert f"run folder: {trained[0] / 'run'}" in capsys.readouterr().out
-
-
-def test_override_reaches_a_table_within_a_table(tmp_path, capsys, monkeypatch):
-    configs = []
-
-    def train_run(config, *, on_start, base, profile):
-        configs.append(config)
-        raise ConfigError("enough")
-
-    monkeypatch.setattr("jaxformer.runs.train_run", train_run)
-    flags = ("--model.positions.base", "5e5", "--optimizer.name", "lion")
-    one_line(capsys, "train", write_config(tmp_path), *flags)
-    assert configs[0].model.positions == RotaryConfig(base=5e5)
-    assert configs[0].optimizer == LionConfig(learning_rate=3e-2)
-    error = one_line(capsys, "train", write_config(tmp_path), "--model.positions", "alibbi")
-    assert "--model.positions must be one of none" in error and "mean 'alibi'?" in error
 
 
 @pytest.mark.parametrize(

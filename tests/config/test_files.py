@@ -227,7 +227,7 @@ def test_mixture_is_read_and_written(load):
     ("before", "after", "message"),
     [
         ("weight = 3", "weight = 0",
-         r"\[data.mixture\[0\]\] source 'encyclopedia' of data.mixture"),
+         r"data.mixture\[0\].weight must be positive, got 0.0"),
         ("weight = 3", "", r"missing key data.mixture\[0\].weight \(a number\)"),
         ("weight = 3", "wieght = 3", r"unknown key data.mixture\[0\].wieght.*mean 'weight'"),
         ('"code"', '"encyclopedia"', r"\[data\] .* different names, got 'encyclopedia' 2 times"),

@@ -81,8 +81,7 @@ REFUSED = {
         ({"paths": ()}, "source 'web' of data.mixture must have paths", "got none"),
         ({"paths": "a"}, "paths must be a tuple", "paths='a'"),
         *(
-            ({"weight": weight}, "source 'web' of data.mixture", "positive and finite",
-             f"weight={weight}")
+            ({"weight": weight}, "weight must be positive", f"weight={weight}")
             for weight in (0.0, -1.0, math.inf, NAN)
         ),
     ],
