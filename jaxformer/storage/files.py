@@ -109,9 +109,11 @@ def remove(path: pathlib.Path) -> None:
 
 
 def make_folder(folder: pathlib.Path) -> None:
-    """Makes a folder and its missing parents."""
+    """Makes a folder and its missing parents; StorageError if it cannot be written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if not in_bucket(folder) and not os.access(folder, os.W_OK):  # Orbax waits for minutes
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise storage_error(folder, error) from error
 

@@ -116,6 +116,14 @@ def test_metrics_on_a_full_disk_are_one_line_and_can_be_read(tmp_path, monkeypat
         assert read_metrics(folder) == [before[0], {"step": 2, "loss": 3.0}]
 
 
+def test_folder_that_cannot_be_written_to_is_one_line(tmp_path, monkeypatch):
+    with Checkpoints(tmp_path):
+        pass
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # to root, all can be written
+    with pytest.raises(StorageError, match="cannot be written: Permission denied; fix this"):
+        Checkpoints(tmp_path)
+
+
 def test_folder_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="file/checkpoints cannot be written: Not a directory"):
