@@ -19,7 +19,7 @@ from jaxformer.config import (
 )
 from jaxformer.errors import ConfigError
 from tests.config.test_values import positive
-from tests.small_config import LINEAR, LONGROPE, assert_refused, model
+from tests.small_config import LINEAR, LONGROPE, assert_refused, described, model, rows_of
 
 # A number that is not one is never above a bound.
 NAN = math.nan
@@ -150,9 +150,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "row", [(kind, *row) for kind, rows in REFUSED.items() for row in rows], ids=str
-)
+@pytest.mark.parametrize("row", rows_of(REFUSED), ids=described)
 def test_model_configs_refuse_impossible_values_by_name(row):
     kind, changes, *parts = row
     assert_refused(functools.partial(kind, **REQUIRED.get(kind, {}) | changes), parts)

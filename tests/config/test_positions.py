@@ -15,7 +15,7 @@ from jaxformer.config import (
     SinusoidalConfig,
     YarnScalingConfig,
 )
-from tests.small_config import LONGROPE, YARN, assert_refused
+from tests.small_config import LONGROPE, YARN, assert_refused, described, rows_of
 
 NAN = math.nan
 
@@ -94,9 +94,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "row", [(kind, *row) for kind, rows in REFUSED.items() for row in rows], ids=str
-)
+@pytest.mark.parametrize("row", rows_of(REFUSED), ids=described)
 def test_positions_refuse_impossible_values_by_name(row):
     kind, changes, *parts = row
     assert_refused(functools.partial(kind, **REQUIRED.get(kind, {}) | changes), parts)

@@ -25,7 +25,7 @@ from jaxformer.config import (
     TrainingConfig,
     TranslationConfig,
 )
-from tests.small_config import assert_refused, model, small
+from tests.small_config import assert_refused, described, model, rows_of, small
 
 # A number that is not one is never above a bound.
 NAN = math.nan
@@ -189,9 +189,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "row", [(kind, *row) for kind, rows in REFUSED.items() for row in rows], ids=str
-)
+@pytest.mark.parametrize("row", rows_of(REFUSED), ids=described)
 def test_configs_refuse_impossible_values_by_name(row):
     kind, changes, *parts = row
     assert_refused(functools.partial(kind, **REQUIRED.get(kind, {}) | changes), parts)

@@ -15,8 +15,13 @@ from jaxformer.functional import platforms
 from jaxformer.functional.attention import choice
 from jaxformer.functional.checks import check_range, is_symbolic
 from tests.functional import oracle
-from tests.functional.attention_cases import Sizes as Axes
-from tests.functional.attention_cases import assert_close, cotangent_of, evaluate, inputs_of
+from tests.functional.attention.attention_cases import Sizes as Axes
+from tests.functional.attention.attention_cases import (
+    assert_close,
+    cotangent_of,
+    evaluate,
+    inputs_of,
+)
 
 HIDDEN, HEADS = ("b, t, 12", np.float32), ("b, t, 6, 4", np.float32)
 TOKENS, ROWS = ("b, t", np.int32), ("b", np.int32)

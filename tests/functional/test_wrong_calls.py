@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 
 from jaxformer import functional as F
-from tests.functional import (
-    test_wrong_attention,
-    test_wrong_layers,
-    test_wrong_losses,
-    test_wrong_masks,
-    test_wrong_multi_head,
-    test_wrong_ring,
-)
+from tests.functional import test_wrong_layers, test_wrong_masks
+from tests.functional.attention import test_wrong_attention
+from tests.functional.attention.ring import test_wrong_ring
+from tests.functional.losses import test_wrong_losses
+from tests.functional.multi_head import test_wrong_multi_head
 from tests.functional.wrong_calls import call, described, rows_of
 
 TABLES = (

@@ -9,7 +9,7 @@ import pytest
 
 from jaxformer.functional import dot_product_attention
 from tests.functional import oracle
-from tests.functional.attention_cases import (
+from tests.functional.attention.attention_cases import (
     GROUPED,
     HIDING,
     IMPLEMENTATIONS,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxformer.functional import KVCache, WindowCache, multi_head_attention
-from tests.functional.multi_head_cases import (
+from tests.functional.multi_head.multi_head_cases import (
     HEADS,
     B,
     D,

@@ -12,7 +12,7 @@ from jaxformer.functional import (
     rotary_tables,
 )
 from tests.functional import oracle
-from tests.functional.multi_head_cases import (
+from tests.functional.multi_head.multi_head_cases import (
     D_OTHER,
     HEADS,
     SEGMENTS,

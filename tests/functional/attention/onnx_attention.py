@@ -19,7 +19,7 @@ from onnx.backend.test.case.node import _NodeTestCases as published
 from onnx.backend.test.case.node import attention as published_attention
 
 from jaxformer.functional import attention_weights, dot_product_attention
-from tests.functional.attention_cases import QUICK
+from tests.functional.attention.attention_cases import QUICK
 
 # The makers of the published cases, of which importing the module has called every one.
 MAKERS = [name for name in vars(published_attention.Attention) if name.startswith("export_")]

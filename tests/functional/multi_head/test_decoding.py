@@ -9,7 +9,7 @@ from jaxformer.functional import (
     multi_head_attention,
     rotary_tables,
 )
-from tests.functional.multi_head_cases import (
+from tests.functional.multi_head.multi_head_cases import (
     CAPACITY,
     HEADS,
     B,

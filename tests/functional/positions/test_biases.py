@@ -14,7 +14,7 @@ from jaxformer.functional import (
     dot_product_attention,
     relative_position_buckets,
 )
-from tests.functional.test_attention_position_biases import (
+from tests.functional.attention.test_position_biases import (
     KINDS,
     array_of,
     numbers_of,

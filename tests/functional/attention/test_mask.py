@@ -6,7 +6,7 @@ import pytest
 
 from jaxformer.functional import attention_mask, dot_product_attention
 from tests.functional import oracle
-from tests.functional.attention_cases import (
+from tests.functional.attention.attention_cases import (
     CASES,
     GROUPED,
     QUICK,

@@ -9,7 +9,7 @@ from jaxformer.functional import (
     project_memory,
 )
 from tests.functional import oracle
-from tests.functional.multi_head_cases import (
+from tests.functional.multi_head.multi_head_cases import (
     CAPACITY,
     D_OTHER,
     HEADS,

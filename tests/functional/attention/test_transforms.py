@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec
 
 from jaxformer.functional import dot_product_attention
 from tests.functional import oracle
-from tests.functional.attention_cases import (
+from tests.functional.attention.attention_cases import (
     DEVICES,
     GROUPED,
     IMPLEMENTATIONS,

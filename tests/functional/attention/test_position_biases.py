@@ -21,7 +21,7 @@ from jaxformer.functional import (
     relative_position_buckets,
     sharded_attention,
 )
-from tests.functional.attention_cases import (
+from tests.functional.attention.attention_cases import (
     GROUPED,
     IMPLEMENTATIONS,
     QUICK,

@@ -19,7 +19,7 @@ from jaxformer.functional import (
     to_ring_order,
 )
 from jaxformer.models import Decoder
-from tests.functional.attention_cases import QUICK, assert_close, normal
+from tests.functional.attention.attention_cases import QUICK, assert_close, normal
 
 B, T = 4, 24
 

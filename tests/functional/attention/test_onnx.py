@@ -6,7 +6,7 @@ All of them must pass: what the public functions cannot express is a failure, ne
 import numpy as np
 import pytest
 
-from tests.functional import onnx_attention
+from tests.functional.attention import onnx_attention
 
 CASES, EXPANDED = onnx_attention.collect()
 WEIGHING = {name: case for name, case in CASES.items() if "qk_matmul_output" in case.outputs}

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.functional.attention_cases import GROUPED, SEGMENTS, bits, inputs_of
+from tests.functional.attention.attention_cases import GROUPED, SEGMENTS, bits, inputs_of
 from tests.functional.wrong_calls import (
     FLOAT8,
     OBJECTS,

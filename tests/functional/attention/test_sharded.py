@@ -11,7 +11,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxformer.errors import ConfigError
 from jaxformer.functional import dot_product_attention, sharded_attention
 from jaxformer.functional.attention import sharded, splash
-from tests.functional.attention_cases import QUICK, assert_close, normal
+from tests.functional.attention.attention_cases import QUICK, assert_close, normal
 
 B, T = 4, 128
 AXES = {"batch_axes": ("data", "fsdp"), "head_axes": "tensor"}

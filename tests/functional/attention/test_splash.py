@@ -19,7 +19,7 @@ from jaxformer.functional import dot_product_attention
 from jaxformer.functional.attention import splash
 from jaxformer.modules import Stack
 from tests.functional import oracle
-from tests.functional.attention_cases import (
+from tests.functional.attention.attention_cases import (
     Sizes,
     assert_close,
     assert_equals_the_reference,
@@ -29,9 +29,9 @@ from tests.functional.attention_cases import (
     run,
     unattended,
 )
-from tests.functional.test_attention_residual import cotangents_of, expected_residual
+from tests.functional.attention.test_residual import cotangents_of, expected_residual
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 SPLASH = {"implementation": "splash"}
 PADDED = Sizes((), 130, 150, 2, 1, 11, 13)  # two blocks of queries and of keys, both partly padding
 rng = np.random.default_rng(7)

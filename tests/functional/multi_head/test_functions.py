@@ -12,7 +12,7 @@ from jaxformer.functional import (
     dot_product_attention,
     multi_head_attention,
 )
-from tests.functional.multi_head_cases import (
+from tests.functional.multi_head.multi_head_cases import (
     HEADS,
     B,
     D,

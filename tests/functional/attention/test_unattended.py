@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxformer.functional import dot_product_attention
-from tests.functional.attention_cases import (
+from tests.functional.attention.attention_cases import (
     GROUPED,
     HIDING,
     IMPLEMENTATIONS,

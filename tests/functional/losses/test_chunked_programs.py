@@ -8,7 +8,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxformer.functional import chunked_cross_entropy
 from jaxformer.functional.platforms import compiling_for
-from tests.functional.test_chunked_losses import (
+from tests.functional.losses.test_chunked_losses import (
     VOCAB,
     WIDTH,
     dense,

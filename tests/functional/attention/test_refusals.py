@@ -10,8 +10,8 @@ import pytest
 
 from jaxformer import functional as F
 from jaxformer.errors import ConfigError
-from tests.functional.attention_cases import GROUPED, inputs_of
-from tests.functional.test_wrong_attention import CALLS, RIGHT
+from tests.functional.attention.attention_cases import GROUPED, inputs_of
+from tests.functional.attention.test_wrong_attention import CALLS, RIGHT
 from tests.functional.wrong_calls import described
 
 

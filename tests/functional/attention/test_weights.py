@@ -9,7 +9,7 @@ import pytest
 
 from jaxformer.functional import attention_weights
 from tests.functional import oracle
-from tests.functional.attention_cases import (
+from tests.functional.attention.attention_cases import (
     CASES,
     HIDING,
     assert_close,

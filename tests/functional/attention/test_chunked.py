@@ -14,7 +14,7 @@ from jaxformer.functional import (
     alibi_slopes,
     dot_product_attention,
 )
-from tests.functional.attention_cases import (
+from tests.functional.attention.attention_cases import (
     IMPLEMENTATIONS,
     assert_close,
     called_by,

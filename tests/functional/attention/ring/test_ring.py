@@ -16,7 +16,7 @@ from jaxformer.functional import (
 )
 from jaxformer.functional.attention.ring import rounds
 from tests.functional import oracle
-from tests.functional.attention_cases import QUICK, assert_close, assert_same_bits, normal
+from tests.functional.attention.attention_cases import QUICK, assert_close, assert_same_bits, normal
 
 T = 48
 SPLIT = PartitionSpec(None, "sequence")

@@ -15,8 +15,8 @@ from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional import attention_implementation, dot_product_attention, platforms
 from jaxformer.functional.attention import choice, cudnn
 from tests.functional import oracle
-from tests.functional.attention_cases import QUICK, assert_close, cotangent_of, inputs_of
-from tests.functional.attention_cases import Sizes as Axes
+from tests.functional.attention.attention_cases import QUICK, assert_close, cotangent_of, inputs_of
+from tests.functional.attention.attention_cases import Sizes as Axes
 
 
 def shapes(dtype=np.float32, num_queries=64, num_keys=64, heads=(4, 2), width=16, value_width=16):

@@ -16,7 +16,7 @@ from jaxformer.functional.attention import choice
 from jaxformer.functional.sharding import is_one_device
 from jaxformer.modules import MultiHeadAttention
 from tests.functional import oracle
-from tests.functional.attention_cases import (
+from tests.functional.attention.attention_cases import (
     Sizes,
     assert_close,
     inputs_of,

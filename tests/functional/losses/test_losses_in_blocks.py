@@ -14,8 +14,8 @@ from jaxformer.flops import count_flops, count_model_flops
 from jaxformer.functional import chunked_cross_entropy, cross_entropy, unembed
 from jaxformer.functional.losses import chunked
 from jaxformer.functional.platforms import compiling_for
-from tests.functional.test_chunked_loss_programs import largest, products, trace
-from tests.functional.test_chunked_losses import assert_close
+from tests.functional.losses.test_chunked_losses import assert_close
+from tests.functional.losses.test_chunked_programs import largest, products, trace
 
 # Blocks of 128, 128 and 128 rows: the last one starts early, at 172.
 TOKENS, VOCAB, WIDTH = 12, 300, 5
