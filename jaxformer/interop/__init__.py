@@ -1,7 +1,7 @@
 """Loading and saving of Hugging Face models, and of parameters as safetensors files."""
 
 from jaxformer.interop.adapters import Adapter, load_adapter, save_adapter
-from jaxformer.interop.chat.templates import HuggingFaceChatTemplate, load_chat_template
+from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_template
 from jaxformer.interop.families.registry import FAMILIES
 from jaxformer.interop.huggingface import HuggingFaceModel, load_huggingface, save_huggingface
 from jaxformer.interop.model_folders import HuggingFaceFolder, open_huggingface

@@ -14,7 +14,7 @@ from flax import traverse_util
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.interop.chat.templates import HuggingFaceChatTemplate, load_chat_template
+from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_template
 from jaxformer.interop.conversion.canonical import differences
 from jaxformer.interop.conversion.config_fields import ConfigFields, ProblemType
 from jaxformer.interop.conversion.family import Family, ModelKind, label_fields

@@ -10,9 +10,8 @@ import pytest
 import tokenizers
 
 from jaxformer.errors import CheckpointError, ConfigError, DataError
-from jaxformer.interop.chat import rendering
-from jaxformer.interop.chat.rendering import render
-from jaxformer.interop.chat.templates import HuggingFaceChatTemplate, load_chat_template
+from jaxformer.interop import chat_templates
+from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_template
 from jaxformer.interop.tokenizers.loading import load_tokenizers
 from jaxformer.text import Tokenizer, byte_tokenizer, with_special_tokens
 from tests.interop.chats import CHATS, SYSTEM, TEMPLATES, USER
@@ -158,11 +157,11 @@ def test_template_is_that_of_its_file_or_the_default_of_several(tmp_path):
 
 
 def test_time_is_given_to_templates():
-    assert int(render("{{ strftime_now('%Y') }}")) > 2000
+    assert int(chat_templates._render("{{ strftime_now('%Y') }}")) > 2000
 
 
 def test_missing_jinja2_is_one_clear_error(monkeypatch):
-    rendering._environment.cache_clear()
+    chat_templates._environment.cache_clear()
     monkeypatch.setitem(sys.modules, "jinja2.ext", None)
     with pytest.raises(ConfigError, match=r'needs jinja2, .* pip install "jaxformer\[hf\]"'):
         encode("x", "y")

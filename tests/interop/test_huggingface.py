@@ -69,7 +69,7 @@ def test_tensors_are_checked_before_any_is_read(gpt2, tmp_path, monkeypatch):
     arrays = tensors_of(gpt2)
     del arrays["transformer.ln_f.bias"]
     write(tmp_path, gpt2, arrays)
-    monkeypatch.setattr("jaxformer.interop.safetensors.files.Tensor.read", None)
+    monkeypatch.setattr("jaxformer.interop.safetensors.Tensor.read", None)
     with pytest.raises(CheckpointError, match="it lacks transformer.ln_f.bias;"):
         load_huggingface(tmp_path)
 
@@ -336,7 +336,7 @@ def test_save_that_is_killed_leaves_nothing_in_the_way(loaded, tmp_path, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr("jaxformer.interop.huggingface.write_whole", dying(write_whole))
-        patch.setattr("jaxformer.interop.safetensors.files.save_file", dying(save_file))
+        patch.setattr("jaxformer.interop.safetensors.save_file", dying(save_file))
         with pytest.raises(Killed):
             save_huggingface(tmp_path, HuggingFaceModel(loaded.config, loaded.params))
     monkeypatch.undo()

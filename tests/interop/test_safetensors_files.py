@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import CheckpointError, StorageError
-from jaxformer.interop.safetensors import LazyTensor
-from jaxformer.interop.safetensors.files import read_tensors, write_tensor_file
+from jaxformer.interop.safetensors import LazyTensor, read_tensors, write_tensor_file
 from tests.interop.crafted import ARRAYS, lazy, valid
 
 

@@ -9,8 +9,7 @@ import pytest
 from safetensors import safe_open
 
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
-from jaxformer.interop.safetensors import open_tensors, write_tensors
-from jaxformer.interop.safetensors.folders import no_safetensors
+from jaxformer.interop.safetensors import no_safetensors, open_tensors, write_tensors
 from tests.interop.crafted import ARRAYS, lazy, valid
 
 INDEX = "model.safetensors.index.json"

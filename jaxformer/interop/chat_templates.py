@@ -1,15 +1,16 @@
 """Hugging Face chat templates, which turn conversations into the tokens that a model expects."""
 
 import dataclasses
+import datetime
+import functools
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from jaxformer.errors import CheckpointError, DataError
-from jaxformer.interop.chat.rendering import render
+from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.interop.tokenizers.settings import read_tokenizer_config, special_token_names
 from jaxformer.storage import read_download
 from jaxformer.text import Tokenizer
@@ -69,7 +70,7 @@ class HuggingFaceChatTemplate:
         messages = _require_messages(messages)
         if not allow_special:
             _require_ordinary(messages, tokenizer.special_names)
-        text = render(
+        text = _render(
             self.template, messages=messages, tools=None, documents=None,
             add_generation_prompt=add_generation_prompt, **self.names,
         )  # fmt: skip
@@ -145,3 +146,47 @@ def _require_ordinary(messages: list[dict[str, Any]], special: Sequence[str]) ->
 def _quoted(text: str) -> str:
     """A text as it stands in JSON, without the quotes around it."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _render(template: str, **values: Any) -> str:
+    """Renders a chat template with these JSON values."""
+    try:
+        environment = _environment()
+    except ImportError:
+        raise ConfigError(
+            'a chat template needs jinja2, which is not installed; pip install "jaxformer[hf]"'
+        ) from None
+    try:
+        return environment.from_string(template).render(**values)
+    except Exception as error:  # untrusted code may raise any exception
+        raise DataError(f"the chat template cannot be used for these messages: {error}") from error
+
+
+@functools.cache
+def _environment() -> Any:
+    """Sandbox with the settings and functions of transformers."""
+    import jinja2.ext
+    import jinja2.sandbox
+
+    class Generation(jinja2.ext.Extension):
+        """The tag {% generation %} around answers, which has no effect here."""
+
+        tags = {"generation"}
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    def raise_exception(message: str) -> NoReturn:
+        raise jinja2.TemplateError(message)
+
+    def to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, **options)  # jinja2's escapes HTML
+
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
+    )
+    environment.filters["tojson"] = to_json
+    environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+    return environment

@@ -1,1 +1,0 @@
-"""Chat templates of Hugging Face folders."""
