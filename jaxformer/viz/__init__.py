@@ -10,9 +10,7 @@ from jaxformer.viz.positions import (
     position_heatmap,
     rotary_heatmaps,
 )
-from jaxformer.viz.profile import time_bars
-from jaxformer.viz.sweeps import sweep_curves
-from jaxformer.viz.training import loss_curves
+from jaxformer.viz.runs import loss_curves, sweep_curves, time_bars
 
 __all__ = [
     "AttentionPage",
