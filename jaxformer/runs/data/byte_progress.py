@@ -30,10 +30,6 @@ class ByteProgress:
         doing: name of the work, such as "tokenizing".
         total: total number of bytes.
         console: console to print to.
-
-    Example:
-        >>> with ByteProgress("tokenizing", 2**20) as progress:
-        ...     progress.update(2**19)
     """
 
     def __init__(self, doing: str, total: int, console: Console | None = None) -> None:

@@ -105,12 +105,6 @@ def mixed_rows(mixture: Mixture, seed: int) -> Callable[[range], dict[str, np.nd
     """Makes a function that stacks consecutive rows of a mixture: arrays `[rows, ...]` by name.
 
     Each source has an order by seed and its own name.
-
-    Example:
-        >>> sources = {name: [{"x": np.array(ord(name))}] for name in "ab"}
-        >>> gather = mixed_rows(Mixture(sources, {"a": 2, "b": 1}), seed=0)
-        >>> gather(range(3, 8))["x"]
-        array([97, 97, 98, 97, 97])
     """
     rows_of = {
         name: shuffled_rows(source, _source_seed(seed, name))

@@ -24,12 +24,7 @@ class Rows(Protocol):
 
 
 def gather_rows(rows: Rows, indices: Sequence[int]) -> dict[str, np.ndarray]:
-    """Stacks rows, with their `gather` if they have one: arrays `[rows, ...]` by name.
-
-    Example:
-        >>> gather_rows([{"x": np.array(5)}, {"x": np.array(7)}], [1, 0, 1])["x"]
-        array([7, 5, 7])
-    """
+    """Stacks rows, with their `gather` if they have one: arrays `[rows, ...]` by name."""
     for kind in type(rows).__mro__:
         if "gather" in vars(kind):
             return rows.gather(indices)  # type: ignore[attr-defined]
@@ -44,11 +39,6 @@ def shuffled_rows(rows: Rows, seed: int) -> Callable[[Sequence[int]], dict[str, 
 
     Each epoch has every row once, in an order that depends on seed and epoch alone. The orders of
     two epochs are kept, 8 bytes per row each.
-
-    Example:
-        >>> gather = shuffled_rows([{"x": np.array(5)}, {"x": np.array(7)}], seed=0)
-        >>> gather(range(6))["x"].reshape(3, 2).sum(axis=1)
-        array([12, 12, 12])
     """
 
     @functools.lru_cache(maxsize=2)  # a batch may have the end of one and the start of the next

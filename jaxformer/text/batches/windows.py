@@ -203,12 +203,6 @@ class EncoderWindows(Windows):
 
     Raises:
         DataError: the length leaves no room for a token of text.
-
-    Example:
-        >>> stream = TokenStream(np.array([1, 6, 7, 8, 9, 2]), np.array([0]))
-        >>> windows = EncoderWindows(stream, length=4, before=[1], after=[2])
-        >>> [windows[i]["tokens"].tolist() for i in range(len(windows))]
-        [[1, 6, 2, 0], [1, 7, 8, 2], [1, 9, 2, 0]]
     """
 
     def __init__(

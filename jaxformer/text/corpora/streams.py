@@ -30,24 +30,14 @@ class DocumentSource(Protocol):
 
 
 def is_token_array(source: DocumentSource) -> TypeGuard[np.ndarray | JoinedArray]:
-    """Whether a source is one array of integers, that is, already a token stream.
-
-    Example:
-        >>> is_token_array(np.array([5, 3])), is_token_array(["a"]), is_token_array(np.eye(2))
-        (True, False, False)
-    """
+    """Whether a source is one array of integers, that is, already a token stream."""
     if isinstance(source, JoinedArray):
         return True
     return isinstance(source, np.ndarray) and source.ndim == 1 and source.dtype.kind in "iu"
 
 
 def read_documents_of(source: DocumentSource, field: str) -> Iterator[str | np.ndarray]:
-    """Yields the documents of a source, each a text or integers [tokens]; of dicts, their `field`.
-
-    Example:
-        >>> list(read_documents_of([{"text": "one"}, {"text": "two"}], "text"))
-        ['one', 'two']
-    """
+    """Yields the documents of a source: texts or integers [tokens]; of dicts, their `field`."""
     require_sequence(source)
     for index in range(len(source)):
         element = source[index]

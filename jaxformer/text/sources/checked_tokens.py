@@ -122,10 +122,6 @@ def scan_tokens(
 
     `name` and `start`, the index of the first token, are for messages. `on_chunk` is called with
     tokens that were checked.
-
-    Example:
-        >>> scan_tokens(np.array([5, 0, 7, 0]), vocab_size=9, end_of_text=0, name="tokens")
-        array([1, 3])
     """
     ends = [np.zeros(0, np.int64)]
     for begin in range(0, tokens.size, _CHUNK):
@@ -154,11 +150,6 @@ def require_token_ids(ids: np.ndarray, vocab_size: int | None, name: str, start:
 
 
 def document_starts(ends: np.ndarray, size: int) -> np.ndarray:
-    """Starts of documents: int64 [documents], 0 and after each end except the last token.
-
-    Example:
-        >>> document_starts(np.array([1, 3]), size=4), document_starts(np.array([1, 2]), size=4)
-        (array([0, 2]), array([0, 2, 3]))
-    """
+    """Starts of documents: int64 [documents], 0 and after each end except the last token."""
     starts = np.concatenate([np.zeros(1, np.int64), ends + 1])
     return starts[: np.searchsorted(starts, size)]

@@ -21,11 +21,6 @@ class JoinedArray:
 
     Args:
         arrays: arrays with one axis, all of one dtype, at least one.
-
-    Example:
-        >>> tokens = JoinedArray([np.array([1, 2, 3]), np.array([4, 5])])
-        >>> tokens.size, tokens[2:5].tolist(), int(tokens[-1]), tokens.take(np.array([4, 0]))
-        (5, [3, 4, 5], 5, array([5, 1]))
     """
 
     ndim = 1
@@ -93,13 +88,6 @@ def map_array(path: pathlib.Path, *, remedy: str) -> np.ndarray:
     """Maps a file into memory, or reads one in a bucket.
 
     `remedy` ends the error message if it is missing or damaged.
-
-    Example:
-        >>> import tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.npy")
-        >>> write_array(path, np.arange(3))
-        >>> map_array(path, remedy="write it again").tolist()
-        [0, 1, 2]
     """
     try:
         if in_bucket(path):
@@ -127,17 +115,6 @@ def require_whole(array: object) -> None:
     Reading the missing part would kill the process with SIGBUS. This can still happen if the file
     is truncated between this check and the read, so check right before. It takes microseconds.
     Arrays that are not memory-mapped pass.
-
-    Example:
-        >>> import os, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "tokens.bin")
-        >>> np.arange(5, dtype=np.uint16).tofile(path)
-        >>> tokens = np.memmap(path, np.uint16, mode="r")
-        >>> os.truncate(path, 6)
-        >>> require_whole(tokens[1:])  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-            ...
-        jaxformer.errors.DataError: '...tokens.bin' was cut from 10 to 6 bytes while ...
     """
     name = None
     while isinstance(array, np.ndarray):

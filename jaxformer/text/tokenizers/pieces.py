@@ -80,12 +80,7 @@ def calls(
 def groups_of_size(
     items: Iterable[Item], size_of: Callable[[Item], int], size: int
 ) -> Iterator[list[Item]]:
-    """Groups consecutive items; a group ends as soon as it has `size` (the last may be smaller).
-
-    Example:
-        >>> list(groups_of_size(["a", "bcd", "ef", "g", "h"], len, 3))
-        [['a', 'bcd'], ['ef', 'g'], ['h']]
-    """
+    """Groups consecutive items; a group ends as soon as it has `size` (the last may be smaller)."""
     group: list[Item] = []
     total = 0
     for item in items:

@@ -46,12 +46,7 @@ def token_spelling(tokenizer: tokenizers.Tokenizer) -> Spelling:
 
 
 def fallback_byte(token: str) -> int | None:
-    """The byte that a token such as <0x0A> stands for; None for other tokens.
-
-    Example:
-        >>> fallback_byte("<0x0A>"), fallback_byte("ten")
-        (10, None)
-    """
+    """The byte that a token such as <0x0A> stands for; None for other tokens."""
     match = _FALLBACK.fullmatch(token)
     return int(match[1], 16) if match else None
 
@@ -88,10 +83,6 @@ def byte_token_text(token: str) -> str:
     """Text of a byte-level token; the token itself if it has other letters.
 
     A byte that is only a part of a character is in angle brackets, in hexadecimal.
-
-    Example:
-        >>> byte_token_text("\u0120so"), byte_token_text("Ã")
-        (' so', '⟨C3⟩')
     """
     letters = byte_letters()
     if not letters.keys() >= set(token):

@@ -99,19 +99,7 @@ class SurroundingTokens:
 
 
 def template_tokens(tokenizer: tokenizers.Tokenizer) -> SurroundingTokens:
-    """Special tokens that the post-processor of a tokenizer puts around a text.
-
-    Example:
-        >>> from tokenizers import models, processors
-        >>> tokenizer = tokenizers.Tokenizer(models.WordLevel({"a": 0, "</s>": 1}))
-        >>> template_tokens(tokenizer).size
-        0
-        >>> tokenizer.post_processor = processors.TemplateProcessing(
-        ...     single="$A </s>", special_tokens=[("</s>", 1)]
-        ... )
-        >>> template_tokens(tokenizer).after
-        (1,)
-    """
+    """Special tokens that the post-processor of a tokenizer puts around a text."""
     processor = tokenizer.post_processor
     if processor is None:
         return SurroundingTokens()
