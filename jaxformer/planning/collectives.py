@@ -1,12 +1,19 @@
-"""Collectives of a compiled step: how often each runs, and with how many bytes."""
+"""Collectives of a step: those of a compiled program, or as a config needs them."""
 
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+import numpy as np
+
+from jaxformer.accelerators import Accelerator
+from jaxformer.config import ExperimentConfig
 from jaxformer.hlo import Computation, Instruction
+from jaxformer.planning.memory import MemoryNeeds, num_layers
+from jaxformer.training.parallel import runner_kind
 
 _KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
@@ -112,3 +119,69 @@ def _ring_size(targets: Mapping[str, str]) -> int:
     while (device := targets.get(ring[-1], ring[0])) != ring[0]:
         ring.append(device)
     return len(ring)
+
+
+def expected_collectives(
+    config: ExperimentConfig, params: Any, needs: MemoryNeeds, sizes: Mapping[str, int], rows: int,
+    *, devices_per_host: int,
+) -> list[Collective]:  # fmt: skip
+    """Collectives that a step of a config needs: what a GPU program should have."""
+    # In every micro-batch, in the dtype of the computation; with pmap, once per step, in that of
+    # the parameters. Over "tensor", the outputs of attention and feed-forward layers are summed,
+    # and their gradients. Over "sequence", keys and values circulate as in ring attention, in both
+    # passes, and their float32 gradients in the backward pass; those of cross-attention are
+    # gathered.
+    model, steps = config.model, config.training.accumulate_steps
+    hosts = -(-math.prod(sizes.values()) // devices_per_host)
+    splits = runner_kind(config.training.runner, config.mesh, hosts) == "mesh"
+    width = jnp.dtype(model.dtype).itemsize
+    whole = jnp.dtype(model.param_dtype).itemsize
+    narrow = needs.parameters * width // whole
+    gradients, times = (needs.trained * width // whole, steps) if splits else (needs.trained, 1)
+    tokens = rows * model.max_len // (sizes["data"] * sizes["fsdp"] * steps)  # of whole sequences
+    depth, crosses = num_layers(params), num_layers(params, "cross_attention")
+    parts = sizes["sequence"]
+    hidden = tokens // parts * model.d_model * width
+    keys = tokens * (model.kv_heads // sizes["tensor"] or 1) * width
+    keys *= model.key_dim + model.value_dim
+
+    def over(axes: tuple[str, ...], kind: str, times: int, num_bytes: int) -> Collective:
+        group = math.prod(sizes[axis] for axis in axes)
+        on_a_host = _on_a_host(sizes, axes, devices_per_host)
+        return Collective(kind, group, times, times * num_bytes, on_a_host)
+
+    sums = (4 * depth + 2 * crosses) * steps
+    collectives = [
+        over(("data", "sequence"), "all-reduce", times, gradients),
+        over(("fsdp",), "all-gather", 2 * steps, narrow * sizes["fsdp"]),
+        over(("fsdp",), "reduce-scatter", steps, gradients),
+        over(("tensor",), "all-reduce", sums, hidden),
+        # Each part is sent once per part.
+        over(("sequence",), "collective-permute", depth * steps, keys * (2 + 4 // width)),
+        over(("sequence",), "all-gather", crosses * steps, keys),
+        over(("sequence",), "reduce-scatter", crosses * steps, keys // parts),
+    ]
+    return total_by_kind(
+        collective for collective in collectives if collective.group > 1 and collective.times
+    )
+
+
+def _on_a_host(sizes: Mapping[str, int], axes: tuple[str, ...], devices_per_host: int) -> int:
+    """Number of devices on one host, of a group over some axes of a mesh."""
+    devices = np.arange(math.prod(sizes.values())).reshape(tuple(sizes.values()))
+    group = devices[tuple(slice(None) if axis in axes else 0 for axis in sizes)]
+    hosts = group.ravel() // devices_per_host
+    return int((hosts == hosts[0]).sum())
+
+
+def seconds_of(collectives: Iterable[Collective], accelerator: Accelerator) -> float:
+    """Seconds of collectives on all links, if they do not overlap with computation."""
+    seconds = []
+    for collective in collectives:
+        speed, mates = accelerator.interconnect, collective.on_a_host or collective.group
+        # A group on several hosts uses the network adapters of its devices on one host together,
+        # and is never faster than the links within a host.
+        if mates < collective.group:
+            speed = min(speed, accelerator.network * mates)
+        seconds.append(collective.traffic / speed)
+    return math.fsum(seconds)

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxformer.config import ExperimentConfig, MeshConfig, ModelConfig
-from jaxformer.planning.settings import batch_rows, planned_model
-from jaxformer.planning.step import step_of_config
+from jaxformer.planning.settings import batch_rows, planned_model, step_of_config
 from jaxformer.runs.weights.memory import param_shapes, split_shapes, state_shapes
 from jaxformer.training.parallel import bytes_per_device
 
@@ -129,3 +128,11 @@ def num_layers(params: Any, sublayer: str = "attention") -> int:
         for path, leaf in jax.tree.leaves_with_path(params)
         if [entry.key for entry in path[-2:]] == [sublayer, "query_kernel"]
     )
+
+
+def memory_traffic(needs: MemoryNeeds, accumulate_steps: int) -> int:
+    """Least number of bytes that a device reads and writes in a step."""
+    # Parameters are read in both passes; all else is written and read.
+    of_micro_batch = 2 * needs.parameters + 2 * needs.activations
+    of_state = needs.trained + needs.optimizer + needs.average
+    return accumulate_steps * of_micro_batch + 2 * needs.gradients + 2 * of_state

@@ -12,12 +12,10 @@ from jaxformer.accelerators import Accelerator
 from jaxformer.config import ExperimentConfig, MeshConfig
 from jaxformer.errors import ConfigError
 from jaxformer.flops import Flops
-from jaxformer.planning.collectives import Collective
+from jaxformer.planning.collectives import Collective, expected_collectives, seconds_of
 from jaxformer.planning.compiler import CompiledStep, compile_step, topology_devices
-from jaxformer.planning.memory import MemoryNeeds, memory_needs, state_needs
-from jaxformer.planning.settings import batch_rows, planned_model
-from jaxformer.planning.step import step_of_config
-from jaxformer.planning.traffic import expected_collectives, memory_traffic, seconds_of
+from jaxformer.planning.memory import MemoryNeeds, memory_needs, memory_traffic, state_needs
+from jaxformer.planning.settings import batch_rows, planned_model, step_of_config
 from jaxformer.runs import TextModel
 from jaxformer.runs.weights.memory import param_shapes
 from jaxformer.training.parallel import axis_sizes

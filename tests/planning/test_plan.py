@@ -15,9 +15,10 @@ from jaxformer.planning import (
     settings_that_fit,
 )
 from jaxformer.planning import plan as planner
+from jaxformer.planning.collectives import seconds_of
 from jaxformer.planning.compiler import CompiledStep
-from jaxformer.planning.step import step_of_config, trace_step
-from jaxformer.planning.traffic import memory_traffic, seconds_of
+from jaxformer.planning.memory import memory_traffic
+from jaxformer.planning.settings import step_of_config, trace_step
 from tests.small_config import model, small
 
 H100 = ACCELERATORS["H100"]
