@@ -1,3 +1,5 @@
+import pathlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -6,13 +8,21 @@ import pytest
 from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional import rotary_tables, sinusoidal_positions
 from jaxformer.viz import (
+    arrays,
     cosine_distance_heatmap,
     position_bias_curves,
     position_curves,
     position_heatmap,
     rotary_heatmaps,
 )
-from tests.viz.drawing import assert_numbers_fit, assert_readable, bar_label, legend_of, numbers
+from tests.viz.drawing import (
+    assert_numbers_fit,
+    assert_readable,
+    bar_label,
+    legend_of,
+    numbers,
+    pixels,
+)
 
 TABLE = np.asarray(jax.jit(sinusoidal_positions, static_argnums=(0, 1))(5, 7))
 
@@ -159,3 +169,15 @@ def test_position_bias_curves_are_of_the_heads():
 def test_figures_of_positions_refuse(error, message, draw):
     with pytest.raises(error, match=message):
         draw()
+
+
+def test_dollar_signs_begin_no_formula():
+    figure = position_heatmap([[0.0]], title=r"costs $1, not \$2$")
+    pixels(figure)
+    assert figure.get_suptitle() == r"costs $1, not \$2$"
+    assert not figure._suptitle.get_parse_math()
+
+
+def test_figures_are_made_without_pyplot_which_would_keep_and_show_them():
+    for path in pathlib.Path(arrays.__file__).parent.glob("*.py"):
+        assert "pyplot" not in path.read_text(encoding="utf-8"), path
