@@ -1,0 +1,98 @@
+"""What generation refuses, before it computes."""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxformer.config import ModelConfig, SamplingConfig
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.inference import generate
+from jaxformer.models import Decoder
+
+VOCAB = 13
+CONFIG = ModelConfig(vocab_size=VOCAB, max_len=24, num_layers=2, d_model=16, num_heads=2)
+
+
+@pytest.fixture(scope="module")
+def params():
+    tokens = np.ones((1, 2), int)
+    variables = jax.eval_shape(Decoder(CONFIG).init, jax.random.key(0), tokens)
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), variables["params"])
+
+
+def request(params, changes):
+    return {
+        "model": Decoder(CONFIG), "params": params, "prompts": [[1]], "max_new_tokens": 5,
+        "rng": jax.random.key(7), "sampling": SamplingConfig(temperature=0),
+    } | changes  # fmt: skip
+
+
+def test_the_request_that_the_others_change_is_taken(params):
+    (row,) = generate(**request(params, {}))
+    assert row.shape == (5,)
+
+
+REFUSED = {
+    DataError: [
+        (
+            {"prompts": [[1] * 20]},
+            r"20 tokens and max_new_tokens=5.*context of 24; ask for at most 4 new",
+        ),
+        ({"prompts": [[1], [1] * 24]}, r"prompt 1 has 24 tokens.*shorten the prompt"),
+        ({"prompts": [[]]}, "prompt 0 is empty"),
+        ({"prompts": []}, "at least one prompt"),
+        ({"prompts": np.zeros((0, 3), int)}, "at least one prompt"),
+        (
+            {"prompts": [1, 2]},
+            "prompt 0 must be a list of token ids, got 1; pass one such list per",
+        ),
+        ({"prompts": [[1.0]]}, r"prompt 0 must be a list of token ids, got \[1.0\]"),
+        ({"prompts": [[1, VOCAB]]}, r"tokens must be in 0 \.\. 12, got 13 at index 1 of prompt 0"),
+        ({"prompts": [[-1]]}, "got -1 at index 0"),
+        ({"prompts": ["ab"]}, "prompt 0 must be a list of token ids, got 'ab'"),
+        (
+            {"prompts": [[True, False]]},
+            r"prompt 0 must be a list of token ids, got \[True, False\]",
+        ),
+        ({"max_new_tokens": 0}, "max_new_tokens must be a positive int, got 0"),
+        ({"max_new_tokens": 2.5}, "max_new_tokens must be a positive int, got 2.5"),
+        ({"max_new_tokens": 10**12}, "max_new_tokens"),
+        ({"prompts": None}, "prompts"),
+        ({"prompts": 7}, "prompts"),
+        ({"prompts": "ab"}, "prompts"),
+        ({"rng": 0}, "rng must be a key or 1 of them, got 0; make one"),
+        ({"rng": None}, "rng must be a key or 1 of them, got None; make one"),
+        (
+            {"rng": np.int32([0, 1])},
+            r"rng must be a key or 1 of them, got array\(\[0, 1\], dtype=int32\); make one",
+        ),
+    ],
+    ConfigError: [
+        ({"stop_tokens": [1, VOCAB]}, r"a stop token must be an int in 0 \.\. 12, got 13"),
+        ({"stop_tokens": [-1]}, r"in 0 \.\. 12, got -1"),
+        ({"stop_tokens": [8], "vocab_size": 8}, r"in 0 \.\. 7, got 8"),
+        ({"forbidden_tokens": range(VOCAB)}, "must leave a token to generate, got all 13"),
+        ({"forbidden_tokens": [0, 1], "vocab_size": 2}, "got all 2"),
+        ({"stop_tokens": 3}, "stop_tokens must be a list of token ids, got 3"),
+        ({"vocab_size": 0}, r"vocab_size must be an int in 1 \.\. 13, got 0"),
+        ({"vocab_size": VOCAB + 1}, "got 14"),
+        ({"vocab_size": 5.0}, "vocab_size"),
+        ({"stop_tokens": ["end"]}, "stop token"),
+        ({"sampling": {"temperature": 0.5}}, "sampling"),
+        ({"sampling": "greedy"}, "sampling"),
+        ({"sources": 3}, "sources"),
+        ({"params": 5}, "params"),
+        ({"params": {"params": {}}}, "params"),
+        ({"model": "decoder"}, "model"),
+        ({"model": CONFIG}, r"got a ModelConfig; build a model from it, such as Decoder\(config\)"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("error", "options", "message"),
+    [(error, *row) for error, rows in REFUSED.items() for row in rows],
+)
+def test_impossible_requests_are_refused(params, error, options, message):
+    with pytest.raises(error, match=message):
+        generate(**request(params, options))
