@@ -49,6 +49,7 @@ def uninterrupted(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Orbax's threads
 @pytest.mark.parametrize("place", PLACES)
 def test_run_whose_disk_fills_goes_on_bitwise(place, uninterrupted, tmp_path, capsys, monkeypatch):
     owner, name, call, full, status, message = PLACES[place]
