@@ -13,6 +13,7 @@ from jaxformer.cli.terminal import (
     drop_output,
     exit_for,
     flush,
+    log_as_lines,
     show,
     warnings_as_lines,
 )
@@ -28,6 +29,7 @@ COMMAND --help. For the version: jaxformer --version. To see where an error come
 
 
 @warnings_as_lines()
+@log_as_lines()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; returns only after a success.
 

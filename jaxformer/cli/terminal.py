@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import logging
 import os
 import re
 import shutil
@@ -100,6 +101,32 @@ def warnings_as_lines() -> Iterator[None]:
         warnings.filterwarnings("always", category=UserWarning, module=r"jaxformer\b")
         warnings.showwarning = line
         yield
+
+
+@contextlib.contextmanager
+def log_as_lines() -> Iterator[None]:
+    """Prints what the package logs on standard output, each line once."""
+    lines: set[str] = set()
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            is_warning = record.levelno >= logging.WARNING
+            line = f"warning: {record.getMessage()}" if is_warning else record.getMessage()
+            if line not in lines:  # runs of a sweep have most lines in common
+                lines.add(line)
+                show(line)
+
+    logger, handler = logging.getLogger("jaxformer"), Lines()
+    level, propagates = logger.level, logger.propagate
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagates
 
 
 def exit_for(error: Exception) -> NoReturn:

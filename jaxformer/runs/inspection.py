@@ -82,11 +82,11 @@ class DataReport:
     """Description of the data that a model will be trained on, as far as its task provides it.
 
     Args:
-        task: the task, with its model, the summary of its data, and the lines of its report.
+        task: the task, with its model and the summary of its data.
         unit: plural name of the documents or rows.
         train: number of training documents or rows; None if unknown.
         validation: number of validation documents or rows; None if unknown.
-        steps_per_epoch: steps in an epoch; None if unknown, and for a mixture, whose report has the
+        steps_per_epoch: steps in an epoch; None if unknown, and for a mixture, which logs the
             epochs of each source.
         lengths: lengths of training texts.
         shared: overlap of validation and training data.

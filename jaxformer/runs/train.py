@@ -2,12 +2,13 @@
 
 import contextlib
 import dataclasses
+import logging
 import os
 import pathlib
 import platform
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -19,6 +20,7 @@ from jaxformer.modules import layer_execution
 from jaxformer.programs import keep_programs
 from jaxformer.runs.folder import files
 from jaxformer.runs.tasks.task import Task
+from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.lora import adapt
 from jaxformer.runs.weights.memory import require_training_memory
 from jaxformer.runs.weights.preparing import PreparedRun, prepare_run
@@ -45,6 +47,7 @@ from jaxformer.training.parallel import (
 from jaxformer.training.records.profiles import check_profile
 from jaxformer.training.trial import Recipe, RunSpec, make_programs, shared_programs
 
+_LOG = logging.getLogger(__name__)
 _LAG = 30.0  # seconds until a network file system shows the files of another host
 
 
@@ -62,12 +65,13 @@ def train_run(
 
     A new run starts from random parameters, or from those of `config.init_from`. On several hosts,
     all call this with the same config and data, and share the folder; the first host writes to it.
+    Lines on the data and the settings are logged by the logger "jaxformer".
 
     Args:
         config: the experiment; its out must be set.
         task: task to train; by default the built-in task that the config describes.
         on_start: called with the task before the first step. The task's config includes everything
-            that the data determines, and its report describes the prepared data.
+            that the data determines.
         base: path of the base model of a resumed LoRA run; by default, where it was when the run
             began.
         callbacks: as in `fit`.
@@ -181,8 +185,8 @@ def _create(
     """Makes the folder of a new run, which starts from init_from, or from random parameters."""
     new_task, source = prepared or prepare_run(config, task)
     new_task, data = _with_batches(new_task, runner, is_resumed=False)
-    start = None if source is None else source.start(new_task.model, runner)
-    new_task, recipe = _recipe(new_task, start)
+    start = None if source is None else _started_from(source, new_task.model, runner)
+    recipe = _recipe(new_task.model, start)
     _require_same_data(new_task, 0, source, runner)
 
     def write(draft: pathlib.Path) -> None:
@@ -216,8 +220,8 @@ def _resume(
     if config.lora is not None:
         start, source = load_base(same_task.model, folder, runner, base), None
     elif source is not None and not trained:
-        start = source.start(same_task.model, runner)
-    same_task, recipe = _recipe(same_task, start)
+        start = _started_from(source, same_task.model, runner)
+    recipe = _recipe(same_task.model, start)
     _require_same_data(same_task, trained, source, runner)
     in_first_process("start the run folder", lambda: files.update_config(folder, same_task.config))
     return StartedRun(same_task, data, recipe)
@@ -229,21 +233,27 @@ def _with_batches(task: Task, runner: Runner, *, is_resumed: bool) -> tuple[Task
     require_training_memory(task.model, runner)
     data = task.training_data(runner)
     shapes = data.batches.shapes if isinstance(data.batches, BucketedBatches) else ()
-    summary = dataclasses.replace(task.summary, shapes=shapes)
-    report = (*task.report, *_settings_report(task, data, is_resumed))
-    return dataclasses.replace(task, summary=summary, report=report), data
+    task = dataclasses.replace(task, summary=dataclasses.replace(task.summary, shapes=shapes))
+    _log_settings(task, data, is_resumed)
+    return task, data
 
 
-def _recipe(task: Task, start: Start | None) -> tuple[Task, Recipe]:
-    """Recipe of a run, and the task with lines on the parameters that it starts from."""
+def _started_from(source: WeightSource, model: TextModel, runner: Runner) -> Start:
+    """Reads the weights that a run starts from."""
+    start = source.start(model, runner)
+    at = "" if source.step is None else f" at step {source.step}"
+    anew = "; the scores of the classes start anew" if start.new else ""
+    _LOG.info(f"starting from the weights and tokenizers of {source.path}{at}{anew}")
+    return start
+
+
+def _recipe(model: TextModel, start: Start | None) -> Recipe:
+    """Recipe of a run, which starts from these weights, or from random ones."""
     if start is None:
-        return task, run_recipe(task.model, task.model.initializer)
-    params, frozen, report = start.params, None, start.report
-    if task.config.lora is not None:
-        params, frozen, line = adapt(task.model, start)
-        report = (*report, line)
-    task = dataclasses.replace(task, report=(*report, *task.report))
-    return task, run_recipe(task.model, params, frozen)
+        return run_recipe(model, model.initializer)
+    if model.config.lora is None:
+        return run_recipe(model, start.params)
+    return run_recipe(model, *adapt(model, start))
 
 
 def _require_same_data(
@@ -262,25 +272,28 @@ def _require_same_data(
     )
 
 
-def _settings_report(task: Task, data: TrainingData, resumes: bool) -> Iterator[str]:
-    """Reports how full rows are, a decay that does not end with training, and how layers run."""
+def _log_settings(task: Task, data: TrainingData, is_resumed: bool) -> None:
+    """Logs how full rows are, a decay that does not end with training, and how layers run."""
     config, epoch = task.config, getattr(data.batches, "batches_per_epoch", None)
     steps, schedule = config.training.steps, config.schedule
     if epoch and config.has_one_length and task.summary.train_tokens:
         rows = round(epoch * (config.training.batch_size or 0))
         share = min(1, task.summary.train_tokens / (rows * task.max_len))
         line = f"training sequences: {rows:,} of {task.max_len:,} tokens, {share:.0%} full"
-        yield line if share >= 0.5 else f"warning: {line}; padding costs time: lower model.max_len"
+        if share >= 0.5:
+            _LOG.info(line)
+        else:
+            _LOG.warning(f"{line}; padding costs time: lower model.max_len")
     if schedule.decay_steps not in (None, steps):
         share = float(make_schedule(1.0, schedule)(steps))
         key = "warmup" if steps <= schedule.warmup_steps else "decay"
-        yield (
-            f"warning: the decay of the learning rate ends at step {schedule.decay_steps:,}, "
-            f"training at step {steps:,}, with {share:.0%} of the peak; "
-            + ("a run keeps its schedule" if resumes else f"change schedule.{key}_steps")
+        remedy = "a run keeps its schedule" if is_resumed else f"change schedule.{key}_steps"
+        _LOG.warning(
+            f"the decay of the learning rate ends at step {schedule.decay_steps:,}, training at "
+            f"step {steps:,}, with {share:.0%} of the peak; {remedy}"
         )
     execution = layer_execution(config.model)
-    yield f"layers run as a {execution.name}: {execution.reason}"
+    _LOG.info(f"layers run as a {execution.name}: {execution.reason}")
 
 
 def _require_shared(folder: pathlib.Path) -> None:

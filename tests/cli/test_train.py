@@ -18,7 +18,7 @@ from tests.runs import tiny
 
 def test_training_prints_settings_samples_loss_and_folder(trained):
     folder, out = trained
-    assert out.startswith("a language model, which continues text; settings other than the default")
+    assert "\na language model, which continues text; settings other than the default" in out
     assert "\n  [optimizer] learning_rate = 0.03\n" in out and "num_kv_heads" not in out
     assert "vocab_size = " in out  # which the data decides
     assert "warning: the decay of the learning rate ends at step 30, training at step 20" in out

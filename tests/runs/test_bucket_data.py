@@ -59,13 +59,13 @@ def test_data_are_those_of_a_disk(folders, kind):
 def test_run_goes_on_and_reads_only_what_was_written_again(folders, monkeypatch):
     folder, bucket = folders
     made = experiment(folder, DATA["pattern"](bucket))
-    reports = tiny.said_before_the_first_step(made)
+    reports = tiny.logged_before_the_first_step(made)
     with monkeypatch.context() as patch:
         patch.setattr(document_table, "read_pieces", None)
-        assert tiny.said_before_the_first_step(made) == reports
+        assert tiny.logged_before_the_first_step(made) == reports
     path = bucket / "a.jsonl"
     path.write_bytes(path.read_bytes())
-    assert tiny.said_before_the_first_step(made) == reports
+    assert tiny.logged_before_the_first_step(made) == reports
     path.write_bytes(path.read_bytes() * 2)
     with pytest.raises(CheckpointError, match="was trained on another text"):
         runs.train_run(made)

@@ -190,18 +190,18 @@ def test_samples_that_cannot_be_classified_are_refused_before_training(tmp_path)
 
 def test_validation_texts_that_are_trained_on_are_reported(tmp_path):
     path = tiny.write(tmp_path / "validation.tsv", [LINES[0], "moon\tsky"])
-    run = tiny.prepare(config(tmp_path, data={"validation_paths": (path,)}))
-    assert run.report[1:] == (
+    _, lines = tiny.logged_of_data(config(tmp_path, data={"validation_paths": (path,)}))
+    assert lines[1:] == [
         "validating on 2 texts (2 texts read, 2 kept)",
-        "1 validation texts are also in the training texts",
+        "1 validation text is also in the training texts",
         "classes: animals (22), food (20), sky (21)",
-    )
+    ]
 
 
 def test_header_and_other_classes_of_a_single_text_are_warned_of(tmp_path):
     lines = ["phrase\tlabel", *LINES[6:], "a typing error\tsyk"]
-    run = tiny.prepare(config(tmp_path, lines))
-    of_classes = run.report[2:]
+    _, logged = tiny.logged_of_data(config(tmp_path, lines))
+    of_classes = logged[2:]
     assert of_classes[0].endswith("food (20), label (1), sky (20), syk (1)")
     assert sorted(of_classes[1:]) == [
         "warning: the class 'label' has a single text, in line 1; if this line is a header, "

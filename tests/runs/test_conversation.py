@@ -44,7 +44,7 @@ def trained(tmp_path_factory):
 
 def test_rows_that_are_mostly_padding_are_said(tmp_path):
     config = experiment(tmp_path, model={"max_len": 1024})
-    said = tiny.said_before_the_first_step(config)
+    said = tiny.logged_before_the_first_step(config)
     assert (
         "warning: training sequences: 1 of 1,024 tokens, 23% full; padding costs time: lower "
         "model.max_len" in said

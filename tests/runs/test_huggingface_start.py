@@ -70,8 +70,7 @@ def test_lora_trains_beside_the_weights_of_a_folder(folders, tmp_path):
     folder, _, params = folders("llama")
     made = starting(tmp_path, folder, model={"max_len": 8})
     made = dataclasses.replace(made, lora=LoraConfig(rank=2))
-    reports = []
-    runs.train_run(made, on_start=lambda task: reports.extend(task.report))
+    reports = tiny.train(made)
     assert any(line.startswith("LoRA: ") for line in reports)
     run = runs.open_run(tmp_path / "run")
     attention = run.params["stack"]["layers"]["attention"]
@@ -109,7 +108,7 @@ def test_folder_that_a_run_starts_from_is_read_once(folders, tmp_path, monkeypat
 
     monkeypatch.setattr("jaxformer.runs.weights.huggingface.open_huggingface", counted)
     task, source = prepare_run(made)
-    assert source.start(task.model, SingleRunner()).report and source.identity
+    assert source.start(task.model, SingleRunner()).params and source.identity
     assert len(opened) == 1
 
 
@@ -117,8 +116,8 @@ def test_training_starts_from_a_folder_and_keeps_its_tokens(folders, tmp_path):
     folder, _, params = folders("llama")
     made = starting(tmp_path, folder, model={"max_len": 8, "dropout_rate": 0.1})
     assert made.tokenizer.kind == "pretrained" and made.model.activation == "swiglu"
-    reports = []
-    result = runs.train_run(made, on_start=lambda task: reports.extend(task.report))
+    with tiny.logged() as reports:
+        result = runs.train_run(made)
     assert f"starting from the weights and tokenizers of {folder}" in reports
     before = runs.open_run(folder).evaluate([tmp_path / "text.txt"]).loss
     assert result.step == 2

@@ -114,11 +114,12 @@ def test_pairs_are_shown_with_lengths_and_what_is_shared(tmp_path):
 
 def test_labelled_texts_are_shown_with_their_label(tmp_path):
     config = test_classification.config(tmp_path)
-    report = runs.inspect_data(config, 2, rows=99)
+    with tiny.logged() as lines:
+        report = runs.inspect_data(config, 2, rows=99)
     batch = batch_of_training(config, 2)
     assert report.batch.predicted == ((batch["labels"] != -1).sum(), batch["labels"].size)
     assert report.steps_per_epoch == int(report.steps_per_epoch) > 1
-    assert report.task.report[0].startswith("training on 46 texts (63 texts read, 61 kept; ")
+    assert lines[0].startswith("training on 46 texts (63 texts read, 61 kept; ")
     found = [(row["text"], row["label"]) for row in report.batch.rows]
     assert len(found) == len(set(found)) == (batch["lengths"] > 0).sum()
     assert {(" ".join(text.split()), label) for text, label in test_classification.labelled()} >= {

@@ -91,7 +91,7 @@ def test_sequence_longer_than_the_text_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("architecture", ["decoder", "encoder"])
-def test_how_full_sequences_are_is_said_before_the_first_step(tmp_path, architecture):
+def test_how_full_sequences_are_is_logged_before_the_first_step(tmp_path, architecture):
     path = tiny.write(tmp_path / "text.txt", ["one two one two"] * 20)  # 224 bytes for training
     config = tiny.config_of_text(
         tmp_path,
@@ -100,7 +100,9 @@ def test_how_full_sequences_are_is_said_before_the_first_step(tmp_path, architec
         tokenizer={"kind": "byte"},
         model={"max_len": 90},
     )
-    assert "training sequences: 3 of 90 tokens, 83% full" in tiny.said_before_the_first_step(config)
+    assert "training sequences: 3 of 90 tokens, 83% full" in tiny.logged_before_the_first_step(
+        config
+    )
 
 
 def test_chat_template_of_a_folder_is_loaded_by_models_of_ones_own_too(tmp_path):

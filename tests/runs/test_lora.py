@@ -54,9 +54,10 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def adapted(tmp_path_factory, source):
-    """A finished run of matrices: its config, its result and its report."""
-    made, reports = adapting(tmp_path_factory.mktemp("adapted"), source), []
-    result = runs.train_run(made, on_start=lambda task: reports.extend(task.report))
+    """A finished run of matrices: its config, its result and what it logged."""
+    made = adapting(tmp_path_factory.mktemp("adapted"), source)
+    with tiny.logged() as reports:
+        result = runs.train_run(made)
     return made, result, reports
 
 
@@ -73,8 +74,8 @@ def test_run_trains_and_stores_matrices_alone(source, adapted):
     trained = sum(leaf.size for leaf in jax.tree.leaves(result.params))
     base = runs.open_run(source).params
     whole = trained + sum(leaf.size for leaf in jax.tree.leaves(base))
-    assert reports[0] == f"starting from the weights and tokenizers of {source} at step 4"
-    assert reports[1] == (
+    assert reports[-2] == f"starting from the weights and tokenizers of {source} at step 4"
+    assert reports[-1] == (
         f"LoRA: {trained:,} of {whole:,} parameters are trained; the optimizer's state takes "
         f"{(8 * trained + 8) / 2**10:.4g} KiB rather than {(8 * (whole - trained) + 8) / 2**10:.4g}"
         " KiB"
@@ -90,10 +91,10 @@ def test_run_trains_and_stores_matrices_alone(source, adapted):
 
 def test_run_starts_as_its_base_to_the_bit(source, tmp_path):
     task, base = prepare_run(adapting(tmp_path, source))
-    own = adapt(task.model, base.start(task.model, SingleRunner()))
+    matrices, frozen = adapt(task.model, base.start(task.model, SingleRunner()))
     run = runs.open_run(source)
-    assert_same(own.frozen, run.params)
-    combined = combine_of(task.config.lora)(own.params, own.frozen)
+    assert_same(frozen, run.params)
+    combined = combine_of(task.config.lora)(matrices, frozen)
     start = dataclasses.replace(task.model, params=combined)
     assert start.log_likelihood(OWN) == run.log_likelihood(OWN)
 
@@ -262,13 +263,13 @@ def test_classifier_trains_its_new_scores_in_full(tmp_path):
         model={"dropout_rate": 0.0}, training={"steps": 2, "checkpoint_every": 1},
         init_from=masked.out, lora=LORA,
     )  # fmt: skip
-    reports = []
-    result = runs.train_run(made, on_start=lambda task: reports.extend(task.report))
+    with tiny.logged() as reports:
+        result = runs.train_run(made)
     assert set(result.params) == {"encoder", "class_kernel", "class_bias"}
     assert set(result.params["encoder"]["stack"]["layers"]["attention"]) == {
         "query_kernel", "value_kernel"
     }  # fmt: skip
-    assert reports[0].endswith("the scores of the classes start anew")
+    assert reports[-2].endswith("the scores of the classes start anew")
     run = runs.open_run(made.out, 2)
     assert_same(run.params["class_kernel"], result.params["class_kernel"])
     assert run.evaluate().loss == pytest.approx(result.evaluation.loss, rel=1e-5)

@@ -107,13 +107,14 @@ def test_masks_of_a_source_do_not_depend_on_the_batches(tmp_path):
 
 
 def test_inspection_names_the_source_of_each_row(tmp_path):
-    report = runs.inspect_data(experiment(tmp_path), step=4, rows=8)
+    with tiny.logged() as lines:
+        report = runs.inspect_data(experiment(tmp_path), step=4, rows=8)
     assert [row["source"] for row in report.batch.rows] == ["web", "web", "web", "code"] * 2
     for row in report.batch.rows:
         words = set(row["text"].replace("‹", " ").replace("›", " ").replace("‖", " ").split())
         assert len({word.strip(".") for word in words} & set(WORDS[row["source"]])) > 1
     assert report.steps_per_epoch is None and report.unit == "documents"
-    assert report.task.report[0].startswith("web: 75% of the sequences")
+    assert lines[0].startswith("web: 75% of the sequences")
     assert report.train + report.validation == sum(COUNTS.values()) + 2  # one of each is cut
 
 
@@ -154,7 +155,7 @@ def test_documents_that_two_sources_share_are_reported(tmp_path):
     mixture = tuple(
         source(name, (path,), field="body") for name, path in zip("ab", paths, strict=True)
     )
-    report = runs.prepare_task(experiment(tmp_path, mixture=mixture)).report
+    _, report = tiny.logged_of_data(experiment(tmp_path, mixture=mixture))
     assert any("validation documents of 'a' are also in the training data of 'b'" in one
                for one in report)  # fmt: skip
 

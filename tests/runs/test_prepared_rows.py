@@ -61,11 +61,11 @@ def test_examples_are_those_of_the_rows(tmp_path, kind):
 
 def test_rows_are_neither_read_nor_encoded_again(tmp_path, monkeypatch):
     made = experiment(tmp_path, "pairs")
-    first = runs.prepare_task(made)
+    first, lines = tiny.logged_of_data(made)
     monkeypatch.setattr(corpora, "Scan", None)
     monkeypatch.setattr(corpora.Corpus, "parts", None)
-    again = runs.prepare_task(made)
-    assert again.summary == first.summary and again.report == first.report
+    again, same_lines = tiny.logged_of_data(made)
+    assert again.summary == first.summary and same_lines == lines
     with pytest.raises(TypeError):  # other tokens need other files
         runs.prepare_task(experiment(tmp_path, "pairs", tokenizer={"kind": "word"}))
 
@@ -93,10 +93,10 @@ def test_validation_may_have_files_of_its_own(tmp_path):
     made = experiment(
         tmp_path, "pairs", data={"validation_paths": (path,), "validation_fraction": 0.1}
     )
-    task = runs.prepare_task(made)
+    task, lines = tiny.logged_of_data(made)
     assert task.summary.documents == len(TEXTS)
     assert task.validation.rows.sources == (TEXTS[0], "seven")
-    assert "1 validation sources are also in the training pairs" in task.report
+    assert "1 validation source is also in the training pairs" in lines
 
 
 def test_words_of_sampled_rows_are_not_known(tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ def start(tmp_path):
             training={"steps": steps},
             schedule=ScheduleConfig(**{"name": "cosine"} | schedule),
         )
-        said = tiny.said_before_the_first_step(config)
+        said = tiny.logged_before_the_first_step(config)
         reports = [line for line in said if "learning rate" in line]
         return load_config(tmp_path / "run" / "config.toml").schedule.decay_steps, reports
 
@@ -49,7 +49,7 @@ def test_decay_ends_with_training_and_stays_there_when_a_run_goes_on(start):
         ({"name": "noam", "warmup_steps": 4}, None, None),
     ],
 )
-def test_decay_that_ends_elsewhere_is_said_before_the_first_step(start, schedule, end, said):
+def test_decay_that_ends_elsewhere_is_logged_before_the_first_step(start, schedule, end, said):
     found, reports = start(300, **schedule)
     assert found == end
     assert [said in line for line in reports] == ([True] if said else [])

@@ -5,6 +5,7 @@ import dataclasses
 import fcntl
 import io
 import json
+import logging
 import os
 import pathlib
 import shutil
@@ -89,28 +90,53 @@ def assert_stood_still(before, after):
     )
 
 
+@contextlib.contextmanager
+def logged():
+    """A list of what the package logs meanwhile, warnings marked as the command line does."""
+    lines, logger = [], logging.getLogger("jaxformer")
+
+    class Lines(logging.Handler):
+        def emit(self, record):
+            mark = "warning: " if record.levelno >= logging.WARNING else ""
+            lines.append(mark + record.getMessage())
+
+    handler, level = Lines(), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
 def train(config, **options):
     """Trains, and returns the lines that say what became of the data."""
-    reports = []
-    runs.train_run(config, on_start=lambda task: reports.extend(task.report), **options)
-    return reports
+    with logged() as lines:
+        runs.train_run(config, **options)
+    return lines
 
 
 class ReadyError(Exception):
     """Ends training before the first step."""
 
 
-def said_before_the_first_step(config):
-    """Makes or resumes a run without training; returns what is said of the data and settings."""
-    reports = []
+def logged_before_the_first_step(config):
+    """Makes or resumes a run without training; returns what is logged of data and settings."""
 
     def stop(task):
-        reports.extend(task.report)
         raise ReadyError
 
-    with contextlib.suppress(ReadyError):
+    with contextlib.suppress(ReadyError), logged() as lines:
         runs.train_run(config, on_start=stop)
-    return reports
+    return lines
+
+
+def logged_of_data(config):
+    """Prepares the data of a config; returns the task, and what is logged of it."""
+    with logged() as lines:
+        task = prepare(config)
+    return task, lines
 
 
 def whole_and_resumed(experiment, folder, **options):

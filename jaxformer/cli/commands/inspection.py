@@ -52,9 +52,9 @@ def inspect(
     from jaxformer import runs
     from jaxformer.runs.data.values import counted
 
+    show_named("data", *implied)
     report = runs.inspect_data(experiment, step or 0, rows=3 if rows is None else rows)
     show_named("model", report.task.model.kind)
-    show_named("data", *implied, *report.task.report)
     _show_data(report)
     lengths = [
         f"training {name}: {least:,} to {most:,} tokens, median {_number(median)}"

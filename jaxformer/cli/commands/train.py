@@ -1,6 +1,7 @@
 """jaxformer train and prepare."""
 
 import dataclasses
+import logging
 import pathlib
 import re
 import signal
@@ -50,9 +51,10 @@ def train(
     from jaxformer.training.parallel import in_first_process, is_first_process
 
     is_first = launch.coordinator is None or is_first_process()
+    if not is_first:
+        logging.getLogger("jaxformer").setLevel(logging.CRITICAL)
     for line in implied if is_first else ():
         show(line)
-
     on_start = print_start if is_first else None
     result = runs.train_run(experiment, on_start=on_start, base=base, profile=steps)
     if result.stop_signal is not None:
@@ -82,13 +84,11 @@ def profiled_steps(text: str) -> range:
 
 
 def print_start(task: "Task") -> None:
-    """Prints the task, its data, and the settings that differ from their defaults."""
+    """Prints the kind of model, and the settings that differ from their defaults."""
     config, model = task.config, task.model
     show(f"{model.kind}; settings other than the defaults (all are in {config.out}/config.toml):")
     for paragraph in changed_paragraphs(config):
         show(paragraph)
-    for line in task.report:
-        show(line)
 
 
 def changed_paragraphs(config: ExperimentConfig) -> list[str]:
@@ -168,9 +168,9 @@ def prepare(config: str, *, flags: ConfigFlags) -> None:
     from jaxformer import runs
     from jaxformer.runs.data.prepare import cache_dir
 
-    task = runs.prepare_task(experiment)
-    for line in (*implied, *task.report):
+    for line in implied:
         show(line)
+    task = runs.prepare_task(experiment)
     summary = task.summary
     show(
         f"{summary.train_tokens:,} tokens for training, {summary.validation_tokens:,} for "

@@ -1,6 +1,7 @@
 """Rows of text as training examples."""
 
 import dataclasses
+import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,8 @@ from jaxformer.runs.data.values import Split
 from jaxformer.text.corpora.prepared_rows import Encode, no_rows_error, prepare_rows
 
 _LAYOUT = "5"  # version of the folder's layout; part of its name
+
+_LOG = logging.getLogger(__name__)
 
 
 class EncodedRows(NamedTuple):
@@ -76,7 +79,9 @@ def split_files(table: type[text.Table], config: DataConfig, *, characters: bool
     fraction = 0 if config.validation_paths else config.validation_fraction
     corpus = scan_files(table, config, config.paths, fraction, characters=characters)
     validation = corpus.validation if validation is None else validation
-    return Split(corpus, validation, counts, report=left_out(corpus))
+    for line in left_out(corpus):
+        _LOG.info(line)
+    return Split(corpus, validation, counts)
 
 
 def split_phrasebook(rows: Callable[[Sequence[text.Phrase]], text.Table]) -> Split:

@@ -13,13 +13,11 @@ class Split(NamedTuple):
             `text.Table`. Or, without `validation`, sources of text by name.
         validation: validation data: a list of documents, or a `text.Table`.
         validation_counts: counts of the validation rows read and dropped, if some were.
-        report: lines on skipped data, printed before training.
     """
 
     train: Any
     validation: Any = None
     validation_counts: text.Counts | None = None
-    report: tuple[str, ...] = ()
 
 
 class LossLabels(NamedTuple):

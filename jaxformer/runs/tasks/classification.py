@@ -2,7 +2,8 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 from jaxformer import text
@@ -15,8 +16,9 @@ from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.text_models.classifier import Classifier
 from jaxformer.text.store.ragged import Example
 
+_LOG = logging.getLogger(__name__)
 _SHOWN = 3  # classes with a single text
-_LISTED = 20  # classes listed in the report
+_LISTED = 20  # classes listed
 
 
 class ClassificationTask(TableTask):
@@ -61,7 +63,8 @@ class ClassificationTask(TableTask):
         classifier = dataclasses.replace(self.model, config=config, classes=classes)
         numbered = dataclasses.replace(self, model=classifier)
         made = super(ClassificationTask, numbered).with_data(data)
-        return dataclasses.replace(made, report=(*made.report, *_class_report(data, classes)))
+        _log_classes(data, classes)
+        return made
 
     def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
         """Texts and their labels."""
@@ -102,16 +105,16 @@ def _labels(corpus: text.Corpus) -> tuple[str, ...]:
     return labels
 
 
-def _class_report(data: Split, classes: Sequence[str]) -> Iterator[str]:
-    """Report: the classes; if all rows are known, their sizes, and classes with a single text."""
+def _log_classes(data: Split, classes: Sequence[str]) -> None:
+    """Logs the classes; if all rows are known, their sizes, and classes with a single text."""
     train = data.train
     sides: tuple[Any, ...] = () if train.is_sampled else (train.train, data.validation)
     counts = collections.Counter(label for side in sides for label in side.labels)
     named = [f"{name} ({counts[name]:,})" if sides else name for name in classes[:_LISTED]]
     more = f", ... ({len(classes):,} in all)" if len(classes) > _LISTED else ""
-    yield f"classes: {', '.join(named)}{more}"
+    _LOG.info(f"classes: {', '.join(named)}{more}")
     rows = [row for side in sides for row in zip(side.labels, side.lines, strict=True)]
     single = [(label, line) for label, line in rows if counts[label] == 1]
     for label, line in single[:_SHOWN]:
         hint = "; if this line is a header, remove it" if line.split(":")[-1] == "1" else ""
-        yield f"warning: the class {label!r} has a single text, in line {line}{hint}"
+        _LOG.warning(f"the class {label!r} has a single text, in line {line}{hint}")

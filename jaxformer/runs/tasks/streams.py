@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import logging
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Self
@@ -32,7 +33,7 @@ from jaxformer.runs.data.text_sources import (
     naming_source,
     read_sources,
 )
-from jaxformer.runs.data.values import Split
+from jaxformer.runs.data.values import Split, counted
 from jaxformer.runs.data.view import DataView
 from jaxformer.runs.tasks.task import Task
 from jaxformer.text.sources.documents import LONG, long_lines, paragraphs
@@ -40,6 +41,7 @@ from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource, joined_validation
 from jaxformer.training.parallel import Runner
 
+_LOG = logging.getLogger(__name__)
 _PROMPTS = 3
 
 
@@ -65,7 +67,7 @@ class StreamTask(Task):
             text.Corpus.of(text.Documents.of(documents))
             for documents in (data.train, data.validation)
         )
-        return Split({"": DocumentText(train, validation)}, report=data.report)
+        return Split({"": DocumentText(train, validation)})
 
     @classmethod
     def training_texts(
@@ -100,31 +102,33 @@ class StreamTask(Task):
             train_tokens=sum(stream.tokens.size for stream in train.values()),
             validation_tokens=sum(stream.tokens.size for stream in validation.values()),
         )
-        report, texts = list(self.report), validation_texts(data.train)
+        texts = validation_texts(data.train)
         if not texts:  # token files
             texts = first_documents(validation[""], self.tokenizer)
-            report.append(
-                f"token files: {len(train['']):,} documents for training, "
+            _LOG.info(
+                f"token files: {counted(len(train['']), 'documents')} for training, "
                 f"{len(validation['']):,} for validation"
             )
         task = dataclasses.replace(
             self.with_prompts(self.default_prompts(texts)), summary=summary,
             train=train, validation=validation,
         )  # fmt: skip
-        report += [*task._mixture_reports(data.train), *data.report]
-        for name, source in data.train.items():
-            report += [f"{name}: {line}" if name else line for line in source.report]
-        return dataclasses.replace(task, report=tuple(report))
-
-    def _mixture_reports(self, sources: Sources) -> Iterator[str]:
-        """Report lines on the sources of a mixture, and on documents that they share."""
-        training = self.config.training
         if self.config.data.mixture:
-            assert training.batch_size is not None  # the config requires it of streams
-            yield from mixture_report(
-                self._mixture(), self.train, steps=training.steps, batch_size=training.batch_size
-            )
-            yield from shared_documents(sources)
+            task._log_mixture(data.train)
+        for name, source in data.train.items():
+            for line in source.report:
+                _LOG.info(f"{name}: {line}" if name else line)
+        return task
+
+    def _log_mixture(self, sources: Sources) -> None:
+        """Logs the sources of a mixture, and documents that they share."""
+        training = self.config.training
+        assert training.batch_size is not None  # the config requires it of streams
+        steps, batch_size = training.steps, training.batch_size
+        for line in mixture_report(self._mixture(), self.train, steps=steps, batch_size=batch_size):
+            _LOG.info(line)
+        for line in shared_documents(sources):
+            _LOG.info(line)
 
     def _mixture(self) -> text.Mixture:
         """The windows of the sources, with their weights."""

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import logging
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Self
@@ -13,7 +14,7 @@ from jaxformer.config import ExperimentConfig
 from jaxformer.runs.data.prepare import evenly_chosen, fingerprint
 from jaxformer.runs.data.row_data import EncodedRows, encode_corpus, encode_table, split_files
 from jaxformer.runs.data.summary import DataSummary
-from jaxformer.runs.data.values import Split
+from jaxformer.runs.data.values import Split, counted
 from jaxformer.runs.data.view import DataView
 from jaxformer.runs.folder.files import VALIDATION
 from jaxformer.runs.tasks.task import Task
@@ -24,6 +25,7 @@ from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
 
+_LOG = logging.getLogger(__name__)
 _PROMPTS = 3
 
 
@@ -85,13 +87,12 @@ class TableTask(Task):
         train = encode_corpus(data.train, self.encode_rows, self.max_len, key, self.config.data)
         validation = self._encoded(data.validation, data.validation_counts)
         unit, first, shown = train.rows.unit, train.rows.inputs[0], validation.rows.columns[0]
-        report = [
-            f"training on {len(train.examples):,} {unit} ({train.counts})",
-            f"validating on {len(validation.examples):,} {unit} ({validation.counts})",
-        ]
+        _LOG.info(f"training on {counted(len(train.examples), unit)} ({train.counts})")
+        _LOG.info(f"validating on {counted(len(validation.examples), unit)} ({validation.counts})")
         if shared := count_shared(train.rows.columns[0], shown):
             of = f"{unit}, of a sample of {len(train.rows):,}" if train.is_sampled else unit
-            report.append(f"{shared:,} validation {first} are also in the training {of}")
+            are = "is" if shared == 1 else "are"
+            _LOG.info(f"{counted(shared, f'validation {first}')} {are} also in the training {of}")
         summary = DataSummary(
             fingerprint=fingerprint([data.train.fingerprint], *validation.rows.columns),
             documents=len(train.examples),
@@ -103,7 +104,6 @@ class TableTask(Task):
             train=train,
             validation=validation,
             summary=summary,
-            report=(*report, *data.report),
         )
 
     def default_prompts(self, texts: Sequence[str]) -> tuple[str, ...]:

@@ -37,7 +37,6 @@ class Task(abc.ABC):
     Args:
         model: the model, with config and tokenizers.
         summary: summary of the training data, stored in the run folder.
-        report: lines about the data, for the user.
         train: encoded training data; None in an opened run.
         validation: encoded validation data; None in an opened run.
         split: result of `read`; None once training begins, and in an opened run.
@@ -45,7 +44,6 @@ class Task(abc.ABC):
 
     model: TextModel
     summary: DataSummary = DataSummary()
-    report: tuple[str, ...] = ()
     train: Any = None
     validation: Any = None
     split: Split | None = None

@@ -1,8 +1,9 @@
 """Low-rank adaptation in a run: trained matrices and frozen base weights."""
 
 import functools
+import logging
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
@@ -13,17 +14,14 @@ from jaxformer.runs.weights.source import Start
 from jaxformer.training import combine_low_rank, low_rank_params, make_optimizer
 from jaxformer.training.losses import Combine
 
-
-class Adapted(NamedTuple):
-    """Arguments of `fit` for a run with LoRA, and a report line on the trained parameters."""
-
-    params: Any  # the matrices, and parameters that the base does not have
-    frozen: Any  # the base
-    report: str
+_LOG = logging.getLogger(__name__)
 
 
-def adapt(model: TextModel, start: Start) -> Adapted:
-    """Initializes the matrices of a run with LoRA next to the parameters of its base."""
+def adapt(model: TextModel, start: Start) -> tuple[Any, Any]:
+    """Trained and frozen parameters of a run with LoRA.
+
+    Trained are its matrices, initialized beside the base, and parameters that the base lacks.
+    """
     lora, frozen = model.config.lora, start.stored
     assert lora is not None
     shapes = jax.eval_shape(lambda: frozen)
@@ -32,7 +30,8 @@ def adapt(model: TextModel, start: Start) -> Adapted:
         **jax.jit(draw)(jax.random.key(model.config.seed)),
         **{name: start.params[name] for name in start.new},
     }
-    return Adapted(params, frozen, _report_line(model, params, start))
+    _log_sizes(model, params, start)
+    return params, frozen
 
 
 @functools.cache
@@ -43,8 +42,8 @@ def combine_of(lora: LoraConfig | None) -> Combine | None:
     return functools.partial(combine_low_rank, scale=lora.scale)
 
 
-def _report_line(model: TextModel, trained: Any, start: Start) -> str:
-    """Report on the number of trained parameters and the size of the optimizer state."""
+def _log_sizes(model: TextModel, trained: Any, start: Start) -> None:
+    """Logs the number of trained parameters and the size of the optimizer state."""
     optimizer = make_optimizer(model.config.optimizer, model.config.schedule)
 
     def count(tree: Any) -> int:
@@ -54,7 +53,7 @@ def _report_line(model: TextModel, trained: Any, start: Start) -> str:
         leaves = jax.tree.leaves(jax.eval_shape(optimizer.init, params))
         return readable_bytes(sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves))
 
-    return (
+    _LOG.info(
         f"LoRA: {count(trained):,} of {count(trained) + count(start.stored):,} parameters are "
         f"trained; the optimizer's state takes {state_bytes(trained)} rather than "
         f"{state_bytes(start.params)}"

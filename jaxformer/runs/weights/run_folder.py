@@ -168,6 +168,6 @@ def load_base(
     if digest != sha256:
         raise missing("is not the one of the training: its SHA-256 differs")
     try:
-        return source.start(model, runner)._replace(report=())
+        return source.start(model, runner)
     except (CheckpointError, ConfigError) as error:
         raise missing(f"cannot be read: {error}") from None

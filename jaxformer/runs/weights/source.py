@@ -22,12 +22,10 @@ class Start(NamedTuple):
     Args:
         params: all parameters of its model.
         new: names of those that are initialized anew, since the source does not have them.
-        report: lines that name their origin.
     """
 
     params: Any
     new: tuple[str, ...]
-    report: tuple[str, ...]
 
     @property
     def stored(self) -> Any:
@@ -117,15 +115,12 @@ class WeightSource(abc.ABC):
         """
         loads = SingleRunner() if runner.has_all_params else runner
         params = _with_rows(self.params(loads), model.max_len)
-        at = "" if self.step is None else f" at step {self.step}"
-        report = f"starting from the weights and tokenizers of {self.path}{at}"
         if not (new := self.new_parameters(model)):
-            return Start(params, new, (report,))
+            return Start(params, new)
         drawn = loads.create(model.initializer, (jax.random.key(model.config.seed),))
         # A masked language model may also have an output table, which a classifier does not need.
         taken = {name: _part(params[name], drawn[name]) for name in drawn if name not in new}
-        report = f"{report}; the scores of the classes start anew"
-        return Start({**drawn, **taken}, new, (report,))
+        return Start({**drawn, **taken}, new)
 
 
 def _classes(model: TextModel) -> tuple[str, ...] | None:
