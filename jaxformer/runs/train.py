@@ -184,7 +184,8 @@ def _create(
 ) -> StartedRun:
     """Makes the folder of a new run, which starts from init_from, or from random parameters."""
     new_task, source = prepared or prepare_run(config, task)
-    new_task, data = _with_batches(new_task, runner, is_resumed=False)
+    new_task, data = _with_batches(new_task, runner)
+    _log_settings(new_task, data, is_resumed=False)
     start = None if source is None else _started_from(source, new_task.model, runner)
     recipe = _recipe(new_task.model, start)
     _require_same_data(new_task, 0, source, runner)
@@ -214,8 +215,9 @@ def _resume(
     files.read_run_config(folder)  # verified before anything depends on it
     trained = opened.checkpoints.step_to_resume(config.training.steps)
     same_task, source = prepared or prepare_run(config, task, folder)
-    same_task, data = _with_batches(same_task, runner, is_resumed=True)
+    same_task, data = _with_batches(same_task, runner)
     files.check_same_run(folder, same_task.config, same_task.summary, trained)
+    _log_settings(same_task, data, is_resumed=True)
     start = None
     if config.lora is not None:
         start, source = load_base(same_task.model, folder, runner, base), None
@@ -227,15 +229,14 @@ def _resume(
     return StartedRun(same_task, data, recipe)
 
 
-def _with_batches(task: Task, runner: Runner, *, is_resumed: bool) -> tuple[Task, TrainingData]:
+def _with_batches(task: Task, runner: Runner) -> tuple[Task, TrainingData]:
     """The task without its texts, which frees them, and its batches, if they fit in memory."""
     task = dataclasses.replace(task, split=None)
     require_training_memory(task.model, runner)
     data = task.training_data(runner)
     shapes = data.batches.shapes if isinstance(data.batches, BucketedBatches) else ()
-    task = dataclasses.replace(task, summary=dataclasses.replace(task.summary, shapes=shapes))
-    _log_settings(task, data, is_resumed)
-    return task, data
+    summary = dataclasses.replace(task.summary, shapes=shapes)
+    return dataclasses.replace(task, summary=summary), data
 
 
 def _started_from(source: WeightSource, model: TextModel, runner: Runner) -> Start:
@@ -272,7 +273,7 @@ def _require_same_data(
     )
 
 
-def _log_settings(task: Task, data: TrainingData, is_resumed: bool) -> None:
+def _log_settings(task: Task, data: TrainingData, *, is_resumed: bool) -> None:
     """Logs how full rows are, a decay that does not end with training, and how layers run."""
     config, epoch = task.config, getattr(data.batches, "batches_per_epoch", None)
     steps, schedule = config.training.steps, config.schedule

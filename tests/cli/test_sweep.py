@@ -24,7 +24,7 @@ def swept(tmp_path, capsys):
 def test_a_sweep_shows_and_writes_its_results(swept, tmp_path, capsys):
     path, out = swept
     folder = tmp_path / "sweep"
-    assert out.startswith(f"4 runs, in {folder}\na language model")
+    assert out.startswith(f"4 runs, in {folder}\n") and "\na language model" in out
     assert "step 4/4  loss" in out and " in 4 runs  " in out
     header, *rows = out[out.index("\noptimizer.learning_rate  ") :].split("\n\n")[0].split("\n")[1:]
     assert header.split()[:2] == ["optimizer.learning_rate", "validation_loss"]
