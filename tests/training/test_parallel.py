@@ -148,7 +148,7 @@ def test_no_other_thread_starts_a_program_on_virtual_cpu_devices_meanwhile(kind)
 
 
 def test_programs_of_several_runs_have_no_collectives():
-    """So a signal's watcher can save them beside a program that the main thread is stuck in."""
+    """So they may overlap on any devices."""
     runner = TogetherRunner(6, shares_batches=True, devices=jax.local_devices()[:2])
     start = (jnp.arange(6.0), jnp.ones(3))
     state = runner.create(lambda number, shared: {"x": number * shared}, start)
