@@ -24,14 +24,10 @@ from tests.small_config import LINEAR, LONGROPE, assert_refused, described, mode
 # A number that is not one is never above a bound.
 NAN = math.nan
 CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
-
-
 WINDOW, WHOLE = LayerConfig(local_window_size=3), LayerConfig()
 NO_NORM = LayerConfig(attention_norm=False)
 BOTH = {"architecture": "encoder_decoder", "num_encoder_layers": 1}
 EXPERTS = {"num_experts": 5, "num_experts_per_token": 2}
-
-
 REQUIRED = {ExpertsConfig: EXPERTS}
 # By kind of config: its keys with wrong values, and parts of the message.
 REFUSED = {

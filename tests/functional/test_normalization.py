@@ -10,8 +10,6 @@ from jax.test_util import check_grads
 from jaxformer.functional import layer_norm, rms_norm
 
 SHAPE = (2, 3, 5, 7)
-
-
 layer = jax.jit(layer_norm, static_argnames=("eps", "axis"))
 rms = jax.jit(rms_norm, static_argnames=("eps", "axis"))
 

@@ -9,8 +9,6 @@ import numpy as np
 from jaxformer.inference import beam_search
 
 NODES = 97  # the random models' states; a prime, so that states depend on the whole prefix
-
-
 END = 1
 
 

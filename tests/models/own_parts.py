@@ -13,28 +13,14 @@ from jaxformer.functional import attention_mask
 from jaxformer.modules import BlockOutput, FeedForward, MultiHeadAttention, Norm, Positions
 
 B, T, VOCAB, CAPACITY = 2, 7, 11, 13
-
-
 CONFIG = ModelConfig(
     vocab_size=VOCAB, max_len=16, num_layers=3, d_model=12, num_heads=2, d_ff=17, init_std=0.3
 )
-
-
 ENCODER = dataclasses.replace(CONFIG, architecture="encoder")
-
-
 BOTH = dataclasses.replace(CONFIG, architecture="encoder_decoder")
-
-
 RNG = np.random.default_rng(0)
-
-
 TOKENS = RNG.integers(0, VOCAB, (B, T), np.int32)
-
-
 MASK = RNG.random((B, 1, T, T)) < 0.6
-
-
 BIAS = np.float32(RNG.standard_normal((1, 2, T, T)))
 
 

@@ -65,8 +65,6 @@ def test_parameters_of_the_paper_are_as_many_as_by_hand(width, hidden, heads, pu
 
 
 PAPER = EncoderDecoder(dataclasses.replace(BASE, **VARIANTS["paper"]))
-
-
 PARAMS = reference.draw_params(PAPER, SOURCE, TOKENS)
 
 

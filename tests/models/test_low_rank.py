@@ -38,8 +38,6 @@ MODELS = {
     "translator": (EncoderDecoder, dataclasses.replace(ENCODER, architecture="encoder_decoder")),
 }
 TOKENS = np.random.default_rng(0).integers(0, VOCAB, (B, T), np.int32)
-
-
 quickly_compiled = functools.partial(
     jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0}
 )

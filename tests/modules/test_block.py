@@ -11,8 +11,6 @@ from jaxformer.testing import assert_shapes
 
 CONFIG = ModelConfig(max_len=16, num_layers=3, d_model=12, num_heads=3, positions="none")
 X = jax.random.normal(jax.random.key(1), (2, 5, 12))
-
-
 GROUPED = {"num_heads": 6, "num_kv_heads": 2, "head_dim": 4}
 NO_BIAS = {"use_bias": False}
 UP_AND_DOWN = {"up_kernel": (12, 29), "down_kernel": (29, 12)}

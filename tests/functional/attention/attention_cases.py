@@ -204,8 +204,6 @@ CASES = {
         {"is_causal": True, "local_window_size": (4, 0), "softcap": 2.0, "scale": 0.4},
     ),
 }
-
-
 KEY_HEAD_MASK = np.ones((2, 6, 5, 7), bool)
 KEY_HEAD_MASK[0, 2:4, :, [1, 6]] = False  # both query heads of key head 1
 KEY_HEAD_MASK[1, 5, 3] = False  # a row of one query head

@@ -135,8 +135,6 @@ NOT_FOR_CUDNN = [
         "some rows may see nothing",
     ),
 ]
-
-
 LONG = shapes(jnp.bfloat16, 1024, 1024)
 NOT_FOR_SPLASH = [
     (shapes(jnp.float16, 1024, 1024), {}, "bfloat16 or float32, and the query is float16"),

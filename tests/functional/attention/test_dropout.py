@@ -27,8 +27,6 @@ from tests.functional.attention.attention_cases import (
 
 DROPPING = Sizes((2,), 31, 37, 6, 3, 5, 41)  # values: the unit vectors, and 4 more columns
 RATE = 0.25
-
-
 EACH = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 
 
