@@ -86,7 +86,7 @@ TOML = {
 
 # What is said of those that something else could refuse as well, only later.
 SAID = {
-    "NUL in out": "a path has a NUL character",
+    "NUL in out": "embedded null character",
     "FIFO as text": "it is a FIFO",
     "gzip bomb as text": "must have a line break or a space",
     "nothing but spaces": "must have text",

@@ -109,7 +109,8 @@ def test_configs_end_well(files, capfd, name):
         hostile.TOML[name].replace("{out}", "run").replace("{text}", "text.txt"), "utf-8"
     )
     status, printed = assert_ends_well(["train", "config.toml"], capfd)
-    assert status == 2 and hostile.SAID.get(name, "") in printed
+    expected = 1 if name.startswith("NUL") else 2  # Python refuses the path, in its own words
+    assert status == expected and hostile.SAID.get(name, "") in printed
     trained = printed == "jaxformer: error: enough\n"  # a vocabulary may be larger than the text
     assert (files / "run").exists() == trained
 

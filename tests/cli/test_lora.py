@@ -60,7 +60,7 @@ def test_base_that_has_moved_is_given_by_a_flag(adapted, trained, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--lora.rank", "0"], "rank must be positive, got rank=0"),
+        (["--lora.rank", "0"], "lora.rank must be positive, got 0"),
         (["--lora.rank", "two"], "rank"),
         (["--lora.ranks", "2"], "did you mean --lora.rank"),
         (["--lora.rank", "2"], "got no init_from; set it to the folder of that run"),
