@@ -5,20 +5,15 @@ import dataclasses
 import logging
 import os
 import pathlib
-import platform
-import socket
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import jax
-
-from jaxformer import __version__
 from jaxformer.config import ExperimentConfig, changed_settings
-from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.errors import ConfigError
 from jaxformer.modules import layer_execution
 from jaxformer.programs import keep_programs
 from jaxformer.runs.folder import files
+from jaxformer.runs.hosts import require_same_data, require_shared, versions
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.lora import adapt
@@ -27,7 +22,7 @@ from jaxformer.runs.weights.preparing import PreparedRun, prepare_run
 from jaxformer.runs.weights.run_folder import load_base, write_base
 from jaxformer.runs.weights.source import Start, WeightSource
 from jaxformer.runs.weights.trials import can_share, run_recipe, training_runner
-from jaxformer.storage import LOCK, as_path, lock_holder
+from jaxformer.storage import LOCK, as_path
 from jaxformer.text import BucketedBatches
 from jaxformer.training import (
     FitResult,
@@ -39,16 +34,13 @@ from jaxformer.training.checkpoints.open_run import OpenRun, open_run
 from jaxformer.training.fit import fit_run
 from jaxformer.training.parallel import (
     Runner,
-    gather_texts,
     in_first_process,
-    is_first_process,
     require_same,
 )
 from jaxformer.training.records.profiles import check_profile
 from jaxformer.training.trial import Recipe, RunSpec, make_programs, shared_programs
 
 _LOG = logging.getLogger(__name__)
-_LAG = 30.0  # seconds until a network file system shows the files of another host
 
 
 def train_run(
@@ -98,7 +90,7 @@ def train_run(
     if profile is not None:
         check_profile(profile, folder, config.training.steps)  # before the data is read
     keep_programs()
-    require_same("versions, devices and config", _versions() | changed_settings(config))
+    require_same("versions, devices and config", versions() | changed_settings(config))
     with take_folder(folder, config.training.keep_checkpoints, restart=restart) as opened:
         runner = training_runner(config)
         run = start_run(config, opened, runner, task=task, base=base)
@@ -132,16 +124,6 @@ def take_folder(
     return open_run(folder, keep, before=check, prepare=prepare)
 
 
-def _versions() -> dict[str, object]:
-    """Versions that must be equal on all hosts, besides config and data."""
-    return {
-        "jaxformer": __version__,
-        "jax": jax.__version__,
-        "Python": ".".join(platform.python_version_tuple()[:2]),
-        "the number of devices": jax.local_device_count(),
-    }
-
-
 class StartedRun(NamedTuple):
     """Task, data and recipe of a run whose folder stands."""
 
@@ -171,7 +153,7 @@ def start_run(
         run = _resume(config, opened, runner, task, base, prepared)
     else:
         run = _create(config, folder, runner, task, prepared)
-    _require_shared(folder)
+    require_shared(folder)
     return run
 
 
@@ -188,7 +170,7 @@ def _create(
     _log_settings(new_task, data, is_resumed=False)
     start = None if source is None else _started_from(source, new_task.model, runner)
     recipe = _recipe(new_task.model, start)
-    _require_same_data(new_task, 0, source, runner)
+    require_same_data(new_task.summary, 0, source, runner)
 
     def write(draft: pathlib.Path) -> None:
         new_task.save(draft)
@@ -224,7 +206,7 @@ def _resume(
     elif source is not None and not trained:
         start = _started_from(source, same_task.model, runner)
     recipe = _recipe(same_task.model, start)
-    _require_same_data(same_task, trained, source, runner)
+    require_same_data(same_task.summary, trained, source, runner)
     in_first_process("start the run folder", lambda: files.update_config(folder, same_task.config))
     return StartedRun(same_task, data, recipe)
 
@@ -257,22 +239,6 @@ def _recipe(model: TextModel, start: Start | None) -> Recipe:
     return run_recipe(model, *adapt(model, start))
 
 
-def _require_same_data(
-    task: Task, trained: int, source: WeightSource | None, runner: Runner
-) -> None:
-    """Raises ConfigError if hosts have other data, checkpoints or weights to start from."""
-    # A single host has no other to compare with, and the digest reads all weights.
-    is_known = trained or runner.num_hosts == 1 or source is None
-    require_same(
-        "data",
-        {
-            "data": task.summary.fingerprint,
-            "the newest checkpoint": trained,
-            "init_from": None if is_known or source is None else source.identity,
-        },
-    )
-
-
 def _log_settings(task: Task, data: TrainingData, *, is_resumed: bool) -> None:
     """Logs how full rows are, a decay that does not end with training, and how layers run."""
     config, epoch = task.config, getattr(data.batches, "batches_per_epoch", None)
@@ -295,20 +261,3 @@ def _log_settings(task: Task, data: TrainingData, *, is_resumed: bool) -> None:
         )
     execution = layer_execution(config.model)
     _LOG.info(f"layers run as a {execution.name}: {execution.reason}")
-
-
-def _require_shared(folder: pathlib.Path) -> None:
-    """Raises CheckpointError if a host does not see the first host's run folder."""
-    holder = gather_texts(lock_holder(folder))[0]
-    deadline = time.monotonic() + _LAG
-
-    def is_seen() -> bool:
-        return files.is_run(folder) and lock_holder(folder) == holder
-
-    while not is_seen() and not is_first_process() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    if hosts := "".join(gather_texts("" if is_seen() else f" {socket.gethostname()}")):
-        raise CheckpointError(
-            f"out={folder} must be on a file system that all hosts share; the first host's folder "
-            f"is not seen by{hosts}"
-        )

@@ -200,10 +200,3 @@ def test_other_data_is_read_as_the_configs_is(own, tmp_path):
         run.evaluate([tiny.write(tmp_path / "pink.tsv", ["rose\tpink"])])
     with pytest.raises(DataError, match="data must be a list of files"):
         run.evaluate(path)
-
-
-@pytest.mark.thorough
-def test_texts_must_be_a_list(own):
-    run = runs.open_run(own[0], task=Colours)
-    with pytest.raises(DataError, match=r"must be a list of texts, got the text 'red'; put it in"):
-        run.hidden_states("red")

@@ -22,16 +22,21 @@ from jaxformer.runs.data.values import LogLikelihood
 from jaxformer.runs.text_models.forward import apply_model, self_attention_map, with_weights
 from jaxformer.runs.text_models.likelihoods import (
     label_log_likelihoods,
+    labelled_rows,
     require_prompts,
     scored_tokens,
 )
-from jaxformer.runs.text_models.options import seed_key, with_options
+from jaxformer.runs.text_models.options import (
+    longest_continuation,
+    room_for_continuation,
+    seed_key,
+    with_options,
+)
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.storage import read_json, write_json
 from jaxformer.training import language_model_loss
 from jaxformer.training.losses import LossFunction
 
-_NEW_TOKENS = 256  # of a continuation by a model made elsewhere, if its folder does not say
 CONTINUES = "to continue text: jaxformer generate {} TEXT"
 ANSWERS = "to have messages answered: jaxformer generate {} MESSAGE --chat"
 _TEMPLATE = "chat_template.json"
@@ -211,12 +216,14 @@ class LanguageModel(TextModel):
         self, ids: list[int], *, max_new_tokens: int | None = None, seed: int = 0, **sampling: Any
     ) -> Iterator[str]:
         """Continues tokens with text, piece by piece."""
+        if max_new_tokens is None:
+            max_new_tokens = longest_continuation(self.decoding, self.max_len, len(ids))
         arguments = "seed", "max_new_tokens"
         chunks = generate_stream(
             self.module,
             self.params,
             [ids],
-            max_new_tokens=self._longest(ids) if max_new_tokens is None else max_new_tokens,
+            max_new_tokens=max_new_tokens,
             rng=seed_key(seed),
             sampling=with_options(SamplingConfig, self.config.samples, sampling, *arguments),
             stop_tokens=self.in_vocabulary(self.stop_tokens),
@@ -237,27 +244,10 @@ class LanguageModel(TextModel):
         """Tokens of the prompt that the text continues, so that its first space is right."""
         return ids
 
-    def _longest(self, ids: list[int]) -> int:
-        """Largest number of new tokens: that of the model's folder, else what fits."""
-        longest, room = self.decoding.max_length, self._room(ids)
-        if longest is None or self.decoding.max_new_tokens is not None:
-            return room
-        if len(ids) >= longest:
-            raise DataError(
-                f"the model's folder has max_length={longest}, which counts the tokens of the "
-                f"prompt, got {len(ids)} of them; pass max_new_tokens"
-            )
-        return min(max(1, self.max_len - len(ids)), longest - len(ids))
-
-    def _room(self, ids: list[int]) -> int:
-        """Largest number of new tokens, whatever max_length the model's folder has."""
-        special, room = self.decoding, max(1, self.max_len - len(ids))
-        # The context of a model made elsewhere is often much longer than any text.
-        return min(room, special.max_new_tokens or (_NEW_TOKENS if special.model_type else room))
-
     def _sample_tokens(self, ids: list[int]) -> int:
         """Largest number of new tokens of a sample."""
-        return self.config.samples.max_new_tokens or self._room(ids)
+        room = room_for_continuation(self.decoding, self.max_len, len(ids))
+        return self.config.samples.max_new_tokens or room
 
     def check_prompt(self, prompt: str) -> None:
         """Raises DataError if a prompt and its continuation do not fit in the context."""
@@ -298,11 +288,7 @@ class LanguageModel(TextModel):
             prompt_ids = encode_each(prompts, lambda prompt: np.array(self.encode_prompt(prompt)))
             starts = [ids.size - 1 for ids in prompt_ids]
             sequences = encode_each(texts, encode, prompts, prompt_ids)
-        rows = []
-        for ids, start in zip(sequences, starts, strict=True):
-            labels = ids[1:].copy()
-            labels[:start] = text.IGNORE
-            rows.append({"tokens": ids[:-1], "labels": labels})
+        rows = labelled_rows(sequences, starts)
         return label_log_likelihoods(self.module, self.params, rows, self.max_len)
 
     def attention(self, text: str) -> list[AttentionMap]:

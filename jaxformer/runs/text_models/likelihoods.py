@@ -44,6 +44,18 @@ def label_log_likelihoods(
     return scores
 
 
+def labelled_rows(
+    sequences: Sequence[np.ndarray], starts: Sequence[int]
+) -> list[dict[str, np.ndarray]]:
+    """Tokens of sequences and the tokens that follow, without the first `starts` of these."""
+    rows = []
+    for ids, start in zip(sequences, starts, strict=True):
+        labels = ids[1:].copy()
+        labels[:start] = IGNORE
+        rows.append({"tokens": ids[:-1], "labels": labels})
+    return rows
+
+
 def require_prompts(texts: Sequence[str], prompts: Sequence[str]) -> None:
     """Raises ConfigError unless there is one prompt per text."""
     if len(prompts) != len(texts):

@@ -8,7 +8,10 @@ import jax
 import numpy as np
 
 from jaxformer.config import BeamSearchConfig, SamplingConfig
-from jaxformer.errors import ConfigError
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.interop import SpecialTokens
+
+_NEW_TOKENS = 256  # of a continuation by a model made elsewhere, if its folder does not say
 
 Texts = list[str] | tuple[str, ...]
 """Texts of a method that also takes a single one; a str is a Sequence[str], too."""
@@ -37,3 +40,23 @@ def seed_key(seed: int) -> jax.Array:
     if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**31:
         raise ConfigError(f"seed must be an integer in 0 .. 2**31 - 1, got {seed!r}")
     return jax.random.key(seed)
+
+
+def longest_continuation(special: SpecialTokens, max_len: int, num_tokens: int) -> int:
+    """Largest number of new tokens after a prompt: that of the model's folder, else what fits."""
+    longest = special.max_length
+    if longest is None or special.max_new_tokens is not None:
+        return room_for_continuation(special, max_len, num_tokens)
+    if num_tokens >= longest:
+        raise DataError(
+            f"the model's folder has max_length={longest}, which counts the tokens of the prompt, "
+            f"got {num_tokens} of them; pass max_new_tokens"
+        )
+    return min(max(1, max_len - num_tokens), longest - num_tokens)
+
+
+def room_for_continuation(special: SpecialTokens, max_len: int, num_tokens: int) -> int:
+    """Largest number of new tokens after a prompt, whatever max_length the folder has."""
+    room = max(1, max_len - num_tokens)
+    # The context of a model made elsewhere is often much longer than any text.
+    return min(room, special.max_new_tokens or (_NEW_TOKENS if special.model_type else room))
