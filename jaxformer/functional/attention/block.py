@@ -58,27 +58,16 @@ def masked(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
 
 
 class SoftmaxFactors(NamedTuple):
-    """A softmax over the last axis, as two factors, and what they come from.
+    """A softmax over the last axis as a product: `exponentials * inverse`."""
 
-    Args:
-        exponentials: of the scores less their maximum, `[..., s]`.
-        inverse: of the sum of the exponentials, `[..., 1]`, or 0 in rows that see nothing, and
-            only there.
-        maximum: of the scores, `[..., 1]`, or 0 in rows that see nothing.
-        residual: log-sum-exp of the scores, `[..., 1]`, or -inf in rows that see nothing.
-    """
-
-    exponentials: jax.Array
-    inverse: jax.Array
-    maximum: jax.Array
-    residual: jax.Array
+    exponentials: jax.Array  # [..., s]
+    inverse: jax.Array  # [..., 1], 0 only in rows that see nothing
+    maximum: jax.Array  # [..., 1], 0 in rows that see nothing
+    residual: jax.Array  # log-sum-exp, [..., 1], -inf in rows that see nothing
 
 
 def softmax_factors(scores: jax.Array) -> SoftmaxFactors:
-    """Splits a softmax over the last axis, where -inf gets weight 0, into two factors.
-
-    This way the division is done once per output row instead of once per weight.
-    """
+    """Softmax in two factors, to divide once per output row, not per weight; -inf gets weight 0."""
     # The maximum only prevents overflow of exp; it cancels out and so has no gradient.
     maximum = jax.lax.stop_gradient(scores.max(axis=-1, keepdims=True, initial=-jnp.inf))
     # In a row that sees nothing, -inf - -inf would be NaN. With a maximum of 0, its weights are 0.
@@ -105,12 +94,7 @@ def attend(
     mask: jax.Array | None,
     keep: jax.Array | None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Softmax-weighted average of the values and log-sum-exp.
-
-    Query `[..., g, t, h]`, key `[..., s, h]`, value float32 or 64 `[..., s, v]`; bias, mask and
-    keep (the weights that dropout keeps) broadcast to `[..., g, t, s]`. Returns `[..., g, t, v]`,
-    in the value's dtype, and `[..., g, t]`: 0 and -inf in rows where the mask is all False.
-    """
+    """Average of the values `[..., g, t, v]`, log-sum-exp `[..., g, t]`; 0 and -inf if masked."""
     scores = block_scores(static, mask, query, key, bias)
     exponentials, inverse, _, residual = softmax_factors(scores)
     return weighted_values(static, exponentials, value, keep) * inverse, residual[..., 0]
@@ -146,12 +130,9 @@ def attended_dots(
     keep: jax.Array | None,
     output: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """Tangents of the output and the log-sum-exp, for those of the scores and the values.
-
-    With P the weights, the derivative of the output O = P V is
-    P dV + (P * dS) V - rowsum(P * dS) O, and that of the log-sum-exp is rowsum(P * dS).
-    """
-    # P * dS. dP also subtracts P times its row sum; that is done on the output below.
+    """Tangents of the output and the log-sum-exp, for those of the scores and the values."""
+    # With P the weights, the derivative of O = P V is P dV + (P * dS) V - rowsum(P * dS) O, and
+    # that of the log-sum-exp is rowsum(P * dS).
     weighted_dot = weights * scores_dot
     output_dot = weighted_values(static, weights, value_dot, keep)
     output_dot += weighted_values(static, weighted_dot, value, keep)
@@ -172,10 +153,8 @@ def block_scores(
 
 
 def zero_unseen(array: jax.Array, mask: jax.Array | None) -> jax.Array:
-    """Keys or values `[..., s, _]`, zero where a mask `[..., g, t, s]` hides them from all queries.
-
-    Weights of 0 alone would not keep a NaN out of a product, because 0 * NaN is NaN.
-    """
+    """Keys or values `[..., s, _]`, zero where a mask `[..., g, t, s]` hides them everywhere."""
+    # Weights of 0 alone would not keep a NaN out of a product, because 0 * NaN is NaN.
     if mask is None:
         return array
     seen = rearrange(mask.any(axis=(-3, -2)), "... s -> ... s 1")

@@ -17,24 +17,20 @@ Slice = tuple[int | jax.Array, int]
 def block_mask(
     inputs: AttentionInputs, queries: Slice, keys: Slice, *, keys_first: bool = False
 ) -> jax.Array | None:
-    """Mask of one block, bool, from mask, structure and bias > -inf (position biases are finite).
-
-    It has the rank of `[..., N, t, s]`, with size 1 where it does not vary; None = no mask. With
-    `keys_first`, it is `[..., N, s, t]`. What follows from positions, lengths and segments is
-    computed in this order, several times as fast as a transpose; given arrays are transposed.
-    """
-    given: list[jax.Array] = []
+    """Mask of one block, bool `[..., N, t, s]`, or `[..., N, s, t]` with keys_first; None = all."""
+    arrays: list[jax.Array] = []
     if inputs.mask is not None:
-        given.append(slice_block(inputs.mask, queries, keys))
+        arrays.append(slice_block(inputs.mask, queries, keys))
     if inputs.bias is not None:
         # Not `isfinite`: a NaN in a bias must reach the output, not be hidden.
-        given.append(slice_block(inputs.bias, queries, keys) != -jnp.inf)
+        arrays.append(slice_block(inputs.bias, queries, keys) != -jnp.inf)
     structure = inputs.structure
     if keys_first:
-        # Without a barrier, XLA would transpose element by element where the mask is used.
-        given = [in_memory(rearrange(part, "... t s -> ... s t")) for part in given]
+        # Without a barrier, XLA would transpose element by element where the mask is used. The
+        # structure's masks are computed in this order, several times as fast as a transpose.
+        arrays = [in_memory(rearrange(array, "... t s -> ... s t")) for array in arrays]
         structure, queries, keys = structure.transposed, keys, queries
-    parts = [*_structure_masks(structure, queries, keys), *given]
+    parts = [*_structure_masks(structure, queries, keys), *arrays]
     return masks.combine(*(masks.to_rank(part, inputs.query.ndim) for part in parts))
 
 
@@ -69,11 +65,7 @@ def full_mask(inputs: AttentionInputs) -> jax.Array | None:
 def block_bias(
     inputs: AttentionInputs, queries: Slice, keys: Slice, zero: int | jax.Array = 0
 ) -> jax.Array | None:
-    """Sum of the biases of one block, float32 or 64; None = no bias.
-
-    It has the rank of `[..., N, t, s]`. `zero` is added to the distances: if it is traced, XLA
-    does not compute the biases of all blocks before a loop.
-    """
+    """Sum of the biases of a block, float32 or 64, of the rank of `[..., N, t, s]`; None = none."""
     wide, rank = at_least(inputs.query.dtype, jnp.float32), inputs.query.ndim
     bias = None
     if inputs.bias is not None:
@@ -81,6 +73,7 @@ def block_bias(
     if inputs.position_bias is None:
         return bias
     (first_query, num_queries), (first_key, num_keys) = queries, keys
+    # A traced `zero` keeps XLA from computing the biases of all blocks before a loop.
     offset = inputs.structure.offset + (first_query + zero - first_key)
     by_distance = inputs.position_bias.array(num_queries, num_keys, offset)
     by_distance = masks.to_rank(by_distance, rank)
@@ -112,11 +105,8 @@ def slice_axis(array: jax.Array, part: Slice, *, axis: int) -> jax.Array:
 
 
 def zero_hidden(inputs: AttentionInputs, visible: jax.Array | None) -> AttentionInputs:
-    """Zeroes queries beyond their length, and keys and values that no query attends to.
-
-    Weights of 0 alone would not keep a NaN out of the output, because 0 * NaN is NaN. `visible`,
-    bool of the rank of `[..., N, S]`, says which keys a query of a head attends to; None = all.
-    """
+    """Zeroes queries beyond their length, and keys and values not `visible`, bool `[..., N, S]`."""
+    # Weights of 0 alone would not keep a NaN out of the output, because 0 * NaN is NaN.
     if inputs.structure.query_lengths is not None:
         real = masks.first_keys(inputs.structure.query_lengths, inputs.query.shape[-3])
         real = rearrange(masks.to_rank(real, inputs.query.ndim), "... 1 1 t -> ... t 1 1")
@@ -131,5 +121,5 @@ def zero_hidden(inputs: AttentionInputs, visible: jax.Array | None) -> Attention
     return inputs._replace(key=_keep(visible, inputs.key), value=_keep(visible, inputs.value))
 
 
-def _keep(kept: jax.Array, array: jax.Array) -> jax.Array:
-    return jnp.where(jnp.broadcast_to(kept, array.shape), array, 0)
+def _keep(visible: jax.Array, array: jax.Array) -> jax.Array:
+    return jnp.where(jnp.broadcast_to(visible, array.shape), array, 0)

@@ -65,12 +65,7 @@ _MIN_SPLASH_QUERIES = 128  # Splash pads fewer to this.
 
 
 class Choice(NamedTuple):
-    """Result of `attention_implementation`.
-
-    Args:
-        name: what "auto" uses: "dense", "chunked", "cudnn" or "splash".
-        declined: for each of the others, the reason not to use it.
-    """
+    """What "auto" uses, and for each other implementation the reason not to."""
 
     name: Name
     declined: dict[str, str]
@@ -83,10 +78,7 @@ _observed: contextvars.ContextVar[list[Choice] | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def observed_choices() -> Iterator[list[Choice]]:
-    """A list that gets the choice of each attention that is traced in this context.
-
-    They are those for the default platform. An implementation that a caller names declines none.
-    """
+    """List of the choices that attention traced in this context makes on the default platform."""
     choices: list[Choice] = []
     token = _observed.set(choices)
     try:
@@ -96,12 +88,7 @@ def observed_choices() -> Iterator[list[Choice]]:
 
 
 def describe_choices(choices: Sequence[Choice]) -> list[str]:
-    """Each implementation in use, and why no fused kernel is, for the default platform.
-
-    Example:
-        >>> describe_choices([Choice("chunked", {"cudnn": "it has no soft cap"})] * 2)
-        ['chunked (a CPU has no fused kernel)']
-    """
+    """Each implementation in use, and why no fused kernel is, for the default platform."""
     platform = platforms.default_platform()
     kernel = {"cuda": "cudnn", "tpu": "splash"}.get(platform)
     lines = []
@@ -166,16 +153,16 @@ def attention_implementation(
     check_keywords("attention_implementation", options, ScoreKeywords)
     shapes = {k: v for k, v in options.items() if isinstance(v, jax.ShapeDtypeStruct)}
     default = platforms.default_platform()
-    wanted = default if platform is None else platform
-    if not isinstance(wanted, str) or wanted != default:
-        check_choice("platform", wanted, ("cpu", "cuda", "rocm", "tpu"))
+    platform = default if platform is None else platform
+    if not isinstance(platform, str) or platform != default:
+        check_choice("platform", platform, ("cpu", "cuda", "rocm", "tpu"))
     array, position_bias = split_bias(bias)
     arrays = {"query": query, "key": key, "value": value, "bias": array, "mask": mask}
-    for name, given in arrays.items():
-        if given is not None and not hasattr(given, "dtype"):
-            arrays[name] = as_array(name, given)
-        elif given is not None:
-            check_dtype(name, given, "bool" if name == "mask" else "floating")
+    for name, argument in arrays.items():
+        if argument is not None and not hasattr(argument, "dtype"):
+            arrays[name] = as_array(name, argument)
+        elif argument is not None:
+            check_dtype(name, argument, "bool" if name == "mask" else "floating")
     choices: list[Choice] = []
 
     def decide(
@@ -187,7 +174,7 @@ def attention_implementation(
             query, key, value, add_biases(bias, position_bias), mask, scoring,
             dropout_rate=dropout_rate, return_residual=return_residual,
         )  # fmt: skip
-        choices.append(_choose(inputs, wanted))
+        choices.append(_choose(inputs, platform))
 
     # Traced instead of called: shapes suffice, and nothing is computed.
     jax.eval_shape(decide, *arrays.values(), position_bias, shapes)
@@ -195,13 +182,10 @@ def attention_implementation(
 
 
 def attend_by(
-    wanted: Implementation, inputs: AttentionInputs, dropout_rng: jax.Array | None
+    implementation: Implementation, inputs: AttentionInputs, dropout_rng: jax.Array | None
 ) -> _Attended:
-    """Attention `[..., T, N, Hv]` and the residual `[..., T, N]` or None, by an implementation.
-
-    Raises ConfigError if the name is unknown, or the implementation does not support the call.
-    """
-    name = check_implementation(wanted)
+    """Attention `[..., T, N, Hv]` and the residual `[..., T, N]` or None, by an implementation."""
+    name = check_implementation(implementation)
     reason, remedy = None, "dense"
     if name == "cudnn":
         reason, remedy = why_not_cudnn(inputs, "cuda"), "chunked"
@@ -231,13 +215,13 @@ def attend_by(
     return on_automatic_axes(attend, (PartitionSpec(*rows, width), residual), inputs, dropout_rng)
 
 
-def check_implementation(wanted: Implementation) -> str:
+def check_implementation(implementation: Implementation) -> str:
     """Checks the name of an implementation; "xla" and None mean dense."""
-    name = "dense" if wanted in ("xla", None) else wanted
+    name = "dense" if implementation in ("xla", None) else implementation
     if name != "auto" and (not isinstance(name, str) or name not in _FUNCTIONS):
         raise ConfigError(
             "implementation must be 'auto', 'dense', 'chunked', 'cudnn' or 'splash' (None and "
-            f"'xla' mean dense), got {wanted!r}"
+            f"'xla' mean dense), got {implementation!r}"
         )
     return name
 

@@ -44,21 +44,18 @@ _Attended = tuple[jax.Array, jax.Array | None]
 
 
 class _Head(NamedTuple):
-    """Inputs of one key head and the `g` query heads that share it, or of all heads: `[k, ...]`.
-
-    `zero` depends on the head, so that XLA does not hoist every block's mask out of the head loop,
-    where together they would be as large as the weights. A bias or mask shared by all heads is
-    None. The position bias has the slopes or table columns of the `g` query heads.
-    """
+    """Inputs of one key head and the `g` query heads that share it, or of all heads: `[k, ...]`."""
 
     number: jax.Array
+    # Depends on the head, so that XLA does not hoist every block's mask out of the head loop, where
+    # together they would be as large as the weights.
     zero: jax.Array
     query: jax.Array
     key: jax.Array
     value: jax.Array
-    bias: jax.Array | None
+    bias: jax.Array | None  # None also if all heads share it
     position_bias: PositionBias | None
-    mask: jax.Array | None
+    mask: jax.Array | None  # likewise
 
 
 def why_not_chunked(inputs: AttentionInputs) -> str | None:
@@ -100,7 +97,7 @@ def _attend_all(
     inputs = zero_hidden(inputs, visible_keys(inputs, loops))
 
     def attend_head(head: _Head) -> _Attended:
-        one = inputs._replace(
+        head_inputs = inputs._replace(
             query=head.query,
             key=head.key,
             value=head.value,
@@ -110,7 +107,7 @@ def _attend_all(
         )
         rng = None if dropout_rng is None else jax.random.fold_in(dropout_rng, head.number)
         outputs, residuals = zip(
-            *[_attend_blocks(one, loop, rng, head.zero) for loop in loops], strict=True
+            *[_attend_blocks(head_inputs, loop, rng, head.zero) for loop in loops], strict=True
         )
         output = jnp.concatenate(outputs, axis=-2)
         if not inputs.static.return_residual:
@@ -226,7 +223,7 @@ def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
     weights, at_once = (2**21, 2**19) if platform == "cpu" else (2**26, 2**26)
     per_key = max(1, math.prod(leading) * num_heads // kv_heads)
     ratio = weights / max(1, per_key * num_keys)
-    wanted = 2 ** round(math.log2(ratio)) if ratio > 1 else 1
+    largest = 2 ** round(math.log2(ratio)) if ratio > 1 else 1
     # At least 64 for large matrix products; at most 512, because in causal attention half of each
     # diagonal block is wasted, and in a window as much as a block is wide.
     most = 512
@@ -235,18 +232,14 @@ def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
     elif platform == "cpu" and (left is not None or right is not None):
         most = num_keys // 4
     most = 2 ** int(math.log2(max(64, min(512, most))))
-    block = max(1, min(num_queries, max(64, min(most, wanted))))
+    block = max(1, min(num_queries, max(64, min(most, largest))))
     if left is not None and right is not None:
         num_keys = min(num_keys, left + right + block)
     return Blocks(block, max(1, min(kv_heads, at_once // max(1, block * per_key * num_keys))))
 
 
 def visible_keys(inputs: AttentionInputs, loops: tuple[BlockLoop, ...]) -> jax.Array | None:
-    """Mask of keys that some query sees: bool `[..., N, S]`, or None if all are seen.
-
-    Works block by block, so that no [T, S] mask is held. No query sees keys outside the loops'
-    ranges.
-    """
+    """Mask of keys that some query sees: bool `[..., N, S]`, or None if all are seen."""
     num_keys = inputs.key.shape[-3]
     limits = (inputs.bias, inputs.mask, *inputs.structure)
     if not any(isinstance(limit, jax.Array) for limit in limits):
@@ -256,7 +249,7 @@ def visible_keys(inputs: AttentionInputs, loops: tuple[BlockLoop, ...]) -> jax.A
             return None
         keys = jnp.arange(num_keys)
         return to_rank((keys >= first) & (keys < last), inputs.query.ndim - 1)
-    # Starts with the mask of an empty block of queries, for its shape.
+    # Block by block, so that no [T, S] mask is held, from that of no queries, for its shape.
     visible = _visible_to(inputs, (0, 0), (0, num_keys))
     visible = jnp.broadcast_to(visible, (*visible.shape[:-1], num_keys))
 

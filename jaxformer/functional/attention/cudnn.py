@@ -14,12 +14,9 @@ _LARGEST_HEAD = 128  # 256 from compute capability 9.0 (Hopper) on
 
 
 def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
-    """First reason why cuDNN does not support a call on a platform, or None if it does.
-
-    cuDNN has its own rules (half precision, head widths, windows). In addition, a query without
-    visible keys must give 0, which cuDNN does not guarantee. So every query up to its length must
-    be known at trace time to have a visible key.
-    """
+    """First reason why cuDNN does not support a call on a platform, or None if it does."""
+    # A query without visible keys must give 0, which cuDNN does not guarantee: each query up to its
+    # length must be known at trace time to have a visible key.
     num_queries, _, width = inputs.query.shape[-3:]
     num_keys, structure = inputs.key.shape[-3], inputs.structure
     value_width = inputs.value.shape[-1]
@@ -97,8 +94,8 @@ def cudnn_attention(
     query_lengths = key_lengths = real = None
     if structure.query_lengths is not None or structure.key_lengths is not None:
         query_lengths, key_lengths = (
-            jnp.broadcast_to(jnp.asarray(size if given is None else given, jnp.int32), leading)
-            for given, size in (
+            jnp.broadcast_to(jnp.asarray(size if lengths is None else lengths, jnp.int32), leading)
+            for lengths, size in (
                 (structure.query_lengths, num_queries),
                 (structure.key_lengths, num_keys),
             )

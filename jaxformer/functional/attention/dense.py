@@ -21,12 +21,9 @@ from jaxformer.functional.taps import LayerTaps
 
 
 def dense_attention(
-    inputs: AttentionInputs, dropout_rng: jax.Array | None, given: jax.Array | None = None
+    inputs: AttentionInputs, dropout_rng: jax.Array | None, edited_weights: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array | None]:
-    """`dot_product_attention` with all weights in memory.
-
-    Weights `[..., N, T, S]` that are `given` replace those of the scores.
-    """
+    """`dot_product_attention` with all weights, its own or `edited_weights`, `[..., N, T, S]`."""
     query, key = _heads_first(inputs)
     bias, mask = (_by_key_head(x, key.shape[-3]) for x in (full_bias(inputs), full_mask(inputs)))
     # Keys that no query attends to, and queries that attend to none, matter to gradients alone, so
@@ -40,10 +37,10 @@ def dense_attention(
     if dropout_rng is not None:
         shape = (*query.shape[:-1], key.shape[-2])
         keep = jax.random.bernoulli(dropout_rng, 1 - inputs.static.dropout_rate, shape)
-    if given is None:
+    if edited_weights is None:
         output, residual = attend(inputs.static, query, key, value, bias, mask, keep)
     else:
-        weights = rearrange(given, "... (k g) t s -> ... k g t s", k=key.shape[-3])
+        weights = rearrange(edited_weights, "... (k g) t s -> ... k g t s", k=key.shape[-3])
         output = weighted_values(inputs.static, weights, value, keep)
     output = rearrange(output, "... k g t v -> ... t (k g) v").astype(inputs.query.dtype)
     if not inputs.static.return_residual:
@@ -52,10 +49,7 @@ def dense_attention(
 
 
 def dense_weights(inputs: AttentionInputs, stage: str, tap: LayerTaps | None = None) -> jax.Array:
-    """`attention_weights` up to a stage: float32 (float64 for float64) `[..., N, T, S]`.
-
-    The tap is called at "scores", with the biased scores.
-    """
+    """`attention_weights` up to a stage, float32 or 64 `[..., N, T, S]`; a tap edits the scores."""
     mask = None
     if stage in ("masked", "softmax"):
         mask = _by_key_head(full_mask(inputs), inputs.key.shape[-2])

@@ -63,27 +63,15 @@ class AttentionKeywords(ScoreKeywords, total=False):
 
 
 class Structure(NamedTuple):
-    """Limits on the keys that a query may attend to, by position, length and segment.
+    """Limits on the keys that a query may attend to; chunked attention skips blocks by its ints."""
 
-    Describes a mask that chunked attention never builds as a `[T, S]` array. Blocks hidden by int
-    values are skipped.
-
-    Args:
-        window: keys visible before and after a query's position, None = unbounded; causal
-            attention has 0 after.
-        offset: position of the first query: int, or integer `[...]` with one per row.
-        query_lengths: int, or integer `[...]`: queries at or beyond are not real; None = all are.
-        key_lengths: likewise for keys.
-        query_ids: integer `[..., T]`, the segment of each query; None = one segment.
-        key_ids: integer `[..., S]`.
-    """
-
+    # Keys visible before and after a query's position, None = unbounded; causal: 0 after.
     window: tuple[int | None, int | None] = (None, None)
-    offset: int | jax.Array = 0
-    query_lengths: int | jax.Array | None = None
+    offset: int | jax.Array = 0  # position of the first query; integer [...]: one per row
+    query_lengths: int | jax.Array | None = None  # integer [...]; those at or beyond are not real
     key_lengths: int | jax.Array | None = None
-    query_ids: jax.Array | None = None
-    key_ids: jax.Array | None = None
+    query_ids: jax.Array | None = None  # segment of each query, integer [..., T]
+    key_ids: jax.Array | None = None  # [..., S]
 
     @property
     def transposed(self) -> "Structure":
@@ -97,25 +85,14 @@ class Structure(NamedTuple):
 
 
 class AttentionInputs(NamedTuple):
-    """Checked arguments, the input of every attention implementation.
+    """Checked arguments, the input of every attention implementation."""
 
-    Args:
-        query: float `[..., T, N, H]`.
-        key: float `[..., S, K, H]`.
-        value: float `[..., S, K, Hv]`.
-        bias: float of the rank of the weights, `[..., N, T, S]` with size 1 where it does not vary.
-        position_bias: added in addition; its slopes or table in float32, or 64 for float64.
-        mask: bool, like the bias; None = attend everywhere.
-        structure: limits on the keys a query may attend to, in addition to the mask.
-        static: scale, cap, dropout rate, and whether to return the residual.
-    """
-
-    query: jax.Array
-    key: jax.Array
-    value: jax.Array
-    bias: jax.Array | None
-    position_bias: PositionBias | None
-    mask: jax.Array | None
+    query: jax.Array  # [..., T, N, H]
+    key: jax.Array  # [..., S, K, H]
+    value: jax.Array  # [..., S, K, Hv]
+    bias: jax.Array | None  # rank of [..., N, T, S], size 1 where it does not vary
+    position_bias: PositionBias | None  # float32, or 64 for float64
+    mask: jax.Array | None  # like the bias
     structure: Structure
     static: StaticOptions
 
@@ -256,8 +233,8 @@ def _static_options(
     options: ScoreKeywords, dropout_rate: float, return_residual: bool, head_dim: int
 ) -> StaticOptions:
     """Checks the numbers that must be known when a program is traced."""
-    given = options.get("scale")
-    scale = 1 / math.sqrt(head_dim) if given is None else given
+    scale = options.get("scale")
+    scale = 1 / math.sqrt(head_dim) if scale is None else scale
     static = StaticOptions(
         scale=static_number("scale", scale, remedy="if it is learned, multiply the query by it"),
         softcap=static_softcap(options.get("softcap")),
@@ -276,20 +253,17 @@ def _structure(
     *,
     has_position_bias: bool,
 ) -> Structure:
-    """Checks causality, window, lengths and segments, and fills in the defaults.
-
-    has_position_bias: whether there is one, which needs the offset.
-    """
+    """Checks causality, window, lengths and segments, and fills in the defaults."""
     num_queries, num_keys = sizes["T"], sizes["S"]
     is_causal = static_bool("is_causal", options.get("is_causal", False))
     left, right = window_sides("local_window_size", options.get("local_window_size"))
-    given = options.get("query_offset")
+    query_offset = options.get("query_offset")
     offset: int | jax.Array = 0
-    if given is not None:
+    if query_offset is not None:
         # Leaves half of the int32 range for the positions themselves.
-        offset = _per_row("query_offset", read_offset("query_offset", given, 2**30), leading)
+        offset = _per_row("query_offset", read_offset("query_offset", query_offset, 2**30), leading)
     if is_causal or has_position_bias or (left, right) != (None, None):
-        if given is None and num_queries != num_keys:
+        if query_offset is None and num_queries != num_keys:
             raise ShapeError(
                 "is_causal, local_window_size and position biases need query_offset when T and S "
                 "differ, got "
@@ -346,10 +320,7 @@ def _segment_ids(
 def read_lengths(
     name: str, values: Lengths | None, leading: tuple[int, ...], largest: int
 ) -> int | jax.Array | None:
-    """Checks lengths, at most `largest` if known, that broadcast to the leading axes.
-
-    Returns an int for an int (it lets blocks be skipped), int32 `[...]` for an array.
-    """
+    """Checked lengths: an int stays an int, to skip blocks by; an array becomes int32 `[...]`."""
     if values is None:
         return None
     array = as_array(name, values)

@@ -10,11 +10,7 @@ _MAX_LOOPS = 8
 
 
 class BlockLoop(NamedTuple):
-    """Blocks of queries of equal size, computed by one compiled loop.
-
-    Block i has `num_queries` queries and `num_keys` keys from `first_keys[i]` on; 0 keys = none is
-    visible.
-    """
+    """Blocks of equally many queries; block i has the keys from `first_keys[i]` on, or no keys."""
 
     first_query: int
     num_queries: int
@@ -53,10 +49,7 @@ def plan_loops(
 def visible_key_range(
     structure: Structure, num_keys: int, start: int, stop: int
 ) -> tuple[int, int]:
-    """Range of the keys that queries `start` to `stop` may see, first and end; (0, 0) for none.
-
-    Traced bounds and segments are ignored, so some of the keys may be hidden.
-    """
+    """Range of keys that queries may see, (0, 0) for none; ignores traced bounds and segments."""
     (left, right), offset = structure.window, structure.offset
     first, last = 0, num_keys
     if isinstance(structure.key_lengths, int):

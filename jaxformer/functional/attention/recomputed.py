@@ -31,13 +31,10 @@ from jaxformer.functional.linear_map import linear_map
 
 
 class Masks(NamedTuple):
-    """Mask of a block `[..., g, t, s]`, and the same mask as `[..., g, s, t]`.
-
-    Each pass has its own: to transpose it would take a quarter of the time of the backward pass.
-    """
+    """Mask of a block `[..., g, t, s]`, and the same mask as `[..., g, s, t]`."""
 
     by_query: jax.Array
-    by_key: jax.Array
+    by_key: jax.Array  # to transpose it would take a quarter of the time of the backward pass
 
 
 class Block(NamedTuple):
@@ -52,14 +49,12 @@ class Block(NamedTuple):
 
 
 class _Saved(NamedTuple):
-    """A block, its output, and of each query the maximum and the inverse total.
-
-    With these two, weights are exact for all scores. Their log-sum-exp alone would lose the number
-    of keys where scores are far from 0.
-    """
+    """A block, its output, and of each query the maximum and the inverse total."""
 
     block: Block
     output: jax.Array
+    # With these two, weights are exact. The log-sum-exp would lose the number of keys where scores
+    # are far from 0.
     maximum: jax.Array
     inverse: jax.Array
 
@@ -139,8 +134,8 @@ def _backward(static: StaticOptions, saved: _Saved, cotangents: _Attended) -> _D
 
     def products(left: jax.Array, right: jax.Array) -> jax.Array:
         """Products of `[..., s, h]` and `[..., (g t), h]`: `[..., s, g, t]`."""
-        found = jnp.einsum("...sh,...qh->...sq", left, right)
-        return rearrange(found, "... s (g t) -> ... s g t", g=group)
+        matrix = jnp.einsum("...sh,...qh->...sq", left, right)
+        return rearrange(matrix, "... s (g t) -> ... s g t", g=group)
 
     def of_queries(numbers: jax.Array) -> jax.Array:
         return rearrange(numbers, "... g t -> ... 1 g t")
@@ -157,13 +152,15 @@ def _backward(static: StaticOptions, saved: _Saved, cotangents: _Attended) -> _D
     scores, pull = jax.vjp(score, products(block.key, query), block.bias)
     exponentials = jnp.exp(scores - of_queries(saved.maximum[..., 0]))
     weights_bar = products(block.value, output_rows)
-    kept = exponentials
+    weights = exponentials
     if block.keep is not None:
         share = jnp.where(transposed(block.keep), 1 / (1 - static.dropout_rate), 0)
-        kept, weights_bar = exponentials * share, weights_bar * share
+        weights, weights_bar = exponentials * share, weights_bar * share
     products_bar, bias_bar = pull(exponentials * (weights_bar - of_queries(shift)))
-    kept, products_bar = (rearrange(x, "... s g t -> ... s (g t)") for x in (kept, products_bar))
-    value_bar = jnp.einsum("...sq,...qv->...sv", kept, output_rows)
+    weights, products_bar = (
+        rearrange(x, "... s g t -> ... s (g t)") for x in (weights, products_bar)
+    )
+    value_bar = jnp.einsum("...sq,...qv->...sv", weights, output_rows)
     key_bar = jnp.einsum("...sq,...qh->...sh", products_bar, query)
     # A small matrix is transposed, not the scores, which XLA would prefer.
     key_rows = in_memory(rearrange(block.key, "... s h -> ... h s"))

@@ -92,22 +92,22 @@ def sharded_attention(
     rows, heads = _num_devices(batch_axes), _num_devices(head_axes)
     divides = sizes["B"] % rows == sizes["N"] % heads == sizes["K"] % heads == 0
     arrays = bias is not None or mask is not None or np.ndim(options.get("query_offset"))
-    others: dict[str, Any] = {**options, "return_residual": return_residual}
+    keywords: dict[str, Any] = {**options, "return_residual": return_residual}
     if rows * heads == 1 or not divides or arrays or options.get("dropout_rate"):
-        return dot_product_attention(query, key, value, bias, mask, **others)
+        return dot_product_attention(query, key, value, bias, mask, **keywords)
     by_row: dict[str, jax.Array] = {}
     for name, axis in (("query_segment_ids", "T"), ("key_value_segment_ids", "S")):
-        if (ids := others.pop(name, None)) is not None:
+        if (ids := keywords.pop(name, None)) is not None:
             by_row[name] = as_array(name, ids)
             check_axes(name, by_row[name], f"B {axis}", {"B": sizes["B"], axis: sizes[axis]})
     for name, axis in (("query_seq_lengths", "T"), ("key_value_seq_lengths", "S")):
-        lengths = read_lengths(name, others.get(name), (sizes["B"],), sizes[axis])
+        lengths = read_lengths(name, keywords.get(name), (sizes["B"],), sizes[axis])
         if isinstance(lengths, jax.Array):  # ints stay ints, by which a kernel skips blocks
             by_row[name] = lengths
-            others.pop(name)
+            keywords.pop(name)
 
     def attend(query: Any, key: Any, value: Any, by_row: dict[str, Any]) -> Any:
-        return dot_product_attention(query, key, value, **by_row, **others)
+        return dot_product_attention(query, key, value, **by_row, **keywords)
 
     split = PartitionSpec(batch_axes, None, head_axes)
     return jax.shard_map(

@@ -126,8 +126,8 @@ def _ids_in_halves(ids: jax.Array | None) -> jax.Array | None:
 
 def refuse_for_ring(bias: Any, mask: Any, options: AttentionKeywords) -> None:
     """Raises ConfigError for arguments that ring attention does not support."""
-    for name, given in (("bias", bias), ("mask", mask)):
-        if given is not None:
+    for name, array in (("bias", bias), ("mask", mask)):
+        if array is not None:
             raise ConfigError(
                 f"ring attention takes no {name}, since a [T, T] array would not fit on a device "
                 "of a ring, and it computes no position biases; use is_causal, local_window_size, "

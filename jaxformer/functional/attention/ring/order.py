@@ -105,10 +105,7 @@ def ring_positions(num_tokens: int, *, axis_name: str) -> jax.Array:
 
 
 def exchange_to_ring_order(x: jax.Array, *, axis_name: str, axis: int) -> jax.Array:
-    """Moves this device's slice of a sequence from original order into ring order.
-
-    Every device sends each half of its slice to the device that holds that chunk in ring order.
-    """
+    """Moves this device's slice of a sequence from original order into ring order."""
     chunks = jnp.split(x, 2, axis)  # 2i and 2i + 1
     even, odd = (_send(chunk, axis_name, parity) for parity, chunk in enumerate(chunks))
     return jnp.concatenate(_swapped_if_odd(even, odd, axis_name), axis)
@@ -131,10 +128,8 @@ def _send(chunk: jax.Array, axis_name: str, parity: int, back: bool = False) -> 
 
 
 def _swapped_if_odd(even: jax.Array, odd: jax.Array, axis_name: str) -> tuple[jax.Array, jax.Array]:
-    """Orders a device's even and odd chunk as ring order does; its own inverse.
-
-    Device i holds the chunks i and 2n - 1 - i, so the even one comes first if i is even.
-    """
+    """Orders a device's even and odd chunk as ring order does; its own inverse."""
+    # Device i holds the chunks i and 2n - 1 - i, so the even one comes first if i is even.
     is_even = jax.lax.axis_index(axis_name) % 2 == 0
     return jnp.where(is_even, even, odd), jnp.where(is_even, odd, even)
 
@@ -158,10 +153,7 @@ def chunk_number(device: jax.Array, half: jax.Array, size: int) -> jax.Array:
 
 
 def block_kinds(num_chunks: int, length: int, window: tuple[int | None, int | None]) -> np.ndarray:
-    """Visibility of a block of two chunks by their distance: int `[2 * num_chunks - 1]`.
-
-    HIDDEN, WHOLE, DIAGONAL or PARTIAL at index num_chunks - 1 + (query chunk - key chunk).
-    """
+    """Kind of a block at index num_chunks - 1 + (query chunk - key chunk)."""
     left, right = window
     # Query position minus key position; within a block it spreads around that of the chunks.
     apart = length * np.arange(1 - num_chunks, num_chunks)

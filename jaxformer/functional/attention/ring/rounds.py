@@ -27,7 +27,7 @@ from jaxformer.functional.attention.ring.order import (
 )
 from jaxformer.functional.dtypes import at_least, widened
 
-Own = TypeVar("Own")
+Resident = TypeVar("Resident")
 Travelling = TypeVar("Travelling")
 Tree = TypeVar("Tree")
 
@@ -43,10 +43,7 @@ class Ring(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """Queries of a device `[2, ..., t, N, H]`, or their gradient, and segments `[2, ..., t]`.
-
-    The leading axis of 2 is the device's chunks i and 2n - 1 - i; a block has one of them.
-    """
+    """Queries `[2, ..., t, N, H]` of a device's two chunks, or their gradient; a block has one."""
 
     query: jax.Array
     ids: jax.Array | None = None
@@ -110,11 +107,11 @@ def _forward(
         residual=jnp.full_like(queries.query, -jnp.inf, dtype, rows),
     )
 
-    def merge(kind: int, block: _Block, own: Attended, travelling: None) -> tuple[Attended, None]:
+    def merge(kind: int, block: _Block, resident: Attended, travelling: None) -> tuple[Attended, None]:
         part = _block_attention(ring, kind, block, shared)(*_wide(block))
-        total = jnp.logaddexp(own.residual, part.residual)
-        shares = _share(own.residual, total), _share(part.residual, total)
-        return Attended(own.output * shares[0] + part.output * shares[1], total), None
+        total = jnp.logaddexp(resident.residual, part.residual)
+        shares = _share(resident.residual, total), _share(part.residual, total)
+        return Attended(resident.output * shares[0] + part.output * shares[1], total), None
 
     attended, _ = _go_round(ring, queries, keys, shared, nothing, None, merge)
     return attended.output, (queries, keys, shared, attended)
@@ -128,13 +125,13 @@ def _backward(
     #   dO_b = exp(r_b - r) G  and  dr_b = exp(r_b - r) (rowsum(G * O_b) - rowsum(G * O)).
     upstream = _Upstream(cotangent, (cotangent * output).sum(axis=-1), residual)
 
-    def add(kind: int, block: _Block, own: Queries, travelling: Keys) -> tuple[Queries, Keys]:
+    def add(kind: int, block: _Block, resident: Queries, travelling: Keys) -> tuple[Queries, Keys]:
         cotangent, weighted, residual = _half(upstream, block.query_half)
         part, pull = jax.vjp(_block_attention(ring, kind, block, shared), *_wide(block))
         share = _share(part.residual, residual)
         along = (cotangent * part.output).sum(axis=-1) - weighted
         query, key, value = pull(Attended(share * cotangent, share[..., 0] * along))
-        return Queries(own.query + query), Keys(travelling.key + key, travelling.value + value)
+        return Queries(resident.query + query), Keys(travelling.key + key, travelling.value + value)
 
     query, key, value = (
         jnp.zeros_like(x, output.dtype) for x in (queries.query, keys.key, keys.value)
@@ -147,30 +144,27 @@ attend.defvjp(_forward, _backward)
 
 
 def _go_round(
-    ring: Ring, queries: Queries, keys: Keys, shared: Shared, own: Own, travelling: Travelling,
-    compute: Callable[[int, _Block, Own, Travelling], tuple[Own, Travelling]],
-) -> tuple[Own, Travelling]:  # fmt: skip
-    """Visits all blocks of this device's queries while the keys go round the ring once.
-
-    `own`, in halves as the queries, stays here; `travelling` goes round with the keys. `compute`
-    updates a half of both from a block and its kind. It must not communicate, because other devices
-    compute something else.
-    """
+    ring: Ring, queries: Queries, keys: Keys, shared: Shared, resident: Resident, travelling: Travelling,
+    compute: Callable[[int, _Block, Resident, Travelling], tuple[Resident, Travelling]],
+) -> tuple[Resident, Travelling]:  # fmt: skip
+    """Visits all blocks of this device's queries while the keys go round the ring once."""
+    # `resident`, in halves as the queries, stays here; `travelling` goes round with the keys.
+    # `compute` updates a half of both. It must not communicate: devices compute different kinds.
     device, size, length = jax.lax.axis_index(ring.axis_name), ring.size, keys.key.shape[-3]
     # One branch for each kind of block that occurs, the first for those that are skipped. The kind
     # of a block depends on the device, which is known only while the program runs.
     table = block_kinds(2 * size, length, ring.window)
     kinds = sorted({HIDDEN, *table.tolist()})
     branch_of = jnp.asarray([kinds.index(kind) for kind in table.tolist()])
-    branches = [lambda block, own, travelling: (own, travelling)]
+    branches = [lambda block, resident, travelling: (resident, travelling)]
     branches += [functools.partial(compute, kind) for kind in kinds[1:]]
 
-    def step(state: tuple[Keys, Own, Travelling], distance: jax.Array) -> tuple[Any, None]:
-        keys, own, travelling = state
+    def step(state: tuple[Keys, Resident, Travelling], distance: jax.Array) -> tuple[Any, None]:
+        keys, resident, travelling = state
         source = (device - distance) % size
 
-        def visit(state: tuple[Own, Travelling], halves: tuple[Any, Any]) -> tuple[Any, None]:
-            own, travelling = state
+        def visit(state: tuple[Resident, Travelling], halves: tuple[Any, Any]) -> tuple[Any, None]:
+            resident, travelling = state
             mine, theirs = halves
             block = _Block(
                 mine, chunk_number(device, mine, size), chunk_number(source, theirs, size),
@@ -178,21 +172,21 @@ def _go_round(
             )  # fmt: skip
             branch = branch_of[block.query_chunk - block.key_chunk + 2 * size - 1]
             branch = jnp.where(_any_visible(block, shared), branch, 0)
-            changed = _half(own, mine), _half(travelling, theirs)
+            changed = _half(resident, mine), _half(travelling, theirs)
             changed = jax.lax.switch(branch, branches, block, *changed)
-            own = _with_half(own, changed[0], mine)
-            return (own, _with_half(travelling, changed[1], theirs)), None
+            resident = _with_half(resident, changed[0], mine)
+            return (resident, _with_half(travelling, changed[1], theirs)), None
 
         pairs = jnp.array([0, 0, 1, 1]), jnp.array([0, 1, 0, 1])
-        (own, travelling), _ = jax.lax.scan(visit, (own, travelling), pairs)
+        (resident, travelling), _ = jax.lax.scan(visit, (resident, travelling), pairs)
         # Passing the keys on does not depend on the blocks, so the two can overlap. After the last
         # step the keys are back home.
         onward = [(i, (i + 1) % size) for i in range(size)]
         keys, travelling = jax.lax.ppermute((keys, travelling), ring.axis_name, onward)
-        return (keys, own, travelling), None
+        return (keys, resident, travelling), None
 
-    (_, own, travelling), _ = jax.lax.scan(step, (keys, own, travelling), jnp.arange(size))
-    return own, travelling
+    (_, resident, travelling), _ = jax.lax.scan(step, (keys, resident, travelling), jnp.arange(size))
+    return resident, travelling
 
 
 def _any_visible(block: _Block, shared: Shared) -> bool | jax.Array:

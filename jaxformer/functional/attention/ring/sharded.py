@@ -107,7 +107,7 @@ def sharded_ring_attention(
     sizes |= check_axes("key", key, "B T K H", sizes)
     check_axes("value", value, "B T K Hv", sizes)
     _check_divisible("batch size B", sizes["B"], mesh, batch_axes)
-    _check_divisible("sequence length T of query and key", sizes["T"], mesh, (axis_name,), each=2)
+    _check_divisible("sequence length T of query and key", sizes["T"], mesh, (axis_name,), per_device=2)
     _check_divisible("number of heads N of the query", sizes["N"], mesh, head_axes)
     _check_divisible("number of heads K of key and value", sizes["K"], mesh, head_axes)
     rest: dict[str, Any] = {**options}
@@ -172,13 +172,13 @@ def _checked_layout(
 
 
 def _check_divisible(
-    called: str, size: int, mesh: _AnyMesh, axes: tuple[str, ...], *, each: int = 1
+    called: str, size: int, mesh: _AnyMesh, axes: tuple[str, ...], *, per_device: int = 1
 ) -> None:
     """Checks that an axis can be cut into `each` parts for every device."""
-    parts = each * math.prod(mesh.shape[axis] for axis in axes)
+    parts = per_device * math.prod(mesh.shape[axis] for axis in axes)
     if size % parts:
         raise ShapeError(
-            f"the {called} must be a multiple of {parts}, {each} for each device of the "
+            f"the {called} must be a multiple of {parts}, {per_device} for each device of the "
             f"mesh axes {axes}, got {size}; pad it, or choose another mesh"
         )
 
