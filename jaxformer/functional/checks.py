@@ -35,11 +35,7 @@ def check_axes(
     argument: str, array: Array, axes: str, sizes: Mapping[str, int] | None = None,
     *, remedy: str = "",
 ) -> dict[str, int]:  # fmt: skip
-    """Checks an array's rank and known sizes, and returns all sizes known afterwards, by letter.
-
-    `axes` are letters separated by spaces; a first "..." stands for any leading axes. Raises
-    ShapeError with argument, axes, shape and remedy.
-    """
+    """Checks rank and known sizes against axes like "... T D"; returns all sizes by letter."""
     import chex  # lazy: chex would take most of this package's import time
 
     known = dict(sizes or {})
@@ -74,7 +70,7 @@ def check_broadcast(
 ) -> None:
     """Checks that an array has the rank of `target`, with `axes`, and broadcasts to it."""
     fits = array.ndim == len(target) and all(
-        got in (1, want) for got, want in zip(array.shape, target, strict=True)
+        size in (1, target_size) for size, target_size in zip(array.shape, target, strict=True)
     )
     if not fits:
         rule = f"must broadcast to [{', '.join(axes.split())}] = {target}, each axis that size or 1"
@@ -82,10 +78,7 @@ def check_broadcast(
 
 
 def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> None:
-    """Checks that an array is "floating", "integer" or "bool", and not a NumPy masked array.
-
-    Floats of 8 bits or less are refused, because JAX does not promote them implicitly.
-    """
+    """Checks that an array is "floating" of 16 bits or more, "integer" or "bool"; not masked."""
     _refuse_masked(argument, array)
     dtype = getattr(array, "dtype", None)
     if dtype is None:
@@ -93,6 +86,7 @@ def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> 
             f"{argument} must be an array, {kind}, got {type(array).__name__}; make it one with "
             "jnp.asarray"
         )
+    # 8-bit floats are refused, because JAX does not promote them implicitly.
     if not jnp.issubdtype(dtype, _DTYPE_KINDS[kind]) or (kind == "floating" and dtype.itemsize < 2):
         narrow = kind == "floating" and jnp.issubdtype(dtype, jnp.floating)
         rule = f"must be {kind}, of 16 bits or more" if narrow else f"must be {kind}"
@@ -100,10 +94,7 @@ def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> 
 
 
 def check_float_dtype(argument: str, dtype: Any) -> jnp.dtype:
-    """Checks the dtype of an array to create, such as a cache.
-
-    8-bit floats are allowed here, because such an array only stores numbers.
-    """
+    """Checks the dtype of an array that only stores numbers, where 8-bit floats are allowed."""
     try:
         known = jnp.dtype(dtype)
     except (TypeError, ValueError):
@@ -114,10 +105,7 @@ def check_float_dtype(argument: str, dtype: Any) -> jnp.dtype:
 
 
 def check_fields(argument: str, value: Any, kind: type) -> None:
-    """Checks that a value is a named tuple of a class, such as the parameters of a layer.
-
-    The parts of a plain tuple have no names.
-    """
+    """Checks that a value is a named tuple of a class, such as the parameters of a layer."""
     if not isinstance(value, kind):
         fields = ", ".join(getattr(kind, "_fields", ()))
         raise ShapeError(
@@ -127,10 +115,7 @@ def check_fields(argument: str, value: Any, kind: type) -> None:
 
 
 def as_array(argument: str, value: Any) -> jax.Array:
-    """Converts an array, nested list, number or symbolic size to a JAX array without loss.
-
-    Raises ShapeError for what is not numbers, is masked, or holds integers too large for JAX.
-    """
+    """Converts an array, nested list, number or symbolic size to a JAX array without loss."""
     if isinstance(value, jax.Array):
         return value
     if is_symbolic(value):
@@ -181,10 +166,7 @@ def typed_key(rng: Any) -> Any:
 
 
 def is_symbolic(*sizes: Any) -> bool:
-    """Whether any of some sizes is symbolic, as shapes under `jax.export` can be.
-
-    Python cannot compare a symbolic size with a number, so test for one before comparing.
-    """
+    """Whether a size is symbolic, as under `jax.export`: Python cannot compare it with a number."""
     return any(export.is_symbolic_dim(size) for size in sizes)
 
 
@@ -196,13 +178,10 @@ def is_int(value: Any, least: int | None = None, most: int | None = None) -> Typ
 
 
 def check_size(argument: str, value: Any, *, least: int = 1) -> int:
-    """Checks a count or the size of an axis, at least 0 or 1; a symbolic size is returned as it is.
-
-    Even whole floats are refused: einops treats 2.0 as 2, caches the result, and then breaks later
-    calls.
-    """
+    """Checks a count or the size of an axis, at least 0 or 1; symbolic sizes pass."""
     if is_symbolic(value):
         return value
+    # Whole floats, too: einops treats 2.0 as 2, caches the result, and then breaks later calls.
     if not is_int(value, least):
         rule = "a positive int" if least else "an int of zero or more"
         raise ShapeError(f"{argument} must be {rule}, got {value!r}")
@@ -212,12 +191,8 @@ def check_size(argument: str, value: Any, *, least: int = 1) -> int:
 
 
 def check_range(argument: str, value: Any, *, least: int, most: int, bound: str = "") -> None:
-    """Checks the inclusive range of integers known at trace time, such as lengths or an offset.
-
-    JAX arrays are not checked, because reading one waits for the device. If that does not matter,
-    pass the result of `known_values`. Symbolic sizes are not checked either. `bound` names `most`
-    in the message, such as the letter of an axis.
-    """
+    """Checks the inclusive range of integers known when traced; messages name `most` `bound`."""
+    # Reading a JAX array waits for the device. If that does not matter, pass `known_values` of it.
     if isinstance(value, jax.Array) or is_symbolic(value):
         return
     known = np.asarray(value)
@@ -287,8 +262,8 @@ def static_bool(argument: str, value: Any) -> bool:
     return bool(value)
 
 
-def check_keywords(function: str, given: Collection[str], kind: type) -> None:
+def check_keywords(function: str, keywords: Collection[str], kind: type) -> None:
     """Raises TypeError, as Python does, for keywords that are not those of a TypedDict."""
-    for name in given:
+    for name in keywords:
         if name not in kind.__annotations__:
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")

@@ -5,19 +5,16 @@ import jax.numpy as jnp
 
 
 def at_least(dtype: jax.typing.DTypeLike, least: jax.typing.DTypeLike) -> jnp.dtype:
-    """Dtype that holds all values of both.
-
-    `jnp.promote_types` by the standard rules, even under `jax.numpy_dtype_promotion("strict")`:
-    this promotion is explicit.
-    """
+    """Dtype that holds all values of two dtypes."""
+    # Also under `jax.numpy_dtype_promotion("strict")`, since this promotion is explicit.
     with jax.numpy_dtype_promotion("standard"):
         return jnp.promote_types(dtype, least)
 
 
 def as_int32(array: jax.Array) -> jax.Array:
     """Integers as int32; those beyond its range become the nearest in it, instead of wrapping."""
-    own, limits = jnp.iinfo(array.dtype), jnp.iinfo(jnp.int32)
-    lowest, highest = max(own.min, limits.min), min(own.max, limits.max)
+    source, target = jnp.iinfo(array.dtype), jnp.iinfo(jnp.int32)
+    lowest, highest = max(source.min, target.min), min(source.max, target.max)
     return array.clip(lowest, highest).astype(jnp.int32)
 
 

@@ -51,10 +51,7 @@ def embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
 def check_known_tokens(
     name: str, tokens: Array, vocab_size: int, lengths: Array | None = None
 ) -> None:
-    """Raises DataError, naming the first, if known tokens `[...]` are not in the vocabulary.
-
-    With lengths `[B]`, tokens are `[B, T]`, and those at or beyond a row's length are ignored.
-    """
+    """Raises DataError if known tokens `[...]`, up to lengths `[B]`, are not in the vocabulary."""
     ids = known_values(tokens)
     if ids is None:
         return

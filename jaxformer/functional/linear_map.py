@@ -30,25 +30,9 @@ def linear_map(
     residuals: Any,
     tangents: Any,
 ) -> Any:
-    """Value of `forward(residuals, tangents)`, which is linear in the tangents.
-
-    Args:
-        forward: the map, used in forward mode.
-        backward: its transpose, used in reverse mode: (residuals, cotangents of the value) to
-            cotangents of the tangents, in their tree.
-        residuals: tree of arrays that the map depends on.
-        tangents: tree of floating arrays.
-
-    Returns:
-        The tree that `forward` returns. Both functions must be differentiable, since second
-        derivatives are theirs.
-
-    Example:
-        >>> matrix = jnp.array([[1.0, 2.0], [3.0, 4.0]])
-        >>> product = lambda x: linear_map(lambda a, x: a @ x, lambda a, y: a.T @ y, matrix, x)
-        >>> jax.linear_transpose(product, jnp.ones(2))(jnp.ones(2))
-        (Array([4., 6.], dtype=float32),)
-    """
+    """`forward(residuals, tangents)`, linear in the tangents, with the transpose `backward`."""
+    # As in linear_map(lambda a, x: a @ x, lambda a, y: a.T @ y, matrix, x). Both functions must be
+    # differentiable, since second derivatives are theirs.
     # Under jax.shard_map, a cotangent must vary over the axes over which its tangent does.
     residuals, tangents = varying_alike((residuals, tangents))
     flat_residuals, residual_tree = jax.tree.flatten(residuals)
@@ -62,11 +46,11 @@ def linear_map(
         return jax.tree.leaves(value)
 
     def flat_backward(residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-        found = backward(
+        input_cotangents = backward(
             jax.tree.unflatten(residual_tree, residuals),
             jax.tree.unflatten(value_tree, cotangents),
         )
-        return jax.tree.leaves(found)
+        return jax.tree.leaves(input_cotangents)
 
     values = _bind(_Map(flat_forward, flat_backward), flat_residuals, flat_tangents)
     return jax.tree.unflatten(value_tree, values)
@@ -91,9 +75,9 @@ def _differentiate(
     if moving:
 
         def of_moving(*arrays: Any) -> Sequence[Any]:
-            given = dict(zip(moving, arrays, strict=True))
+            replaced = dict(zip(moving, arrays, strict=True))
             return linear.forward(
-                [given.get(i, each) for i, each in enumerate(residuals)], list(inputs)
+                [replaced.get(i, array) for i, array in enumerate(residuals)], list(inputs)
             )
 
         moved = ([residuals[i] for i in moving], [tangents[i] for i in moving])
@@ -103,14 +87,13 @@ def _differentiate(
 
 
 def _transpose(cotangents: Sequence[Any], *arrays: Any, linear: _Map, count: int) -> list[Any]:
-    cotangents = [ad.instantiate_zeros(each) for each in cotangents]
-    found = linear.backward(list(arrays[:count]), cotangents)
+    cotangents = [ad.instantiate_zeros(cotangent) for cotangent in cotangents]
+    input_cotangents = linear.backward(list(arrays[:count]), cotangents)
     # A known tangent is a zero, of an input that is not differentiated, and has no cotangent.
-    linear_found = [
-        each if ad.is_undefined_primal(array) else None
-        for each, array in zip(found, arrays[count:], strict=True)
+    return [None] * count + [
+        cotangent if ad.is_undefined_primal(array) else None
+        for cotangent, array in zip(input_cotangents, arrays[count:], strict=True)
     ]
-    return [None] * count + linear_found
 
 
 def _vectorize(

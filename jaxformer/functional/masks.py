@@ -51,12 +51,10 @@ def to_rank(array: jax.Array, rank: int) -> jax.Array:
 
 
 def read_offset(name: str, value: Any, largest: int) -> int | jax.Array:
-    """Checks a query offset; beyond +-`largest`, int32 positions could wrap.
-
-    Returns an int for an int (it lets blocks be skipped), or an int32 array.
-    """
+    """Checked query offset: an int stays an int, to skip blocks by; an array becomes int32."""
     array = as_array(name, value)
     check_dtype(name, array, "integer")
+    # Beyond +-`largest`, int32 positions could wrap.
     check_range(name, value, least=-largest, most=largest)
     return int(value) if isinstance(value, int | np.integer) else as_int32(array)
 
@@ -220,17 +218,17 @@ def combine(*masks: Array | None) -> jax.Array | None:
         >>> combine(causal(2, 2), padding(jnp.array([1, 2]), 2)).shape
         (2, 1, 2, 2)
     """
-    given = [as_array("mask", mask) for mask in masks if mask is not None]
-    rank = max((mask.ndim for mask in given), default=0)
-    for mask in given:
+    arrays = [as_array("mask", mask) for mask in masks if mask is not None]
+    rank = max((mask.ndim for mask in arrays), default=0)
+    for mask in arrays:
         check_dtype("mask", mask, "bool", remedy="True = attend; compare with != 0")
         if mask.ndim not in (2, rank) or mask.ndim < 2:
             raise ShapeError(
                 f"masks must be [T, S] or all of one rank [..., N, T, S], got shapes "
-                f"{[m.shape for m in given]}; insert the missing head axis with mask[:, None]"
+                f"{[m.shape for m in arrays]}; insert the missing head axis with mask[:, None]"
             )
     # A plain [T, S] mask is the same for all batches and heads.
-    aligned = [to_rank(mask, rank) for mask in given]
+    aligned = [to_rank(mask, rank) for mask in arrays]
     names = ("...", "N", "T", "S")[-min(rank, 4) :]
     for axis in range(-rank, 0):
         sizes = sorted({mask.shape[axis] for mask in aligned} - {1})
@@ -238,6 +236,6 @@ def combine(*masks: Array | None) -> jax.Array | None:
             name = names[max(axis, -len(names))]
             raise ShapeError(
                 f"masks must broadcast over [..., N, T, S], got sizes {sizes} of axis {name} in "
-                f"shapes {[m.shape for m in given]}; an axis that does not vary has size 1"
+                f"shapes {[m.shape for m in arrays]}; an axis that does not vary has size 1"
             )
     return functools.reduce(operator.and_, aligned) if aligned else None

@@ -198,14 +198,14 @@ def _all_experts(
     # Without remat the scan would keep the activations of every expert for the backward pass. XLA
     # merges nothing across scan iterations, so no barriers against CSE are needed.
     @functools.partial(jax.checkpoint, prevent_cse=False)
-    def contribution(x: jax.Array, index: jax.Array, own: _Experts) -> jax.Array:
+    def contribution(x: jax.Array, index: jax.Array, expert: _Experts) -> jax.Array:
         slots = routing.experts == index  # [..., k]
         weight = jnp.where(slots, routing.weights, 0).sum(axis=-1, keepdims=True)
         chosen = slots.any(axis=-1, keepdims=True)
-        return weight * _apply_expert(own, x, chosen, activate).astype(weight.dtype)
+        return weight * _apply_expert(expert, x, chosen, activate).astype(weight.dtype)
 
-    def add(total: jax.Array, each: Any) -> tuple[jax.Array, None]:
-        return total + contribution(x, *each), None
+    def add(total: jax.Array, indexed_expert: Any) -> tuple[jax.Array, None]:
+        return total + contribution(x, *indexed_expert), None
 
     experts = _experts(params)
     indices = jnp.arange(experts.up_kernel.shape[0], dtype=routing.experts.dtype)
@@ -217,19 +217,17 @@ def _all_experts(
 def _chosen_experts(
     params: ExpertsParams, x: jax.Array, routing: _Routing, activate: Activation
 ) -> jax.Array:
-    """The same, in a scan over the choices of all tokens.
-
-    Kernels are sliced one by one. Gathering those of all choices into one array is slower than
-    computing all experts (measured on a CPU).
-    """
+    """The same, in a scan over the choices of all tokens."""
     experts = _experts(params)
 
+    # Kernels are sliced one by one. Gathering those of all choices into one array is slower than
+    # computing all experts (measured on a CPU).
     def apply_choice(choice: tuple[jax.Array, jax.Array]) -> jax.Array:
         index, token = choice  # [], [D]
-        own = jax.tree.map(
+        expert = jax.tree.map(
             lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), experts
         )
-        return _apply_expert(own, token, jnp.bool_(True), activate)
+        return _apply_expert(expert, token, jnp.bool_(True), activate)
 
     slots = jnp.broadcast_to(x[..., None, :], (*routing.experts.shape, x.shape[-1]))
     tokens, leading = pack([slots], "* d")
@@ -239,7 +237,7 @@ def _chosen_experts(
 
 
 def _apply_expert(
-    own: _Experts, x: jax.Array, chosen: jax.Array, activate: Activation
+    expert: _Experts, x: jax.Array, chosen: jax.Array, activate: Activation
 ) -> jax.Array:
     """Output of one expert `[..., D]`, 0 where chosen, bool `[..., 1]`, is False."""
 
@@ -248,12 +246,13 @@ def _apply_expert(
         return jnp.where(chosen, array, 0)
 
     x = cut(x)
-    up = cut(linear(x, own.up_kernel, own.up_bias, name="up_kernel"))
-    if own.gate_kernel is None:
+    up = cut(linear(x, expert.up_kernel, expert.up_bias, name="up_kernel"))
+    if expert.gate_kernel is None:
         hidden = activate(up)
     else:
-        hidden = activate(cut(linear(x, own.gate_kernel, own.gate_bias, name="gate_kernel"))) * up
-    return cut(linear(hidden, own.down_kernel, own.down_bias, name="down_kernel"))
+        gate = cut(linear(x, expert.gate_kernel, expert.gate_bias, name="gate_kernel"))
+        hidden = activate(gate) * up
+    return cut(linear(hidden, expert.down_kernel, expert.down_bias, name="down_kernel"))
 
 
 def _statistics(
@@ -285,10 +284,10 @@ def _check_params(params: ExpertsParams, x: jax.Array) -> int:
         "gate_bias": "E F",
     }  # fmt: skip
     for name, letters in axes.items():
-        given = getattr(params, name)
-        if given is None and name in ExpertsParams._field_defaults:
+        array = getattr(params, name)
+        if array is None and name in ExpertsParams._field_defaults:
             continue
-        base = checked_base(name, given)
+        base = checked_base(name, array)
         remedy = "D is x's last axis" if name == "router_kernel" else ""
         sizes = check_axes(name, base, letters, sizes, remedy=remedy)
         check_dtype(name, base, "floating")

@@ -51,12 +51,9 @@ def default_device_kind() -> str:
 
 
 def jit_with_numbers(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Compiles a function of (pytree, PRNG key, *hashable options) with static Python numbers.
+    """Compiles a function of (pytree, PRNG key, *hashable options) with static Python numbers."""
 
-    The numbers in the pytree are part of the program: attention skips blocks by them. Layers and
-    calls with equal shapes and numbers share one trace, so an eager call compiles only once.
-    """
-
+    # Attention skips blocks by them. An eager call of equal shapes and numbers compiles only once.
     @functools.partial(jax.jit, static_argnums=(0, 1, 2))
     def compiled(
         tree: Any, numbers: tuple[float | None, ...], options: tuple, arrays: list[jax.Array | None]
@@ -75,15 +72,12 @@ def jit_with_numbers(function: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def by_platform(functions: Mapping[str, Callable[[], Result]]) -> Result:
-    """Calls the function for the platform that the program is compiled for, one of `PLATFORMS`.
-
-    A traced program may be compiled for a platform other than the default backend: by `jax.export`,
-    or for the devices that hold its arrays. So all functions are traced, and all but one are
-    dropped during lowering.
-    """
+    """Calls the function for the platform that the program is compiled for, one of `PLATFORMS`."""
+    # That may not be the default backend's: with `jax.export`, or for the devices of the arrays.
+    # All functions are traced, and all but one are dropped during lowering.
     default = functions[OTHERS]
-    own = {name: function for name, function in functions.items() if function is not default}
-    return jax.lax.platform_dependent(default=default, **own)
+    specific = {name: function for name, function in functions.items() if function is not default}
+    return jax.lax.platform_dependent(default=default, **specific)
 
 
 def refuse(message: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:

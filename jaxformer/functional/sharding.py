@@ -12,11 +12,7 @@ Tree = TypeVar("Tree")
 
 
 def automatic_axes() -> dict[str, int]:
-    """Axes of the mesh over which jit splits a program automatically, with their sizes.
-
-    The mesh comes from `jax.set_mesh`; its axes should be Auto. Inside a mapped function there is
-    none, because the program there runs on a single device.
-    """
+    """Auto axes of the mesh of `jax.set_mesh`, with their sizes; none inside a mapped function."""
     return _not_manual(jax.sharding.get_abstract_mesh())
 
 
@@ -31,11 +27,8 @@ def _not_manual(mesh: jax.sharding.AbstractMesh) -> dict[str, int]:
 
 
 def is_one_device() -> bool:
-    """Whether the program being traced surely runs on one device.
-
-    The mesh, or the process if there is none, has only one device, or `jax.pmap` or `jax.shard_map`
-    maps the program over all. Otherwise jit may split it: its in_shardings are not known yet.
-    """
+    """Whether the program being traced surely runs on one device."""
+    # Without a mesh, jit may still split a program: its in_shardings are not known yet.
     if jax.sharding.get_abstract_mesh().empty:
         return jax.device_count() == 1
     return math.prod(automatic_axes().values()) == 1
@@ -59,11 +52,8 @@ def explicit_spec(array: jax.Array) -> tuple[Any, ...]:
 
 
 def on_automatic_axes(function: Callable[..., Tree], out_specs: Any, *arguments: Any) -> Tree:
-    """Calls a function as on Auto axes; its results are split as `out_specs` says.
-
-    Loops over an axis that is split, and gathering from it, are for Auto axes alone. Python numbers
-    in the arguments stay what they are.
-    """
+    """Calls a function as on Auto axes; its results are split as `out_specs` says."""
+    # Loops over an axis that is split, and gathering from it, are for Auto axes alone.
     leaves, structure = jax.tree.flatten(arguments)
     places = [place for place, leaf in enumerate(leaves) if hasattr(leaf, "dtype")]
 
@@ -78,12 +68,10 @@ def on_automatic_axes(function: Callable[..., Tree], out_specs: Any, *arguments:
 
 
 def varying_alike(tree: Tree) -> Tree:
-    """Marks all arrays as varying over every mapped mesh axis that one of them varies over.
+    """Marks all arrays as varying over every mapped mesh axis that one of them varies over."""
 
-    Under jax.shard_map, loops, branches and linear maps need the same marks on inputs and outputs.
-    Values do not change; the gradient of an array that was the same everywhere is summed.
-    """
-
+    # Under jax.shard_map, loops, branches and linear maps need the same marks on inputs and
+    # outputs. The gradient of an array that was the same everywhere is summed.
     def varies_over(array: jax.Array) -> frozenset[str]:
         return jax.typeof(array).manual_axis_type.varying  # empty if JAX does not track it
 

@@ -157,12 +157,12 @@ class LayerTaps:
         """Whether any of these places is edited."""
         return any(self.prefix + place in self.taps.edit for place in places)
 
-    def check_all_found(self, block: str, *, own: bool) -> None:
-        """Checks, after a layer ran, that it had every place; `own` if its class is a user's."""
+    def check_all_found(self, block: str, *, is_custom: bool) -> None:
+        """Checks, after a layer ran, that it had every place; is_custom: a user's class."""
         for place in sorted(check_taps(self.taps) - self._seen.keys()):
             near = difflib.get_close_matches(place, self._seen, n=1)
             remedy = f"; did you mean {near[0]!r}?" if near else ""
-            if own:
+            if is_custom:
                 remedy += "; more places need an argument tap of its call, passed to its layers"
             raise ConfigError(
                 f"taps must name places of this {block}: {', '.join(self._seen)}; got {place!r}"

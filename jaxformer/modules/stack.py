@@ -322,7 +322,7 @@ def _call(
     )  # fmt: skip
     if tap is not None:
         output = output._replace(x=tap("hidden", output.x), taps=tap.values)
-        tap.check_all_found(type(block).__name__, own=type(block) is not Block)
+        tap.check_all_found(type(block).__name__, is_custom=type(block) is not Block)
     return output._replace(x=nn.with_logical_constraint(output.x, _RESIDUAL_AXES))
 
 

@@ -46,12 +46,9 @@ def linear(
 
 
 def on_rows(product: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
-    """Computes a product `[..., D]` to `[..., F]` over the last axis as one 2-D product, if faster.
-
-    XLA's CPU backend is slower with more axes, mostly in the gradients. If jit splits the program
-    over a mesh, the axes stay as they are: tokens split by row and by position would have to be
-    gathered before they can be one axis.
-    """
+    """Computes a product `[..., D]` to `[..., F]` over the last axis in 2-D, if that is faster."""
+    # XLA's CPU backend is slower with more axes, mostly in the gradients. Over a mesh, tokens split
+    # by row and by position would have to be gathered before they can be one axis.
     if automatic_axes():
         return product(x)
     rows, leading = pack([x], "* d")

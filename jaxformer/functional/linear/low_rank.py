@@ -102,13 +102,10 @@ def checked_base(name: str, kernel: Kernel) -> jax.Array:
 def matmul(
     x: jax.Array, kernel: Kernel, *, precision: jax.lax.Precision | None = None
 ) -> jax.Array:
-    """Product of x `[..., D]` with a kernel `[D, F]`, in the dtype of x.
-
-    With a `LowRankKernel`, computes `x @ base + scale * (x @ down) @ up`. This order never builds
-    the merged kernel, nor a gradient of its shape.
-    """
+    """Product of x `[..., D]` with a kernel `[D, F]`, in the dtype of x."""
     if not isinstance(kernel, LowRankKernel):
         return jnp.matmul(x, kernel.astype(x.dtype), precision=precision)
+    # This order never builds the merged kernel, nor a gradient of its shape.
     inner = jnp.matmul(x, kernel.down.astype(x.dtype), precision=precision)
     correction = jnp.matmul(kernel.scale * inner, kernel.up.astype(x.dtype), precision=precision)
     return jnp.matmul(x, kernel.base.astype(x.dtype), precision=precision) + correction

@@ -21,14 +21,12 @@ Gradients = tuple[jax.Array | None, ...]
 
 
 class Block(NamedTuple):
-    """Rows of the table, `height` of them from start.
-
-    The last block starts early to be as high as the others; `new` `[height]` is False where the
-    block before had the same row. With None, the block is the whole vocabulary.
-    """
+    """Rows of the table, `height` of them from start; `new` is None for the whole vocabulary."""
 
     start: jax.Array | int
     height: int
+    # [height], False where the block before had the same row: the last block starts early to be as
+    # high as the others.
     new: jax.Array | None
 
     def part(self, array: jax.Array, axis: int = 0) -> jax.Array:
@@ -56,8 +54,8 @@ class Block(NamedTuple):
     def has_label(self, labels: jax.Array) -> jax.Array:
         """Whether a column is that of the label: bool `[I, height]`, at most one in all blocks."""
         columns = jnp.arange(self.height, dtype=labels.dtype)
-        found = (labels - jnp.asarray(self.start, labels.dtype))[:, None] == columns[None]
-        return found if self.new is None else found & self.new[None]
+        is_label = (labels - jnp.asarray(self.start, labels.dtype))[:, None] == columns[None]
+        return is_label if self.new is None else is_label & self.new[None]
 
     def label_logits(self, logits: jax.Array, labels: jax.Array) -> jax.Array:
         """Logits of the labels `[I]`; 0 for those of other blocks."""
@@ -82,11 +80,7 @@ def _fold(
 
 
 class Chunk(NamedTuple):
-    """A chunk of tokens `[I]`, and what their logits come from, or all of them, if kept.
-
-    The origin is 0. From a loop over chunks, JAX takes out what depends on no chunk, and stacks it:
-    without a start that comes from the chunk, copies of all blocks of the table.
-    """
+    """A chunk of tokens `[I]`, and what their logits come from, or all of their logits."""
 
     terms: LossTerms
     rows: jax.Array
@@ -94,13 +88,15 @@ class Chunk(NamedTuple):
     hidden: jax.Array
     labels: jax.Array
     counted: jax.Array
+    # 0. From a loop over chunks, JAX takes out what depends on no chunk, and stacks it: without a
+    # start that comes from the chunk, copies of all blocks of the table.
     origin: jax.Array
-    kept: jax.Array | None = None
+    all_logits: jax.Array | None = None
 
     def logits(self, block: Block) -> jax.Array:
         """Logits `[I, height]` after the soft cap."""
-        if self.kept is not None:
-            return block.part(self.kept, axis=1)
+        if self.all_logits is not None:
+            return block.part(self.all_logits, axis=1)
         bias = None if self.bias is None else block.part(self.bias)
         return unembed(block.part(self.rows), self.hidden, bias, softcap=self.terms.softcap)
 
@@ -113,14 +109,11 @@ class Chunk(NamedTuple):
 def loss_and_gradients(
     chunk: Chunk, height: int | None, gradients: Gradients, zero: jax.Array
 ) -> tuple[jax.Array, Gradients]:
-    """Summed loss of a chunk, and gradients with its share added.
-
-    With a height, the vocabulary is processed in blocks of that many rows, whose logits are
-    computed once for the loss and once for the gradients. With None, all are computed once.
-    `zero` is a scalar in the loss dtype, which under shard_map varies as all inputs together do.
-    """
+    """Summed loss of a chunk, and gradients with its share added."""
+    # With a height, logits are computed in blocks of so many rows of the table, once for the loss
+    # and once for the gradients. `zero` varies as all inputs together do, under shard_map.
     if height is None:
-        chunk = chunk._replace(kept=chunk.logits(Block(0, chunk.rows.shape[0], None)))
+        chunk = chunk._replace(all_logits=chunk.logits(Block(0, chunk.rows.shape[0], None)))
     statistics = _statistics(chunk, height, zero)
     loss, pull = jax.vjp(chunk.loss, statistics)
     if all(gradient is None for gradient in gradients):
@@ -158,7 +151,7 @@ def _add_gradients(
 ) -> Gradients:  # fmt: skip
     """Adds a chunk's gradients, given those of its loss by its statistics; None stays None."""
     vocab_size = chunk.rows.shape[0]
-    by_normalizer, by_label, by_mean = (each[:, None] for each in by_statistics)
+    by_normalizer, by_label, by_mean = (column[:, None] for column in by_statistics)
 
     def add(block: Block, gradients: Gradients) -> Gradients:
         of_hidden, of_table, of_bias = gradients
@@ -186,10 +179,7 @@ def _add_gradients(
 
 
 def _add_product(total: jax.Array, by_logits: jax.Array, x: jax.Array) -> jax.Array:
-    """Adds `by_logits.T @ x` `[V, D]` block by block, without holding the whole product.
-
-    A block is about half as large as `by_logits`.
-    """
+    """Adds `by_logits.T @ x` `[V, D]` in blocks about half as large as `by_logits`."""
     (vocab_size, width), size = total.shape, x.shape[0]
     # At most 32: with few tokens per chunk, more blocks would make the products too small.
     blocks = 32 if is_symbolic(size, width) else min(-(-2 * width // max(size, 1)), 32)

@@ -176,8 +176,8 @@ def _chunked_loss(
     labels: jax.Array, counted: jax.Array,
 ) -> jax.Array:  # fmt: skip
     """Summed loss of hidden states `[chunks, size, D]`; height as in `_chunks_and_height`."""
-    wanted = (False, False, False)
-    return _scan_chunks(terms, height, wanted, hidden, table, bias, labels, counted)[0]
+    none = (False, False, False)
+    return _scan_chunks(terms, height, none, hidden, table, bias, labels, counted)[0]
 
 
 @functools.partial(_chunked_loss.defjvp, symbolic_zeros=True)
@@ -186,18 +186,18 @@ def _chunked_loss_jvp(
 ) -> tuple[jax.Array, jax.Array]:
     """Loss and its tangent, which is linear in the tangents, so reverse mode transposes it."""
     zero = jax.custom_derivatives.SymbolicZero
-    given = [t is not None and not isinstance(t, zero) for t in tangents[:3]]
-    loss, gradients = _scan_chunks(terms, height, tuple(given), *primals)
+    differentiated = tuple(t is not None and not isinstance(t, zero) for t in tangents[:3])
+    loss, gradients = _scan_chunks(terms, height, differentiated, *primals)
     tangent = jnp.zeros_like(loss)
-    for gradient, direction, is_given in zip(gradients, tangents[:3], given, strict=True):
-        if is_given:
+    for gradient, direction in zip(gradients, tangents[:3], strict=True):
+        if gradient is not None:
             tangent += jnp.sum(gradient * direction.astype(gradient.dtype))
     return loss, tangent
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))  # so that an eager call compiles only once
 def _scan_chunks(
-    terms: LossTerms, height: int | None, wanted: tuple[bool, ...],
+    terms: LossTerms, height: int | None, differentiated: tuple[bool, ...],
     hidden: jax.Array, table: jax.Array, bias: jax.Array | None,
     labels: jax.Array, counted: jax.Array,
 ) -> tuple[jax.Array, tuple[jax.Array | None, ...]]:  # fmt: skip
@@ -208,16 +208,16 @@ def _scan_chunks(
     zeros_of = (jnp.zeros_like(x, shape=(), dtype=dtype) for x in inputs)
     zero = sum(zeros_of, jnp.zeros((), dtype))
 
-    def zeros(is_wanted: bool, like: jax.Array) -> jax.Array | None:
-        return jnp.broadcast_to(zero, like.shape) if is_wanted else None
+    def zeros(is_differentiated: bool, like: jax.Array) -> jax.Array | None:
+        return jnp.broadcast_to(zero, like.shape) if is_differentiated else None
 
     def step(of_weights: Gradients, tokens: tuple[jax.Array, ...]) -> Any:
         chunk = Chunk(terms, rows, bias, *tokens)
-        start = (zeros(wanted[0], chunk.hidden), *of_weights)
+        start = (zeros(differentiated[0], chunk.hidden), *of_weights)
         loss, (of_hidden, *added) = loss_and_gradients(chunk, height, start, zero)
         return tuple(added), (loss, of_hidden)
 
-    start = (zeros(wanted[1], table), zeros(wanted[2], table[:, 0]))
+    start = (zeros(differentiated[1], table), zeros(differentiated[2], table[:, 0]))
     tokens = (hidden, labels, counted, jnp.zeros(hidden.shape[0], jnp.int32))
     of_weights, (losses, of_hidden) = jax.lax.scan(step, start, tokens)
     return losses.sum(), (of_hidden, *of_weights)

@@ -43,24 +43,19 @@ def call_attention(
     *,
     with_residual: bool = False,
 ) -> tuple[jax.Array, jax.Array | None]:
-    """Calls a user's or the library's attention function, and checks that it fits the call.
-
-    Options, bias and mask are passed by name, and only if not at their defaults. Returns the output
-    `[..., T, N, Hv]` and, with_residual, the log-sum-exp `[..., T, N]`. Raises ConfigError if the
-    function does not accept the arguments, ShapeError if its result has a wrong shape or dtype.
-    """
+    """Checked output `[..., T, N, Hv]` of any attention function, and residual or None."""
     result: Any
-    given: dict[str, Any] = {**options, "return_residual": with_residual}
+    keywords: dict[str, Any] = {**options, "return_residual": with_residual}
     if attention_fn is dot_product_attention:
-        result = dot_product_attention(query, key, value, bias, mask, **given)
+        result = dot_product_attention(query, key, value, bias, mask, **keywords)
         return result if with_residual else (result, None)
     inner = attention_fn.func if isinstance(attention_fn, functools.partial) else attention_fn
     if split_bias(bias)[1] is not None and inner not in _TAKE_POSITION_BIASES:
         # A user's own function knows biases as arrays only.
         bias = full_bias(prepare_attention(query, key, value, bias, mask, options))
         if not uses_positions(options):
-            given.pop("query_offset", None)
-    result = _call(attention_fn, query, key, value, bias, mask, given)
+            keywords.pop("query_offset", None)
+    result = _call(attention_fn, query, key, value, bias, mask, keywords)
     if with_residual and not (isinstance(result, tuple) and len(result) == 2):
         raise ShapeError(
             "attention_fn with return_residual=True must return (output, residual), got "
@@ -81,18 +76,18 @@ def _call(
     """Calls a user's attention function with the options that are not at their defaults."""
     if not callable(attention_fn):
         raise ConfigError(f"attention_fn must be a function, got {attention_fn!r}")
-    given = {k: v for k, v in options.items() if not _is_default(k, v)}
-    given |= {k: v for k, v in (("bias", bias), ("mask", mask)) if v is not None}
+    keywords = {k: v for k, v in options.items() if not _is_default(k, v)}
+    keywords |= {k: v for k, v in (("bias", bias), ("mask", mask)) if v is not None}
     name = function_name(attention_fn)
     try:
-        inspect.signature(attention_fn).bind(query, key, value, **given)
+        inspect.signature(attention_fn).bind(query, key, value, **keywords)
     except TypeError as error:
         raise ConfigError(
             "attention_fn must take the arguments of dot_product_attention that the model uses, "
-            f"here {', '.join(['query', 'key', 'value', *given])}, got {name}: {error}; add them, "
-            "and honour each (functional.attention_mask combines them into one mask)"
+            f"here {', '.join(['query', 'key', 'value', *keywords])}, got {name}: {error}; add "
+            "them, and honour each (functional.attention_mask combines them into one mask)"
         ) from None
-    return attention_fn(query, key, value, **given)
+    return attention_fn(query, key, value, **keywords)
 
 
 def _is_default(name: str, value: Any) -> bool:

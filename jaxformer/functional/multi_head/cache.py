@@ -166,9 +166,9 @@ class KVCache(NamedTuple):
         counts, lengths = known_values(num_tokens), known_values(self.lengths)
         if counts is None or lengths is None:
             return
-        wanted = lengths + counts
-        if (wanted > self.capacity).any():
-            row = int(np.argmax(wanted))
+        new_lengths = lengths + counts
+        if (new_lengths > self.capacity).any():
+            row = int(np.argmax(new_lengths))
             raise ShapeError(
                 f"the cache holds {self.capacity} tokens a row, got {lengths[row]} in row "
                 f"{row} and {counts[row]} more; make a larger one with KVCache.init"

@@ -49,10 +49,7 @@ def with_cached_keys(
     options: AttentionKeywords, keys: CachedKeys, num_tokens: jax.Array | None,
     *, has_position_bias: bool,
 ) -> AttentionKeywords:  # fmt: skip
-    """Adds the query offset and lengths for queries that attend to the keys of a cache.
-
-    has_position_bias: whether there is one, which needs the offset.
-    """
+    """Adds the query offset and lengths for queries that attend to the keys of a cache."""
     options = {
         **options,
         "query_seq_lengths": num_tokens,

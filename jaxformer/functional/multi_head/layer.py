@@ -157,7 +157,7 @@ def multi_head_attention(
     if key_value_inputs is not None and cross_cache is not None:
         raise ShapeError("cross_cache replaces key_value_inputs, got both; leave one out")
     memory = {"key_value_inputs": key_value_inputs, "cross_cache": cross_cache}
-    crosses = next((name for name, given in memory.items() if given is not None), "")
+    crosses = next((name for name, argument in memory.items() if argument is not None), "")
     if rotary is not None and crosses:
         raise ShapeError(f"rotary tables are for self-attention, got {crosses} as well")
     if cache is None and num_tokens is not None:
@@ -179,7 +179,7 @@ def multi_head_attention(
         sizes = check_axes("query_inputs", query_inputs, "B T D")
         sizes |= {"K": kv_heads, "H": query.shape[-1]}
         check_axes("cross_cache.key", cross_cache.key, "B K S H", sizes)
-        key, value = (each.astype(query.dtype) for each in cross_cache.by_position)
+        key, value = (array.astype(query.dtype) for array in cross_cache.by_position)
         options = with_cross_cache(options, cross_cache)
     else:
         key_value_inputs = query_inputs if key_value_inputs is None else key_value_inputs
@@ -242,10 +242,8 @@ def _weights_of(
     attention_fn: AttentionFunction, query: jax.Array, key: jax.Array, num_kv_heads: int,
     bias: Bias | None, mask: Array | None, options: AttentionKeywords, sinks: jax.Array | None,
 ) -> jax.Array:  # fmt: skip
-    """Weights `[..., N, T, S]` of a user's function, before dropout.
-
-    Its output for the identity matrix as values, one row per key: exact if it is linear in them.
-    """
+    """Weights `[..., N, T, S]` of a user's function, before dropout."""
+    # Its output for the identity matrix as values, one row per key: exact if it is linear in them.
     num_keys, wide = key.shape[-3], at_least(query.dtype, jnp.float32)
     identity = rearrange(jnp.eye(num_keys, dtype=wide), "s v -> s 1 v")
     values = jnp.broadcast_to(identity, (*key.shape[:-3], num_keys, num_kv_heads, num_keys))
@@ -260,12 +258,10 @@ def _weights_of(
 
 
 def _shares_beside_sinks(sinks: jax.Array, residual: jax.Array) -> jax.Array:
-    """Share of the softmax that goes to the keys, not the sink: float `[..., T, N]`, like residual.
-
-    exp(residual) / (exp(residual) + exp(sink)), where residual is the log-sum-exp of the scores.
-    """
+    """Share of the softmax that goes to the keys, not the sink: float `[..., T, N]`."""
     check_axes("sinks", sinks, "N", {"N": residual.shape[-1]})
     check_dtype("sinks", sinks, "floating")
+    # exp(residual) / (exp(residual) + exp(sink)), with the log-sum-exp of the scores as residual.
     return jax.nn.sigmoid(residual - jnp.broadcast_to(sinks.astype(residual.dtype), residual.shape))
 
 

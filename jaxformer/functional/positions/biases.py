@@ -53,8 +53,8 @@ def alibi_slopes(num_heads: int) -> jax.Array:
     """
     num_heads = _whole("num_heads", num_heads, 1, _MOST_HEADS)
     power = 1 << (num_heads.bit_length() - 1)
-    own, double = (2.0 ** (-8 * np.arange(1, n + 1) / n) for n in (power, 2 * power))
-    return jnp.asarray(np.concatenate([own, double[0::2]])[:num_heads], jnp.float32)
+    slopes, double = (2.0 ** (-8 * np.arange(1, n + 1) / n) for n in (power, 2 * power))
+    return jnp.asarray(np.concatenate([slopes, double[0::2]])[:num_heads], jnp.float32)
 
 
 def alibi_bias(

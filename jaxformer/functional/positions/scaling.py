@@ -116,11 +116,7 @@ RotaryScaling = LinearScaling | Llama3Scaling | YarnScaling | LongropeScaling
 def scale_frequencies(
     frequencies: np.ndarray, base: float, scaling: RotaryScaling | None
 ) -> tuple[np.ndarray, float]:
-    """Scales rotary frequencies, float64 `[H/2]`, `base ** (-2i/H)`, in radians per position.
-
-    Returns the frequencies, and the attention factor of cosine and sine. Raises ConfigError if the
-    scaling has a wrong type or an invalid value.
-    """
+    """Scaled rotary frequencies `[H/2]`, radians per position; attention factor of cos and sin."""
     if scaling is None:
         return frequencies, 1.0
     _check_fields(scaling)
@@ -189,7 +185,7 @@ def _check_fields(scaling: RotaryScaling) -> None:
         )
     values = scaling._asdict()
     factors = values.pop("factors", (1.0,))
-    if not isinstance(factors, tuple) or not all(_is_positive(each) for each in factors):
+    if not isinstance(factors, tuple) or not all(_is_positive(factor) for factor in factors):
         raise ConfigError(
             f"factors of {kind} must be a tuple of finite numbers, more than 0, got {factors!r}; "
             "under jit, make scaling a static argument"
@@ -218,9 +214,9 @@ def _check_fields(scaling: RotaryScaling) -> None:
             )
     if isinstance(scaling, YarnScaling):
         names = ("attention_factor", "mscale", "mscale_all_dim")
-        given = {name: values[name] for name in names if values[name] is not None}
-        if tuple(given) not in ((), names[:1], names[1:]):
+        attention_factors = {name: values[name] for name in names if values[name] is not None}
+        if tuple(attention_factors) not in ((), names[:1], names[1:]):
             raise ConfigError(
                 "YarnScaling takes attention_factor, or mscale and mscale_all_dim, or none of "
-                f"them, got {given}"
+                f"them, got {attention_factors}"
             )

@@ -219,10 +219,7 @@ def _frequencies(base: float, exponents: np.ndarray) -> np.ndarray:
 def _sine_cosine(
     positions: jax.Array, frequencies: np.ndarray, dtype: DTypeLike
 ) -> tuple[jax.Array, jax.Array]:
-    """Sine and cosine of position times frequency, `[..., F]`.
-
-    Positions are integer `[...]` of 32 or 64 bits, frequencies float64 `[F]`.
-    """
+    """Sine and cosine of integer position times frequency, `[..., F]`."""
     check_choice("dtype", np.dtype(dtype).name, ("float32", "float64"))
     if np.dtype(dtype) == np.float64:
         angle = jnp.einsum("...,f->...f", positions.astype(jnp.float64), frequencies)

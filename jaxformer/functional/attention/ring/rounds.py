@@ -107,7 +107,9 @@ def _forward(
         residual=jnp.full_like(queries.query, -jnp.inf, dtype, rows),
     )
 
-    def merge(kind: int, block: _Block, resident: Attended, travelling: None) -> tuple[Attended, None]:
+    def merge(
+        kind: int, block: _Block, resident: Attended, travelling: None
+    ) -> tuple[Attended, None]:
         part = _block_attention(ring, kind, block, shared)(*_wide(block))
         total = jnp.logaddexp(resident.residual, part.residual)
         shares = _share(resident.residual, total), _share(part.residual, total)
@@ -144,7 +146,8 @@ attend.defvjp(_forward, _backward)
 
 
 def _go_round(
-    ring: Ring, queries: Queries, keys: Keys, shared: Shared, resident: Resident, travelling: Travelling,
+    ring: Ring, queries: Queries, keys: Keys, shared: Shared,
+    resident: Resident, travelling: Travelling,
     compute: Callable[[int, _Block, Resident, Travelling], tuple[Resident, Travelling]],
 ) -> tuple[Resident, Travelling]:  # fmt: skip
     """Visits all blocks of this device's queries while the keys go round the ring once."""
@@ -185,7 +188,9 @@ def _go_round(
         keys, travelling = jax.lax.ppermute((keys, travelling), ring.axis_name, onward)
         return (keys, resident, travelling), None
 
-    (_, resident, travelling), _ = jax.lax.scan(step, (keys, resident, travelling), jnp.arange(size))
+    (_, resident, travelling), _ = jax.lax.scan(
+        step, (keys, resident, travelling), jnp.arange(size)
+    )
     return resident, travelling
 
 

@@ -107,7 +107,9 @@ def sharded_ring_attention(
     sizes |= check_axes("key", key, "B T K H", sizes)
     check_axes("value", value, "B T K Hv", sizes)
     _check_divisible("batch size B", sizes["B"], mesh, batch_axes)
-    _check_divisible("sequence length T of query and key", sizes["T"], mesh, (axis_name,), per_device=2)
+    _check_divisible(
+        "sequence length T of query and key", sizes["T"], mesh, (axis_name,), per_device=2
+    )
     _check_divisible("number of heads N of the query", sizes["N"], mesh, head_axes)
     _check_divisible("number of heads K of key and value", sizes["K"], mesh, head_axes)
     rest: dict[str, Any] = {**options}
