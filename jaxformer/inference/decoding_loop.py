@@ -138,11 +138,9 @@ def decode(
     sampling: SamplingConfig,
     rules: TokenRules,
 ) -> tuple[DecodingState, jax.Array]:
-    """Decodes some tokens of every row that is not done: the new state, int32 `[B, chunk_size]`.
-
-    Row i's new tokens are the first `new.generated[i] - old.generated[i]`. A -1 means no token
-    could be drawn; it ends the row.
-    """
+    """Decodes tokens of every row that is not done: the new state, int32 `[B, chunk_size]`."""
+    # Row i's new tokens are the first `new.generated[i] - old.generated[i]`. A -1 means no token
+    # could be drawn; it ends the row.
     batch = state.logits.shape[0]
 
     def unfinished(carry: tuple[jax.Array, DecodingState, jax.Array]) -> jax.Array:

@@ -152,7 +152,7 @@ def generate_stream(
     keys = rng
     if rng.ndim == 0:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(len(prompts)))
-    given = Prompts(
+    rows = Prompts(
         jnp.asarray(pad_rows(prompts, padded_width(max(lengths), model.config.max_len))),
         jnp.asarray(lengths, jnp.int32), keys, encoder_inputs,
         _least(sampling, lengths) if stops else None,
@@ -162,7 +162,7 @@ def generate_stream(
         no_repeat_ngram_size=sampling.no_repeat_ngram_size,
     )  # fmt: skip
     return _chunks(
-        model, params, given, capacity, use_cache=use_cache, max_new_tokens=max_new_tokens,
+        model, params, rows, capacity, use_cache=use_cache, max_new_tokens=max_new_tokens,
         chunk_size=chunk_size, sampling=sampling, rules=rules,
     )  # fmt: skip
 

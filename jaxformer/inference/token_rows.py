@@ -103,11 +103,8 @@ def pad_rows(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
 
 
 def padded_width(length: int, max_len: int) -> int:
-    """Width that rows are padded to: 16, 32 or a multiple of 64, at most max_len.
-
-    Few widths mean few programs to compile. Most prompts are short; padding them to 64 would take
-    several times the computation.
-    """
+    """Width that rows are padded to: 16, 32 or a multiple of 64, at most max_len."""
+    # Few widths mean few programs to compile; 64 would be several times too wide for most prompts.
     widths = (16, 32, round_up(length, 64))
     return min(next(width for width in widths if width >= length), max_len)
 

@@ -14,10 +14,7 @@ from jaxformer.inference.token_rows import require_int
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenRules:
-    """Tokens that may not come next; `generate_stream` documents them.
-
-    Hashable, so that jit takes the rules as static.
-    """
+    """Tokens that may not come next; `generate_stream` documents them. A static argument of jit."""
 
     end_tokens: tuple[int, ...]
     vocab_size: int | None = None
@@ -25,14 +22,13 @@ class TokenRules:
     no_repeat_ngram_size: int = 0
 
     def ruled_out(
-        self, num_logits: int, tokens: jax.Array | None, lengths: jax.Array | None,
-        is_short: jax.Array | None,
-    ) -> jax.Array | None:  # fmt: skip
-        """Tokens that cannot come next, bool `[1 or B, num_logits]`; None without such rules.
-
-        Rows have the tokens `[B, T]` of their lengths `[B]`; `is_short`, `[B]`, says which may not
-        end yet.
-        """
+        self,
+        num_logits: int,
+        tokens: jax.Array | None,  # [B, T]
+        lengths: jax.Array | None,  # [B]
+        is_short: jax.Array | None,  # [B], rows that may not end yet
+    ) -> jax.Array | None:
+        """Tokens that cannot come next, bool `[1 or B, num_logits]`; None without such rules."""
         ids = np.arange(num_logits)[None]
         rules = []
         if self.vocab_size is not None and self.vocab_size < num_logits:
@@ -48,11 +44,7 @@ class TokenRules:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HypothesisRules(TokenRules):
-    """Rules for the hypotheses of `beam_search`, which documents them; they also force tokens.
-
-    Raises:
-        ConfigError: an id is not in the vocabulary, or renormalize is not a bool.
-    """
+    """Rules for the hypotheses of `beam_search`, which documents them; they also force tokens."""
 
     vocab_size: int
     max_new_tokens: int
@@ -73,11 +65,8 @@ class HypothesisRules(TokenRules):
             require_int(name, token, 0, self.vocab_size - 1)
 
     def log_probs(self, logits: jax.Array, step: jax.Array, hypotheses: jax.Array) -> jax.Array:
-        """Log-probabilities of the next token, float32 `[B, V]` in nats; -inf if ruled out.
-
-        Logits are `[B, V or more]`. Hypotheses, `[B, 1 + L]`, have a start token and `step` tokens;
-        the rest of each row is ignored.
-        """
+        """Log-probabilities of the next token, float32 `[B, V]` in nats; -inf if ruled out."""
+        # Hypotheses `[B, 1 + L]` have a start token and `step` tokens; the rest is ignored.
         logits = logits[:, : self.vocab_size].astype(jnp.float32)
         rows = len(hypotheses)
         is_short = (step < self.min_new_tokens)[None] if self.min_new_tokens else None

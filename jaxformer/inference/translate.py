@@ -90,12 +90,12 @@ def translate(
         >>> tokens = np.zeros((1, 2), int)
         >>> model = EncoderDecoder(config)
         >>> params = model.init(jax.random.key(0), tokens, tokens)["params"]
-        >>> found = translate(model, params, [[1], [2, 3]], start_token=0, end_tokens=[0])
-        >>> [len(hypotheses) for hypotheses in found]
+        >>> rows = translate(model, params, [[1], [2, 3]], start_token=0, end_tokens=[0])
+        >>> [len(hypotheses) for hypotheses in rows]
         [1, 1]
     """
-    found = dict(itertools.chain(*translate_stream(model, params, sources, **options)))
-    return [found[index] for index in range(len(sources))]
+    translations = dict(itertools.chain(*translate_stream(model, params, sources, **options)))
+    return [translations[index] for index in range(len(sources))]
 
 
 def translate_stream(
@@ -318,7 +318,7 @@ def _search(
 
 def _hypotheses(beams: Beams, row: int, end_tokens: tuple[int, ...]) -> list[Hypothesis]:
     """Hypotheses of a row, without entries of length 0."""
-    found = []
+    hypotheses = []
     for tokens, length, score in zip(
         beams.tokens[row], beams.lengths[row], beams.scores[row], strict=True
     ):
@@ -326,5 +326,5 @@ def _hypotheses(beams: Beams, row: int, end_tokens: tuple[int, ...]) -> list[Hyp
             last = int(tokens[length - 1])
             end_token = last if last in end_tokens else None
             end = length if end_token is None else length - 1
-            found.append(Hypothesis(np.array(tokens[:end]), float(score), end_token))
-    return found
+            hypotheses.append(Hypothesis(np.array(tokens[:end]), float(score), end_token))
+    return hypotheses

@@ -43,12 +43,9 @@ def layer_contexts(
     scheme_of: Callable[[LayerConfig], Positions],
     needs_weights: bool,
 ) -> list[AttentionContext]:
-    """Attention context of each layer; layers with the same settings share one.
-
-    Sharing avoids tracing the same tables and biases once per layer. A scan relies on it: it runs
-    every repeat of the pattern with the contexts of the first. `shared` has what all layers have in
-    common, with a key for every token; positions are integer `[B, T]`.
-    """
+    """Attention context of each layer; layers with the same settings share one."""
+    # Sharing avoids tracing the same tables and biases once per layer. A scan relies on it: it runs
+    # every repeat of the pattern with the contexts of the first.
     functions = _functions_by_name(attention_fn, config)
     room = _room(config, positions.shape[1], cache)
     rotations: dict[int, Rotation | None] = {}
@@ -79,10 +76,7 @@ def layer_contexts(
 
 
 def _room(config: ModelConfig, num_tokens: int, cache: Cache | None) -> int:
-    """Maximum row length: T, or the capacity of the cache if there is one.
-
-    Window caches have no capacity. If all layers have one, or if T is symbolic, it is max_len.
-    """
+    """Maximum row length: T, or the capacity of the caches; max_len if they have none."""
     if cache is None:
         return config.max_len if is_symbolic(num_tokens) else num_tokens
     whole = [layer.capacity for layer in cache if isinstance(layer, KVCache)]
@@ -92,45 +86,34 @@ def _room(config: ModelConfig, num_tokens: int, cache: Cache | None) -> int:
 def _over_devices(
     context: AttentionContext, config: ModelConfig, num_rows: int, num_tokens: int
 ) -> AttentionContext:
-    """Chooses the attention function where jit splits the program over devices.
-
-    Where it splits tokens, ring attention, if that supports the call: XLA would gather the keys and
-    values of whole sequences on every device. Where it splits rows and heads alone, an attention
-    that can call the kernel of TPUs, which jit cannot split.
-    """
+    """Chooses the attention function where jit splits the program over devices."""
     # The logical axis rules of activations say which mesh axes split rows, tokens and heads.
     rows, tokens, heads = map(_mesh_axes, ("batch", "sequence", "heads"))
-    could = (
-        context.attention_fn is dot_product_attention
-        and context.mask is None
-        and context.bias is None
-    )
-    if not could:
+    if context.attention_fn is not dot_product_attention:
         return context
+    if context.mask is not None or context.bias is not None:
+        return context
+    parts, kernel = _num_parts(heads), config.attention_implementation
+    head_axes = heads if config.num_heads % parts == config.kv_heads % parts == 0 else ()
+    attend: AttentionFunction
     if _num_parts(tokens) == 1:
-        kernel = config.attention_implementation
+        # An attention that can call the kernel of TPUs, which jit cannot split.
         on_tpu = kernel == "auto" and default_platform() == "tpu"
-        if _num_parts(rows) * _num_parts(heads) == 1 or not (on_tpu or kernel == "splash"):
+        if _num_parts(rows) * parts == 1 or not (on_tpu or kernel == "splash"):
             return context
-        parts = _num_parts(heads)
-        by_heads = config.num_heads % parts == config.kv_heads % parts == 0
-        split = functools.partial(
-            sharded_attention, batch_axes=rows, head_axes=heads if by_heads else ()
+        attend = functools.partial(sharded_attention, batch_axes=rows, head_axes=head_axes)
+    else:
+        # XLA would gather the keys and values of whole sequences on every device. A ring does not
+        # return the residual that sinks need, and calls no kernel.
+        if len(tokens) != 1 or config.attention_sinks or kernel in ("cudnn", "splash"):
+            return context
+        if not num_rows % _num_parts(rows) == num_tokens % (2 * _num_parts(tokens)) == 0:
+            return context
+        layout = RingLayout(
+            sequence_axis=tokens[0], batch_axes=rows, head_axes=head_axes, in_ring_order=False
         )
-        return dataclasses.replace(context, attention_fn=split)
-    # A ring does not return the residual that sinks need, and calls no kernel.
-    kernels = ("cudnn", "splash")
-    if len(tokens) != 1 or config.attention_sinks or config.attention_implementation in kernels:
-        return context
-    if not num_rows % _num_parts(rows) == num_tokens % (2 * _num_parts(tokens)) == 0:
-        return context
-    parts = _num_parts(heads)
-    layout = RingLayout(
-        sequence_axis=tokens[0], batch_axes=rows, in_ring_order=False,
-        head_axes=heads if config.num_heads % parts == config.kv_heads % parts == 0 else (),
-    )  # fmt: skip
-    ring = functools.partial(sharded_ring_attention, layout=layout)
-    return dataclasses.replace(context, attention_fn=ring)
+        attend = functools.partial(sharded_ring_attention, layout=layout)
+    return dataclasses.replace(context, attention_fn=attend)
 
 
 def _mesh_axes(logical: str) -> tuple[str, ...]:
@@ -172,27 +155,18 @@ def _functions_by_name(
     return functions
 
 
-def _placement(
-    num_queries: int, cache: KVCache | WindowCache | None
-) -> tuple[int, int, int | jax.Array]:
-    """Number of queries, number of keys, and index of the first query among the keys.
-
-    Biases and masks that depend on distances are built from these three.
-    """
-    return num_queries, *((num_queries, 0) if cache is None else cache.key_layout(num_queries))
-
-
 def _with_bias(
     context: AttentionContext, scheme: Positions, num_queries: int,
     cache: KVCache | WindowCache | None,
 ) -> AttentionContext:  # fmt: skip
     """Adds the bias of a position scheme, and reorders bias and mask by the slots of a cache."""
-    by_scheme = scheme.bias(*_placement(num_queries, cache))
-    given, mask = cast("jax.Array | None", context.bias), context.mask  # the caller's is an array
+    num_keys, offset = (num_queries, 0) if cache is None else cache.key_layout(num_queries)
+    by_scheme = scheme.bias(num_queries, num_keys, offset)
+    bias, mask = cast("jax.Array | None", context.bias), context.mask  # the caller's is an array
     if cache is not None:
-        given = None if given is None else cache.by_slot(given, num_queries)
+        bias = None if bias is None else cache.by_slot(bias, num_queries)
         mask = None if mask is None else cache.by_slot(mask, num_queries)
         if mask is None and not context.is_causal:
             # Cached attention must be causal or have a mask; this one hides no key.
             mask = jnp.ones((1, 1, 1, 1), bool)
-    return dataclasses.replace(context, bias=add_biases(given, by_scheme), mask=mask)
+    return dataclasses.replace(context, bias=add_biases(bias, by_scheme), mask=mask)

@@ -165,10 +165,10 @@ class EncoderDecoder(TransformerParts):
             deterministic=deterministic, return_weights=return_weights, taps=in_decoder,
         )  # fmt: skip
         weights = None if encoded.weights is None else encoded.weights.self_attention
-        found = decoded.taps
-        if found is not None and encoded.taps is not None:
-            found = found | {f"encoder/{place}": x for place, x in encoded.taps.items()}
-        return EncoderDecoderOutput(decoded.hidden, None, weights, decoded.weights, found)
+        values = decoded.taps
+        if values is not None and encoded.taps is not None:
+            values = values | {f"encoder/{place}": x for place, x in encoded.taps.items()}
+        return EncoderDecoderOutput(decoded.hidden, None, weights, decoded.weights, values)
 
     def encode(
         self, source_tokens: jax.Array, **inputs: Unpack[TransformerInputs]

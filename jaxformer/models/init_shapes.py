@@ -9,11 +9,8 @@ from flax import linen as nn
 
 
 def init_shapes(model: nn.Module, *inputs: jax.ShapeDtypeStruct) -> Any:
-    """Shapes and dtypes of a model's parameters, by tracing its `init` without computing.
-
-    Tracing can take most of a second, so results are cached by the model's fields. The caller may
-    modify the result.
-    """
+    """Shapes and dtypes of a model's parameters, by tracing its `init` without computing."""
+    # Cached by the model's fields: tracing can take most of a second. The caller may modify it.
     # A user's model may have fields that are not hashable; only decoding refuses those.
     trace = _trace if is_hashable(model) else _trace.__wrapped__
     # Dtypes depend on jax_enable_x64, which shows in the default float dtype.

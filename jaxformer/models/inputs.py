@@ -47,15 +47,12 @@ class TransformerInputs(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckedInputs:
-    """Arguments of a forward pass that fit the model and each other, with defaults filled in.
-
-    `positions` and `token_types` are integer `[B, T]`; masks and biases in `context` have rank 4.
-    """
+    """Arguments of a forward pass that fit the model and each other, with defaults filled in."""
 
     are_vectors: bool
-    positions: jax.Array
-    token_types: jax.Array | None
-    context: AttentionContext
+    positions: jax.Array  # integer [B, T]
+    token_types: jax.Array | None  # integer [B, T]
+    context: AttentionContext  # masks and biases have rank 4
     deterministic: bool
     return_weights: bool
     needs_weights: bool
@@ -63,21 +60,21 @@ class CheckedInputs:
 
 def check_inputs(
     config: ModelConfig, tokens: jax.Array, *, is_causal: bool, cross_attention: bool,
-    **given: Unpack[TransformerInputs],
+    **inputs: Unpack[TransformerInputs],
 ) -> CheckedInputs:  # fmt: skip
     """Checks all arguments of `Transformer.hidden_states` before any layer runs."""
     are_vectors = getattr(tokens, "ndim", 0) == 3 and jnp.issubdtype(tokens.dtype, jnp.floating)
     sizes = _check_vectors(tokens, config) if are_vectors else _check_tokens(tokens, config)
-    lengths, cache, segment_ids = given["lengths"], given["cache"], given["segment_ids"]
+    lengths, cache, segment_ids = inputs["lengths"], inputs["cache"], inputs["segment_ids"]
     _check_lengths("lengths", lengths, sizes["B"], sizes["T"])
-    deterministic = static_bool("deterministic", given["deterministic"])
-    return_weights = static_bool("return_weights", given["return_weights"])
-    tapped = check_taps(given["taps"])
+    deterministic = static_bool("deterministic", inputs["deterministic"])
+    return_weights = static_bool("return_weights", inputs["return_weights"])
+    tapped = check_taps(inputs["taps"])
     _check_caches("cache", cache, KVCache | WindowCache)
-    _check_caches("cross_cache", given["cross_cache"], KVCache)
+    _check_caches("cross_cache", inputs["cross_cache"], KVCache)
     if config.vocab_size is not None and not are_vectors:
         check_known_tokens("tokens", tokens, config.vocab_size, lengths)
-    _check_encoded(config, sizes["B"], given, cross_attention)
+    _check_encoded(config, sizes["B"], inputs, cross_attention)
     for index, layer in enumerate(cache or ()):
         _check_lengths(f"cache[{index}].lengths", layer.lengths, sizes["B"])
     if segment_ids is not None and cache is not None:
@@ -85,8 +82,8 @@ def check_inputs(
             "segment_ids are for packed rows without a cache, got both; leave the cache out, "
             "or decode each segment in its own row"
         )
-    mask, bias, encoded_mask = _check_masks(config, sizes, given)
-    positions = given["positions"]
+    mask, bias, encoded_mask = _check_masks(config, sizes, inputs)
+    positions = inputs["positions"]
     if positions is None:
         positions = _default_positions(cache, sizes)
     _check_per_token("positions", positions, sizes)
@@ -95,15 +92,15 @@ def check_inputs(
     return CheckedInputs(
         are_vectors=are_vectors,
         positions=positions,
-        token_types=_check_token_types(config, sizes, given),
+        token_types=_check_token_types(config, sizes, inputs),
         context=AttentionContext(
             is_causal=is_causal,
             mask=mask,
             bias=bias,
             segment_ids=segment_ids,
             lengths=lengths,
-            encoded=given["encoded"],
-            encoded_lengths=given["encoded_lengths"],
+            encoded=inputs["encoded"],
+            encoded_lengths=inputs["encoded_lengths"],
             encoded_mask=encoded_mask,
         ),
         deterministic=deterministic,
@@ -168,13 +165,13 @@ def _check_caches(name: str, caches: object, kinds: type | UnionType) -> None:
 
 
 def _check_encoded(
-    config: ModelConfig, batch: int, given: TransformerInputs, cross_attention: bool
+    config: ModelConfig, batch: int, inputs: TransformerInputs, cross_attention: bool
 ) -> None:
     """Checks that the encoder's output fits and that the model has cross-attention."""
-    encoded, cross_cache = given["encoded"], given["cross_cache"]
+    encoded, cross_cache = inputs["encoded"], inputs["cross_cache"]
     arguments = {
-        "encoded": encoded, "encoded_lengths": given["encoded_lengths"],
-        "cross_cache": cross_cache, "encoded_mask": given["encoded_mask"],
+        "encoded": encoded, "encoded_lengths": inputs["encoded_lengths"],
+        "cross_cache": cross_cache, "encoded_mask": inputs["encoded_mask"],
     }  # fmt: skip
     names = [name for name, value in arguments.items() if value is not None]
     if names and not cross_attention:
@@ -187,39 +184,35 @@ def _check_encoded(
     if encoded is not None:
         check_axes("encoded", encoded, "B S D", {"B": batch, "D": config.d_model})
     most = None if encoded is None else encoded.shape[1]
-    _check_lengths("encoded_lengths", given["encoded_lengths"], batch, most)
+    _check_lengths("encoded_lengths", inputs["encoded_lengths"], batch, most)
 
 
 def _check_masks(
-    config: ModelConfig, sizes: dict[str, int], given: TransformerInputs
+    config: ModelConfig, sizes: dict[str, int], inputs: TransformerInputs
 ) -> tuple[jax.Array | None, jax.Array | None, jax.Array | None]:
     """Mask, bias and encoded_mask with rank 4, checked against the attention weights."""
-    cache, encoded, cross_cache = given["cache"], given["encoded"], given["cross_cache"]
-    mask = None if given["mask"] is None else as_array("mask", given["mask"])
-    bias = None if given["bias"] is None else as_array("bias", given["bias"])
+    cache, encoded, cross_cache = inputs["cache"], inputs["encoded"], inputs["cross_cache"]
+    mask = None if inputs["mask"] is None else as_array("mask", inputs["mask"])
+    bias = None if inputs["bias"] is None else as_array("bias", inputs["bias"])
     num_keys = sizes["T"] if cache is None else _capacity(cache, mask, bias)
     shape = (sizes["B"], config.num_heads, sizes["T"], num_keys)
     cached = cache is not None
     mask = _attention_array("mask", mask, "bool", shape, cached=cached)
     bias = _attention_array("bias", bias, "floating", shape, cached=cached)
-    if given["encoded_mask"] is None:
+    if inputs["encoded_mask"] is None:
         return mask, bias, None
     num_encoded = 0 if encoded is None else encoded.shape[1]
     if cross_cache is not None:
         num_encoded = cross_cache[0].capacity
     shape = (*shape[:3], num_encoded)
-    return mask, bias, _attention_array("encoded_mask", given["encoded_mask"], "bool", shape)
+    return mask, bias, _attention_array("encoded_mask", inputs["encoded_mask"], "bool", shape)
 
 
 def _capacity(cache: Cache, mask: jax.Array | None, bias: jax.Array | None) -> int:
-    """Required key axis size of a mask or bias with a cache.
-
-    It is the capacity of the layers that keep all keys. If every layer has a window, there is no
-    capacity, and the mask's own size is used.
-    """
+    """Capacity of the caches of all keys, for a mask or bias; with windows alone, its own size."""
     whole = [layer.capacity for layer in cache if isinstance(layer, KVCache)]
-    given = [array.shape[-1] for array in (mask, bias) if array is not None and array.ndim]
-    return whole[0] if whole else max(given, default=1)
+    sizes = [array.shape[-1] for array in (mask, bias) if array is not None and array.ndim]
+    return whole[0] if whole else max(sizes, default=1)
 
 
 def _attention_array(
@@ -252,10 +245,10 @@ def _default_positions(cache: Cache | None, sizes: dict[str, int]) -> jax.Array:
 
 
 def _check_token_types(
-    config: ModelConfig, sizes: dict[str, int], given: TransformerInputs
+    config: ModelConfig, sizes: dict[str, int], inputs: TransformerInputs
 ) -> jax.Array | None:
     """Token types, all 0 when not given; None for a model without them."""
-    token_types, count = given["token_types"], config.num_token_types
+    token_types, count = inputs["token_types"], config.num_token_types
     if count is None:
         if token_types is not None:
             raise ShapeError(
@@ -266,5 +259,5 @@ def _check_token_types(
     if token_types is None:
         return jnp.zeros((sizes["B"], sizes["T"]), jnp.int32)
     check_axes("token_types", token_types, "B T", sizes)
-    check_known_tokens("token_types", token_types, count, given["lengths"])
+    check_known_tokens("token_types", token_types, count, inputs["lengths"])
     return token_types

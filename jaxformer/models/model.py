@@ -13,15 +13,12 @@ from jaxformer.models.init_shapes import is_hashable
 
 
 class Model(nn.Module):
-    """A Flax module whose `apply` is typed for calls without `mutable`.
-
-    Flax types the result as a union with a tuple, so a type checker rejects its `logits`.
-    """
+    """A Flax module whose `apply` is typed for calls without `mutable`."""
 
     config: ModelConfig
 
     if TYPE_CHECKING:
-
+        # Flax types the result as a union with a tuple, so a type checker rejects its `logits`.
         def apply(self, variables: Any, *arguments: Any, **options: Any) -> Any:
             """Calls the model with these variables, as `flax.linen.Module.apply` does."""
 

@@ -130,8 +130,8 @@ class Transformer(Model):
             # unbound copy are here, under "positions".
             self.positions = self.position_scheme.clone(parent=None, name=None)
         # One module per kind of positions that layers override, in layer order.
-        others = [o.positions for o in config.layer_overrides if o.positions is not None]
-        configs = {c: dataclasses.replace(config, positions=c) for c in others}
+        overrides = [o.positions for o in config.layer_overrides if o.positions is not None]
+        configs = {c: dataclasses.replace(config, positions=c) for c in overrides}
         self.layer_positions = [make_positions(c, causal=self.causal) for c in configs.values()]
         self._index_of_positions = {c: i for i, c in enumerate(configs)}
         if config.num_token_types is not None:

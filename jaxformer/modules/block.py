@@ -80,8 +80,8 @@ def check_block_output(
             f"a block must return x [B, T, D] = {x.shape} of dtype {x.dtype}, like its "
             f"input, got shape {got[0]} and dtype {got[1]} from {name}"
         )
-    for part, wanted in (("cache", cache is not None), ("cross_cache", cross_cached)):
-        if wanted and getattr(output, part) is None:
+    for part, is_cached in (("cache", cache is not None), ("cross_cache", cross_cached)):
+        if is_cached and getattr(output, part) is None:
             raise ConfigError(
                 f"a block that is called with a cache must return its {part} with the new tokens, "
                 f"got none from {name}; pass {part} to its attention, and the new one to "
@@ -214,10 +214,12 @@ class Block(nn.Module):
 
         attention = self.attention(config, sublayers=sublayers, name="attention")
         inputs = sublayer_input("attention", x)
-        own = _check_attention(attention, attention(inputs, context, cache=cache, **options), x)
+        attended = _check_attention(
+            attention, attention(inputs, context, cache=cache, **options), x
+        )
         if config.residual == "parallel":
             inputs = sublayer_input("feed_forward", x)
-        x = add("attention", x, own.output)
+        x = add("attention", x, attended.output)
 
         cross_weights = None
         if self.cross_attention:
@@ -239,5 +241,7 @@ class Block(nn.Module):
         output = feed_forward(inputs, **known)
         output = output if tap is None else tap("feed_forward_output", output)
         x = add("feed_forward", x, output)
-        weights = None if own.weights is None else AttentionWeights(own.weights, cross_weights)
-        return BlockOutput(x, own.cache, cross_cache, weights)
+        weights = (
+            None if attended.weights is None else AttentionWeights(attended.weights, cross_weights)
+        )
+        return BlockOutput(x, attended.cache, cross_cache, weights)

@@ -38,19 +38,16 @@ def kernel_param(
     *,
     sublayers: int | None = None,
 ) -> jax.Array:
-    """Declares a kernel `[..., in, out]`, of shape `shape(config)`; normal with std `init_std`.
-
-    With μP, that is the std in the base model: for an input that is r times as wide, it is divided
-    by sqrt(r), or by r if the output does not grow (Yang et al., 2022, tables 3 and 8). For a
-    projection into the residual stream, of which each layer has `sublayers`, it is divided by sqrt
-    of their number in the model, since each adds its variance (GPT-2, section 2.3).
-    """
-    own, base = shape(config), shape(config.base)
-    ratio = own[-2] / base[-2]
-    std = config.init_std / (ratio if own[-1] == base[-1] else ratio**0.5)
+    """Declares a kernel `[..., in, out]`, of shape `shape(config)`; normal with std `init_std`."""
+    # With μP, that is the std in the base model: for an input that is r times as wide, it is
+    # divided by sqrt(r), or by r if the output does not grow (Yang et al., 2022, tables 3 and 8).
+    sizes, base = shape(config), shape(config.base)
+    ratio = sizes[-2] / base[-2]
+    std = config.init_std / (ratio if sizes[-1] == base[-1] else ratio**0.5)
     if sublayers is not None:
+        # Each projection into the residual stream adds its variance (GPT-2, section 2.3).
         std /= (sublayers * config.num_layers) ** 0.5
-    return module.param(name, _normal(std), own, param_dtype(config))
+    return module.param(name, _normal(std), sizes, param_dtype(config))
 
 
 def bias_param(module: nn.Module, name: str, config: ModelConfig, *shape: int) -> jax.Array:

@@ -10,15 +10,11 @@ from jaxformer.modules.initializers import bias_param, param_dtype
 
 
 def norm_scale(module: nn.Module, name: str, width: int, config: ModelConfig) -> jax.Array:
-    """Declares the scale of a norm, and returns it as float `[width]`.
-
-    If 1 is added to it, it is float32 (float64 for float64), because adding 1 in bfloat16 would
-    lose the low bits of a small number.
-    """
+    """Declares the scale of a norm, and returns it as float `[width]`."""
     if not config.zero_centered_norm:
         return module.param(name, nn.initializers.ones, (width,), param_dtype(config))
     stored = module.param(name, nn.initializers.zeros, (width,), param_dtype(config))
-    return 1 + widened(stored)
+    return 1 + widened(stored)  # in bfloat16, a small number would lose its low bits
 
 
 class Norm(nn.Module):

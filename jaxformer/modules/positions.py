@@ -271,12 +271,12 @@ def _rotary_scaling(config: RotaryConfig, room: int) -> RotaryScaling | None:
     if config.scaling is None:
         return None
     if isinstance(config.scaling, LongropeScalingConfig):
-        given, is_long = config.scaling, room > config.scaling.original_max_len
+        scaling, is_long = config.scaling, room > config.scaling.original_max_len
         return LongropeScaling(
-            given.long_factor if is_long else given.short_factor,
-            given.factor,
-            given.original_max_len,
-            given.attention_factor,
+            scaling.long_factor if is_long else scaling.short_factor,
+            scaling.factor,
+            scaling.original_max_len,
+            scaling.attention_factor,
         )
     values = dataclasses.asdict(config.scaling)
     kind = _SCALINGS[values.pop("kind")]

@@ -2,6 +2,8 @@
 
 import functools
 import inspect
+import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -148,17 +150,18 @@ class Stack(nn.Module):
             contexts = NO_CONTEXT
         if isinstance(contexts, AttentionContext):
             contexts = [contexts] * config.num_layers
-        for name, given in (("contexts", contexts), ("cache", cache), ("cross_cache", cross_cache)):
-            if given is not None and len(given) != config.num_layers:
+        per_layer = {"contexts": contexts, "cache": cache, "cross_cache": cross_cache}
+        for name, entries in per_layer.items():
+            if entries is not None and len(entries) != config.num_layers:
                 raise ConfigError(
-                    f"{name} must have one entry per layer, got {len(given)} and "
+                    f"{name} must have one entry per layer, got {len(entries)} and "
                     f"num_layers={config.num_layers}"
                 )
         x = nn.with_logical_constraint(x, _RESIDUAL_AXES)
         none = (None,) * config.num_layers
-        numbers = range(config.num_layers)
-        parts = zip(contexts, cache or none, cross_cache or none, numbers, strict=True)
-        layers = [_Layer(*each, taps) for each in parts]
+        numbers, all_taps = range(config.num_layers), (taps,) * config.num_layers
+        parts = zip(contexts, cache or none, cross_cache or none, numbers, all_taps, strict=True)
+        layers = list(itertools.starmap(_Layer, parts))
         cached = cache is not None or cross_cache is not None
         looped = cached or layer_execution(config).name == "loop"
         options = {"deterministic": deterministic, "return_weights": return_weights}
@@ -173,8 +176,8 @@ class Stack(nn.Module):
                 results = self._scan(block, x, group, options)
             outputs += results
             x = results[-1].x
-        found = [(o.weights if return_weights else None, o.taps) for o in outputs]
-        weights, read = jax.tree.map(lambda *each: jnp.concatenate(each), *found)
+        values = [(o.weights if return_weights else None, o.taps) for o in outputs]
+        weights, read = jax.tree.map(lambda *parts: jnp.concatenate(parts), *values)
         # Without a cache, returning cross_cache would keep keys and values of all layers alive.
         if cache is None:
             return StackOutput(x, weights=weights, taps=read)
@@ -183,11 +186,7 @@ class Stack(nn.Module):
         return StackOutput(x, new_cache, new_cross_cache or None, weights, read)
 
     def _make_block(self, name: str, x: jax.Array, group: list["_Layer"]) -> nn.Module:
-        """Creates the block that holds the stacked parameters of a group of layers.
-
-        A scan always initializes them, so that their layout and values do not depend on how the
-        layers run.
-        """
+        """Creates the block that holds the stacked parameters of a group of layers."""
         options: dict[str, Any] = {"cross_attention": True} if self.cross_attention else {}
         # Passed only if not the default, so that custom blocks need not accept it.
         if name == "first_layers" and self.config.first_layers[0].attention_norm is False:
@@ -200,7 +199,7 @@ class Stack(nn.Module):
                 f"{', '.join(['name', *options])}, as modules.Block does, got {error}"
             ) from None
         if self.is_initializing():
-
+            # By a scan, so that layout and values do not depend on how the layers run.
             def initialize(block: nn.Module, x: jax.Array, _: None) -> tuple[jax.Array, None]:
                 return _call(block, x, layer=group[0], options={}).x, None
 
@@ -220,7 +219,7 @@ class Stack(nn.Module):
         stored = {name: tree for name, tree in block.variables.items() if name not in _SOWN}
         variables_of_layers = layer_variables(stored, start, len(group))
         for layer, variables in zip(group[start:], variables_of_layers, strict=True):
-            select = functools.partial(_replace, new=variables)
+            select = functools.partial(lambda selected, _: selected, variables)
             output = self._layer_function(select, layer, options, prevent_cse=True)(block, x)
             x = output.x
             weights, taps = jax.tree.map(lambda leaf: leaf[None], (output.weights, output.taps))
@@ -239,18 +238,18 @@ class Stack(nn.Module):
             before = jnp.arange(0, repeats * period, period, dtype=jnp.int32)
 
         def repeat(block: nn.Module, x: jax.Array, before: Any) -> tuple[jax.Array, Any]:
-            found = []
+            values = []
             for index, layer in enumerate(group[:period]):
                 # XLA merges nothing across scan iterations, so remat does not need the barriers
                 # against CSE, which would cost speed.
-                select = functools.partial(_at, index=index)
+                select = functools.partial(jax.tree.map, operator.itemgetter(index))
                 if before is not None:
                     layer = layer._replace(number=layer.number + before)
                 run_layer = self._layer_function(select, layer, options, prevent_cse=False)
                 output = run_layer(block, x)
                 x = output.x
-                found.append((output.weights, output.taps))
-            return x, jax.tree.map(lambda *each: jnp.stack(each), *found)
+                values.append((output.weights, output.taps))
+            return x, jax.tree.map(lambda *leaves: jnp.stack(leaves), *values)
 
         scan = nn.scan(
             repeat,
@@ -268,21 +267,18 @@ class Stack(nn.Module):
         def run(block: nn.Module, x: jax.Array) -> tuple[jax.Array, Any]:
             return scan(block, x, before)
 
-        x, found = _with_variables(run, by_repeat)(block, x)
-        found = jax.tree.map(lambda leaf: rearrange(leaf, "r p ... -> (r p) ..."), found)
+        x, values = nn.map_variables(run, _STORED, trans_in_fn=by_repeat)(block, x)
+        values = jax.tree.map(lambda leaf: rearrange(leaf, "r p ... -> (r p) ..."), values)
         rest = self._loop(block, x, group, options, start=repeats * period)
-        return [BlockOutput(x, weights=found[0], taps=found[1]), *rest]
+        return [BlockOutput(x, weights=values[0], taps=values[1]), *rest]
 
     def _layer_function(
         self, select: Callable[[Any], Any], layer: "_Layer", options: dict[str, bool], *,
         prevent_cse: bool,
     ) -> Callable[..., BlockOutput]:  # fmt: skip
-        """Function of (block, x) that runs one layer with the variables that `select` returns.
+        """Function of (block, x) that runs one layer with the variables that `select` returns."""
 
-        `config.remat` sets what the backward pass recomputes. Context and caches are closed over
-        instead of passed, because some of their fields are static but hold traced arrays.
-        """
-
+        # Closed over context and caches, some of whose static fields hold traced arrays.
         def run_layer(block: nn.Module, x: jax.Array) -> Any:  # nn.tabulate needs a name
             return _call(block, x, layer=layer, options=options)
 
@@ -290,7 +286,7 @@ class Stack(nn.Module):
             policy = _REMAT_POLICIES[self.config.remat]
             run_layer = nn.remat(run_layer, policy=policy, prevent_cse=prevent_cse)
         # Selected outside remat, so that the backward pass does not select again.
-        return _with_variables(run_layer, select)
+        return nn.map_variables(run_layer, _STORED, trans_in_fn=select)
 
 
 class _Layer(NamedTuple):
@@ -311,8 +307,8 @@ def _call(
     if taps is not None:
         tap = LayerTaps(taps, number)
         x = tap("inputs", x)
-        taken = inspect.signature(type(block).__call__).parameters.values()
-        if any(each.name == "tap" or each.kind is each.VAR_KEYWORD for each in taken):
+        parameters = inspect.signature(type(block).__call__).parameters.values()
+        if any(p.name == "tap" or p.kind is p.VAR_KEYWORD for p in parameters):
             known["tap"] = tap
     output = block(x, context, cache=cache, cross_cache=cross_cache, **options, **known)
     crosses = context.encoded is not None or cross_cache is not None
@@ -324,19 +320,3 @@ def _call(
         output = output._replace(x=tap("hidden", output.x), taps=tap.values)
         tap.check_all_found(type(block).__name__, is_custom=type(block) is not Block)
     return output._replace(x=nn.with_logical_constraint(output.x, _RESIDUAL_AXES))
-
-
-def _with_variables(
-    function: Callable[..., Any], transform: Callable[[Any], Any]
-) -> Callable[..., Any]:
-    """Runs a function of a module on transformed variables instead of its own."""
-    return nn.map_variables(function, _STORED, trans_in_fn=transform)
-
-
-def _replace(variables: Any, *, new: Any) -> Any:
-    del variables
-    return new
-
-
-def _at(variables: Any, *, index: int) -> Any:
-    return jax.tree.map(lambda leaf: leaf[index], variables)
