@@ -12,7 +12,7 @@ PAGES = {
 }
 FENCE = re.compile(r"^ *```.*?^ *```$", flags=re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"(?<![\w/}])[\w.][\w.*/-]*\.(?:py|md|toml|cff|yml)\b")
-FOLDERS = (pathlib.Path(), pathlib.Path("jaxformer"))
+FOLDERS = [pathlib.Path(name) for name in (".", "jaxformer", "jaxformer/text")]
 
 
 def spans(page):
