@@ -39,19 +39,10 @@ def special_token_names(config: Mapping[str, Any]) -> dict[str, str]:
 def add_tokens(
     tokenizer: tokenizers.Tokenizer, folder: pathlib.Path, config: Mapping[str, Any]
 ) -> None:
-    """Adds the tokens of `added_tokens_decoder`, or sets the flags of those that exist."""
-    decoder = config.get("added_tokens_decoder") or {}
-    try:
-        tokens = {
-            int(token_id): AddedToken(
-                token["content"], **{flag: token.get(flag, False) for flag in _FLAGS}
-            )
-            for token_id, token in decoder.items()
-        }
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        reason = f"added_tokens_decoder must have tokens by id, got {shown(decoder)}"
-        raise damaged_download(folder / _FILE, reason) from error
-    for token_id, token in sorted(tokens.items()):
+    """Adds a folder's special and added tokens, or sets the flags of those that exist."""
+    special = {token.content: token for token in reversed(_special_tokens(folder, config))}
+    for token_id, token in sorted(_added_tokens(folder, config, special).items()):
+        token.special = token.special or token.content in special
         tokenizer.add_tokens([token])
         if tokenizer.token_to_id(token.content) != token_id:
             raise CheckpointError(
@@ -59,6 +50,49 @@ def add_tokens(
                 f"needs {tokenizer.token_to_id(token.content)}; download {_FILE} and the "
                 "vocabulary again"
             )
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    new = [token for name, token in special.items() if name not in known]
+    tokenizer.add_tokens(new[::-1])
+
+
+def _special_tokens(folder: pathlib.Path, config: Mapping[str, Any]) -> list[AddedToken]:
+    """Special tokens with a role, and others, each given by its name or with its flags."""
+    extra = config.get("extra_special_tokens") or config.get("additional_special_tokens") or ()
+    values = [config.get(f"{role}_token") for role in _ROLES]
+    values += [value for key, value in config.items() if key.endswith("_token")]
+    values += extra.values() if isinstance(extra, dict) else extra
+    tokens = [value if isinstance(value, dict) else {"content": value} for value in values]
+    return [
+        _token({"normalized": False, **token, "special": True}, folder)
+        for token in tokens
+        if isinstance(token.get("content"), str)
+    ]
+
+
+def _added_tokens(
+    folder: pathlib.Path, config: Mapping[str, Any], special: Mapping[str, AddedToken]
+) -> dict[int, AddedToken]:
+    """Tokens by id: those of `added_tokens_decoder`, else of `added_tokens.json`."""
+    decoder = config.get("added_tokens_decoder")
+    try:
+        if decoder is not None:
+            return {int(token_id): _token(token, folder) for token_id, token in decoder.items()}
+        ids = read_object(folder / "added_tokens.json", optional=True)
+        return {
+            int(token_id): AddedToken(name, normalized=name not in special, special=name in special)
+            for name, token_id in ids.items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        reason = f"added tokens must be given by id, got {shown(decoder)}"
+        raise damaged_download(folder / _FILE, reason) from error
+
+
+def _token(value: Any, folder: pathlib.Path) -> AddedToken:
+    try:
+        flags = {flag: value.get(flag, False) for flag in _FLAGS}
+        return AddedToken(value["content"], **flags)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise damaged_download(folder / _FILE, f"an added token is {shown(value)}") from error
 
 
 def surround(tokenizer: tokenizers.Tokenizer, before: Sequence[str], after: Sequence[str]) -> None:
