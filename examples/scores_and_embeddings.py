@@ -30,8 +30,8 @@ config = c.ExperimentConfig(
 )
 train_run(config)
 model = open_run(FOLDER)
-own, other = model.evaluate(), model.evaluate([unknown])
-print(f"validation data: {own}\nanother package: {other}")
+validation, unseen = model.evaluate(), model.evaluate([unknown])
+print(f"validation data: {validation}\nanother package: {unseen}")
 
 texts = ["        raise TypeError(", ")rorrEepyT esiar        "]
 scores = model.log_likelihood(texts)
@@ -47,5 +47,5 @@ means = np.stack([states.mean(axis=0) for states in model.hidden_states(names)])
 means /= np.linalg.norm(means, axis=1, keepdims=True)
 near, far = means[1:] @ means[0]
 print(f"cosine of {names[0]} and {names[1]}: {near:.3f}; of {names[0]} and {names[2]}: {far:.3f}")
-if own.loss > other.loss or scores[0] < scores[1] or gap > 1e-3 or near < far:
+if validation.loss > unseen.loss or scores[0] < scores[1] or gap > 1e-3 or near < far:
     raise SystemExit("the training text should be likelier, and similar names closer")
