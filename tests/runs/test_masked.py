@@ -173,11 +173,11 @@ def test_classifier_starts_from_the_encoder_of_a_masked_language_model(run, tmp_
     data = test_classification.config(tmp_path, lines).data
     rules = (MeshRule(path="class_kernel", axes=("fsdp", "")),)
     for runner in SingleRunner(), make_runner(mesh=MeshConfig(fsdp=2, rules=rules), devices=2):
-        params, _, (report,) = started(dataclasses.replace(made, data=data, seed=1), runner)
+        params, new = started(dataclasses.replace(made, data=data, seed=1), runner)
         jax.tree.map(np.testing.assert_array_equal, params["encoder"], classifier["encoder"])
         kernels = jax.device_get((params["class_kernel"], classifier["class_kernel"]))
         assert (kernels[0] != kernels[1]).all()
-        assert report.endswith("; the scores of the classes start anew")
+        assert "class_kernel" in new
     table = params["encoder"]["embedding"]["embedding"]
     assert table.addressable_shards[0].data.size == table.size // 2
     back = dataclasses.replace(run.config, init_from=made.out, out=str(tmp_path / "new"))
