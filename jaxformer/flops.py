@@ -99,13 +99,7 @@ def count_model_flops(function: Callable[..., Any], *args: Any) -> float:
 def count_products(
     jaxpr: Jaxpr, scope: str = "", *, is_counted: Callable[[str], bool] = lambda scope: True
 ) -> Flops:
-    """FLOPs of the products of a program and of the programs in it.
-
-    Args:
-        jaxpr: the program.
-        scope: names of the modules that it is in.
-        is_counted: whether a product with this scope counts.
-    """
+    """FLOPs of the products, if counted by scope, of a program and of the programs in it."""
     total = Flops()
     for eqn in jaxpr.eqns:
         inner_scope = f"{scope}/{eqn.source_info.name_stack}"

@@ -18,19 +18,12 @@ _CALLED = re.compile(r"\b(\w+)=\{?(%[\w.\-]+(?:, %[\w.\-]+)*)")
 
 
 class Array(NamedTuple):
-    """An array of a type.
+    """An array of a type."""
 
-    Args:
-        size: number of elements.
-        width: bytes of an element.
-        num_bytes: bytes of all, with the padding of their tiles.
-        space: memory space; 0 is the device memory, and TPUs have others, such as 1, the VMEM.
-    """
-
-    size: int
-    width: int
-    num_bytes: int
-    space: int
+    size: int  # elements
+    width: int  # bytes of an element
+    num_bytes: int  # with the padding of their tiles
+    space: int  # memory space: 0 is the device memory, others are a TPU's, such as 1, the VMEM
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -89,13 +82,10 @@ class Instruction:
 
 @dataclasses.dataclass(eq=False)
 class Computation:
-    """Instructions by name, in their order, of which the root is the result.
-
-    `program` are all computations of the program by name.
-    """
+    """Instructions by name, in their order, of which the root is the result."""
 
     name: str
-    program: "dict[str, Computation]"
+    program: "dict[str, Computation]"  # all computations of the program by name
     instructions: dict[str, Instruction] = dataclasses.field(default_factory=dict)
     root: Instruction | None = None
 
@@ -111,14 +101,7 @@ class Computation:
 
 
 def parse_hlo(text: str) -> Computation:
-    """Entry computation of an optimized program, such as `compiled.as_text()` of `jax.jit`.
-
-    Example:
-        >>> import jax
-        >>> entry = parse_hlo(jax.jit(jax.numpy.sin).lower(1.0).compile().as_text())
-        >>> [array.num_bytes for array in entry.root.arrays]
-        [4]
-    """
+    """Entry computation of an optimized program, such as `compiled.as_text()` of `jax.jit`."""
     program: dict[str, Computation] = {}
     computation = entry = Computation("", program)
     for line in text.splitlines():

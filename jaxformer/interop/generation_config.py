@@ -31,15 +31,10 @@ def read_special_tokens(
     folder: pathlib.Path, config_values: Mapping[str, Any], *, tokenizer: Tokenizer | None = None,
     ignore: tuple[str, ...] = (), generates: bool = True, translates: bool = False,
 ) -> SpecialTokens:  # fmt: skip
-    """Reads the special tokens and generation settings of a Hugging Face folder.
-
-    The ids of special tokens are taken from `generation_config.json`, else from `config.json`, else
-    from the token names in `tokenizer_config.json`. As in transformers, all other settings are
-    taken from `generation_config.json` if it exists, else from `config.json`.
-
-    Of a model that does not generate text, only the ids of special tokens are read. One that
-    translates starts with `bos_token_id` if there is no `decoder_start_token_id`.
-    """
+    """Reads the special tokens and generation settings of a Hugging Face folder."""
+    # Ids of special tokens are from generation_config.json, else from config.json, else from the
+    # token names in tokenizer_config.json. As in transformers, all other settings are from
+    # generation_config.json if it exists, else from config.json.
     is_there = (folder / _FILE).exists()
     settings = read_object(folder / _FILE) if is_there else config_values
     values = {

@@ -19,17 +19,11 @@ FILES = ("*.json", "*.safetensors", "*.model", "*.spm", "*.txt", "*.jinja")
 
 
 def is_model_id(path: str | os.PathLike[str]) -> bool:
-    """Whether a path that does not exist can be a model id.
-
-    It cannot if its first part is an existing folder or the usual name of one, such as runs.
-
-    Example:
-        >>> is_model_id("openai-community/gpt2"), is_model_id("runs/quickstart/samples")
-        (True, False)
-    """
+    """Whether a path that does not exist can be a model id, such as openai-community/gpt2."""
     folder = as_path(path)
     if not _ID.fullmatch(str(folder)):
         return False
+    # Not if its first part is an existing folder or the usual name of one, such as runs.
     return not folder.parent.is_dir() and folder.parent.name not in _LOCAL
 
 

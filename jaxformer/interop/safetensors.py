@@ -113,17 +113,9 @@ def write_tensor_file(
 def open_tensors(
     folder: str | os.PathLike[str], *, auto_class: str = "AutoModelForCausalLM"
 ) -> dict[str, Tensor]:
-    """Opens the weights of a Hugging Face model folder, without reading any data.
-
-    They are in `model.safetensors`, or in the files that `model.safetensors.index.json` names.
-    These are in the same folder, or links in it, as in the cache of `huggingface_hub`. For weights
-    in another format, the error shows a command that converts them, with `auto_class`.
-
-    Raises:
-        CheckpointError: a file is missing or damaged, the index names a tensor that its file lacks,
-            or the weights have another format.
-    """
+    """Opens the weights of a Hugging Face model folder, without reading any data."""
     folder = pathlib.Path(folder)
+    # Files are in the folder, or links in it, as in the cache of `huggingface_hub`.
     entries = {path.name for path in folder.iterdir()}
     if _INDEX not in entries:
         if _SINGLE not in entries:
@@ -205,15 +197,7 @@ def write_tensors(
     *,
     max_shard_bytes: int = 5_000_000_000,
 ) -> None:
-    """Writes `model.safetensors`, or shards and then their index, into an existing folder.
-
-    Shards are filled in the order of the tensors, up to `max_shard_bytes`; a larger tensor gets its
-    own file. Each file is written as by `write_tensor_file`, with its errors; if one cannot be
-    written, those before it stay.
-
-    Raises:
-        ConfigError: `max_shard_bytes` is not a positive integer.
-    """
+    """Writes `model.safetensors`, or shards in the order of the tensors and then their index."""
     if type(max_shard_bytes) is not int or max_shard_bytes < 1:
         raise ConfigError(f"max_shard_bytes must be a positive integer, got {max_shard_bytes!r}")
     shards: list[dict[str, LazyTensor]] = [{}]

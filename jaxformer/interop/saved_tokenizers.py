@@ -17,13 +17,10 @@ def write_tokenizer(
     special: SpecialTokens,
     chat_template: HuggingFaceChatTemplate | None = None,
     *,
-    target: Tokenizer | None = None,
+    target: Tokenizer | None = None,  # of generated text, if it differs; has the special tokens
     has_token_types: bool = False,
 ) -> None:
-    """Writes `tokenizer.json` and `tokenizer_config.json`; `has_token_types` as in BERT.
-
-    The ids of special tokens are those of `target`, the tokenizer of generated text, if it differs.
-    """
+    """Writes `tokenizer.json` and `tokenizer_config.json`; `has_token_types` as in BERT."""
     target = tokenizer if target is None else target
     # Two things get lost, so transformers tokenizes some rare texts differently: normalization
     # rules that the `tokenizers` library cannot apply, such as for several accents on a letter, and

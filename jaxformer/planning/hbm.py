@@ -19,14 +19,10 @@ _VIEWS = {"bitcast", "convert", "copy", "reshape", "transpose"}  # element by el
 
 
 def read_traffic(program: Computation) -> dict[str, int]:
-    """Bytes that a step reads from and writes to HBM on a device, by source, most first.
-
-    Every instruction reads its operands and writes its results, in a loop once per iteration; of a
-    conditional, the branch that moves the most counts. What stays within a fusion or in on-chip
-    memory moves nothing, slices count as the slice, and updates in place as the update. Arrays have
-    the bytes of their tiles, with padding. A kernel (custom call) counts its operands and results
-    once: a lower bound, since kernels of attention read keys and values several times.
-    """
+    """Bytes that a step reads from and writes to HBM on a device, by source, most first."""
+    # What stays within a fusion or in on-chip memory moves nothing, slices count as the slice, and
+    # updates in place as the update. A kernel (custom call) counts its operands and results once: a
+    # lower bound, since kernels of attention read keys and values several times.
     total = collections.Counter[str]()
     for op in program.instructions.values():
         if op.opcode == "while":
@@ -83,10 +79,8 @@ def _elements_read(op: Instruction, position: int, size: int) -> int:
 
 
 def _elements_used(array: Instruction, size: int) -> int:
-    """Elements of an array within a fusion that its users read, `size` at most.
-
-    As in XLA's `HloCostAnalysis`, except that views are followed, too.
-    """
+    """Elements of an array within a fusion that its users read, `size` at most."""
+    # As in XLA's `HloCostAnalysis`, except that views are followed, too.
     if array is array.computation.root:
         return size
     total = 0

@@ -199,13 +199,11 @@ def settings_that_fit(plan: Plan, utilization: float) -> list[tuple[Plan, dict[s
 
 
 def _estimated_to_fit(plan: Plan) -> Iterator[dict[str, Any]]:
-    """Changes to the config that are estimated to fit, in the order in which they are tried.
-
-    Of each number of micro-batches and fsdp axis, those with the least remat.
-    """
+    """Changes to the config that are estimated to fit, in the order in which they are tried."""
     config, shards = plan.config, plan.sizes["data"] * plan.sizes["fsdp"]
     policies = _REMATS[_REMATS.index(config.model.remat) :]
     is_split = config.training.runner in ("auto", "mesh")
+    # Of each number of micro-batches and fsdp axis, those with the least remat.
     for fsdp in _doubled(plan.sizes["fsdp"], shards if is_split else 1):
         for count in _doubled(config.training.accumulate_steps, plan.rows // shards):
             changes = [_changes(plan, fsdp, count, policy) for policy in policies]

@@ -21,14 +21,10 @@ from jaxformer.training.step import checked_loss
 
 
 def planned_model(config: ExperimentConfig, *, as_configured: bool = False) -> TextModel:
-    """Model of a config without data, to be traced for estimates on any machine.
-
-    With layers "auto" it scans them, which is traced faster than a loop and keeps as many bytes. In
-    place of a kernel it has chunked attention, which keeps as little memory: cuDNN cannot be traced
-    without a GPU, and products within kernels are not counted. With `as_configured`, it has the
-    layers and the attention of the config, to be compiled.
-    """
+    """Model of a config without data, to be traced on any machine or compiled `as_configured`."""
     changes: dict[str, Any] = {}
+    # A scan is traced faster than a loop and keeps as many bytes. Chunked attention keeps as little
+    # memory as a kernel, and cuDNN cannot be traced without a GPU.
     if config.model.layer_execution == "auto" and not as_configured:
         changes["layer_execution"] = "scan"
     if config.model.attention_implementation in ("cudnn", "splash") and not as_configured:
@@ -65,26 +61,20 @@ def batch_rows(config: ExperimentConfig, num_shards: int) -> int:
 class TracedStep(NamedTuple):
     """FLOPs of both passes of a micro-batch, and bytes kept between them besides parameters."""
 
-    flops: Flops
-    kept: int
+    flops: Flops  # also of what remat computes again; with LoRA, of what its gradients need
+    residual_bytes: int
 
 
 @functools.lru_cache(maxsize=256)
 def step_of_config(config: ExperimentConfig, rows: int, device_kind: str) -> TracedStep:
-    """`trace_step` of the model of a config, remembered.
-
-    The config has no mesh, since it may be one device's share of a model, which no mesh divides.
-    A kind of TPU may change what its program computes; "" is for any other device.
-    """
+    """`trace_step` of the model of a config, remembered."""
+    # The config has no mesh, since it may be one device's share of a model, which no mesh divides.
     return trace_step(planned_model(config), rows, device_kind)
 
 
 def trace_step(model: TextModel, rows: int, device_kind: str) -> TracedStep:
-    """Traces both passes of a micro-batch of some rows on one device; computes nothing.
-
-    Its FLOPs are what the passes run: also what remat computes again, and with LoRA only what its
-    gradients need. Automatic attention counts as what runs without a fused kernel.
-    """
+    """Traces both passes of a micro-batch of some rows on one device; computes nothing."""
+    # Automatic attention counts as what runs without a fused kernel.
     config, (params, frozen) = model.config, split_shapes(model)
     loss = checked_loss(model.loss(config.training.label_smoothing), combine_of(config.lora))
 

@@ -50,11 +50,7 @@ class AttentionSizes:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        """Checks the sizes.
-
-        Raises:
-            ConfigError: a size is too small or does not fit the others.
-        """
+        """Raises ConfigError if a size is too small or does not fit the others."""
         least = {"batch_size": 2, "num_queries": 2, "num_keys": 3}
         for field in dataclasses.fields(self)[:-1]:
             size, minimum = getattr(self, field.name), least.get(field.name, 1)

@@ -52,9 +52,10 @@ def _assert_values(claim: str, attention: Attention, sizes: AttentionSizes) -> N
     except AssertionError as error:
         raise AssertionError(f"{claim}\n{error}") from None
     except Exception as error:
-        name, said = claim.partition(":")[0].replace(" ", "_"), str(error).strip() or "no message"
+        name, message = claim.partition(":")[0].replace(" ", "_"), str(error).strip()
+        first_line = (message or "no message").splitlines()[0]
         raise AssertionError(
-            f"{claim}\n  got:          {type(error).__name__}: {said.splitlines()[0]}\n"
+            f"{claim}\n  got:          {type(error).__name__}: {first_line}\n"
             "  likely cause: the function does not support it; to skip this claim, pass "
             f"without=({name!r},)"
         ) from None

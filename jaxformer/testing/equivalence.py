@@ -197,12 +197,12 @@ def assert_scanned_equals_looped(
     got, expected = outcome(scanned), outcome(unstacked)
     for kind, *trees in zip(("output", "gradient"), got, expected, strict=True):
         leaves = (jax.tree_util.tree_leaves_with_path(tree) for tree in trees)
-        for (path, array), (_, wanted) in zip(*leaves, strict=True):
+        for (path, array), (_, expected_array) in zip(*leaves, strict=True):
             key = jax.tree_util.keystr(path, simple=True, separator="/")
             check_close(
                 f"{rule} (got: scanned, expected: looped)",
                 array,
-                wanted,
+                expected_array,
                 name=f"{kind} {key}".rstrip(),
                 axes="",
                 tolerance=tolerance,
@@ -213,8 +213,8 @@ def assert_scanned_equals_looped(
 
 
 def _check_layers_differ(layers: list[Any]) -> None:
-    for index, (one, other) in enumerate(itertools.pairwise(layers)):
-        leaves = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    for index, (layer, following) in enumerate(itertools.pairwise(layers)):
+        leaves = zip(jax.tree.leaves(layer), jax.tree.leaves(following), strict=True)
         if all(np.array_equal(a, b) for a, b in leaves):
             raise DataError(
                 f"params must differ between layers, got the same in layers {index} and "

@@ -86,10 +86,7 @@ def check_close(
 
 
 def differs(got: np.ndarray, expected: np.ndarray, tolerance: float) -> np.ndarray:
-    """Places where two arrays differ by more than `tolerance` times the largest expected magnitude.
-
-    If the largest magnitude is less than 1, the tolerance is absolute. NaN equals nothing.
-    """
+    """Where arrays differ by more than `tolerance` times the largest expected magnitude, or 1."""
     return ~(np.abs(got - expected) <= _allowed(expected, tolerance))  # NaN compares False
 
 

@@ -19,18 +19,14 @@ def influence(
     function: Callable[[Any], jax.Array], inputs: Any, *, rule: str,
     output_axes: tuple[int, ...], input_axes: tuple[int, ...],
 ) -> Any:  # fmt: skip
-    """Largest absolute gradient of each output position with respect to each input position.
-
-    Positions are indexed by output_axes and, in every input, by input_axes. Over the other axes of
-    the output, a random combination is differentiated. Results have the sizes of output_axes, then
-    those of input_axes.
-    """
+    """Largest absolute gradient by output_axes, then, for every input, input_axes."""
     output = jax.eval_shape(function, inputs)
     check_output_shape(rule, output, (), "...")
     sizes = [output.shape[axis] for axis in output_axes]
     positions = np.arange(math.prod(sizes)).reshape(
         [size if axis in output_axes else 1 for axis, size in enumerate(output.shape)]
     )
+    # Over the other axes of the output, a random combination is differentiated.
     weights = np.random.default_rng(2).uniform(1, 2, output.shape)
     weights *= np.random.default_rng(3).choice([-1, 1], output.shape)
 
@@ -39,19 +35,19 @@ def influence(
 
         def gradients_of(position: jax.Array) -> Any:
             here = jnp.where(positions == position, jnp.asarray(weights, output.dtype), 0)
-            (found,) = pull(here)
+            (gradient,) = pull(here)
             return jax.tree.map(
                 lambda g: jnp.abs(g).max(
                     axis=tuple(axis for axis in range(g.ndim) if axis not in input_axes)
                 ),
-                found,
+                gradient,
             )
 
         # One by one: a custom kernel may not support vmap.
         return jax.lax.map(gradients_of, jnp.arange(positions.size))
 
-    found = run(gradients, inputs)
-    return jax.tree.map(lambda g: g.reshape(*sizes, *g.shape[1:]), found)
+    magnitudes = run(gradients, inputs)
+    return jax.tree.map(lambda g: g.reshape(*sizes, *g.shape[1:]), magnitudes)
 
 
 def replacements(inputs: Array) -> jax.Array:
@@ -79,7 +75,7 @@ def exchange_influence(
     apply: Callable[[jax.Array], jax.Array], inputs: Array, *, rule: str
 ) -> np.ndarray:
     """Float64 `[B, T, T]`: change of output t, relative to the largest, if input s is replaced."""
-    inputs, others = jnp.asarray(inputs), replacements(inputs)
+    inputs, new_inputs = jnp.asarray(inputs), replacements(inputs)
     check_output_shape(rule, jax.eval_shape(apply, inputs), inputs.shape[:2], "B T")
     places = jnp.arange(inputs.shape[1])
 
@@ -88,7 +84,7 @@ def exchange_influence(
 
         def change(s: jax.Array) -> jax.Array:
             here = jnp.expand_dims(places == s, (0, *range(2, inputs.ndim)))
-            difference = jnp.abs(apply(jnp.where(here, others, inputs)) - output)
+            difference = jnp.abs(apply(jnp.where(here, new_inputs, inputs)) - output)
             return difference.max(axis=tuple(range(2, difference.ndim)))
 
         largest = jnp.maximum(jnp.abs(output).max(), jnp.finfo(output.dtype).tiny)
@@ -98,17 +94,13 @@ def exchange_influence(
 
 
 def check_causal_influence(
-    rule: str, found: np.ndarray, *, name: str, reach: int | None, tolerance: float = 0.0,
+    rule: str, magnitudes: np.ndarray, *, name: str, reach: int | None, tolerance: float = 0.0,
     unit: str = "|d output / d input|",
 ) -> None:  # fmt: skip
-    """Checks that outputs depend on no later input, and on each of the last `reach` inputs.
-
-    `found` is float `[T, T]`, the influence of input s on output t. An influence of later inputs up
-    to the tolerance is ignored; a reach of None means all earlier inputs.
-    """
-    t, s = np.indices(found.shape)
-    leaks = (s > t) & ~(found <= tolerance)  # NaN leaks
-    blind = (s <= t) & (found == 0) & (s > t - (len(found) if reach is None else reach))
+    """Checks that outputs `[T, T]` depend on no later input, and on each of the last `reach`."""
+    t, s = np.indices(magnitudes.shape)
+    leaks = (s > t) & ~(magnitudes <= tolerance)  # NaN leaks
+    blind = (s <= t) & (magnitudes == 0) & (s > t - (len(magnitudes) if reach is None else reach))
     if not leaks.any() and not blind.any():
         return
     output, source = first_index(leaks if leaks.any() else blind)
@@ -116,12 +108,12 @@ def check_causal_influence(
         rule,
         where=f"output at position {output}, {name} at position {source}; "
         f"{int((leaks | blind).sum())} such pairs in total",
-        got=f"{unit} = {found[output, source]:.3g}",
+        got=f"{unit} = {magnitudes[output, source]:.3g}",
         expected=(f"at most {tolerance:.2g}" if tolerance else "exactly 0")
         if leaks.any()
         else "more than 0",
         cause=NOT_LOW_ENOUGH
-        if (leaks == (s > t)).all() and faint(found[s > t], found[s <= t])
+        if (leaks == (s > t)).all() and faint(magnitudes[s > t], magnitudes[s <= t])
         else _cause(leaks, blind, np.asarray(s - t)),
     )
 

@@ -59,16 +59,16 @@ def _check_mask(attention: Attention, sizes: AttentionSizes) -> None:
     rule = "mask: a query must read exactly the values that the mask allows"
     query, key, value = draw(sizes)
     mask = draw_mask(sizes)
-    found = influence(
+    magnitudes = influence(
         lambda value: shaped(attention)(query, key, value, mask=jnp.asarray(mask)),
         value,
         rule=rule,
         output_axes=(0, 1, 2),
         input_axes=(0, 1, 2),
     )  # [B, T, N, B, S, K]
-    row, t, head, value_row, s, kv_head = np.indices(found.shape)
+    row, t, head, value_row, s, kv_head = np.indices(magnitudes.shape)
     own_row, own_head = row == value_row, kv_head == head // sizes.group_size
-    reads = ~(found == 0)  # NaN reads
+    reads = ~(magnitudes == 0)  # NaN reads
     expected = own_row & own_head & mask[row, 0, t, s]
     wrong = reads != expected
     if not wrong.any():
@@ -76,8 +76,9 @@ def _check_mask(attention: Attention, sizes: AttentionSizes) -> None:
     b, t_, n, value_b, s_, k = index = first_index(wrong)
 
     def batch_axis_is(heads: np.ndarray, count: int) -> bool:
-        own = own_row & own_head
-        return count == len(mask) and bool((reads == (own & mask[heads % count, 0, t, s])).all())
+        if count != len(mask):
+            return False
+        return bool((reads == (own_row & own_head & mask[heads % count, 0, t, s])).all())
 
     if (reads & ~own_row).any():
         cause = "rows of the batch are mixed: a reshape or a reduction runs over the batch axis"
@@ -85,7 +86,7 @@ def _check_mask(attention: Attention, sizes: AttentionSizes) -> None:
         cause = "heads are mixed: query head n should use key head n // (N / K) and no other"
     elif (reads == (own_row & own_head)).all():
         shown, hidden = (
-            found[own_row & own_head & (mask[row, 0, t, s] == m)] for m in (True, False)
+            magnitudes[own_row & own_head & (mask[row, 0, t, s] == m)] for m in (True, False)
         )
         cause = (
             NOT_LOW_ENOUGH
@@ -109,7 +110,7 @@ def _check_mask(attention: Attention, sizes: AttentionSizes) -> None:
         where=f"{named_index('output', 'B T N', (b, t_, n))} and "
         f"{named_index('value', 'B S K', (value_b, s_, k))}, one of {int(wrong.sum())} pairs; "
         f"mask[b={b}, 0, t={t_}, s={s_}] is {bool(mask[b, 0, t_, s_])}",
-        got=f"|d output / d value| = {found[index]:.3g}",
+        got=f"|d output / d value| = {magnitudes[index]:.3g}",
         expected="more than 0" if expected[index] else "exactly 0",
         cause=cause,
     )
@@ -132,7 +133,7 @@ def assert_causal(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -
     """
     check_takes(attention, "is_causal")
     rule = "causal: the output at t must depend on the inputs up to t, and on no later ones"
-    found = influence(
+    magnitudes = influence(
         lambda inputs: shaped(attention)(*inputs, is_causal=True),
         draw(sizes.square),
         rule=rule,
@@ -141,7 +142,7 @@ def assert_causal(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -
     )
     # Key gradients may be 0 (the softmax over one key is constant); value gradients may not.
     for name, reach in (("value", None), ("key", 0), ("query", 0)):
-        of_input = found[("query", "key", "value").index(name)]
+        of_input = magnitudes[("query", "key", "value").index(name)]
         check_causal_influence(rule, of_input, name=name, reach=reach)
 
 

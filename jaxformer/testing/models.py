@@ -59,8 +59,8 @@ def assert_model_is_causal(
         unit="relative change of the output when the input is exchanged",
     )
     if jnp.issubdtype(inputs.dtype, jnp.floating):
-        found = influence(apply, inputs, rule=rule, output_axes=(1,), input_axes=(1,))
-        check_causal_influence(rule, found, name="input", reach=0)
+        magnitudes = influence(apply, inputs, rule=rule, output_axes=(1,), input_axes=(1,))
+        check_causal_influence(rule, magnitudes, name="input", reach=0)
 
 
 def assert_padding_invariant(
@@ -93,7 +93,7 @@ def assert_padding_invariant(
         >>> assert_padding_invariant(mean, inputs, lengths, per_token=False)
     """
     inputs, lengths = jnp.asarray(inputs), np.asarray(lengths)
-    others = replacements(inputs)
+    new_inputs = replacements(inputs)
     rows, length = inputs.shape[:2]
     if lengths.shape != (rows,) or not 1 <= lengths.min() < length >= lengths.max():
         raise DataError(
@@ -108,7 +108,7 @@ def assert_padding_invariant(
     expected = fetch(call(inputs, mask))
 
     real = jnp.expand_dims(mask, tuple(range(2, inputs.ndim)))
-    got = fetch(call(jnp.where(real, inputs, others), mask))
+    got = fetch(call(jnp.where(real, inputs, new_inputs), mask))
     if per_token:
         hidden = np.asarray(~mask)
         expected[hidden] = got[hidden] = 0

@@ -73,10 +73,10 @@ def assert_packing_invariant(
         positions[row, start:end] = np.arange(end - start)
     rule = "packing: the outputs of a document must not depend on"
 
-    given = jnp.asarray(ids), jnp.asarray(positions)
+    segments = jnp.asarray(ids), jnp.asarray(positions)
 
     def packed(inputs: jax.Array) -> jax.Array:
-        return apply(inputs, *given)
+        return apply(inputs, *segments)
 
     separate = f"{rule} other documents or padding of its row"
     _check_separate(
@@ -85,18 +85,18 @@ def assert_packing_invariant(
     )  # fmt: skip
     if jnp.issubdtype(inputs.dtype, jnp.floating):
         axes = {"output_axes": (0, 1), "input_axes": (0, 1)}
-        found = influence(packed, inputs, rule=separate, **axes)  # [B, T, B, T]
-        within_rows = np.moveaxis(np.diagonal(found, axis1=0, axis2=2), -1, 0)
+        magnitudes = influence(packed, inputs, rule=separate, **axes)  # [B, T, B, T]
+        within_rows = np.moveaxis(np.diagonal(magnitudes, axis1=0, axis2=2), -1, 0)
         _check_separate(separate, within_rows, ids, tolerance=0, unit="|d output / d input|")
 
     call = compiled(apply)
-    got = fetch(call(inputs, *given))
+    got = fetch(call(inputs, *segments))
     got[ids == 0] = 0
     alone = np.zeros_like(got)
     for row, start, end in documents:
         shape = (1, end - start)
-        given = jnp.ones(shape, jnp.int32), jnp.arange(end - start, dtype=jnp.int32)[None]
-        output = fetch(call(inputs[row : row + 1, start:end], *given))
+        segment = jnp.ones(shape, jnp.int32), jnp.arange(end - start, dtype=jnp.int32)[None]
+        output = fetch(call(inputs[row : row + 1, start:end], *segment))
         check_output_shape(f"{rule} its row", output, shape, "B T")
         alone[row, start:end] = output[0]
     check_close(
@@ -139,16 +139,16 @@ def _documents(ids: np.ndarray, shape: tuple[int, ...]) -> list[_Document]:
 
 
 def _check_separate(
-    rule: str, found: np.ndarray, ids: np.ndarray, *, tolerance: float, unit: str
+    rule: str, changes: np.ndarray, ids: np.ndarray, *, tolerance: float, unit: str
 ) -> None:
     """Checks that the influence `[B, T, T]` of input s on output t stays within documents."""
     other = (ids[:, :, None] != ids[:, None, :]) & (ids != 0)[:, :, None]
-    leaks = other & ~(found <= tolerance)  # NaN leaks
+    leaks = other & ~(changes <= tolerance)  # NaN leaks
     if not leaks.any():
         return
     row, t, s = index = first_index(leaks)
     source = f"document {ids[row, s]}" if ids[row, s] else "the padding"
-    _, query, key = np.indices(found.shape)
+    _, query, key = np.indices(changes.shape)
     if (leaks == other).all() or (leaks == (other & (key < query))).all():
         cause = (
             "attention does not use the segment ids (causal order and restarting positions do not "
@@ -170,7 +170,7 @@ def _check_separate(
         where=f"{named_index('output', 'B T', (row, t))} of document {ids[row, t]}, "
         f"{named_index('input', 'B T', (row, s))} of {source}; "
         f"{int(leaks.sum())} such pairs in total",
-        got=f"{unit} = {found[index]:.3g}",
+        got=f"{unit} = {changes[index]:.3g}",
         expected=f"at most {tolerance:.2g}" if tolerance else "exactly 0",
         cause=cause,
     )

@@ -75,10 +75,10 @@ def _check(name: str, tree: Any, expected: Mapping[str, Shape]) -> None:
             continue
         unused.discard(pattern)
         if not _fits(leaf, expected[pattern]):
-            wanted = expected[pattern]
-            if isinstance(wanted, jax.ShapeDtypeStruct):
-                wanted = f"{wanted.dtype.name} {wanted.shape}"
-            problems.append((f"{label}: {got}", f"{label}: {wanted}"))
+            shape = expected[pattern]
+            if isinstance(shape, jax.ShapeDtypeStruct):
+                shape = f"{shape.dtype.name} {shape.shape}"
+            problems.append((f"{label}: {got}", f"{label}: {shape}"))
     problems += [(f"{path}: none", f"{path}: {expected[path]}") for path in sorted(unused)]
     if not problems:
         return
@@ -87,7 +87,7 @@ def _check(name: str, tree: Any, expected: Mapping[str, Shape]) -> None:
         f"shapes: the {name} must have the expected paths and shapes",
         where=f"{len(problems)} of {len(leaves.keys() | unused)} paths",
         got=between.join(got for got, _ in problems),
-        expected=between.join(wanted for _, wanted in problems),
+        expected=between.join(shape for _, shape in problems),
         cause="a submodule renamed, missing or new, a bias, or input and output axes of a kernel "
         "exchanged",
     )

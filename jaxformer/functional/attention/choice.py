@@ -88,7 +88,12 @@ def observed_choices() -> Iterator[list[Choice]]:
 
 
 def describe_choices(choices: Sequence[Choice]) -> list[str]:
-    """Each implementation in use, and why no fused kernel is, for the default platform."""
+    """Each implementation in use, and why no fused kernel is, for the default platform.
+
+    Example:
+        >>> describe_choices([Choice("chunked", {"cudnn": "it has no soft cap"})] * 2)
+        ['chunked (a CPU has no fused kernel)']
+    """
     platform = platforms.default_platform()
     kernel = {"cuda": "cudnn", "tpu": "splash"}.get(platform)
     lines = []

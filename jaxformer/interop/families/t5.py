@@ -19,14 +19,12 @@ _PROJECTIONS = {
 
 
 def _half(half: str, last: int) -> dict[str, Layout]:
-    """Tensors of "encoder" or "decoder"; the first block may have the biases of all blocks.
-
-    `last` is the index of the feed-forward layer among the sublayers of a block.
-    """
+    """Tensors of "encoder" or "decoder"; `last`: the index of a block's feed-forward layer."""
     block, stack = f"{half}.block.{{layer}}.layer.", f"{half}/{{stack}}"
     biases = "layer.0.SelfAttention.relative_attention_bias.weight"
     inner, up = f"{block}{last}.DenseReluDense", f"{stack}/feed_forward/up_kernel"
     gate = f"{stack}/feed_forward/gate_kernel"
+    # The first block may have the biases of all blocks.
     return {
         f"{half}.block.0.{biases}": same(f"{half}/positions/table"),
         f"{half}.block.{{layer}}.{biases}": same(f"{half}/layer_positions_{{layer}}/table"),
@@ -79,12 +77,10 @@ def _read(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
 
 
 def _read_t5(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
-    """T5: hidden states are scaled before the output projection if it is the embedding table.
-
-    Newer files state this in scale_decoder_outputs, and always have tie_word_embeddings = true.
-    Then the tensors tell if the projection is tied. An older file with tie_word_embeddings = false
-    must have lm_head.weight, since the versions that wrote it always included it.
-    """
+    """T5: hidden states are scaled before the output projection if it is the embedding table."""
+    # Newer files state this in scale_decoder_outputs, and always have tie_word_embeddings = true.
+    # Then tensors tell if the projection is tied. An older file with tie_word_embeddings = false
+    # must have lm_head.weight, since the versions that wrote it always included it.
     keys, tied = _read(fields, kind, values), fields.take("tie_word_embeddings", bool, True)
     scaled = fields.take("scale_decoder_outputs", bool, tied)
     if kind == "pooled":

@@ -16,11 +16,9 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def read_tokenizer_config(folder: pathlib.Path) -> dict[str, Any]:
-    """Content of `tokenizer_config.json` and of `special_tokens_map.json`.
-
-    As in transformers, the second file counts only if the first has no `added_tokens_decoder`.
-    """
+    """Content of `tokenizer_config.json` and of `special_tokens_map.json`."""
     config = read_object(folder / _FILE, optional=True)
+    # As in transformers, the second file counts only if the first has no added_tokens_decoder.
     if config.get("added_tokens_decoder") is None:
         config |= read_object(folder / "special_tokens_map.json", optional=True)
     return config

@@ -28,10 +28,7 @@ _UNKNOWN = "\U0010fffd"  # a private-use character, which no vocabulary has
 def convert_tokenizers(
     folder: pathlib.Path,
 ) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer, Any] | None:
-    """Tokenizers of input and output, maybe the same, and that of transformers; None without files.
-
-    CheckpointError, with the cause, if transformers cannot read it.
-    """
+    """Tokenizers of input and output, and that of transformers; None without files."""
     names = [name for name in _FILES if (folder / name).exists()]
     if not names:
         return None
