@@ -120,7 +120,7 @@ def find_accelerator(name: str) -> Accelerator:
         >>> find_accelerator("h100").memory
         85520809984
     """
-    by_lower = {one.lower(): accelerator for one, accelerator in ACCELERATORS.items()}
+    by_lower = {key.lower(): accelerator for key, accelerator in ACCELERATORS.items()}
     if name.lower() not in by_lower:
         raise ConfigError(
             f"accelerator must be one of {', '.join(ACCELERATORS)}, got {name!r}"

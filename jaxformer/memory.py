@@ -11,7 +11,8 @@ from typing import Any
 _CGROUPS = pathlib.Path("/sys/fs/cgroup")
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 # Numbers of mallopt(3)'s parameters, and values by which all threads share one heap, which has the
-# large blocks, too, and never shrinks.
+# large blocks, too, and never shrinks. By default, glibc returns the temporary arrays of a program
+# to the operating system, which maps and clears every page again: 10 to 30 % of a training step.
 _M_ARENA_MAX, _M_MMAP_MAX, _M_TRIM_THRESHOLD = -8, -4, -1
 _KEEPING = {_M_ARENA_MAX: 1, _M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: -1}
 
@@ -43,16 +44,8 @@ def readable_bytes(size: int) -> str:
 
 
 def keep_freed_memory() -> None:
-    """Makes this process reuse the memory that it frees; call it before JAX or a thread starts.
-
-    A program of XLA for a CPU allocates its temporary arrays when it is called, and frees them at
-    the end. glibc returns such large blocks to the operating system, which maps and clears every
-    page again for the next call: 10 to 30 % of a training step. Blocks that are kept are cleared
-    once, but the process takes more memory, until it ends.
-
-    Does nothing without glibc, where JAX may find an accelerator, or if the environment has a
-    setting of glibc's allocator, such as `MALLOC_ARENA_MAX=8`.
-    """
+    """Makes glibc reuse memory that is freed; call it before JAX or a thread starts."""
+    # Without glibc, on accelerators, or with settings of the user's own, all stays as it is.
     is_set = any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ)
     if sys.platform != "linux" or is_set or _may_have_accelerators():
         return

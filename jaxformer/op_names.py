@@ -18,12 +18,7 @@ _PARTS = [  # the first whose pattern a name has
 
 
 def part_of(op_name: str) -> str | None:
-    """Part of a training step that an operation belongs to; None if unknown.
-
-    Example:
-        >>> part_of("jit(step)/transpose(jvp(Decoder))/layers/attention/dot_general")
-        'attention'
-    """
+    """Part of a training step that an operation belongs to; None if unknown."""
     return next((part for part, pattern in _PARTS if pattern.search(op_name)), None)
 
 

@@ -20,11 +20,7 @@ _WRITING = 60.0  # seconds that writing one may take
 
 
 def keep_programs() -> None:
-    """Makes JAX keep compiled programs from one process to the next, in the user's cache folder.
-
-    Does nothing if JAX has a folder for them already (`JAX_COMPILATION_CACHE_DIR`), if its cache is
-    off (`JAX_ENABLE_COMPILATION_CACHE=false`), or if the folder cannot be written.
-    """
+    """Keeps compiled programs in the user's cache folder, unless JAX has a folder or no cache."""
     if jax.config.jax_compilation_cache_dir is not None:
         return
     if not jax.config.jax_enable_compilation_cache:

@@ -13,21 +13,7 @@ _SAME = 0.5  # seconds; `timeout` sends its signal to the process, and then to t
 
 
 class StopRequest:
-    """Context in which the first SIGINT or SIGTERM is only recorded, in `received`.
-
-    The second one goes to the handlers from before. Outside the main thread, where Python has no
-    handlers, nothing is recorded.
-
-    Args:
-        is_shared: whether all processes of a job stop together. JAX then handles SIGTERM, which
-            SIGINT is turned into.
-
-    Example:
-        >>> with StopRequest() as stop:
-        ...     signal.raise_signal(signal.SIGTERM)
-        >>> stop.received.name
-        'SIGTERM'
-    """
+    """Context that records the first SIGINT or SIGTERM; the second goes to the old handlers."""
 
     def __init__(self, *, is_shared: bool = False) -> None:
         self.received: signal.Signals | None = None
@@ -37,6 +23,7 @@ class StopRequest:
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():
+            # With all processes of a job stopping together, JAX handles SIGTERM; SIGINT becomes one.
             for number in _SIGNALS[:1] if self._is_shared else _SIGNALS:
                 self._previous[number] = signal.signal(number, self._receive)
         return self

@@ -18,10 +18,7 @@ _OF_DATA = ("data.source", "data.mixture", "data.validation_paths", "samples.pro
 
 
 def config_tables(path: str, flags: Sequence[Flag]) -> dict[str, Any]:
-    """Tables of a config, or of a run folder, which is then the run to resume.
-
-    What a config leaves out is taken from the run or folder that it starts from.
-    """
+    """Tables of a config or of a run folder, completed from the model that they start from."""
     folder = as_path(path)
     is_run = folder.is_dir() and path not in ready_configs()
     if is_run and not (folder / "config.toml").exists():

@@ -35,10 +35,7 @@ ConfigFlags = Annotated[Sequence[Flag], ExperimentConfig]
 def split_flags(
     words: Sequence[str], num_values: Callable[[str], int | None] = lambda key: None
 ) -> tuple[list[str], list[Flag]]:
-    """Splits words into those of no flag, and flags with their values.
-
-    `num_values` is the number of values of a key; None for all words up to the next flag.
-    """
+    """Words of no flag, and flags with `num_values` words each; None: all up to the next flag."""
     arguments: list[str] = []
     flags: list[Flag] = []
     left: float = 0  # values that the last flag may still take
@@ -111,11 +108,7 @@ def _value(key: Key, word: str) -> Any:
 def with_flags(
     values: Mapping[str, Any], flags: Sequence[Flag], *, prog: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The tables of a config with flags merged into them, and what other data took out of them.
-
-    A flag that names another kind selects it with its defaults. Keys of the new kind that have no
-    default keep their value.
-    """
+    """Tables of a config with flags merged into them, and what flags for other data took out."""
     tables, replaced = copy.deepcopy(dict(values)), dict[str, Any]()
     if any(flag.key == "data.paths" for flag in flags):  # the config describes its own data
         replaced = _without_data(tables)
@@ -223,10 +216,7 @@ def _unknown(flag: Flag, tables: dict[str, Any], prog: str) -> str:
 def settings(
     values: Mapping[str, Any], config: type = ExperimentConfig, prefix: str = ""
 ) -> Iterator[tuple[str, Key, Any]]:
-    """The keys that flags can set, with their values in a table; a union before its keys.
-
-    The value of a union is its kind, and that of a key that is not set its default.
-    """
+    """Keys that flags can set, with their value or default; a union, with its kind, comes first."""
     for name, key in keys_of(config).items():
         dotted, value = prefix + name, values.get(name)
         if key.kinds is not None:

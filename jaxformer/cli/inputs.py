@@ -71,11 +71,7 @@ class Opening(ModelSource):
 
 
 class Lines:
-    """Input of a command: its texts, or the lines of a file or of standard input.
-
-    An unusable text, for which `check` raises DataError, ends the command. Unusable lines are named
-    on standard error; `good` has the others. `done` is a participle, such as "translated".
-    """
+    """Texts of arguments, a file or standard input; unusable lines are named on standard error."""
 
     def __init__(
         self, texts: Sequence[str], file: pathlib.Path | None, done: str,

@@ -24,11 +24,7 @@ _MOST_USED = (
 
 
 class Command(NamedTuple):
-    """A function, and what its parameters are on a command line.
-
-    Keyword-only parameters are flags. One of a dataclass is a group: a flag for each of its fields.
-    One that is annotated with a config class gets the flags for the keys of that class.
-    """
+    """A function as a command: keyword-only parameters, or their fields and keys, are flags."""
 
     prog: str
     function: Callable[..., None]

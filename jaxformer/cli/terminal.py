@@ -28,10 +28,7 @@ def for_terminal(text: str) -> str:
 
 
 def show(text: str = "", *, end: str = "\n", error: bool = False, at_once: bool = False) -> None:
-    """Prints untrusted text; a terminal gets its control characters as codes, a file as is.
-
-    An `error` goes to standard error, and is lost if that is closed; `at_once` flushes.
-    """
+    """Prints untrusted text; a terminal gets its control characters as codes, a file as is."""
     stream = sys.stderr if error else sys.stdout
     if stream is None:
         return

@@ -61,10 +61,7 @@ Width = Annotated[int, _POSITIVE, at_most(2**24)]
 
 
 class Kinds(NamedTuple):
-    """The configs of a tagged union, by the value of its discriminator.
-
-    The discriminator `key` is their first field, of one value: `kind: Literal["alibi"] = "alibi"`.
-    """
+    """Configs of a tagged union by the value of `key`, their first field, of a Literal type."""
 
     key: str
     configs: dict[str, type]

@@ -119,10 +119,7 @@ class TranslationConfig(BeamSearchConfig):
 
 
 def source_of_paths(architecture: str | None, *, in_rows: bool) -> str:
-    """Data source of files for an architecture, the default filled in.
-
-    If rows and text can both train it, `in_rows` chooses rows.
-    """
+    """Data source of files for an architecture; `in_rows` chooses where rows and text fit."""
     trained_on = _TRAINED_ON.get(architecture or ModelConfig.architecture, set())
     fitting = [
         name

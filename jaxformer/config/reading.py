@@ -189,11 +189,7 @@ def dotted_keys(config: type, prefix: str = "") -> Iterator[tuple[str, Key]]:
 
 
 def suggested_keys(wrong: str, values: Mapping[str, Any]) -> Sequence[str]:
-    """Keys of a config that an unknown key may mean, most likely first; at most three.
-
-    A key is found by its name in other programs, its last part, a word in it, or its spelling. Keys
-    that the config (values by dotted key) sets come first.
-    """
+    """At most three keys that an unknown key may mean, most likely first; set ones come first."""
     word = wrong.rpartition(".")[2]
     word = _CALLED_HERE.get(word, word)
     leaves = {key: key.rpartition(".")[2] for key in values}

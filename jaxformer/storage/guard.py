@@ -20,14 +20,7 @@ _POLL = 1.0  # seconds between two looks at the lock of another process
 
 @contextlib.contextmanager
 def bucket_lock(path: pathlib.Path) -> Iterator[Callable[[], None]]:
-    """Holds the lock file of a run folder in a bucket; waits first for one that nobody refreshes.
-
-    Yields a function that reads the file, and raises StorageError if another process has taken it.
-
-    Raises:
-        CheckpointError: another process refreshes the file.
-        StorageError: there is no such bucket.
-    """
+    """Holds the lock of a run in a bucket; yields a check that nobody else has taken it."""
     if not str(path).startswith("gs://"):
         raise ConfigError(
             f"a run folder must be on a disk or in a bucket gs://, got {path.parent}; Orbax saves "

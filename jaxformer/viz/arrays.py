@@ -19,15 +19,7 @@ def checked(
     argument: str, value: Any, axes: str | None = None, sizes: Mapping[str, int] | None = None, *,
     masked: bool = False, remedy: str = "",
 ) -> np.ndarray:  # fmt: skip
-    """Converts an argument to float32; ShapeError or DataError unless it can be drawn.
-
-    All numbers must be finite, or -inf if `masked`. No axis may be empty; `remedy` is the end of
-    the message about wrong axes.
-
-    Example:
-        >>> checked("table", [[1, 2, 3]], "T D").shape
-        (1, 3)
-    """
+    """Argument as float32; ShapeError or DataError unless it is finite, or -inf where `masked`."""
     try:
         with np.errstate(over="ignore"):  # values too large for float32 become inf
             array = np.asarray(value, np.float32)
@@ -51,12 +43,7 @@ def checked(
 
 
 def visible(token: str) -> str:
-    r"""A token with symbols for invisible characters, and without effect on nearby text.
-
-    Example:
-        >>> visible(" the\n")
-        '␣the↵'
-    """
+    r"""A token with symbols for invisible characters, and without effect on nearby text."""
     parts = _BYTES.split(token)
     parts[::2] = ["".join(map(_sign, part)) for part in parts[::2]]
     shown = "".join(parts)

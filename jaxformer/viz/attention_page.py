@@ -136,18 +136,9 @@ def _page_data(attention_map: AttentionMap) -> dict[str, Any]:
 
 
 def _clearest_head(weights: np.ndarray, *, own_keys: bool) -> tuple[int, int]:
-    """Layer and head with the largest mutual information of query and key; the first if tied.
-
-    With `p(q, k) = weights[q, k] / T`, its sums `p(q)` over k, `p(k)` over q, and `p` over both,
-    it is `sum p(q, k) log(p p(q, k) / (p(q) p(k)))`.
-
-    Args:
-        weights: float64 `[L, N, T, S]`.
-        own_keys: whether queries and keys are the same tokens; if so, the weight of a token on
-            itself is left out, because it says nothing about the head. `p` is then less than 1.
-    """
-    joint = weights / weights.shape[-2]
-    if own_keys:
+    """Layer and head with the largest mutual information of query and key; the first if tied."""
+    joint = weights / weights.shape[-2]  # p(query, key)
+    if own_keys:  # the weight of a token on itself says nothing about the head
         joint = joint * (1 - np.eye(*weights.shape[-2:]))
 
     def plogp(p: np.ndarray) -> np.ndarray:

@@ -16,29 +16,14 @@ _MASKED = {"facecolor": "#F4F4F4", "edgecolor": "#9A9A9A", "hatch": "//////", "l
 
 
 def number_width(values: np.ndarray) -> float:
-    """Width in inches of a cell with the longest of the numbers; -inf is masked.
-
-    Example:
-        >>> round(number_width(np.array([0.5, 1.0])), 2)
-        0.35
-    """
+    """Width in inches of a cell with the longest of the numbers; -inf is masked."""
     return max(map(len, _numbers(values).flat)) * _DIGIT_WIDTH + 0.1
 
 
 def draw_cells(
     axes: "Axes", values: np.ndarray, *, low: float, high: float, colours: str, numbers: bool
 ) -> Any:
-    """Draws a table `[rows, columns]` as cells, row 0 at the top; the result is for a color bar.
-
-    Cells of -inf are masked: hatched in gray. The color map `colours` ranges from `low` to `high`.
-
-    Example:
-        >>> from matplotlib.figure import Figure
-        >>> axes = Figure().add_subplot()
-        >>> image = draw_cells(axes, np.eye(3), low=0, high=1, colours="viridis", numbers=True)
-        >>> len(axes.texts)
-        9
-    """
+    """Draws cells of a table `[rows, columns]`, row 0 on top; cells of -inf are hatched in gray."""
     masked = np.isneginf(values)
     if masked.any():
         axes.patch.set(**_MASKED)  # the background; masked cells have no color

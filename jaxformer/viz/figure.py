@@ -7,15 +7,7 @@ import matplotlib.text
 
 
 class Figure(matplotlib.figure.Figure):
-    """A matplotlib figure that a notebook displays if it is the last line of a cell.
-
-    Jupyter displays plain matplotlib figures only after a notebook backend is loaded, which this
-    library does not do. Sizes are in inches.
-
-    Example:
-        >>> Figure(1, 1)._repr_png_()[1:4]
-        b'PNG'
-    """
+    """A matplotlib figure, in inches, that a notebook displays as the last line of a cell."""
 
     def __init__(self, width: float, height: float) -> None:
         super().__init__(figsize=(width, height), dpi=150, layout="constrained")

@@ -119,10 +119,7 @@ def _heatmaps(
     tables: dict[str, np.ndarray], title: str, *, low: float, high: float,
     colours: str, labels: tuple[str, str, str],
 ) -> "Figure":  # fmt: skip
-    """Heat maps of equal shape side by side; labels are for the x axis, y axis and color bar.
-
-    The cells have numbers if there are at most 400.
-    """
+    """Heat maps of equal shape side by side; labels are for the x axis, y axis and color bar."""
     from jaxformer.viz.figure import Figure
 
     values = np.stack(list(tables.values()))

@@ -50,10 +50,7 @@ def is_run(folder: pathlib.Path) -> bool:
 
 
 def require_free(folder: pathlib.Path, name: str = "out") -> None:
-    """Raises CheckpointError unless a path is free for a run: absent, or an empty folder.
-
-    Files of an interrupted start do not count.
-    """
+    """Raises CheckpointError unless a path is absent, empty, or an interrupted start."""
     try:
         if lexists(folder):
             started = {LOCK, HOLDER, DRAFT, *_started_names(folder)}
@@ -77,10 +74,7 @@ def start_folder(
     summary: DataSummary,
     write: Callable[[pathlib.Path], None],
 ) -> None:
-    """Makes a run folder, completely or not at all; the config, written last, makes it one.
-
-    The folder must be free and locked. `write` writes tokenizers and validation data into it.
-    """
+    """Makes a run folder, free and locked, whole or not at all; `write` adds its data."""
     tidy(folder)
     with drafted(folder, first=_MANIFEST, last=_CONFIG) as draft:
         write(draft)
@@ -107,11 +101,7 @@ def _started_names(folder: pathlib.Path) -> set[str]:
 
 
 def remove_run(folder: pathlib.Path) -> None:
-    """Removes the run in a locked folder, if there is one; the folder and its lock stay.
-
-    Raises:
-        CheckpointError: the folder also has a file of the user, or its manifest is damaged.
-    """
+    """Removes a locked run, not its lock; CheckpointError if it has files of the user."""
     if not is_run(folder):
         return
     manifest = _read_manifest(folder)
@@ -195,10 +185,7 @@ def _runs_like(folder: pathlib.Path) -> str:
 
 
 def folder_damage(folder: pathlib.Path) -> str | None:
-    """Compares the files of a run folder, except those that grow, with its manifest.
-
-    Returns the first damage, and what to do; None if all files are as they were written.
-    """
+    """First damage of the files that do not grow, with its remedy; None if they are as written."""
     try:
         manifest = _read_manifest(folder)
         damage = manifest.damage(folder, may_have_more=True)

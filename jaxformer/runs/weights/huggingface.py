@@ -77,17 +77,7 @@ def is_adapter(folder: pathlib.Path) -> bool:
 
 @dataclasses.dataclass(eq=False)
 class HuggingFaceWeights(WeightSource):
-    """A Hugging Face folder, as a run that was not trained here; an adapter of PEFT is merged.
-
-    Its properties raise CheckpointError if a file is missing or damaged, ConfigError if the model
-    is not supported, and DataError if a tokenizer is missing or cannot be used.
-
-    Args:
-        source_language: source language, for a multilingual translator.
-        target_language: target language, for a multilingual translator.
-        options: as in `open_huggingface`.
-        base: of an adapter, the folder or id of its model; by default the one that it names.
-    """
+    """A Hugging Face folder with the `options` of `open_huggingface`; a PEFT adapter is merged."""
 
     source_language: str | None = None
     target_language: str | None = None

@@ -18,10 +18,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def adapt(model: TextModel, start: Start) -> tuple[Any, Any]:
-    """Trained and frozen parameters of a run with LoRA.
-
-    Trained are its matrices, initialized beside the base, and parameters that the base lacks.
-    """
+    """Trained and frozen parameters of a LoRA run; those that the base lacks are trained."""
     lora, frozen = model.config.lora, start.stored
     assert lora is not None
     shapes = jax.eval_shape(lambda: frozen)

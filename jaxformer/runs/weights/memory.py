@@ -16,10 +16,7 @@ from jaxformer.training.parallel import Runner
 
 
 def param_shapes(model: TextModel) -> Any:
-    """Shapes and dtypes of a model's parameters, by tracing its module; computes nothing.
-
-    The layers are traced as a scan, so their number does not matter.
-    """
+    """Shapes and dtypes of a model's parameters, by tracing its module; computes nothing."""
     config = dataclasses.replace(model.config.model, layer_execution="scan")  # has the same ones
     scanned = dataclasses.replace(model, config=dataclasses.replace(model.config, model=config))
     return init_shapes(scanned.module, *scanned.init_inputs)
@@ -36,10 +33,7 @@ def rate_factors(model: TextModel) -> Any:
 
 
 def split_shapes(model: TextModel, new: Sequence[str] = ()) -> tuple[Any, Any]:
-    """Shapes and dtypes of the trained parameters, and of the frozen ones, None without LoRA.
-
-    With LoRA, the parameters named in `new`, which the base does not have, are fully trained.
-    """
+    """Shapes and dtypes of the trained parameters, and of the frozen ones, None without LoRA."""
     shapes, lora = param_shapes(model), model.config.lora
     if lora is None:
         return shapes, None
@@ -60,12 +54,7 @@ def state_shapes(model: TextModel) -> TrainState:
 
 
 def require_training_memory(model: TextModel, runner: Runner) -> None:
-    """Raises ConfigError if a run cannot be trained in the available memory.
-
-    The training state is counted exactly. For a batch, this counts only tokens, labels and the
-    inputs of the layers, which every backward pass needs. So a run may still turn out to be too
-    large.
-    """
+    """Raises ConfigError if a run cannot be trained in the available memory; a lower estimate."""
     config = model.config
     state, (trained, frozen) = state_shapes(model), split_shapes(model)
     neighbors = () if frozen is None else (frozen,)  # which the rules of a mesh may name, too

@@ -28,14 +28,7 @@ _BASE = "base.json"
 
 @dataclasses.dataclass(eq=False)
 class RunWeights(WeightSource):
-    """A checkpoint of a run; with LoRA, merged with its base.
-
-    Args:
-        kind: class of its model; by default the built-in one of its config.
-        like: config of the run that starts from it; if that is for another kind of model or data,
-            kind is not used.
-        base: current path of the base of a run with LoRA; by default, where it was.
-    """
+    """A checkpoint of a run; with LoRA, merged with its base, which may have moved to `base`."""
 
     kind: type[TextModel] | None = None
     like: ExperimentConfig | None = None
@@ -138,11 +131,7 @@ def load_base(
     runner: Runner,
     base: str | os.PathLike[str] | None = None,
 ) -> Start:
-    """Loads the base weights of a run with LoRA, from `base` if they have moved.
-
-    Raises:
-        CheckpointError: the weights are missing, damaged, or not those of the training.
-    """
+    """Base weights of a run with LoRA, from `base` if moved; CheckpointError if they are others."""
     recorded, relative, sha256 = read_json(
         folder / _BASE, lambda values: [values[name] for name in ("path", "relative", "sha256")]
     )

@@ -17,12 +17,7 @@ from jaxformer.training.parallel import Runner
 
 
 class Start(NamedTuple):
-    """Parameters that a run starts from.
-
-    Args:
-        params: all parameters of its model.
-        new: names of those that are initialized anew, since the source does not have them.
-    """
+    """Parameters that a run starts from, and the names of those that its source does not have."""
 
     params: Any
     new: tuple[str, ...]
@@ -35,12 +30,7 @@ class Start(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class WeightSource(abc.ABC):
-    """A stored model. It is read when it is first needed, and only once.
-
-    Args:
-        path: path of its folder, or a Hugging Face model id, OWNER/MODEL.
-        step: step of the checkpoint; None for the best, and for a Hugging Face folder.
-    """
+    """A stored model: a folder, or OWNER/MODEL at Hugging Face; read once, when needed."""
 
     path: pathlib.Path
     step: int | None = None
@@ -87,11 +77,7 @@ class WeightSource(abc.ABC):
 
     @abc.abstractmethod
     def params(self, runner: Runner) -> Any:
-        """Reads the parameters to the devices on which the runner places them.
-
-        Raises:
-            CheckpointError: the weights are missing, damaged, or not those of the model.
-        """
+        """Parameters, where the runner places them; CheckpointError if not those of the model."""
 
     def pin(self) -> str:
         """Chooses and verifies the checkpoint, if there are several; returns `name`."""
@@ -106,13 +92,7 @@ class WeightSource(abc.ABC):
         return tuple(name for name in param_shapes(model) if name not in stored)
 
     def start(self, model: TextModel, runner: Runner) -> Start:
-        """Reads the parameters that a run of a model starts from, and draws the new ones.
-
-        If the runner splits parameters, no device ever has all of them.
-
-        Raises:
-            CheckpointError: as in `params`.
-        """
+        """Parameters that a run of a model starts from; raises CheckpointError as `params`."""
         loads = SingleRunner() if runner.has_all_params else runner
         params = _with_rows(self.params(loads), model.max_len)
         if not (new := self.new_parameters(model)):

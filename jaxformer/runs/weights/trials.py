@@ -67,13 +67,7 @@ def training_runner(config: ExperimentConfig) -> Runner:
 
 
 def run_recipe(model: TextModel, params: Any, frozen: Any = None) -> Recipe:
-    """Recipe of a run's trial.
-
-    Args:
-        model: the model, with the run's config.
-        params: initial parameters, or a function that draws them, as in `Trial`.
-        frozen: frozen parameters of a run with LoRA.
-    """
+    """Recipe of a run's trial; `params` may be a function that draws them, `frozen` is for LoRA."""
     config, draws = model.config, callable(params)
     numbers = numbers_of(config)
     make = RunTrial(
