@@ -23,7 +23,7 @@ class StopRequest:
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():
-            # With all processes of a job stopping together, JAX handles SIGTERM; SIGINT becomes one.
+            # Where all processes of a job stop together, JAX handles SIGTERM; SIGINT becomes one.
             for number in _SIGNALS[:1] if self._is_shared else _SIGNALS:
                 self._previous[number] = signal.signal(number, self._receive)
         return self
