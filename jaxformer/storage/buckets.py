@@ -16,10 +16,7 @@ from jaxformer.storage.paths import as_path, bucket_system, in_bucket, stamp_of
 
 @contextlib.contextmanager
 def written_folder(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields a folder for programs that write to disks only: it, made if it is missing.
-
-    For a folder in a bucket, it is a temporary one, whose files are uploaded at the end.
-    """
+    """Yields a folder on a disk to write into; for one in a bucket, it is uploaded at the end."""
     if not in_bucket(folder):
         make_folder(folder)
         yield folder
@@ -40,19 +37,7 @@ def upload(
 
 
 def on_disk(path: str | os.PathLike[str], patterns: Sequence[str] = ("*",)) -> pathlib.Path:
-    """The path itself, or the copy of a file or folder in a bucket, in the user's cache.
-
-    Of a folder, the files directly in it whose names match a pattern are copied, once for each
-    version of them. Nothing removes older copies.
-
-    Args:
-        path: path on this machine or in a bucket.
-        patterns: patterns of file names, as in a shell.
-
-    Example:
-        >>> on_disk("models/gpt2")
-        PosixPath('models/gpt2')
-    """
+    """The path itself, or the copy of a file or folder in a bucket, in the user's cache."""
     source = as_path(path)
     if not in_bucket(source):
         return source
@@ -66,6 +51,7 @@ def on_disk(path: str | os.PathLike[str], patterns: Sequence[str] = ("*",)) -> p
         and any(fnmatch.fnmatch(info["name"].rpartition("/")[2], pattern) for pattern in names)
     }
     cache = default_cache_dir() or pathlib.Path(tempfile.gettempdir(), "jaxformer")
+    # Each version of the files is copied once; nothing removes older copies.
     copy = cache / "buckets" / sha256(json.dumps([str(folder), stamps]))[:16] / folder.name
     if not copy.exists():
         size = sum(size for size, _ in stamps.values())

@@ -17,10 +17,7 @@ DRAFT = f".{'d' * 16}.tmp"
 
 @contextlib.contextmanager
 def drafted(folder: pathlib.Path, *, last: str, first: str = "") -> Iterator[pathlib.Path]:
-    """Yields a draft folder to write into; at the end, its content moves into `folder`.
-
-    The file `last` moves last, so it is there only if all of them are, and `first` moves first.
-    """
+    """Yields a draft folder; at the end its files move into `folder`, `last` after the others."""
     with contextlib.ExitStack() as stack:
         if in_bucket(folder):
             draft = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))

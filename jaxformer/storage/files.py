@@ -40,10 +40,7 @@ def default_cache_dir() -> pathlib.Path | None:
 
 
 def write_whole(path: str | pathlib.Path, content: str | bytes | Iterable[bytes]) -> None:
-    """Writes a file atomically: after a crash it has its old content, or all of the new.
-
-    The parts of an iterable need not be in memory at the same time.
-    """
+    """Writes a file atomically: after a crash it has its old content, or all of the new."""
     parts = content.encode() if isinstance(content, str) else content
     with replacing(path) as draft, draft.open("xb") as file:
         for part in (parts,) if isinstance(parts, bytes) else parts:
@@ -52,10 +49,7 @@ def write_whole(path: str | pathlib.Path, content: str | bytes | Iterable[bytes]
 
 @contextlib.contextmanager
 def replacing(path: str | pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields the path of a new file on this machine, which is moved to `path` at the end.
-
-    For a bucket, it is uploaded. If the block raises, nothing is at `path` but what was there.
-    """
+    """Yields the path of a new file on this machine, which replaces `path` if nothing is raised."""
     path = as_path(path)
     with contextlib.ExitStack() as stack:
         folder = path.parent

@@ -28,16 +28,7 @@ def read_json(
     *,
     damaged: str = "{path} is damaged ({error}); restore the run folder, or train it anew",
 ) -> T:
-    """Reads JSON of our own, and converts it with `make`, whose errors mean a damaged file.
-
-    Args:
-        path: path of the file.
-        make: converts the value.
-        damaged: message for a damaged file.
-
-    Raises:
-        CheckpointError: the file is missing or damaged.
-    """
+    """JSON of our own, as `make` converts it; CheckpointError if missing, or if `make` raises."""
     data = read_whole(path)
     try:
         return make(json.loads(data))
@@ -65,10 +56,7 @@ def damaged_download(path: pathlib.Path, reason: object) -> CheckpointError:
 
 
 def read_object(path: pathlib.Path, *, optional: bool = False) -> dict[str, Any]:
-    """Reads one JSON object of a Hugging Face folder; CheckpointError if that fails.
-
-    If `optional`, a file that does not exist is an empty object.
-    """
+    """A JSON object of a Hugging Face folder, empty if `optional` and missing; CheckpointError."""
     if optional and not path.exists():
         return {}
     try:
@@ -83,23 +71,13 @@ def read_object(path: pathlib.Path, *, optional: bool = False) -> dict[str, Any]
 
 
 def shown(value: object) -> str:
-    """An untrusted value for an error message: on one line, and shortened if it is long.
-
-    Example:
-        >>> shown("a" * 1000)
-        "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa...aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'"
-    """
+    """An untrusted value for an error message: on one line, and shortened if it is long."""
     text = _REPR.repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
 
 
 def some(names: Collection[str]) -> str:
-    """The first three names, and how many more there are, for an error message.
-
-    Example:
-        >>> some(["a", "b", "c", "d", "e"])
-        'a, b, c and 2 more'
-    """
+    """The first three names, and how many more there are, for an error message."""
     more = len(names) - 3
     # Names with line breaks or control characters are quoted for the terminal.
     first = [name if name.isprintable() else shown(name) for name in list(names)[:3]]

@@ -18,15 +18,7 @@ HOLDER = "holder.txt"
 
 @contextlib.contextmanager
 def run_lock(folder: pathlib.Path) -> Iterator[Callable[[], None]]:
-    """Locks a run folder during training; creates the folder if missing.
-
-    Yields a function that raises StorageError if the lock is lost, as it can be in a bucket. On a
-    disk, the lock ends with its process, however that dies, and the file stays, empty.
-
-    Raises:
-        CheckpointError: another process holds the lock.
-        StorageError: the file cannot be written.
-    """
+    """Locks a run folder, made if missing; yields a check that it still is. CheckpointError."""
     if in_bucket(folder):
         with bucket_lock(folder / LOCK) as require:
             yield require
@@ -35,6 +27,7 @@ def run_lock(folder: pathlib.Path) -> Iterator[Callable[[], None]]:
 
     is_new = not folder.exists()
     make_folder(folder)
+    # It ends with its process, however that dies, and the file stays, empty.
     lock = filelock.FileLock(folder / LOCK, timeout=0)
     try:
         lock.acquire()

@@ -18,14 +18,10 @@ _THREADS = 4  # hashlib releases the GIL
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """SHA-256 of all files of a folder, by path with slashes, and information on the folder.
-
-    The information is JSON values, such as the version that wrote it. A file that is being replaced
-    has several valid digests.
-    """
+    """SHA-256 of all files of a folder, by path with slashes, and JSON values on the folder."""
 
     about: Mapping[str, Any]
-    files: Mapping[str, tuple[str, ...]]
+    files: Mapping[str, tuple[str, ...]]  # several digests while a file is being replaced
 
     @classmethod
     def of(
@@ -38,11 +34,7 @@ class Manifest:
     def damage(
         self, folder: pathlib.Path, *, ignore: Collection[str] = (), may_have_more: bool = False
     ) -> str | None:
-        """Compares a folder with the manifest: the first damage, for a message, or None.
-
-        It does not cover the names to `ignore`. The folder may have other files if it
-        `may_have_more`.
-        """
+        """First damage of a folder, for a message; None if there is none."""
         paths = files_below(folder, ignore)
         if missing := sorted(self.files.keys() - set(paths)):
             return f"{missing[0]} is missing"

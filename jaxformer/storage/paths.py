@@ -18,15 +18,7 @@ _VERSIONS = ("generation", "etag", "ETag", "mtime", "LastModified")  # keys of f
 
 
 def as_path(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Parses a path of this machine, or a URL such as gs://bucket/folder.
-
-    Raises:
-        ConfigError: a URL has an unknown scheme or no bucket, or needs a package that is missing.
-
-    Example:
-        >>> as_path("runs/a")
-        PosixPath('runs/a')
-    """
+    """A path of this machine, or of a URL such as gs://bucket/folder; or ConfigError."""
     text = str(path)
     url = _URL.fullmatch(text)
     if url is None and _LIKE_URL.match(text):
@@ -53,12 +45,7 @@ def as_path(path: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def in_bucket(path: str | os.PathLike[str]) -> bool:
-    """Whether text is a URL, or a path from `as_path` is in a bucket.
-
-    Example:
-        >>> in_bucket("gs://bucket/a"), in_bucket("a")
-        (True, False)
-    """
+    """Whether text is a URL, or a path from `as_path` is in a bucket."""
     return not isinstance(path, pathlib.Path) and _URL.fullmatch(str(path)) is not None
 
 
@@ -70,12 +57,7 @@ def bucket_system(path: str | os.PathLike[str]) -> tuple[Any, str]:
 
 
 def real_path(path: str | os.PathLike[str]) -> str:
-    """The absolute path without links, or the URL.
-
-    Example:
-        >>> real_path("/tmp/../a")
-        '/a'
-    """
+    """The absolute path without links, or the URL."""
     return str(path) if in_bucket(path := as_path(path)) else os.path.realpath(path)
 
 
@@ -85,11 +67,7 @@ def lexists(path: pathlib.Path) -> bool:
 
 
 def stamp(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Size of a file in bytes, and a number that changes when it is written.
-
-    The number is the modification time in nanoseconds, or from the version of an object in a
-    bucket. OSError or ValueError if the file is missing or cannot be read.
-    """
+    """Size of a file in bytes, and a number that changes when it is written; or OSError."""
     if in_bucket(path := as_path(path)):
         system, key = bucket_system(path)
         return stamp_of(system.info(key))
