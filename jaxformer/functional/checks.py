@@ -139,6 +139,11 @@ def as_array(argument: str, value: Any) -> jax.Array:
     return result
 
 
+def as_arrays(**values: Any) -> list[jax.Array]:
+    """Converts several arguments as `as_array` does, by name."""
+    return [as_array(argument, value) for argument, value in values.items()]
+
+
 def _refuse_masked(argument: str, value: Any) -> None:
     if isinstance(value, np.ma.MaskedArray):
         raise ShapeError(

@@ -78,7 +78,9 @@ def load_adapter(folder: str | os.PathLike[str], model: HuggingFaceModel) -> Ada
             continue
         used.update(names)
         down, up = (np.asarray(tensors[name].read(), np.float32) for name in names)
-        if up.shape[1] != len(down) or slot.shape != _oriented(slot, (len(up), down.shape[1])):
+        shape = (len(up), down.shape[1])
+        oriented = shape if slot.layout.transposed else shape[::-1]
+        if up.shape[1] != len(down) or slot.shape != oriented:
             raise CheckpointError(
                 f"the adapter of {module} must fit a kernel of shape {slot.shape}, got A "
                 f"{down.shape} and B {up.shape}; use the model that it was trained for"
@@ -209,11 +211,6 @@ def _modules(
             yield slot, bare if is_base else module
             if copies and bare != module:
                 yield slot, module if is_base else bare
-
-
-def _oriented(slot: Slot, shape: tuple[int, int]) -> tuple[int, ...]:
-    """Shape `[out, in]` in the orientation of a tensor."""
-    return shape if slot.layout.transposed else shape[::-1]
 
 
 def _family(model: HuggingFaceModel) -> Family:

@@ -135,17 +135,14 @@ def _require_ordinary(messages: list[dict[str, Any]], special: Sequence[str]) ->
             raise DataError(
                 f"messages must be text, numbers, lists and mappings: {error}"
             ) from None
-        name = next((name for name in special if _quoted(name) in text), None)
+        # Names as they stand in JSON, without the quotes around them.
+        quoted = {name: json.dumps(name, ensure_ascii=False)[1:-1] for name in special}
+        name = next((name for name in special if quoted[name] in text), None)
         if name is not None:
             raise DataError(
                 f"a message must not contain the special token {name!r}, got {text[:90]}; remove "
                 "it, or pass allow_special=True if the text is your own"
             )
-
-
-def _quoted(text: str) -> str:
-    """A text as it stands in JSON, without the quotes around it."""
-    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def _render(template: str, **values: Any) -> str:

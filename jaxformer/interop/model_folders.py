@@ -167,7 +167,8 @@ def open_huggingface(
             f"max_len cannot be set for a model with a table of {arguments['max_len']} positions, "
             f"got {max_len}; omit it"
         )
-    stored = param_dtype or _stored_dtype(tensors)
+    is_bfloat16 = {tensor.dtype for tensor in tensors.values()} == {jnp.dtype(jnp.bfloat16)}
+    stored = param_dtype or ("bfloat16" if is_bfloat16 else "float32")
     arguments |= {"dtype": dtype or stored, "param_dtype": stored}
     config = ModelConfig(**arguments | ({} if max_len is None else {"max_len": max_len}))
     return HuggingFaceFolder(folder, kind, config, values, family, tensors, ignore)
@@ -189,8 +190,3 @@ def _read_fields(
             "the weights"
         ) from None
     return arguments
-
-
-def _stored_dtype(tensors: Mapping[str, Tensor]) -> Float:
-    dtypes = {tensor.dtype for tensor in tensors.values()}
-    return "bfloat16" if dtypes == {jnp.dtype(jnp.bfloat16)} else "float32"

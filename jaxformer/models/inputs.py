@@ -64,7 +64,7 @@ def check_inputs(
 ) -> CheckedInputs:  # fmt: skip
     """Checks all arguments of `Transformer.hidden_states` before any layer runs."""
     are_vectors = getattr(tokens, "ndim", 0) == 3 and jnp.issubdtype(tokens.dtype, jnp.floating)
-    sizes = _check_vectors(tokens, config) if are_vectors else _check_tokens(tokens, config)
+    sizes = _check_tokens(config, tokens, are_vectors=are_vectors)
     lengths, cache, segment_ids = inputs["lengths"], inputs["cache"], inputs["segment_ids"]
     _check_lengths("lengths", lengths, sizes["B"], sizes["T"])
     deterministic = static_bool("deterministic", inputs["deterministic"])
@@ -109,27 +109,19 @@ def check_inputs(
     )
 
 
-def _check_tokens(tokens: jax.Array, config: ModelConfig) -> dict[str, int]:
-    """Checks that tokens are integer `[B, T]` with T at most max_len; returns B and T."""
-    sizes = check_axes("tokens", tokens, "B T")
-    check_dtype("tokens", tokens, "integer")
-    return _check_max_len(tokens, sizes, config.max_len)
-
-
-def _check_vectors(vectors: jax.Array, config: ModelConfig) -> dict[str, int]:
-    """Checks that vectors are `[B, T, D]` with T at most max_len; returns the sizes."""
-    width = config.d_model
-    remedy = f"config.d_model={width} is D"
-    sizes = check_axes("tokens", vectors, "B T D", {"D": width}, remedy=remedy)
-    return _check_max_len(vectors, sizes, config.max_len)
-
-
-def _check_max_len(array: jax.Array, sizes: dict[str, int], max_len: int) -> dict[str, int]:
+def _check_tokens(config: ModelConfig, tokens: jax.Array, *, are_vectors: bool) -> dict[str, int]:
+    """Checks tokens, integer `[B, T]`, or vectors `[B, T, D]`; returns the sizes."""
+    if are_vectors:
+        remedy = f"config.d_model={config.d_model} is D"
+        sizes = check_axes("tokens", tokens, "B T D", {"D": config.d_model}, remedy=remedy)
+    else:
+        sizes = check_axes("tokens", tokens, "B T")
+        check_dtype("tokens", tokens, "integer")
     # A symbolic T (`jax.export`) cannot be compared; the caller must bound it.
-    if not is_symbolic(sizes["T"]) and sizes["T"] > max_len:
+    if not is_symbolic(sizes["T"]) and sizes["T"] > config.max_len:
         raise ShapeError(
-            f"tokens [B, T] must have T of at most max_len={max_len}, got shape {array.shape}; "
-            "cut them into windows"
+            f"tokens [B, T] must have T of at most max_len={config.max_len}, got shape "
+            f"{tokens.shape}; cut them into windows"
         )
     return sizes
 

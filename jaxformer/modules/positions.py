@@ -1,8 +1,4 @@
-"""Position schemes: encodings added to embeddings, rotations of heads, and biases on scores.
-
-To add one, write a config in `config/positions.py`, a pure function in `functional`, and a class
-here.
-"""
+"""Position schemes: encodings added to embeddings, rotations of heads, and biases on scores."""
 
 import dataclasses
 import functools

@@ -1,6 +1,8 @@
 """The attention contract: all assertions on an attention function at once."""
 
 import dataclasses
+import functools
+import math
 from collections.abc import Callable, Collection
 
 from jaxformer.errors import ConfigError
@@ -25,10 +27,6 @@ from jaxformer.testing.masking import (
 )
 
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
-
-
-def _nan_padding_ignored(attention: Attention, sizes: AttentionSizes) -> None:
-    assert_padding_ignored(attention, sizes, fill=float("nan"))
 
 
 def _grouped_heads(attention: Attention, sizes: AttentionSizes) -> None:
@@ -73,7 +71,7 @@ _CHECKS: dict[str, tuple[Callable[[Attention, AttentionSizes], None], str]] = {
     "causal": (assert_causal, "is_causal"),
     "mask": (assert_mask_respected, "mask"),
     "padding": (assert_padding_ignored, "mask"),
-    "nan_padding": (_nan_padding_ignored, "mask"),
+    "nan_padding": (functools.partial(assert_padding_ignored, fill=math.nan), "mask"),
     "empty_rows": (assert_fully_masked_rows_are_zero, "mask"),
 }
 ATTENTION_CLAIMS = tuple(_CHECKS)

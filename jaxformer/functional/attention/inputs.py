@@ -13,6 +13,7 @@ from jaxformer.functional.attention.block import StaticOptions
 from jaxformer.functional.checks import (
     Array,
     as_array,
+    as_arrays,
     check_axes,
     check_broadcast,
     check_dtype,
@@ -109,9 +110,7 @@ def prepare_attention(
     return_residual: bool = False,
 ) -> AttentionInputs:
     """Checks the arguments of `dot_product_attention`, and fills in the defaults."""
-    query, key, value = (
-        as_array(name, array) for name, array in (("query", query), ("key", key), ("value", value))
-    )
+    query, key, value = as_arrays(query=query, key=key, value=value)
     sizes = _check_arrays(query, key, value)
     static = _static_options(options, dropout_rate, return_residual, sizes["H"])
     leading = query.shape[:-3]

@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec
 from jaxformer.errors import ConfigError
 from jaxformer.functional.attention.dot_product import dot_product_attention
 from jaxformer.functional.attention.inputs import AttentionKeywords, Bias, read_lengths
-from jaxformer.functional.checks import Array, as_array, check_axes
+from jaxformer.functional.checks import Array, as_array, as_arrays, check_axes
 from jaxformer.functional.sharding import automatic_axes
 
 
@@ -80,9 +80,7 @@ def sharded_attention(
         ...     sharded_attention(x, x, x, batch_axes="data", is_causal=True).shape
         (2, 3, 4, 8)
     """
-    query, key, value = (
-        as_array(name, array) for name, array in (("query", query), ("key", key), ("value", value))
-    )
+    query, key, value = as_arrays(query=query, key=key, value=value)
     sizes = check_axes("query", query, "B T N H")
     sizes |= check_axes("key", key, "B S K H", {"B": sizes["B"], "H": sizes["H"]})
     check_axes("value", value, "B S K Hv", {axis: sizes[axis] for axis in "BSK"})

@@ -1,7 +1,4 @@
-"""Rotary scaling: extends the context beyond the training length.
-
-The configs of the same names in `jaxformer.config` describe each field.
-"""
+"""Rotary scaling: extends the context beyond the training length."""
 
 import math
 from typing import Any, NamedTuple

@@ -1,7 +1,4 @@
-"""Llama, Mistral, Arcee, Qwen 2, Qwen 3 and SmolLM 3: decoders with Llama's tensors.
-
-Their tables are shared with related families.
-"""
+"""Llama, Mistral, Arcee, Qwen 2, Qwen 3 and SmolLM 3: decoders with Llama's tensors."""
 
 from typing import Any
 

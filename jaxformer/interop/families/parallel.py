@@ -1,8 +1,4 @@
-"""Falcon, GPT-J and Phi 1 to 2: decoders with parallel sublayers.
-
-Falcon has few key/value heads, and variants with sequential sublayers. GPT-J and Phi have one norm
-for both sublayers, and biased logits.
-"""
+"""Falcon, GPT-J and Phi 1 to 2: decoders with parallel sublayers."""
 
 import dataclasses
 from typing import Any

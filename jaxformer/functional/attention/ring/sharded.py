@@ -12,7 +12,6 @@ from jax.sharding import PartitionSpec
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention.inputs import (
     AttentionKeywords,
-    Lengths,
     read_lengths,
     used_rng,
 )
@@ -21,7 +20,14 @@ from jaxformer.functional.attention.ring.order import (
     exchange_from_ring_order,
     exchange_to_ring_order,
 )
-from jaxformer.functional.checks import Array, as_array, check_axes, check_keywords, static_bool
+from jaxformer.functional.checks import (
+    Array,
+    as_array,
+    as_arrays,
+    check_axes,
+    check_keywords,
+    static_bool,
+)
 
 _AnyMesh = jax.sharding.Mesh | jax.sharding.AbstractMesh
 
@@ -100,9 +106,7 @@ def sharded_ring_attention(
     check_keywords("sharded_ring_attention", options, AttentionKeywords)
     refuse_for_ring(bias, mask, options)
     mesh, batch_axes, axis_name, head_axes = _checked_layout(layout)
-    query, key, value = (
-        as_array(name, array) for name, array in (("query", query), ("key", key), ("value", value))
-    )
+    query, key, value = as_arrays(query=query, key=key, value=value)
     sizes = check_axes("query", query, "B T N H")
     sizes |= check_axes("key", key, "B T K H", sizes)
     check_axes("value", value, "B T K Hv", sizes)
@@ -117,12 +121,15 @@ def sharded_ring_attention(
     arrays: dict[str, Any] = {"query": query, "key": key, "value": value}
     specs = dict.fromkeys(arrays, heads)
     for name in ("query_segment_ids", "key_value_segment_ids"):
-        arrays[name] = _ids(name, rest.pop(name, None), sizes)
-        specs[name] = PartitionSpec(batch_axes, axis_name)
+        if (ids := rest.pop(name, None)) is not None:
+            arrays[name], specs[name] = as_array(name, ids), PartitionSpec(batch_axes, axis_name)
+            check_axes(name, arrays[name], "B T", sizes)
     ordered = tuple(arrays)  # all that have a sequence axis
     for name in ("query_seq_lengths", "key_value_seq_lengths"):
-        arrays[name] = _lengths(name, rest.pop(name, None), sizes)
-        specs[name] = PartitionSpec(batch_axes)
+        lengths = read_lengths(name, rest.pop(name, None), (sizes["B"],), sizes["T"])
+        if lengths is not None:
+            arrays[name] = jnp.broadcast_to(jnp.asarray(lengths, jnp.int32), sizes["B"])
+            specs[name] = PartitionSpec(batch_axes)
     rng = used_rng(rest.get("dropout_rate", 0.0), rest.pop("dropout_rng", None))
 
     def attend(arrays: dict[str, Any], rng: jax.Array | None) -> jax.Array:
@@ -131,7 +138,7 @@ def sharded_ring_attention(
                 rng = jax.random.fold_in(rng, jax.lax.axis_index(axis))
         if not layout.in_ring_order:
             move = functools.partial(exchange_to_ring_order, axis_name=axis_name, axis=1)
-            arrays |= {name: jax.tree.map(move, arrays[name]) for name in ordered}
+            arrays |= {name: move(arrays[name]) for name in ordered}
         output = ring_attention(**arrays, **rest, axis_name=axis_name, dropout_rng=rng)
         if layout.in_ring_order:
             return output
@@ -183,16 +190,3 @@ def _check_divisible(
             f"the {called} must be a multiple of {parts}, {per_device} for each device of the "
             f"mesh axes {axes}, got {size}; pad it, or choose another mesh"
         )
-
-
-def _ids(name: str, ids: Array | None, sizes: dict[str, int]) -> jax.Array | None:
-    if ids is None:
-        return None
-    ids = as_array(name, ids)
-    check_axes(name, ids, "B T", sizes)
-    return ids
-
-
-def _lengths(name: str, lengths: Lengths | None, sizes: dict[str, int]) -> jax.Array | None:
-    lengths = read_lengths(name, lengths, (sizes["B"],), sizes["T"])
-    return jnp.full(sizes["B"], lengths, jnp.int32) if isinstance(lengths, int) else lengths
