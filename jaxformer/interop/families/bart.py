@@ -25,12 +25,12 @@ def _half(half: str) -> dict[str, Layout]:
 
 
 # Marian may have separate tables for source and target.
-_OWN = "source_embedding/embedding"
+_SOURCE_TABLE = "source_embedding/embedding"
 _D = "model.decoder.layers.{layer}."
 _TENSORS = {
-    "model.shared.weight": same("embedding/embedding", unless=_OWN),
-    "model.encoder.embed_tokens.weight": same(_OWN),
-    "model.decoder.embed_tokens.weight": same("embedding/embedding", where=_OWN),
+    "model.shared.weight": same("embedding/embedding", unless=_SOURCE_TABLE),
+    "model.encoder.embed_tokens.weight": same(_SOURCE_TABLE),
+    "model.decoder.embed_tokens.weight": same("embedding/embedding", where=_SOURCE_TABLE),
     **_half("encoder"),
     **_half("decoder"),
     **projections(_D + "encoder_attn", "decoder/{stack}/cross_attention", "out_proj"),

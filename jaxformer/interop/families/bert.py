@@ -90,7 +90,7 @@ _DISTILBERT = {
 def encoder_family(
     model_type: str, name: str, *, more: dict[str, ModelKind] | None = None, **settings: Any
 ) -> Family:
-    """A family of encoders whose classes begin with `name`; `others` as in `Family`."""
+    """A family of encoders whose classes begin with `name`; settings as in `Family`."""
     classes: dict[str, ModelKind] = {
         f"{name}ForMaskedLM": "masked",
         f"{name}ForSequenceClassification": "classifier",

@@ -35,12 +35,12 @@ def _experts(fields: ConfigFields, num_experts: int, chosen: int, **options: Any
     )
 
 
-_ONE = ExpertsConfig(num_experts=1, num_experts_per_token=1)  # written for other models
+_ONE_EXPERT = ExpertsConfig(num_experts=1, num_experts_per_token=1)  # written for other models
 
 
 def _write_experts(model: ModelConfig, width: str) -> dict[str, Any]:
     """Fields of the experts; `width` names the field of their width."""
-    experts = model.experts or _ONE
+    experts = model.experts or _ONE_EXPERT
     return {
         "num_local_experts": experts.num_experts,
         "num_experts_per_tok": experts.num_experts_per_token,
@@ -60,7 +60,7 @@ def _read_qwen3_moe(fields: ConfigFields, kind: ModelKind, values: Values) -> Va
 
 def _write_qwen3_moe(model: ModelConfig) -> dict[str, Any]:
     return _write_experts(model, "moe_intermediate_size") | {
-        "norm_topk_prob": (model.experts or _ONE).normalize_weights,
+        "norm_topk_prob": (model.experts or _ONE_EXPERT).normalize_weights,
         "use_sliding_window": model.local_window_size is not None,
     }
 
