@@ -159,11 +159,6 @@ class RotaryPositions(_ConfiguredPositions):
 
     scheme: RotaryConfig
 
-    @property
-    def depends_on_room(self) -> bool:
-        """Whether `rotation` needs to know how many tokens a row has room for."""
-        return isinstance(self.scheme.scaling, LongropeScalingConfig)
-
     def tables(self, positions: jax.Array, room: int | None = None) -> tuple[jax.Array, jax.Array]:
         """Cosines and sines of the rotation angles.
 
@@ -201,7 +196,9 @@ class RotaryPositions(_ConfiguredPositions):
 
     def rotation_for(self, positions: jax.Array, room: int) -> Rotation:
         """Rotation with the factors for rows of this room."""
-        return self.rotation(positions, room) if self.depends_on_room else self.rotation(positions)
+        if isinstance(self.scheme.scaling, LongropeScalingConfig):
+            return self.rotation(positions, room)
+        return self.rotation(positions)
 
 
 class AlibiPositions(_ConfiguredPositions):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from jaxformer.config import LayerConfig, ModelConfig, RotaryConfig
-from jaxformer.errors import ConfigError
 from jaxformer.functional import KVCache, WindowCache
 from jaxformer.models import Decoder, Encoder, EncoderDecoder, init_cache
 from tests import numpy_transformer as reference
@@ -136,8 +135,3 @@ def test_scanned_program_does_not_grow_with_the_depth(name):
     small, large = program(2), program(20)
     assert small.count("scan[") == large.count("scan[") == 1
     assert small.count("\n") == large.count("\n")
-
-
-def test_pattern_longer_than_the_depth_is_refused():
-    with pytest.raises(ConfigError, match="layers must be at most as long as the num_layers"):
-        config_of("gemma3", num_layers=2)
