@@ -1,11 +1,6 @@
 """Configs of experiments: frozen dataclasses that check themselves, and their TOML files."""
 
-from jaxformer.config.data import (
-    DataConfig,
-    MixtureSourceConfig,
-    SyntheticConfig,
-    TokenizerConfig,
-)
+from jaxformer.config.data import DataConfig, MixtureSourceConfig, SyntheticConfig, TokenizerConfig
 from jaxformer.config.experiment import (
     BeamSearchConfig,
     ExperimentConfig,

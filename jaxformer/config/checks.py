@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import itertools
 import math
 import numbers
 import re
@@ -122,7 +123,7 @@ class Key(NamedTuple):
         if not any(typing.get_origin(member) is Literal for member in self.members):
             return []
         values = [(True, False) if m is bool else typing.get_args(m) for m in self.members]
-        return [value for of_member in values for value in of_member]
+        return list(itertools.chain.from_iterable(values))
 
     @property
     def type_name(self) -> str:

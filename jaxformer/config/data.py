@@ -220,11 +220,6 @@ class DataConfig(Config):
                     f"remove it: {remedy}"
                 )
 
-    @property
-    def is_stream(self) -> bool:
-        """Whether the data is one stream of text, cut into windows of one length."""
-        return "stream" in SOURCES[self.source].yields
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig(Config):

@@ -199,9 +199,9 @@ class ExperimentConfig(Config):
                 f"model.architecture {architecture!r} is trained on data.source "
                 f"{', '.join(usable)}, got {source!r}"
             )
-        size, lengths = ("batch_size", "one length")
-        if not self.has_one_length:
-            size, lengths = ("batch_tokens", "unequal lengths")
+        size, lengths = "batch_tokens", "unequal lengths"
+        if self.has_one_length:
+            size, lengths = "batch_size", "one length"
         if getattr(self.training, size) is None:
             yield (
                 f"data.source {source!r} needs training.{size}, got none: its sequences have "
@@ -262,7 +262,8 @@ class ExperimentConfig(Config):
 
     def _unused_settings(self) -> Iterator[str]:
         """Settings that have no effect with this architecture and data."""
-        architecture, stream = self.model.architecture, self.data.is_stream
+        architecture = self.model.architecture
+        stream = "stream" in SOURCES[self.data.source].yields  # windows of one length
         is_decoder, is_masked = architecture == "decoder", architecture == "encoder" and stream
         translates = architecture == "encoder_decoder"
         samples = SamplesConfig(prompts=self.samples.prompts)

@@ -119,7 +119,7 @@ def tables_of(config: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    if not _is_config(value):
+    if not dataclasses.is_dataclass(value):
         return value
     table = tables_of(value)
     # Of a kind without settings its name suffices.
@@ -141,12 +141,8 @@ def _toml_lines(table: Mapping[str, Any], prefix: str) -> Iterator[str]:
     yield from tables
 
 
-def _is_config(value: Any) -> bool:
-    return dataclasses.is_dataclass(value)
-
-
 def _are_configs(value: Any) -> TypeGuard[tuple[Any, ...]]:
-    return isinstance(value, tuple) and value != () and all(map(_is_config, value))
+    return isinstance(value, tuple) and value != () and all(map(dataclasses.is_dataclass, value))
 
 
 def toml_value(value: Any) -> str:
@@ -181,7 +177,7 @@ def changed_settings(config: Any, prefix: str = "") -> dict[str, str]:
         if _are_configs(value):
             for index, entry in enumerate(value):
                 changed |= changed_settings(entry, f"{dotted}[{index}].")
-        elif not _is_config(value):
+        elif not dataclasses.is_dataclass(value):
             changed[dotted] = toml_value(value)
         else:
             if key.kinds is not None and type(value) is not type(key.default):
@@ -212,13 +208,13 @@ def config_differences(old: Any, new: Any, prefix: str = "") -> dict[str, tuple[
         >>> config_differences(TokenizerConfig(kind="byte"), TokenizerConfig(kind="word"))
         {'kind': ('byte', 'word')}
     """
-    sides = [side for side in (old, new) if _is_config(side)]
+    sides = [side for side in (old, new) if dataclasses.is_dataclass(side)]
     differences: dict[str, tuple[Any, Any]] = {}
     for name in dict.fromkeys(name for side in sides for name in keys_of(type(side))):
         key, before, after = prefix + name, getattr(old, name, None), getattr(new, name, None)
         if before == after:
             continue
-        if _is_config(before) or _is_config(after):
+        if dataclasses.is_dataclass(before) or dataclasses.is_dataclass(after):
             differences |= config_differences(before, after, f"{key}.")
         elif _are_configs(before) and _are_configs(after) and len(before) == len(after):
             for index, entries in enumerate(zip(before, after, strict=True)):

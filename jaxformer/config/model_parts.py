@@ -4,13 +4,7 @@ import dataclasses
 import typing
 from collections.abc import Iterator
 
-from jaxformer.config.checks import (
-    Config,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveInt,
-    Width,
-)
+from jaxformer.config.checks import Config, NonNegativeFloat, NonNegativeInt, PositiveInt, Width
 from jaxformer.config.positions import PositionsConfig
 
 

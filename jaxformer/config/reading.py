@@ -128,10 +128,10 @@ class _Reader:
             return self.table(key.table, value, f"{where}.")
         if (element := key.element) is not None:
             if not isinstance(value, list | tuple):
-                what = ("list", repr(value))
+                kind, remedy = "list", repr(value)
                 if element.table is not None:
-                    what = ("list of tables", f"[{where}]")
-                raise ConfigError(f"{where} must be a {what[0]}, got {value!r}; write [{what[1]}]")
+                    kind, remedy = "list of tables", f"[{where}]"
+                raise ConfigError(f"{where} must be a {kind}, got {value!r}; write [{remedy}]")
             return tuple(
                 self._noted("", self.value, f"{where}[{index}]", element, item)
                 for index, item in enumerate(value)

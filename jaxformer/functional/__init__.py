@@ -23,11 +23,7 @@ from jaxformer.functional.feed_forward import (
 from jaxformer.functional.linear import Kernel, LowRankKernel, linear
 from jaxformer.functional.losses import chunked_cross_entropy, cross_entropy
 from jaxformer.functional.masks import causal, combine, padding, segments, window
-from jaxformer.functional.mixture_of_experts import (
-    ExpertsOutput,
-    ExpertsParams,
-    mixture_of_experts,
-)
+from jaxformer.functional.mixture_of_experts import ExpertsOutput, ExpertsParams, mixture_of_experts
 from jaxformer.functional.multi_head import (
     AttentionFunction,
     CachedKeys,

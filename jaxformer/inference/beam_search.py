@@ -10,13 +10,7 @@ from einops import rearrange, repeat
 
 from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import ConfigError, DataError, ShapeError
-from jaxformer.functional.checks import (
-    Array,
-    as_array,
-    check_axes,
-    check_dtype,
-    known_values,
-)
+from jaxformer.functional.checks import Array, as_array, check_axes, check_dtype, known_values
 from jaxformer.inference.beams import Beams, SearchState, advance, length_divisors, start_state
 from jaxformer.inference.token_rows import as_ids, require_int
 from jaxformer.inference.token_rules import HypothesisRules

@@ -23,13 +23,7 @@ from jaxformer.inference.decodable import (
     decoder_states,
     with_automatic_attention,
 )
-from jaxformer.inference.token_rows import (
-    as_ids,
-    check_sources,
-    pad_rows,
-    require_int,
-    round_up,
-)
+from jaxformer.inference.token_rows import as_ids, check_sources, pad_rows, require_int, round_up
 from jaxformer.models import init_cache
 from jaxformer.models.decoder import computation_dtype
 from jaxformer.models.inputs import TransformerInputs

@@ -24,19 +24,11 @@ from jaxformer.runs.weights.source import Start, WeightSource
 from jaxformer.runs.weights.trials import can_share, run_recipe, training_runner
 from jaxformer.storage import LOCK, as_path
 from jaxformer.text import BucketedBatches
-from jaxformer.training import (
-    FitResult,
-    TrainingData,
-    make_schedule,
-)
+from jaxformer.training import FitResult, TrainingData, make_schedule
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints.open_run import OpenRun, open_run
 from jaxformer.training.fit import fit_run
-from jaxformer.training.parallel import (
-    Runner,
-    in_first_process,
-    require_same,
-)
+from jaxformer.training.parallel import Runner, in_first_process, require_same
 from jaxformer.training.records.profiles import check_profile
 from jaxformer.training.trial import Recipe, RunSpec, make_programs, shared_programs
 

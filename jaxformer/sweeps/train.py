@@ -152,12 +152,13 @@ def _start_group(
             folder = opened[name].folder
             resumed = folder if is_run(folder) else None
             prepared[config.seed] = prepare_run(config, task, resumed)
-        of_seed, source = prepared[config.seed]
-        filled = with_numbers(of_seed.config, numbers_of(config))
-        of_run = of_seed.with_config(dataclasses.replace(filled, out=config.out))
+        seed_task, source = prepared[config.seed]
+        filled = with_numbers(seed_task.config, numbers_of(config))
+        run_task = seed_task.with_config(dataclasses.replace(filled, out=config.out))
         started[name] = start_run(
-            of_run.config, opened[name], runner, task=task, prepared=PreparedRun(of_run, source)
-        )
+            run_task.config, opened[name], runner, task=task,
+            prepared=PreparedRun(run_task, source),
+        )  # fmt: skip
     first = next(iter(started.values()))
     if on_start is not None:
         on_start(first.task)

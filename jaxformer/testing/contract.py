@@ -13,12 +13,7 @@ from jaxformer.testing.attention import (
     assert_permutation_equivariant,
     assert_scaled_dot_product,
 )
-from jaxformer.testing.attention_inputs import (
-    DEFAULT_SIZES,
-    Attention,
-    AttentionSizes,
-    check_takes,
-)
+from jaxformer.testing.attention_inputs import DEFAULT_SIZES, Attention, AttentionSizes, check_takes
 from jaxformer.testing.masking import (
     assert_causal,
     assert_fully_masked_rows_are_zero,

@@ -11,14 +11,7 @@ import numpy as np
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.functional.checks import Array, check_axes
-from jaxformer.testing.failures import (
-    check_close,
-    check_output_shape,
-    compiled,
-    differs,
-    fail,
-    run,
-)
+from jaxformer.testing.failures import check_close, check_output_shape, compiled, differs, fail, run
 
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
 

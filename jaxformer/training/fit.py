@@ -28,14 +28,7 @@ from jaxformer.training.records import (
 from jaxformer.training.records.diagnosis import diagnosis
 from jaxformer.training.records.fingerprint import program_fingerprint, record_program
 from jaxformer.training.records.profiles import check_profile
-from jaxformer.training.trial import (
-    Programs,
-    Recipe,
-    RunSpec,
-    Trial,
-    check_trial,
-    make_programs,
-)
+from jaxformer.training.trial import Programs, Recipe, RunSpec, Trial, check_trial, make_programs
 
 
 class FitResult(NamedTuple):

@@ -102,9 +102,9 @@ def attention_page(maps: Sequence[AttentionMap], *, title: str = "Attention") ->
 def _page_data(attention_map: AttentionMap) -> dict[str, Any]:
     """Checks a map, and returns it in the format that the script reads."""
     name, weights, queries, keys, following = attention_map
-    what, remedy = f"the weights of {name!r}", "pass one text of the batch, and a token per row"
+    argument, remedy = f"the weights of {name!r}", "pass one text of the batch, and a token per row"
     tokens = {"T": len(queries), "S": len(keys)}
-    weights = checked(what, weights, "L N T S", tokens, remedy=remedy).astype(np.float64)
+    weights = checked(argument, weights, "L N T S", tokens, remedy=remedy).astype(np.float64)
     if following is not None and len(following) != len(queries):
         raise ShapeError(
             f"next_tokens of {name!r} must have one token for each of the {len(queries)} query "
@@ -113,15 +113,17 @@ def _page_data(attention_map: AttentionMap) -> dict[str, Any]:
     low, high = weights.min(), weights.max()
     if low < 0 or high > 1 + 1e-6:
         raise DataError(
-            f"{what} must be in [0, 1], got {low:.4g} .. {high:.4g}; pass the result of the softmax"
+            f"{argument} must be in [0, 1], got {low:.4g} .. {high:.4g}; pass the result of the "
+            "softmax"
         )
     sums = weights.sum(axis=-1)
     wrong = np.minimum(abs(sums - 1), sums) > _SUM_TOLERANCE
     if wrong.any():
         layer, head, query = np.argwhere(wrong)[0]
         raise DataError(
-            f"{what} must sum to 1, or to 0, over the keys, got {sums[layer, head, query]:.4g} in "
-            f"layer {layer}, head {head}, query {query}; remove padding from both queries and keys"
+            f"{argument} must sum to 1, or to 0, over the keys, got "
+            f"{sums[layer, head, query]:.4g} in layer {layer}, head {head}, query {query}; remove "
+            "padding from both queries and keys"
         )
     return {
         "name": name,
@@ -144,9 +146,9 @@ def _clearest_head(weights: np.ndarray, *, own_keys: bool) -> tuple[int, int]:
     def plogp(p: np.ndarray) -> np.ndarray:
         return (p * np.log(np.where(p > 0, p, 1))).sum(axis=(-2, -1))
 
-    of_query, of_key = joint.sum(-1, keepdims=True), joint.sum(-2, keepdims=True)
+    queries, keys = joint.sum(-1, keepdims=True), joint.sum(-2, keepdims=True)
     total = joint.sum(axis=(-2, -1), keepdims=True)
-    information = plogp(joint) + plogp(total) - plogp(of_query) - plogp(of_key)
+    information = plogp(joint) + plogp(total) - plogp(queries) - plogp(keys)
     # Rounded, so that heads that differ only by rounding errors are tied.
     layer, head = np.unravel_index(information.round(9).argmax(), information.shape)
     return int(layer), int(head)

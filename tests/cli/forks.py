@@ -220,9 +220,9 @@ def run_command(request):
     try:
         if request["moment"] is not None:
             (MOMENTS | SIGNALLED)[request["moment"]](request["index"])
-        from jaxformer.storage import guard
+        from jaxformer.storage import lock
 
-        guard.STALE, guard.REFRESH = LOCKED, LOCKED / 4  # or each kill in a bucket would cost 45
+        lock.STALE, lock.REFRESH = LOCKED, LOCKED / 4  # or each kill in a bucket would cost 45
         if not request["report"]:
             from jaxformer.cli.commands import train
 

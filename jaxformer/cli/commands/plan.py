@@ -1,8 +1,7 @@
 """jaxformer plan."""
 
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from jaxformer.cli.experiment import read_config
 from jaxformer.cli.flags import ConfigFlags
@@ -59,19 +58,15 @@ def plan(
         show_named(name, text)
     if estimate.fits:
         return
-    settings = planning.settings_that_fit(estimate, utilization)
-    texts = ["nothing, even with more remat, micro-batches or fsdp; use more devices"]
-    if settings:
-        texts = [_setting(*setting, utilization) for setting in settings]
+    texts = []
+    for setting, changes in planning.settings_that_fit(estimate, utilization):
+        words = " ".join(f"--{key.replace('_', '-')} {new}" for key, new in changes.items())
+        total = setting.needs.total if setting.compiled is None else setting.compiled.total
+        texts.append(f"{words}: {readable_bytes(total)}, {_speed(setting, utilization)}")
+    if not texts:
+        texts = ["nothing, even with more remat, micro-batches or fsdp; use more devices"]
     show_named("fits", *texts)
     sys.exit(1)
-
-
-def _setting(plan: "planning.Plan", changes: Mapping[str, Any], utilization: float) -> str:
-    """Flags of a setting that fits, with its memory and its speed."""
-    flags = " ".join(f"--{key.replace('_', '-')} {new}" for key, new in changes.items())
-    total = plan.needs.total if plan.compiled is None else plan.compiled.total
-    return f"{flags}: {readable_bytes(total)}, {_speed(plan, utilization)}"
 
 
 def _lines(plan: "planning.Plan", utilization: float) -> dict[str, str]:

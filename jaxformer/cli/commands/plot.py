@@ -92,11 +92,10 @@ def plot_positions(
     if length > trained:
         shown = f"{length}, of which {trained} were trained"
     for part, positions in schemes.items():
-        path, of_part = output, ""
+        path, title = output, f"{positions.kind} positions of {name}"
         if len(schemes) > 1:
-            path = output.with_stem(f"{output.stem}_{part}")
-            of_part = f", {part}"
-        _write(_draw(positions, f"{positions.kind} positions of {name}{of_part}\n({shown})"), path)
+            path, title = output.with_stem(f"{output.stem}_{part}"), f"{title}, {part}"
+        _write(_draw(positions, f"{title}\n({shown})"), path)
 
 
 def plot_attention(

@@ -58,7 +58,7 @@ def sweep(config: str, *, flags: ConfigFlags) -> None:
     from jaxformer.sweeps import train_configs
     from jaxformer.training.sweep import name_runs
 
-    values = [{key: _number(word) for key, word in of_run.items()} for of_run in words]
+    values = [{key: _number(word) for key, word in run.items()} for run in words]
     named = dict(zip(name_runs(values), zip(values, configs, strict=True), strict=True))
     show(f"{len(named)} runs, in {for_terminal(str(folder))}")
     runs = train_configs(named, folder, on_start=print_start)

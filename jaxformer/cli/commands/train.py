@@ -94,12 +94,12 @@ def print_start(task: "Task") -> None:
 def changed_paragraphs(config: ExperimentConfig) -> list[str]:
     """The non-default settings of each table, wrapped to the terminal width."""
     tables: dict[str, list[str]] = {}
-    settings = changed_settings(dataclasses.replace(config, out=None))  # messages name `out` anyway
-    for key, value in settings.items():
+    config = dataclasses.replace(config, out=None)  # messages name `out` anyway
+    for key, value in changed_settings(config).items():
         table, dot, name = key.partition(".") if "." in key else ("", "", key)
         setting = f"{name} = {value}".replace(" ", "\0")  # no line break inside a setting
         tables.setdefault(f"[{table}] " if dot else "", []).append(setting)
-    lines = [table + ", ".join(of_table) for table, of_table in tables.items()]
+    lines = [table + ", ".join(settings) for table, settings in tables.items()]
     return [wrapped(line, first="  ", rest="    ").replace("\0", " ") for line in lines]
 
 

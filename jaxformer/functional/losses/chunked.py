@@ -20,11 +20,7 @@ from jaxformer.functional.checks import (
 )
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.losses.chunk import Chunk, Gradients, loss_and_gradients
-from jaxformer.functional.losses.cross_entropy import (
-    LossTerms,
-    read_labels,
-    read_terms,
-)
+from jaxformer.functional.losses.cross_entropy import LossTerms, read_labels, read_terms
 from jaxformer.functional.sharding import is_one_device
 
 # Largest D by kind of device: a logit is computed again, in 2 D FLOPs, before its 4 bytes are read.

@@ -39,11 +39,7 @@ from jaxformer.functional.multi_head.attention_function import (
     function_name,
 )
 from jaxformer.functional.multi_head.cache import KVCache
-from jaxformer.functional.multi_head.cached import (
-    check_cached,
-    with_cached_keys,
-    with_cross_cache,
-)
+from jaxformer.functional.multi_head.cached import check_cached, with_cached_keys, with_cross_cache
 from jaxformer.functional.multi_head.projections import (
     MultiHeadParams,
     check_layer,

@@ -6,14 +6,7 @@ from jaxformer.config import LongropeScalingConfig, ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import ModelKind
-from jaxformer.interop.conversion.fields import (
-    Field,
-    Values,
-    activation,
-    only,
-    whole,
-    window,
-)
+from jaxformer.interop.conversion.fields import Field, Values, activation, only, whole, window
 from jaxformer.interop.conversion.layers import FULL, SLIDING, read_windows
 from jaxformer.interop.conversion.layouts import QKV, dense, norm
 from jaxformer.interop.conversion.rotary import (

@@ -18,12 +18,7 @@ from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.interop import HuggingFaceModel, SpecialTokens
 from jaxformer.models import AttentionMap
-from jaxformer.runs.data.prepare import (
-    encode_each,
-    fill_vocab_size,
-    most_tokens,
-    within_tables,
-)
+from jaxformer.runs.data.prepare import encode_each, fill_vocab_size, most_tokens, within_tables
 from jaxformer.runs.data.values import LossLabels
 from jaxformer.runs.folder.tokenizers import load_tokenizers, save_tokenizers
 from jaxformer.runs.text_models.forward import (

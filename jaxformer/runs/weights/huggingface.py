@@ -169,7 +169,12 @@ class HuggingFaceWeights(WeightSource):
                 f"{self.folder} must have a tokenizer, such as tokenizer.json, got none; download "
                 "it, too"
             )
-        kind, fields = _MODELS[self.opened.kind][1], self._model_fields()
+        opened, fields = self.opened, dict[str, Any]()
+        if opened.kind == "decoder":
+            fields = {"chat_template": load_chat_template(opened.path)}
+        elif opened.kind == "classifier":
+            fields = {"classes": opened.class_names, "problem_type": opened.problem_type}
+        kind = _MODELS[opened.kind][1]
         limited = within_tables(tokenizers[-kind.num_tokenizers :], config.model)
         for tokenizer in dict.fromkeys(limited):
             if names := tokenizer.names_without_row:
@@ -179,18 +184,8 @@ class HuggingFaceWeights(WeightSource):
                     "them is refused",
                     stacklevel=2,
                 )
-        decoding = decoding_of(self.opened, special)
+        decoding = decoding_of(opened, special)
         return kind(config=config, tokenizers=limited, decoding=decoding, **fields)
-
-    def _model_fields(self) -> dict[str, Any]:
-        """Fields that only models of this kind have."""
-        match self.opened.kind:
-            case "decoder":
-                return {"chat_template": load_chat_template(self.opened.path)}
-            case "classifier":
-                names, problem_type = self.opened.class_names, self.opened.problem_type
-                return {"classes": names, "problem_type": problem_type}
-        return {}
 
     @functools.cached_property
     def shapes(self) -> Any:

@@ -6,12 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jaxformer.config import (
-    ExperimentConfig,
-    LearnedConfig,
-    RotaryConfig,
-    config_differences,
-)
+from jaxformer.config import ExperimentConfig, LearnedConfig, RotaryConfig, config_differences
 from jaxformer.config.files import tables_of
 from jaxformer.errors import ConfigError
 from jaxformer.runs.folder.files import is_run, read_run_config
@@ -136,7 +131,8 @@ def prepare_run(
 
 def _prepare_new(config: ExperimentConfig, kind: type[Task]) -> PreparedRun:
     """Prepares a new run, whose model must be that of its init_from."""
-    config = _ending_at(config, config.training.steps)
+    schedule = config.schedule.ending_at(config.training.steps)
+    config = dataclasses.replace(config, schedule=schedule)
     if config.init_from is None:
         return PreparedRun(kind.prepare(config), None)
     source = _start_of(config, kind, config.init_from)
@@ -151,17 +147,12 @@ def _prepare_resumed(config: ExperimentConfig, kind: type[Task], run: RunWeights
     stored, end, source = run.config, config.training.steps, None
     if stored.schedule.decay_start == config.schedule.decay_start:  # it keeps its end, too
         end = stored.schedule.decay_steps or end
-    config = _ending_at(config, end)
+    config = dataclasses.replace(config, schedule=config.schedule.ending_at(end))
     if config.init_from is not None:
         init_from = _with_step(config.init_from, stored.init_from)
         source = _start_of(config, kind, init_from)
         config = dataclasses.replace(_filled(config, stored), init_from=init_from)
     return PreparedRun(kind.prepare(config, run.model), source)
-
-
-def _ending_at(config: ExperimentConfig, step: int) -> ExperimentConfig:
-    """The config, whose schedule ends at a step unless it says another."""
-    return dataclasses.replace(config, schedule=config.schedule.ending_at(step))
 
 
 def _start_of(config: ExperimentConfig, kind: type[Task], init_from: str) -> WeightSource:
@@ -214,14 +205,13 @@ def _require_same_model(config: ExperimentConfig, stored: WeightSource) -> None:
         allowed += ("max_len",)
     if _gets_head(config, stored):
         allowed += (*_of_token_logits(source), "pooling", "pooler")
-    of_tokenizer = config_differences(source.tokenizer, config.tokenizer, "tokenizer.")
-    if config.tokenizer.kind == "pretrained":
-        of_tokenizer = {}
     differences = {
         f"model.{key}": pair
         for key, pair in config_differences(source.model, config.model).items()
         if not _LAYER.sub("", key).startswith(allowed) and not (key in _FILLED and pair[1] is None)
-    } | of_tokenizer
+    }
+    if config.tokenizer.kind != "pretrained":
+        differences |= config_differences(source.tokenizer, config.tokenizer, "tokenizer.")
     if differences:
         listed = "; ".join(
             f"{key}: {before!r} there, {after!r} here"

@@ -119,7 +119,7 @@ def _with_rows(params: Any, max_len: int) -> Any:
     """The parameters, with tables of learned positions cut to max_len rows."""
 
     def cut(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
-        of_positions = [str(entry.key) for entry in path[-2:]] == ["positions", "embedding"]
-        return leaf[:max_len] if of_positions and leaf.shape[0] > max_len else leaf
+        is_table = [str(entry.key) for entry in path[-2:]] == ["positions", "embedding"]
+        return leaf[:max_len] if is_table and leaf.shape[0] > max_len else leaf
 
     return jax.tree_util.tree_map_with_path(cut, params)

@@ -7,13 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.storage import first_line, open_regular
-from jaxformer.text.sources.files import (
-    BYTE_ORDER_MARK,
-    PACKED,
-    not_utf8,
-    opened_text,
-    remedy_of,
-)
+from jaxformer.text.sources.files import BYTE_ORDER_MARK, PACKED, not_utf8, opened_text, remedy_of
 
 MAX_RECORD = 2**26  # bytes of a line of JSON
 
