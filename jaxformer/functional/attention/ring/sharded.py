@@ -10,11 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.attention.inputs import (
-    AttentionKeywords,
-    read_lengths,
-    used_rng,
-)
+from jaxformer.functional.attention.inputs import AttentionKeywords, read_lengths, used_rng
 from jaxformer.functional.attention.ring.local import refuse_for_ring, ring_attention
 from jaxformer.functional.attention.ring.order import (
     exchange_from_ring_order,
