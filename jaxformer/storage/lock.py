@@ -33,7 +33,7 @@ _POLL = 1.0  # seconds between two looks at the lock of another process
 def run_lock(folder: pathlib.Path) -> Iterator[Callable[[], None]]:
     """Locks a run folder, made if missing; yields a check that it still is. CheckpointError."""
     if in_bucket(folder):
-        with _bucket_lock(folder / LOCK) as require:
+        with bucket_lock(folder / LOCK) as require:
             yield require
         return
     import filelock
@@ -69,7 +69,7 @@ def lock_holder(folder: pathlib.Path) -> str:
 
 
 @contextlib.contextmanager
-def _bucket_lock(path: pathlib.Path) -> Iterator[Callable[[], None]]:
+def bucket_lock(path: pathlib.Path) -> Iterator[Callable[[], None]]:
     """Holds the lock of a run in a bucket; yields a check that nobody else has taken it."""
     if not str(path).startswith("gs://"):
         raise ConfigError(

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
-from jaxformer.storage import LOCK, files_below, guard, lock_holder, run_lock
+from jaxformer.storage import LOCK, files_below, lock, lock_holder, run_lock
 from jaxformer.training import Checkpoints
 from tests.training import saved
 
@@ -16,16 +16,16 @@ from tests.training import saved
 def quick(monkeypatch):
     """Locks that are stale after a second."""
     for name, seconds in {"STALE": 1.0, "REFRESH": 0.2, "_POLL": 0.05}.items():
-        monkeypatch.setattr(guard, name, seconds)
+        monkeypatch.setattr(lock, name, seconds)
 
 
 @contextlib.contextmanager
 def held_without_a_sign(folder):
     """A lock whose holder does not refresh it, as a process that was stopped."""
-    refresh = guard.REFRESH
-    guard.REFRESH = 1e6
+    refresh = lock.REFRESH
+    lock.REFRESH = 1e6
     with run_lock(folder) as require:
-        guard.REFRESH = refresh
+        lock.REFRESH = refresh
         yield require
 
 
@@ -75,7 +75,7 @@ def test_the_holder_keeps_a_lock_that_a_bucket_does_not_answer_for(bucket, emula
 
 def test_a_lock_in_no_bucket_that_checkpoints_can_be_in_is_refused():
     with pytest.raises(ConfigError, match="must be on a disk or in a bucket gs://, got s3:/b/run;"):
-        with guard.bucket_lock(pathlib.PurePath("s3://b/run/lock")):
+        with lock.bucket_lock(pathlib.PurePath("s3://b/run/lock")):
             pass
 
 
