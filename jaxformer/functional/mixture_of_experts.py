@@ -217,7 +217,7 @@ def _all_experts(
 def _chosen_experts(
     params: ExpertsParams, x: jax.Array, routing: _Routing, activate: Activation
 ) -> jax.Array:
-    """The same, in a scan over the choices of all tokens."""
+    """Weighted sum `[..., D]` of the chosen experts, in a scan over the choices of all tokens."""
     experts = _experts(params)
 
     # Kernels are sliced one by one. Gathering those of all choices into one array is slower than

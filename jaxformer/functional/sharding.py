@@ -17,7 +17,7 @@ def automatic_axes() -> dict[str, int]:
 
 
 def axes_of(array: jax.Array) -> dict[str, int]:
-    """Likewise, of the mesh of an array: jit takes it from its arguments, also without set_mesh."""
+    """Axes of the mesh of an array, from which jit takes its mesh also without set_mesh."""
     return _not_manual(jax.typeof(array).sharding.mesh)
 
 
@@ -46,7 +46,7 @@ def has_explicit_axes(*arrays: jax.Array) -> bool:
 
 
 def explicit_spec(array: jax.Array) -> tuple[Any, ...]:
-    """What each axis of an array on a mesh with Explicit axes is split over."""
+    """Mesh axes that split each axis of an array on a mesh with Explicit axes."""
     spec = tuple(jax.typeof(array).sharding.spec)
     return spec + (None,) * (array.ndim - len(spec))
 

@@ -17,7 +17,7 @@ _REMEDIES = {
 
 
 def foreign_format(path: pathlib.Path) -> str | None:
-    """What a file or folder holds, and the remedy; None for formats that are not known."""
+    """Content of a file or folder, and the remedy; None for formats that are not known."""
     for pattern, remedy in _REMEDIES.items():
         if path.match(pattern) or (path.is_dir() and any(path.glob(pattern))):
             return remedy

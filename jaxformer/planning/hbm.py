@@ -135,7 +135,7 @@ def _updates_a_copy(op: Instruction) -> bool:
 
 
 def _source(op: Instruction) -> str:
-    """Where an instruction comes from: by its names, those of what uses it, or of its operands."""
+    """Source of an instruction: by its names, those of what uses it, or of its operands."""
     follow: Callable[[Instruction], Instruction | None]
     for follow in (_user, _operand):
         near: Instruction | None = op

@@ -86,7 +86,7 @@ def check_close(
 
 
 def differs(got: np.ndarray, expected: np.ndarray, tolerance: float) -> np.ndarray:
-    """Where arrays differ by more than `tolerance` times the largest expected magnitude, or 1."""
+    """Mask of differences beyond `tolerance` times the largest expected magnitude, at least 1."""
     return ~(np.abs(got - expected) <= _allowed(expected, tolerance))  # NaN compares False
 
 

@@ -65,7 +65,7 @@ _MIN_SPLASH_QUERIES = 128  # Splash pads fewer to this.
 
 
 class Choice(NamedTuple):
-    """What "auto" uses, and for each other implementation the reason not to."""
+    """Implementation that "auto" takes, and the reason why each of the others is declined."""
 
     name: Name
     declined: dict[str, str]

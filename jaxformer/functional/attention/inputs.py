@@ -32,7 +32,7 @@ from jaxformer.functional.positions.biases import AlibiBias, PositionBias, Relat
 Lengths = int | Array
 WindowSize = int | tuple[int | None, int | None]
 Bias = Array | PositionBias | tuple[Array, PositionBias]
-"""What is added to the scores: an array, a position bias, or the sum of both as a pair."""
+"""Bias of the scores: an array, a position bias, or the sum of both as a pair."""
 Implementation = Literal["auto", "dense", "chunked", "cudnn", "splash", "xla"] | None
 
 

@@ -17,7 +17,7 @@ from jaxformer.functional.losses.cross_entropy import (
 
 Carry = TypeVar("Carry")
 Gradients = tuple[jax.Array | None, ...]
-"""Of hidden `[I, D]`, table `[V, D]` and bias `[V]`, in the loss dtype; None if not requested."""
+"""For hidden `[I, D]`, table `[V, D]` and bias `[V]`, in the loss dtype; None if not requested."""
 
 
 class Block(NamedTuple):

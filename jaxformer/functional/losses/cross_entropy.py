@@ -31,7 +31,7 @@ class LossTerms:
 
 
 class LogitStatistics(NamedTuple):
-    """What a loss needs of logits after a soft cap: log Z, the label's, their mean; `[...]`."""
+    """Log Z, the label's logit and the mean logit, after a soft cap, `[...]`, for a loss."""
 
     log_normalizer: jax.Array
     label: jax.Array

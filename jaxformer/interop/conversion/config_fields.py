@@ -9,7 +9,7 @@ from jaxformer.config.checks import suggestion
 from jaxformer.errors import ConfigError
 
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
-"""How to interpret the logits of a classifier: softmax, sigmoid each, or unchanged."""
+"""Interpretation of a classifier's logits: softmax, sigmoid each, or unchanged."""
 PROBLEM_TYPES: tuple[ProblemType, ...] = get_args(ProblemType)
 
 # Fields of every config that do not change what a model computes when it is used.

@@ -24,7 +24,7 @@ def no_values(*_: Any) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
-    """How to read and write one `model_type`."""
+    """Reading and writing of one `model_type`: tables of its config fields and tensors."""
 
     model_type: str  # in `config.json`
     classes: Mapping[str, ModelKind]  # by class name in `architectures`

@@ -36,7 +36,7 @@ _FILLED: Mapping[str, Callable[[ModelConfig], Any]] = {
 
 
 class Field(NamedTuple):
-    """How a field is read, given the values read so far, and written (None: it is not)."""
+    """Reader of a field, given the values read so far, and its writer (None: not written)."""
 
     read: Callable[[ConfigFields, str, Values], Values]
     write: Callable[[ModelConfig], Any] | None = None
