@@ -137,7 +137,7 @@ def _updates_a_copy(op: Instruction) -> bool:
 def _source(op: Instruction) -> str:
     """Source of an instruction: by its names, those of what uses it, or of its operands."""
     follow: Callable[[Instruction], Instruction | None]
-    for follow in (_user, _operand):
+    for follow in (_user, lambda op: op.operands[0] if op.operands else None):
         near: Instruction | None = op
         while near is not None:
             if part := part_of(near.op_name) or _part_of_fused(near):
@@ -150,10 +150,6 @@ def _source(op: Instruction) -> str:
 def _user(op: Instruction) -> Instruction | None:
     """The first use, unless it is in a loop or a result of the computation."""
     return next((user for user in op.users[:1] if user.opcode not in ("tuple", "while")), None)
-
-
-def _operand(op: Instruction) -> Instruction | None:
-    return op.operands[0] if op.operands else None
 
 
 def _part_of_fused(op: Instruction) -> str | None:

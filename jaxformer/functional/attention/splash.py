@@ -123,12 +123,6 @@ def _refuse(with_residual: bool, query: jax.Array, key: jax.Array, value: jax.Ar
     return output, platforms.refuse(_REFUSAL, rows, jnp.float32) if with_residual else None
 
 
-def _refuse_forward(
-    with_residual: bool, *inputs: jax.Array
-) -> tuple[_Attended, tuple[jax.Array, ...]]:
-    return _refuse(with_residual, *inputs), inputs
-
-
 def _refuse_backward(
     with_residual: bool, inputs: tuple[jax.Array, ...], cotangents: _Attended
 ) -> tuple[jax.Array, ...]:
@@ -136,7 +130,9 @@ def _refuse_backward(
     return tuple(platforms.refuse(_REFUSAL, array.shape, array.dtype) for array in inputs)
 
 
-_refuse.defvjp(_refuse_forward, _refuse_backward)
+_refuse.defvjp(
+    lambda with_residual, *inputs: (_refuse(with_residual, *inputs), inputs), _refuse_backward
+)
 
 
 def _attend(inputs: AttentionInputs, interpret: bool) -> _Attended:
