@@ -223,7 +223,8 @@ def write_tensors(
 
 def require_no_weights(folder: pathlib.Path) -> None:
     """Raises StorageError if a folder already has weights."""
-    weights = sorted(path.name for path in folder.iterdir() if _WEIGHTS.fullmatch(path.name))
+    paths = folder.iterdir() if folder.exists() else ()  # a bucket has no empty folders
+    weights = sorted(path.name for path in paths if _WEIGHTS.fullmatch(path.name))
     if weights:
         raise StorageError(
             f"{folder} must not contain weights, got {weights[0]}; remove them, or write to "

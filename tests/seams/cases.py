@@ -177,10 +177,9 @@ def interrupted(task: str, source: str) -> dict[str, Any]:
     """A run whose data does not fit in memory, started after one that had prepared half of it."""
     on_disk(task, source)
     shutil.rmtree("run")
-    written = [path for path in pathlib.Path("cache").rglob("*") if path.is_file()]
-    written.sort(key=lambda path: path.stat().st_mtime_ns)
-    for path in written[len(written) // 2 :]:
-        path.unlink()
+    for manifest in pathlib.Path("cache").rglob("parts.jsonl"):
+        parts = manifest.read_bytes().splitlines(keepends=True)
+        manifest.write_bytes(b"".join(parts[: len(parts) // 2]))
     return on_disk(task, source)
 
 
