@@ -98,10 +98,7 @@ def train_run(
 def take_folder(
     folder: pathlib.Path, keep: int, *, restart: bool = False
 ) -> contextlib.AbstractContextManager[OpenRun]:
-    """Locks a run folder, or one that becomes a run folder; raises as `train_run` does.
-
-    It keeps so many of the latest checkpoints. With restart, the run in it is removed.
-    """
+    """Locks what is or becomes a run folder, with `keep` checkpoints; `restart` removes the run."""
 
     def check() -> None:
         if not files.is_run(folder) and not (folder / LOCK).exists():

@@ -146,10 +146,7 @@ def fit_run(
     profile: range | None = None,
     compares_program: bool = True,
 ) -> FitResult:
-    """`fit` in an open run folder; arguments are those of `train_group`.
-
-    Without compares_program, a config that was compared already says all that is trained.
-    """
+    """`fit` in an open run folder; `compares_program` unless equal configs say all of it."""
     check_run(spec)
     notes = []
     if spec.folder is not None and compares_program:
@@ -201,18 +198,7 @@ def train_group(
     profile: range | None = None,
     notes: Iterable[str] = (),
 ) -> TrainingLoop:
-    """Trains runs with the same program and initial parameters, from the same step.
-
-    Args:
-        specs: the runs, which have passed `check_run`.
-        runner: runner of all runs, a `TogetherRunner` if there are several.
-        programs: programs of the runs for this runner; made when not given.
-        profile: as in `fit`.
-        notes: lines to print before the first step.
-
-    Returns:
-        The loop, which has ended.
-    """
+    """Trains runs with the same program, from the same step; returns the loop, which has ended."""
     clock, loop, recipe = WallClock(), specs[0].loop, specs[0].recipe
     programs = programs or make_programs(recipe.make, loop, runner)
     checkpoints = [spec.checkpoints for spec in specs]

@@ -94,9 +94,10 @@ class TrainingLoop:
             if not train.is_compiled(batch):
                 jax.block_until_ready(self._last_metrics)
                 with self.clock.during(Activity.COMPILING):
-                    choices = self._compile(batch)
-                    if is_first and choices:
-                        self.progress.print(f"attention: {'; '.join(choices)}")
+                    with observed_choices() as choices:
+                        train.compile(self.state, batch, *self.arguments)
+                    if is_first and (kinds := describe_choices(choices)):
+                        self.progress.print(f"attention: {'; '.join(kinds)}")
                     if self.runner.accelerator is not None:
                         train.count_flops(self.state, batch, *self.arguments)
             self._meters.add(train.model_flops(batch))
@@ -123,12 +124,6 @@ class TrainingLoop:
             stopped = stopped or self.must_stop()
             if self.step % config.checkpoint_every == 0 or last or stopped:
                 self.save(self.training)
-
-    def _compile(self, batch: Any) -> list[str]:
-        """Compiles the step for a batch; returns which attention it has, and why no other."""
-        with observed_choices() as choices:
-            self.programs.train.compile(self.state, batch, *self.arguments)
-        return describe_choices(choices)
 
     def _start(self) -> None:
         """Starts from what the last call has recorded, and makes up for a missing validation."""
@@ -211,12 +206,12 @@ class TrainingLoop:
         params = self.state.evaluated
         jax.block_until_ready(self._last_metrics)
         with self.clock.during(Activity.EVALUATING):
-            sums = loss_sums(self._eval_step, params, self._validation_batches())
+            sums = loss_sums(
+                lambda params, batch: self.programs.evaluate(params, batch, *self.arguments),
+                params, self._validation_batches(),
+            )  # fmt: skip
             if self.stop_signal is None:  # otherwise batches are missing
                 self.for_each(runs, lambda run: self._evaluated(run, params, sums))
-
-    def _eval_step(self, params: Any, batch: Any) -> Any:
-        return self.programs.evaluate(params, batch, *self.arguments)
 
     def _evaluated(self, run: Recorder, params: Any, sums: LossSums) -> None:
         evaluation = run.evaluate(self.step, params, sums)

@@ -96,8 +96,8 @@ def decay_mask(params: Any) -> Any:
 def _is_kernel(path: tuple[Any, ...]) -> bool:
     """Whether a parameter is a kernel, or a LoRA matrix of one."""
     names = [str(key.key) for key in path]
-    of_kernel = len(names) > 1 and names[-2].endswith("kernel") and names[-1] in ("down", "up")
-    return names[-1].endswith("kernel") or of_kernel
+    is_low_rank = len(names) > 1 and names[-2].endswith("kernel") and names[-1] in ("down", "up")
+    return names[-1].endswith("kernel") or is_low_rank
 
 
 def layers_above(params: Any) -> Any:

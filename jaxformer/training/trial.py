@@ -61,19 +61,11 @@ def check_trial(trial: Trial) -> None:
 
 
 class Recipe(NamedTuple):
-    """Makes a trial from numbers, which are arguments of its programs.
+    """Makes a trial from numbers, which are arguments of its programs."""
 
-    Args:
-        make: function of the numbers except "seed", by name, to a trial. Recipes with an equal one
-            may share programs.
-        numbers: "seed", of parameters and dropout, and what `make` takes; traced in programs.
-        params: initial parameters; None if the trial draws them.
-        frozen: frozen parameters, if any.
-    """
-
-    make: Callable[..., Trial]
-    numbers: Mapping[str, float]
-    params: Any = None
+    make: Callable[..., Trial]  # of the numbers except "seed"; recipes with an equal one share
+    numbers: Mapping[str, float]  # "seed", and what `make` takes; traced in programs
+    params: Any = None  # None if the trial draws them
     frozen: Any = None
 
     @classmethod
@@ -109,18 +101,7 @@ def make_trial(make: Callable[..., Trial], numbers: Mapping[str, Any]) -> Trial:
 
 
 class RunSpec(NamedTuple):
-    """A run before it is trained: what it trains, on what, and where it is recorded.
-
-    Runs of a group, which are trained at once, have recipes that differ in numbers only.
-
-    Args:
-        recipe: what it trains.
-        data: as in `fit`.
-        loop: as in `fit`.
-        callbacks: as in `fit`.
-        opened: its folder; None to write nothing.
-        name: its name in a sweep.
-    """
+    """A run before training; runs of a group have recipes that differ in numbers only."""
 
     recipe: Recipe
     data: TrainingData
@@ -146,18 +127,11 @@ class RunSpec(NamedTuple):
 
 
 class Programs(NamedTuple):
-    """What `fit` compiles; numbers and frozen parameters are arguments.
+    """What `fit` compiles; numbers and frozen parameters are arguments."""
 
-    Args:
-        create: function of numbers and initial parameters, or None to draw them, that returns the
-            first state; for `Runner.create`.
-        train: program of the training step: (state, batch, numbers, frozen) to (state, metrics).
-        evaluate: program of the evaluation step: (params, batch, numbers, frozen) to sums.
-    """
-
-    create: Callable[[Mapping[str, Any], Any], TrainState]
-    train: Program
-    evaluate: Program
+    create: Callable[[Mapping[str, Any], Any], TrainState]  # of numbers, and params or None
+    train: Program  # (state, batch, numbers, frozen) to (state, metrics)
+    evaluate: Program  # (params, batch, numbers, frozen) to sums
 
 
 def make_programs(make: Callable[..., Trial], loop: LoopConfig, runner: Runner) -> Programs:
@@ -190,11 +164,11 @@ def make_programs(make: Callable[..., Trial], loop: LoopConfig, runner: Runner) 
 def shared_programs(make: Callable[..., Trial], loop: LoopConfig, runner: Runner) -> Programs:
     """As `make_programs`; but the last few are kept, and used again for an equal `make`."""
     # What programs do not depend on, such as the number of steps, is left out.
-    of_programs = LoopConfig(
+    program_loop = LoopConfig(
         steps=1, accumulate_steps=loop.accumulate_steps, skip_bad_steps=loop.skip_bad_steps,
         average_decay=loop.average_decay,
     )  # fmt: skip
-    return _shared(make_programs, make, of_programs, runner)
+    return _shared(make_programs, make, program_loop, runner)
 
 
 def shared_evaluation(loss: LossFunction, runner: Runner) -> Program:
@@ -207,10 +181,8 @@ def _evaluation(loss: LossFunction, runner: Runner) -> Program:
 
 
 def is_value(part: Any) -> bool:
-    """Whether a part of a program, such as a loss, is compared by its fields, as dataclasses are.
-
-    Functions are not: no other would ever equal them, and what they hold would be kept in vain.
-    """
+    """Whether a part of a program, such as a loss, is compared by its fields."""
+    # No other function would ever equal one, and what it holds would be kept in vain.
     kind = type(part)
     return kind.__eq__ is not object.__eq__ and kind.__hash__ is not None
 

@@ -75,11 +75,10 @@ def _show_run(folder: pathlib.Path) -> None:
     from jaxformer import runs
     from jaxformer.runs.data.summary import load_summary
     from jaxformer.runs.folder.files import CHECKPOINTS
-    from jaxformer.runs.text_models.kinds import model_class
     from jaxformer.training.checkpoints import Checkpoints, checkpoint_steps
 
     config = runs.read_run_config(folder)
-    model = model_class(config).load(folder, config)
+    model = runs.task_class(config).text_model.load(folder, config)
     data, checkpoints = load_summary(folder), folder / CHECKPOINTS
     show_named("run", f"{folder}: {model.kind}; settings other than the defaults:")
     for paragraph in changed_paragraphs(config):

@@ -22,15 +22,7 @@ def total_size(paths: Iterable[str | pathlib.Path]) -> int:
 
 
 class ByteProgress:
-    """Shows progress, bytes per second and the time left, on standard error.
-
-    Work of a few seconds shows nothing. On several hosts, only the first shows its progress.
-
-    Args:
-        doing: name of the work, such as "tokenizing".
-        total: total number of bytes.
-        console: console to print to.
-    """
+    """Progress over bytes on standard error, with the rate and the time left."""
 
     def __init__(self, doing: str, total: int, console: Console | None = None) -> None:
         self._console = console or Console(
@@ -54,11 +46,7 @@ class ByteProgress:
         self._bar.stop()
 
     def update(self, done: int) -> None:
-        """Updates the bar, or prints a line if there is none.
-
-        Args:
-            done: bytes done so far, including those of an earlier start of the program.
-        """
+        """Updates the bar, or prints a line; `done` bytes include those of an earlier start."""
         now = time.monotonic()
         if self._start is None:
             self._start = done

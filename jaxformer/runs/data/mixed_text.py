@@ -68,10 +68,7 @@ def _drawn(texts: Sequence[str], size: float) -> Sequence[str]:
 
 
 def shared_documents(sources: Sources) -> Iterator[str]:
-    """Report lines on validation texts that are in the training data of another source.
-
-    Covers only sources whose texts are not samples.
-    """
+    """Report lines on validation texts that are training texts of another source."""
     trained = {
         name: set(source.train_texts) for name, source in sources.items() if not source.is_sampled
     }

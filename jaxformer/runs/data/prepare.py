@@ -43,13 +43,13 @@ def cache_dir(config: DataConfig) -> pathlib.Path | None:
 
 
 def encode_each(
-    texts: Sequence[str], encode: Callable[..., np.ndarray], *others: Sequence[Any]
+    texts: Sequence[str], encode: Callable[..., np.ndarray], *columns: Sequence[Any]
 ) -> list[np.ndarray]:
     """Encodes texts one by one; errors name the index of the text."""
     if isinstance(texts, str):
         raise DataError(f"texts must be a list of texts, got the text {texts[:20]!r}; put it in []")
     encoded = []
-    for index, arguments in enumerate(zip(texts, *others, strict=True)):
+    for index, arguments in enumerate(zip(texts, *columns, strict=True)):
         try:
             encoded.append(encode(*arguments))
         except DataError as error:
@@ -64,11 +64,7 @@ def train_tokenizer(
     cache: pathlib.Path | None = None,
     added: Sequence[str] = (),
 ) -> text.Tokenizer:
-    """Trains a tokenizer on the training text, or reads one of kind "file".
-
-    A character tokenizer also uses the validation text, since no character may be unknown. The
-    vocabulary size includes the `added` special tokens.
-    """
+    """Trains a tokenizer, or reads one of kind "file"; its size includes the `added` tokens."""
     if config.kind == "pretrained":
         raise ConfigError(
             "tokenizer.kind 'pretrained' is the tokenizer of the model that a run starts from, got "
@@ -77,8 +73,8 @@ def train_tokenizer(
     if config.path is not None:
         tokenizer = _read_tokenizer(config.path, config.end_of_text)
     else:
-        wanted = _without(config, added)
-        tokenizer = _cached_tokenizer(wanted, train_text, validation_text, cache)
+        config = _without(config, added)
+        tokenizer = _cached_tokenizer(config, train_text, validation_text, cache)
     return text.with_special_tokens(tokenizer, added) if added else tokenizer
 
 
@@ -135,7 +131,7 @@ def _train_tokenizer(
     if config.kind == "byte":
         return text.byte_tokenizer()
     if config.kind == "character":
-        return text.train_character([*train_text, *validation_text])
+        return text.train_character([*train_text, *validation_text])  # none may be unknown
     if config.kind == "word":
         return text.train_word(train_text, config.vocab_size)
     assert config.most_tokens is not None  # it has a default
@@ -143,11 +139,7 @@ def _train_tokenizer(
 
 
 def most_tokens(config: ExperimentConfig, key: str, added: Sequence[str]) -> int:
-    """Largest size of a vocabulary that data can lead to; `key` is that of the model's config.
-
-    Raises:
-        ConfigError: it depends on the data; the message names the flag that sets it.
-    """
+    """Largest vocabulary that data can lead to, by the model's `key`; ConfigError if unknown."""
     size: int | None = getattr(config.model, key)
     if size is not None:
         return size

@@ -20,10 +20,7 @@ def scan_files(
     characters: bool = False,
     **options: Any,
 ) -> text.Corpus:
-    """Scans files, or loads the record of an earlier scan; `fraction` is for validation.
-
-    If `characters` is True, the sample of the corpus has every character.
-    """
+    """Scans files, or loads an earlier scan; `characters` asks for a sample with all of them."""
     files = [path for group in table.groups(paths) for path in group]
     with ByteProgress("reading", total_size(files)) as progress:
         return text.scan_corpus(

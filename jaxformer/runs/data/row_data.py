@@ -19,19 +19,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class EncodedRows(NamedTuple):
-    """Rows of text as arrays.
-
-    Args:
-        examples: for each row, arrays with one axis or none, including "tokens" and "labels".
-        rows: the rows, or a sample of them; in training data, with those that were dropped.
-        counts: counts of the rows read and dropped so far.
-        is_sampled: whether `rows` is only a sample.
-    """
+    """Arrays of rows, with "tokens" and "labels"; the rows or a sample; and counts so far."""
 
     examples: text.ExampleArrays
-    rows: text.Table
+    rows: text.Table  # in training data, with those that were dropped
     counts: text.Counts
-    is_sampled: bool = False
+    is_sampled: bool = False  # whether `rows` is only a sample
 
 
 def encode_corpus(
@@ -41,12 +34,9 @@ def encode_corpus(
     key: Sequence[str] | None,
     config: DataConfig,
 ) -> EncodedRows:
-    """Prepares the training rows of a corpus in the cache.
-
-    `key` is everything that `encode` depends on; None keeps the arrays in memory.
-    """
+    """Prepares training rows in the cache; `key` is all that `encode` depends on."""
     cache, folder = cache_dir(config), None
-    if cache is not None and key is not None:
+    if cache is not None and key is not None:  # otherwise the arrays stay in memory
         rule = repr((*corpus.holdout, max_len))
         name = fingerprint((_LAYOUT, corpus.fingerprint, rule), key)[:32]
         folder = cache / "corpora" / name

@@ -21,7 +21,7 @@ def first_documents(stream: text.TokenStream, tokenizer: text.Tokenizer) -> list
     starts = stream.offsets[: np.searchsorted(stream.offsets, end)]
     pieces = zip(starts, [*starts[1:], end], strict=True)
     texts = (tokenizer.decode(stream.tokens[int(begin) : int(end)]) for begin, end in pieces)
-    return [one.strip("\ufffd") for one in texts]  # incomplete characters
+    return [document.strip("\ufffd") for document in texts]  # incomplete characters
 
 
 def save_text(folder: pathlib.Path, validation: Mapping[str, text.TokenStream]) -> None:
@@ -29,8 +29,8 @@ def save_text(folder: pathlib.Path, validation: Mapping[str, text.TokenStream]) 
     if "" in validation:
         return _save_stream(folder / _VALIDATION, validation[""])
     write_json(_with_end(folder / _VALIDATION, ".json"), {"sources": list(validation)})
-    for index, one in enumerate(validation.values()):
-        _save_stream(folder / f"{_VALIDATION}_{index}", one)
+    for index, stream in enumerate(validation.values()):
+        _save_stream(folder / f"{_VALIDATION}_{index}", stream)
 
 
 def _save_stream(stem: pathlib.Path, validation: text.TokenStream) -> None:

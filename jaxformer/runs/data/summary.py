@@ -11,21 +11,13 @@ _DATA = "data.json"
 
 @dataclasses.dataclass(frozen=True)
 class DataSummary:
-    """Summary of the data of a run.
+    """Summary of the data of a run; a run is not resumed with another one."""
 
-    Args:
-        fingerprint: SHA-256 of the texts, so that a run is not resumed on other texts.
-        documents: number of training documents, or of training rows, such as pairs.
-        train_tokens: number of training tokens; for pairs, of the targets.
-        validation_tokens: number of validation tokens; for pairs, of the targets.
-        shapes: (rows, length) of the batches, if sequences differ in length; else empty. They
-            depend on the number of devices, and determine the order of the batches.
-    """
-
-    fingerprint: str = ""
-    documents: int = 0
-    train_tokens: int = 0
+    fingerprint: str = ""  # SHA-256 of the texts
+    documents: int = 0  # for training; or rows, such as pairs
+    train_tokens: int = 0  # for pairs, of the targets
     validation_tokens: int = 0
+    # (rows, length) of the batches, if sequences differ in length; it depends on the devices.
     shapes: tuple[tuple[int, int], ...] = ()
 
 

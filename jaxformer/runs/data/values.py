@@ -46,11 +46,6 @@ class LogLikelihood(NamedTuple):
 
 
 def counted(count: int, plural: str) -> str:
-    """A number and its noun, such as 1 text, 2 texts, 1 line of 40 characters.
-
-    Example:
-        >>> counted(1, "training texts"), counted(2000, "lines of a file")
-        ('1 training text', '2,000 lines of a file')
-    """
+    """A number and its noun, such as 1 text, 2 texts, 1 line of 40 characters."""
     noun, of, rest = plural.partition(" of ")
     return f"{count:,} {noun.removesuffix('s') if count == 1 else noun}{of}{rest}"

@@ -48,15 +48,11 @@ def plain_texts(tokenizer: Tokenizer, batch: Any, count: int) -> list[dict[str, 
 def real_tokens(
     batch: dict[str, np.ndarray], tokens: str = "tokens", lengths: str = "lengths"
 ) -> np.ndarray:
-    """Mask of the positions of a batch that are tokens, not padding: bool `[B, T]`.
-
-    Padding is found by the lengths `[B]`; else by segment ids, which are 0 there; else by labels,
-    which are `IGNORE` there and from there on.
-    """
+    """Mask of the positions of a batch that are not padding: bool `[B, T]`."""
     ids = batch[tokens]
     if lengths in batch:
         return np.arange(ids.shape[1]) < batch[lengths][:, None]
-    if "segment_ids" in batch:
+    if "segment_ids" in batch:  # 0 in padding
         return batch["segment_ids"] != 0
     labels = batch.get("labels")
     if labels is not None and labels.shape == ids.shape:
@@ -73,31 +69,14 @@ def causal_texts(tokenizer: Tokenizer, batch: Any, count: int) -> list[dict[str,
 
 
 def plain_text(tokenizer: Tokenizer, ids: np.ndarray) -> str:
-    """Decodes tokens, integers [tokens], with a mark for the end of text.
-
-    Example:
-        >>> from jaxformer.text import byte_tokenizer
-        >>> plain_text(byte_tokenizer(), np.array([104, 105, 256, 104]))
-        'hi‖h'
-    """
+    """Text of token ids `[T]`, with a mark for the end of text."""
     return "".join(_pieces(tokenizer, ids))
 
 
 def _causal_text(
     tokenizer: Tokenizer, tokens: np.ndarray, labels: np.ndarray, segments: np.ndarray
 ) -> str:
-    """A row [T] of a causal language model, with `CAUSAL_MARKS`, and the token after the last.
-
-    The text of padding, where segments are 0, is empty.
-
-    Example:
-        >>> from jaxformer.text import byte_tokenizer
-        >>> tokens, labels = np.array([97, 98, 99, 0]), np.array([98, IGNORE, 100, IGNORE])
-        >>> _causal_text(byte_tokenizer(), tokens, labels, np.array([1, 1, 2, 0]))
-        '‹a›b‖‹c›d'
-        >>> _causal_text(byte_tokenizer(), tokens, labels, np.zeros(4, int))
-        ''
-    """
+    """Text of a row `[T]` with `CAUSAL_MARKS`, and the token after it; padding has segment 0."""
     size = int((segments != 0).sum())
     if not size:
         return ""
@@ -107,10 +86,10 @@ def _causal_text(
     shown = slice(None) if is_predicted[-1] else slice(-1)
     texts: list[str] = []
     for segment in np.unique(segments):
-        of_segment = np.flatnonzero(segments[shown] == segment)
-        if texts and ids[of_segment[0] - 1] != tokenizer.end_of_text:
+        positions = np.flatnonzero(segments[shown] == segment)
+        if texts and ids[positions[0] - 1] != tokenizer.end_of_text:
             texts.append(_END)
-        pieces = zip(is_predicted[of_segment], _pieces(tokenizer, ids[of_segment]), strict=True)
+        pieces = zip(is_predicted[positions], _pieces(tokenizer, ids[positions]), strict=True)
         for counts, group in itertools.groupby(pieces, key=lambda pair: pair[0]):
             piece = "".join(text for _, text in group)
             texts.append(piece if counts else _marked(piece, "‹", "›"))
@@ -118,16 +97,7 @@ def _causal_text(
 
 
 def masked_text(tokenizer: Tokenizer, tokens: np.ndarray, labels: np.ndarray) -> str:
-    """A row [T] of a masked language model, with `MASKED_MARKS`: the answer at each label.
-
-    Example:
-        >>> from jaxformer.text import train_word, with_mask
-        >>> words = with_mask(train_word(["a b c"]))
-        >>> a, b, c = words.encode("a b c")
-        >>> tokens, labels = np.array([a, words.mask, a]), np.array([IGNORE, b, c])
-        >>> masked_text(words, tokens, labels)
-        'a «MASK=b» «a=c»'
-    """
+    """A row `[T]` of a masked language model, with `MASKED_MARKS`: the answer at each label."""
     chosen = labels != IGNORE
     pieces = list(_pieces(tokenizer, np.where(chosen, labels, tokens)))
     for i in np.flatnonzero(chosen):

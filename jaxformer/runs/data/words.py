@@ -26,14 +26,11 @@ class KnownWords:
 
     @classmethod
     def collect(cls, sources: Sequence[str], tokenizer: text.Tokenizer) -> Self:
-        """Collects the words of training sources; for a word tokenizer, those that have a token.
-
-        If there are more than 100,000, a new word is nothing special, so none are kept.
-        """
+        """Words of training sources, that have a token if words are tokens; unknown if too many."""
         words: set[str] = set()
         for source in sources:
             words.update(_words(source, tokenizer))
-            if len(words) > _MOST:
+            if len(words) > _MOST:  # then a new word is nothing special
                 return cls()
         return cls(
             frozenset(words if tokenizer.unknown is None else words & tokenizer.words.keys())

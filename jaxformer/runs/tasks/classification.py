@@ -62,9 +62,9 @@ class ClassificationTask(TableTask):
         config = dataclasses.replace(self.config, model=model)
         classifier = dataclasses.replace(self.model, config=config, classes=classes)
         numbered = dataclasses.replace(self, model=classifier)
-        made = super(ClassificationTask, numbered).with_data(data)
+        task = super(ClassificationTask, numbered).with_data(data)
         _log_classes(data, classes)
-        return made
+        return task
 
     def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
         """Texts and their labels."""

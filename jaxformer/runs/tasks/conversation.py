@@ -58,8 +58,8 @@ class ConversationTask(TableTask):
         template = config.data.template
         train, validation = cls.training_texts(data, config)
         parts = data.train.train, data.validation
-        roles = sorted({one["role"] for part in parts for one in _messages(part)})
-        frames = [one for role in roles for one in text.ChatTemplate.frame(template, role)]
+        roles = sorted({message["role"] for part in parts for message in _messages(part)})
+        frames = [piece for role in roles for piece in text.ChatTemplate.frame(template, role)]
         texts, added = [*train, *frames], cls.text_model.added_tokens(config)
         cache = cache_dir(config.data)
         return (train_tokenizer(config.tokenizer, texts, validation, cache, added),)
@@ -94,9 +94,9 @@ class ConversationTask(TableTask):
         """Three of the prompts that leave room for an answer."""
         answer = self.config.samples.max_new_tokens or self.max_len // 2
         fitting = [
-            one
-            for one in evenly_chosen(texts, _CANDIDATES)
-            if len(self.model.encode_prompt(one)) + answer <= self.max_len
+            prompt
+            for prompt in evenly_chosen(texts, _CANDIDATES)
+            if len(self.model.encode_prompt(prompt)) + answer <= self.max_len
         ]
         return evenly_chosen(fitting, _PROMPTS)
 
@@ -107,12 +107,12 @@ class ConversationTask(TableTask):
 
 def _messages(conversations: text.Conversations) -> list[text.Message]:
     """The messages of all conversations."""
-    return [one for messages in conversations.messages for one in messages]
+    return [message for messages in conversations.messages for message in messages]
 
 
 def _contents(conversations: text.Conversations) -> list[str]:
     """The content of every message."""
-    return [one["content"] for one in _messages(conversations)]
+    return [message["content"] for message in _messages(conversations)]
 
 
 def _about_phrases(phrases: Sequence[text.Phrase]) -> text.Conversations:

@@ -170,7 +170,7 @@ class StreamTask(Task):
 
         Each source starts a new batch, so that its loss needs no separate forward pass.
         """
-        sources = {name: self.stream_evaluation(one, runner) for name, one in validation.items()}
+        sources = {name: self.stream_evaluation(part, runner) for name, part in validation.items()}
         return sources[""] if "" in sources else joined_validation(sources)
 
     def stream_evaluation(self, validation: text.TokenStream, runner: Runner) -> TrainingData:
@@ -183,7 +183,7 @@ class StreamTask(Task):
         view = DataView(
             train=self.summary.documents,
             validation=sum(map(len, self.validation.values())),
-            lengths={"documents": np.concatenate([one.sizes for one in self.train.values()])},
+            lengths={"documents": np.concatenate([part.sizes for part in self.train.values()])},
         )
         if self.split is None:
             return view._replace(validation=None)

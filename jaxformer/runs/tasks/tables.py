@@ -146,17 +146,13 @@ class TableTask(Task):
     def _buckets(
         self, examples: text.ExampleArrays, runner: Runner
     ) -> Callable[[], Iterator[dict[str, np.ndarray]]]:
-        """Makes a function that iterates over examples once.
-
-        A batch has the tokens of a micro-batch, which is known to fit in memory, or one example per
-        device, if that is more.
-        """
+        """Function that iterates over examples once, in batches that fit in memory."""
         training = self.config.training
         assert training.batch_tokens is not None
         longest = int(examples.lengths.max())
         batches = text.BucketedBatches(
             examples,
-            batch_tokens=max(
+            batch_tokens=max(  # of a micro-batch, or one example per device
                 training.batch_tokens // training.accumulate_steps, longest * runner.num_shards
             ),
             num_buckets=self.config.data.num_buckets,
@@ -173,7 +169,7 @@ class TableTask(Task):
         if len(names) > 1:
             shared[train.unit] = (_lines(train), _lines(validation))
         if self.train.is_sampled:
-            shared = {f"{name}, in a sample": both for name, both in shared.items()}
+            shared = {f"{name}, in a sample": texts for name, texts in shared.items()}
         return DataView(
             unit=train.unit,
             train=len(self.train.examples),

@@ -43,8 +43,8 @@ class TranslationTask(TableTask):
             )
         if data.source != "pairs":
             options = dataclasses.asdict(data.synthetic)
-            made = text.synthetic_pairs(data.source, **options, seed=config.seed)
-            train, validation = (text.Pairs(*part) for part in made)
+            parts = text.synthetic_pairs(data.source, **options, seed=config.seed)
+            train, validation = (text.Pairs(*part) for part in parts)
             return Split(text.Corpus.of(train), validation)
         if not data.paths:
             raise ConfigError(
@@ -56,15 +56,15 @@ class TranslationTask(TableTask):
     @classmethod
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
         """Trains one tokenizer for both languages, or one for each."""
-        train, validation, wanted = data.train.train, data.validation, config.tokenizer
+        train, validation, settings = data.train.train, data.validation, config.tokenizer
         cache = cache_dir(config.data)
-        if wanted.joint:
-            both = train.sources + train.targets, validation.sources + validation.targets
-            tokenizer = train_tokenizer(wanted, *both, cache)
+        if settings.joint:
+            texts = train.sources + train.targets, validation.sources + validation.targets
+            tokenizer = train_tokenizer(settings, *texts, cache)
             return tokenizer, tokenizer
         return (
-            train_tokenizer(wanted, train.sources, validation.sources, cache),
-            train_tokenizer(wanted, train.targets, validation.targets, cache),
+            train_tokenizer(settings, train.sources, validation.sources, cache),
+            train_tokenizer(settings, train.targets, validation.targets, cache),
         )
 
     def with_data(self, data: Split) -> Self:
@@ -82,7 +82,7 @@ class TranslationTask(TableTask):
     def encoding_key(self) -> tuple[str, ...]:
         """Tokenizers and start tokens."""
         start = str(self.model.start_tokens)
-        return "pairs", start, *(one.identity for one in self.tokenizers)
+        return "pairs", start, *(tokenizer.identity for tokenizer in self.tokenizers)
 
     def data_view(self) -> DataView:
         """Describes the pairs, with sources and targets separately."""

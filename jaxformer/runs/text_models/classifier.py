@@ -79,8 +79,8 @@ class Classifier(TextModel):
 
     def batch_shapes(self, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
         """Tokens, and the length and class of each row."""
-        of_rows = jax.ShapeDtypeStruct((rows,), jnp.int32)
-        return super().batch_shapes(rows) | {"lengths": of_rows, "labels": of_rows}
+        integers = jax.ShapeDtypeStruct((rows,), jnp.int32)
+        return super().batch_shapes(rows) | {"lengths": integers, "labels": integers}
 
     def save(self, folder: pathlib.Path) -> None:
         """Writes tokenizer and classes."""

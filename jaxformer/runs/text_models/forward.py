@@ -31,26 +31,18 @@ class Initializer:
         return self.module.init(rng, *inputs)["params"]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jax.jit, static_argnums=(0, 1))  # a new function would compile again
 def apply_model(
     model: nn.Module, method: Callable[..., Any], params: Any, /, **inputs: jax.Array
 ) -> Any:
-    """Calls method(model, **inputs) with the parameters, compiled once per shape.
-
-    `method` must be a module-level function: a new one at each call would compile again.
-    """
+    """Output of the module-level `method`(model, **inputs), compiled once per shape."""
     return nn.apply(method, model)({"params": params}, **inputs)
 
 
 def padded_batches(
     rows: Sequence[Mapping[str, np.ndarray]], max_len: int
 ) -> Iterator[tuple[list[int], dict[str, np.ndarray]]]:
-    """Batches and pads rows of similar length together; yields their indices and the batch.
-
-    Lengths are rounded up to powers of two, and all batches have 32 rows, of which the last may be
-    padding. So there are few shapes to compile, whatever the texts. "labels" are padded with
-    `text.IGNORE`, other arrays with 0.
-    """
+    """Padded batches of rows of similar length, in few shapes; yields indices and arrays."""
     sizes = [example_length(row) for row in rows]
     order = sorted(range(len(rows)), key=sizes.__getitem__)
     for start in range(0, len(order), _ROWS):
@@ -59,6 +51,7 @@ def padded_batches(
         for name, first in rows[indices[0]].items():
             arrays = [rows[i][name] for i in indices]
             longest = max(array.size for array in arrays)
+            # Powers of two, so that there are few shapes to compile.
             width = min(max(_SHORTEST, 1 << (longest - 1).bit_length()), max_len)
             fill = text.IGNORE if name == "labels" else 0
             batch[name] = np.full((_ROWS, width)[: 1 + first.ndim], fill, first.dtype)
@@ -71,10 +64,7 @@ def hidden_states(
     model: nn.Module, method: Callable[..., jax.Array], params: Any, ids: Sequence[np.ndarray],
     max_len: int,
 ) -> list[np.ndarray]:  # fmt: skip
-    """Computes the hidden states of texts, int `[T]` each: float32 `[T, D]` for each.
-
-    `apply_model` calls `method` with (model, tokens, lengths); it returns `[B, T, D]`.
-    """
+    """Hidden states of texts, int `[T]` each: float32 `[T, D]` for each."""
     rows = [{"tokens": tokens, "lengths": np.array(tokens.size, np.int32)} for tokens in ids]
     states = [np.zeros(0, np.float32)] * len(rows)
     for indices, batch in padded_batches(rows, max_len):
@@ -88,10 +78,7 @@ def self_attention_map(
     name: str, weights: jax.Array, tokenizer: text.Tokenizer, ids: np.ndarray,
     next_ids: np.ndarray | None = None,
 ) -> AttentionMap:  # fmt: skip
-    """Makes a self-attention map of weights, float `[L, 1, N, T, T]`, and token ids, int `[T]`.
-
-    A decoder's map also has the token after each, `next_ids`.
-    """
+    """Map of weights, float `[L, 1, N, T, T]`, and ids, int `[T]`; a decoder has next ids."""
     tokens = tokenizer.token_texts(ids)
     next_tokens = None if next_ids is None else tokenizer.token_texts(next_ids)
     return AttentionMap(name, np.asarray(weights)[:, 0], tokens, tokens, next_tokens)

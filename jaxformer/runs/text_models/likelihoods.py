@@ -30,11 +30,7 @@ def _log_likelihoods(model: Any, labels: jax.Array, **inputs: jax.Array) -> jax.
 def label_log_likelihoods(
     model: nn.Module, params: Any, rows: Sequence[Mapping[str, np.ndarray]], max_len: int
 ) -> list[LogLikelihood]:
-    """Log-probabilities of the labels of each row, in nats, and the number of labels.
-
-    A row has the inputs of the model's `hidden_states`, and "labels": int `[T]`, of which
-    `IGNORE` is not counted.
-    """
+    """Log-probability of each row's labels, in nats, and their number without `IGNORE`."""
     scores = [LogLikelihood(0.0, 0)] * len(rows)
     for indices, batch in padded_batches(rows, max_len):
         nats = np.asarray(apply_model(model, _log_likelihoods, params, **batch), np.float64)

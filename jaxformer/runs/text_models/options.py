@@ -22,11 +22,7 @@ Settings = TypeVar("Settings", SamplingConfig, BeamSearchConfig)
 def with_options(
     kind: type[Settings], defaults: Settings, options: Mapping[str, Any] = {}, *arguments: str
 ) -> Settings:
-    """Decoding settings of a call, which override the defaults; other options raise ConfigError.
-
-    The defaults may be of a subclass, whose other fields are dropped. The message names further
-    `arguments` of the call.
-    """
+    """Settings of `kind` for a call, from defaults and options; ConfigError for unknown ones."""
     names: list[str] = [field.name for field in dataclasses.fields(kind)]
     for name in options:
         if name not in names:

@@ -31,11 +31,7 @@ _ROWS = 32  # sentences sampled at a time
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PairModel(TextModel):
-    """An encoder-decoder with tokenizers of sources and targets.
-
-    Args:
-        known_words: words of the training sources.
-    """
+    """An encoder-decoder with tokenizers of sources and targets, and the sources' known words."""
 
     known_words: KnownWords = KnownWords()
 
@@ -78,9 +74,9 @@ class PairModel(TextModel):
 
     def batch_shapes(self, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
         """Tokens and lengths of sources and targets, and the targets' labels."""
-        batch, of_rows = super().batch_shapes(rows), jax.ShapeDtypeStruct((rows,), jnp.int32)
-        source = {"source_tokens": batch["tokens"], "source_lengths": of_rows}
-        return batch | {"lengths": of_rows} | source
+        batch, lengths = super().batch_shapes(rows), jax.ShapeDtypeStruct((rows,), jnp.int32)
+        source = {"source_tokens": batch["tokens"], "source_lengths": lengths}
+        return batch | {"lengths": lengths} | source
 
     @classmethod
     def create(cls, config: ExperimentConfig, tokenizers: tuple[text.Tokenizer, ...]) -> Self:
@@ -120,10 +116,7 @@ class PairModel(TextModel):
         return end
 
     def to_huggingface(self) -> HuggingFaceModel:
-        """The model, with the search of the config's translation.
-
-        The tokenizer of the sources puts the end of text behind a source by itself.
-        """
+        """The model, with the search of the config's translation."""
         model, end, tokenizer = super().to_huggingface(), self.end_of_text, self.tokenizers[0]
         special = model.unchecked_special_tokens
         longest = special.max_length
@@ -135,7 +128,7 @@ class PairModel(TextModel):
             search=with_options(BeamSearchConfig, self.config.translation),
             max_length=longest,
         )
-        if not tokenizer.roles.surrounded:
+        if not tokenizer.roles.surrounded:  # there, a tokenizer adds the end of a source itself
             tokenizer = _with_end_behind(tokenizer)
         return model._replace(tokenizer=tokenizer, unchecked_special_tokens=special)
 

@@ -13,7 +13,6 @@ from jaxformer.runs.folder.files import is_run, read_run_config
 from jaxformer.runs.tasks.registry import task_class
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.text_models.classifier import Classifier
-from jaxformer.runs.text_models.kinds import model_class
 from jaxformer.runs.text_models.language_model import LanguageModel
 from jaxformer.runs.text_models.masked import MaskedModel
 from jaxformer.runs.weights.run_folder import RunWeights, weight_source
@@ -60,7 +59,7 @@ def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict
     tables = tables_of(source)
     new = [*_MAY_DIFFER]  # decided by the new run or its data
     training = values.get("training")
-    if model_class(source) is MaskedModel:
+    if task_class(source).text_model is MaskedModel:
         in_rows = isinstance(training, Mapping) and "batch_tokens" in training
         new += _of_token_logits(source) if in_rows else ()
     for key in new:
@@ -179,7 +178,7 @@ def _require_same_kind(config: ExperimentConfig, kind: type[Task], source: Weigh
             f"{source.path} holds an encoder without a head, from which a classifier can start, "
             f"got {kind.text_model.kind}; use the folder of a model with a head"
         )
-    new_model, stored_model = model_class(config), model_class(source.config)
+    new_model, stored_model = task_class(config).text_model, task_class(source.config).text_model
     are_decoders = issubclass(new_model, LanguageModel) and issubclass(stored_model, LanguageModel)
     if new_model is not stored_model and not are_decoders and not _gets_head(config, source):
         raise ConfigError(
@@ -191,7 +190,10 @@ def _require_same_kind(config: ExperimentConfig, kind: type[Task], source: Weigh
 
 def _gets_head(config: ExperimentConfig, source: WeightSource) -> bool:
     """Whether a classifier starts from a masked language model."""
-    return model_class(config) is Classifier and model_class(source.config) is MaskedModel
+    return (
+        task_class(config).text_model is Classifier
+        and task_class(source.config).text_model is MaskedModel
+    )
 
 
 def _require_same_model(config: ExperimentConfig, stored: WeightSource) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs.folder.files import CHECKPOINTS, read_run_config
-from jaxformer.runs.text_models.kinds import model_class
+from jaxformer.runs.tasks.registry import task_class
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_huggingface
 from jaxformer.runs.weights.memory import split_shapes
@@ -42,9 +42,9 @@ class RunWeights(WeightSource):
     @functools.cached_property
     def model(self) -> TextModel:
         """The run's model, without parameters."""
-        kind, built_in = self.kind, model_class(self.config)
-        if kind is None or (self.like is not None and model_class(self.like) is not built_in):
-            kind = built_in
+        kind, built_in = self.kind, task_class(self.config)
+        if kind is None or (self.like is not None and task_class(self.like) is not built_in):
+            kind = built_in.text_model
         return kind.load(self.folder, self.config)
 
     @functools.cached_property

@@ -271,12 +271,10 @@ class NoCheckpoints(Checkpoints):
 
 
 class _Best:
-    """Orbax's policy that keeps the best checkpoint, by the losses in the verified manifests.
+    """Orbax's policy that keeps the best checkpoint, by the losses in the verified manifests."""
 
-    Its own, BestN, reads metrics of all checkpoints when a folder is opened, before they can be
-    verified: one flipped bit there, and the folder does not open.
-    """
-
+    # BestN of Orbax reads metrics of all checkpoints when a folder is opened, before they can be
+    # verified: one flipped bit there, and the folder does not open.
     def __init__(self, losses: Mapping[int, float | None]) -> None:
         self._losses = losses
 

@@ -15,10 +15,7 @@ from jaxformer.training.checkpoints.manifest import (
 
 
 class CheckpointIndex:
-    """Steps and validation losses of the checkpoints in a folder, from their manifests.
-
-    A checkpoint is verified once, when it is first asked for, by reading all its files.
-    """
+    """Steps and validation losses of the checkpoints in a folder, each verified when asked for."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
@@ -76,11 +73,7 @@ class CheckpointIndex:
         return seconds, metrics
 
     def require_step(self, step: int | None = None) -> int:
-        """Step of a verified checkpoint; the best when not given, with a warning of damaged ones.
-
-        Raises:
-            CheckpointError: there is no checkpoint, or none of this step, or it is damaged.
-        """
+        """Step of a verified checkpoint, by default the best; or CheckpointError."""
         if step is None:
             if (best := self._used(self.best_step)) is None:
                 raise CheckpointError(f"{self._folder} has no checkpoint; train the run first")

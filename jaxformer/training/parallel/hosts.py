@@ -18,14 +18,10 @@ _places = itertools.count(1)
 
 
 def start_hosts(launch: Launch) -> None:
-    """Connects this process with the others of its job, if any; call it before JAX starts.
-
-    With the coordinator "auto", JAX finds them: a SLURM step, an indexed Kubernetes job (with the
-    package `kubernetes`), a TPU pod, or another cluster that `jax.distributed.initialize` knows.
-    """
+    """Connects this process with the others of its job, if any; call it before JAX starts."""
     if launch.coordinator is None:
         return
-    addresses: dict[str, Any] = {}
+    addresses: dict[str, Any] = {}  # with "auto", JAX knows them, such as those of a SLURM step
     if launch.coordinator != "auto":
         addresses = {
             "coordinator_address": launch.coordinator, "num_processes": launch.num_processes,
@@ -105,9 +101,9 @@ def require_same(name: str, values: Mapping[str, object]) -> None:
     keys = list(dict.fromkeys(key for process in processes for key in process["values"]))
     differences = []
     for key in keys:
-        of_key = [process["values"].get(key) for process in processes]
-        if len(set(of_key)) > 1:
-            differences.append(f"{key} is {_who_has_what(of_key, hosts)}")
+        settings = [process["values"].get(key) for process in processes]
+        if len(set(settings)) > 1:
+            differences.append(f"{key} is {_who_has_what(settings, hosts)}")
     if differences:
         more = f"; and {len(differences) - _MOST_NAMED} more" * (len(differences) > _MOST_NAMED)
         raise ConfigError(

@@ -123,7 +123,10 @@ class MeshRunner(Runner):
             with nn.logical_axis_rules(_ACTIVATIONS):
                 state, metrics = step(state, batch, *rest)
             # The shardings it came with, so that the next step is the same program.
-            return self._constrain(state), self._constrain_all(metrics)
+            state = jax.lax.with_sharding_constraint(state, self._device_shardings(state))
+            if self._offloads:
+                state = jax.device_put(state, self._shardings(state))
+            return state, self._constrain_all(metrics)
 
         return super().compile_train(placed_step)
 
@@ -135,10 +138,6 @@ class MeshRunner(Runner):
                 return self._constrain_all(step(params, batch, *rest))
 
         return super().compile_eval(placed_step)
-
-    def _constrain(self, tree: Any) -> Any:
-        tree = jax.lax.with_sharding_constraint(tree, self._device_shardings(tree))
-        return jax.device_put(tree, self._shardings(tree)) if self._offloads else tree
 
     def _constrain_all(self, tree: Any) -> Any:
         """Replicates a pytree on every device."""

@@ -102,17 +102,13 @@ def _spec(
         axis = word.removesuffix("?")
         divides = not axis or size % sizes[axis] == 0
         if not divides and word == axis:
+            axes = ", ".join(f'"{"" if name == axis else name}"' for name in rule.axes)
             raise ConfigError(
                 f"mesh.{axis}={sizes[axis]} must divide each dimension that is split over it, got "
                 f"{size} of {path} {list(shape)}; change one of them, or add to mesh.rules "
-                f'{{ path = "{rule.path}", axes = {_without(rule.axes, axis)} }}'
+                f'{{ path = "{rule.path}", axes = [{axes}] }}'
             )
         split.append(axis if axis and divides and sizes[axis] > 1 else None)
     while split and split[-1] is None:  # XLA's form, so that a step's output has its input's spec
         split.pop()
     return PartitionSpec(*split)
-
-
-def _without(axes: tuple[str, ...], axis: str) -> str:
-    """The axes of a rule without one of them, as TOML."""
-    return "[" + ", ".join(f'"{"" if word == axis else word}"' for word in axes) + "]"

@@ -21,18 +21,7 @@ from jaxformer.training.parallel.replicas import check_replicas
 
 
 class Program:
-    """A step on devices, as a function of (tree, batch, *rest), compiled once per batch shape.
-
-    `compile` is separate, so that a caller can be interrupted before the step takes the state away.
-    A call compiles, too, if necessary. The rest, such as frozen parameters, are arguments of the
-    compiled function, never constants.
-
-    Args:
-        function: result of `jax.jit` or `jax.pmap`, of (tree, batch, rest).
-        put: function that places a batch on the devices.
-        run: calls the compiled function with its arguments, as `Runner` does.
-        context: returns a context manager in which to trace and call the function.
-    """
+    """A step on devices, as a function of (tree, batch, *rest), compiled once per batch shape."""
 
     def __init__(
         self, function: Any, put: Callable[[Any], Any], run: Callable[..., Any],
@@ -46,6 +35,7 @@ class Program:
         """Whether `compile` was called for a batch of this shape."""
         return _shapes(batch) in self._compiled
 
+    # Separate, so that a caller can be interrupted before the step takes the state away.
     def compile(self, tree: Any, batch: Any, *rest: Any) -> None:
         """Compiles for the shapes of a batch; JAX caches the result for later calls."""
         with self._context():
@@ -87,23 +77,14 @@ def _shapes(batch: Any) -> Any:
 
 
 class Runner:
-    """Compiles and runs steps; by default, each of the devices of one host holds all parameters.
+    """Compiles and runs steps; by default, each device of one host holds all parameters."""
 
-    Attributes:
-        axis_name: mapped axis that a step sums over, if any.
-        num_devices: number of devices on `num_hosts` hosts, `num_local_devices` of them on this.
-        num_shards: parts that the rows of a batch are split into, `num_local_shards` on this host.
-        num_sequence_parts: parts of each row.
-        host: which rows are this host's.
-        has_all_params: whether each device has all parameters.
-    """
-
-    axis_name: str | None = None
-    num_shards: int = 1
+    axis_name: str | None = None  # mapped axis that a step sums over
+    num_shards: int = 1  # parts that the rows of a batch are split into
     num_local_shards: int = 1
-    num_sequence_parts: int = 1
-    has_all_params: bool = True
-    host: Host = Host()
+    num_sequence_parts: int = 1  # parts of each row
+    has_all_params: bool = True  # on each device
+    host: Host = Host()  # which rows are this host's
 
     def __init__(self, devices: Sequence[jax.Device], whole: Sharding) -> None:
         self._devices = list(devices)
@@ -132,12 +113,7 @@ class Runner:
         return max(filter(None, map(peak_memory, self._local)), default=None)
 
     def num_bytes(self, shapes: Any, *rest: Any) -> int:
-        """Bytes of a pytree of parameters or state on each device, during its update.
-
-        Args:
-            shapes: the pytree.
-            *rest: pytrees of the model's other parameters, which rules of a mesh may match.
-        """
+        """Bytes of parameters or state on each device; `rest` are the model's others."""
         return num_bytes(shapes)
 
     def create(self, make: Callable[..., Any], arguments: tuple[Any, ...], *rest: Any) -> Any:
@@ -168,10 +144,7 @@ class Runner:
         return self.template(shapes)
 
     def compile_train(self, step: Callable[..., Any]) -> Program:
-        """Makes a program of a training step of ``(state, batch, *rest)``.
-
-        The state is donated. The rest, such as frozen parameters, should be from `place_frozen`.
-        """
+        """Program of a training step (state, batch, *rest); the state is donated."""
         return self._program(step, donate_argnums=0)
 
     def compile_eval(self, step: Callable[..., Any]) -> Program:

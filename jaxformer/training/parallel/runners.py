@@ -79,12 +79,7 @@ def _runner_on(devices: tuple[jax.Device, ...], kind: str, mesh: MeshConfig | No
 def make_inference_runner(
     shapes: Any, trained_on: MeshConfig, mesh: MeshConfig | None = None
 ) -> Runner:
-    """Creates the runner for inference with a model, on devices of this host.
-
-    Without a mesh, the parameters are on one device if it has room for them twice, as decoding
-    needs. Otherwise they are split as in training, or if there are too few devices, by `fsdp` over
-    all.
-    """
+    """Runner for inference on this host; by default one device, if it has twice the room."""
     devices = jax.local_devices()
     if mesh is None:
         single = runner_on(devices[:1], "single", None)

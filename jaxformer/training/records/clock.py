@@ -29,15 +29,7 @@ RECORDED = (Activity.DATA, Activity.COMPILING, Activity.EVALUATING, Activity.SAV
 
 
 class WallClock:
-    """Splits wall time by activity: at any time, the innermost activity that has begun counts.
-
-    Example:
-        >>> clock = WallClock()
-        >>> with clock.during(Activity.COMPILING):
-        ...     pass
-        >>> [str(activity) for activity, seconds in clock.seconds().items() if seconds]
-        ['other', 'compiling']
-    """
+    """Splits wall time by activity: at any time, the innermost one that has begun counts."""
 
     def __init__(self) -> None:
         self._spent = dict.fromkeys(Activity, 0.0)
@@ -47,10 +39,7 @@ class WallClock:
     def during(
         self, activity: Activity, *, counts: Callable[[], bool] = lambda: True
     ) -> Iterator[None]:
-        """Context of an activity, which a profile shows by its name.
-
-        If `counts` is then false, its time belongs to the activity around it.
-        """
+        """Context of an activity; its time belongs to the one around it unless `counts()`."""
         ended = self._begin(activity)
         try:
             with jax.profiler.TraceAnnotation(activity.value):

@@ -27,10 +27,7 @@ def diagnosis(spec: RunSpec, runner: Runner, step: int, params: Any) -> str:
 
 
 def bad_rows(spec: RunSpec, runner: Runner, step: int, params: Any) -> str:
-    """This host's rows that alone give numbers that are not finite, and the first parameter.
-
-    The frozen parameters of the recipe are those that the runner has placed.
-    """
+    """This host's rows that alone are not finite, and the first such parameter."""
     trial, seed = spec.recipe.trial, spec.recipe.seed
     params, frozen = map(runner.on_one_host, (params, trial.frozen))
     named = jax.tree_util.tree_leaves_with_path(params)

@@ -28,11 +28,7 @@ _SYMBOL = re.compile(r"@[\w.]+")  # name of a function in a lowered program
 def record_program(
     folder: pathlib.Path, fingerprint: Callable[[], dict[str, Any]], *, resumes: bool
 ) -> list[str]:
-    """Compares what a run trains with the record in its folder, and records it.
-
-    Returns notes, if they cannot be compared. Raises CheckpointError if another program began the
-    run that is resumed.
-    """
+    """Compares a program with the record in a run's folder, and records it; returns notes."""
     record = None
     if resumes and lexists(folder / PROGRAM):
         record = read_json(folder / PROGRAM, dict, damaged="{path} is damaged ({error}); remove it")
@@ -54,18 +50,8 @@ def record_program(
 def program_fingerprint(
     recipe: Recipe, data: TrainingData, loop: LoopConfig, *, num_hosts: int = 1
 ) -> dict[str, Any]:
-    """Fingerprint of what a recipe trains, as JSON values; it is lowered, and nothing is compiled.
-
-    It has the digest of each part: initializer, loss with its gradient, optimizer, validation loss.
-    The programs are those of one device with whole batches, so devices, runners and meshes do not
-    change them. Neither do names and comments.
-
-    Args:
-        recipe: the recipe; of parameters, only the shapes are used.
-        data: the data; of its batches, only the shapes are used.
-        loop: the loop; of it, only average_decay.
-        num_hosts: number of hosts that each read a part of a batch.
-    """
+    """Versions, settings, batches and a digest of each lowered part of what a recipe trains."""
+    # Of one device with whole batches, so that devices, runners and meshes do not change it.
     batch = shapes_of(batch_at(data.batches, 0, 1), num_hosts)
     numbers, frozen, params = recipe.arguments, shapes_of(recipe.frozen), shapes_of(recipe.params)
     make = functools.partial(make_trial, recipe.make)
@@ -125,14 +111,7 @@ def settings_of(recipe: Recipe, loop: LoopConfig) -> dict[str, float]:
 def require_same_program(
     folder: pathlib.Path, before: Mapping[str, Any], now: Mapping[str, Any]
 ) -> list[str]:
-    """Compares the fingerprint in a run folder with that of a program.
-
-    Returns:
-        A note if they are not compared, because versions or devices differ.
-
-    Raises:
-        CheckpointError: the run was trained by another program.
-    """
+    """Raises CheckpointError for another program; a note if versions or devices differ."""
     versions = before["versions"]
     reasons = [
         f"{name} was {versions.get(name)}, is {version}"

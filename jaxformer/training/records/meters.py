@@ -14,12 +14,7 @@ METERS = (
 
 
 class StepMeters:
-    """Measures the steps since the last record.
-
-    Args:
-        clock: clock of the training.
-        runner: runner of the steps.
-    """
+    """Measures the steps since the last record."""
 
     def __init__(self, clock: WallClock, runner: Runner) -> None:
         self._clock, self._runner = clock, runner

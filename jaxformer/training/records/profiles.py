@@ -25,23 +25,14 @@ _CONTROL = {"while", "conditional", "call"}  # their events contain those of oth
 
 
 class StepProfiler:
-    """Traces some steps of a training into `profile/` of its run folder.
-
-    Of a resumed training, it traces the steps that are left, so that the same command resumes it.
-
-    Args:
-        clock: clock of the training, which counts starting and writing a trace as other activity.
-        steps: the steps, counted from 1; None for none. They have passed `check_profile`.
-        folder: the run folder.
-        start: step that the training starts from.
-        programs: those of the training, whose operations a trace has.
-    """
+    """Traces steps, counted from 1, of a training into `profile/` of its run folder."""
 
     def __init__(
         self, clock: WallClock, steps: range | None = None, folder: pathlib.Path | None = None, *,
         start: int = 0, programs: Iterable[Program] = (),
     ) -> None:  # fmt: skip
         self._clock, self._folder, self._programs = clock, folder, programs
+        # Of a resumed training, the steps that are left, so that the same command resumes it.
         self._steps = range(max(steps.start, start + 1), steps.stop) if steps else range(0)
         self._trace = contextlib.ExitStack()
 

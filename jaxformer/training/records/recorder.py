@@ -88,11 +88,7 @@ class Recorder:
     def log(
         self, metrics: Sequence[Mapping[str, Any]], step: int, meters: Mapping[str, float]
     ) -> tuple[float, float]:
-        """Records the mean loss and the speed of the steps since the last record.
-
-        Takes the metrics of these steps, of all runs, and their meters. Returns the mean loss, NaN
-        if all were skipped, and labels per second.
-        """
+        """Records the steps since the last record; returns mean loss, maybe NaN, and labels/s."""
         self.check(metrics[-1])
         steps, loop = [self.select(values) for values in metrics], self.spec.loop
         losses, weights, norms = (

@@ -10,18 +10,14 @@ from jaxformer.storage import in_bucket
 
 
 def open_events(folder: pathlib.Path, start_step: int) -> Any:
-    """A writer of events in `folder/tensorboard`.
-
-    None without the package tensorboard, and in a bucket, whose files cannot be appended to. A run
-    that resumes from `start_step` tells TensorBoard to drop the later scalars of other files.
-    """
+    """Writer of events in `folder/tensorboard`; None without its package, and in a bucket."""
     if importlib.util.find_spec("tensorboard") is None or in_bucket(folder):
         return None
     from tensorboard.compat.proto import event_pb2
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
     writer = EventFileWriter(str(folder / "tensorboard"))
-    if start_step:
+    if start_step:  # TensorBoard then drops the later scalars of other files
         log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         start = event_pb2.Event(wall_time=time.time(), step=start_step + 1, session_log=log)
         writer.add_event(start)

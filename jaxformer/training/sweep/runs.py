@@ -36,11 +36,7 @@ class SweepRun(NamedTuple):
 
 
 class SweepSpec(NamedTuple):
-    """A run of a sweep before it is trained, with what distinguishes it, by name.
-
-    Runs whose recipes have the same `make` share a program, the settings of the loop, and the
-    initial parameters, if these are given rather than drawn. They train on `num_devices`.
-    """
+    """A run of a sweep before it is trained on `num_devices`, with its values by name."""
 
     run: RunSpec
     values: Mapping[str, Any]

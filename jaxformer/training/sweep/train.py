@@ -19,11 +19,7 @@ from jaxformer.training.trial import RunSpec, make_trial
 
 
 def train_specs(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> list[SweepRun]:
-    """Trains the runs of a sweep; arguments and errors are those of `fit_sweep`.
-
-    Runs with the same program that resume at the same step train at once, the others one group
-    after the other. All programs are traced before the first run trains. A signal stops all.
-    """
+    """Trains the runs of a sweep, as `fit_sweep` does; those with the same program at once."""
     failures = failures_before(specs, folder)
     programs: dict[int, tuple[Any, Mapping[str, Any]]] = {}
     for spec in specs:
