@@ -7,7 +7,8 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.errors import ConfigError
-from jaxformer.text import Labelled
+from jaxformer.runs.data.view import causal_texts
+from jaxformer.text import IGNORE, Labelled, byte_tokenizer
 from tests.runs import test_classification, test_masked, test_translation, tiny
 
 LONG = "a line of forty characters or more stands in both parts"
@@ -71,6 +72,12 @@ def test_decoder_report_counts_documents_and_shows_the_batch_of_training(tmp_pat
             before = label == -1
         shown += "" if before else "‖" if label == end else decode([label])
         assert said == {"text": shown}
+
+
+def test_a_row_of_padding_has_no_text():
+    tokens = np.array([[97, 98]])
+    batch = {"tokens": tokens, "labels": np.full_like(tokens, IGNORE), "segment_ids": 0 * tokens}
+    assert causal_texts(byte_tokenizer(), batch, 1) == [{"text": ""}]
 
 
 def test_masked_windows_have_their_answers(tmp_path):
