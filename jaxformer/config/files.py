@@ -42,7 +42,7 @@ def load_config(path: str | pathlib.Path) -> ExperimentConfig:
 
 def read_tables(path: str | pathlib.Path) -> dict[str, Any]:
     """Contents of a TOML file, or of the built-in config of that name."""
-    path = _found(as_path(path))
+    path = _config_path(as_path(path))
     try:
         return tomllib.loads(read_regular(path).decode("utf-8-sig"))
     except FileNotFoundError:
@@ -59,7 +59,7 @@ def config_of_file(
     path: str | pathlib.Path, values: Mapping[str, Any], *, changed: str = ""
 ) -> ExperimentConfig:
     """Config of the contents of a file, `changed` by something, such as " with flags"."""
-    path = _found(as_path(path))
+    path = _config_path(as_path(path))
     values = {**with_source_of_paths(values), "out": values.get("out") or f"runs/{path.stem}"}
     try:
         return config_from_dict(ExperimentConfig, values)
@@ -67,7 +67,7 @@ def config_of_file(
         raise ConfigError(f"{path}{changed}: {error}") from None
 
 
-def _found(path: pathlib.Path) -> pathlib.Path:
+def _config_path(path: pathlib.Path) -> pathlib.Path:
     """The path if it is a file, or else the built-in config of that name."""
     return path if path.is_file() else ready_configs().get(str(path), path)
 

@@ -108,14 +108,14 @@ def train_configs(
 def _require_simple(config: ExperimentConfig) -> None:
     """Refuses what a sweep cannot train."""
     training = config.training
-    for asked, has in {
+    for feature, has in {
         "lora": config.lora is not None,
         "a mesh": training.runner == "mesh" or config.mesh != MeshConfig(),
         "several hosts": num_processes() > 1,
     }.items():
         if has:
             raise ConfigError(
-                f"a sweep trains whole models, each on one device, got {asked}; remove it, or "
+                f"a sweep trains whole models, each on one device, got {feature}; remove it, or "
                 "train the runs one after the other with jaxformer train"
             )
     make_runner("pmap", devices=training.devices)  # checks that there are so many

@@ -171,7 +171,7 @@ def result_of(run: Recorder, training: TrainingLoop) -> FitResult:
 def _explained(training: TrainingLoop, run: Recorder, failure: NotFinite) -> TrainingError:
     """The error of a run that trained alone, with what is known of its cause."""
     details, schedule = failure.details, run.trial.learning_rate
-    if failure.of_step:
+    if failure.in_step:
         run.progress.print(f"step {failure.step} is not finite; computing it again, row by row")
         details = diagnosis(run.spec, run.runner, failure.step - 1, training.state.params) + details
     rate = "" if schedule is None else f", {float(schedule(failure.step - 1)):.4g} at this step"

@@ -110,14 +110,14 @@ def _show_data(report: "DataReport") -> None:
 
     # With several columns, only the tokens of the last one, which is predicted, are counted.
     columns = [lengths.name for lengths in report.lengths]
-    of_last = f" of the {columns[-1]}" if len(columns) > 1 else ""
+    column = f" of the {columns[-1]}" if len(columns) > 1 else ""
     summary, steps = report.task.summary, report.task.config.training.steps
     for name, count, tokens in (
         ("training", report.train, summary.train_tokens),
         ("validation", report.validation, summary.validation_tokens),
     ):
         sizes = [] if count is None else [counted(count, report.unit)]
-        sizes += [f"{tokens:,} tokens{of_last}"] if tokens else []
+        sizes += [f"{tokens:,} tokens{column}"] if tokens else []
         if sizes:
             show_named(name, ", ".join(sizes))
     if (epoch := report.steps_per_epoch) is not None:
@@ -128,7 +128,7 @@ def _show_data(report: "DataReport") -> None:
 def _show_batch(report: "DataReport") -> None:
     """Prints the arrays of a batch, what they contain, and a few rows."""
     batch, unit = report.batch, report.task.model.unit
-    arrays = "; ".join(f"{name} {what}" for name, what in batch.arrays.items())
+    arrays = "; ".join(f"{name} {array}" for name, array in batch.arrays.items())
     show_named("batch", f"of step {batch.step:,}: {arrays}")
     if batch.predicted is not None:
         count, total = batch.predicted

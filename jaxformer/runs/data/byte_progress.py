@@ -29,7 +29,7 @@ class ByteProgress:
             file=sys.stderr, highlight=False, quiet=not is_first_process()
         )
         self._doing, self._total = doing, total
-        self._began = self._said = time.monotonic()
+        self._began_at = self._printed_at = time.monotonic()
         self._start: int | None = None
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True),
@@ -52,15 +52,15 @@ class ByteProgress:
             self._start = done
         if not self._bar.disable:
             self._bar.update(self._task, completed=done)  # also before it is shown, for the speed
-        if now - self._began < _PATIENCE:
+        if now - self._began_at < _PATIENCE:
             return
         if not self._bar.disable:
             if not self._is_shown:
                 self._is_shown = True
                 self._bar.start()
-        elif now - self._said >= _LINES:
-            self._said = now
-            speed = (done - self._start) / (now - self._began)
+        elif now - self._printed_at >= _LINES:
+            self._printed_at = now
+            speed = (done - self._start) / (now - self._began_at)
             left = (self._total - done) / speed if speed else 0
             self._console.print(
                 f"{self._doing}: {done / 2**20:,.0f} of {self._total / 2**20:,.0f} MiB, "

@@ -152,9 +152,9 @@ def most_tokens(config: ExperimentConfig, key: str, added: Sequence[str]) -> int
     raise needs_flag(f"the vocabulary of a {tokenizer.kind} tokenizer", flag)
 
 
-def needs_flag(what: str, flag: str) -> ConfigError:
+def needs_flag(size: str, flag: str) -> ConfigError:
     """Error for a size that only data or a flag can set."""
-    return ConfigError(f"a plan reads no data, so it needs {what} from a flag; for example, {flag}")
+    return ConfigError(f"a plan reads no data, so it needs {size} from a flag; for example, {flag}")
 
 
 def fill_vocab_size(key: str, model: ModelConfig, tokenizer: text.Tokenizer) -> int:

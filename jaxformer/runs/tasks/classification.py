@@ -48,10 +48,10 @@ class ClassificationTask(TableTask):
 
     def with_data(self, data: Split) -> Self:
         """Numbers the classes, encodes the texts, and reports the number of texts per class."""
-        known = _labels(data.train)
+        labels = _labels(data.train)
         if not self.config.data.validation_paths:  # a split may lack a class in training
-            known += data.validation.labels
-        classes, model = text.Labelled(known, known).classes, self.config.model
+            labels += data.validation.labels
+        classes, model = text.Labelled(labels, labels).classes, self.config.model
         if model.num_classes not in (None, len(classes)):
             raise ConfigError(
                 f"model.num_classes must be the number of labels, {len(classes)} "

@@ -197,7 +197,7 @@ class StreamTask(Task):
             f"lines {of}": (_cut(long_lines, train), _cut(long_lines, validation)),
         }
         if any(source.is_sampled for source in self.split.train.values()):
-            shared = {f"{name}, in samples of both": both for name, both in shared.items()}
+            shared = {f"{name}, in samples of both": texts for name, texts in shared.items()}
         return view._replace(shared=shared)
 
     def save(self, folder: pathlib.Path) -> None:

@@ -228,10 +228,10 @@ class Task(abc.ABC):
         return result._replace(details=(str(counts), *result.details))
 
 
-def _refuse_missing(kind: Any, what: str, more: Sequence[str]) -> None:
+def _refuse_missing(kind: Any, noun: str, more: Sequence[str]) -> None:
     """Raises ConfigError if a class lacks abstract members, or `more`."""
     if missing := sorted([*kind.__abstractmethods__, *more]):
         raise ConfigError(
-            f"the {what} {kind.__name__} must have every member of a {what}, got none for "
+            f"the {noun} {kind.__name__} must have every member of a {noun}, got none for "
             f"{', '.join(missing)}; write it"
         )

@@ -17,14 +17,14 @@ from jaxformer.text import IGNORE, SurroundingTokens, Tokenizer
 def _log_likelihoods(model: Any, labels: jax.Array, **inputs: jax.Array) -> jax.Array:
     """Log-probabilities of labels `[B, T]`: float32 `[B, T]`, 0 where there is no label."""
 
-    def of_row(row: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def row_nats(row: tuple[jax.Array, jax.Array]) -> jax.Array:
         hidden, labels = row
         scores = jax.nn.log_softmax(model.logits(hidden).astype(jnp.float32))
-        taken = jnp.take_along_axis(scores, labels.clip(0)[:, None], axis=-1)[:, 0]
-        return jnp.where(labels >= 0, taken, 0)
+        nats = jnp.take_along_axis(scores, labels.clip(0)[:, None], axis=-1)[:, 0]
+        return jnp.where(labels >= 0, nats, 0)
 
     # Row by row, because the logits of all rows may not fit in memory.
-    return jax.lax.map(of_row, (model.hidden_states(**inputs).hidden, labels))
+    return jax.lax.map(row_nats, (model.hidden_states(**inputs).hidden, labels))
 
 
 def label_log_likelihoods(

@@ -90,22 +90,22 @@ def model_positions(config: ModelConfig, params: Any, length: int) -> dict[str, 
     if length > _MOST:
         raise ConfigError(f"the length to show must be at most {_MOST:,}, got {length}; lower it")
     if "encoder" not in params:
-        schemes = _of_part("model", config, params, length)
+        schemes = _stack_schemes("model", config, params, length)
     elif "decoder" not in params:
-        schemes = _of_part("model", config, params["encoder"], length, causal=False)
+        schemes = _stack_schemes("model", config, params["encoder"], length, causal=False)
     elif all(layer.positions is None for layer in config.layer_overrides) and (
         config.positions.kind in ("sinusoidal", "rotary")
     ):  # those of the encoder have no parameters, and equal the decoder's
-        schemes = _of_part("model", config.encoder, params["encoder"], length, causal=False)
+        schemes = _stack_schemes("model", config.encoder, params["encoder"], length, causal=False)
     else:
-        schemes = _of_part("encoder", config.encoder, params["encoder"], length, causal=False)
-        schemes |= _of_part("decoder", config, params["decoder"], length)
+        schemes = _stack_schemes("encoder", config.encoder, params["encoder"], length, causal=False)
+        schemes |= _stack_schemes("decoder", config, params["decoder"], length)
     if not schemes:
         raise ConfigError("the model has no positions to show: its config has positions='none'")
     return schemes
 
 
-def _of_part(
+def _stack_schemes(
     name: str, config: ModelConfig, params: Any, length: int, *, causal: bool = True
 ) -> dict[str, Positions]:
     """Positions of one stack: the model's, and those of layers with their own."""
@@ -120,13 +120,13 @@ def _of_part(
     if None not in overrides:
         del configs[name]
     return {
-        part: _of_scheme(part_config, params.get(modules[part], {}), length, causal)
+        part: _scheme_positions(part_config, params.get(modules[part], {}), length, causal)
         for part, part_config in configs.items()
         if part_config.positions.kind != "none"
     }
 
 
-def _of_scheme(config: ModelConfig, params: Any, length: int, causal: bool) -> Positions:
+def _scheme_positions(config: ModelConfig, params: Any, length: int, causal: bool) -> Positions:
     """Evaluates the model's own position scheme."""
     scheme = make_positions(config, causal=causal)
     kind = config.positions.kind

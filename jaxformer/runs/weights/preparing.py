@@ -61,7 +61,7 @@ def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict
     training = values.get("training")
     if task_class(source).text_model is MaskedModel:
         in_rows = isinstance(training, Mapping) and "batch_tokens" in training
-        new += _of_token_logits(source) if in_rows else ()
+        new += _token_logit_keys(source) if in_rows else ()
     for key in new:
         tables["model"].pop(key, None)
     changes = values.get("model", {})
@@ -78,7 +78,7 @@ def _require_other(folder: pathlib.Path, out: str) -> None:
         )
 
 
-def _of_token_logits(source: ExperimentConfig) -> tuple[str, ...]:
+def _token_logit_keys(source: ExperimentConfig) -> tuple[str, ...]:
     """Settings of token logits, which a classifier does not have."""
     # With a pooler, head_bias is the bias of the pooler.
     head = ("head_bias",) if source.model.pooler is None else ()
@@ -206,7 +206,7 @@ def _require_same_model(config: ExperimentConfig, stored: WeightSource) -> None:
     if not learned or config.model.max_len <= source.model.max_len:
         allowed += ("max_len",)
     if _gets_head(config, stored):
-        allowed += (*_of_token_logits(source), "pooling", "pooler")
+        allowed += (*_token_logit_keys(source), "pooling", "pooler")
     differences = {
         f"model.{key}": pair
         for key, pair in config_differences(source.model, config.model).items()

@@ -143,10 +143,10 @@ def load_base(
     init_from = f"{base}" if step is None else f"{base}@{step}"
     source = weight_source(init_from, type(model), model.config)
 
-    def missing(what: str) -> CheckpointError:
+    def missing(problem: str) -> CheckpointError:
         return CheckpointError(
             f"{folder} has only the matrices of LoRA, and its base model, {init_from}, "
-            f"{what}; restore the base, or pass its new location: --base FOLDER, in Python "
+            f"{problem}; restore the base, or pass its new location: --base FOLDER, in Python "
             "base=FOLDER"
         )
 

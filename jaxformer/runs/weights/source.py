@@ -99,8 +99,8 @@ class WeightSource(abc.ABC):
             return Start(params, new)
         drawn = loads.create(model.initializer, (jax.random.key(model.config.seed),))
         # A masked language model may also have an output table, which a classifier does not need.
-        taken = {name: _part(params[name], drawn[name]) for name in drawn if name not in new}
-        return Start({**drawn, **taken}, new)
+        stored = {name: _part(params[name], drawn[name]) for name in drawn if name not in new}
+        return Start({**drawn, **stored}, new)
 
 
 def _classes(model: TextModel) -> tuple[str, ...] | None:

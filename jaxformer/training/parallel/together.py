@@ -87,8 +87,8 @@ class TogetherRunner(SingleRunner):
 def _one_by_one(function: Callable[..., Any], by_run: tuple[bool, ...], *args: Any) -> Any:
     pairs = list(zip(args, by_run, strict=True))
 
-    def of_run(parts: tuple[Any, ...]) -> Any:
+    def run(parts: tuple[Any, ...]) -> Any:
         rest = iter(parts)
         return function(*(next(rest) if differs else arg for arg, differs in pairs))
 
-    return jax.lax.map(of_run, tuple(arg for arg, differs in pairs if differs))
+    return jax.lax.map(run, tuple(arg for arg, differs in pairs if differs))

@@ -19,11 +19,11 @@ from jaxformer.training.trial import RunSpec, Trial
 
 
 class NotFinite(TrainingError):
-    """A number of a run, such as a loss, that is not finite; `of_step` if its step made it so."""
+    """A number of a run, such as a loss, that is not finite; `in_step` if its step made it so."""
 
-    def __init__(self, name: str, step: int, details: str, *, of_step: bool) -> None:
+    def __init__(self, name: str, step: int, details: str, *, in_step: bool) -> None:
         super().__init__(f"{name} is not finite at step {step}")
-        self.step, self.details, self.of_step = step, details, of_step
+        self.step, self.details, self.in_step = step, details, in_step
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -83,7 +83,7 @@ class Recorder:
         if (bad := int(values["bad_step"])) >= 0:
             skipped = int(values["skipped_steps"])
             details = f"; {skipped} such steps before it were skipped" if skipped else ""
-            raise NotFinite("loss or gradient", bad + 1, details, of_step=True)
+            raise NotFinite("loss or gradient", bad + 1, details, in_step=True)
 
     def log(
         self, metrics: Sequence[Mapping[str, Any]], step: int, meters: Mapping[str, float]
@@ -143,7 +143,7 @@ class Recorder:
         evaluation = sums.evaluation(data.validation_bytes, data.unit, self.index)
         if (number := evaluation.bad_batch) is not None:
             where = f"the first bad validation batch is number {number}, counted from 0"
-            raise NotFinite("validation loss", step, where, of_step=False)
+            raise NotFinite("validation loss", step, where, in_step=False)
         if data.scores is not None:
             scores = data.scores(self._whole_params(self.part(params)))
             evaluation = evaluation._replace(scores={**evaluation.scores, **scores})

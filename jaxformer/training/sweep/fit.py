@@ -98,19 +98,19 @@ def fit_sweep(
     places = combine_values({name: range(len(options)) for name, options in values.items()})
     makers: dict[tuple[int, ...], Callable[..., Trial]] = {}
     specs = []
-    for name, chosen, place in zip(name_runs(combinations), combinations, places, strict=True):
+    for name, options, place in zip(name_runs(combinations), combinations, places, strict=True):
         compiled_in = tuple(place[key] for key in static)
         if compiled_in not in makers:
-            makers[compiled_in] = functools.partial(make, **{key: chosen[key] for key in static})
-        numbers = {key: number for key, number in chosen.items() if key in {"seed", *traced}}
+            makers[compiled_in] = functools.partial(make, **{key: options[key] for key in static})
+        numbers = {key: number for key, number in options.items() if key in {"seed", *traced}}
         run = RunSpec(
             Recipe(makers[compiled_in], {"seed": 0} | numbers),
-            data(**chosen) if callable(data) else data,
+            data(**options) if callable(data) else data,
             loop,
-            () if callbacks is None else tuple(callbacks(**chosen)),
+            () if callbacks is None else tuple(callbacks(**options)),
             name=name,
         )
-        specs.append(SweepSpec(run, chosen, num_devices))
+        specs.append(SweepSpec(run, options, num_devices))
     path = None if folder is None else as_path(folder)
     if restart and path is not None:
         remove_sweep(path, _remove_run)
