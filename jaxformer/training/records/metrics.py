@@ -1,12 +1,14 @@
 """Metrics of a run: one JSON object per line; events for TensorBoard, if it is installed."""
 
+import importlib.util
 import json
 import pathlib
+import time
+from collections.abc import Mapping
 from typing import Any
 
 from jaxformer.errors import DataError
 from jaxformer.storage import append, in_bucket, lexists, read_whole, write_whole
-from jaxformer.training.records.tensorboard import add_scalars, open_events
 
 _FILE = "metrics.jsonl"
 
@@ -45,7 +47,7 @@ class MetricsWriter:
             self.records = [r for r in read_metrics(folder) if r["step"] <= start_step]
             self._path = folder / _FILE
             write_whole(self._path, _lines(self.records))
-            self._events = open_events(folder, start_step)
+            self._events = _open_events(folder, start_step)
 
     def __enter__(self) -> "MetricsWriter":
         return self
@@ -75,7 +77,31 @@ class MetricsWriter:
         if self._path is not None and not in_bucket(self._path):
             append(self._path, _lines(self.records[-1:]))
         if self._events is not None:
-            add_scalars(self._events, step, values)
+            _add_scalars(self._events, step, values)
+
+
+def _open_events(folder: pathlib.Path, start_step: int) -> Any:
+    """Writer of events in `folder/tensorboard`; None without its package, and in a bucket."""
+    if importlib.util.find_spec("tensorboard") is None or in_bucket(folder):
+        return None
+    from tensorboard.compat.proto import event_pb2
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    writer = EventFileWriter(str(folder / "tensorboard"))
+    if start_step:  # TensorBoard then drops the later scalars of other files
+        log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        start = event_pb2.Event(wall_time=time.time(), step=start_step + 1, session_log=log)
+        writer.add_event(start)
+    return writer
+
+
+def _add_scalars(writer: Any, step: int, values: Mapping[str, float]) -> None:
+    """Writes the scalars of a step."""
+    from tensorboard.compat.proto import event_pb2, summary_pb2
+
+    scalars = [summary_pb2.Summary.Value(tag=name, simple_value=v) for name, v in values.items()]
+    summary = summary_pb2.Summary(value=scalars)
+    writer.add_event(event_pb2.Event(wall_time=time.time(), step=step, summary=summary))
 
 
 def _lines(records: list[dict[str, Any]]) -> bytes:

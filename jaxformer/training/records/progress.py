@@ -30,7 +30,7 @@ class TrainingProgress:
     ) -> None:
         self.console = console or Console(highlight=False, quiet=is_quiet)
         self._start, self._total, self._unit = start, total, unit
-        self._began = time.monotonic()
+        self._began_at = time.monotonic()
         whole = Column(no_wrap=True)  # the bar shrinks first in a narrow terminal
         labels = [TextColumn("{task.description}")] if len(names) > 1 else []
         self._progress = Progress(
@@ -67,7 +67,7 @@ class TrainingProgress:
                 self._tasks[name], completed=step, status=f"loss {loss:.3f}  {speed}"
             )
         if self._progress.disable:
-            per_step = (time.monotonic() - self._began) / max(1, step - self._start)
+            per_step = (time.monotonic() - self._began_at) / max(1, step - self._start)
             left = per_step * (self._total - step)
             values = [*losses.values()] or [math.nan]
             ends = " to ".join(f"{x:.3f}" for x in sorted({min(values), max(values)}))
