@@ -1,6 +1,5 @@
 """Files on a disk or in a bucket: written whole or not at all, digested, and locked."""
 
-from jaxformer.errors import first_line, storage_error
 from jaxformer.storage.buckets import on_disk, written_folder
 from jaxformer.storage.draft import DRAFT, drafted
 from jaxformer.storage.files import (
@@ -37,9 +36,9 @@ from jaxformer.storage.paths import as_path, bucket_files, in_bucket, lexists, r
 
 __all__ = [
     "DRAFT", "HOLDER", "LOCK", "Manifest", "append", "as_path", "bucket_files", "damaged_download",
-    "default_cache_dir", "drafted", "file_digest", "files_below", "first_line", "in_bucket",
+    "default_cache_dir", "drafted", "file_digest", "files_below", "in_bucket",
     "lexists", "lock_holder", "make_folder", "on_disk", "open_regular", "read_download",
     "read_json", "read_manifest", "read_object", "read_regular", "read_whole", "real_path",
     "remove", "remove_drafts", "replacing", "run_lock", "sha256", "shown", "some", "stamp",
-    "storage_error", "write_json", "write_manifest", "write_whole", "written_folder",
+    "write_json", "write_manifest", "write_whole", "written_folder",
 ]  # fmt: skip

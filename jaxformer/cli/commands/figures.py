@@ -5,7 +5,8 @@ import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jaxformer.storage import first_line, write_whole
+from jaxformer.errors import first_line
+from jaxformer.storage import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

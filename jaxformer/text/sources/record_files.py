@@ -5,8 +5,8 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
-from jaxformer.errors import ConfigError, DataError
-from jaxformer.storage import first_line, open_regular
+from jaxformer.errors import ConfigError, DataError, first_line
+from jaxformer.storage import open_regular
 from jaxformer.text.sources.files import BYTE_ORDER_MARK, PACKED, not_utf8, opened_text, remedy_of
 
 MAX_RECORD = 2**26  # bytes of a line of JSON

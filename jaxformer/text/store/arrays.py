@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxformer.errors import DataError
-from jaxformer.storage import first_line, in_bucket, write_whole
+from jaxformer.errors import DataError, first_line
+from jaxformer.storage import in_bucket, write_whole
 
 _PART = 2**20  # numbers written at a time
 

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 from orbax.checkpoint import v1 as ocp
 
-from jaxformer.errors import CheckpointError, ConfigError, StorageError
-from jaxformer.storage import first_line, in_bucket, make_folder
+from jaxformer.errors import CheckpointError, ConfigError, StorageError, first_line
+from jaxformer.storage import in_bucket, make_folder
 from jaxformer.training.checkpoints.arrays import items_of, load_arrays, require_readable
 from jaxformer.training.checkpoints.index import CheckpointIndex, by_loss
 from jaxformer.training.checkpoints.manifest import (

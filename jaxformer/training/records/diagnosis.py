@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxformer.storage import first_line
+from jaxformer.errors import first_line
 from jaxformer.training.data import batch_at
 from jaxformer.training.parallel import Runner, gather_texts
 from jaxformer.training.step import checked_loss, dropout_rng
