@@ -42,9 +42,9 @@ class RunWeights(WeightSource):
     @functools.cached_property
     def model(self) -> TextModel:
         """The run's model, without parameters."""
-        kind, built_in = self.kind, task_class(self.config)
-        if kind is None or (self.like is not None and task_class(self.like) is not built_in):
-            kind = built_in.text_model
+        kind, built_in = self.kind, task_class(self.config).text_model
+        if kind is None or (self.like and task_class(self.like).text_model is not built_in):
+            kind = built_in
         return kind.load(self.folder, self.config)
 
     @functools.cached_property
