@@ -1,7 +1,4 @@
-"""Configs from nested dicts, such as those of TOML files, with every key and type checked.
-
-An unknown key, in a file or as a flag, is answered with the keys that it may mean.
-"""
+"""Configs from nested dicts, such as those of TOML files, with every key and type checked."""
 
 import dataclasses
 import difflib

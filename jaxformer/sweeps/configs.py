@@ -31,19 +31,15 @@ def sweep_configs(config: ExperimentConfig, values: Mapping[str, Sequence[Any]])
         'learning_rate=0.003,seed=1'
     """
     combinations = combine_values(values)
-    shown = [
-        {key: _shown(value) for key, value in combination.items()} for combination in combinations
+    shown = [  # of a table its kind, such as "adamw"
+        {key: getattr(v, "name", getattr(v, "kind", v)) for key, v in combination.items()}
+        for combination in combinations
     ]
     configs = [
         _replaced(config, [(key.split("."), value) for key, value in combination.items()])
         for combination in combinations
     ]
     return dict(zip(name_runs(shown), zip(shown, configs, strict=True), strict=True))
-
-
-def _shown(value: Any) -> Any:
-    """A value for people; the kind of a table, such as "adamw"."""
-    return getattr(value, "name", getattr(value, "kind", value))
 
 
 def _replaced(config: Any, settings: Sequence[tuple[Sequence[str], Any]], prefix: str = "") -> Any:

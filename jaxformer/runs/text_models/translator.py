@@ -192,7 +192,7 @@ class Translator(PairModel):
         """Adds BLEU, chrF and the share of exact translations, by beam search."""
         pairs = validation.rows
         sources, references = pairs.sources[:_MOST], pairs.targets[:_MOST]
-        best = [several[0] for several in self.best_translations(sources, self.config.translation)]
+        best = [ranked[0] for ranked in self.best_translations(sources, self.config.translation)]
         translations = [translation.text for translation in best]
         figures, details = {"exact": text.exact_matches(translations, references)}, []
         try:
