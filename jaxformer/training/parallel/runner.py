@@ -92,8 +92,11 @@ class Runner:
         self._whole = whole  # sharding of what every device holds
         self.num_devices, self.num_local_devices = len(self._devices), len(self._local)
         self.num_hosts = num_hosts(self._devices)
-        # Calls a compiled function: see `_one_at_a_time`.
-        self._run = _one_at_a_time if _can_deadlock(self._local) else _call
+        # Virtual CPU devices share one thread pool, where a device at a collective waits for the
+        # others. Two programs in flight, such as two evaluation batches, can fill it with waiting
+        # ones, and then wait for each other forever.
+        can_deadlock = len(self._local) > 1 and self._local[0].platform == "cpu"
+        self._run = _one_at_a_time if can_deadlock else _call
         self._context: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
 
     @property
@@ -217,13 +220,6 @@ def num_bytes(shapes: Any) -> int:
 def num_hosts(devices: Sequence[jax.Device]) -> int:
     """Number of hosts that the devices are on."""
     return len({device.process_index for device in devices})
-
-
-def _can_deadlock(devices: Sequence[jax.Device]) -> bool:
-    """Whether two programs in flight on these devices could wait for each other forever."""
-    # Virtual CPU devices share one thread pool, where a device at a collective waits for the
-    # others. Two programs in flight, such as two evaluation batches, can fill it with waiting ones.
-    return len(devices) > 1 and devices[0].platform == "cpu"
 
 
 def _call(function: Callable[..., Any], *args: Any) -> Any:
