@@ -102,10 +102,7 @@ class Mixture:
 
 
 def mixed_rows(mixture: Mixture, seed: int) -> Callable[[range], dict[str, np.ndarray]]:
-    """Makes a function that stacks consecutive rows of a mixture: arrays `[rows, ...]` by name.
-
-    Each source has an order by seed and its own name.
-    """
+    """Function that stacks consecutive rows; each source has an order by seed and its name."""
     rows_of = {
         name: shuffled_rows(source, _source_seed(seed, name))
         for name, source in mixture.sources.items()

@@ -35,11 +35,7 @@ def gather_rows(rows: Rows, indices: Sequence[int]) -> dict[str, np.ndarray]:
 
 
 def shuffled_rows(rows: Rows, seed: int) -> Callable[[Sequence[int]], dict[str, np.ndarray]]:
-    """Makes a function that stacks rows by number, counted over all epochs.
-
-    Each epoch has every row once, in an order that depends on seed and epoch alone. The orders of
-    two epochs are kept, 8 bytes per row each.
-    """
+    """Function that stacks rows by number, over all epochs, each in an order by seed and epoch."""
 
     @functools.lru_cache(maxsize=2)  # a batch may have the end of one and the start of the next
     def order(epoch: int) -> np.ndarray:

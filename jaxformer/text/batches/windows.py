@@ -188,22 +188,7 @@ class PackedDocuments(Windows):
 
 
 class EncoderWindows(Windows):
-    """Cuts a stream as `Windows` does, for an encoder, which must not attend to padding.
-
-    Besides tokens and labels, `windows[i]` has
-
-    - lengths: int32, number of tokens of the sequence without padding.
-
-    Args:
-        stream: stream to cut.
-        length: length of a sequence, in tokens.
-        before: ids that the model reads before every text, such as [CLS].
-        after: ids that it reads after every text, such as [SEP]; added to a sequence that ends
-            within a document.
-
-    Raises:
-        DataError: the length leaves no room for a token of text.
-    """
+    """Windows for an encoder, with `lengths`; `after` ends every sequence, as [SEP] does."""
 
     def __init__(
         self,

@@ -37,10 +37,7 @@ class Holdout(NamedTuple):
     cut: float = 0.0
 
     def parts(self, row: Row, key: int = 0) -> Iterator[tuple[Row, bool]]:
-        """Yields the parts of a row, nearly always one, and whether each is for validation.
-
-        `key` is the index of the column whose text decides.
-        """
+        """Yields the parts of a row, nearly always one, and whether each is for validation."""
         text = row.columns[key]
         side, _ = text_draws(text_bytes(text))
         if not self.below <= side < self.cut_below:

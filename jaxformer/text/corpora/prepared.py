@@ -21,10 +21,8 @@ def prepared_store(
     largest: int,
     on_progress: Callable[[int], None],
 ) -> Store:
-    """The store of a folder, filled with the arrays that `encode` makes of rows of both sides.
-
-    A part has `part_size` bytes of text; by default 4 MiB to `largest`: 256 parts, if possible.
-    """
+    """The store of a folder, filled with the arrays that `encode` makes of rows of both sides."""
+    # By default 4 MiB to `largest`: 256 parts, if possible.
     size = part_size or min(max(corpus.num_bytes // _PARTS, _SMALLEST), largest)
 
     def make(records: Sequence[Record]) -> Iterator[tuple[Arrays, Record]]:

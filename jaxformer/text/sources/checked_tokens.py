@@ -118,11 +118,7 @@ def scan_tokens(
     start: int = 0,
     on_chunk: Callable[[np.ndarray], None] = lambda chunk: None,
 ) -> np.ndarray:
-    """Checks tokens in constant memory; indices of those that end a document: int64 [ends].
-
-    `name` and `start`, the index of the first token, are for messages. `on_chunk` is called with
-    tokens that were checked.
-    """
+    """Checks tokens in constant memory; indices of those that end a document: int64 [ends]."""
     ends = [np.zeros(0, np.int64)]
     for begin in range(0, tokens.size, _CHUNK):
         require_whole(tokens)

@@ -90,10 +90,7 @@ def _blocks(file: pathlib.Path, bad: BadRecords) -> Iterator[Piece]:
 def _to_last_cut(
     stream: BinaryIO | io.BufferedReader, left: bytes, file: pathlib.Path, offset: int
 ) -> tuple[bytes, bytes] | None:
-    """Reads up to the last possible cut in the next 128 KiB, or to the first one after them.
-
-    Returns the data before the cut, and the data read after it; None at the end of the file.
-    """
+    """Data before the last cut in 128 KiB, or the next one, and the rest; None at the end."""
     data, size = left, _PIECE
     while True:
         if len(data) < size:

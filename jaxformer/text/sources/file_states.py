@@ -71,10 +71,7 @@ def scan_stem(
     files: Iterable[pathlib.Path],
     options: Sequence[Any],
 ) -> pathlib.Path | None:
-    """Path without suffix, in a folder of the cache, for what a scan finds; None without a cache.
-
-    Its name is a hash of paths, sizes and times of the files, and of the `repr`s of the options.
-    """
+    """Path in the cache for what a scan finds, named by a hash of options and file states."""
     if cache_dir is None:
         return None
     digest = hashlib.sha256(repr((_SCAN_LAYOUT, *options)).encode(errors="surrogateescape"))

@@ -132,10 +132,7 @@ def _json_remedy(line: bytes) -> str:
 
 
 def _column(file: pathlib.Path, field: str, setting: str = "") -> Iterator[Any]:
-    """Reads a column of a Parquet or Arrow file row by row; a text that is not UTF-8 is bytes.
-
-    An Arrow file is in the stream or the file format. `setting` names the config key in messages.
-    """
+    """Reads a column of a Parquet or Arrow file; a text that is not UTF-8 is bytes."""
     try:
         import pyarrow
         from pyarrow import ipc, parquet
@@ -153,6 +150,7 @@ def _column(file: pathlib.Path, field: str, setting: str = "") -> Iterator[Any]:
                 for batch in table.iter_batches(batch_size=_ROWS, columns=[field]):
                     yield from _values(batch.column(0))
                 return
+            # An Arrow file is in the stream or the file format.
             is_file = source.read(6) == b"ARROW1"
             source.seek(0)
             reader = library.open_file(source) if is_file else library.open_stream(source)

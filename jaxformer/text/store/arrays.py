@@ -17,11 +17,7 @@ _PART = 2**20  # numbers written at a time
 
 
 class JoinedArray:
-    """Arrays of several memory-mapped files, read as one array with one axis.
-
-    Args:
-        arrays: arrays with one axis, all of one dtype, at least one.
-    """
+    """Arrays of one axis and dtype, such as maps of several files, read as one."""
 
     ndim = 1
 
@@ -85,10 +81,7 @@ def write_array(path: pathlib.Path, array: np.ndarray | JoinedArray) -> None:
 
 
 def map_array(path: pathlib.Path, *, remedy: str) -> np.ndarray:
-    """Maps a file into memory, or reads one in a bucket.
-
-    `remedy` ends the error message if it is missing or damaged.
-    """
+    """Maps a file, or reads one in a bucket; `remedy` ends the message if it is damaged."""
     try:
         if in_bucket(path):
             return np.asarray(np.load(io.BytesIO(path.read_bytes()), allow_pickle=False))

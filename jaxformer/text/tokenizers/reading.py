@@ -37,11 +37,7 @@ def reading_copy(tokenizer: tokenizers.Tokenizer, special: Collection[str]) -> t
 
 
 def continuing_copy(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer | None:
-    """Copy of a tokenizer that puts no space before a text; None if the tokenizer puts none.
-
-    Tokenizers in the style of SentencePiece begin each text with a space, so that its first word
-    has the token that it has elsewhere. A text that continues another must not get one.
-    """
+    """Copy of a tokenizer that puts no space before a text; None if the tokenizer puts none."""
     state = json.loads(tokenizer.to_str())
     normalizers, words = (flat_steps(state[key]) for key in ("normalizer", "pre_tokenizer"))
     if not any(_adds_space(step) for step in (*normalizers, *words)):

@@ -68,11 +68,7 @@ def flat_steps(state: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 @functools.cache
 def byte_letters() -> dict[str, int]:
-    """Maps the letters of byte-level vocabularies to the bytes that they stand for.
-
-    A visible byte is written as itself, any other as the next letter from U+0100 on (Radford et
-    al., "Language Models are Unsupervised Multitask Learners", 2019).
-    """
+    """The byte of each letter of byte-level vocabularies, as in GPT-2."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     visible = {letter: ord(letter) for letter in alphabet if ord(letter) < 256}
     invisible = sorted(set(range(256)) - set(visible.values()))
@@ -80,10 +76,7 @@ def byte_letters() -> dict[str, int]:
 
 
 def byte_token_text(token: str) -> str:
-    """Text of a byte-level token; the token itself if it has other letters.
-
-    A byte that is only a part of a character is in angle brackets, in hexadecimal.
-    """
+    """Text of a byte-level token; ⟨C3⟩ for a byte that is a part of a character."""
     letters = byte_letters()
     if not letters.keys() >= set(token):
         return token
