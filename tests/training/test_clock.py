@@ -78,7 +78,7 @@ def test_records_say_where_the_time_went_and_the_last_line_sums_it_up(tmp_path, 
         assert record["rows_per_second"] * record["seconds_per_step"] == pytest.approx(ROWS)
         assert 0.2 <= record["seconds_per_step"]
     # Neither compiling nor validation is of the two steps, which wait for data 0.2 seconds each.
-    assert first["seconds_per_step"] < 0.2 + first["seconds_compiling"] / 2
+    assert first["seconds_per_step"] < 0.2 + max(0.1, first["seconds_compiling"] / 2)  # if cached
     assert second["seconds_per_step"] < 0.2 + second["seconds_evaluating"] / 2
     *_, summary = capsys.readouterr().out.splitlines()
     parts = {name: float(spent) for name, spent in re.findall(r"([a-z ]+) (\d+\.\d) s \(", summary)}
