@@ -95,27 +95,12 @@ class Vocabulary:
         return None if token_id in self._names_without_row else token_id
 
     def special_id(self, name: str) -> int | None:
-        """Id of a special token by its name, if there is one.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> byte_tokenizer().special_id("<|endoftext|>"), byte_tokenizer().special_id("a")
-            (256, None)
-        """
+        """Id of a special token by its name, if there is one."""
         token_id: int | None = self._tokenizer.token_to_id(name)
         return token_id if token_id in self._special else None
 
     def token_name(self, token_id: int) -> str:
-        """Name of a token in the vocabulary, such as `<|endoftext|>`.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> byte_tokenizer().token_name(256)
-            '<|endoftext|>'
-
-        Raises:
-            DataError: no token has this id.
-        """
+        """Name of a token in the vocabulary; DataError if no token has this id."""
         name: str | None = self._tokenizer.id_to_token(token_id)
         if name is None:
             raise DataError(
@@ -161,31 +146,13 @@ class Vocabulary:
 
     @property
     def has_leading_spaces(self) -> bool:
-        """Whether some tokens are a word with a space before it, as in BPE.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer, train_bpe
-            >>> train_bpe(["so so so"], 260).has_leading_spaces, byte_tokenizer().has_leading_spaces
-            (True, False)
-        """
+        """Whether some tokens are a word with a space before it, as in BPE."""
         spaces = {"byte letters": SPACE, "marked spaces": MARKED_SPACE}
         space = spaces.get(self._spelling)
         return any(len(token) > 1 and token[0] == space for token in self._tokenizer.get_vocab())
 
     def byte_length(self, token_id: int) -> int:
-        """Counts the UTF-8 bytes of text that a token stands for.
-
-        Args:
-            token_id: id of the token.
-
-        Returns:
-            The number of bytes; 0 for special tokens and for the unknown word, whose text is lost.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> byte_tokenizer().byte_length(0xC3)
-            1
-        """
+        """UTF-8 bytes of the text of a token; 0 for special tokens and the unknown word."""
         if token_id in self.special:
             return 0
         token = self._tokenizer.id_to_token(token_id) or ""
