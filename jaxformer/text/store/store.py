@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,8 +19,10 @@ Arrays = Mapping[str, RaggedArray]
 Record = dict[str, Any]
 """Values of JSON, written with the arrays of a part."""
 
+_LOG = logging.getLogger("jaxformer")
 _MANIFEST = "parts.jsonl"
 _LOCK = "lock"
+_SILENT = 2.0  # seconds of waiting for the lock before that is said
 _AGAIN = "remove that folder, and the data is prepared again"
 
 
@@ -81,12 +84,19 @@ def _concatenated(parts: Sequence[RaggedArray]) -> RaggedArray:
 def _locked(folder: pathlib.Path) -> Iterator[None]:
     import filelock
 
-    with contextlib.ExitStack() as stack:
+    lock = filelock.FileLock(folder / _LOCK)
+    try:
         try:
-            stack.enter_context(filelock.FileLock(folder / _LOCK))
-        except OSError as error:
-            raise storage_error(folder / _LOCK, error, "locked") from error
+            lock.acquire(timeout=_SILENT)
+        except filelock.Timeout:
+            _LOG.warning(f"waiting for another process, which prepares {folder}")
+            lock.acquire()
+    except OSError as error:
+        raise storage_error(folder / _LOCK, error, "locked") from error
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def _records(folder: pathlib.Path) -> list[Record]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import DataError, StorageError
+from jaxformer.text.store import store as store_module
 from jaxformer.text.store.ragged import RaggedArray
 from jaxformer.text.store.remembered import remembered
 from jaxformer.text.store.store import filled_store
@@ -71,7 +72,8 @@ def test_full_disk_loses_the_part_in_progress_alone(tmp_path, monkeypatch):
     assert_whole(filled_store(tmp_path, parts))
 
 
-def test_two_processes_fill_a_folder_once(tmp_path):
+def test_processes_fill_a_folder_once_and_say_that_they_wait(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(store_module, "_SILENT", 0.01)
     filled, stores = [], []
 
     def slow(records):
@@ -89,6 +91,7 @@ def test_two_processes_fill_a_folder_once(tmp_path):
     for thread in threads:
         thread.join()
     assert len(filled) == 3
+    assert caplog.messages == 2 * [f"waiting for another process, which prepares {tmp_path}"]
     for store in stores:
         assert_whole(store)
 
