@@ -188,12 +188,12 @@ def _resume(
     same_task, source = prepared or prepare_run(config, task, folder)
     same_task, data = _with_batches(same_task, runner)
     files.check_same_run(folder, same_task.config, same_task.summary, trained)
-    _log_settings(same_task, data, is_resumed=True)
     start = None
     if config.lora is not None:
         start, source = load_base(same_task.model, folder, runner, base), None
     elif source is not None and not trained:
         start = _started_from(source, same_task.model, runner)
+    _log_settings(same_task, data, is_resumed=True)
     recipe = _recipe(same_task.model, start)
     require_same_data(same_task.summary, trained, source, runner)
     in_first_process("start the run folder", lambda: files.update_config(folder, same_task.config))
