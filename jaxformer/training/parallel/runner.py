@@ -21,7 +21,7 @@ from jaxformer.training.parallel.replicas import check_replicas
 
 
 class Program:
-    """A step on devices, as a function of (tree, batch, *rest), compiled once per batch shape."""
+    """A step on devices, as a function of ``(tree, batch, *rest)``, compiled once per batch shape."""
 
     def __init__(
         self, function: Any, put: Callable[[Any], Any], run: Callable[..., Any],
@@ -147,7 +147,7 @@ class Runner:
         return self.template(shapes)
 
     def compile_train(self, step: Callable[..., Any]) -> Program:
-        """Program of a training step (state, batch, *rest); the state is donated."""
+        """Program of a training step ``(state, batch, *rest)``; the state is donated."""
         return self._program(step, donate_argnums=0)
 
     def compile_eval(self, step: Callable[..., Any]) -> Program:
