@@ -21,7 +21,7 @@ from jaxformer.training.parallel.replicas import check_replicas
 
 
 class Program:
-    """A step on devices, as a function of ``(tree, batch, *rest)``, compiled once per batch shape."""
+    """A step on devices: a function of ``(tree, batch, *rest)``, compiled once per batch shape."""
 
     def __init__(
         self, function: Any, put: Callable[[Any], Any], run: Callable[..., Any],
