@@ -87,18 +87,18 @@ def _counts(
             f"min_len={min_len}, num_validation={num_validation} and max_len={max_len}; raise them"
         )
     lengths = range(min_len, max_len + 1)
-    wanted = num_pairs + num_validation
-    exist = {length: _number_of_sequences(num_symbols, length, wanted) for length in lengths}
-    if wanted > sum(exist.values()):
+    missing = num_pairs + num_validation
+    exist = {length: _number_of_sequences(num_symbols, length, missing) for length in lengths}
+    if missing > sum(exist.values()):
         raise ConfigError(
             f"there must be as many different sequences as pairs, got {sum(exist.values())} of "
             f"{num_symbols} symbols and lengths {min_len} to {max_len} for num_pairs + "
-            f"num_validation = {wanted}; ask for fewer pairs, or raise num_symbols or max_len"
+            f"num_validation = {missing}; ask for fewer pairs, or raise num_symbols or max_len"
         )
     counts = {}
     for length in lengths:  # Longer lengths have more sequences.
-        counts[length] = min(exist[length], wanted // (max_len + 1 - length))
-        wanted -= counts[length]
+        counts[length] = min(exist[length], missing // (max_len + 1 - length))
+        missing -= counts[length]
     return counts
 
 
@@ -116,11 +116,11 @@ def _distinct(
     rng: np.random.Generator, num_symbols: int, length: int, count: int
 ) -> list[_Symbols]:
     """Draws different sequences of one length."""
-    found: dict[_Symbols, None] = {}  # A set that keeps the order.
-    while len(found) < count:
+    sequences: dict[_Symbols, None] = {}  # A set that keeps the order.
+    while len(sequences) < count:
         drawn = rng.integers(num_symbols, size=(count, length)).tolist()
-        found |= dict.fromkeys(map(tuple, drawn))
-    return list(found)[:count]
+        sequences |= dict.fromkeys(map(tuple, drawn))
+    return list(sequences)[:count]
 
 
 def _text(symbols: _Symbols, width: int) -> str:

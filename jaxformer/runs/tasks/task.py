@@ -153,12 +153,12 @@ class Task(abc.ABC):
     @property
     def tokenizer(self) -> text.Tokenizer:
         """The tokenizer; that of the targets if there are two."""
-        return self.tokenizers[-1]
+        return self.model.tokenizer
 
     @property
     def max_len(self) -> int:
         """Largest number of tokens that the model reads at once."""
-        return self.config.model.max_len
+        return self.model.max_len
 
     @classmethod
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:

@@ -100,7 +100,10 @@ class Batches:
         """Yields all rows once, in order, in batches of constant shape, for validation.
 
         The last batch is padded with rows of zeros whose labels are all `IGNORE`. Every host gets
-        the same number of batches. A mixture has none.
+        the same number of batches.
+
+        Raises:
+            DataError: the batches are of a mixture, whose sources are never all read.
 
         Example:
             >>> from jaxformer.text import Windows, build_stream, byte_tokenizer
@@ -109,7 +112,11 @@ class Batches:
             [[98, 99], [100, -1]]
         """
         source = self._source
-        assert not isinstance(source, Mixture)
+        if isinstance(source, Mixture):
+            raise DataError(
+                f"a mixture has no end, got the sources {', '.join(source.sources)}; make batches "
+                "of each source"
+            )
         # Ignored labels have no weight in a loss, so padding rows do not change it.
         filler = {
             name: np.full_like(array, IGNORE if name == "labels" else 0)

@@ -178,11 +178,13 @@ def _corrupt(
     # Replacements are computed only for the chosen tokens, which are few.
     places = np.nonzero(chosen)
     fates, choices = fate[places], np.flatnonzero(ordinary)
-    others = choices[(other[places] * choices.size).astype(np.int64)]
+    replacements = choices[(other[places] * choices.size).astype(np.int64)]
     corrupted, labels = tokens.astype(np.int32), np.full(tokens.shape, IGNORE, np.int32)
     labels[places] = tokens[places]
     corrupted[places] = np.select(
-        [fates < 0.8, fates < 0.9], [np.full_like(others, mask_token), others], labels[places]
+        [fates < 0.8, fates < 0.9],
+        [np.full_like(replacements, mask_token), replacements],
+        labels[places],
     )
     return corrupted, labels
 

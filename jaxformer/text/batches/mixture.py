@@ -95,9 +95,9 @@ class Mixture:
         """
         counts, left, parts = [], rows, sum(self._parts)
         for part in self._parts:
-            others = left * (parts - part) // parts
-            counts.append(left - others)
-            left, parts = others, parts - part
+            rest = left * (parts - part) // parts
+            counts.append(left - rest)
+            left, parts = rest, parts - part
         return counts
 
 
@@ -114,12 +114,12 @@ def mixed_rows(mixture: Mixture, seed: int) -> Callable[[range], dict[str, np.nd
         for place, (name, index) in enumerate(mixture.places(rows)):
             places.setdefault(name, []).append(place)
             indices.setdefault(name, []).append(index)
-        found = [(places[name], rows_of[name](indices[name])) for name in places]
+        gathered = [(places[name], rows_of[name](indices[name])) for name in places]
         stacked = {
             name: np.empty((len(rows), *array.shape[1:]), array.dtype)
-            for name, array in found[0][1].items()
+            for name, array in gathered[0][1].items()
         }
-        for where, arrays in found:
+        for where, arrays in gathered:
             for name, array in arrays.items():
                 stacked[name][where] = array
         return stacked

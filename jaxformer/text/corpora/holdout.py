@@ -74,14 +74,14 @@ class HoldoutCounter:
         if not self._fraction:
             return Holdout(0.0)
         ends = list(itertools.accumulate(self._sizes))
-        wanted = self._fraction * ends[-1]
-        index = bisect.bisect_left(ends, wanted)
+        share = self._fraction * ends[-1]
+        index = bisect.bisect_left(ends, share)
         size = self._sizes[index]
-        missing = wanted - (ends[index] - size)
+        missing = share - (ends[index] - size)
         if cuts and self._counts[index] == 1:
             return Holdout(index / _BINS, (index + 1) / _BINS, 1 - missing / size)
-        # A text that repeats may be more than was wanted, but is better than nothing.
-        is_only = ends[index] == size < ends[-1] and wanted >= 0.5
+        # A text that repeats may be more than the share, but is better than nothing.
+        is_only = ends[index] == size < ends[-1] and share >= 0.5
         return Holdout((index + (is_only or 2 * missing > size)) / _BINS)
 
 

@@ -17,18 +17,15 @@ def prepared_store(
     folder: pathlib.Path | None,
     encode: Callable[[list[Row]], tuple[Arrays, Record]],
     *,
-    part_size: int | None,
-    largest: int,
+    part_size: int,
     on_progress: Callable[[int], None],
 ) -> Store:
     """The store of a folder, filled with the arrays that `encode` makes of rows of both sides."""
-    # By default 4 MiB to `largest`: 256 parts, if possible.
-    size = part_size or min(max(corpus.num_bytes // _PARTS, _SMALLEST), largest)
 
     def make(records: Sequence[Record]) -> Iterator[tuple[Arrays, Record]]:
         done = sum(record["num_bytes"] for record in records)
         start = Place(*records[-1]["end"]) if records else Place()
-        for part in _ahead(corpus.parts(size, start)):
+        for part in _ahead(corpus.parts(part_size, start)):
             on_progress(done)
             arrays, record = encode(part.rows)
             yield arrays, {**record, "num_bytes": part.num_bytes, "end": part.end}
@@ -37,6 +34,11 @@ def prepared_store(
     store = filled_store(folder, make)
     on_progress(sum(record["num_bytes"] for record in store.records))
     return store
+
+
+def text_per_part(num_bytes: int, *, largest: int) -> int:
+    """Bytes of text in a part, from 4 MiB to `largest`: 256 parts, if possible."""
+    return min(max(num_bytes // _PARTS, _SMALLEST), largest)
 
 
 def _ahead(parts: Iterator[CorpusPart]) -> Iterator[CorpusPart]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxformer.text.corpora.corpus import Corpus
-from jaxformer.text.corpora.prepared import prepared_store
+from jaxformer.text.corpora.prepared import prepared_store, text_per_part
 from jaxformer.text.store.ragged import RaggedArray, TokenStream, item_starts, token_dtype
 from jaxformer.text.store.store import Arrays, Record
 from jaxformer.text.tables.table import Row, row_size
@@ -72,13 +72,14 @@ def prepare_documents(
         >>> prepared.train.tokens[:4].tolist(), prepared.train.num_bytes
         ([115, 111, 109, 101], 9)
     """
+    size = part_size or text_per_part(corpus.num_bytes, largest=_LARGEST)
     key = str(_LAYOUT), corpus.fingerprint, repr(tuple(corpus.holdout)), tokenizer.identity
-    name = hashlib.sha256("\0".join((*key, str(part_size))).encode()).hexdigest()[:32]
+    name = hashlib.sha256("\0".join((*key, str(size))).encode()).hexdigest()[:32]
     store = prepared_store(
         corpus,
         None if cache_dir is None else cache_dir / "corpora" / name,
         lambda rows: _encoded(rows, corpus, tokenizer),
-        part_size=part_size, largest=_LARGEST, on_progress=on_progress,
+        part_size=size, on_progress=on_progress,
     )  # fmt: skip
     streams = {
         side: TokenStream(
@@ -122,9 +123,9 @@ def _tokens(
 
     def encode(group: list[tuple[Row, bool]]) -> list[tuple[tuple[Row, bool], np.ndarray]]:
         starts = [row.columns[0] for row, _ in group if row.is_start]
-        others = [row.columns[0] for row, _ in group if not row.is_start]
+        continued = [row.columns[0] for row, _ in group if not row.is_start]
         firsts = iter(tokenizer.encode_documents(starts))
-        rests = iter(tokenizer.encode_continuations(others))
+        rests = iter(tokenizer.encode_continuations(continued))
         return [(part, next(firsts if part[0].is_start else rests)) for part in group]
 
     groups = groups_of_size(parts, lambda part: len(part[0].columns[0]), _GROUP)

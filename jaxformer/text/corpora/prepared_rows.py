@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from jaxformer.errors import DataError
 from jaxformer.text.corpora.corpus import Corpus
-from jaxformer.text.corpora.prepared import prepared_store
+from jaxformer.text.corpora.prepared import prepared_store, text_per_part
 from jaxformer.text.store.ragged import Example, ExampleArrays, example_length
 from jaxformer.text.store.store import Arrays, Record
 from jaxformer.text.tables.counts import Counts
@@ -104,7 +104,11 @@ def prepare_rows(
         return arrays, {"counts": dataclasses.asdict(dropped), "shortest": fitting.shortest}
 
     store = prepared_store(
-        corpus, folder, encoded, part_size=part_size, largest=_LARGEST, on_progress=on_progress
+        corpus,
+        folder,
+        encoded,
+        on_progress=on_progress,
+        part_size=part_size or text_per_part(corpus.num_bytes, largest=_LARGEST),
     )
     counts = Counts(corpus.table.unit)
     for part in (corpus.counts, *(Counts(**record["counts"]) for record in store.records)):

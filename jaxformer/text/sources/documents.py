@@ -96,8 +96,8 @@ def text_files(paths: Sequence[str]) -> list[pathlib.Path]:
     files: dict[str, pathlib.Path] = {}
     for path in paths:
         with readable(as_path(path)):
-            found = _matches(path)
-        for file in found:
+            matches = _matches(path)
+        for file in matches:
             files.setdefault(_place(file), file)
     return list(files.values())
 
@@ -143,7 +143,7 @@ def _dataset_files(folder: pathlib.Path) -> list[pathlib.Path] | None:
         return None
     try:
         values = json.loads(state.read_bytes())
-        files = [folder / pathlib.PurePath(one["filename"]).name for one in values["_data_files"]]
+        files = [folder / pathlib.PurePath(file["filename"]).name for file in values["_data_files"]]
         indices = values.get("_indices_files")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"'{state}' is not valid: {error!r}; save the dataset again") from None
@@ -164,13 +164,13 @@ def paragraphs(document: str) -> Iterator[str]:
 def without_repeats(documents: Sequence[str]) -> list[str]:
     """Keeps each paragraph of at least 40 characters once, where it is first; drops blank texts."""
     seen: set[str] = set()
-    kept = []
+    texts = []
     for document in documents:
         text = without_paragraphs(document, seen)
         seen.update(paragraphs(document))
         if text.strip():
-            kept.append(text)
-    return kept
+            texts.append(text)
+    return texts
 
 
 def without_paragraphs(document: str, dropped: Set[str]) -> str:

@@ -56,10 +56,10 @@ def require_stamp(file: str | pathlib.Path, before: tuple[int, int]) -> None:
     """Raises DataError if a file has another `file_stamp`."""
     with readable(as_path(file)):
         try:
-            found = stamp(file)
+            after = stamp(file)
         except FileNotFoundError:
-            found = -1, -1
-    if found != before:
+            after = -1, -1
+    if after != before:
         raise DataError(
             f"'{file}' has changed while it was read; wait until it is complete, and try again"
         )
@@ -76,6 +76,6 @@ def scan_stem(
         return None
     digest = hashlib.sha256(repr((_SCAN_LAYOUT, *options)).encode(errors="surrogateescape"))
     files = list(files)
-    for file, found in zip(files, file_stamps(files), strict=True):
-        digest.update(repr((real_path(file), found)).encode(errors="surrogateescape"))
+    for file, state in zip(files, file_stamps(files), strict=True):
+        digest.update(repr((real_path(file), state)).encode(errors="surrogateescape"))
     return cache_dir / name / digest.hexdigest()[:32]

@@ -52,7 +52,7 @@ class TokenFiles:
     @property
     def tokens(self) -> np.ndarray | JoinedArray:
         """The tokens: integers [tokens], memory-mapped."""
-        return joined([one.tokens for one in self.ranges])
+        return joined([part.tokens for part in self.ranges])
 
     def split(self, validation_fraction: float) -> "tuple[TokenFiles, TokenFiles]":
         """Splits off the last tokens for validation.
@@ -73,7 +73,7 @@ class TokenFiles:
             >>> [part.tokens.tolist() for part in map_token_files([path]).split(0.2)]
             [[0, 1, 2, 3, 4, 5, 6, 7], [8, 9]]
         """
-        total = sum(one.tokens.size for one in self.ranges)
+        total = sum(part.tokens.size for part in self.ranges)
         train = total - round(validation_fraction * total)
         if train < 2 or total - train < 2:
             raise DataError(
@@ -83,14 +83,14 @@ class TokenFiles:
             )
         sides: tuple[list[TokenRange], list[TokenRange]] = [], []
         begin = 0
-        for one in self.ranges:
-            cut = min(max(train - begin, 0), one.tokens.size)
-            head = one._replace(tokens=one.tokens[:cut])
-            tail = one._replace(tokens=one.tokens[cut:], start=one.start + cut)
-            for side, part in zip(sides, (head, tail), strict=True):
-                if part.tokens.size:
-                    side.append(part)
-            begin += one.tokens.size
+        for part in self.ranges:
+            cut = min(max(train - begin, 0), part.tokens.size)
+            head = part._replace(tokens=part.tokens[:cut])
+            tail = part._replace(tokens=part.tokens[cut:], start=part.start + cut)
+            for side, piece in zip(sides, (head, tail), strict=True):
+                if piece.tokens.size:
+                    side.append(piece)
+            begin += part.tokens.size
         return TokenFiles(tuple(sides[0])), TokenFiles(tuple(sides[1]))
 
 
@@ -144,9 +144,9 @@ def _mapped(path: pathlib.Path, dtype: RawType) -> TokenRange:
             f"with: gcloud storage cp {path} ."
         )
     with opened(path) as file:  # reports why a file cannot be read
-        found = os.fstat(file.fileno())
+        status = os.fstat(file.fileno())
         start = file.read(4 * _HEADER)
-    if not found.st_size:
+    if not status.st_size:
         raise DataError(f"a token file must have tokens, got the empty '{path}'; leave it out")
     is_raw = False
     if path.suffix.lower() == ".npy":
@@ -154,10 +154,10 @@ def _mapped(path: pathlib.Path, dtype: RawType) -> TokenRange:
     else:
         header = np.frombuffer(start[: len(start) // 4 * 4], "<i4")
         is_raw = not header.size or int(header[0]) not in _HEADERS
-        tokens = _mapped_raw(path, found.st_size, dtype) if is_raw else _mapped_llmc(path, header)
+        tokens = _mapped_raw(path, status.st_size, dtype) if is_raw else _mapped_llmc(path, header)
     if not tokens.size:
         raise DataError(f"a token file must have tokens, got none in '{path}'; leave it out")
-    return TokenRange(path, tokens, 0, is_raw, (found.st_size, found.st_mtime_ns))
+    return TokenRange(path, tokens, 0, is_raw, (status.st_size, status.st_mtime_ns))
 
 
 def _mapped_npy(path: pathlib.Path) -> np.ndarray:

@@ -117,8 +117,8 @@ def gather_spans(
         spans = zip(chosen.tolist(), starts[chosen].tolist(), ends[chosen].tolist(), strict=True)
         for row, start, end in spans:
             is_inside = end - begin <= array.size
-            found = array[start - begin : end - begin] if is_inside else values[start:end]
-            rows[row, : end - start] = found
+            span = array[start - begin : end - begin] if is_inside else values[start:end]
+            rows[row, : end - start] = span
 
 
 class ExampleArrays(Sequence[Example]):

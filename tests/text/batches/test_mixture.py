@@ -103,6 +103,11 @@ def test_rows_are_those_that_the_names_say():
     assert Batches(Windows(stream("web"), LENGTH), 9, seed=7).source_names(3) is None
 
 
+def test_a_mixture_is_not_read_once():
+    with pytest.raises(DataError, match="a mixture has no end, got the sources web, code, books;"):
+        next(Batches(mixed(), 9).once())
+
+
 def test_each_source_goes_through_shuffled_epochs_of_its_own():
     mixture, epochs = mixed(), 3
     batches = Batches(mixture, 9, seed=7)
