@@ -37,6 +37,7 @@ BENCHMARKS = {  # commands, by the headings of the page
     "Checkpoints": ["checkpoints.py"],
     "Loading weights": ["loading.py"],
     "Preparing text": ["prepare.py --gigabytes 1"],
+    "Training on TPUs, as their compiler plans it": ["tpu_training.py --models auto full plain"],
     "Decoding on TPUs, as their compiler plans it": ["tpu_decoding.py"],
 }
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "torch", "transformers", "libtpu")

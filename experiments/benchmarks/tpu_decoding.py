@@ -1,4 +1,4 @@
-"""Memory and communication of decoding on a split model, by the TPU's own compiler.
+"""Memory, communication and memory traffic of decoding on a split model, by the TPU's own compiler.
 
 Two decoders on four v5e, 8 rows of 1,024 tokens: one of 1.7 B parameters in float32, and one of the
 shape of Llama 3 8B in bfloat16. A token must at least read the parameters, but for the table that
@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxformer.config import MeshConfig, ModelConfig, RotaryConfig, SamplingConfig
+from jaxformer.hlo import parse_hlo
 from jaxformer.inference.decodable import with_automatic_attention
 from jaxformer.inference.decoding_loop import Prompts, decode, prefill
 from jaxformer.inference.token_rules import TokenRules
@@ -29,6 +30,7 @@ from jaxformer.models import Decoder
 from jaxformer.modules.layer_variables import split_layers
 from jaxformer.planning import ACCELERATORS
 from jaxformer.planning.compiler import topology_devices
+from jaxformer.planning.hbm import read_traffic
 from jaxformer.training import MeshRunner
 
 SMALL = ModelConfig(
@@ -72,17 +74,30 @@ def main():
             sum(map(bytes_per_device, jax.tree.leaves(tree))) for tree in (params, state.cache)
         )
         table = 0 if config.tied_embeddings else bytes_per_device(params["embedding"]["embedding"])
-        needed = weights - table + cache
+        needed, moved = weights - table + cache, traffic_of_a_token(program.as_text())
         temporaries = program.memory_analysis().temp_size_in_bytes
         collectives = Counter(name for name, _ in re.findall(COLLECTIVES, program.as_text()))
         print(
             f"{sum(leaf.size for leaf in jax.tree.leaves(shapes)) / 1e9:.1f} B {config.dtype}, "
             f"fsdp {mesh.fsdp} tensor {mesh.tensor}: parameters {weights / 2**30:.2f}, "
-            f"cache {cache / 2**30:.2f}, temporary {temporaries / 2**30:.2f}; a token must "
-            f"move {needed / 2**30:.2f}; "
+            f"cache {cache / 2**30:.2f}, temporary {temporaries / 2**30:.2f}; a token moves "
+            f"{moved / 2**30:.2f}, and must move {needed / 2**30:.2f} ({needed / moved:.0%}); "
             f"collectives {dict(collectives)}",
             flush=True,
         )
+
+
+def traffic_of_a_token(text):
+    """Bytes that the loop's body moves, and its share of what the program moves around it."""
+    program = parse_hlo(text)
+    (loop,) = (
+        instruction
+        for instruction in program.instructions.values()
+        if instruction.opcode == "while"
+    )
+    (body,) = loop.called("body")
+    inside, whole = (sum(read_traffic(part).values()) for part in (body, program))
+    return inside + (whole - loop.trip_count * inside) / CHUNK
 
 
 def split_shapes(template):

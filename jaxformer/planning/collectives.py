@@ -1,8 +1,9 @@
-"""Collectives that a step of a config needs, and the time that they take."""
+"""Collectives of a step: those of a compiled program, or as a config needs them."""
 
 import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -10,8 +11,11 @@ import numpy as np
 
 from jaxformer.accelerators import Accelerator
 from jaxformer.config import ExperimentConfig
+from jaxformer.hlo import Computation, Instruction
 from jaxformer.planning.memory import MemoryNeeds, num_layers
 from jaxformer.training.parallel import runner_kind
+
+_KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
 
 class Collective(NamedTuple):
@@ -22,14 +26,14 @@ class Collective(NamedTuple):
         group: number of devices in a group.
         times: number of runs in a step.
         num_bytes: bytes of all results on a device.
-        on_a_host: number of devices of a group that share a host.
+        on_a_host: number of devices of a group that share a host; all when not given.
     """
 
     kind: str
     group: int
     times: int
     num_bytes: int
-    on_a_host: int
+    on_a_host: int | None = None
 
     @property
     def traffic(self) -> float:
@@ -41,6 +45,28 @@ class Collective(NamedTuple):
             "collective-permute": 1,
         }
         return self.num_bytes * factor.get(self.kind, ratio)
+
+
+def read_collectives(program: Computation, num_devices: int) -> list[Collective]:
+    """Collectives of an optimized program, by kind and group size; in a loop once per iteration."""
+    collectives: list[Collective] = []
+    channels: set[str] = set()
+    for op, times, is_fused in _operations(program, 1):
+        kind = op.opcode.removesuffix("-start")
+        if kind not in _KINDS:
+            continue
+        # A collective that is fused in several pieces has the same channel in each. Outside
+        # fusions, channels are no identity: shard_map gives all collectives channel 1.
+        channel = re.search(r"channel_id=\d+", op.attributes) if is_fused else None
+        if channel and channel[0] in channels:
+            continue
+        channels |= {channel[0]} if channel else set()
+        num_bytes, group = _num_bytes(op), _group_size(op.attributes, num_devices)
+        if kind == "all-reduce" and op.computation.name.startswith("all-reduce-scatter"):
+            kind, num_bytes = "reduce-scatter", num_bytes // group
+        if group > 1:
+            collectives.append(Collective(kind, group, times, times * num_bytes))
+    return total_by_kind(collectives)
 
 
 def total_by_kind(collectives: Iterable[Collective]) -> list[Collective]:
@@ -56,11 +82,50 @@ def total_by_kind(collectives: Iterable[Collective]) -> list[Collective]:
     ]
 
 
+def _operations(
+    computation: Computation, times: int, is_fused: bool = False
+) -> Iterator[tuple[Instruction, int, bool]]:
+    """Instructions of a computation and of those that it calls: with their runs, and if fused."""
+    for op in computation.instructions.values():
+        yield op, times, is_fused
+        trips = op.trip_count if op.opcode == "while" else 1
+        for called in op.called("calls", "to_apply", "body", "branch_computations"):
+            yield from _operations(called, times * trips, is_fused or op.opcode == "fusion")
+
+
+def _num_bytes(op: Instruction) -> int:
+    """Bytes of a result; a start returns a tuple of its operand and its result."""
+    sizes = [array.size * array.width for array in op.arrays]
+    return max(sizes, default=0) if op.opcode.endswith("-start") else sum(sizes)
+
+
+def _group_size(attributes: str, num_devices: int) -> int:
+    """Number of devices in a group, in any notation of HLO."""
+    if pairs := re.search(r"source_target_pairs=\{(\{[\d,{}]*\})\}", attributes):
+        return _ring_size(dict(re.findall(r"\{(\d+),(\d+)\}", pairs[1])))
+    if mesh := re.search(r"replica_groups=mesh\[(.*?)\] ?\{(.*?)\}", attributes):
+        sizes = dict(re.findall(r"'([^']+)'=(\d+)", mesh[1]))
+        return math.prod(int(sizes[axis]) for axis in re.findall(r"'([^']+)'", mesh[2]))
+    if listed := re.search(r"replica_groups=\{\{([\d,]*)\}", attributes):
+        return len(listed[1].split(","))
+    if iota := re.search(r"replica_groups=\[(\d+),(\d+)\]<=", attributes):
+        return int(iota[2])
+    return num_devices
+
+
+def _ring_size(targets: Mapping[str, str]) -> int:
+    """Number of devices in a ring or chain of senders and receivers."""
+    ring = [next(iter(targets.keys() - targets.values()), next(iter(targets)))]
+    while (device := targets.get(ring[-1], ring[0])) != ring[0]:
+        ring.append(device)
+    return len(ring)
+
+
 def expected_collectives(
     config: ExperimentConfig, params: Any, needs: MemoryNeeds, sizes: Mapping[str, int], rows: int,
     *, devices_per_host: int,
 ) -> list[Collective]:  # fmt: skip
-    """Collectives that a step of a config needs."""
+    """Collectives that a step of a config needs: what a GPU program should have."""
     # In every micro-batch, in the dtype of the computation; with pmap, once per step, in that of
     # the parameters. Over "tensor", the outputs of attention and feed-forward layers are summed,
     # and their gradients. Over "sequence", keys and values circulate as in ring attention, in both
@@ -113,7 +178,7 @@ def seconds_of(collectives: Iterable[Collective], accelerator: Accelerator) -> f
     """Seconds of collectives on all links, if they do not overlap with computation."""
     seconds = []
     for collective in collectives:
-        speed, mates = accelerator.interconnect, collective.on_a_host
+        speed, mates = accelerator.interconnect, collective.on_a_host or collective.group
         # A group on several hosts uses the network adapters of its devices on one host together,
         # and is never faster than the links within a host.
         if mates < collective.group:

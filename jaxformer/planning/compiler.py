@@ -3,7 +3,8 @@
 import importlib.util
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -12,6 +13,9 @@ from jaxformer.accelerators import Accelerator
 from jaxformer.errors import ConfigError
 from jaxformer.functional.attention.choice import describe_choices, observed_choices
 from jaxformer.functional.platforms import compiling_for
+from jaxformer.hlo import parse_hlo
+from jaxformer.planning.collectives import Collective, read_collectives
+from jaxformer.planning.hbm import read_traffic
 from jaxformer.planning.settings import batch_rows
 from jaxformer.runs import TextModel
 from jaxformer.runs.weights.memory import split_shapes, state_shapes
@@ -33,7 +37,7 @@ _CHIP_CONFIGS = {"v4": {"chip_config_name": "megacore"}}
 
 
 class CompiledStep(NamedTuple):
-    """A compiled training step: its memory, in bytes on each device.
+    """A compiled training step: its memory, in bytes on each device, and what it moves.
 
     Args:
         seconds: compile time.
@@ -42,6 +46,11 @@ class CompiledStep(NamedTuple):
         temporaries: gradients, activations and buffers.
         program: the code.
         host: bytes in the memory of the host; not part of the total.
+        collectives: collectives of a step.
+        traffic: bytes that a step reads from and writes to the device memory, on each device, by
+            source, most first: "attention", "feed-forward", "norms", "embedding", "logits and
+            loss", "dropout" between layers, "scan of layers" (its stacks of weights and
+            activations), "optimizer" and "other". Kernels count operands and results once.
         attention: implementations of attention in the step, and why no fused kernel is among them.
         failure: why compiling failed, such as too little memory; None if it succeeded.
     """
@@ -52,6 +61,8 @@ class CompiledStep(NamedTuple):
     temporaries: int = 0
     program: int = 0
     host: int = 0
+    collectives: tuple[Collective, ...] = ()
+    traffic: Mapping[str, int] = MappingProxyType({})
     attention: tuple[str, ...] = ()
     failure: str | None = None
 
@@ -106,6 +117,7 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device], platform: str)
         failure = " ".join(str(error).partition("\n\n")[0].split())
         return CompiledStep(time.monotonic() - start, failure=failure)
     seconds, memory = time.monotonic() - start, compiled.memory_analysis()
+    program = parse_hlo(compiled.as_text())
     return CompiledStep(
         seconds=seconds,
         arguments=memory.argument_size_in_bytes,
@@ -113,5 +125,7 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device], platform: str)
         temporaries=memory.temp_size_in_bytes,
         program=memory.generated_code_size_in_bytes,
         host=memory.host_argument_size_in_bytes + memory.host_temp_size_in_bytes,
+        collectives=tuple(read_collectives(program, len(devices))),
+        traffic=read_traffic(program),
         attention=attention,
     )

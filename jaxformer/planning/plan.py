@@ -45,9 +45,10 @@ class Plan:
         num_params: number of parameters.
         needs: bytes on each device; activations are estimated.
         flops: FLOPs of the matrix products of a step, on all devices.
-        collectives: collectives that a step needs.
+        collectives: collectives of a step, from the compiled program, or else as expected.
         compiled: the compiled step; None without a compiler.
-        traffic: least number of bytes that a step reads from and writes to the memory of a device.
+        traffic: bytes that a step reads from and writes to the memory of a device, by source, from
+            the compiled program; without one, the least number of bytes, as "all".
         seconds: least seconds per step for "compute", "memory" and "interconnect", at peak rates.
     """
 
@@ -61,7 +62,7 @@ class Plan:
     flops: Flops
     collectives: Sequence[Collective]
     compiled: CompiledStep | None
-    traffic: int
+    traffic: Mapping[str, int]
     seconds: Mapping[str, float]
 
     @property
@@ -103,8 +104,9 @@ def make_plan(
 ) -> Plan:
     """Plans a training run; nothing of the model is allocated, and no data is read.
 
-    For TPUs, their compiler compiles the step, so that its memory is exact. A plan needs no
-    accelerator; if JAX has not started, let it start on the CPU (`jax_platforms`).
+    For TPUs, their compiler compiles the step, so that memory and collectives are exact, and the
+    memory traffic is that of the compiled program. A plan needs no accelerator; if JAX has not
+    started, let it start on the CPU (`jax_platforms`).
 
     Args:
         config: the experiment.
@@ -153,10 +155,12 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
     rows, params = batch_rows(config, sizes["data"] * sizes["fsdp"]), param_shapes(model)
     needs = memory_needs(config, sizes)
     step = None if devices is None else compile_step(compiled, devices, accelerator.platform)
-    traffic = memory_traffic(needs, config.training.accumulate_steps)
-    collectives = expected_collectives(
+    traffic: Mapping[str, int] = {"all": memory_traffic(needs, config.training.accumulate_steps)}
+    collectives: Sequence[Collective] = expected_collectives(
         config, params, needs, sizes, rows, devices_per_host=accelerator.devices_per_host
     )
+    if step is not None and step.failure is None:
+        collectives, traffic = step.collectives, step.traffic
     parts = sizes["data"] * sizes["fsdp"] * config.training.accumulate_steps
     local_config = dataclasses.replace(model.config, mesh=MeshConfig())
     # The loss depends on the kind of device unless the table is split over several.
@@ -169,7 +173,7 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
         needs=needs, flops=flops, collectives=collectives, compiled=step, traffic=traffic,
         seconds={
             "compute": flops.total / (count * peak),
-            "memory": traffic / accelerator.memory_bandwidth,
+            "memory": sum(traffic.values()) / accelerator.memory_bandwidth,
             "interconnect": seconds_of(collectives, accelerator),
         },
     )  # fmt: skip

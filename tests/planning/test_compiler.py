@@ -51,7 +51,34 @@ plan = make_plan(load_config(sys.argv[1]), ACCELERATORS["v5e"], topology="2x2")
 print(json.dumps({
     "fits": plan.fits, "sizes": plan.sizes, "temporaries": plan.compiled.temporaries,
     "arguments": plan.compiled.arguments, "needs": plan.needs, "available": plan.available,
+    "collectives": plan.collectives,
 }))
+"""
+
+TRAFFIC = """
+import json
+import jax, jax.numpy as jnp
+jax.config.update("jax_platforms", "cpu")
+from jaxformer.planning import ACCELERATORS
+from jaxformer.planning.compiler import topology_devices
+from jaxformer.planning.hbm import read_traffic
+from jaxformer.hlo import parse_hlo
+(device,) = topology_devices(ACCELERATORS["v5e"], "1x1")
+sharding = jax.sharding.SingleDeviceSharding(device)
+
+def traffic(function, *shapes):
+    arrays = [jax.ShapeDtypeStruct(each, jnp.bfloat16, sharding=sharding) for each in shapes]
+    program = parse_hlo(jax.jit(function).lower(*arrays).compile().as_text())
+    return sum(read_traffic(program).values()) / 2**20
+
+def layers(x, weights):
+    return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, weights)[0]
+
+x, w = (16384, 4096), (4096, 4096)
+print(json.dumps([
+    traffic(lambda x: x + 1, x), traffic(jnp.matmul, x, w), traffic(layers, x, (8, *w)),
+    traffic(layers, x, (16, *w)),
+]))
 """
 
 
@@ -86,13 +113,20 @@ def test_attention_is_compiled_as_on_the_accelerator(implementation, monkeypatch
     assert ((plan.rows, 128, 4, 8), (plan.rows, 128, 2, 8)) not in shapes
 
 
-def test_plan_of_devices_has_the_memory_of_their_program():
+def test_plan_of_devices_has_the_memory_and_collectives_of_their_program():
     plan = _plan(config(), Place(ACCELERATORS["v5e"], 2, jax.devices()[:2]))
     step, state = plan.compiled, plan.needs.parameters + plan.needs.optimizer
     assert plan.fits and step.failure is None
     assert 1 <= step.arguments / state < 1.1  # the batch is an argument, too
     assert step.total >= step.arguments + step.temporaries > state
     assert step.temporaries >= plan.needs.gradients
+    assert plan.collectives == step.collectives
+    assert {(one.kind, one.group) for one in step.collectives} == {("all-reduce", 2)}
+    assert sum(one.num_bytes for one in step.collectives) >= plan.needs.gradients
+    assert plan.traffic == step.traffic and sum(step.traffic.values()) > 2 * state
+    assert {"attention", "feed-forward", "norms", "logits and loss", "optimizer"} <= {*step.traffic}
+    bandwidth = ACCELERATORS["v5e"].memory_bandwidth
+    assert plan.seconds["memory"] == sum(step.traffic.values()) / bandwidth
 
 
 def test_what_does_not_fit_is_said_without_the_list_of_buffers(monkeypatch):
@@ -104,6 +138,8 @@ def test_what_does_not_fit_is_said_without_the_list_of_buffers(monkeypatch):
     monkeypatch.setattr(jax.stages.Lowered, "compile", compile_step)
     plan = _plan(config(), Place(ACCELERATORS["v5e"], 2, jax.devices()[:2]))
     assert plan.compiled.failure == said and not plan.fits
+    # As for a GPU, which is not compiled for.
+    assert list(plan.traffic) == ["all"] and plan.collectives
 
 
 @pytest.mark.slow
@@ -122,3 +158,24 @@ def test_step_is_compiled_for_a_tpu_that_is_not_there(tmp_path):
     # Arrays are padded to tiles, and the batch is an argument, too.
     assert 1 <= plan["arguments"] / (parameters + optimizer) < 1.1
     assert plan["temporaries"] > parameters  # the gradients
+    gathers = [times for kind, _, times, *_ in plan["collectives"] if kind == "all-gather"]
+    # Six kernels of three layers, in both passes of both micro-batches, at least.
+    assert sum(gathers) >= 6 * 3 * 2 * 2
+    assert any(kind == "all-reduce" for kind, *_ in plan["collectives"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+def test_traffic_of_programs_for_a_tpu_is_what_they_must_move():
+    done = subprocess.run(
+        [sys.executable, "-c", TRAFFIC], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": ""},
+    )  # fmt: skip
+    added, product, eight, sixteen = json.loads(done.stdout.splitlines()[-1])
+    activations, weights = 128, 32  # MiB, too large for the memory on the chip together
+    assert added == 2 * activations
+    assert product == 2 * activations + weights
+    # The compiler also copies what one step of a scan hands to the next.
+    each = (sixteen - eight) / 8
+    assert product <= each <= product + 2 * activations + 1
+    assert eight == pytest.approx(8 * each, abs=2 * activations + 1)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # A step starts hundreds of kernels; each start takes the host microseconds.
 _SHORT_STEP = 5e-3  # seconds
+_LEAST_PART = 0.01  # of the traffic; smaller parts are not listed
 _TOO_SMALL = (
     "for this estimate: in such a short step, starting the kernels takes longer than their work, "
     "and the estimate leaves that out; expect several times this time, and measure it"
@@ -91,7 +92,7 @@ def _lines(plan: "planning.Plan", utilization: float) -> dict[str, str]:
         **({"attention": "; ".join(compiled.attention)} if compiled else {}),
         **_memory_lines(plan),
         "collectives": _collectives(plan),
-        "traffic": f"at least {readable_bytes(plan.traffic)} through the memory of each device",
+        "traffic": _traffic(plan),
         "bounds": _bounds(plan, utilization),
         "speed": _speed(plan, utilization),
         **({"too small": _TOO_SMALL} if plan.step_seconds(utilization) < _SHORT_STEP else {}),
@@ -131,12 +132,26 @@ def _collectives(plan: "planning.Plan") -> str:
     """Collectives of a step, on each device."""
     if not plan.collectives:
         return "none"
+    read = plan.compiled is not None and plan.compiled.failure is None
     listed = "; ".join(
         f"{collective.times:,} {collective.kind} over {collective.group}, "
         f"{readable_bytes(collective.num_bytes)}"
         for collective in plan.collectives
     )
-    return f"{listed} on each device"
+    return f"{listed} ({'compiled' if read else 'expected'}, on each device)"
+
+
+def _traffic(plan: "planning.Plan") -> str:
+    """Bytes that a step moves through the memory of a device, and where they come from."""
+    total = sum(plan.traffic.values())
+    if plan.compiled is None or plan.compiled.failure is not None:
+        return f"at least {readable_bytes(total)} (expected, through the memory of each device)"
+    parts = ", ".join(
+        f"{source} {num_bytes / total:.0%}"
+        for source, num_bytes in plan.traffic.items()
+        if num_bytes >= _LEAST_PART * total
+    )
+    return f"{readable_bytes(total)} (compiled, through the memory of each device): {parts}"
 
 
 def _bounds(plan: "planning.Plan", utilization: float) -> str:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxformer.errors import ConfigError, DataError
+from jaxformer.hlo import parse_hlo
 from jaxformer.op_names import is_of_gradient, part_of
 from jaxformer.storage import read_whole, written_folder
 from jaxformer.training.parallel import Program
@@ -20,9 +21,6 @@ from jaxformer.training.records.clock import RECORDED, Activity, WallClock
 FOLDER = "profile"
 STEP = "train"  # name of a step in a trace
 _PROGRAMS = "programs.txt"  # the compiled programs, one after the other
-_OPERATION = re.compile(  # as XLA writes it: its name, its opcode, and its path of JAX's names
-    r'^ +(?:ROOT )?%?([\w.\-]+) = .+? ([\w\-]+)\((?:.*\bop_name="([^"]*)")?', re.MULTILINE
-)
 _CONTROL = {"while", "conditional", "call"}  # their events contain those of other operations
 
 
@@ -169,11 +167,16 @@ def _read_programs(text: str) -> list[tuple[str, dict[str, str | None]]]:
     """Name of each program, and the part of each operation; None for those that contain others."""
     programs = []
     for module in re.split(r"^HloModule ", text, flags=re.MULTILINE)[1:]:
-        operations = [match.groups(default="") for match in _OPERATION.finditer(module)]
-        is_step = any(is_of_gradient(op_name) for _, _, op_name in operations)
+        computations = parse_hlo(module).program.values()
+        operations = [
+            operation
+            for computation in computations
+            for operation in computation.instructions.values()
+        ]
+        is_step = any(is_of_gradient(operation.op_name) for operation in operations)
         parts: dict[str, str | None] = {}
-        for name, opcode, op_name in operations:
-            part = part_of(op_name) or "other" if is_step else "other programs"
-            parts[name] = None if opcode in _CONTROL else part
+        for operation in operations:
+            part = part_of(operation.op_name) or "other" if is_step else "other programs"
+            parts[operation.name] = None if operation.opcode in _CONTROL else part
         programs.append((module.partition(",")[0].split()[0], parts))
     return programs

@@ -1,0 +1,265 @@
+"""Memory traffic read from the text of compiled programs."""
+
+import pytest
+
+from jaxformer.hlo import parse_hlo
+from jaxformer.planning.hbm import read_traffic
+
+ROW = 1024 * 4  # bytes of f32[8,128], one tile
+ATTENTION, LOGITS = (
+    f'metadata={{op_name="jit(step)/jvp(Decoder)/{name}"}}'
+    for name in ("layers/attention/dot_general", "embedding.logits/dot_general")
+)
+
+
+def traffic(entry, computations=""):
+    """Traffic of a program whose entry has some instructions and two parameters of 8 rows."""
+    lines = "\n".join(f"  {line}" for line in entry)
+    return read_traffic(
+        parse_hlo(f"""{computations}
+ENTRY %main (p: f32[8,8,128], q: f32[8,8,128], i: s32[]) -> f32[] {{
+  %p = f32[8,8,128]{{2,1,0:T(8,128)}} parameter(0)
+  %q = f32[8,8,128]{{2,1,0:T(8,128)}} parameter(1)
+  %i = s32[]{{:T(128)S(6)}} parameter(2)
+{lines}
+}}
+""")
+    )
+
+
+def whole(name, opcode, rest, space=""):
+    """One instruction with a result of 8 rows."""
+    return f"%{name} = f32[8,8,128]{{2,1,0:T(8,128){space}}} {opcode}({rest}"
+
+
+def row(name, opcode, rest, space=""):
+    """One instruction with a result of a row."""
+    return f"%{name} = f32[1,8,128]{{2,1,0:T(8,128){space}}} {opcode}({rest}"
+
+
+TYPES = {
+    "p": "f32[8,8,128]{2,1,0:T(8,128)}", "h": "bf16[8,8,128]{2,1,0:T(8,128)(2,1)}",
+    "n": "f32[1,8,128]{2,1,0:T(8,128)}", "i": "s32[]{:T(128)S(6)}",
+}  # fmt: skip
+
+
+def computation(name, parameters, *lines):
+    """A computation that others call; its parameters have the types of their letters."""
+    head = [f"%{p} = {TYPES[p]} parameter({index})" for index, p in enumerate(parameters)]
+    body = "\n".join(f"  {line}" for line in [*head, *lines])
+    return f"%{name} (arguments) -> result {{\n{body}\n}}\n"
+
+
+def total(entry, computations=""):
+    """Traffic in rows."""
+    return sum(traffic(entry, computations).values()) / ROW
+
+
+def test_operands_are_read_and_results_written():
+    assert traffic([whole("a", "add", f"%p, %q), {ATTENTION}")]) == {"attention": 24 * ROW}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        whole("a", "bitcast", "%p)"),
+        "%a = (f32[8,8,128], f32[8,8,128]) tuple(%p, %q)",
+        whole("a", "get-tuple-element", "%pair), index=0"),
+        whole("a", "constant", "{...})"),
+        whole("a", "custom-call", '), custom_call_target="AllocateBuffer"'),
+        whole("a", "custom-call", '%p), custom_call_target="ConcatBitcast"'),
+    ],
+)
+def test_instructions_that_move_nothing_do_not_count(line):
+    assert total([line]) == 0
+
+
+def test_kernel_counts_its_operands_and_results_once():
+    assert total([whole("a", "custom-call", '%p, %q), custom_call_target="tpu_custom_call"')]) == 24
+
+
+def test_memory_on_the_chip_does_not_count():
+    lines = [whole("a", "negate", "%p)", space="S(1)"), whole("b", "add", "%a, %a)", space="S(1)")]
+    assert total(lines[:1]) == 8  # only read
+    assert total(lines) == 8
+    assert total([*lines, whole("c", "negate", "%b)")]) == 16
+
+
+@pytest.mark.parametrize("source, target, rows", [("", "S(1)", 8), ("S(1)", "", 8), ("", "", 16)])
+def test_asynchronous_pair_counts_once_and_only_in_device_memory(source, target, rows):
+    array, copy = (f"f32[8,8,128]{{2,1,0:T(8,128){space}}}" for space in (source, target))
+    lines = [
+        f"%a = {array} parameter(3)",
+        f"%s = ({copy}, {array}, u32[]{{:S(2)}}) copy-start(%a)",
+        f"%d = {copy} copy-done(%s)",
+    ]
+    assert total(lines) == rows
+
+
+def test_asynchronous_slice_reads_the_slice():
+    kind = "f32[8,8,128]{2,1,0:T(8,128)}"
+    part = "f32[1,8,128]{2,1,0:T(8,128)S(1)}"
+    lines = [
+        f"%s = (({kind}), {part}, s32[]{{:S(2)}}) slice-start(%p), slice={{[2:3], [0:8], [0:128]}}",
+        f"%d = {part} slice-done(%s)",
+    ]
+    assert total(lines) == 1
+
+
+@pytest.mark.parametrize("update", [False, True], ids=["operands at the start", "updated later"])
+def test_asynchronous_call_counts_what_it_calls_once(update):
+    """Such as a gather, which other cores of the chip compute."""
+    array, part = TYPES["p"], TYPES["n"]
+    called = computation("called", "pi", "ROOT " + row("g", "gather", "%p, %i)"))
+    kind = f"(({array}, s32[]{{:T(128)S(6)}}), {part}"
+    lines = [f"%s = {kind}, u32[]{{:S(8)}}) call-start(%p, %i), to_apply=%called"]
+    if update:
+        lines = [
+            "%t = ((), (), (s32[1]{0:T(128)S(2)})) call-start(), to_apply=%called",
+            f"%s = {kind}) call-update(%t, %p, %i)",
+        ]
+    assert total([*lines, f"%d = {part} call-done(%s)"], called) == 2
+
+
+def test_slices_and_updates_count_what_they_move():
+    assert total([row("a", "dynamic-slice", "%p, %i, %i, %i)")]) == 2
+    assert total([row("a", "slice", "%p), slice={[2:3], [0:8], [0:128]}")]) == 2
+    assert total([row("a", "gather", "%p, %i)")]) == 2
+    new = row("n", "parameter", "3)")
+    assert total([new, whole("a", "dynamic-update-slice", "%p, %n, %i, %i, %i)")]) == 2
+    # A scatter adds: it reads what it updates, the new values, and writes.
+    assert total([new, whole("a", "scatter", "%p, %i, %n)")]) == 3
+
+
+LOOP = "\n".join([
+    computation(
+        "body", "",
+        "%x = f32[8,8,128]{2,1,0:T(8,128)} get-tuple-element(%arg), index=1",
+        "%y = f32[8,8,128]{2,1,0:T(8,128)} negate(%x)",
+        "ROOT %r = (s32[], f32[8,8,128]) tuple(%i, %y)",
+    ),
+    computation("large", "p", "ROOT " + whole("y", "add", "%p, %p)")),
+    computation("condition", "", "%bound = s32[]{:T(128)} constant(5)"),
+])  # fmt: skip
+
+
+def test_loop_counts_once_per_iteration_and_a_conditional_its_largest_branch():
+    loop = "%w = (s32[], f32[8,8,128]) while(%t), condition=%condition, body=%body"
+    assert total([loop], LOOP) == 5 * 16
+    branches = "branch_computations={%body, %large}"
+    assert total([whole("c", "conditional", f"%i, %p, %q), {branches}")], LOOP) == 24
+    pair = "true_computation=%large, false_computation=%body"
+    assert total([whole("c", "conditional", f"%i, %p, %q), {pair}")], LOOP) == 24
+    assert total([whole("c", "call", "%p), to_apply=%large")], LOOP) == 24
+
+
+FUSED = "\n".join([
+    computation(
+        "inner", "pi",
+        "%narrow = bf16[8,8,128]{2,1,0:T(8,128)(2,1)} convert(%p)",
+        "ROOT %s = bf16[1,8,128]{2,1,0:T(8,128)(2,1)} dynamic-slice(%narrow, %i, %i, %i)",
+    ),
+    computation(
+        "reads", "pi",
+        "%s = bf16[1,8,128]{2,1,0:T(8,128)(2,1)} fusion(%p, %i), kind=kLoop, calls=%inner",
+        "ROOT " + row("r", "convert", "%s)"),
+    ),
+    computation(
+        "both", "pi",
+        row("s", "dynamic-slice", "%p, %i, %i, %i)"), "ROOT " + whole("r", "add", "%p, %s)"),
+    ),
+    computation(
+        "writes", "pin",
+        whole("u", "dynamic-update-slice", "%p, %n, %i, %i, %i)"), whole("b", "bitcast", "%u)"),
+        "ROOT %r = (f32[8,8,128], f32[1,8,128]) tuple(%b, %n)",
+    ),
+    computation(
+        "copies", "hin",
+        whole("wide", "convert", "%h)"),
+        "ROOT " + whole("u", "dynamic-update-slice", "%wide, %n, %i, %i, %i)"),
+    ),
+    computation(
+        "seen", "pin",
+        whole("b", "bitcast", "%p)"),
+        "ROOT " + whole("u", "dynamic-update-slice", "%b, %n, %i, %i, %i)"),
+    ),
+    computation("converts", "p", f"ROOT %c = {TYPES['h']} convert(%p)"),
+    computation(
+        "fills", "in",
+        "%z = f32[]{:T(128)} constant(0)", whole("e", "broadcast", "%z), dimensions={}"),
+        "ROOT " + whole("u", "dynamic-update-slice", "%e, %n, %i, %i, %i)"),
+    ),
+])  # fmt: skip
+
+
+def test_fusion_reads_the_slices_of_its_parameters():
+    assert total([row("f", "fusion", "%p, %i), kind=kLoop, calls=%reads")], FUSED) == 1 + 1
+    narrow = "%f = bf16[8,8,128]{2,1,0:T(8,128)(2,1)} fusion(%p), kind=kLoop, calls=%converts"
+    assert total([narrow], FUSED) == 8 + 4
+    # All of what something else than a slice uses, too.
+    assert total([whole("f", "fusion", "%p, %i), kind=kLoop, calls=%both")], FUSED) == 8 + 8
+
+
+def test_fusion_that_updates_a_parameter_writes_the_update():
+    new = row("n", "parameter", "3)")
+    pair = "%f = (f32[8,8,128]{2,1,0:T(8,128)}, f32[1,8,128]{2,1,0:T(8,128)}) "
+    line = pair + "fusion(%p, %i, %n), kind=kLoop, calls=%writes"
+    assert total([new, line], FUSED) == 1 + (1 + 1)
+    line = whole("f", "fusion", "%p, %i, %n), kind=kLoop, calls=%seen")
+    assert total([new, line], FUSED) == 1 + 1
+    # New memory is written as a whole.
+    line = whole("f", "fusion", "%h, %i, %n), kind=kLoop, calls=%copies")
+    half = "%h = bf16[8,8,128]{2,1,0:T(8,128)(2,1)} parameter(4)"
+    assert total([new, half, line], FUSED) == 4 + 1 + 8
+    assert total([new, whole("f", "fusion", "%i, %n), kind=kLoop, calls=%fills")], FUSED) == 1 + 8
+
+
+@pytest.mark.parametrize(
+    "path, source",
+    [
+        ("jit(step)/jvp(Decoder)/stack/layers/attention_norm/mul", "norms"),
+        ("jit(step)/jvp(Decoder)/final_norm/mul", "norms"),
+        ("jit(step)/transpose(jvp(Decoder))/layers/cross_attention/dot_general", "attention"),
+        ("jit(step)/jvp(Decoder)/layers/attention/jvp(jit(_where))/select_n", "attention"),
+        ("jit(step)/jvp(Decoder)/positions.rotation_for/mul", "attention"),
+        ("jit(step)/jvp(Decoder)/layers/feed_forward/dot_general", "feed-forward"),
+        ("jit(step)/jvp(Decoder.logits)/embedding.logits/dot_general", "logits and loss"),
+        ("jit(step)/while/body/transpose(jvp(jit(_scan_chunks)))/exp", "logits and loss"),
+        ("jit(step)/jvp()/jit(take_along_axis)/gather", "logits and loss"),
+        ("jit(step)/jvp(SequenceClassifier)/pooler/reduce_sum", "logits and loss"),
+        ("jit(step)/jvp(Decoder)/embedding/gather", "embedding"),
+        ("jit(step)/jvp(Decoder)/layers/dropout/mul", "dropout"),
+        ("jit(step)/jit(tree_bias_correction)/div", "optimizer"),
+        ("jit(step)/jvp(Decoder)/stack/stack._scan/while/dynamic_slice", "scan of layers"),
+        ("jit(step)/jvp(Decoder)/stack/stack._scan/layers/attention/mul", "attention"),
+        ("jit(step)/jvp(Decoder)/iota", "other"),
+        ("reduce_sum", "other"),
+    ],
+)
+def test_source_is_the_part_of_the_model(path, source):
+    line = whole("a", "negate", f'%p), metadata={{op_name="{path}"}}')
+    assert traffic([line]) == {source: 16 * ROW}
+
+
+NAMED = computation(
+    "named", "p",
+    whole("a", "negate", f"%p), {LOGITS}"), whole("b", "negate", f"%a), {ATTENTION}"),
+    "ROOT " + whole("c", "negate", f"%b), {ATTENTION}"),
+)  # fmt: skip
+
+
+def test_instruction_without_a_name_is_of_what_it_fuses_or_its_use_or_its_operand():
+    scan = 'metadata={op_name="jit(step)/jvp(Decoder)/stack/stack._scan/while/body/dynamic_slice"}'
+    for name in ("", f", {scan}"):
+        fusion = whole("f", "fusion", f"%p), calls=%named{name}")
+        assert list(traffic([fusion], NAMED)) == ["attention"]
+    copied, used = whole("a", "copy", "%p)"), whole("b", "negate", f"%a), {LOGITS}")
+    assert traffic([copied, used]) == {"logits and loss": 32 * ROW}
+    negated, copied = whole("a", "negate", f"%p), {LOGITS}"), whole("b", "copy", "%a)")
+    assert traffic([negated, copied]) == {"logits and loss": 32 * ROW}
+
+
+def test_sources_come_with_the_most_first():
+    small = row("a", "negate", f"%n), {ATTENTION}")
+    lines = [row("n", "parameter", "3)"), small, whole("b", "negate", f"%p), {LOGITS}")]
+    assert list(traffic(lines).items()) == [("logits and loss", 16 * ROW), ("attention", 2 * ROW)]
