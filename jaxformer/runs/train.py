@@ -70,9 +70,8 @@ def train_run(
             `init_from`; the run already has more steps; the task lacks a method; hosts differ in
             versions, config, devices or data; base is given, but this is no resumed LoRA run; or
             profile has steps beyond the last one.
-        CheckpointError: out is no run folder, has another config, was trained by another program of
-            an own task (as in `fit`), or is locked by another process; a checkpoint is missing or
-            damaged; or the base of a LoRA run is missing or has changed.
+        CheckpointError: out is no run folder, has another config, or is locked by another process;
+            a checkpoint is missing or damaged; or the base of a LoRA run is missing or has changed.
         StorageError: a file cannot be written.
         DataError: the data cannot be used, or a sample prompt is too long.
     """
@@ -92,7 +91,7 @@ def train_run(
         make_or_share = shared_programs if can_share(make) else make_programs
         programs = make_or_share(make, loop, runner)
         spec = RunSpec(run.recipe, run.data, loop, tuple(callbacks), opened)
-        return fit_run(spec, runner, programs, profile=profile, compares_program=task is not None)
+        return fit_run(spec, runner, programs, profile=profile)
 
 
 def take_folder(

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import pathlib
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxformer.config import LoopConfig
@@ -26,7 +26,6 @@ from jaxformer.training.records import (
     WallClock,
 )
 from jaxformer.training.records.diagnosis import diagnosis
-from jaxformer.training.records.fingerprint import program_fingerprint, record_program
 from jaxformer.training.records.profiles import check_profile
 from jaxformer.training.trial import Programs, Recipe, RunSpec, Trial, check_trial, make_programs
 
@@ -65,9 +64,8 @@ def fit(
     """Trains up to `loop.steps`; resumes from the newest checkpoint in the folder if there is one.
 
     A resumed run equals an uninterrupted one bit for bit (on a CPU, with the same number of
-    devices), if loss, optimizer, data and seed are the same. A run whose loss (and so its model),
-    optimizer, initializer or seed has changed is not resumed. Initial parameters that are arrays,
-    frozen parameters and the content of the data are not compared.
+    devices), if the trial, the data and the seed are the same, which is up to you: only shapes are
+    compared.
 
     Args:
         trial: the loss, the initial parameters, and the optimizer.
@@ -102,8 +100,8 @@ def fit(
             `loop.steps` or no folder.
         DataError: batches cannot be indexed by step, or a batch is not a pytree of arrays whose
             rows divide over the devices.
-        CheckpointError: a checkpoint is damaged or has different parameters, the folder was trained
-            by another program or seed, or another process is training in it.
+        CheckpointError: a checkpoint is damaged or has parameters of other shapes, or another
+            process is training in the folder.
         StorageError: a file cannot be written; the message says up to which step the run is saved.
         TrainingError: the loss or a gradient is not finite in more than `loop.skip_bad_steps`
             steps, or the validation loss is not finite.
@@ -144,17 +142,10 @@ def fit_run(
     programs: Programs | None = None,
     *,
     profile: range | None = None,
-    compares_program: bool = True,
 ) -> FitResult:
-    """`fit` in an open run folder; `compares_program` unless equal configs say all of it."""
+    """`fit` in an open run folder."""
     check_run(spec)
-    notes = []
-    if spec.folder is not None and compares_program:
-        fingerprint = functools.partial(
-            program_fingerprint, spec.recipe, spec.data, spec.loop, num_hosts=runner.host.count
-        )
-        notes = record_program(spec.folder, fingerprint, resumes=spec.step > 0)
-    training = train_group([spec], runner, programs, profile=profile, notes=notes)
+    training = train_group([spec], runner, programs, profile=profile)
     (run,) = training.runs
     if run.failure is not None:
         raise _explained(training, run, run.failure) from run.failure
@@ -196,7 +187,6 @@ def train_group(
     programs: Programs | None = None,
     *,
     profile: range | None = None,
-    notes: Iterable[str] = (),
 ) -> TrainingLoop:
     """Trains runs with the same program, from the same step; returns the loop, which has ended."""
     clock, loop, recipe = WallClock(), specs[0].loop, specs[0].recipe
@@ -234,8 +224,6 @@ def train_group(
         if start:
             count = f"{len(specs)} runs " if len(specs) > 1 else ""
             progress.print(f"resuming {count}at step {start} of {loop.steps}")
-        for note in dict.fromkeys(notes):
-            progress.print(note)
         profiler = StepProfiler(
             clock, profile if is_first_process() else None, specs[0].folder, start=start,
             programs=(programs.train, programs.evaluate),

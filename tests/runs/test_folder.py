@@ -52,7 +52,7 @@ def test_files_are_covered_and_what_grows_is_not(run, tmp_path):
 
 
 def test_a_run_is_removed_without_files_that_are_no_part_of_it(run):
-    for name in ("lock", "metrics.jsonl", "program.json", "notes.txt"):
+    for name in ("lock", "metrics.jsonl", "notes.txt"):
         (run / name).write_text("")
     before = sorted(run.iterdir())
     with pytest.raises(CheckpointError, match="is not removed, because it has notes.txt"):

@@ -60,7 +60,7 @@ def test_a_training_in_a_bucket_is_the_one_on_a_disk_and_resumes(bucket, tmp_pat
     assert read_profile(bucket / "run").steps == 2
     names = {re.sub(r"(checkpoints|profile)/.*", r"\1", name)
              for name in files_below(bucket / "run")}  # fmt: skip
-    assert names == {"checkpoints", "metrics.jsonl", "profile", "program.json"}
+    assert names == {"checkpoints", "metrics.jsonl", "profile"}
 
 
 def test_checkpoints_are_kept_removed_and_chosen_as_on_a_disk(bucket):

@@ -11,10 +11,7 @@ from jaxformer.training.checkpoints.arrays import require_readable
 from jaxformer.training.checkpoints.folder import Checkpoints
 from jaxformer.training.parallel import in_first_process
 
-PROGRAM = "program.json"
-"""File of a run folder with the fingerprint of what it trains."""
-
-WRITTEN = ("checkpoints", "metrics.jsonl", "tensorboard", "profile", PROGRAM)
+WRITTEN = ("checkpoints", "metrics.jsonl", "tensorboard", "profile")
 """What training writes to a run folder."""
 
 

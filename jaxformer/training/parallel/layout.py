@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+from jax.sharding import PartitionSpec
 
 from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError
@@ -54,13 +53,6 @@ def share_of_host(shards: np.ndarray, process: int) -> tuple[Host, tuple[int, ..
         )
     parts = tuple(sorted(parts_by_host[process]))
     return Host(groups.index(parts), len(groups)), parts
-
-
-def as_on_one_device() -> AbstractContextManager[object]:
-    """Context that traces a program as for one device, whatever devices the process has."""
-    # With the axes of a mesh, so that a loss may name them in its sharding constraints.
-    sizes, kinds = (1,) * len(MESH_AXES), (AxisType.Auto,) * len(MESH_AXES)
-    return jax.sharding.use_abstract_mesh(AbstractMesh(sizes, MESH_AXES, axis_types=kinds))
 
 
 def num_parts() -> int:

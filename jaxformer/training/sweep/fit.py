@@ -54,8 +54,7 @@ def fit_sweep(
         data: batches of all runs; or a function of all values, "seed" included, to those of a run.
             Batches of runs that share a program must have the same shapes.
         folder: folder of the sweep, with a run folder for each run, as `fit` writes it, and
-            sweep.json. If it exists, the sweep is resumed, unless a program has changed, as in
-            `fit`. None writes nothing.
+            sweep.json. If it exists, the sweep is resumed, as in `fit`. None writes nothing.
         loop: as in `fit`.
         callbacks: function of all values to the callbacks of a run.
         num_devices: number of local devices to use; all if None.

@@ -10,52 +10,49 @@ import jax
 
 from jaxformer.errors import ConfigError
 from jaxformer.training.checkpoints.open_run import open_run
-from jaxformer.training.data import shares_batches
+from jaxformer.training.data import batch_at, shares_batches
 from jaxformer.training.fit import FitResult, check_run, result_of, train_group
 from jaxformer.training.parallel import Runner, SingleRunner, TogetherRunner
-from jaxformer.training.records.fingerprint import program_fingerprint, record_program, settings_of
 from jaxformer.training.sweep.runs import SweepRun, SweepSpec, failures_before, write_sweep
-from jaxformer.training.trial import RunSpec, make_trial
+from jaxformer.training.trial import RunSpec, make_programs, make_trial
 
 
 def train_specs(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> list[SweepRun]:
     """Trains the runs of a sweep, as `fit_sweep` does; those with the same program at once."""
     failures = failures_before(specs, folder)
-    programs: dict[int, tuple[Any, Mapping[str, Any]]] = {}
+    params: dict[int, Any] = {}
     for spec in specs:
         check_run(spec.run)
-        if id(spec.run.recipe.make) not in programs:
-            programs[id(spec.run.recipe.make)] = _traced(spec.run)
+        if id(spec.run.recipe.make) not in params:
+            params[id(spec.run.recipe.make)] = _checked_params(spec.run)
     with contextlib.ExitStack() as stack:
         groups: dict[Any, list[RunSpec]] = {}
-        notes: list[str] = []
         for spec in specs:
             run, make = spec.run, spec.run.recipe.make
-            params, program = programs[id(make)]
             if folder is not None and run.opened is None:
                 opened = open_run(folder / run.name, run.loop.keep_checkpoints)
                 run = run._replace(opened=stack.enter_context(opened))
-            if run.folder is not None:
-                fingerprint = {**program, "settings": settings_of(run.recipe, run.loop)}
-                resumes = run.step > 0 or run.name in failures
-                notes += record_program(run.folder, fingerprint.copy, resumes=resumes)
             if run.name not in failures:
-                run = run._replace(recipe=run.recipe._replace(params=params))
+                run = run._replace(recipe=run.recipe._replace(params=params[id(make)]))
                 key = id(make), run.loop, spec.num_devices, run.step
                 groups.setdefault(key, []).append(run)
-        return _train_groups(specs, groups, notes, folder, failures)
+        return _train_groups(specs, groups, folder, failures)
 
 
-def _traced(run: RunSpec) -> tuple[Any, Mapping[str, Any]]:
-    """Initial parameters, if they are not drawn, and fingerprint of the program of a run."""
-    recipe = run.recipe
+def _checked_params(run: RunSpec) -> Any:
+    """Initial parameters of a run, None if they are drawn; traces its step, to find mistakes."""
+    recipe, runner = run.recipe, SingleRunner()
     try:
         trial = make_trial(recipe.make, recipe.numbers)
         if trial.frozen is not None or trial.combine is not None:
             raise ConfigError("a sweep trains all parameters, got frozen ones; train them with fit")
         params = recipe.params if trial.init_params is None else trial.init_params
-        recipe = recipe._replace(params=None if callable(params) else params)
-        return recipe.params, program_fingerprint(recipe, run.data, run.loop)
+        params = None if callable(params) else params
+        programs = make_programs(recipe.make, run.loop, runner)
+        state = jax.eval_shape(programs.create, recipe.arguments, params)
+        batch = batch_at(run.data.batches, 0, run.loop.accumulate_steps)
+        programs.train.lower(state, batch, recipe.arguments, None)
+        return params
     except Exception as error:
         error.add_note(f"in the run {run.name}; no run of the sweep was trained")
         raise
@@ -64,7 +61,6 @@ def _traced(run: RunSpec) -> tuple[Any, Mapping[str, Any]]:
 def _train_groups(
     specs: Sequence[SweepSpec],
     groups: Mapping[Any, Sequence[RunSpec]],
-    notes: Sequence[str],
     folder: pathlib.Path | None,
     failures: dict[str, str],
 ) -> list[SweepRun]:
@@ -74,12 +70,12 @@ def _train_groups(
     stop_signal: signal.Signals | None = None
     for (_, _, num_devices, _), group in groups.items():
         if stop_signal is None:
-            training = train_group(group, _runner_of(group, num_devices), notes=notes)
+            training = train_group(group, _runner_of(group, num_devices))
             for run in training.runs:
                 results[run.name] = result_of(run, training)
                 if run.failure is not None:
                     failures[run.name] = str(run.failure)
-            stop_signal, notes = training.stop_signal, ()
+            stop_signal = training.stop_signal
             write_sweep(specs, failures, folder)
     nothing = FitResult(0, None, None, stop_signal)
     return [
