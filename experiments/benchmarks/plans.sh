@@ -26,7 +26,7 @@ plan 1.3B 16x16 "${xl[@]}" --training.accumulate-steps 1 --mesh.fsdp 16
 # The sizes of Llama 3 8B (2024); a batch of 256 x 4096 tokens.
 llama=(--model.num-layers 32 --model.d-model 4096 --model.num-heads 32 --model.num-kv-heads 8
   --model.d-ff 14336 --model.activation swiglu --model.norm rms_norm --model.positions rotary
-  --model.no-use-bias --model.no-tied-embeddings --model.vocab-size 128256 --model.max-len 4096
+  --model.use-bias false --model.tied-embeddings false --model.vocab-size 128256 --model.max-len 4096
   --model.dropout-rate 0 --model.remat full --training.batch-size 256 --training.steps 160000)
 plan 8B 1x1 "${llama[@]}" --training.accumulate-steps 256
 plan 8B 2x4 "${llama[@]}" --training.accumulate-steps 32 --mesh.fsdp 8 --mesh.optimizer-state host

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from jaxformer import __version__
 from jaxformer.cli.commands import COMMANDS, GROUPS
-from jaxformer.cli.experiment import config_tables
-from jaxformer.cli.flags import with_flags
-from jaxformer.cli.parsing import Command, show_commands, show_keys, summary
+from jaxformer.cli.experiment import read_config
+from jaxformer.cli.flags import config_values
+from jaxformer.cli.parsing import Command, show_commands, summary
 from jaxformer.cli.terminal import (
     drop_output,
     exit_for,
@@ -82,13 +82,12 @@ def _run_command(name: str, words: Sequence[str]) -> None:
     command = Command.of(name, COMMANDS[name])
     end = words.index("--") if "--" in words else len(words)
     helps = [word for word in words[:end] if word in _HELP]
-    rest = [word for word in words if word not in helps]
-    arguments, _, flags = command.split(rest)
     if not helps:
-        command.function(**command.parse(rest))
-    elif arguments and command.takes_config:
-        path = arguments[0]
-        tables, _ = with_flags(config_tables(path, flags), flags, prog=command.prog)
-        show_keys(tables, prog=command.prog, path=path, shows_all="--help-all" in helps)
+        command.function(**command.parse(words))
+        return
+    arguments, flags = command.split([word for word in words if word not in helps])
+    if command.config_flags and arguments:
+        config = read_config(arguments[0], config_values(flags))
+        command.show_keys(config, arguments[0], shows_all="--help-all" in helps)
     else:
         command.show_help()

@@ -2,22 +2,23 @@
 
 import os
 import pathlib
-import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from jaxformer.cli.flags import Flag, with_flags
+from jaxformer.cli.flags import with_flags
 from jaxformer.config import ExperimentConfig, ready_configs
-from jaxformer.config.files import config_of_file, read_tables, toml_value
+from jaxformer.config.files import config_of_file, read_tables
 from jaxformer.config.training import Launch
 from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path
 
-# Keys that only make sense for the data of the config itself.
-_OF_DATA = ("data.source", "data.mixture", "data.validation_paths", "samples.prompts")
+
+def read_config(path: str, flags: Mapping[str, Any]) -> ExperimentConfig:
+    """Config of a file, a name or a run folder, with flags."""
+    return merged_config(path, config_tables(path, flags), flags)
 
 
-def config_tables(path: str, flags: Sequence[Flag]) -> dict[str, Any]:
+def config_tables(path: str, flags: Mapping[str, Any]) -> dict[str, Any]:
     """Tables of a config or of a run folder, completed from the model that they start from."""
     folder = as_path(path)
     is_run = folder.is_dir() and path not in ready_configs()
@@ -30,37 +31,20 @@ def config_tables(path: str, flags: Sequence[Flag]) -> dict[str, Any]:
     if is_run:  # it may have been moved
         tables["out"] = str(folder)
     tables.setdefault("out", f"runs/{pathlib.Path(path).stem}")
-    typed = {flag.key: flag.values[0] for flag in flags if flag.values}
-    start = typed.get("init_from") or tables.get("init_from")
-    if start in (None, "None"):
+    start = flags.get("init_from", tables.get("init_from"))
+    if start is None:
         return tables
     from jaxformer.runs import complete_tables
 
-    return complete_tables(tables, start, typed.get("out") or tables["out"])
-
-
-def read_config(
-    path: str, flags: Sequence[Flag], *, command: str = "train"
-) -> tuple[ExperimentConfig, list[str]]:
-    """Config with its flags, and lines on settings that `--data.paths` implies."""
-    return merged_config(path, config_tables(path, flags), flags, command=command)
+    return complete_tables(tables, start, flags.get("out") or tables["out"])
 
 
 def merged_config(
-    path: str, tables: dict[str, Any], flags: Sequence[Flag], *, command: str
-) -> tuple[ExperimentConfig, list[str]]:
-    """`read_config` of tables that have been read."""
-    prog = f"jaxformer {command} {shlex.quote(path)}"
-    merged, replaced = with_flags(tables, flags, prog=prog)
-    config = config_of_file(path, merged, changed=" with these flags" if flags else "")
-    lines, names = [], {flag.key for flag in flags}
-    for key in _OF_DATA:
-        table, name = key.split(".")
-        new = toml_value(getattr(getattr(config, table), name))
-        old = toml_value(replaced.get(key))
-        if key in replaced and key not in names and new != old:
-            lines.append(f"{key} = {new}, not {old}, because data.paths is given")
-    return config, lines
+    path: str, tables: Mapping[str, Any], flags: Mapping[str, Any]
+) -> ExperimentConfig:
+    """Config of the tables of a file and of flags."""
+    changed = " with these flags" if flags else ""
+    return config_of_file(path, with_flags(tables, flags), changed=changed)
 
 
 def start_jax(config: ExperimentConfig | None = None, launch: Launch | None = None) -> None:

@@ -118,6 +118,11 @@ class Key(NamedTuple):
         return Key(self.name, _union_members(typing.get_args(self.members[0])[0]))
 
     @property
+    def is_array(self) -> bool:
+        """Whether its value is an array of tables."""
+        return self.element is not None and self.element.table is not None
+
+    @property
     def choices(self) -> list[object]:
         """Values of a Literal, beside which there may be bools; empty for other types."""
         if not any(typing.get_origin(member) is Literal for member in self.members):

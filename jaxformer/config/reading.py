@@ -39,9 +39,6 @@ _CALLED_HERE = {
     for name in names.split()
 }
 
-# Sizes of a batch: a config sets one of them, depending on its data.
-_ALTERNATIVES = {"batch_size": "batch_tokens", "batch_tokens": "batch_size"}
-
 _MOST = 3
 
 
@@ -170,7 +167,7 @@ class _Reader:
 def _hint(prefix: str, name: str, siblings: Iterable[str]) -> str:
     """End of a message: the keys that may be meant, of this table or another, or all of this."""
     elsewhere = (key for key, _ in dotted_keys(ExperimentConfig) if not prefix.startswith(key))
-    near = suggested_keys(name, dict.fromkeys(siblings))
+    near = suggested_keys(name, siblings)
     if near := near or suggested_keys(prefix + name, dict.fromkeys(elsewhere)):
         return f"; did you mean {' or '.join(map(repr, near))}?"
     return f"; the keys here are {', '.join(siblings)}"
@@ -185,11 +182,11 @@ def dotted_keys(config: type, prefix: str = "") -> Iterator[tuple[str, Key]]:
                 yield from dotted_keys(typing.cast(type, member), f"{prefix}{name}.")
 
 
-def suggested_keys(wrong: str, values: Mapping[str, Any]) -> Sequence[str]:
-    """At most three keys that an unknown key may mean, most likely first; set ones come first."""
+def suggested_keys(wrong: str, known: Iterable[str]) -> Sequence[str]:
+    """At most three keys that an unknown key may mean, those of other programs among them."""
     word = wrong.rpartition(".")[2]
     word = _CALLED_HERE.get(word, word)
-    leaves = {key: key.rpartition(".")[2] for key in values}
+    leaves = {key: key.rpartition(".")[2] for key in known}
     keys = [key for key, leaf in leaves.items() if word in (key, leaf)]
     if not keys:
         near, words = difflib.get_close_matches(wrong, leaves, n=1, cutoff=0.8), word.split("_")
@@ -197,13 +194,4 @@ def suggested_keys(wrong: str, values: Mapping[str, Any]) -> Sequence[str]:
     if not keys:
         near = difflib.get_close_matches(word, leaves.values(), n=1, cutoff=0.7)
         keys = [key for key in leaves if leaves[key] in near]
-    keys = [_alternative(key, values) for key in keys]
-    return sorted(dict.fromkeys(keys), key=lambda key: values[key] is None)[:_MOST]
-
-
-def _alternative(key: str, values: Mapping[str, Any]) -> str:
-    """The alternative to a key that is not set, if the config sets it; else the key."""
-    table, dot, leaf = key.rpartition(".")
-    alternative = f"{table}{dot}{_ALTERNATIVES.get(leaf)}"
-    is_set = values[key] is None and values.get(alternative) is not None
-    return alternative if is_set else key
+    return keys[:_MOST]

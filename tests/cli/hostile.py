@@ -5,7 +5,7 @@ import os
 import socket
 
 from jaxformer.cli.flags import settings
-from jaxformer.config.files import read_tables
+from jaxformer.config import load_config
 from tests.cli.commands import CONFIG, TEXT
 
 # What is given for options and keys, whatever these take.
@@ -151,7 +151,7 @@ def options_of_translators(run):
 def options_of_training(config):
     """Each key of a config, with two of the values in turn, and the sizes that are too large."""
     names, commands = list(VALUES), {}
-    keys = [key for key, _, _ in settings(read_tables(config))]
+    keys = [key for key, _, _ in settings(load_config(config))]
     for place, key in enumerate(keys):
         for name in (names[2 * place % len(names)], names[(2 * place + 1) % len(names)]):
             words = ["train", str(config), f"--{key.replace('_', '-')}={VALUES[name]}"]

@@ -14,7 +14,6 @@ import pytest
 
 from jaxformer.cli import main
 from jaxformer.cli.commands import COMMANDS
-from jaxformer.cli.flags import Flag
 from jaxformer.cli.parsing import Command
 from jaxformer.config import TranslationConfig, config_to_toml
 from jaxformer.config.training import Launch
@@ -227,7 +226,7 @@ def test_flags_of_the_launch_are_taken_out_of_those_of_the_config():
     words = ["c", "--coordinator=h:1", "--num_processes=1", "--process-id", "0", "--seed", "1"]
     values = Command.of("train", COMMANDS["train"]).parse(words)
     assert values["launch"] == Launch(coordinator="h:1", num_processes=1, process_id=0)
-    assert values["flags"] == [Flag("--seed", ["1"])]
+    assert values["flags"] == {"seed": 1}
 
 
 def test_launch_files_are_whole():

@@ -69,7 +69,7 @@ def test_control_characters_are_codes_and_pairs_and_labels_have_names(inspected,
     (tmp_path / "rows.tsv").write_text("\n".join(rows), encoding="utf-8")
     flags = ["--data.paths", tmp_path / "rows.tsv", "--training.batch-tokens", 64]
     printed = output(capsys, "inspect", "reverse", *flags, "--training.devices", 1).out
-    assert "data.source" in printed and "\x1b" not in printed
+    assert "\x1b" not in printed
     assert "  source: s \\x1b [31m" in printed and "  target: t" in printed
     assert " validation pair is also in the training data" in printed
     flags = ["--training.devices", 1, "--rows", 1]

@@ -1,7 +1,5 @@
 """What jaxformer train refuses before the first step, in one line."""
 
-import shlex
-
 import pytest
 
 from tests.cli.commands import one_line, write_config
@@ -49,17 +47,10 @@ def test_missing_config_names_its_neighbours(tmp_path, capsys):
     assert "no such config file" in error and "tiny.toml" in error
 
 
-def test_wrong_override_names_the_option_and_the_command_that_lists_all(tmp_path, capsys):
-    (tmp_path / "my configs").mkdir()
-    path = write_config(tmp_path / "my configs")
-    for command, *flags in (
-        ["train"], ["prepare"], ["sweep", "--seed", "0,1"], ["plan", "--accelerator", "H100"],
-        ["inspect"],
-    ):  # fmt: skip
-        assert (
-            f"mean --model.num-heads? jaxformer {command} {shlex.quote(str(path))} --help-all lists"
-            in one_line(capsys, command, path, *flags, "--model.num-head", "4")
-        )
+def test_wrong_override_names_the_option_and_the_command_that_lists_all(capsys):
+    for command in ("train", "prepare", "sweep", "plan", "inspect"):
+        error = one_line(capsys, command, "quickstart", "--model.num-head", "4")
+        assert f"mean --model.num-heads? jaxformer {command} CONFIG --help-all lists" in error
 
 
 def test_impossible_override_is_a_mistake_too(tmp_path, capsys):
@@ -97,22 +88,12 @@ MISTYPED = {
     "plot los": "jaxformer plot must be one of loss, sweep, profile, positions, attention, got "
                 "'los'; did you mean 'loss'? (see jaxformer plot --help)",
     "xyz": "got 'xyz' (see jaxformer --help)",
-    "train --seed 3 quickstart": "train needs CONFIG, before the flags for its keys",
+    "train --seed 3": "jaxformer train needs CONFIG: config file, name",
     "generate run --seed x": "--seed must be an integer, got 'x'\n",
-    "generate run --top-kk 3": "no option --top-kk; did you mean '--top-k'?",
+    "generate run --top-kk 3": "no option --top-kk; did you mean --top-k?",
     "verify run again": "jaxformer verify takes no 'again'; see jaxformer verify",
     "train quickstart --model.activation SwiGLU": "did you mean 'swiglu'?\n",
     "train quickstart --model.norm xyz": "model.norm must be one of layer_norm, rms_norm, got 'x",
-    # A flag that is given twice: its first values would be lost.
-    "predict runs/x a --num-best 1 --num-best=2": "--num-best must be given once",
-    "evaluate runs/x --data a --data b": "after one --data",
-    "evaluate runs/x --max-len 1 --max_len 2": "got --max-len and --max_len",
-    "generate runs/x a --chat --no-chat": "got --chat and --no-chat",
-    "plot loss runs/x --output a.png --output b.png": "got it twice",
-    "train quickstart --data.paths a --data.paths b": "after one --data.paths",
-    "train quickstart --model.qk-norm --model.no-qk-norm": "and --model.no-qk-norm",
-    "sweep quickstart --seed 0 --seed 1": "--seed must be given once",
-    "plan quickstart --accelerator v4 --accelerator v6e": "got it twice",
 }  # fmt: skip
 
 

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from jaxformer.cli.commands.sweep import _number, read_sweep
-from jaxformer.cli.flags import Flag
+from jaxformer.cli.commands.sweep import read_sweep
 from tests.cli.commands import one_line, output, write_config
 
 FLAGS = ("--optimizer.learning-rate", "1e-2,3e-2", "--seed", "0,1", "--training.steps", 4,
@@ -47,15 +46,12 @@ def test_a_sweep_called_with_another_seed_adds_runs_to_those_that_stand(swept, t
 
 
 def test_a_sweep_has_a_folder_of_its_own_unless_one_is_given(tmp_path):
-    path, seeds = str(write_config(tmp_path)), Flag("--seed", ["0,1"])
-    assert read_sweep(path, [seeds]).folder == tmp_path / "run_sweep"
-    out = Flag("--out", [str(tmp_path / "mine")])
-    assert read_sweep(path, [seeds, out]).folder == tmp_path / "mine"
-
-
-def test_values_of_a_sweep_are_numbers_where_they_can_be():
-    values = [_number(word) for word in ("3", "1e-2", "cosine")]
-    assert values == [3, 0.01, "cosine"] and type(values[0]) is int
+    path, flags = str(write_config(tmp_path)), {"seed": "0,1", "schedule.name": "cosine,linear"}
+    swept = read_sweep(path, flags)
+    assert swept.folder == tmp_path / "run_sweep"
+    assert swept.values[-1] == {"seed": 1, "schedule.name": "linear"}
+    out = str(tmp_path / "a,b")
+    assert read_sweep(path, {**flags, "out": out}).folder == tmp_path / "a,b"
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_commands_run(page, trained, monkeypatch, emulator):
                 continue
             run_folder = trained / config
             path = str(run_folder) if run_folder.is_dir() else config
-            merged_config(path, config_tables(path, []), flags, command=command)
+            merged_config(path, config_tables(path, {}), flags)
             continue
         with monkeypatch.context() as patch:
             patch.chdir(trained)

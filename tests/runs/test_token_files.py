@@ -9,7 +9,6 @@ import pytest
 from jaxformer import runs, text
 from jaxformer.cli import main
 from jaxformer.cli.experiment import merged_config
-from jaxformer.cli.flags import Flag
 from jaxformer.config import AdamWConfig, config_to_toml
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.training import SingleRunner
@@ -198,7 +197,7 @@ def test_packing_needs_what_ends_documents(tmp_path):
 def test_files_of_the_command_line_are_token_files_too(tmp_path):
     made = experiment(tmp_path)
     tables = tomllib.loads(config_to_toml(made))
-    changed, _ = merged_config("a", tables, [Flag("--data.paths", ["other.bin"])], command="train")
+    changed = merged_config("a", tables, {"data.paths": ("other.bin",)})
     assert changed.data.source == "tokens" and changed.data.validation_paths == ()
 
 

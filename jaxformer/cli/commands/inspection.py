@@ -42,17 +42,16 @@ def inspect(
     is_wrong = len(folder.parts) > 1 and folder.suffix != ".toml" and not folder.exists()
     if folder.is_dir() or (is_wrong and any(folder.parent.glob("*/config.toml"))):
         chosen = [name for name, value in (("--step", step), ("--rows", rows)) if value is not None]
-        if names := [*(flag.name for flag in flags), *chosen]:
+        if names := [*(f"--{flag.replace('_', '-')}" for flag in flags), *chosen]:
             raise ConfigError(
                 f"inspect takes no flags for a run folder; remove {' and '.join(names)}"
             )
         return _show_run(folder)
-    experiment, implied = read_config(config, flags, command="inspect")
+    experiment = read_config(config, flags)
     start_jax(experiment)
     from jaxformer import runs
     from jaxformer.runs.data.values import counted
 
-    show_named("data", *implied)
     report = runs.inspect_data(experiment, step or 0, rows=3 if rows is None else rows)
     show_named("model", report.task.model.kind)
     _show_data(report)

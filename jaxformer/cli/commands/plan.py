@@ -45,7 +45,7 @@ def plan(
             for TPUs.
         utilization: fraction of the peak FLOP/s to assume for the training time.
     """
-    experiment, _ = read_config(config, flags, command="plan")
+    experiment = read_config(config, flags)
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # set before JAX starts; no accelerator is needed

@@ -1,16 +1,15 @@
 """jaxformer sweep: many runs of one config, a table and a figure of their results."""
 
-import contextlib
 import html
 import itertools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxformer.cli.commands.figures import draw
 from jaxformer.cli.commands.train import exit_stopped, print_start
 from jaxformer.cli.experiment import config_tables, merged_config, start_jax
-from jaxformer.cli.flags import ConfigFlags, Flag, settings
+from jaxformer.cli.flags import ConfigFlags, config_keys, value_of
 from jaxformer.cli.terminal import for_terminal, show
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
@@ -33,7 +32,7 @@ text-align: left }}</style>
 class SweptRuns(NamedTuple):
     """The swept flags with their values, and the config, of every run; and the sweep's folder."""
 
-    values: list[dict[str, str]]
+    values: list[dict[str, Any]]
     configs: list[ExperimentConfig]
     folder: pathlib.Path
 
@@ -53,12 +52,11 @@ def sweep(config: str, *, flags: ConfigFlags) -> None:
         config: config file, name of a built-in config, or run folder, such as runs/quickstart.
         flags: flags for the keys of the config.
     """
-    words, configs, folder = read_sweep(config, flags)
+    values, configs, folder = read_sweep(config, flags)
     start_jax(configs[0])
     from jaxformer.sweeps import train_configs
     from jaxformer.training.sweep import name_runs
 
-    values = [{key: _number(word) for key, word in run.items()} for run in words]
     named = dict(zip(name_runs(values), zip(values, configs, strict=True), strict=True))
     show(f"{len(named)} runs, in {for_terminal(str(folder))}")
     runs = train_configs(named, folder, on_start=print_start)
@@ -69,40 +67,25 @@ def sweep(config: str, *, flags: ConfigFlags) -> None:
     _report(folder)
 
 
-def read_sweep(path: str, flags: Sequence[Flag]) -> SweptRuns:
+def read_sweep(path: str, flags: Mapping[str, Any]) -> SweptRuns:
     """The runs of a config with flags, of which some have several values."""
     tables = config_tables(path, flags)
-    fixed = [flag for flag in flags if not _is_swept(tables, flag)]
-    axes = [flag for flag in flags if flag not in fixed]
-    if not axes:
+    swept = {name: value.split(",") for name, value in flags.items() if _is_swept(name, value)}
+    if not swept:
         raise ConfigError(
             "a sweep needs a flag with several values, separated by commas, got none; add for "
             "example --seed 0,1,2, or use jaxformer train"
         )
-    runs = [
-        [Flag(flag.name, [word]) for flag, word in zip(axes, words, strict=True)]
-        for words in itertools.product(*(flag.values[0].split(",") for flag in axes))
-    ]
-    configs = [merged_config(path, tables, [*fixed, *run], command="sweep")[0] for run in runs]
-    out = next((flag.values[0] for flag in fixed if flag.key == "out" and flag.values), None)
-    folder = as_path(f"{configs[0].out}_sweep" if out is None else out)
-    values = [{flag.key: flag.values[0] for flag in run} for run in runs]
+    options = [[value_of(config_keys()[name], word) for word in swept[name]] for name in swept]
+    values = [dict(zip(swept, row, strict=True)) for row in itertools.product(*options)]
+    configs = [merged_config(path, tables, {**flags, **run}) for run in values]
+    folder = as_path(flags["out"] if "out" in flags else f"{configs[0].out}_sweep")
     return SweptRuns(values, configs, folder)
 
 
-def _is_swept(tables: Mapping[str, Any], flag: Flag) -> bool:
-    """Whether a flag has several values; an array, or a path, may have commas of its own."""
-    if len(flag.values) != 1 or "," not in flag.values[0] or flag.key == "out":
-        return False
-    return all(key.element is None for name, key, _ in settings(tables) if name == flag.key)
-
-
-def _number(word: str) -> float | str:
-    """The number that a word of the command line is, or the word."""
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(word)
-    return word
+def _is_swept(name: str, value: Any) -> bool:
+    """Whether a flag has several values; the folder may have a comma in its name."""
+    return isinstance(value, str) and "," in value and name != "out"
 
 
 def _report(folder: pathlib.Path) -> None:

@@ -43,7 +43,7 @@ def train(
         profile: steps to trace, such as 20:25 (20 to 24); see jaxformer plot profile.
     """
     steps = None if profile is None else profiled_steps(profile)
-    experiment, implied = read_config(config, flags)
+    experiment = read_config(config, flags)
     assert experiment.out is not None  # read_config fills it in
     folder = as_path(experiment.out)
     start_jax(experiment, launch)
@@ -53,8 +53,6 @@ def train(
     is_first = launch.coordinator is None or is_first_process()
     if not is_first:
         logging.getLogger("jaxformer").setLevel(logging.CRITICAL)
-    for line in implied if is_first else ():
-        show(line)
     on_start = print_start if is_first else None
     result = runs.train_run(experiment, on_start=on_start, base=base, profile=steps)
     if result.stop_signal is not None:
@@ -164,12 +162,10 @@ def prepare(config: str, *, flags: ConfigFlags) -> None:
         config: config file, name of a built-in config, or run folder, such as runs/quickstart.
         flags: flags for the keys of the config.
     """
-    experiment, implied = read_config(config, flags, command="prepare")
+    experiment = read_config(config, flags)
     from jaxformer import runs
     from jaxformer.runs.data.prepare import cache_dir
 
-    for line in implied:
-        show(line)
     task = runs.prepare_task(experiment)
     summary = task.summary
     show(
