@@ -18,8 +18,8 @@ from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.interop.conversion.family import Family
 from jaxformer.interop.conversion.weights import Slot, tensor_slots
 from jaxformer.interop.families.registry import FAMILIES, kind_of_params
-from jaxformer.interop.foreign_formats import ADAPTER_CONFIG
 from jaxformer.interop.huggingface import HuggingFaceModel
+from jaxformer.interop.model_folders import ADAPTER_CONFIG
 from jaxformer.interop.safetensors import LazyTensor, read_tensors, write_tensor_file
 from jaxformer.storage import as_path, drafted, make_folder, read_object, shown, write_whole
 

@@ -15,7 +15,6 @@ from jaxformer.interop.conversion.config_fields import ConfigFields, ProblemType
 from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.conversion.weights import read_params
 from jaxformer.interop.families.registry import MODEL_CLASSES, family_of, kind_of_tensors
-from jaxformer.interop.foreign_formats import ADAPTER_CONFIG
 from jaxformer.interop.generation_config import read_special_tokens
 from jaxformer.interop.hub import FILES
 from jaxformer.interop.safetensors import Tensor, open_tensors
@@ -25,7 +24,7 @@ from jaxformer.models.init_shapes import init_shapes
 from jaxformer.storage import file_digest, on_disk, read_object, sha256
 from jaxformer.text import Tokenizer
 
-CONFIG = "config.json"
+CONFIG, ADAPTER_CONFIG = "config.json", "adapter_config.json"
 Float = Literal["float32", "bfloat16"]
 
 

@@ -183,29 +183,3 @@ def test_folder_of_an_adapter_opens_with_its_model(models, tmp_path):
     assert again.log_likelihood([text]) == run.log_likelihood([text])
     with pytest.raises(ConfigError, match="base can only be set for a run"):
         runs.open_run(root / "llama", base=root)
-
-
-@pytest.mark.parametrize(
-    ("file", "words"),
-    [
-        ("model.Q4_K.gguf", "a GGUF file, .*; pass the model's original folder"),
-        ("model.keras", "a Keras model; copy its weights"),
-        ("saved_model.pb", "a SavedModel of TensorFlow"),
-        ("_CHECKPOINT_METADATA", "a checkpoint of Orbax, .* restore it with orbax"),
-    ],
-)
-def test_folder_of_another_format_is_named_with_what_to_do(tmp_path, file, words):
-    (tmp_path / file).write_text("{}")
-    with pytest.raises(CheckpointError, match=f"is not a run folder: it is {words}"):
-        runs.open_run(tmp_path)
-    if "." in file:
-        with pytest.raises(CheckpointError, match=f"is not a run folder: it is {words}"):
-            runs.open_run(tmp_path / file)
-
-
-def test_checkpoint_of_a_run_is_named_with_its_run(tmp_path):
-    (tmp_path / "run" / "checkpoints" / "20").mkdir(parents=True)
-    (tmp_path / "run" / "config.toml").write_text("")
-    (tmp_path / "run" / "checkpoints" / "20" / "_CHECKPOINT_METADATA").write_text("{}")
-    with pytest.raises(CheckpointError, match="a checkpoint of the run .*run; pass that, .* 20"):
-        runs.open_run(tmp_path / "run" / "checkpoints" / "20")

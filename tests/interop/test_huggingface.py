@@ -104,7 +104,7 @@ def test_config_must_be_a_json_object(text, words, tmp_path):
 def test_folder_without_weights_says_how_to_get_them(gpt2, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(gpt2.config))
     with pytest.raises(
-        CheckpointError, match="got no weights; download the model into it: hf down"
+        CheckpointError, match="got config.json; download the model into it: hf down"
     ):
         load_huggingface(tmp_path)
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from jaxformer import __version__
 from jaxformer.config import ExperimentConfig, config_differences, config_to_toml, load_config
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.interop.foreign_formats import foreign_format
 from jaxformer.runs.data.summary import DataSummary, load_summary, save_summary
 from jaxformer.storage import (
     DRAFT,
@@ -159,11 +158,6 @@ def read_run_config(folder: pathlib.Path) -> ExperimentConfig:
         CheckpointError: the path is not a run folder, or it is damaged or of another version.
     """
     if not is_run(folder):
-        if (remedy := foreign_format(folder)) is not None and lexists(folder):
-            run = folder.parent.parent
-            if is_run(run):
-                remedy = f"a checkpoint of the run {run}; pass that, and the step {folder.name}"
-            raise CheckpointError(f"{folder} is not a run folder: it is {remedy}")
         reason = "it has no config.toml" if folder.is_dir() else "there is no such folder"
         raise CheckpointError(f"{folder} is not a run folder: {reason}; {_runs_like(folder)}")
     if (damage := folder_damage(folder)) is not None:

@@ -1,0 +1,162 @@
+"""Safetensors files, and folders of them."""
+
+import ast
+import json
+import shlex
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from jaxformer.errors import CheckpointError
+from jaxformer.interop.safetensors import (
+    LazyTensor,
+    open_tensors,
+    read_tensors,
+    write_tensor_file,
+    write_tensors,
+)
+from tests.interop.crafted import ARRAYS, lazy, valid
+
+INDEX = "model.safetensors.index.json"
+FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(valid())
+    return path
+
+
+@pytest.fixture
+def sharded(tmp_path):
+    """A folder with tensors a and b in the first shard, and c in the second."""
+    arrays = {name: np.arange(3, dtype=np.float32) for name in "abc"}
+    write_tensors(tmp_path, lazy(arrays), max_shard_bytes=24)
+    return tmp_path
+
+
+def require_equal(tensors, arrays):
+    assert set(tensors) == set(arrays)
+    for name, array in arrays.items():
+        assert (tensors[name].shape, tensors[name].dtype) == (array.shape, array.dtype)
+        again = tensors[name].read()
+        assert type(again) is np.ndarray and again.tobytes() == array.tobytes()
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_tensors_read_are_the_tensors_written(tmp_path):
+    write_tensors(tmp_path, lazy(ARRAYS))
+    assert names_in(tmp_path) == ["model.safetensors"]
+    assert (tmp_path / "model.safetensors").read_bytes() == valid(metadata={"format": "pt"})
+    require_equal(open_tensors(tmp_path), ARRAYS)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(15, dtype=np.float32).reshape(3, 5).T,
+        np.arange(30, dtype=np.int16).reshape(3, 10)[::-1, ::3],
+        np.arange(6, dtype=">f4").reshape(2, 3),
+        np.broadcast_to(np.float32(1.5), (2, 3)),
+        np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3).T,
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    ],
+)  # fmt: skip
+def test_layout_and_byte_order_in_memory_do_not_matter(tmp_path, array):
+    tensors = {"a": LazyTensor(array.shape, array.dtype, lambda: array)}
+    write_tensor_file(tmp_path / "a.safetensors", tensors, {})
+    again = read_tensors(tmp_path / "a.safetensors")["a"].read()
+    np.testing.assert_array_equal(again, array)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read: No such file"),
+        (b"", "is damaged: .*header too small; download it again"),
+        (valid()[:-1], "is damaged: .*; download it again"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\n", "; run git lfs pull"),
+    ],
+)
+def test_damaged_files_are_refused(path, content, message):
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=message):
+        read_tensors(path)
+
+
+def test_dtype_that_numpy_lacks_is_refused(path):
+    header = json.dumps({"a": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"12")
+    with pytest.raises(CheckpointError, match="dtype of tensor 'a' must be one of .*, got F8_E4M3"):
+        read_tensors(path)
+
+
+def test_shards_are_filled_in_order_and_named_by_the_index(tmp_path):
+    sizes = {"z": 5, "y": 3, "x": 11, "w": 8, "v": 0, "u": 1}
+    arrays = {name: np.full(size, 7, np.uint8) for name, size in sizes.items()}
+    write_tensors(tmp_path, lazy(arrays), max_shard_bytes=11)
+    files = [f"model-0000{n}-of-00003.safetensors" for n in "123"]
+    assert names_in(tmp_path) == [*files, INDEX]
+    index = json.loads((tmp_path / INDEX).read_text())
+    assert index["metadata"] == {"total_size": 28}
+    numbers = {name: int(file[6:11]) for name, file in index["weight_map"].items()}
+    assert numbers == {"z": 1, "y": 1, "x": 2, "w": 3, "v": 3, "u": 3}
+    require_equal(open_tensors(tmp_path), arrays)
+    for file in files:
+        with safe_open(tmp_path / file, "numpy") as shard:
+            assert shard.metadata() == {"format": "pt"}
+
+
+def test_files_may_be_links_as_in_the_cache_of_the_hub(sharded, tmp_path_factory):
+    snapshot = tmp_path_factory.mktemp("cache") / "snapshots" / "0123"
+    snapshot.mkdir(parents=True)
+    blobs = snapshot.parent.parent / "blobs"
+    blobs.mkdir()
+    for number, name in enumerate((INDEX, FIRST, SECOND)):
+        (sharded / name).rename(blobs / str(number))
+        (snapshot / name).symlink_to(f"../../blobs/{number}")
+    require_equal(open_tensors(snapshot), {name: np.arange(3, dtype=np.float32) for name in "abc"})
+
+
+def test_single_file_counts_before_an_index_and_other_files_do_not_count(sharded):
+    for name in ("consolidated.safetensors", "pytorch_model.bin", "config.json"):
+        (sharded / name).write_text("?")
+    assert set(open_tensors(sharded)) == {"a", "b", "c"}
+    (sharded / "model.safetensors").write_bytes(valid())
+    require_equal(open_tensors(sharded), ARRAYS)
+
+
+@pytest.mark.parametrize("file", ["x.safetensors", "../model.safetensors"])
+def test_shard_that_the_folder_lacks_is_named(sharded, file):
+    (sharded.parent / "model.safetensors").write_bytes(valid())
+    index = json.loads((sharded / INDEX).read_text())
+    index["weight_map"]["d"] = file
+    (sharded / INDEX).write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match=f"the 3 files that .* names, but {file} is missing"):
+        open_tensors(sharded)
+
+
+@pytest.mark.parametrize("name", ['it\'s "mine" $HOME', "a\nb\\n", "ಕನ್ನಡ"])
+@pytest.mark.parametrize("file", ["pytorch_model.bin", "pytorch_model.bin.index.json"])
+def test_torch_weights_are_refused_with_the_command_that_converts_them(tmp_path, name, file):
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / file).write_text("")
+    with pytest.raises(CheckpointError, match=f"got {file}; a pickle can run arbitrary") as caught:
+        open_tensors(folder, auto_class="AutoModel")
+    python, flag, program = shlex.split(str(caught.value).partition("convert it: ")[2])
+    assert (python, flag) == ("python", "-c") and "import AutoModel as M; " in program
+    texts = [node.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Constant)]
+    assert sorted(texts) == [str(folder), f"{folder}-safetensors"]
+
+
+def test_folder_without_weights_says_what_it_has_and_how_to_get_them(tmp_path):
+    (tmp_path / "other.gguf").write_text("")
+    with pytest.raises(CheckpointError, match="got other.gguf; download the model .*: hf download"):
+        open_tensors(tmp_path)
