@@ -67,7 +67,15 @@ class HuggingFaceChatTemplate:
             >>> template.encode(tokenizer, [{"role": "user", "content": "a"}])
             array([257,  97, 258], dtype=int32)
         """
-        messages = _require_messages(messages)
+        if not messages or not isinstance(messages[0], Mapping):
+            raise DataError(
+                'messages must be a list, such as [{"role": "user", "content": "..."}], got '
+                f"{messages!r}"
+            )
+        messages = [  # without values that are None, as transformers passes them to a template
+            {key: value for key, value in message.items() if value is not None}
+            for message in messages
+        ]
         if not allow_special:
             _require_ordinary(messages, tokenizer.special_names)
         text = _render(
@@ -94,55 +102,30 @@ def load_chat_template(folder: pathlib.Path) -> HuggingFaceChatTemplate | None:
     template = config.get("chat_template")
     if (folder / _FILE).exists():
         template = read_download(folder / _FILE).decode()
-    if isinstance(template, list) and all(isinstance(entry, dict) for entry in template):
-        named = {entry.get("name"): entry.get("template") for entry in template}
+    if template is None:
+        return None
+    if isinstance(template, list):
+        named = {entry["name"]: entry["template"] for entry in template}
         if "default" not in named:
             raise CheckpointError(
                 f"chat_template of {folder / 'tokenizer_config.json'} must have one named "
                 f"'default', got {list(named)}; save the one to use as {_FILE}"
             )
         template = named["default"]
-    if template is None:
-        return None
-    if not isinstance(template, str):
-        raise CheckpointError(
-            f"chat_template of {folder / 'tokenizer_config.json'} must be text, or a list of named "
-            f"templates, got {type(template).__name__}"
-        )
     names = {f"{role}_token": name for role, name in special_token_names(config).items()}
     return HuggingFaceChatTemplate(template, names)
 
 
-def _require_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The messages without values that are None, as transformers passes them to a template."""
-    is_list = messages and not isinstance(messages, str | bytes | Mapping)
-    if not is_list or not all(isinstance(message, Mapping) for message in messages):
-        raise DataError(
-            'messages must be a non-empty list, such as [{"role": "user", "content": "..."}], got '
-            f"{str(messages)[:60]!r}"
-        )
-    return [
-        {key: value for key, value in message.items() if value is not None} for message in messages
-    ]
-
-
-def _require_ordinary(messages: list[dict[str, Any]], special: Sequence[str]) -> None:
+def _require_ordinary(messages: Sequence[Mapping[str, Any]], special: Sequence[str]) -> None:
     """Raises DataError if a message contains, at any depth, the name of a special token."""
     for message in messages:
-        try:
-            text = json.dumps(message, ensure_ascii=False)
-        except (TypeError, ValueError) as error:
-            raise DataError(
-                f"messages must be text, numbers, lists and mappings: {error}"
-            ) from None
-        # Names as they stand in JSON, without the quotes around them.
-        quoted = {name: json.dumps(name, ensure_ascii=False)[1:-1] for name in special}
-        name = next((name for name in special if quoted[name] in text), None)
-        if name is not None:
-            raise DataError(
-                f"a message must not contain the special token {name!r}, got {text[:90]}; remove "
-                "it, or pass allow_special=True if the text is your own"
-            )
+        text = json.dumps(message, ensure_ascii=False)
+        for name in special:
+            if json.dumps(name, ensure_ascii=False)[1:-1] in text:  # without its quotes
+                raise DataError(
+                    f"a message must not contain the special token {name!r}, got {text[:90]}; "
+                    "remove it, or pass allow_special=True if the text is your own"
+                )
 
 
 def _render(template: str, **values: Any) -> str:

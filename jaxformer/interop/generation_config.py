@@ -1,30 +1,74 @@
-"""Generation settings of Hugging Face folders: one table that is read and written."""
+"""Generation settings of Hugging Face folders: fields that are read, written, or refused."""
 
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 from jaxformer.config import BeamSearchConfig, SamplingConfig
-from jaxformer.errors import ConfigError
-from jaxformer.interop.generation_fields import (
-    FIELDS,
-    FORCES_BOS,
-    GREEDY,
-    HARMLESS,
-    NEUTRAL,
-    SAMPLING,
-    SEARCH,
-    TOKEN_FIELDS,
-    TOKENS,
-    checked,
-    has_effect,
-)  # fmt: skip
 from jaxformer.interop.special_tokens import SpecialTokens
 from jaxformer.interop.tokenizers.settings import read_tokenizer_config, special_token_names
 from jaxformer.storage import read_object
 from jaxformer.text import Tokenizer
 
 _FILE = "generation_config.json"
+# Fields with the id of one special token, and their names in `SpecialTokens`.
+_TOKENS = {
+    "bos_token_id": "bos", "pad_token_id": "pad", "decoder_start_token_id": "decoder_start",
+    "forced_bos_token_id": "forced_first", "forced_eos_token_id": "forced_last",
+}  # fmt: skip
+_TOKEN_FIELDS = (*_TOKENS, "eos_token_id")
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p")
+SEARCH = {
+    "num_beams": "beam_size", "length_penalty": "length_penalty",
+    "early_stopping": "early_stopping", "num_return_sequences": "num_best",
+}  # fmt: skip
+"""Fields of beam search, and their names in `BeamSearchConfig`."""
+_NO_SEARCH = {"beam_size": 1, "length_penalty": 1.0, "early_stopping": False, "num_best": 1}
+# Other supported fields, with transformers' defaults.
+_DEFAULTS = {
+    "bad_words_ids": [],  # of one token each; forbidden, unless they end the text
+    "suppress_tokens": [],  # forbidden
+    "renormalize_logits": False, "max_length": None, "max_new_tokens": None,
+    "min_length": 0,
+    "min_new_tokens": None,  # wins over min_length, even if it is 0
+    "no_repeat_ngram_size": 0,
+    "repetition_penalty": 1.0,  # without beam search
+    "do_sample": False,  # without beam search; if false, temperature is 0 here
+    "temperature": 1.0,  # this and the next three only count if do_sample
+    "top_k": 50,  # 0 for no limit
+    "top_p": None,  # 1 for all
+    "min_p": None,
+    "num_beams": 1,  # above 1, there is a beam search
+    "num_return_sequences": 1,  # with beam search
+    "length_penalty": 1.0, "early_stopping": False,
+}  # fmt: skip
+# Unsupported fields, with values that have no effect; null has none, either.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "max_time": (), "stop_strings": (), "use_mtp": (False,), "top_h": (), "typical_p": (1,),
+    "epsilon_cutoff": (0,), "eta_cutoff": (0,), "encoder_repetition_penalty": (1,),
+    "encoder_no_repeat_ngram_size": (0,), "exponential_decay_length_penalty": (),
+    "begin_suppress_tokens": ([],), "sequence_bias": (),
+    "token_healing": (False,), "guidance_scale": (1,), "watermarking_config": (),
+    "penalty_alpha": (0,), "dola_layers": (), "diversity_penalty": (0,), "num_beam_groups": (1,),
+    "constraints": (), "force_words_ids": (), "assistant_ensemble_weight": (),
+    "is_assistant": (False,),  # such a model ends when it is unsure
+    "cache_implementation": (
+        "dynamic", "static", "offloaded", "offloaded_static", "sliding_window", "hybrid"
+    ),
+    # In config.json of older BARTs: bos_token_id is forced to be the first.
+    "force_bos_token_to_be_generated": (False,),
+}  # fmt: skip
+# Fields about speed, memory, draft models, further outputs, and the file itself.
+_HARMLESS = (
+    "use_cache", "cache_config", "max_cache_len", "output_attentions", "output_hidden_states",
+    "output_scores", "output_logits", "return_dict_in_generate",
+    "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold",
+    "prompt_lookup_num_tokens", "max_matching_ngram_size", "assistant_early_exit",
+    "assistant_lookbehind", "target_lookbehind", "speculation_type", "compile_config",
+    "disable_compile", "continuous_batching_config", "low_memory", "prefill_chunk_size",
+    "remove_invalid_values", "transformers_version", "_from_model_config", "_commit_hash",
+)  # fmt: skip
+_FIELDS = {*_TOKEN_FIELDS, *_DEFAULTS, *_NEUTRAL, *_HARMLESS}
 
 
 def read_special_tokens(
@@ -40,14 +84,12 @@ def read_special_tokens(
     values = {
         name: value
         for name, value in settings.items()
-        if name not in ignore and (generates or name in TOKEN_FIELDS) and value is not None
+        if name not in ignore and (generates or name in _TOKEN_FIELDS) and value is not None
     }
-    unknown = sorted(values.keys() - FIELDS) if is_there else []
-    unsupported = [*unknown, *(name for name in NEUTRAL if has_effect(name, values))]
     names = special_token_names(read_tokenizer_config(folder))
     if translates and "bos_token_id" in values:
         values.setdefault("decoder_start_token_id", values["bos_token_id"])
-    for name in TOKEN_FIELDS:
+    for name in _TOKEN_FIELDS:
         if name not in values and name not in ignore:
             values[name] = config_values.get(name)
         role = name.removesuffix("_token_id")
@@ -55,54 +97,52 @@ def read_special_tokens(
             by_name = tokenizer.special_id(names[role])
             use_end = by_name is None and role == "eos"
             values[name] = tokenizer.end_of_text if use_end else by_name
-    fields = checked(values, _FILE if is_there else "config.json")
-    if not is_there and fields[FORCES_BOS]:
-        fields["forced_bos_token_id"] = fields["bos_token_id"]
-    unsupported += [name for name in TOKENS if len(fields[name]) > 1]
-    forced = [*(fields[f"forced_{end}_token_id"] for end in ("bos", "eos"))]
-    eos, words, suppressed = (
-        fields[name] for name in ("eos_token_id", "bad_words_ids", "suppress_tokens")
-    )
-    if any(ids and {*ids} <= {*suppressed} for ids in forced):  # transformers refuses it, too
-        unsupported.append("suppress_tokens")
-    if any(len(word) > 1 for word in words):
-        unsupported.append("bad_words_ids")
+    fields: dict[str, Any] = _DEFAULTS | values
+    ids = {name: _list_of(fields.get(name)) for name in _TOKEN_FIELDS}
+    eos, suppressed = ids["eos_token_id"], _list_of(fields["suppress_tokens"])
     # transformers never forbids EOS, either.
-    forbidden = [word[0] for word in words if len(word) == 1 and word[0] not in eos]
-    unsupported += _conflicts(fields, values)
-    try:
-        sampling, search = _strategy(fields)
-    except ConfigError as error:
-        raise ConfigError(f"{_FILE if is_there else 'config.json'}: {error}") from None
-    idle = {*NEUTRAL, *HARMLESS} - {*unsupported}  # fields that change nothing
-    idle |= {*SAMPLING} if sampling.temperature == 0 else set()
-    idle |= {*SEARCH} - {"num_beams"} if search is None else set()
-    ids = {key: fields[name] for name, key in TOKENS.items()}
+    words = [word[0] for word in fields["bad_words_ids"] if len(word) == 1 and word[0] not in eos]
+    sampling, search = _strategy(fields)
+    unsupported = [
+        *(name for name in sorted(values) if is_there and name not in _FIELDS),
+        *(name for name, neutral in _NEUTRAL.items() if values.get(name) not in (None, *neutral)),
+        *_conflicts(fields, values, ids),
+    ]
+    tokens: dict[str, Any] = {
+        key: ids[name][0] if len(ids[name]) == 1 else None for name, key in _TOKENS.items()
+    }
     return SpecialTokens(
-        **{key: token_ids[0] if len(token_ids) == 1 else None for key, token_ids in ids.items()},
+        **tokens,
         eos=tuple(eos),
-        forbidden=tuple(dict.fromkeys([*forbidden, *suppressed])),
+        forbidden=tuple(dict.fromkeys([*words, *suppressed])),
         renormalize=fields["renormalize_logits"],
         max_length=fields["max_length"],
         max_new_tokens=fields["max_new_tokens"],
         sampling=sampling,
         search=search,
         unsupported={name: values[name] for name in unsupported} if generates else {},
-        without_effect={
-            name: value
-            for name, value in values.items()
-            if is_there and name in idle and name not in unsupported and value is not None
-        },
     )
 
 
-def _conflicts(fields: Mapping[str, Any], values: Mapping[str, Any]) -> list[str]:
-    """Fields that are not supported with or without beam search."""
+def _list_of(ids: int | list[int] | None) -> list[int]:
+    return [] if ids is None else ids if isinstance(ids, list) else [ids]
+
+
+def _conflicts(
+    fields: Mapping[str, Any], values: Mapping[str, Any], ids: Mapping[str, list[int]]
+) -> list[str]:
+    """Fields that have an option, but not with these values or beside the other fields."""
+    names = [name for name in _TOKENS if len(ids[name]) > 1]
+    suppressed = {*_list_of(fields["suppress_tokens"])}
+    forced = (ids[f"forced_{end}_token_id"] for end in ("bos", "eos"))
+    if any(token_ids and {*token_ids} <= suppressed for token_ids in forced):
+        names.append("suppress_tokens")  # transformers refuses it, too
+    if any(len(word) > 1 for word in fields["bad_words_ids"]):
+        names.append("bad_words_ids")
     if fields["num_beams"] == 1:
-        return ["num_return_sequences"] if fields["num_return_sequences"] > 1 else []
-    names = []
+        return names + ["num_return_sequences"] * (fields["num_return_sequences"] > 1)
     if fields["do_sample"]:
-        names = [name for name in ("do_sample", *SAMPLING) if values.get(name) is not None]
+        names += [name for name in ("do_sample", *_SAMPLING) if name in values]
     return names + ["repetition_penalty"] * (fields["repetition_penalty"] != 1)
 
 
@@ -111,7 +151,7 @@ def _strategy(fields: Mapping[str, Any]) -> tuple[SamplingConfig, BeamSearchConf
     searches, least_new = fields["num_beams"] > 1, fields["min_new_tokens"]
     drawn: dict[str, Any] = {"temperature": 0.0}
     if fields["do_sample"] and not searches:
-        drawn = {name: fields[name] for name in SAMPLING}
+        drawn = {name: fields[name] for name in _SAMPLING}
         drawn["top_k"] = fields["top_k"] or None
         drawn["top_p"] = None if (fields["top_p"] or 0) >= 1 else fields["top_p"]
     ngrams = fields["no_repeat_ngram_size"]
@@ -125,7 +165,7 @@ def _strategy(fields: Mapping[str, Any]) -> tuple[SamplingConfig, BeamSearchConf
     # Without a search, they are for a call that searches.
     beams = {key: fields[name] for name, key in SEARCH.items()}
     beams["num_best"] = beams["num_best"] if searches else 1
-    if beams == GREEDY:
+    if beams == _NO_SEARCH:
         return sampling, None
     least = search_min_new_tokens(sampling)
     return sampling, BeamSearchConfig(**beams, no_repeat_ngram_size=ngrams, min_new_tokens=least)
@@ -142,9 +182,10 @@ def generation_values(special: SpecialTokens) -> dict[str, Any]:
     rules: Any = sampling if search is None else search  # has the constraints on the next token
     # For a search read from a folder, `sampling` has the lengths as the folder states them.
     least = sampling.min_new_tokens or (0 if sampling.min_length else rules.min_new_tokens)
+    penalty = sampling.repetition_penalty
     values: dict[str, Any] = {
         "eos_token_id": one_or_list(special.eos),
-        **{name: getattr(special, key) for name, key in TOKENS.items()},
+        **{name: getattr(special, key) for name, key in _TOKENS.items()},
         # transformers lets bad words end a text, but not suppressed tokens.
         "bad_words_ids": [[id] for id in special.forbidden if id not in special.eos] or None,
         "suppress_tokens": [id for id in special.forbidden if id in special.eos] or None,
@@ -154,17 +195,14 @@ def generation_values(special: SpecialTokens) -> dict[str, Any]:
         "no_repeat_ngram_size": rules.no_repeat_ngram_size or None,
         "min_new_tokens": least or None,
         "min_length": None if least else sampling.min_length or None,  # min_new_tokens wins
-        "repetition_penalty": None
-        if sampling.repetition_penalty == 1
-        else sampling.repetition_penalty,
+        "repetition_penalty": None if penalty == 1 else penalty,
         "do_sample": sampling.temperature > 0,
     }
     if sampling.temperature > 0:
-        values |= {name: getattr(sampling, name) for name in SAMPLING}
+        values |= {name: getattr(sampling, name) for name in _SAMPLING}
         values["top_k"] = sampling.top_k or 0
     if search is not None:
         values |= {name: getattr(search, key) for name, key in SEARCH.items()}
-    values = {**special.without_effect, **values}
     return {name: value for name, value in values.items() if value is not None} | dict(
         special.unsupported
     )

@@ -4,7 +4,6 @@ import json
 import pathlib
 from typing import Any
 
-from jaxformer.errors import ConfigError
 from jaxformer.interop.chat_templates import HuggingFaceChatTemplate
 from jaxformer.interop.special_tokens import SpecialTokens
 from jaxformer.storage import write_whole
@@ -38,12 +37,6 @@ def write_tokenizer(
     for role, token_id in (("bos", special.bos), ("eos", eos), ("pad", special.pad)):
         if token_id is None or token_id < 0:  # transformers' -1 is no token
             continue
-        if token_id >= target.vocab_size:
-            raise ConfigError(
-                f"the id of the {role} token must be below the tokenizer's "
-                f"{target.vocab_size} tokens, got {token_id}; pass the tokenizer and the "
-                "special tokens of the same model"
-            )
         config[f"{role}_token"] = target.token_name(token_id)
     if tokenizer.mask is not None:
         config["mask_token"] = tokenizer.token_name(tokenizer.mask)

@@ -40,8 +40,6 @@ class SpecialTokens:
             beam_size 1, they are for a call that sets another.
         unsupported: settings that would change the generated text but have no option here, by their
             Hugging Face names.
-        without_effect: settings of `generation_config.json` that change nothing, which an export
-            writes again.
         model_type: in a run, model type of the folder that its model comes from, which an export
             writes again if it can.
     """
@@ -59,7 +57,6 @@ class SpecialTokens:
     sampling: SamplingConfig = SamplingConfig(temperature=0.0)
     search: BeamSearchConfig | None = None
     unsupported: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
-    without_effect: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
     model_type: str | None = None
 
 

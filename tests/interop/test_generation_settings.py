@@ -1,6 +1,5 @@
 """What folders say about generation: taken, neutral, without effect, or refused by name."""
 
-import dataclasses
 import json
 
 import pytest
@@ -74,20 +73,6 @@ def test_marian_has_a_beam_search_and_a_token_that_is_never_generated(tmp_path):
     )
 
 
-def test_older_summarizer_begins_with_the_token_that_its_config_only_names_as_the_first(tmp_path):
-    older = {"force_bos_token_to_be_generated": True, "bos_token_id": 7}
-    assert read(tmp_path, None, older).forced_first == 7
-    assert read(
-        tmp_path, None, older | {"force_bos_token_to_be_generated": False}
-    ) == SpecialTokens(bos=7, sampling=GREEDY)
-    ignore = ("force_bos_token_to_be_generated",)
-    assert read(tmp_path, None, older, ignore=ignore).forced_first is None
-    assert read(tmp_path, {}, older).forced_first is None  # as in transformers
-    with pytest.raises(ConfigError, match="force_bos_token_to_be_generated=True"):
-        read(tmp_path, older)
-    assert read_special_tokens(tmp_path, {}).forced_first is None
-
-
 def test_summarizer_repeats_no_ngrams_and_does_not_end_early(tmp_path):
     bart = {
         "num_beams": 4, "no_repeat_ngram_size": 3, "min_length": 56, "max_length": 142,
@@ -132,7 +117,6 @@ def test_least_number_of_new_tokens_wins_over_the_least_length(values, expected,
 def test_sampling_has_the_defaults_of_transformers(values, sampling, tmp_path):
     special = read(tmp_path, {"do_sample": True, "max_new_tokens": 7, **values})
     assert special == SpecialTokens(sampling=sampling, max_new_tokens=7)
-    assert type(special.sampling.temperature) is float
 
 
 def test_greedy_ignores_what_is_of_sampling_only(tmp_path):
@@ -146,24 +130,13 @@ def test_greedy_ignores_what_is_of_sampling_only(tmp_path):
         ({"typical_p": 0.9, "top_h": 1}, "top_h=1 and typical_p=0.9; .* --ignore top_h typical_p$"),
         ({"cache_implementation": "quantized"}, "cache_implementation='quantized'"),
         ({"bad_words_ids": [[1, 2]]}, "\\[\\[1, 2\\]\\] with multi-token words"),
-        ({"bad_words_ids": [1]}, "bad_words_ids .* must be a list of lists"),
-        ({"bad_words_ids": [[]]}, "bad_words_ids .* must be a list of lists"),
         ({"do_sample": True, "num_beams": 2}, "do_sample=True in beam search"),
         ({"num_beams": 2, "repetition_penalty": 1.5}, "repetition_penalty=1.5"),
         ({"num_return_sequences": 2}, "num_return_sequences=2"),
         ({"decoder_start_token_id": [1, 2]}, "decoder_start_token_id=\\[1, 2\\]"),
-        ({"forced_eos_token_id": [2, -1]}, "forced_eos_token_id .* an id or a list of ids, got"),
-        ({"eos_token_id": 2**31}, "eos_token_id .* must be an id, -1 for none, or a list of them"),
-        ({"eos_token_id": "x"}, "eos_token_id .* must be an id, -1 for none, .*, got 'x'"),
         ({"forced_bos_token_id": 5, "suppress_tokens": [5, 6]}, "suppress_tokens=\\[5, 6\\]"),
-        ({"do_sample": 1}, "do_sample .* must be true or false"),
-        ({"do_sample": True, "temperature": "hot"}, "temperature .* must be a number"),
         ({"do_sample": True, "top_p": -0.1}, "top_p must be in"),
-        ({"do_sample": True, "top_k": -1}, "top_k .* at least 0"),
-        ({"min_length": -1}, "min_length .* must be an integer of at least 0, got -1"),
-        ({"min_length": -1, "min_new_tokens": 3}, "min_length .* of at least 0, got -1"),
-        ({"no_repeat_ngram_size": 2.5}, "no_repeat_ngram_size .* must be an integer .* got 2.5"),
-        ({"max_length": 0}, "max_length .* must be a positive integer, got 0"),
+        ({"do_sample": True, "top_k": -1}, "top_k must be positive, got top_k=-1"),
         ({"frobnicate": 3}, "unsupported generation settings: frobnicate=3;"),
     ],
 )
@@ -191,18 +164,6 @@ def test_what_is_not_supported_is_kept_beside_what_is(tmp_path):
         unsupported={name: value for name, value in values.items() if name not in supported},
     )  # fmt: skip
     assert generation_values(special).items() >= values.items()
-
-
-def test_settings_without_effect_are_written_as_they_were_read(tmp_path):
-    values = {
-        "do_sample": False, "temperature": 0.6, "top_p": 0.9, "length_penalty": 1.0,
-        "use_cache": False, "typical_p": 1.0, "transformers_version": "4.31.0",
-    }  # fmt: skip
-    special = read(tmp_path, values)
-    written = generation_values(special)
-    assert written == {name: values[name] for name in values if name != "transformers_version"}
-    drawn = dataclasses.replace(special, sampling=SamplingConfig(top_k=7))
-    assert "top_p" not in generation_values(drawn)  # as the new settings say
 
 
 def test_ends_that_are_suppressed_are_written_so_that_they_still_are(tmp_path):
@@ -267,7 +228,4 @@ def test_defaults_of_transformers_change_nothing(tmp_path):
 
     values = transformers.GenerationConfig._get_default_generation_params()
     special = read(tmp_path, values)
-    assert special == SpecialTokens(
-        sampling=GREEDY, max_length=20, without_effect=special.without_effect
-    )
-    assert special.without_effect.items() <= values.items()
+    assert special == SpecialTokens(sampling=GREEDY, max_length=20)

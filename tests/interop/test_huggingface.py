@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from safetensors.numpy import save_file
 
 from jaxformer.config import LayerConfig, ModelConfig, RotaryConfig, SinusoidalConfig, load_config
@@ -144,6 +145,20 @@ def test_shards_and_names_of_a_base_model_are_loaded(gpt2, loaded, tmp_path):
     write(tmp_path, gpt2, bare, max_shard_bytes=20_000)
     assert len(list(tmp_path.glob("model-0*.safetensors"))) > 3
     assert_equal(load_huggingface(tmp_path).params, loaded.params)
+
+
+def test_parameters_are_placed_as_shardings_say(gpt2, loaded, tmp_path):
+    gpt2.write(tmp_path)
+    mesh = Mesh(np.array(jax.devices()[:2]), ("x",))
+    split, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((None, "x"), ()))
+
+    def shardings(shapes):
+        return jax.tree.map(lambda leaf: split if leaf.ndim > 1 else whole, shapes)
+
+    params = load_huggingface(tmp_path, shardings=shardings).params
+    assert_equal(params, loaded.params)
+    assert params["embedding"]["embedding"].sharding == split
+    assert params["final_norm"]["scale"].sharding == whole
 
 
 @pytest.mark.essential

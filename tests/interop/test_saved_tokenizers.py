@@ -222,10 +222,3 @@ def test_settings_of_generation_that_are_not_supported_stop_generation_alone(cha
     assert (unchecked.eos, unchecked.unsupported) == ((3,), {"typical_p": 0.9})
     special = load_huggingface(tmp_path, ignore=("typical_p",)).special_tokens
     assert special.search == BeamSearchConfig(beam_size=2)
-
-
-def test_special_token_that_the_tokenizer_lacks_is_refused(tmp_path):
-    with pytest.raises(
-        ConfigError, match="id of the pad token must be below .* 257 tokens, got 999"
-    ):
-        write_tokenizer(tmp_path, byte_tokenizer(), SpecialTokens(pad=999))

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.errors import ConfigError
 from jaxformer.interop.tokenizers.loading import load_tokenizers
 from jaxformer.text import byte_tokenizer
 from tests.interop import tokenizer_folders
@@ -101,12 +101,12 @@ def test_tokenizer_json_comes_first(tmp_path):
     assert load(tmp_path).source.encode("a").tolist() == [97]
 
 
-def test_folder_that_transformers_cannot_read_is_one_error_with_its_cause(tmp_path):
-    tokenizer_folders.t5(tmp_path)
-    (tmp_path / "spiece.model").write_bytes(b"\x0a\x7f")
-    with pytest.raises(CheckpointError, match="transformers cannot read the tokenizer of") as error:
+def test_language_that_the_tokenizer_lacks_is_refused(tmp_path):
+    tokenizer_folders.nllb(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"src_lang": "ka"}))
+    with pytest.raises(ConfigError, match="one of the model's, such as kab_Latn, .*, got 'ka'"):
         load(tmp_path)
-    assert error.value.__cause__ is not None
 
 
 def test_without_transformers_the_package_to_install_is_named(tmp_path, monkeypatch):
@@ -114,34 +114,4 @@ def test_without_transformers_the_package_to_install_is_named(tmp_path, monkeypa
     monkeypatch.setitem(sys.modules, "transformers", None)
     message = r'has vocab.txt and no tokenizer.json, which needs transformers, .* "jaxformer\[hf\]"'
     with pytest.raises(ConfigError, match=message):
-        load(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "file", "change", "why"),
-    [
-        (
-            "qwen2",
-            "tokenizer_config.json",
-            {"added_tokens_decoder": {"1": 5}},
-            "given by id, got {'1': 5}",
-        ),
-        (
-            "qwen2",
-            "tokenizer_config.json",
-            {"added_tokens_decoder": 5},
-            "must be given by id, got 5",
-        ),
-        ("nllb", "tokenizer_config.json", {"src_lang": "xx"}, "'xx', which surrounds texts, is"),
-    ],
-)
-def test_damaged_settings_beside_a_tokenizer_json_are_one_clear_error(
-    name, file, change, why, tmp_path
-):
-    FOLDERS[name](tmp_path)
-    tokenizer = load(tmp_path).source
-    tokenizer.save(tmp_path / "tokenizer.json")
-    path = tmp_path / file
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(CheckpointError, match=why):
         load(tmp_path)

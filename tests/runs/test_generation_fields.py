@@ -83,7 +83,7 @@ def generated_there(run, start):
     import transformers
 
     kinds = transformers.LlamaForCausalLM, transformers.T5ForConditionalGeneration
-    model = kinds[isinstance(run.model, runs.Translator)].from_pretrained(run.folder)
+    model = kinds[isinstance(run, runs.Translator)].from_pretrained(run.folder)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         output = model.generate(torch.tensor([run.encode(TEXT).tolist()]))

@@ -78,9 +78,11 @@ def load_tokenizers(
         array([97], dtype=int32)
     """
     config = read_tokenizer_config(folder)
-    languages = {"src_lang": source_language, "tgt_lang": target_language}
-    chosen = {name: value for name, value in languages.items() if value is not None}
-    config |= chosen
+    chosen = {
+        name: language
+        for name, language in (("src_lang", source_language), ("tgt_lang", target_language))
+        if language is not None
+    }
     kind, is_named = _tokenizer_class(folder, model_type, config)
     names = special_token_names(config)
     end, mask = names.get("eos"), names.get("mask")
@@ -95,22 +97,28 @@ def load_tokenizers(
         end, mask = slow.eos_token, slow.mask_token
     if mask is None:
         mask = next((name for name in ("[MASK]", "<mask>") if source.token_to_id(name)), None)
-    _check_languages(folder, kind, source, list(chosen.values()))
+    if chosen and kind not in _LANGUAGES:
+        raise ConfigError(
+            f"a language can only be chosen for a multilingual model, got {', '.join(chosen)} for "
+            f"{folder}, whose tokenizer is a {kind or 'plain one'}; leave it out"
+        )
     # tokenizer.json has the special tokens around a text, but these classes set them themselves.
     if kind in _LANGUAGES and (not is_json or chosen or is_named):
-        source_name = _language(kind, str(config.get("src_lang") or _LANGUAGES[kind][0]))
-        target_name = _language(kind, str(config.get("tgt_lang") or source_name))
-        if target_name != source_name:
-            target = tokenizers.Tokenizer.from_str(source.to_str())
-            _surround_with_language(target, kind, target_name, config)
-        _surround_with_language(source, kind, source_name, config)
+        config |= chosen
+        languages = [str(config.get("src_lang") or _LANGUAGES[kind][0])]
+        languages.append(str(config.get("tgt_lang") or languages[0]))
+        target = tokenizers.Tokenizer.from_str(source.to_str())
+        for tokenizer, language in zip((source, target), languages, strict=True):
+            _surround_with_language(tokenizer, kind, language, config)
+        if languages[0] == languages[1]:
+            target = source
     roles = TokenRoles(
         end_of_text=TokenRoles.end_of_text if end is None else end,
         mask=TokenRoles.mask if mask is None else mask,
         surrounded=True,
     )
-    tokenizer = Tokenizer(source, roles)
-    return Tokenizers(tokenizer, tokenizer if target is source else Tokenizer(target, roles))
+    loaded = Tokenizer(source, roles)
+    return Tokenizers(loaded, loaded if target is source else Tokenizer(target, roles))
 
 
 def _tokenizer_class(
@@ -126,39 +134,22 @@ def _tokenizer_class(
     return ("MBartTokenizer" if model_type == "mbart" else ""), False
 
 
-def _check_languages(
-    folder: pathlib.Path, kind: str, tokenizer: tokenizers.Tokenizer, chosen: list[str]
-) -> None:
-    """Raises ConfigError for a language that the tokenizer does not have."""
-    if chosen and kind not in _LANGUAGES:
-        raise ConfigError(
-            "a language can only be chosen for a multilingual model, got "
-            f"{', '.join(chosen)} for {folder}, whose tokenizer is a {kind or 'plain one'}; leave "
-            "it out"
-        )
-    for language in chosen:
-        if tokenizer.token_to_id(_language(kind, language)) is None:
-            added = tokenizer.get_added_tokens_decoder().values()
-            names = [token.content.strip("_") for token in added if token.content[0] != "<"]
-            near = [name for name in names if name.startswith(language)] or names
-            raise ConfigError(
-                f"a language must be one of the model's, such as {some(near)}, got {language!r}"
-            )
-
-
-def _language(kind: str, name: str) -> str:
-    """Name of a language's token."""
-    is_marked = kind == "M2M100Tokenizer" and not name.startswith("__")
-    return f"__{name}__" if is_marked else name
-
-
 def _surround_with_language(
     tokenizer: tokenizers.Tokenizer, kind: str, language: str, config: Mapping[str, Any]
 ) -> None:
-    """Sets the tokens around texts of a language."""
+    """Sets the tokens around texts of a language; ConfigError for one that there is not."""
+    is_marked = kind == "M2M100Tokenizer" and not language.startswith("__")
+    name = f"__{language}__" if is_marked else language
+    if tokenizer.token_to_id(name) is None:
+        added = tokenizer.get_added_tokens_decoder().values()
+        names = [token.content.strip("_") for token in added if token.content[0] != "<"]
+        near = [name for name in names if name.startswith(language)] or names
+        raise ConfigError(
+            f"a language must be one of the model's, such as {some(near)}, got {language!r}"
+        )
     end = special_token_names(config).get("eos", "</s>")
     is_old_nllb = kind == "NllbTokenizer" and config.get("legacy_behaviour")
     if _LANGUAGES[kind][1] and not is_old_nllb:
-        surround(tokenizer, [language], [end])
+        surround(tokenizer, [name], [end])
     else:
-        surround(tokenizer, [], [end, language])
+        surround(tokenizer, [], [end, name])

@@ -9,7 +9,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
-from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.errors import ConfigError
 from jaxformer.interop.tokenizers.settings import surround
 from jaxformer.storage import read_object
 from jaxformer.text.tokenizers.spelling import MARKED_SPACE
@@ -32,16 +32,18 @@ def convert_tokenizers(
     names = [name for name in _FILES if (folder / name).exists()]
     if not names:
         return None
-    auto = _library("transformers", folder, names[0]).AutoTokenizer
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*sacremoses")  # Marian's ids do not depend on it
-            slow = auto.from_pretrained(folder, trust_remote_code=False)
-    except Exception as error:  # whatever its readers of files raise
-        raise CheckpointError(
-            f"transformers cannot read the tokenizer of {folder}: {error}; download its files "
-            "again, or save it as tokenizer.json"
-        ) from error
+        auto = importlib.import_module("transformers").AutoTokenizer
+        proto = importlib.import_module("sentencepiece.sentencepiece_model_pb2").ModelProto
+    except ImportError as error:
+        raise ConfigError(
+            f'{folder} has {names[0]} and no tokenizer.json, which needs transformers, got "{error}'
+            '"; pip install "jaxformer[hf]", or save the tokenizer with transformers as '
+            "tokenizer.json"
+        ) from None
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*sacremoses")  # Marian's ids do not depend on it
+        slow = auto.from_pretrained(folder, trust_remote_code=False)
     source: tokenizers.Tokenizer | None = getattr(slow, "backend_tokenizer", None)
     if source is not None:
         return source, source, slow
@@ -53,28 +55,14 @@ def convert_tokenizers(
     else:
         files = ["sentencepiece.bpe.model"]
     converted = [
-        _numbered_pieces(folder / file, vocab, slow)
+        _numbered_pieces(proto.FromString((folder / file).read_bytes()), vocab, slow)
         for file, vocab in zip(files, vocabs, strict=True)
     ]
     return converted[0], converted[-1], slow
 
 
-def _library(name: str, folder: pathlib.Path, file: str) -> Any:
-    """A package that only these folders need."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ConfigError(
-            f'{folder} has {file} and no tokenizer.json, which needs {name}, got "{error}"; pip '
-            'install "jaxformer[hf]", or save the tokenizer with transformers as tokenizer.json'
-        ) from None
-
-
-def _numbered_pieces(path: pathlib.Path, ids: Mapping[str, int], slow: Any) -> tokenizers.Tokenizer:
+def _numbered_pieces(proto: Any, ids: Mapping[str, int], slow: Any) -> tokenizers.Tokenizer:
     """Tokenizer of a SentencePiece model whose pieces have the ids of another file."""
-    proto = _library(
-        "sentencepiece.sentencepiece_model_pb2", path.parent, path.name
-    ).ModelProto.FromString(path.read_bytes())
     scores = {piece.piece: piece.score for piece in proto.pieces if piece.type == _NORMAL}
     names = sorted(ids, key=ids.__getitem__)
     charsmap = proto.normalizer_spec.precompiled_charsmap

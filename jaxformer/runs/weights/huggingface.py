@@ -31,8 +31,7 @@ from jaxformer.interop import (
     open_huggingface,
 )
 from jaxformer.interop.adapters import ADAPTER_WEIGHTS
-from jaxformer.interop.generation_config import search_min_new_tokens
-from jaxformer.interop.generation_fields import SEARCH
+from jaxformer.interop.generation_config import SEARCH, search_min_new_tokens
 from jaxformer.interop.hub import is_model_id, local_folder
 from jaxformer.interop.model_folders import ADAPTER_CONFIG, CONFIG
 from jaxformer.runs.data.prepare import within_tables
