@@ -5,9 +5,7 @@ value `[B, S, K, Hv]`, like `jax.nn.dot_product_attention`.
 """
 
 import dataclasses
-from collections.abc import Sequence
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,48 +23,20 @@ from jaxformer.testing.failures import check_close, fail, run
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
 
 
-def assert_attention_shape(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -> None:
-    """Asserts that the output is one array `[B, T, N, Hv]`, by tracing only.
-
-    Args:
-        attention: called as `attention(query, key, value)`.
-        sizes: sizes of the arrays.
-
-    Raises:
-        AssertionError: it is not.
-
-    Example:
-        >>> assert_attention_shape(jax.nn.dot_product_attention)
-    """
+def check_shape(attention: Attention, sizes: AttentionSizes) -> None:
+    """Asserts that the output is one array `[B, T, N, Hv]`, by tracing only."""
     jax.eval_shape(shaped(attention), *draw(sizes))
 
 
-def assert_dtype_preserved(
-    attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *,
-    dtypes: Sequence[str] = ("float32", "bfloat16", "float16"),
-) -> None:  # fmt: skip
-    """Asserts that the output has the dtype of the inputs, by tracing only.
-
-    Args:
-        attention: called as `attention(query, key, value)`.
-        sizes: sizes of the arrays; the dtype is not used.
-        dtypes: names of floating dtypes.
-
-    Raises:
-        AssertionError: a dtype is not preserved.
-
-    Example:
-        >>> assert_dtype_preserved(jax.nn.dot_product_attention, dtypes=["bfloat16"])
-    """
-    for dtype in dtypes:
+def check_dtype(attention: Attention, sizes: AttentionSizes) -> None:
+    """Asserts that the output has the dtype of the inputs, by tracing only."""
+    for dtype in ("float32", "bfloat16", "float16"):
         output = jax.eval_shape(shaped(attention), *draw(dataclasses.replace(sizes, dtype=dtype)))
-        try:
-            chex.assert_trees_all_equal_dtypes(output, jax.ShapeDtypeStruct((), dtype))
-        except AssertionError:
+        if output.dtype != dtype:
             fail(
                 "dtype: the output of attention must have the dtype of the inputs",
                 where=f"output for {dtype} inputs",
-                got=str(jax.tree.map(lambda leaf: leaf.dtype.name, output)),
+                got=output.dtype.name,
                 expected=dtype,
                 cause="a float32 softmax that is not cast back, or a float32 constant such as "
                 "np.sqrt(head_dim) that promotes; end with output.astype(query.dtype)",
@@ -144,32 +114,11 @@ def assert_scaled_dot_product(
     )
 
 
-def assert_permutation_equivariant(
-    attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *, tolerance: float | None = None
-) -> None:
-    """Asserts that attention is invariant to key order and equivariant to query order.
-
-    Permuted keys and values must give the same output, and permuted queries the output in the same
-    permuted order, because without positions order has no meaning.
-
-    Args:
-        attention: called as `attention(query, key, value)`.
-        sizes: sizes of the arrays.
-        tolerance: relative to the largest output; depends on the dtype when not given.
-
-    Raises:
-        AssertionError: the order of keys matters, or queries depend on each other.
-
-    Example:
-        >>> assert_permutation_equivariant(jax.nn.dot_product_attention)
-    """
+def check_permutation(attention: Attention, sizes: AttentionSizes) -> None:
+    """Asserts that the order of keys has no effect, and that of queries only orders the output."""
     query, key, value = draw(sizes)
     queries = np.roll(np.arange(sizes.num_queries)[::-1], 2)
     keys = np.roll(np.arange(sizes.num_keys)[::-1], 2)
-    cause = (
-        "positions enter the function (a bias, rotary embeddings, a causal mask), or a reshape "
-        "mixes time with heads where a transpose is needed"
-    )
 
     def outputs(query: jax.Array, key: jax.Array, value: jax.Array) -> tuple[jax.Array, ...]:
         call = shaped(attention)
@@ -191,46 +140,27 @@ def assert_permutation_equivariant(
             expected,
             name="output",
             axes="B T N H",
-            tolerance=tolerance_of(sizes.dtype) if tolerance is None else tolerance,
-            cause=cause,
+            tolerance=tolerance_of(sizes.dtype),
+            cause="positions enter the function (a bias, rotary embeddings, a causal mask), or a "
+            "reshape mixes time with heads where a transpose is needed",
         )
 
 
-def assert_low_precision_accurate(
-    attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *, dtype: str = "bfloat16",
-    tolerance: float | None = None,
-) -> None:  # fmt: skip
-    """Asserts that scores and softmax of low-precision inputs are computed in float32.
-
-    Inputs in low precision and the same numbers in float32 must give the same output, up to one
-    rounding of the weights and one of the result. All scores are near 32, where one bfloat16 step
-    is 1/4 and changes a weight by a quarter.
-
-    Args:
-        attention: called as `attention(query, key, value)`.
-        sizes: sizes of the arrays; the dtype is not used.
-        dtype: "bfloat16" or "float16".
-        tolerance: relative to the largest output; twice the dtype's epsilon when not given.
-
-    Raises:
-        AssertionError: the outputs differ by more than the tolerance.
-
-    Example:
-        >>> assert_low_precision_accurate(jax.nn.dot_product_attention)
-    """
-    query, key, value = draw(dataclasses.replace(sizes, dtype=dtype))
-    # All queries and keys share a component that adds 32 to scores scaled by 1 / sqrt(H).
-    shared = (32 / sizes.head_dim**0.5) ** 0.5
-    query, key = query + jnp.asarray(shared, dtype), key + jnp.asarray(shared, dtype)
-    low = run(shaped(attention), query, key, value)
-    high = run(shaped(attention), *(array.astype("float32") for array in (query, key, value)))
+def check_precision(attention: Attention, sizes: AttentionSizes) -> None:
+    """Asserts that scores and softmax of bfloat16 inputs are computed in float32."""
+    # Such inputs and the same numbers in float32 must give the same output, up to one rounding of
+    # the weights and one of the result. All queries and keys share a component that adds 32 to
+    # scores scaled by 1 / sqrt(H); there, a bfloat16 step is 1/4 and changes a weight by a quarter.
+    query, key, value = draw(dataclasses.replace(sizes, dtype="bfloat16"))
+    shared = jnp.asarray((32 / sizes.head_dim**0.5) ** 0.5, "bfloat16")
+    inputs = query + shared, key + shared, value
     check_close(
-        f"precision: attention in {dtype} must be as accurate as with float32 scores and softmax",
-        low,
-        high,
+        "precision: attention in bfloat16 must be as accurate as with float32 scores and softmax",
+        run(shaped(attention), *inputs),
+        run(shaped(attention), *(array.astype("float32") for array in inputs)),
         name="output",
         axes="B T N H",
-        tolerance=2 * float(jnp.finfo(dtype).eps) if tolerance is None else tolerance,
-        cause=f"scores or softmax in {dtype}; compute the scores with "
+        tolerance=2 * float(jnp.finfo("bfloat16").eps),
+        cause="scores or softmax in bfloat16; compute the scores with "
         "jnp.einsum(..., preferred_element_type=jnp.float32) and keep them so through the softmax",
     )

@@ -1,7 +1,6 @@
 """Inputs of the assertions on attention: sizes, arrays, masks, tolerances."""
 
 import dataclasses
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -114,22 +113,6 @@ def draw_mask(sizes: AttentionSizes) -> np.ndarray:
 def tolerance_of(dtype: str) -> float:
     """Relative tolerance for a dtype: 1e-5, or more for lower precision."""
     return max(1e-5, 4 * float(jnp.finfo(dtype).eps))
-
-
-def check_takes(attention: Attention, keyword: str) -> None:
-    """Raises ConfigError unless a function accepts the keyword ("mask" or "is_causal")."""
-    try:
-        parameters: Any = inspect.signature(attention).parameters
-    except (TypeError, ValueError):  # some built-in callables have no signature
-        return
-    kinds = {parameter.kind for parameter in parameters.values()}
-    if keyword in parameters or inspect.Parameter.VAR_KEYWORD in kinds:
-        return
-    raise ConfigError(
-        f"attention must take the keyword {keyword}, got a function of ({', '.join(parameters)}); "
-        f"pass an adapter, lambda query, key, value, *, {keyword}: ..., or leave out the claims "
-        "that need it"
-    )
 
 
 def shaped(attention: Attention) -> Attention:

@@ -15,7 +15,6 @@ from jaxformer.testing.attention_inputs import (
     DEFAULT_SIZES,
     Attention,
     AttentionSizes,
-    check_takes,
     draw,
     draw_mask,
     shaped,
@@ -33,24 +32,10 @@ from jaxformer.testing.influence import (
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
 
 
-def assert_mask_respected(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -> None:
-    """Asserts by gradient that a query attends to exactly the values that the mask allows.
-
-    They must be in its own batch row and key head. The batch is as large as the number of heads,
-    because only then does a mask with mixed-up axes broadcast without an error.
-
-    Args:
-        attention: called as `attention(query, key, value, mask=mask)`.
-        sizes: sizes of the arrays; the batch size is not used.
-
-    Raises:
-        AssertionError: a query attends to a masked value, or does not attend to an unmasked one.
-        ConfigError: the function does not accept a mask.
-
-    Example:
-        >>> assert_mask_respected(jax.nn.dot_product_attention)
-    """
-    check_takes(attention, "mask")
+def check_mask(attention: Attention, sizes: AttentionSizes) -> None:
+    """Asserts by gradient that a query attends to exactly the values that the mask allows."""
+    # They must be in its own batch row and key head. Only in a batch that is as large as the number
+    # of heads does a mask with mixed-up axes broadcast without an error.
     for batch_size in sorted({max(2, sizes.num_heads), max(2, sizes.kv_heads)}):
         _check_mask(attention, dataclasses.replace(sizes, batch_size=batch_size))
 
@@ -126,12 +111,10 @@ def assert_causal(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -
     Raises:
         AssertionError: an output depends on a later query, key or value, or does not depend on an
             earlier value.
-        ConfigError: the function does not accept is_causal.
 
     Example:
         >>> assert_causal(jax.nn.dot_product_attention)
     """
-    check_takes(attention, "is_causal")
     rule = "causal: the output at t must depend on the inputs up to t, and on no later ones"
     magnitudes = influence(
         lambda inputs: shaped(attention)(*inputs, is_causal=True),
@@ -163,29 +146,12 @@ def _axes(name: str) -> str:
     return "B S K H" if "key" in name or "value" in name else "B T N H"
 
 
-def assert_padding_ignored(
-    attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES, *, fill: float = 100.0,
-    tolerance: float | None = None,
-) -> None:  # fmt: skip
-    """Asserts that padding (keys and values masked for every query) has no effect.
+def check_padding(attention: Attention, sizes: AttentionSizes, *, fill: float = 100.0) -> None:
+    """Asserts that keys and values that are masked for every query have no effect.
 
-    The last keys of each row are masked and overwritten. Neither the output nor any gradient may
-    change, and the gradients of masked keys and values must be exactly 0.
-
-    Args:
-        attention: called as `attention(query, key, value, mask=mask)`.
-        sizes: sizes of the arrays.
-        fill: value of the masked keys and values. `math.nan` is stricter, because 0 * NaN is NaN.
-        tolerance: relative to the largest output or gradient; depends on the dtype when not given.
-
-    Raises:
-        AssertionError: the output or a gradient changes.
-        ConfigError: the function does not accept a mask.
-
-    Example:
-        >>> assert_padding_ignored(jax.nn.dot_product_attention)
+    The last keys of each row are masked and overwritten with `fill`. Neither the output nor any
+    gradient may change, and the gradients of masked keys and values must be exactly 0.
     """
-    check_takes(attention, "mask")
     query, key, value = draw(sizes)
     rows = np.arange(sizes.batch_size)[:, None]
     real = np.arange(sizes.num_keys) < 1 + (rows + 1) % (sizes.num_keys - 1)  # [B, S]
@@ -209,7 +175,7 @@ def assert_padding_ignored(
             expected[name],
             name=name,
             axes=_axes(name),
-            tolerance=tolerance_of(sizes.dtype) if tolerance is None else tolerance,
+            tolerance=tolerance_of(sizes.dtype),
             cause="0 * NaN is NaN: set hidden keys and values to 0 with jnp.where before they are "
             "multiplied"
             if np.isnan(fill)
@@ -233,13 +199,11 @@ def assert_fully_masked_rows_are_zero(
     Raises:
         AssertionError: an output or gradient of such a row is not 0, or another output is not
             finite.
-        ConfigError: the function does not accept a mask.
 
     Example:
         >>> from jaxformer.functional import dot_product_attention
         >>> assert_fully_masked_rows_are_zero(dot_product_attention)
     """
-    check_takes(attention, "mask")
     query, key, value = draw(sizes)
     mask, empty = draw_mask(sizes), np.zeros((sizes.batch_size, sizes.num_queries), bool)
     empty[0, 1] = empty[1, 0] = True

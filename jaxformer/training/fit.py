@@ -19,13 +19,11 @@ from jaxformer.training.loop import TrainingLoop
 from jaxformer.training.parallel import Runner, is_first_process, make_runner
 from jaxformer.training.records import (
     MetricsWriter,
-    NotFinite,
     Recorder,
     StepProfiler,
     TrainingProgress,
     WallClock,
 )
-from jaxformer.training.records.diagnosis import diagnosis
 from jaxformer.training.records.profiles import check_profile
 from jaxformer.training.trial import Programs, Recipe, RunSpec, Trial, check_trial, make_programs
 
@@ -102,7 +100,7 @@ def fit(
             rows divide over the devices.
         CheckpointError: a checkpoint is damaged or has parameters of other shapes, or another
             process is training in the folder.
-        StorageError: a file cannot be written; the message says up to which step the run is saved.
+        StorageError: a file cannot be written.
         TrainingError: the loss or a gradient is not finite in more than `loop.skip_bad_steps`
             steps, or the validation loss is not finite.
 
@@ -148,7 +146,13 @@ def fit_run(
     training = train_group([spec], runner, programs, profile=profile)
     (run,) = training.runs
     if run.failure is not None:
-        raise _explained(training, run, run.failure) from run.failure
+        schedule = run.trial.learning_rate
+        rate = "" if schedule is None else f", {float(schedule(run.step)):.4g} at this step"
+        raise TrainingError(
+            f"{run.failure}; the run is saved up to step {run.last_saved}; unless the batch is "
+            f"bad, the likeliest cause is the learning rate{rate}: lower it, or the norm to which "
+            "gradients are clipped, and choose another folder"
+        ) from run.failure
     return result_of(run, training)
 
 
@@ -156,20 +160,6 @@ def result_of(run: Recorder, training: TrainingLoop) -> FitResult:
     """The result of a run of a training that has ended."""
     return FitResult(
         run.step, run.params, run.evaluation, training.stop_signal, run.metrics.records
-    )
-
-
-def _explained(training: TrainingLoop, run: Recorder, failure: NotFinite) -> TrainingError:
-    """The error of a run that trained alone, with what is known of its cause."""
-    details, schedule = failure.details, run.trial.learning_rate
-    if failure.in_step:
-        run.progress.print(f"step {failure.step} is not finite; computing it again, row by row")
-        details = diagnosis(run.spec, run.runner, failure.step - 1, training.state.params) + details
-    rate = "" if schedule is None else f", {float(schedule(failure.step - 1)):.4g} at this step"
-    return TrainingError(
-        f"{failure}; the run is saved up to step {run.last_saved}; {details}; unless the data is "
-        f"bad, the likeliest cause is the learning rate{rate}: lower it, or the norm to which "
-        "gradients are clipped, and choose another folder"
     )
 
 

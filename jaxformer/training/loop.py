@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from jaxformer.errors import StorageError
 from jaxformer.functional.attention.choice import describe_choices, observed_choices
 from jaxformer.stopping import StopRequest
 from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_rows
@@ -63,19 +62,15 @@ class TrainingLoop:
 
     def train(self) -> None:
         """Takes the remaining steps, or stops after the step during which a signal arrives."""
-        try:
-            with self.profiler:
-                try:
-                    with self.clock.during(Activity.STEPS):
-                        self.take_steps()
-                finally:
-                    self.wait()
-            for run in self.training:
-                run.leave(self.state)
-            self.progress.print(self.clock.summary())
-        except StorageError as error:
-            saved = min(run.checkpoints.latest_step or 0 for run in self.runs)
-            raise StorageError(f"{error}; the run is saved up to step {saved}") from error
+        with self.profiler:
+            try:
+                with self.clock.during(Activity.STEPS):
+                    self.take_steps()
+            finally:
+                self.wait()
+        for run in self.training:
+            run.leave(self.state)
+        self.progress.print(self.clock.summary())
 
     def take_steps(self) -> None:
         """Takes the remaining steps; a signal stops after one of them."""
@@ -235,14 +230,11 @@ class TrainingLoop:
             self.must_stop()
 
     def save(self, runs: Sequence[Recorder]) -> None:
-        """Saves the states of runs, if they are finite, and equal on all devices."""
+        """Saves the states of runs, if they are finite."""
         metrics = jax.device_get(self._last_metrics)
         self.for_each(runs, lambda run: run.check(metrics))
         if not (runs := [run for run in runs if not run.has_left]):
             return
-        for tree in (self.state.params, self.state.average):
-            if tree is not None:
-                self.runner.check_replicas(tree)
         steps, seconds = jax.device_get(self._unlogged), self._meters.seconds
         with self.clock.during(Activity.SAVING):
             for run in runs:

@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxformer.testing import ATTENTION_CLAIMS, AttentionSizes, assert_attention_contract
+
 
 def attention(
     query, key, value, *, mask=None, is_causal=False, scale=None, axis=-1, dtype=jnp.float32
@@ -31,3 +33,9 @@ def draw_params(module, *inputs):
     random = np.random.default_rng(0)
     shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs)["params"]
     return jax.tree.map(lambda s: jnp.asarray(random.normal(size=s.shape) / 2, s.dtype), shapes)
+
+
+def check(claim, function, sizes=None):
+    """Checks one claim of the contract alone."""
+    without = [name for name in ATTENTION_CLAIMS if name != claim]
+    assert_attention_contract(function, sizes or AttentionSizes(), without=without)

@@ -12,9 +12,8 @@ from jaxformer import testing
 @pytest.mark.parametrize(
     ("check", "broken"),
     [
-        (testing.assert_attention_shape, lambda query, key, value: key),  # while it is traced
-        (testing.assert_dtype_preserved, lambda query, key, value: query.astype("float32")),
-        (testing.assert_permutation_equivariant, lambda query, key, value: query.at[:, 0].set(0)),
+        (testing.assert_scaled_dot_product, lambda query, key, value: query),
+        (testing.assert_causal, lambda query, key, value, is_causal: key),  # while it is traced
         (testing.assert_attention_contract, lambda query, key, value, **keywords: key),
     ],
 )

@@ -1,7 +1,6 @@
 """Where the wall time of a training goes: the clock, its metrics, and its line."""
 
 import dataclasses
-import io
 import re
 import time
 import types
@@ -10,7 +9,6 @@ import jax
 import numpy as np
 import optax
 import pytest
-from rich.console import Console
 
 from jaxformer import accelerators
 from jaxformer.accelerators import ACCELERATORS, accelerator_of
@@ -18,7 +16,6 @@ from jaxformer.config import LoopConfig
 from jaxformer.training import PmapRunner, SingleRunner, TrainingData, Trial, fit, read_metrics
 from jaxformer.training.parallel import Runner
 from jaxformer.training.records import METERS, Activity, WallClock, clock
-from jaxformer.training.records.progress import TrainingProgress
 from tests.records import CPU_METERS
 
 ROWS, D_IN, D_OUT = 10, 7, 3
@@ -166,25 +163,3 @@ def test_peak_memory_is_the_largest_of_the_local_devices():
         for peak in (None, 5, 7, 6)
     ]
     assert runner.peak_memory == 7
-
-
-def test_clock_costs_microseconds():
-    watch = WallClock()
-
-    def seconds():
-        began = time.perf_counter()
-        for _ in range(100):
-            with watch.during(Activity.DATA):
-                pass
-        return (time.perf_counter() - began) / 100
-
-    assert min(seconds() for _ in range(20)) < 1e-4
-
-
-def test_a_line_shows_meters_and_a_bar_does_not():
-    for is_terminal in (False, True):
-        out = io.StringIO()
-        console = Console(file=out, force_terminal=is_terminal, width=80, color_system=None)
-        with TrainingProgress(0, 9, console) as progress:
-            progress.update(2, {"": 2.5}, per_second=123.4, meters="0.1 s/step")
-        assert ("0.1 s/step" in out.getvalue()) != is_terminal

@@ -23,7 +23,6 @@ from jaxformer.training import (
 )
 from jaxformer.training.checkpoints import checkpoint_steps
 from jaxformer.training.parallel import Program
-from jaxformer.training.records.metrics import MetricsWriter
 from tests.records import CPU_METERS, without_meters
 from tests.training import saved
 
@@ -171,19 +170,6 @@ def test_scores_need_a_validation_loss(tmp_path):
         fit(Trial(loss, zeros, optax.sgd(0.1)), data, tmp_path, LoopConfig(steps=1))
 
 
-def test_full_disk_ends_in_what_is_wrong_and_what_is_safe(tmp_path, monkeypatch):
-    write = MetricsWriter.write
-
-    def full(self, step, **values):
-        if step > 4:
-            raise StorageError("metrics.jsonl cannot be written: No space left on device")
-        write(self, step, **values)
-
-    monkeypatch.setattr(MetricsWriter, "write", full)
-    with pytest.raises(StorageError, match=r"No space.*; the run is saved up to step 3$"):
-        train(tmp_path)
-
-
 def test_save_that_has_failed_ends_the_run_at_the_next_step(tmp_path, monkeypatch):
     def failed(self):
         raise StorageError("checkpoints cannot be written")
@@ -197,7 +183,7 @@ def test_save_that_has_failed_ends_the_run_at_the_next_step(tmp_path, monkeypatc
                 monkeypatch.setattr(Checkpoints, "raise_if_failed", failed)
             return batch(step)
 
-    with pytest.raises(StorageError, match=r"cannot be written; the run is saved up to step 3$"):
+    with pytest.raises(StorageError, match="cannot be written"):
         train(tmp_path, batches=Batches())
     assert asked == [0, 1, 2, 3, 4]
 
@@ -229,20 +215,6 @@ def test_without_a_folder_nothing_is_written_and_the_step_metricsis_the_same(tmp
     np.testing.assert_array_equal(alone.params["kernel"], saved.params["kernel"])
     assert alone.evaluation == saved.evaluation and alone.step == saved.step == 6
     assert list(saved.records) == read_metrics(tmp_path / "run") and alone.stop_signal is None
-
-
-def test_signal_in_the_first_step_keeps_it(tmp_path, capfd):
-    class Interrupted:
-        def __getitem__(self, step):
-            if step == 0:
-                signal.raise_signal(signal.SIGTERM)
-            return batch(step)
-
-    result = train(tmp_path, batches=Interrupted())
-    assert (result.step, result.stop_signal) == (1, signal.SIGTERM)
-    assert saved_steps(tmp_path) == [1]
-    printed = capfd.readouterr().err
-    assert printed == "jaxformer: SIGTERM: stopping after this step; once more ends it now\n"
 
 
 def test_optimizer_without_state_is_resumed_and_one_with_state_refused(tmp_path):

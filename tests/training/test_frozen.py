@@ -26,8 +26,6 @@ from jaxformer.training import (
     make_train_step,
     merge_low_rank,
 )
-from jaxformer.training.records.diagnosis import bad_rows
-from jaxformer.training.trial import Recipe, RunSpec
 from tests.training import tiny
 
 COMBINE = functools.partial(combine_low_rank, scale=2.0)
@@ -132,7 +130,7 @@ def test_merged_matrices_give_the_loss_of_the_validation(trained, base):
     np.testing.assert_allclose(loss / weight, trained[1].evaluation.loss, rtol=1e-5)
 
 
-def test_bad_steps_are_skipped_and_diagnosed_beside_a_base(tmp_path, base, matrices):
+def test_bad_steps_are_skipped_beside_a_base(tmp_path, base, matrices):
     """The third and the fourth step are not finite, and only one may be skipped."""
     whole, bad = language_model_loss(tiny.model()), [tiny.batch(n)["tokens"][0, :4] for n in (2, 3)]
 
@@ -141,23 +139,8 @@ def test_bad_steps_are_skipped_and_diagnosed_beside_a_base(tmp_path, base, matri
         is_bad = (batch["tokens"][:, None, :4] == np.stack(bad)[None]).all(-1).any()
         return total + jax.numpy.where(is_bad, np.nan, 0), weight
 
-    message = r"at step 4; .* of the 8 of its batch: 0; .*; 1 such steps before it were skipped"
-    with pytest.raises(TrainingError, match=message):
+    with pytest.raises(TrainingError, match="at step 4; 1 such steps before it were skipped"):
         train(tmp_path, base, matrices, loss=loss, skip_bad_steps=1)
-
-
-def test_frozen_parameter_that_is_not_finite_is_named():
-    def loss(params, batch, rng):
-        return (params["a"] * params["b"] * batch["x"]).sum(), jax.numpy.float32(1)
-
-    params = {"a": np.float32(1)}
-    trial = Trial(
-        loss, params, tiny.optimizer(), frozen={"b": np.float32(np.nan)},
-        combine=lambda params, frozen: params | frozen,
-    )  # fmt: skip
-    batches = TrainingData([{"x": np.ones(3, np.float32)}])
-    spec = RunSpec(Recipe.of(trial, 0), batches, LoopConfig(steps=1))
-    assert bad_rows(spec, SingleRunner(), 0, params) == "first bad parameter: b"
 
 
 def test_frozen_and_combine_go_together(tmp_path, base, matrices):

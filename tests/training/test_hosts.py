@@ -59,8 +59,8 @@ def test_differences_between_processes_are_named_with_who_has_what(job):
     with pytest.raises(ConfigError) as raised:
         hosts.require_same("settings", {})
     assert str(raised.value).startswith(
-        "all hosts must have the same settings: jax is 1 on process 0 (a), 1 (b), 2 on process "
-        "2 (c); seed is 0 on process 0 (a), not set on process 1 (b), 2 (c); "
+        "all hosts must have the same settings: jax is 1 on process 0 (a), 2 on process 2 (c); "
+        "seed is 0 on process 0 (a), not set on process 1 (b); "
     )
 
 

@@ -218,59 +218,50 @@ def test_gradients_are_clipped_by_their_global_norm():
     assert second_update(1.0) == pytest.approx(adam(0.6, 0.3), rel=1e-5)
 
 
-def two_updates(config, gradients, start):
-    """What an optimizer does to one kernel in two steps with a constant learning rate."""
-    params = {"kernel": jnp.float32(start)}
-    optimizer = make_optimizer(config, ScheduleConfig(name="constant"))
-    state = optimizer.init(params)
-    for gradient in gradients:
-        updates, state = optimizer.update({"kernel": jnp.float32(gradient)}, state, params)
-        params = optax.apply_updates(params, updates)
-    return np.asarray(params["kernel"])
-
-
-@pytest.mark.parametrize("nesterov", [False, True])
-@pytest.mark.parametrize("momentum", [0.0, 0.75])
-def test_sgd_follows_the_running_sum_of_gradients(momentum, nesterov):
-    if nesterov and not momentum:
-        return
-    config = SgdConfig(learning_rate=0.5, momentum=momentum, nesterov=nesterov, clip_norm=0.0)
-    gradients, expected, velocity = np.array([[3.0, -5.0], [-7.0, 2.0]]), np.array([1.0, 2.0]), 0.0
-    for gradient in gradients:
-        velocity = gradient + momentum * velocity
-        expected = expected - 0.5 * (gradient + momentum * velocity if nesterov else velocity)
-    values = two_updates(config, gradients, [1.0, 2.0])
-    np.testing.assert_allclose(values, expected, rtol=1e-6)
-
-
-def test_lion_follows_the_sign_of_a_mean_and_decays():
-    """Chen et al. (2023), algorithm 2."""
-    config = LionConfig(learning_rate=0.5, beta1=0.25, beta2=0.5, weight_decay=0.125, clip_norm=0.0)
-    gradients, expected, mean = np.array([[3.0, -5.0], [-0.5, 7.0]]), np.array([1.0, 2.0]), 0.0
-    for gradient in gradients:
-        step = np.sign(0.25 * mean + 0.75 * gradient)
-        expected = expected - 0.5 * (step + 0.125 * expected)
-        mean = 0.5 * mean + 0.5 * gradient
-    values = two_updates(config, gradients, [1.0, 2.0])
-    np.testing.assert_allclose(values, expected, rtol=1e-6)
-
-
-def test_adafactor_factors_second_moments_and_is_relative_to_the_parameter():
-    """Shazeer and Stern (2018), algorithm 4, whose first step has no memory (step ** -c is 1)."""
-    rng = np.random.default_rng(0)
-    kernel, gradient = rng.normal(size=(2, 130, 140))
-    config = AdafactorConfig(learning_rate=0.5, weight_decay=0.25, clip_threshold=1.25)
-    optimizer = make_optimizer(config, ScheduleConfig(name="constant"))
-    params = {"kernel": jnp.float32(kernel)}
-    state = optimizer.init(params)
-    assert max(leaf.size for leaf in jax.tree.leaves(state)) == 140  # a row or a column
-    updates, _ = jax.jit(optimizer.update)({"kernel": jnp.float32(gradient)}, state, params)
-    squares = gradient**2
-    moments = squares.mean(1, keepdims=True) * squares.mean(0, keepdims=True) / squares.mean()
-    step = gradient / np.sqrt(moments)
-    step /= max(1, np.sqrt((step**2).mean()) / 1.25)
-    expected = -(0.5 * np.sqrt((kernel**2).mean()) * step + 0.25 * kernel)
-    np.testing.assert_allclose(updates["kernel"], expected, rtol=2e-5, atol=1e-6)
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (
+            SgdConfig(learning_rate=0.5, momentum=0.75, nesterov=True, clip_norm=0.0),
+            optax.sgd(0.5, momentum=0.75, nesterov=True),
+        ),
+        (SgdConfig(learning_rate=0.5, momentum=0.0, clip_norm=0.0), optax.sgd(0.5)),
+        (
+            LionConfig(
+                learning_rate=0.5, beta1=0.25, beta2=0.5, weight_decay=0.125, clip_norm=0.0
+            ),
+            optax.lion(0.5, b1=0.25, b2=0.5, weight_decay=0.125),
+        ),
+        (
+            AdamWConfig(
+                learning_rate=0.5, beta1=0.25, beta2=0.5, eps=1.0, weight_decay=0.125, clip_norm=0.0
+            ),
+            optax.adamw(0.5, b1=0.25, b2=0.5, eps=1.0, weight_decay=0.125),
+        ),
+        (
+            AdafactorConfig(
+                learning_rate=0.5, weight_decay=0.25, clip_threshold=1.25, momentum=0.5,
+                relative_steps=False, decay_rate=0.75, clip_norm=0.0,
+            ),
+            optax.adafactor(
+                0.5, multiply_by_parameter_scale=False, decay_rate=0.75, momentum=0.5,
+                clipping_threshold=1.25, weight_decay_rate=0.25,
+            ),
+        ),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)  # fmt: skip
+def test_optimizer_is_the_one_of_optax(config, expected):
+    start, *gradients = np.random.default_rng(0).normal(size=(3, 130, 140)).astype(np.float32)
+    updates = []
+    for optimizer in (make_optimizer(config, ScheduleConfig(name="constant")), expected):
+        params = {"kernel": jnp.asarray(start)}
+        state = optimizer.init(params)
+        for gradient in gradients:
+            update, state = optimizer.update({"kernel": jnp.asarray(gradient)}, state, params)
+            params = optax.apply_updates(params, update)
+        updates.append(params["kernel"])
+    np.testing.assert_allclose(updates[0], updates[1], rtol=1e-6)
 
 
 @pytest.mark.essential

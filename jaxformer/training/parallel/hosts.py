@@ -3,7 +3,7 @@
 import itertools
 import json
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -13,7 +13,6 @@ from jax.experimental import multihost_utils
 from jaxformer.config.training import Launch
 from jaxformer.errors import ConfigError, TrainingError
 
-_MOST_NAMED = 3  # differences, or processes, that a message names
 _places = itertools.count(1)
 
 
@@ -97,29 +96,17 @@ def require_same(name: str, values: Mapping[str, object]) -> None:
     texts = {key: str(value) for key, value in values.items()}
     gathered = gather_texts(json.dumps({"host": socket.gethostname(), "values": texts}))
     processes = [json.loads(text) for text in gathered]
-    hosts = [process["host"] for process in processes]
-    keys = list(dict.fromkeys(key for process in processes for key in process["values"]))
     differences = []
-    for key in keys:
-        settings = [process["values"].get(key) for process in processes]
-        if len(set(settings)) > 1:
-            differences.append(f"{key} is {_who_has_what(settings, hosts)}")
+    for key in dict.fromkeys(key for process in processes for key in process["values"]):
+        first_places: dict[str, str] = {}  # of each value
+        for number, process in enumerate(processes):
+            value = process["values"].get(key, "not set")
+            first_places.setdefault(value, f"process {number} ({process['host']})")
+        if len(first_places) > 1:
+            places = (f"{value} on {place}" for value, place in first_places.items())
+            differences.append(f"{key} is {', '.join(places)}")
     if differences:
-        more = f"; and {len(differences) - _MOST_NAMED} more" * (len(differences) > _MOST_NAMED)
         raise ConfigError(
-            f"all hosts must have the same {name}: {'; '.join(differences[:_MOST_NAMED])}{more}; "
-            "make them equal, then start all processes again"
+            f"all hosts must have the same {name}: {'; '.join(differences)}; make them equal, then "
+            "start all processes again"
         )
-
-
-def _who_has_what(values: Sequence[str | None], hosts: Sequence[str]) -> str:
-    """Text such as "3.12 on process 0 (a), 1 (b), 3.13 on process 2 (c)"."""
-    groups: dict[str | None, list[str]] = {}
-    for process, (value, host) in enumerate(zip(values, hosts, strict=True)):
-        groups.setdefault(value, []).append(f"{process} ({host})")
-    texts = []
-    for value, members in groups.items():
-        named = ", ".join(members[:_MOST_NAMED])
-        more = f" and {len(members) - _MOST_NAMED} more" * (len(members) > _MOST_NAMED)
-        texts.append(f"{'not set' if value is None else value} on process {named}{more}")
-    return ", ".join(texts)

@@ -17,7 +17,6 @@ from jaxformer.errors import ConfigError
 from jaxformer.flops import count_model_flops
 from jaxformer.memory import device_memory, peak_memory
 from jaxformer.text import Host
-from jaxformer.training.parallel.replicas import check_replicas
 
 
 class Program:
@@ -167,11 +166,6 @@ class Runner:
     def _put(self, batch: Any) -> Any:
         return jax.device_put(batch, self._whole)
 
-    def check_replicas(self, tree: Any) -> None:
-        """Raises TrainingError if copies on several devices differ in any bit."""
-        if self.num_devices > 1:
-            check_replicas(jax.tree.leaves(tree), self._run)
-
     def take(self, tree: Any, index: int) -> Any:
         """One run's part of a pytree of all runs; only `TogetherRunner` has several."""
         return tree
@@ -203,13 +197,6 @@ class SingleRunner(Runner):
 
     def _put(self, batch: Any) -> Any:
         return jax.device_put(batch, self._devices[0])  # microseconds faster than with a sharding
-
-    def check_replicas(self, tree: Any) -> None:
-        """Does nothing, because nothing is on several devices."""
-
-    def on_one_host(self, params: Any) -> Any:
-        """Returns the parameters unchanged."""
-        return params
 
 
 def num_bytes(shapes: Any) -> int:

@@ -82,7 +82,7 @@ class TrainingProgress:
 
     def print_of(self, name: str, line: str) -> None:
         """Prints a line on a run of a sweep."""
-        self.print(f"{name}: {line}")
+        self.print(f"{name}: {line}" if name else line)
 
     def print(self, line: str) -> None:
         """Prints a line above the bar."""

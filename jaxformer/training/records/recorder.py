@@ -19,11 +19,7 @@ from jaxformer.training.trial import RunSpec, Trial
 
 
 class NotFinite(TrainingError):
-    """A number of a run, such as a loss, that is not finite; `in_step` if its step made it so."""
-
-    def __init__(self, name: str, step: int, details: str, *, in_step: bool) -> None:
-        super().__init__(f"{name} is not finite at step {step}")
-        self.step, self.details, self.in_step = step, details, in_step
+    """A number of a run, such as a loss, that is not finite."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -82,8 +78,8 @@ class Recorder:
         values = self.select(metrics)
         if (bad := int(values["bad_step"])) >= 0:
             skipped = int(values["skipped_steps"])
-            details = f"; {skipped} such steps before it were skipped" if skipped else ""
-            raise NotFinite("loss or gradient", bad + 1, details, in_step=True)
+            before = f"; {skipped} such steps before it were skipped" if skipped else ""
+            raise NotFinite(f"loss or gradient is not finite at step {bad + 1}{before}")
 
     def log(
         self, metrics: Sequence[Mapping[str, Any]], step: int, meters: Mapping[str, float]
@@ -142,8 +138,10 @@ class Recorder:
         data = self.spec.data
         evaluation = sums.evaluation(data.validation_bytes, data.unit, self.index)
         if (number := evaluation.bad_batch) is not None:
-            where = f"the first bad validation batch is number {number}, counted from 0"
-            raise NotFinite("validation loss", step, where, in_step=False)
+            raise NotFinite(
+                f"validation loss is not finite at step {step}; the first bad validation batch is "
+                f"number {number}, counted from 0"
+            )
         if data.scores is not None:
             scores = data.scores(self._whole_params(self.part(params)))
             evaluation = evaluation._replace(scores={**evaluation.scores, **scores})
