@@ -101,12 +101,6 @@ def test_a_plan_estimates_all_runs_and_trains_nothing(load, monkeypatch, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-def test_a_plan_of_translators_has_their_parameters_and_tokens(load):
-    script, claim = load("label_smoothing"), load("claim")
-    line, _ = claim.plan(script.runs(script.SIZES["accelerator"]), "H100").splitlines()
-    assert line.startswith("6 runs of 63.1 M parameters, 100,000 steps of 25,600 tokens: ")
-
-
 @pytest.mark.parametrize("name", sorted(AT_TOY.keys() - SECONDS))
 def test_the_runs_of_a_plan_are_those_that_are_trained(name, load):
     script = load(name)
@@ -114,12 +108,6 @@ def test_the_runs_of_a_plan_are_those_that_are_trained(name, load):
         for runs in script.runs(size):
             assert runs.steps >= size.steps and runs.count % size.seeds == 0
             assert runs.length <= runs.model.max_len
-
-
-def test_verdict_is_by_how_many_parts_are_so(load):
-    judge = load("claim").judge
-    verdicts = judge(True, True), judge(False, True), judge(False, False)
-    assert verdicts == ("holds", "holds in part", "does not hold at this size")
 
 
 def test_rank_does_not_collapse_with_skips_in_place_of_none(load, monkeypatch):
@@ -151,41 +139,6 @@ POST, PRE = [[1.0, 1.1], [3.0, 3.1]], [[1.0, 1.0], [1.0, 1.0]]  # with warm-up, 
 def test_warm_up_must_decide_for_post_norm_alone_in_every_seed(losses, claimed, load):
     script = load("layer_norm")
     assert script.is_as_claimed(np.array(losses)[:, :, None], limit=2.0).tolist() == [claimed]
-
-
-def test_an_embedding_of_one_frequency_has_all_its_power_there(load):
-    script = load("grokking")
-    size = script.Size(modulus=11)
-    angles = 2 * np.pi * 3 * np.arange(12) / 11
-    table = np.stack([5 + np.cos(angles), np.sin(angles)], axis=1)
-    table[11] = 7  # "=", which is no number
-    np.testing.assert_allclose(
-        script.powers({"embedding": {"embedding": table}}, size), [0, 0, 1, 0, 0], atol=1e-12
-    )
-
-
-def test_rows_of_sums_have_their_digits_and_label_the_answer(load):
-    script = load("arithmetic")
-    for reverse, answer in ((False, [1, 0, 4, 3]), (True, [3, 4, 0, 1])):
-        (row,) = script.rows(script.Size(digits=3), np.array([57986]), reverse)
-        sums = [0, 5, 7, script.PLUS, 9, 8, 6, script.EQUALS]
-        assert row["tokens"].tolist() == [*sums, *answer[:-1]]
-        assert row["labels"].tolist() == [-1] * 7 + answer
-
-
-def test_learning_rate_sensitivity_counts_losses_up_to_that_of_uniform_predictions(load):
-    sensitivities = load("instability").sensitivity(np.array([[2.0], [1.0], [np.inf]]))
-    np.testing.assert_allclose(sensitivities, [(2 + 1 + np.log(257)) / 3 - 1])
-
-
-@pytest.mark.parametrize(
-    "loss, needed",
-    [(3.5, 0.35), (2.5, 0.52), (2.25, (0.52 * 0.71) ** 0.5), (1.8, 1.0), (1.7, np.inf)],
-)
-def test_share_of_the_steps_that_reaches_a_loss_is_interpolated(loss, needed, load):
-    losses = np.array([3.0, 2.5, 2.0, 1.8])
-    share = load("muon").share_needed(np.array([0.35, 0.52, 0.71, 1.0]), losses, loss)
-    np.testing.assert_allclose(share, needed)
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,12 @@ import dataclasses
 
 import encoder_steps as script
 import fused_heads
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from multi_head_and_encoder import DOCUMENT
 from positions import positions_by_array, positions_by_loop
 
 from jaxformer import functional
-from jaxformer.errors import ShapeError
 from tests.experiments.printed import assert_shows
 
 # As printed, of 10 positions and 6 features.
@@ -52,26 +49,6 @@ def test_fused_layer_equals_the_documents_own_steps():
     np.testing.assert_allclose(in_one_call, out, atol=2e-6)
 
 
-def test_fused_layout_is_interleaved_by_head_and_not_in_thirds():
-    layer = fused_heads.draw_projection()
-    params = fused_heads.to_params(layer)
-    layer, params, thirds = jax.tree.map(
-        np.asarray, (layer, params, fused_heads.to_params_as_thirds(layer))
-    )
-    for part, name in enumerate(("query", "key", "value")):
-        for head in range(8):
-            columns = slice(64 * head, 64 * head + 64)
-            fused = slice(192 * head + 64 * part, 192 * head + 64 * part + 64)
-            kernel, bias = getattr(params, f"{name}_kernel"), getattr(params, f"{name}_bias")
-            np.testing.assert_array_equal(kernel[:, columns], layer.kernel[:, fused])
-            np.testing.assert_array_equal(bias[columns], layer.bias[fused])
-    np.testing.assert_array_equal(thirds.key_kernel, layer.kernel[:, 512:1024])
-    np.testing.assert_array_equal(thirds.key_bias, layer.bias[512:1024])
-    out = np.asarray(fused_heads.attend_step_by_step()["out"])
-    as_thirds = fused_heads.to_params_as_thirds(fused_heads.draw_projection())
-    assert np.abs(np.asarray(fused_heads.attend_in_one_call(as_thirds)) - out).max() > 1
-
-
 def test_fused_steps_have_the_shapes_that_are_printed():
     shapes = {name: array.shape for name, array in fused_heads.attend_step_by_step().items()}
     assert shapes == {
@@ -88,25 +65,12 @@ def test_softmax_of_the_printed_scores_is_the_printed_weights():
     np.testing.assert_allclose(weights, fused_heads.PRINTED_WEIGHTS, rtol=0, atol=5.1e-5)
 
 
-@pytest.mark.parametrize("row", [47, 48, 49])
-def test_softmax_of_a_row_printed_in_part_agrees_with_itself(row):
-    low, high = fused_heads.log_sum_bounds(row)
-    assert 3.9 < low < high < 4.0  # about the log of 48 to 50 scores of variance 1/9
-    assert high - low < 3e-3
-
-
 def test_positions_by_loop_and_at_once_are_the_printed_ones():
     loop, table = positions_by_loop(10, 6), positions_by_array(10, 6)
     np.testing.assert_allclose(loop, PRINTED_POSITIONS, rtol=0, atol=5.1e-5)
     np.testing.assert_allclose(table, PRINTED_POSITIONS, rtol=0, atol=5.1e-5)
     odd = positions_by_array(10, 5)
     np.testing.assert_allclose(odd, positions_by_loop(10, 5), atol=1e-6)
-
-
-def test_denominators_are_the_printed_ones_where_exponents_are_rounded():
-    assert np.round(script.denominators(6), 4).tolist() == [1.0, 21.5443, 464.1589]
-    printed = np.float32([1.0, 21.5443, 464.1590])
-    np.testing.assert_allclose(script.denominators(6, "float32"), printed, rtol=0, atol=5e-5)
 
 
 def test_layer_norm_gives_the_printed_result_from_the_printed_statistics():
@@ -119,22 +83,6 @@ def test_layer_norm_gives_the_printed_result_from_the_printed_statistics():
     mean, deviation = words[0].mean(-1), np.sqrt(np.float64(words[0]).var(-1) + 1e-5)
     np.testing.assert_allclose(mean, script.PRINTED_MEAN, rtol=0, atol=5.1e-5)
     np.testing.assert_allclose(deviation, script.PRINTED_STD, rtol=0, atol=5.1e-5)
-
-
-def test_layer_norm_as_printed_has_mean_0_and_a_variance_short_of_1():
-    np.testing.assert_allclose(script.PRINTED_NORMALIZED.mean(-1), 0, atol=5e-5)
-    variance = script.PRINTED_STD**2 - 1e-5
-    expected = variance / (variance + 1e-5)
-    # Half a unit of the last digit printed moves the variance by as much.
-    half = np.array([[5e-5, 5e-9, 5e-5], [5e-6, 5e-5, 5e-6]])
-    tolerance = 2 * (np.abs(script.PRINTED_NORMALIZED) * half).mean(-1) + 1e-6
-    assert (np.abs(script.PRINTED_NORMALIZED.var(-1) - expected) < tolerance).all()
-    assert expected[1] < 1 - 5 * tolerance[1]  # or it could not be told from 1
-
-
-def test_layer_norm_has_no_scale_of_the_batch():
-    with pytest.raises(ShapeError, match="scale"):
-        functional.layer_norm(jnp.ones((2, 1, 3)), jnp.ones((1, 3)))
 
 
 def test_encoder_has_the_documents_sizes():

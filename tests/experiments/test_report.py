@@ -45,10 +45,3 @@ def test_page_has_what_each_prints_and_says_which_failed(report, tmp_path, monke
     assert "all is well done\n```\n\n## Bad" in text
     assert "failed with status 1:\nValueError: no\n```" in text
     assert "1 failed; the page is" in capsys.readouterr().out
-
-
-def test_benchmarks_are_chosen_by_name(report, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["report.py", "--only", "train_stop"])
-    with pytest.raises(SystemExit):
-        report.main()
-    assert re.search(r"--only must be of batches, .*, got train_stop", capsys.readouterr().err)

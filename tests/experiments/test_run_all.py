@@ -1,7 +1,6 @@
 """The whole command: what it needs, how it is stopped, and what it leaves behind."""
 
 import dataclasses
-import os
 import pathlib
 import signal
 import sys
@@ -12,22 +11,8 @@ import numpy as np
 import pytest
 import run_all
 import trained_translator
-from steps import Document, Shown, Step
 
-from jaxformer.errors import CheckpointError, ConfigError, DataError
 from tests.experiments.website import check_site
-
-
-def one_step(show):
-    return (Document("name", "A title", "a book", "About.", [Step("One", None, show)]),)
-
-
-def stopped(number):
-    def show():
-        os.kill(os.getpid(), number)
-        raise AssertionError("the signal was not heeded")
-
-    return show
 
 
 def test_all_pages_are_written_and_nothing_that_they_name_is_missing(
@@ -49,25 +34,6 @@ def test_all_pages_are_written_and_nothing_that_they_name_is_missing(
         "trained_translator_02_cross_attention.png",
         "trained_translator_04_attention.html",
     } <= files
-
-
-@pytest.mark.parametrize(
-    ("number", "status"),
-    [(signal.SIGTERM, 143), (signal.SIGINT, 130)],
-)
-def test_signal_stops_the_command_without_a_page(
-    number, status, translation_run, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(run_all, "DOCUMENTS", one_step(stopped(number)))
-    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    (tmp_path / "index.html").write_text("of an earlier run")
-    with pytest.raises(SystemExit) as caught:
-        run_all.main([f"--output={tmp_path}", f"--run={translation_run[0]}", "--sentence=one two"])
-    assert caught.value.code == status
-    assert f"stopped by {number.name} before the pages were whole" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["index.html"]
-    assert (tmp_path / "index.html").read_text() == "of an earlier run"
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
 def test_signal_during_training_stops_the_command_without_a_page(tmp_path, monkeypatch, capsys):
@@ -94,34 +60,6 @@ def test_missing_package_is_named_before_anything_is_done(missing, tmp_path, mon
     with pytest.raises(SystemExit, match=f"the pages need .*, got no {missing}; pip install"):
         run_all.main([f"--output={tmp_path / 'all'}"])
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.filterwarnings("ignore:never seen in training")  # by a small run
-def test_folder_that_cannot_be_written_is_an_error_of_one_line(
-    translation_run, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(run_all, "DOCUMENTS", one_step(lambda: Shown("Never.")))
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SystemExit, match=r"^run_all.py: error: .*File exists: .*file"):
-        run_all.main([f"--output={tmp_path / 'file'}", f"--run={translation_run[0]}"])
-
-
-def test_mistakes_about_the_run_are_found_before_anything_is_written(
-    translation_run, classification_run, tmp_path
-):
-    for run, sentence, error, message in [
-        (tmp_path / "absent", "one", CheckpointError, "is not a run folder"),
-        (classification_run[0], "one", ConfigError, "but this needs an encoder-decoder"),
-        (translation_run[0], "one " * 13, DataError, "at most max_len=12 tokens"),
-    ]:
-        with pytest.raises(error, match=message):
-            run_all.run_all(tmp_path / "all", run, sentence)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_short_run_ends_its_schedule():
-    config = trained_translator.short_config(pathlib.Path("runs/x"))
-    assert config.schedule.decay_steps == config.training.steps
 
 
 @pytest.mark.filterwarnings("ignore:never seen in training")  # by a small run

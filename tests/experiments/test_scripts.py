@@ -131,26 +131,6 @@ def test_script_gives_its_table_by_every_command_of_its_docstring(script, monkey
         assert re.search(table + r"\n\Z", capsys.readouterr().out)
 
 
-def test_first_hour_fails_where_an_implementation_is_not_exact(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER / "launch"))
-    first_hour = importlib.import_module("first_hour")
-    lines = list(first_hour.implementations((1, 5, 2, 8)))
-    assert [line.partition(":")[0] for line in lines[2:]] == [
-        f"- {name}" for name in first_hour.IMPLEMENTATIONS
-    ]
-    monkeypatch.setattr(first_hour, "LARGEST_ERROR", 1e-4)
-    with pytest.raises(AssertionError, match=r"errors above 0.0001 in auto, dense, chunked"):
-        list(first_hour.implementations((1, 5, 2, 8)))
-
-
-def test_functional_core_says_that_torch_is_missing(monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(FOLDER / "benchmarks"))
-    monkeypatch.setitem(sys.modules, "torch", None)
-    core = importlib.import_module("functional_core")
-    core.speed(core.Sizes(speed=()), repeats=1)
-    assert capsys.readouterr().out == "  without PyTorch, which is not installed\n"
-
-
 @pytest.mark.parametrize(
     "stem", [path.stem for path in SEEDS if ">>> " in path.read_text(encoding="utf-8")]
 )

@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import six_words
-from scores import compiled_attention_weights, weights_of_scores
+from scores import weights_of_scores
 from self_attention_by_hand import DOCUMENT
 
 from tests.experiments.printed import assert_printed, assert_shows
@@ -78,13 +78,6 @@ def test_projections_are_those_printed(part, printed, decimals):
     )
 
 
-def test_vectors_of_big_are_those_printed():
-    error = PROJECTION_ERROR[1]
-    assert_printed(six_words.queries()[1], [-0.8158, 0.1573], input_error=error)
-    assert_printed(six_words.keys()[1], [-0.5488, -0.8030], input_error=error)
-    assert_printed(six_words.values()[1], [0.2256, 0.2062], input_error=error)
-
-
 def test_scores_are_those_printed():
     assert_printed(six_words.scores(), SCORES, input_error=SCORE_ERROR)
     assert_printed(
@@ -114,20 +107,6 @@ def test_printed_tables_are_those_of_a_leaked_width():
     assert_printed(six_words.contexts(six_words.LEAKED_D_K), WRONG_CONTEXTS, input_error=1e-4)
 
 
-def test_right_tables_are_not_those_printed():
-    weights, contexts = six_words.weights(), six_words.contexts()
-    assert_printed(weights[1], WEIGHTS_OF_BIG, input_error=1e-4)
-    assert_printed(contexts, RIGHT_CONTEXTS, input_error=1e-4)
-    assert (np.abs(weights - WRONG_WEIGHTS).max(1) > 0.02).all()
-    assert (np.abs(contexts - np.array(WRONG_CONTEXTS)).max(1) > 0.01).all()
-    np.testing.assert_allclose(weights.sum(1), 1, atol=1e-6)
-
-
-def test_weights_without_a_scale_take_the_width_of_the_queries():
-    weights = compiled_attention_weights(six_words.queries()[:, None], six_words.keys()[:, None])[0]
-    np.testing.assert_allclose(weights, six_words.weights(), rtol=0, atol=1e-6)
-
-
 def test_sharpness_is_that_printed():
     assert_printed(weights_of_scores([six_words.SHARP])[0], SHARP)
     assert_printed(weights_of_scores([six_words.SHARP], scale=8.0)[0], SHARP_TIMES_8)
@@ -143,17 +122,6 @@ def test_variances_are_within_their_error(column, width):
     printed_before, printed_after = six_words.PRINTED_VARIANCES[:, column]
     assert abs(printed_before - width) < 3 * six_words.standard_error_of_all_pairs(width)
     assert_printed(printed_before / width, printed_after)
-
-
-def test_standard_errors_are_those_of_repeated_draws():
-    rng = np.random.default_rng(0)
-    width, count, repeats = 8, 50, 2_000
-    query, key = rng.standard_normal((2, repeats, count, width))
-    pairs = (query * key).sum(-1).var(-1)
-    assert pairs.std() == pytest.approx(six_words.standard_error(width, count), rel=0.1)
-    everything = np.einsum("rqd,rkd->rqk", query, key).reshape(repeats, -1).var(-1)
-    expected = six_words.standard_error_of_all_pairs(width, count)
-    assert everything.std() == pytest.approx(expected, rel=0.1)
 
 
 def test_module_with_the_printed_matrices_gives_the_contexts():

@@ -1,7 +1,6 @@
 import math
 
 import four_words as script
-import jax
 import numpy as np
 import pytest
 from self_attention_in_numpy import DOCUMENT
@@ -62,36 +61,6 @@ def test_attention_of_the_draw_is_what_it_was():
     assert full["weights"][0, 3] > 0
 
 
-def test_scaling_brings_the_variance_of_scores_to_1_over_many_draws_and_not_in_one():
-    raw, scaled = map(np.asarray, script.sample_scores())
-    assert raw.shape == scaled.shape == (10_000, 4, 4)
-    assert 7.9 < raw.var() < 8.1 and 0.99 < scaled.var() < 1.01
-    np.testing.assert_allclose(raw, scaled * math.sqrt(8), atol=1e-5)
-    low, high = np.quantile(raw.var(axis=(1, 2)), [0.05, 0.95])
-    assert low < 3 and high > 14
-
-
-def test_mask_and_bias_hide_the_same():
-    by_mask, by_bias = script.weights_by_mask_and_by_bias()
-    np.testing.assert_allclose(by_mask, by_bias, rtol=0, atol=1e-7)
-    _, weights, _ = attend_by_loops(script.draw(), is_causal=True)
-    np.testing.assert_allclose(by_mask, weights, atol=1e-6)
-
-
-def test_scores_take_the_square_of_the_length():
-    assert script.attend(script.draw(), is_causal=True)["raw"].nbytes == script.score_bytes(4) == 64
-
-
-def test_words_are_four_vectors_with_their_positions():
-    x = np.asarray(script.embed_words())
-    assert x.shape == (1, 4, 512)
-    positions = np.arange(4)[:, None] / 10_000 ** (np.arange(0, 512, 2) / 512)
-    encoding = np.stack([np.sin(positions), np.cos(positions)], axis=-1).reshape(4, 512)
-    table = np.asarray(jax.random.normal(jax.random.key(1), (6, 512)))  # unknown and end as well
-    distances = np.abs((x[0] - encoding)[:, None] - table).max(axis=-1)
-    assert (distances.min(axis=1) < 1e-5).all() and len(set(distances.argmin(axis=1))) == 4
-
-
 def test_layer_equals_one_head_after_the_other_in_float64():
     _, variables = script.multi_head_layer()
     params = {name: np.asarray(leaf, np.float64) for name, leaf in variables["params"].items()}
@@ -113,22 +82,6 @@ def test_layer_equals_one_head_after_the_other_in_float64():
         heads.append(values)
     output = np.concatenate(heads, axis=-1) @ params["output_kernel"]
     np.testing.assert_allclose(result.output[0], output, atol=1e-5)
-
-
-def test_layer_drops_in_training_alone_and_returns_weights_from_before():
-    outputs = [script.run_layer(dropout_seed=seed) for seed in (None, None, 0, 1)]
-    evaluated, again, dropped, dropped_again = jax.tree.map(np.asarray, outputs)
-    np.testing.assert_array_equal(evaluated.output, again.output)
-    assert np.abs(dropped.output - dropped_again.output).max() > 0.1
-    for trained in (dropped, dropped_again):
-        np.testing.assert_allclose(trained.weights, evaluated.weights, atol=1e-7)
-    np.testing.assert_allclose(dropped.weights.sum(-1), 1, atol=1e-6)
-
-
-def test_uneven_heads_are_refused_by_rule_values_and_remedy():
-    message = script.message_of_uneven_heads()
-    assert "d_model must be a multiple of num_heads" in message
-    assert "d_model=10 and num_heads=4" in message and "head_dim" in message
 
 
 def test_document_shows_every_step_in_order():
