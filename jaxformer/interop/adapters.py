@@ -74,7 +74,7 @@ def load_adapter(folder: str | os.PathLike[str], model: HuggingFaceModel) -> Ada
     used: set[str] = set()
     for slot, module in _modules(family, model, leaves):
         names = [f"{_PREFIX}{module}.lora_{part}.weight" for part in "AB"]
-        if not used.isdisjoint(names) or not tensors.keys() >= {*names}:
+        if not tensors.keys() >= {*names}:
             continue
         used.update(names)
         down, up = (np.asarray(tensors[name].read(), np.float32) for name in names)
@@ -134,7 +134,7 @@ def save_adapter(
     ranks: dict[str, int] = {}
     written: set[str] = set()
     fan_in_fan_out = False
-    for slot, module in _modules(family, model, leaves, copies=False):
+    for slot, module in _modules(family, model, leaves):
         adapted = [leaf for leaf in slot.leaves if f"{leaf}/down" in matrices]
         if not adapted:
             continue
@@ -198,19 +198,16 @@ def _joined(
 
 
 def _modules(
-    family: Family, model: HuggingFaceModel, leaves: Mapping[str, Any], *, copies: bool = True
+    family: Family, model: HuggingFaceModel, leaves: Mapping[str, Any]
 ) -> Iterator[tuple[Slot, str]]:
-    """Kernels of linear layers, with the names of their modules; with `copies`, both spellings."""
+    """Kernels of linear layers, with the names of their modules."""
     is_base = kind_of_params(model.config, model.params) == "pooled"
     for group in tensor_slots(family, model.config, leaves):
         for slot in group:
             if not slot.leaves[0].endswith("kernel") or not slot.name.endswith(".weight"):
                 continue
             module = slot.name.removesuffix(".weight")
-            bare = module.removeprefix(family.prefix)
-            yield slot, bare if is_base else module
-            if copies and bare != module:
-                yield slot, module if is_base else bare
+            yield slot, module.removeprefix(family.prefix) if is_base else module
 
 
 def _family(model: HuggingFaceModel) -> Family:
@@ -229,12 +226,6 @@ def _check_config(config: Mapping[str, Any]) -> None:
             f"peft_type of {ADAPTER_CONFIG} must be LORA, got {shown(config.get('peft_type'))}; "
             "merge the adapter with PEFT's merge_and_unload, and save the model"
         )
-    for name in ("r", "lora_alpha"):
-        if type(config.get(name)) not in (int, float) or config[name] <= 0:
-            raise ConfigError(
-                f"{name} of {ADAPTER_CONFIG} must be a positive number, got "
-                f"{shown(config.get(name))}; use the file that came with the adapter"
-            )
     for name, accepted in _NEUTRAL.items():
         value = config.get(name)
         if value is not None and value not in accepted:

@@ -163,8 +163,7 @@ def save_huggingface(
         The model_type.
 
     Raises:
-        ConfigError: the chosen family, or every family, cannot represent the model; or it has a
-            chat template without a tokenizer.
+        ConfigError: the chosen family, or every family, cannot represent the model.
         StorageError: the folder already has weights, or a file cannot be written.
     """
     folder, config, params = as_path(folder), model.config.without_mup, model.params
@@ -218,11 +217,6 @@ def _tokenizers(model: HuggingFaceModel) -> tuple[Tokenizer | None, Tokenizer | 
     """Tokenizers of what the model reads and of what it generates; only the first is written."""
     source = model.tokenizer if model.source_tokenizer is None else model.source_tokenizer
     target = source if model.tokenizer is None else model.tokenizer
-    if source is None and model.chat_template is not None:
-        raise ConfigError(
-            "a chat template is saved with a tokenizer, got none; pass a tokenizer, or "
-            "chat_template=None"
-        )
     if source is not target:
         warnings.warn(
             "a Hugging Face folder has room for one tokenizer: that of the source is written, that "
@@ -236,9 +230,6 @@ def _family_for(
     config: ModelConfig, params: Any, kind: ModelKind, model_type: str | None, preferred: str | None
 ) -> tuple[Family, dict[str, Any]]:
     """The given family, or the first that can represent the model, and its config fields."""
-    for chosen in (model_type, preferred):
-        if chosen is not None and chosen not in FAMILIES:
-            raise ConfigError(f"model_type must be one of {', '.join(FAMILIES)}, got {chosen!r}")
     ordered = sorted(FAMILIES.items(), key=lambda item: item[0] != preferred)
     able = {name: family for name, family in ordered if kind in family.classes.values()}
     if model_type not in (None, *able):

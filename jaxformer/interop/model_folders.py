@@ -4,7 +4,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -145,9 +145,6 @@ def open_huggingface(
         ConfigError: a field of the config or a dtype is not supported.
     """
     folder = on_disk(path, FILES)
-    for name, value in (("dtype", dtype), ("param_dtype", param_dtype)):
-        if value is not None and value not in get_args(Float):
-            raise ConfigError(f"{name} must be {' or '.join(get_args(Float))}, got {value!r}")
     values, where = read_object(folder / CONFIG), str(folder / CONFIG)
     if (folder / ADAPTER_CONFIG).exists() and ADAPTER_CONFIG not in ignore:
         raise ConfigError(
@@ -160,7 +157,8 @@ def open_huggingface(
     tensors = open_tensors(folder, auto_class=family.auto_class)
     kind = named or kind_of_tensors(family, tensors, where)
     fields = ConfigFields(values, where, ignore, tensors)
-    arguments = _read_fields(family, fields, kind, where)
+    arguments = family.read(fields, kind)
+    fields.finish()
     if max_len is not None and arguments["positions"] == "learned":
         raise ConfigError(
             f"max_len cannot be set for a model with a table of {arguments['max_len']} positions, "
@@ -171,21 +169,3 @@ def open_huggingface(
     arguments |= {"dtype": dtype or stored, "param_dtype": stored}
     config = ModelConfig(**arguments | ({} if max_len is None else {"max_len": max_len}))
     return HuggingFaceFolder(folder, kind, config, values, family, tensors, ignore)
-
-
-def _read_fields(
-    family: Family, fields: ConfigFields, kind: ModelKind, where: str
-) -> dict[str, Any]:
-    """Arguments of the `ModelConfig`; every error names the file."""
-    try:
-        arguments = family.read(fields, kind)
-        fields.finish()
-    except ConfigError as error:
-        raise ConfigError(str(error) if where in str(error) else f"{where}: {error}") from None
-    except (ArithmeticError, LookupError, TypeError) as error:
-        # Caused by values such as 0 heads, or a table in place of a number.
-        raise ConfigError(
-            f"{where} has a value that no model can have ({error}); use the file that came with "
-            "the weights"
-        ) from None
-    return arguments

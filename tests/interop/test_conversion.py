@@ -6,7 +6,6 @@ import pytest
 from jaxformer.config import LayerConfig, RotaryConfig
 from jaxformer.errors import CheckpointError
 from jaxformer.interop import load_huggingface
-from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.layers import layer_keys
 from tests.interop.golden import read_golden, tensors_of, write
 
@@ -17,12 +16,6 @@ def test_layers_are_said_by_the_shortest_first_layers_and_pattern():
     assert (keys["first_layers"], keys["layers"]) == ((far,), (near,))
     keys = layer_keys(RotaryConfig(), [near, far, near, far, near])
     assert (keys["first_layers"], keys["layers"]) == ((), (near, far))
-
-
-def test_defaults_of_a_family_fill_fields_that_are_missing_or_null():
-    fields = ConfigFields({"n_inner": None, "n_embd": 8}, "config.json")
-    fields.fill(n_inner=32, n_embd=16, n_layer=2)
-    assert [fields.take(name, int) for name in ("n_inner", "n_embd", "n_layer")] == [32, 8, 2]
 
 
 @pytest.mark.parametrize(

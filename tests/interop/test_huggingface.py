@@ -1,9 +1,7 @@
 """Folders that are loaded, that are refused, and that are saved."""
 
 import dataclasses
-import errno
 import json
-import os
 import re
 import shutil
 
@@ -88,36 +86,6 @@ def test_copy_of_a_tied_table_must_be_one(gpt2, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (None, "config.json cannot be read: No such file or directory; pass a Hugging Face model"),
-        ("{", "config.json is damaged: "),
-        ("[1]", "config.json is damaged: "),
-    ],
-)
-def test_config_must_be_a_json_object(text, words, tmp_path):
-    if text is not None:
-        (tmp_path / "config.json").write_text(text)
-    with pytest.raises(CheckpointError, match=re.escape(words)):
-        load_huggingface(tmp_path)
-
-
-def test_folder_without_weights_says_how_to_get_them(gpt2, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(gpt2.config))
-    with pytest.raises(
-        CheckpointError, match="got config.json; download the model into it: hf down"
-    ):
-        load_huggingface(tmp_path)
-
-
-@pytest.mark.parametrize("option", ["dtype", "param_dtype"])
-def test_dtype_must_be_a_choice(option, tmp_path):
-    words = f"{option} must be float32 or bfloat16, got 'float16'"
-    with pytest.raises(ConfigError, match=words):
-        load_huggingface(tmp_path, **{option: "float16"})
-
-
-@pytest.mark.parametrize(
     ("stored", "options", "dtype", "param_dtype"),
     [
         ("float16", {}, "float32", "float32"),
@@ -190,23 +158,6 @@ def test_folder_that_cannot_be_made_is_one_clear_error(loaded, tmp_path):
             save_huggingface(folder, HuggingFaceModel(loaded.config, loaded.params))
 
 
-def test_full_disk_leaves_nothing_of_the_shards_before(loaded, tmp_path, monkeypatch):
-    sync, written = os.fsync, []
-
-    def full(descriptor):
-        written.append(sorted(path.name for path in tmp_path.rglob("model-*")))
-        if len(written) == 2:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageError, match="00002-of-.*.safetensors cannot be written: No space"):
-        save_huggingface(
-            tmp_path, HuggingFaceModel(loaded.config, loaded.params), max_shard_bytes=20_000
-        )
-    assert [len(names) for names in written] == [0, 1] and list(tmp_path.iterdir()) == []
-
-
 SMALL = ModelConfig(
     vocab_size=11, max_len=8, num_layers=2, d_model=4, num_heads=2, positions="rotary",
     norm="rms_norm", use_bias=False, activation="swiglu",
@@ -225,7 +176,7 @@ def shapes(config):
             {}, "gpt2",
             "it could with model.norm = 'layer_norm' (here 'rms_norm'), model.activation = ",
         ),
-        ({"tied_embeddings": False}, "gpt", "model_type must be one of gpt2, opt"),
+        ({"tied_embeddings": False}, "gpt", "must be one of gpt2, opt, "),
         (
             {"attention_sinks": True}, "llama",
             "model type llama cannot represent this model: it could with "
@@ -288,7 +239,7 @@ def test_family_that_is_preferred_is_written_where_it_can(tmp_path):
         )
         assert written_type == load_huggingface(folder).model_type == written
     with pytest.raises(ConfigError, match="model_type must be one of .*, got 'lama'"):
-        save_huggingface(tmp_path / "no", HuggingFaceModel(SMALL, params, model_type="lama"))
+        save_huggingface(tmp_path / "no", HuggingFaceModel(SMALL, params), model_type="lama")
 
 
 def test_classes_are_loaded_and_saved_by_name(tmp_path):

@@ -67,8 +67,6 @@ REFUSED = [
      "must have short_factor"),
     ("llama", dict(rope_parameters=dict(rope_type="su", rope_theta=1e4)),
      f"rope_type 'su' {ANGLES}"),
-    ("phi3", dict(rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=3.0)),
-     "the rope_type of Phi-3 must be default or longrope, got 'linear'"),
     ("phi3-longrope", dict(rope_parameters=dict(
         rope_type="longrope", rope_theta=1e4, short_factor=[1.0] * 6, long_factor=[1.0, "2"])),
      "long_factor must be a tuple whose items are each a number, got long_factor=(1.0, '2')"),
@@ -77,14 +75,10 @@ REFUSED = [
      "must have one number for each frequency, half as many as rotated features"),
     ("llama", dict(rope_parameters=dict(rope_theta=1e4, partial_rotary_factor=0.5)),
      f"partial_rotary_factor=0.5 {UNSUPPORTED} 1.0"),
-    ("llama", dict(num_attention_heads=0, head_dim=...),
-     "config.json has a value that no model can have (integer division or modulo by zero)"),
     ("gemma3_text", dict(rope_parameters=dict(full_attention=3)),
-     "config.json: full_attention must be dict, got 3"),
-    ("smollm3", dict(no_rope_layers=[1, 0]), "no_rope_layers must be 0 or 1 for each of"),
-    ("smollm3", dict(no_rope_layers=["a"] * 4), "no_rope_layers must be 0 or 1 for each of 4"),
+     "full_attention must be dict, got 3"),
     ("gpt_neox", dict(rope_parameters=dict(rope_theta=1e4, partial_rotary_factor=0.07)),
-     "config.json: rotary_dim must be even"),
+     "rotary_dim must be even"),
     ("qwen2", dict(layer_types=["full_attention"]),
      "layer_types must be full_attention or sliding_attention "
      "for each of 2 layers, got ['full_attention']"),
@@ -156,13 +150,6 @@ def test_file_that_names_no_class_is_what_its_tensors_are(name, kind, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, loaded.params, expected.params)
 
 
-def test_field_that_no_code_reads_is_named_in_a_warning(tmp_path):
-    write_changed(tmp_path, "gpt2", {"author": "me", "purpose": 1})
-    with pytest.warns(UserWarning, match="config.json: ignored author, purpose, which the code"):
-        assert load_huggingface(tmp_path).config.num_layers == 3
-    load_huggingface(tmp_path, ignore=("author", "purpose"))  # without a warning
-
-
 def test_field_of_a_newer_file_can_be_ignored(tmp_path):
     newer = {"author": "me", "purpose": 1, "transformers_version": "5.25.0.dev0"}
     write_changed(tmp_path, "gpt2", newer)
@@ -188,16 +175,11 @@ def test_other_name_of_a_field_wins_over_its_own(tmp_path):
     assert load_huggingface(tmp_path).config.num_layers == 3
 
 
-def test_field_of_rotary_positions_can_be_ignored_and_older_scaling_wins(tmp_path):
-    rope = {"rope_theta": 1e4, "rope_type": "default", "author": "me"}
-    write_changed(tmp_path, "llama", {"rope_parameters": rope})
-    with pytest.warns(UserWarning, match="rope_parameters of .*: ignored author, which"):
-        load_huggingface(tmp_path)
-    assert load_huggingface(tmp_path, ignore=("author",)).config.positions.scaling is None
+def test_older_scaling_of_rotary_positions_wins(tmp_path):
+    rope = {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}}
     older = {"rope_scaling": {"type": "linear", "factor": 3.0}, "rope_theta": 500.0}
-    del rope["author"]
-    write_changed(tmp_path / "both", "llama", {"rope_parameters": rope} | older)
-    positions = load_huggingface(tmp_path / "both").config.positions
+    write_changed(tmp_path, "llama", rope | older)
+    positions = load_huggingface(tmp_path).config.positions
     assert positions == RotaryConfig(base=500.0, scaling=LinearScalingConfig(factor=3.0))
 
 

@@ -176,12 +176,6 @@ def test_of_two_tokenizers_that_of_the_source_is_saved(chat_folder, tmp_path):
     assert names["eos_token"] == target.token_name(target.end_of_text)
 
 
-def test_chat_template_without_a_tokenizer_is_refused(chat_folder, tmp_path):
-    loaded = load_huggingface(chat_folder[0])
-    with pytest.raises(ConfigError, match="saved with a tokenizer, got none; pass a tokenizer, or"):
-        save_huggingface(tmp_path, loaded._replace(tokenizer=None, source_tokenizer=None))
-
-
 def test_end_of_text_of_the_tokenizer_ends_texts_unless_other_tokens_are_given(
     chat_folder, tmp_path
 ):

@@ -145,7 +145,7 @@ def test_transformers_converts_as_the_error_says_and_loads_what_was_written(tmp_
     command = str(caught.value).partition("convert it: ")[2]
     path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
     subprocess.run(["bash", "-c", command], env=os.environ | {"PATH": path}, check=True)
-    tensors = open_tensors(f"{folder}-safetensors")
+    tensors = open_tensors(pathlib.Path(f"{folder}-safetensors"))
     arrays = {name: each.read() for name, each in tensors.items()}
     for name, array in arrays.items():
         assert array.tobytes() == expected[name].tobytes()

@@ -1,7 +1,6 @@
 """Strict reading of a `config.json`: every field that transformers reads is used or refused."""
 
 import re
-import warnings
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, get_args
 
@@ -56,7 +55,7 @@ class ConfigFields:
 
     # A family takes, requires or skips every field that its code in transformers reads; a parity
     # test checks this. So other fields cannot change what the model computes, except in files of a
-    # newer transformers, whose code may read them: `finish` warns of them, or refuses them.
+    # newer transformers, whose code may read them: `finish` refuses them.
 
     def __init__(
         self,
@@ -160,18 +159,11 @@ class ConfigFields:
             self._left.discard(other)
 
     def finish(self) -> None:
-        """Warns of fields that were neither taken nor marked, or refuses those of newer files."""
-        if not self._left:
-            return
-        names = ", ".join(sorted(self._left))
+        """Refuses fields that were neither taken nor marked, in a file of a newer transformers."""
         written = re.match(r"(\d+)\.(\d+)", str(self._version))
-        if written and (int(written[1]), int(written[2])) > _COMPARED:
+        if self._left and written and (int(written[1]), int(written[2])) > _COMPARED:
             raise ConfigError(
                 f"{self._where} was written by transformers {self._version} and has unknown "
-                f"fields, which may change what the model computes: {names}; for those that do "
-                f"not, pass ignore=({min(self._left)!r},)"
+                f"fields, which may change what the model computes: {', '.join(sorted(self._left))}"
+                f"; for those that do not, pass ignore=({min(self._left)!r},)"
             )
-        warnings.warn(
-            f"{self._where}: ignored {names}, which the code of the model does not read",
-            stacklevel=2,
-        )

@@ -3,7 +3,6 @@
 from typing import Any
 
 from jaxformer.config import LayerConfig, ModelConfig, NoPositionsConfig
-from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import Family, ModelKind, decoder_family
 from jaxformer.interop.conversion.fields import (
@@ -111,8 +110,6 @@ def _read_smollm3(fields: ConfigFields, kind: ModelKind, values: Values) -> Valu
     depth, every = values["num_layers"], fields.take("no_rope_layer_interval", int, 4)
     default = [int((layer + 1) % every != 0) for layer in range(depth)]
     turned = fields.take("no_rope_layers", list, default)  # 1 = rotated, whatever the name says
-    if len(turned) != depth or not set(turned) <= {0, 1}:
-        raise ConfigError(f"no_rope_layers must be 0 or 1 for each of {depth} layers, got {turned}")
     used = fields.take("use_sliding_window", bool, False)
     size = fields.take("sliding_window", int, None)
     near = read_layer_types(

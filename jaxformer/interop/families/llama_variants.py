@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from jaxformer.config import LongropeScalingConfig, ModelConfig
-from jaxformer.errors import ConfigError
+from jaxformer.config import ModelConfig
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import ModelKind
 from jaxformer.interop.conversion.fields import Field, Values, activation, only, whole, window
@@ -55,16 +54,6 @@ def _rename_scaling(fields: ConfigFields, kind: ModelKind) -> None:
             fields.override(**{name: {**values, "rope_type": "longrope"}})
 
 
-def _check_phi3(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
-    scaling = values["positions"].scaling
-    if not isinstance(scaling, LongropeScalingConfig | None):
-        raise ConfigError(
-            f"the rope_type of Phi-3 must be default or longrope, got {scaling.kind!r}; use "
-            "the config of another family for other kinds"
-        )
-    return {}
-
-
 def _write_phi3(model: ModelConfig) -> dict[str, Any]:
     # transformers checks it against max_position_embeddings even without scaling.
     name = "original_max_position_embeddings"
@@ -98,7 +87,7 @@ VARIANT_FAMILIES = (
             "max_position_embeddings": 4096, "original_max_position_embeddings": 4096,
             "rms_norm_eps": 1e-5,
         },
-        special_read=_check_phi3, special_write=_write_phi3,
+        special_write=_write_phi3,
     ),
     # Layer norms without scale and bias.
     llama_family(

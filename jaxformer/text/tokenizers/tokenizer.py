@@ -129,17 +129,16 @@ class Tokenizer(Vocabulary):
         """
         if num_rows >= self.vocab_size:
             return self
-        limited = type(self)(tokenizers.Tokenizer.from_str(self.to_json()), self.roles)
-        names = ((i, limited._tokenizer.id_to_token(i)) for i in range(num_rows, self.vocab_size))
-        limited._names_without_row = {i: name for i, name in names if name is not None}
-        limited._special -= limited._names_without_row.keys()
+        limited = self.with_roles(self.roles)
+        limited._special = frozenset(i for i in limited._special if i < num_rows)
         limited._vocab_size = num_rows
         return limited
 
     @property
     def names_without_row(self) -> list[str]:
         """Names of the tokens for which the model has no row: see `limited_to`."""
-        return list(self._names_without_row.values())
+        ids: dict[str, int] = self._tokenizer.get_vocab()
+        return sorted((name for name in ids if ids[name] >= self._vocab_size), key=ids.__getitem__)
 
     @property
     def identity(self) -> str:
@@ -190,7 +189,8 @@ class Tokenizer(Vocabulary):
             require_known(texts, self._characters)
         ids: list[list[np.ndarray]] = [[] for _ in texts]
         for group in calls(texts, self._cut):
-            encodings = self._encode_group([piece for _, piece in group])
+            texts_of_group = [piece for _, piece in group]
+            encodings = self._reading.encode_batch_fast(texts_of_group, add_special_tokens=False)
             for (i, _), encoding in zip(group, encodings, strict=True):
                 ids[i].append(np.array(encoding.ids, np.int32))
         return [self._known(np.concatenate(parts)) for parts in ids]
@@ -249,23 +249,14 @@ class Tokenizer(Vocabulary):
 
     def _known(self, ids: np.ndarray) -> np.ndarray:
         """The ids; DataError for a token without a row in the model's table."""
-        if self._names_without_row:
-            without_row = ids[np.isin(ids, list(self._names_without_row))]
-            if without_row.size:
-                token_id = int(without_row[0])
-                raise DataError(
-                    f"the model has rows for {self._vocab_size} tokens, got "
-                    f"{self._names_without_row[token_id]!r} (id {token_id}) in a text; remove it"
-                )
-        return ids
-
-    def _encode_group(self, texts: list[str]) -> list[tokenizers.Encoding]:
-        try:
-            return self._reading.encode_batch_fast(texts, add_special_tokens=False)
-        except Exception as error:  # The library raises nothing more specific.
+        without_row = ids[ids >= self._vocab_size]
+        if without_row.size:
+            token_id = int(without_row[0])
             raise DataError(
-                f"the tokenizer cannot encode the text: {error}; use another tokenizer"
-            ) from None
+                f"the model has rows for {self._vocab_size} tokens, got "
+                f"{self._tokenizer.id_to_token(token_id)!r} (id {token_id}) in a text; remove it"
+            )
+        return ids
 
     def decode(self, ids: npt.ArrayLike) -> str:
         """Turns token ids into text.

@@ -53,7 +53,7 @@ class Vocabulary:
         vocab: dict[str, int] = tokenizer.get_vocab()
         if not vocab:
             raise DataError("a tokenizer must have tokens, got none; train it")
-        # A tokenizer made elsewhere may have ids without a token.
+        # A tokenizer made elsewhere may have ids without a token; `limited_to` sets a smaller size.
         self._vocab_size = 1 + max(vocab.values())
         added = tokenizer.get_added_tokens_decoder()
         named = {tokenizer.token_to_id(name) for name in (roles.end_of_text, roles.mask)}
@@ -61,7 +61,6 @@ class Vocabulary:
         self._special = frozenset(
             special | {token_id for token_id in named if token_id is not None}
         )
-        self._names_without_row: dict[int, str] = {}  # see `Tokenizer.limited_to`
         self._spelling = token_spelling(tokenizer)
         # Whether tokens consist of bytes, each written as one letter.
         self._is_byte_level = self._spelling == "byte letters"
@@ -92,7 +91,7 @@ class Vocabulary:
     def _id_of(self, name: str) -> int | None:
         """Id of a token by its name; None if there is none, or the model has no row for it."""
         token_id: int | None = self._tokenizer.token_to_id(name)
-        return None if token_id in self._names_without_row else token_id
+        return None if token_id is None or token_id >= self._vocab_size else token_id
 
     def special_id(self, name: str) -> int | None:
         """Id of a special token by its name, if there is one."""

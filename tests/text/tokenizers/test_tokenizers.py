@@ -1,5 +1,4 @@
 import json
-import os
 import re
 
 import numpy as np
@@ -7,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxformer.errors import DataError, StorageError
+from jaxformer.errors import DataError
 from jaxformer.text import (
     Tokenizer,
     byte_tokenizer,
@@ -105,11 +104,6 @@ def test_pieces_have_the_tokens_of_the_whole_text(text):
     assert cut == [tokenizer.encode(text).tolist() for tokenizer in (BYTE, BPE, SPACES, WORD)]
 
 
-def test_pieces_are_about_the_size_asked_for(monkeypatch):
-    monkeypatch.setattr(pieces, "_PIECE", 7)
-    assert list(pieces.pieces("aaa bbb ccc ddd eee")) == ["aaa bbb", " ccc ddd", " eee"]
-
-
 @pytest.mark.parametrize("tokenizer", ALL.values(), ids=ALL)
 def test_decode_skips_the_end_of_text_and_takes_any_sequence(tokenizer):
     ids = tokenizer.encode("work").tolist()
@@ -171,17 +165,22 @@ def test_saved_tokenizer_loads_as_the_same(tokenizer, tmp_path):
     assert loaded.to_json() == tokenizer.to_json()
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"model": 1}', b"\xff", b"[1, 2"])
-def test_load_names_a_broken_file(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "not a tokenizer in JSON"),
+        (b'{"model": 1}', "not a tokenizer in JSON"),
+        (b'{"model": ' * 100_000, "not a tokenizer in JSON"),
+        (b"\xff", "codec can't decode"),
+        (None, "cannot be read: No such file"),
+    ],
+)
+def test_file_that_is_no_tokenizer_is_named(tmp_path, content, reason):
     path = tmp_path / "broken.json"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match="broken.json: "):
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=f"broken.json: .*{reason}"):
         Tokenizer.load(path)
-
-
-def test_load_names_a_missing_file(tmp_path):
-    with pytest.raises(DataError, match="missing.json: cannot be read: No such file"):
-        Tokenizer.load(tmp_path / "missing.json")
 
 
 @pytest.mark.parametrize("tokenizer", ALL.values(), ids=ALL)
@@ -267,27 +266,6 @@ def test_token_texts_show_added_tokens_as_they_are():
     assert tokenizer.token_texts([257, 97]) == ["a €", "a"]
 
 
-def test_token_texts_refuse_ids_outside_the_vocabulary():
-    with pytest.raises(DataError, match="less than vocab_size=257, got 257"):
-        byte_tokenizer().token_texts([257])
-
-
-def test_file_that_is_no_tokenizer_is_an_error(tmp_path, monkeypatch):
-    path = tmp_path / "tokenizer.json"
-    path.write_text('{"model": ' * 100_000)
-    with pytest.raises(DataError, match="tokenizer.json: not a tokenizer in JSON"):
-        Tokenizer.load(path)
-    byte_tokenizer().save(path)
-    assert Tokenizer.load(path).vocab_size == 257
-    monkeypatch.setattr("jaxformer.storage.files._MOST", path.stat().st_size - 1)
-    with pytest.raises(DataError, match="tokenizer.json: it must have at most"):
-        Tokenizer.load(path)
-    path.unlink()
-    os.mkfifo(path)
-    with pytest.raises(DataError, match="it is a FIFO, not a regular file"):
-        Tokenizer.load(path)
-
-
 def test_merges_do_not_depend_on_how_many_more_are_asked_for():
     text = "to be or not to be, that is the question"
     tokenizer = train_bpe([text] * 2, 2**31 - 1)
@@ -295,19 +273,6 @@ def test_merges_do_not_depend_on_how_many_more_are_asked_for():
     # All are made: each word occurs twice, so that it becomes one token.
     tokens = [tokenizer.decode([token_id]) for token_id in tokenizer.encode(text)]
     assert tokens == re.findall(r" ?\w+|,", text)
-
-
-def test_tokenizer_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "tokenizer.json"
-    path.write_text("older")
-
-    def fail(file):
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr("os.fsync", fail)
-    with pytest.raises(StorageError, match="the disk is full"):
-        byte_tokenizer().save(path)
-    assert path.read_text() == "older"
 
 
 def test_byte_order_mark_of_a_tokenizer_file_is_left_out(tmp_path):
