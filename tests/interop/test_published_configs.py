@@ -34,8 +34,8 @@ REFUSED = {
     "allenai/OLMo-7B-0424-hf": "clip_qkv=8.0 changes what the model computes",
     "tiiuae/falcon-rw-1b": "alibi=True changes what the model computes",
     "facebook/bart-large-mnli": f"{CLASSES}BartForConditionalGeneration, ",
-    "google/electra-small-discriminator": "embedding_size must be hidden_size, got 128 and 256",
-    "google/electra-base-generator": "embedding_size must be hidden_size, got 768 and 256",
+    "google/electra-small-discriminator": "embedding_size=128 changes what the model computes",
+    "google/electra-base-generator": "embedding_size=768 changes what the model computes",
 }
 READ = [name for name in CONFIGS if name not in REFUSED]
 

@@ -44,9 +44,6 @@ REFUSED = [
      '"architectures"; add it, such as "architectures": ["BertForSequenceClassification"]'),
     ("roberta-classes", dict(architectures=...), "a classification head, got no"),
     ("llama-score", dict(architectures=...), '["LlamaForSequenceClassification"]'),
-    ("bert", dict(architectures=["BertForQuestionAnswering"]),
-     "got ['BertForQuestionAnswering']; extractive question answering is not supported: use the "
-     "model that it was fine-tuned from, or one that generates answers, such as Flan-T5"),
     ("opt-classes", dict(word_embed_proj_dim=22), f"word_embed_proj_dim=22 {UNSUPPORTED} 36"),
     ("opt", dict(word_embed_proj_dim=22, tie_word_embeddings=False),
      f"tie_word_embeddings=False {UNSUPPORTED} True"),

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.conversion.fields import (
@@ -20,11 +19,14 @@ from jaxformer.interop.conversion.layouts import Layout, dense, norm, projection
 _S = "encoder/{stack}/"  # paths of the parameters of a layer
 
 
-def _body(prefix: str) -> dict[str, Layout]:
-    """Tensors of BERT and RoBERTa, which differ only in the prefix."""
+def _body(prefix: str, *, skipped_rows: int = 0) -> dict[str, Layout]:
+    """Tensors of BERT, RoBERTa and ELECTRA, which differ only in the prefix."""
     layer = prefix + "encoder.layer.{layer}."
     return {
         prefix + "embeddings.word_embeddings.weight": same("encoder/embedding/embedding"),
+        prefix + "embeddings.position_embeddings.weight": same(
+            "encoder/positions/embedding", skipped_rows=skipped_rows
+        ),
         prefix + "embeddings.token_type_embeddings.weight": same("encoder/token_type_embedding"),
         **norm(prefix + "embeddings.LayerNorm", "encoder/embedding_norm"),
         **projections(
@@ -38,7 +40,6 @@ def _body(prefix: str) -> dict[str, Layout]:
 
 
 _BERT = _body("bert.") | {
-    "bert.embeddings.position_embeddings.weight": same("encoder/positions/embedding"),
     **dense("bert.pooler.dense", "pooler/"),
     **dense("cls.predictions.transform.dense", ""),
     **norm("cls.predictions.transform.LayerNorm", "norm"),
@@ -47,10 +48,7 @@ _BERT = _body("bert.") | {
 }
 
 # In a classifier, the pooler is part of the head.
-_ROBERTA = _body("roberta.") | {
-    "roberta.embeddings.position_embeddings.weight": same(
-        "encoder/positions/embedding", skipped_rows=2
-    ),
+_ROBERTA = _body("roberta.", skipped_rows=2) | {
     **dense("roberta.pooler.dense", "pooler/", unless="class_kernel"),
     **dense("lm_head.dense", ""),
     **norm("lm_head.layer_norm", "norm"),
@@ -61,7 +59,6 @@ _ROBERTA = _body("roberta.") | {
 }
 
 _ELECTRA = _body("electra.") | {
-    "electra.embeddings.position_embeddings.weight": same("encoder/positions/embedding"),
     **dense("generator_predictions.dense", ""),
     **norm("generator_predictions.LayerNorm", "norm"),
     "generator_lm_head.bias": same("encoder/embedding/output_bias"),
@@ -103,18 +100,21 @@ def encoder_family(
     )  # fmt: skip
 
 
-def _head(kind: ModelKind, pooler: str | None) -> Values:
-    """Settings of a head: pooling of a classifier, or biases of masked tokens' logits."""
-    if kind == "masked":
-        return {"head_bias": True, "output_bias": True}
-    if kind == "token_classifier":
-        return {"pooling": "none"}
-    values: Values = {"pooling": "first", "pooler": pooler}
-    return values if pooler is None else values | {"head_bias": True}
+def _head(
+    classifier: str, base: str | None = None
+) -> Callable[[ConfigFields, ModelKind, Values], Values]:
+    """Reader of the head: biases of masked tokens' logits; else pooling, with these poolers."""
 
+    def read(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+        if kind == "masked":
+            return {"head_bias": True, "output_bias": True}
+        if kind == "token_classifier":
+            return {"pooling": "none"}
+        pooler = classifier if kind == "classifier" else base
+        pooling: Values = {"pooling": "first", "pooler": pooler}
+        return pooling if pooler is None else pooling | {"head_bias": True}
 
-def _read_bert(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
-    return _head(kind, "tanh")
+    return read
 
 
 def _require_gelu(name: str) -> Callable[[ConfigFields, ModelKind], None]:
@@ -125,17 +125,6 @@ def _require_gelu(name: str) -> Callable[[ConfigFields, ModelKind], None]:
             fields.require(name, "gelu")
 
     return check
-
-
-def _read_electra(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
-    """BERT with a pooler only in classifiers; embeddings must be as wide as the layers."""
-    width = fields.take("embedding_size", int)
-    if width != values["d_model"]:
-        raise ConfigError(
-            f"embedding_size must be hidden_size, got {width} and {values['d_model']}: a norm "
-            "before the projection of the embeddings is not supported"
-        )
-    return _head(kind, "gelu" if kind == "classifier" else None)
 
 
 _BERT_FIELDS: FieldTable = {
@@ -167,7 +156,7 @@ def _roberta_family(model_type: str, name: str) -> Family:
                 lambda model: model.max_len + 2,
             ),
         },
-        fixed=_FIXED, special_read=_read_bert,
+        fixed=_FIXED, special_read=_head("tanh", "tanh"),
         tensors=_ROBERTA, prefix="roberta.",
         ignored=("roberta.pooler.dense.weight", "roberta.pooler.dense.bias"),
         copies={
@@ -180,7 +169,7 @@ def _roberta_family(model_type: str, name: str) -> Family:
 BERT_FAMILIES = (
     encoder_family(
         "bert", "Bert", more={"BertForPreTraining": "masked"}, fields=_BERT_FIELDS, fixed=_FIXED,
-        before=_require_gelu("hidden_act"), special_read=_read_bert,
+        before=_require_gelu("hidden_act"), special_read=_head("tanh", "tanh"),
         tensors=_BERT, prefix="bert.",
         # Pooler and next-sentence head of models trained on both tasks.
         ignored=(
@@ -197,9 +186,15 @@ BERT_FAMILIES = (
     _roberta_family("camembert", "Camembert"),
     encoder_family(
         # The discriminator is read without its head.
-        "electra", "Electra", more={"ElectraForPreTraining": "pooled"}, fields=_BERT_FIELDS,
-        fixed=_FIXED, special_read=_read_electra,
-        special_write=lambda model: {"embedding_size": model.d_model},
+        "electra", "Electra", more={"ElectraForPreTraining": "pooled"},
+        fields={
+            **_BERT_FIELDS,
+            # A norm before the projection of narrower embeddings is not supported.
+            "embedding_size": only(
+                lambda values: values["d_model"], write=lambda model: model.d_model
+            ),
+        },
+        fixed=_FIXED, special_read=_head("gelu"),
         tensors=_ELECTRA, prefix="electra.",
         ignored=(
             "discriminator_predictions.dense.weight", "discriminator_predictions.dense.bias",
@@ -227,7 +222,7 @@ BERT_FAMILIES = (
         # The first only says how the position table was initialized; the file has the table.
         skipped=("sinusoidal_pos_embds", "tie_weights_", "output_past"),
         before=_require_gelu("activation"),
-        special_read=lambda _, kind, __: _head(kind, "relu" if kind == "classifier" else None),
+        special_read=_head("relu"),
         tensors=_DISTILBERT, prefix="distilbert.",
         copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
     ),

@@ -64,15 +64,9 @@ def family_of(values: Mapping[str, Any], where: str) -> tuple[Family, ModelKind 
     if names is None:
         return family, None
     if not isinstance(name, str) or name not in family.classes:
-        remedy = "other classes of transformers are not supported"
-        if "QuestionAnswering" in str(name):
-            remedy = (
-                "extractive question answering is not supported: use the model that it was "
-                "fine-tuned from, or one that generates answers, such as Flan-T5 or a chat model"
-            )
         raise ConfigError(
             f"{where}: architectures must be one of {', '.join(family.classes)}, got {names!r}; "
-            + remedy
+            "other classes of transformers are not supported"
         )
     return family, family.classes[name]
 
