@@ -1,6 +1,5 @@
 """Arguments of figures: checked numbers, and tokens of which all can be seen."""
 
-import re
 import unicodedata
 from collections.abc import Mapping
 from typing import Any
@@ -10,9 +9,8 @@ import numpy as np
 from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional.checks import check_axes
 
-_BYTES = re.compile(r"(⟨[0-9A-F]{2}(?: [0-9A-F]{2})*⟩)")  # how tokenizers show parts of characters
 _SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥"}
-_DIRECTIONS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+_JOINERS = "\u200c\u200d"  # shape the letters around them, as in Kannada
 
 
 def checked(
@@ -43,20 +41,15 @@ def checked(
 
 
 def visible(token: str) -> str:
-    r"""A token with symbols for invisible characters, and without effect on nearby text."""
-    parts = _BYTES.split(token)
-    parts[::2] = ["".join(map(_sign, part)) for part in parts[::2]]
-    shown = "".join(parts)
-    if all(unicodedata.category(letter) == "Cf" for letter in token):
-        shown = "".join(f"⟨U+{ord(letter):04X}⟩" for letter in token) or "⟨empty⟩"
+    """A token with symbols for invisible characters, and without effect on nearby text."""
+    shown = "".join(map(_sign, token)) or "⟨empty⟩"
     return f"◌{shown}" if unicodedata.category(shown[0]).startswith("M") else shown
 
 
 def _sign(letter: str) -> str:
-    """Symbol of a space or line break; code of a control, separator or direction character."""
+    """Symbol of a space or line break; code of a letter that cannot be seen, but not of joiners."""
     if letter in _SIGNS:
         return _SIGNS[letter]
-    invisible = unicodedata.category(letter) in ("Cc", "Cs", "Zs", "Zl", "Zp")
-    if invisible or unicodedata.bidirectional(letter) in _DIRECTIONS:
-        return f"⟨U+{ord(letter):04X}⟩"
-    return letter
+    if letter.isprintable() or letter in _JOINERS:
+        return letter
+    return f"⟨U+{ord(letter):04X}⟩"

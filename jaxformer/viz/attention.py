@@ -33,7 +33,7 @@ def attention_heatmaps(
     key_tokens: Sequence[str] | None = None,
     *,
     label: str = "attention weight",
-    scores: bool | None = None,
+    scores: bool = False,
     names: Sequence[str] | None = None,
     title: str = "",
 ) -> "Figure":
@@ -41,8 +41,7 @@ def attention_heatmaps(
 
     For weights, which are between 0 and 1, colors range from 0 to the largest weight. For scores,
     they range from minus to plus the largest absolute score, with white for 0. A score of -inf is
-    masked, and drawn hatched. By default, the numbers are scores if one is negative or greater than
-    1, else weights.
+    masked, and drawn hatched.
 
     matplotlib draws tokens of other scripts if it knows a font for them: set, for example,
     `matplotlib.rcParams["font.family"] = ["DejaVu Sans", "Noto Sans Kannada"]`. If there is no room
@@ -54,7 +53,7 @@ def attention_heatmaps(
         query_tokens: T tokens.
         key_tokens: S tokens; default: the query tokens.
         label: label of the color bar.
-        scores: True for scores, False for weights, None to decide from the numbers.
+        scores: whether the numbers are scores; weights when not given.
         names: N names of heads; default: "head 0" and so on, or none for `[T, S]`.
         title: title of the figure.
 
@@ -63,7 +62,7 @@ def attention_heatmaps(
 
     Raises:
         ShapeError: weights have other axes, or the number of tokens or names is wrong.
-        DataError: a number is neither finite nor -inf, or is not between 0 and 1 with scores=False.
+        DataError: a number is neither finite nor -inf, or a weight is not between 0 and 1.
         ImportError: matplotlib is not installed.
 
     Example:
@@ -89,7 +88,13 @@ def attention_heatmaps(
             f"names must have one name for each of {num_heads} heads, got {len(names)}"
         )
 
-    scale = _scale(array, scores)
+    if not scores and (array.min() < 0 or array.max() > 1 + _ROUNDING):
+        raise DataError(
+            f"weights must be between 0 and 1, got {array.min():.6g} .. {array.max():.6g}; pass "
+            "scores=True to draw scores"
+        )
+    largest = float(np.abs(array[np.isfinite(array)]).max(initial=0.0)) or 1.0
+    low, colors = (-largest, "RdBu_r") if scores else (0.0, "viridis")
     numbers = array.size <= NUMBERS_MAX_CELLS
     columns = num_heads if ndim == 4 else -(-num_heads // -(-num_heads // _MAX_COLUMNS))
     count = num_layers * num_heads
@@ -109,7 +114,9 @@ def attention_heatmaps(
     for index, head_weights in enumerate(rearrange(heads, "l n t s -> (l n) t s")):
         row, column = divmod(index, columns)
         panel = panels[index]
-        image = draw_cells(panel, head_weights, numbers=numbers, **scale)
+        image = draw_cells(
+            panel, head_weights, low=low, high=largest, colours=colors, numbers=numbers
+        )
         if ndim == 3 or row == 0:
             panel.set_title(names[index % num_heads], fontsize=9)
         panel.set_yticks(query_marks, [query_labels[i] for i in query_marks])
@@ -127,21 +134,6 @@ def attention_heatmaps(
     figure.colorbar(image, ax=panels[:count], label=caption, pad=0.02)
     figure.suptitle(title)
     return figure.without_formulas()
-
-
-def _scale(array: np.ndarray, scores: bool | None) -> dict[str, Any]:
-    """Color map, and the values of its first and last color."""
-    finite = array[np.isfinite(array)]
-    largest = float(np.abs(finite).max(initial=0.0)) or 1.0
-    can_be_weights = array.min() >= 0 and largest <= 1 + _ROUNDING
-    if scores is False and not can_be_weights:
-        raise DataError(
-            f"weights must be between 0 and 1 with scores=False, got {array.min():.6g} .. "
-            f"{array.max():.6g}; pass scores=True to draw scores"
-        )
-    if can_be_weights and not scores:
-        return {"low": 0.0, "high": largest, "colours": "viridis"}
-    return {"low": -largest, "high": largest, "colours": "RdBu_r"}
 
 
 def _panel_size(array: np.ndarray, columns: int, rows: int, numbers: bool) -> tuple[float, float]:

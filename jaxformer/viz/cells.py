@@ -46,11 +46,7 @@ def draw_cells(
 def _numbers(values: np.ndarray) -> np.ndarray:
     """Numbers as text: three digits for the largest, and at least hundredths if it is below 10."""
     shown = np.where(np.isneginf(values), 0.0, values).astype(np.float64)
-    largest = np.abs(shown).max()
-    if largest and not 1e-3 <= largest < 1e5:
-        return np.vectorize("{:.1e}".format, otypes=[object])(shown)
-    digits = max(0, 2 - math.floor(math.log10(largest))) if largest >= 1 else 2
-    if 0 < largest < 0.1:
-        digits = 1 - math.floor(math.log10(largest))
+    largest = np.abs(shown).max() or 1.0
+    digits = 3 if largest < 0.1 else max(0, 2 - max(0, math.floor(math.log10(largest))))
     # Adding 0 makes negative zero positive.
     return np.vectorize(f"{{:.{digits}f}}".format, otypes=[object])(shown.round(digits) + 0.0)

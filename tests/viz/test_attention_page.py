@@ -114,12 +114,6 @@ def test_notebook_shows_the_page_in_a_sandboxed_frame_and_keeps_no_second_copy()
     assert str(page) == page and repr(page) == f"<attention page of {len(page):,} characters>"
 
 
-def test_page_of_six_layers_and_eight_heads_is_small():
-    tokens = ["ನಮಸ್ಕಾರ"] * 12
-    page = attention_page([one_map(random_weights(6, 8, 12, 12), tokens, tokens)])
-    assert len(page.encode()) < 60_000
-
-
 def test_policy_allows_exactly_the_style_and_the_script_of_the_page():
     elements = Elements(attention_page([one_map()]))
     ((style_attributes, style),) = elements.of("style")
@@ -168,8 +162,7 @@ def test_what_is_spelt_like_the_page_stays_text(evil):
         ("\n", "↵"),
         ("\r\n\t", "⟨U+000D⟩↵⇥"),
         ("ನಮಸ್ಕಾರ", "ನಮಸ್ಕಾರ"),
-        ("ಕ್\u200d", "ಕ್\u200d"),  # the joiner shapes its word,
-        ("\u200d", "⟨U+200D⟩"),  # and alone it is nothing to be seen.
+        ("ಕ್\u200d", "ಕ್\u200d"),  # the joiner shapes its word
         ("\u0cbf", "◌\u0cbf"),
         ("\u0301e", "◌\u0301e"),
         ("😀", "😀"),
@@ -178,29 +171,12 @@ def test_what_is_spelt_like_the_page_stays_text(evil):
         ("\x00\x07", "⟨U+0000⟩⟨U+0007⟩"),
         ("\xa0", "⟨U+00A0⟩"),
         ("\ud800", "⟨U+D800⟩"),
-        ("⟨E0 B2⟩", "⟨E0 B2⟩"),  # as a tokenizer shows the bytes of half a character
-        (" ⟨E0⟩ x", "␣⟨E0⟩␣x"),
         ("", "⟨empty⟩"),
         ("<|endoftext|>", "<|endoftext|>"),
     ],
 )
 def test_tokens_are_shown_so_that_all_of_them_is_seen(token, expected):
     assert shown(token) == expected
-
-
-def test_page_can_be_written_whatever_the_title_is():
-    page = attention_page([one_map()], title="ಕ \udcff")
-    assert "<title>ಕ &#56575;</title>" in page
-    page.encode()
-
-
-def test_rows_may_see_nothing_and_be_of_low_precision():
-    import jax.numpy as jnp
-
-    weights = jnp.asarray(random_weights(1, 1, 2, 3), jnp.bfloat16).at[0, 0, 0].set(0)
-    (data,) = data_of(attention_page([one_map(weights)]))
-    stored = np.frombuffer(base64.b64decode(data["weights"]), "<u2")
-    assert stored[:3].tolist() == [0, 0, 0] and stored[3:].sum() > 65000
 
 
 def changed(index, value):

@@ -7,7 +7,7 @@ import pytest
 
 from jaxformer.models import AttentionMap
 from jaxformer.viz import attention_page
-from tests.viz.browsing import CROSS, ENCODER, HEADS, KEYS, assert_shows, needs_browser
+from tests.viz.browsing import CROSS, HEADS, KEYS, assert_shows, needs_browser
 
 pytestmark = needs_browser
 
@@ -60,25 +60,6 @@ def test_heat_maps_are_darker_where_weights_are_larger_and_brighter_on_dark(view
     assert is_ordered(pixels(view, last), CROSS[1].mean(axis=0))
 
 
-def test_lines_go_from_the_token_to_the_keys_it_looks_at(view):
-    view.token(3).click()
-    seen = np.flatnonzero(np.round(CROSS[0, 0, 3] * 65535) / 65535 >= 0.005)
-    lines = view.run(
-        "return [...document.querySelectorAll('#lines path')].map((line) => {"
-        "const box = line.getBBox(), end = line.getPointAtLength(line.getTotalLength());"
-        "return [line.getPointAtLength(0).y, end.y, +line.getAttribute('stroke-width')]})"
-    )
-    np.testing.assert_allclose([start for start, *_ in lines], 3.5)
-    np.testing.assert_allclose([end for _, end, _ in lines], seen + 0.5, atol=1e-3)
-    assert is_ordered(np.array([width for *_, width in lines]), CROSS[0, 0, 3, seen])
-    box, svg = view.token(3).rect, view.one("#lines").rect
-    middle = svg["y"] + 3.5 * svg["height"] / 7
-    assert middle == pytest.approx(box["y"] + box["height"] / 2, abs=1)
-    key = view.all("#keys tbody tr")[6].rect
-    last = svg["y"] + 6.5 * svg["height"] / 7
-    assert last == pytest.approx(key["y"] + key["height"] / 2, abs=1)
-
-
 CONTRASTS = """
 const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
 const light = (colour) => {
@@ -119,15 +100,6 @@ def test_all_text_has_enough_contrast_in_the_scheme_that_is_preferred(view, sche
         assert len(contrasts) > 60 and min(contrasts)[0] >= 4.5, min(contrasts)
 
 
-def test_scheme_is_followed_while_the_page_is_open(view):
-    view.emulate("dark")
-    view.wait_for("document.querySelector('#theme').textContent === 'Light colors'")
-    assert pixels(view, "#ramp")[0, 0] < pixels(view, "#ramp")[0, -1]
-    view.emulate("light")
-    view.wait_for("document.querySelector('#theme').textContent === 'Dark colors'")
-    assert pixels(view, "#ramp")[0, 0] > pixels(view, "#ramp")[0, -1]
-
-
 def test_page_fits_a_phone_and_a_finger(view):
     from selenium.webdriver.common.actions.action_builder import ActionBuilder
     from selenium.webdriver.common.actions.pointer_input import PointerInput
@@ -147,42 +119,6 @@ def test_page_fits_a_phone_and_a_finger(view):
     assert_shows(view, CROSS[0, 0, 3])
 
 
-LABELS = """
-return [...document.querySelectorAll(arguments[0])].map((label) =>
-  [label.textContent, label.scrollWidth <= label.clientWidth, label.parentElement.title]);
-"""
-
-
-@pytest.mark.parametrize(
-    ("width", "lists"), [(1280, "#queries bdi, #keys bdi, #rows bdi, #columns bdi"),
-                         (390, "#rows bdi, #columns bdi")],
-)  # fmt: skip
-def test_labels_have_the_room_that_they_need_and_cut_ones_their_text(view, tmp_path, width, lists):
-    long = "W" * 40
-    view.emulate("light", width=width, mobile=width < 500)
-    for tokens in (["WWWWWW", "x"], ["<|endoftext|>", "x"], ["x", long]):
-        size = len(tokens)
-        page = attention_page([AttentionMap("a", np.eye(size)[None, None], tokens, tokens)])
-        (tmp_path / "page.html").write_text(page, encoding="utf-8")
-        labels = view.open().run(LABELS, lists)
-        assert all(room for _, room, _ in view.run(LABELS, "#keys td:not(.bar)"))  # 100.0 % too
-        assert len(labels) == size * lists.count("#")
-        assert labels == [[token, token != long, token] for token, *_ in labels]
-    # As long as the longest, or to the limit, and no longer.
-    height = view.one("#columns").rect["height"]
-    assert height == view.one("#rows").rect["width"] <= 0.45 * width
-
-
-def test_one_map_is_named_but_not_offered(view, tmp_path):
-    page = attention_page([AttentionMap("encoder self-attention", ENCODER, KEYS, KEYS)])
-    (tmp_path / "page.html").write_text(page, encoding="utf-8")
-    view.open()
-    assert not view.one("#maps").is_displayed()
-    assert view.one("#kind").text == (
-        "encoder self-attention; 2 layers of 3 heads; 7 tokens look at 7"
-    )
-
-
 def test_decoder_shows_the_token_that_comes_next_beside_each(view, tmp_path):
     assert not view.one("#next-hint").is_displayed()
     tokens, following = ["<|endoftext|>", "the", "cat"], ["the", "cat", " sat"]
@@ -194,12 +130,3 @@ def test_decoder_shows_the_token_that_comes_next_beside_each(view, tmp_path):
     expected = ["<|endoftext|> → the", "the → cat", "cat → ␣sat"]
     assert view.texts("#queries li") == expected
     assert [element.get_attribute("title") for element in view.all("#queries li")] == expected
-
-
-def test_token_that_sees_nothing_looks_nowhere_and_counts_are_in_the_singular(view, tmp_path):
-    page = attention_page([AttentionMap("a", np.zeros((1, 1, 1, 2)), ["x"], ["y", "z"])])
-    (tmp_path / "page.html").write_text(page, encoding="utf-8")
-    view.open()
-    assert view.one("#status").text == "“x” looks at no token."
-    assert view.one("#kind").text == "a; 1 layer of 1 head; 1 token looks at 2"
-    assert view.shown == [0, 0] and view.all("#lines path, #keys .strongest") == []

@@ -1,10 +1,7 @@
 """The attention viewer as a person uses it: with a mouse, a link, or the keyboard alone."""
 
-import numpy as np
 import pytest
 
-from jaxformer.models import AttentionMap
-from jaxformer.viz import attention_page
 from tests.viz.browsing import CROSS, ENCODER, HEADS, KEYS, PAGE, assert_shows, needs_browser
 
 pytestmark = needs_browser
@@ -22,26 +19,6 @@ def test_mouse_over_a_token_shows_where_it_looks_until_it_leaves(view):
     assert view.chosen_token == ["</script>"]
     view.mouse().move_to_element(view.one("h1")).perform()
     assert_shows(view, CROSS[0, 0, 2])
-
-
-@pytest.mark.parametrize("width", [320, 760, 1280])
-def test_nothing_moves_away_from_the_pointer(view, width):
-    view.emulate("light", width=width)
-    view.open("#map=1")
-    script = (
-        "return [...document.querySelectorAll('#queries li, #cells, .help')]"
-        ".map(one => one.getBoundingClientRect().top + scrollY)"
-    )
-    before = view.run(script)
-    places = [(one, 0, 0) for one in view.all("#queries li")]
-    cells = view.one("#cells")
-    places += [(cells, round(2 * cells.rect["width"] / 7), round(2 * cells.rect["height"] / 7))]
-    for place in places:
-        view.mouse().move_to_element_with_offset(*place).perform()
-        assert view.run(script) == before
-    assert view.texts("#reading")[0].count("a␣very␣long␣toke…") == 2
-    status = view.one("#status")
-    assert view.run("return arguments[0].scrollHeight <= arguments[0].clientHeight", status)
 
 
 def test_click_chooses_token_layer_and_head_and_the_link_remembers(view):
@@ -70,14 +47,6 @@ def test_wrong_link_opens_what_a_new_page_shows(view, link):
     view.open(link)
     assert view.title == "Layer 0, head 0" and view.chosen_token == ["</script>"]
     assert_shows(view, CROSS[0, 0, 2])
-
-
-def test_page_opens_on_the_clearest_head_of_its_map(view):
-    view.open("#map=1&token=0")
-    assert view.title == "Layer 1, head 2"
-    assert_shows(view, ENCODER[1, 2, 0])
-    view.open("#map=1&head=0")
-    assert view.title == "Layer 1, head 0"
 
 
 def test_notebook_shows_a_page_that_works_and_leaves_the_notebook_alone(view, tmp_path):
@@ -151,25 +120,6 @@ def test_everything_is_reached_by_the_keyboard_alone(view):
     assert view.run("return document.documentElement.dataset.theme") == "dark"
 
 
-def test_keys_are_not_hidden_by_a_pointer_that_rests(view):
-    from selenium.webdriver.common.keys import Keys
-
-    view.token(0).click()
-    view.mouse().move_to_element(view.token(2)).perform()
-    view.press(Keys.ARROW_DOWN)
-    assert_shows(view, CROSS[0, 0, 1])
-
-
-def test_selected_elements_alone_are_in_the_order_of_tab(view):
-    view.open("#layer=1&head=1&token=1")
-    for selector, count in (("#queries li", 5), ("#overview [role=gridcell]", 8)):
-        states = [
-            (one.get_attribute("aria-selected"), one.get_attribute("tabindex"))
-            for one in view.all(selector)
-        ]
-        assert sorted(states) == [("false", "-1")] * (count - 1) + [("true", "0")]
-
-
 def test_cell_of_the_heat_map_is_read_and_chosen(view):
     box = view.one("#cells").rect
     cell = box["width"] / 7
@@ -186,87 +136,3 @@ def test_cell_of_the_heat_map_is_read_and_chosen(view):
     view.mouse().move_to_element(view.one("h1")).perform()
     assert view.chosen_token == ["<b>bold</b>"]
     assert view.texts("#reading") == ["Point at a cell to read its weight."]
-
-
-def is_seen(selector, within):
-    """A condition, in JavaScript: all of an element is within another, as far as that scrolls."""
-    return (
-        f"[document.querySelector('{selector}'), document.querySelector('{within}')]"
-        ".map(one => one.getBoundingClientRect())"
-        ".reduce((one, box) => one.top >= box.top - 1 && one.bottom <= box.bottom + 1"
-        " && one.left >= box.left - 1 && one.right <= box.right + 1)"
-    )
-
-
-@pytest.fixture
-def long_view(view, tmp_path):
-    """A page of 60 keys, of which only some have room at a time: for 2 queries, and for 60."""
-    tokens = [f"t{i}" for i in range(60)]
-    page = attention_page(
-        [
-            AttentionMap("cross-attention", np.full((1, 1, 2, 60), 1 / 60), ["x", "y"], tokens),
-            AttentionMap("self-attention", np.eye(60)[None, None], tokens, tokens),
-        ]
-    )
-    (tmp_path / "page.html").write_text(page, encoding="utf-8")
-    return view.open()
-
-
-def test_keys_beyond_the_queries_are_reached_by_the_keyboard(long_view):
-    from selenium.webdriver.common.keys import Keys
-
-    first, last = (is_seen(f"#keys tbody tr:nth-child({n})", ".sides") for n in (1, 60))
-    assert long_view.run(f"return {first} && !({last})")
-    long_view.token(1).click()
-    long_view.press(Keys.TAB, Keys.END)
-    long_view.wait_for(last)
-    long_view.press(Keys.HOME)
-    long_view.wait_for(first)
-    for row in range(1, 61):
-        seen = is_seen(f"#keys tbody tr:nth-child({row})", ".sides")
-        if not long_view.run(f"return {seen}"):
-            long_view.press(Keys.PAGE_DOWN)
-            long_view.wait_for(seen)
-    assert long_view.title == "Layer 0, head 0" and long_view.chosen_token == ["y"]
-    assert long_view.run("return scrollY") == 0
-    rightmost = is_seen("#columns li:last-child", ".heat .scroll")
-    assert not long_view.run(f"return {rightmost}")
-    long_view.press(Keys.TAB, *[Keys.ARROW_RIGHT] * 30)
-    long_view.wait_for(rightmost)
-
-
-def test_link_to_a_late_token_scrolls_to_it_and_leaves_the_page_at_its_top(long_view):
-    chosen = is_seen("#queries [aria-selected=true]", ".sides")
-    for token in (50, 3, 59, 0):
-        long_view.run(f"location.hash = '#map=1&token={token}'")
-        long_view.wait_for(
-            f"document.querySelector('#queries [aria-selected=true]').textContent === 't{token}'"
-        )
-        assert long_view.run(f"return [{chosen}, scrollY]") == [True, 0]
-    for width in (1280, 390):
-        long_view.emulate("light", width=width)
-        long_view.open("#map=1&token=50")
-        assert long_view.chosen_token == ["t50"]
-        assert long_view.run(f"return [{chosen}, scrollY]") == [True, 0]
-    long_view.emulate("light")
-    long_view.open("#map=0&token=1")
-    long_view.all("#maps label")[1].click()
-    assert long_view.run(f"return {chosen}")
-
-
-def test_link_counts_although_the_address_was_replaced_before_it_is_followed(long_view):
-    long_view.open("#map=1&token=5")
-    long_view.run("location.hash = '#map=1&token=9'; history.replaceState(null, '', '#token=1')")
-    long_view.wait_for(
-        "document.querySelector('#queries [aria-selected=true]').textContent === 't9'"
-    )
-    long_view.wait_for("location.hash.endsWith('&token=9')")
-
-
-def test_list_stays_where_it_was_scrolled_while_the_head_changes(long_view):
-    long_view.open("#map=1&token=5")
-    long_view.run("document.querySelector('.sides').scrollTop = 900")
-    long_view.cell(0, 1).click()
-    long_view.mouse().move_to_element(long_view.one("h1")).perform()
-    assert long_view.title == "Layer 0, all heads averaged"
-    assert long_view.run("return document.querySelector('.sides').scrollTop") == 900

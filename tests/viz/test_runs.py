@@ -49,27 +49,11 @@ def test_loss_curves_of_several_runs_have_a_colour_for_each():
     assert_readable(figure)
 
 
-def test_many_runs_have_their_legend_below():
-    figure = loss_curves({f"run {i}": RECORDS for i in range(15)})
-    assert len(legend_of(figure)) == 30
-    assert_readable(figure)
-
-
 def test_run_without_losses_is_refused_by_its_name():
     with pytest.raises(DataError, match=r"got 1 of 'b' without any; leave it out"):
         loss_curves({"a": RECORDS, "b": [{"step": 1, "bits_per_byte": 2.0}]})
     with pytest.raises(DataError, match=r"at least one run, got none"):
         loss_curves({})
-
-
-def test_training_loss_is_called_what_the_caller_says():
-    label = "training (with label smoothing)"
-    assert legend_of(loss_curves({"a": RECORDS}, training_label=label)) == [label, "validation"]
-    figure = loss_curves({"a": RECORDS, "b": RECORDS[:1]}, training_label=label)
-    assert legend_of(figure) == [f"a, {label}", "a, validation", f"b, {label}"]
-    same = loss_curves({"a": RECORDS}, training_label="validation")
-    assert legend_of(same) == ["validation", "validation"]  # none is lost
-    assert_readable(figure)
 
 
 def test_losses_that_are_not_finite_leave_gaps():
@@ -130,10 +114,6 @@ def test_bars_are_milliseconds_with_shares_of_their_group():
     assert [text.get_text() for text in axes.texts] == ["30 ms (75%)", "10 ms (25%)", "2 ms"]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["device", "host"]
     assert axes.get_title() == "Time" and axes.get_legend() is not None
-
-
-def test_one_group_needs_no_legend():
-    assert time_bars({"device": {"attention": 0.03}}).axes[0].get_legend() is None
 
 
 @pytest.mark.parametrize("groups", [{}, {"device": {}}, {"device": {"attention": 0.0}}])
