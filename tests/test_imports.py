@@ -142,22 +142,16 @@ def test_rooms_import_only_those_below(part, room):
         # Each way to import.
         ("functional/masks.py", "import flax"),
         ("functional/masks.py", "from flax import linen as nn"),
-        ("functional/masks.py", "import optax.losses"),
         ("functional/masks.py", "from jaxformer.config import ModelConfig"),
-        ("functional/masks.py", "from jaxformer import config"),
         ("functional/masks.py", "from ..modules import block"),
-        ("functional/masks.py", "from .. import modules"),
         ("functional/masks.py", "import jaxformer"),
         ("functional/masks.py", "def f():\n    import jaxformer.modules.block as block"),
         ("functional/masks.py", "import importlib\nimportlib.import_module('flax.linen')"),
-        ("functional/masks.py", "if TYPE_CHECKING:\n    from jaxformer.models import Decoder"),
         # Each kind of part: below another, beside it, and one that imports little.
         ("modules/block.py", "from jaxformer.models import decoder"),
         ("text/batches.py", "from jaxformer.config import DataConfig"),
         ("training/loop.py", "from ..viz import figures"),
-        ("runs.py", "from jaxformer.cli import main"),
         ("config.py", "import numpy"),
-        ("errors.py", "from jaxformer.config import ModelConfig"),
         # What nothing may import, and what is no part.
         ("modules/block.py", "import flax.nnx as nn"),
         ("training/checkpoints.py", "from pickle import loads"),

@@ -1,7 +1,6 @@
 """How much memory there is, what is refused for lack of it, and whether freed memory is kept."""
 
 import dataclasses
-import importlib.util
 import os
 import platform
 import subprocess
@@ -197,23 +196,6 @@ needs_glibc = pytest.mark.skipif(
 def test_freed_memory_is_kept_only_where_it_helps(environment, kept):
     script = "from jaxformer.memory import keep_freed_memory\nkeep_freed_memory()\nmeasure()"
     assert is_kept(script, **environment) == kept
-
-
-@needs_glibc
-@pytest.mark.skipif(
-    any(map(importlib.util.find_spec, ("jax_plugins", "libtpu"))),
-    reason="a plugin of an accelerator is installed",
-)
-@pytest.mark.parametrize(
-    "folder, kept", [("other", True), ("jax_plugins", False), ("libtpu", False)]
-)
-def test_freed_memory_is_kept_where_no_plugin_of_an_accelerator_is(folder, kept, tmp_path):
-    (tmp_path / folder).mkdir()
-    script = (
-        f"sys.path.append({str(tmp_path)!r})\n"
-        "from jaxformer.memory import keep_freed_memory\nkeep_freed_memory()\nmeasure()"
-    )
-    assert is_kept(script) == kept
 
 
 @needs_glibc

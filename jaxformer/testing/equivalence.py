@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxformer.errors import ConfigError, DataError, ShapeError
+from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.checks import Array, check_axes
 from jaxformer.testing.failures import check_close, check_output_shape, compiled, differs, fail, run
 
@@ -74,7 +74,7 @@ def assert_cached_decoding_equals_full(
             pieces.append(np.asarray(piece, np.float64))
         got = np.concatenate(pieces, axis=1)
         check_close(
-            f"{rule}; tokens given in chunks of {_format_chunks(sizes)}",
+            f"{rule}; tokens given in chunks of {', '.join(map(str, sizes))}",
             got,
             expected,
             name="logits",
@@ -82,12 +82,6 @@ def assert_cached_decoding_equals_full(
             tolerance=tolerance,
             cause=_cached_cause(got, expected, sizes, tolerance),
         )
-
-
-def _format_chunks(sizes: Sequence[int]) -> str:
-    """Formats chunk sizes: [4, 1, 1, 1] as `4, 1 x 3`."""
-    groups = [(size, len(list(same))) for size, same in itertools.groupby(sizes)]
-    return ", ".join(f"{size} x {count}" if count > 1 else str(size) for size, count in groups)
 
 
 def _cached_cause(
@@ -144,7 +138,6 @@ def assert_scanned_equals_looped(
 
     Raises:
         AssertionError: an output or gradient differs; the message names the output or parameter.
-        DataError: two layers have the same parameters (without unstack).
         ShapeError: the leading axes of the leaves differ (without unstack).
 
     Example:
@@ -158,22 +151,22 @@ def assert_scanned_equals_looped(
         ...     jnp.ones((1, 2)),
         ... )
     """
-    if unstack is None:
-        _check_layers_differ(_unstack(params))
     rule = "scanned layers must compute the same as looped layers"
 
     def unstacked(params: Any, *inputs: Any) -> Any:
         return looped(_unstack(params) if unstack is None else unstack(params), *inputs)
 
-    shapes = [jax.eval_shape(call, params, *inputs) for call in (scanned, unstacked)]
+    expected_shapes, shapes = (
+        jax.eval_shape(call, params, *inputs) for call in (unstacked, scanned)
+    )
     try:
-        chex.assert_trees_all_equal_shapes_and_dtypes(*shapes)
+        chex.assert_trees_all_equal_shapes_and_dtypes(shapes, expected_shapes)
     except AssertionError:
         fail(
             f"{rule}: the outputs' trees, shapes and dtypes differ",
             where="output",
-            got=shapes[0],
-            expected=shapes[1],
+            got=shapes,
+            expected=expected_shapes,
             cause="scan returns (carry, stacked outputs): take the carry, and cast it back to its "
             "dtype inside the layer",
         )
@@ -202,14 +195,4 @@ def assert_scanned_equals_looped(
                 cause="the layers' parameters are in another order (sorted by name, layer_10 comes "
                 "before layer_2), reversed, or shared; or what differs between layers (a window, "
                 "a depth) is not scanned over",
-            )
-
-
-def _check_layers_differ(layers: list[Any]) -> None:
-    for index, (layer, following) in enumerate(itertools.pairwise(layers)):
-        leaves = zip(jax.tree.leaves(layer), jax.tree.leaves(following), strict=True)
-        if all(np.array_equal(a, b) for a, b in leaves):
-            raise DataError(
-                f"params must differ between layers, got the same in layers {index} and "
-                f"{index + 1}; draw each layer's with its own key, so that their order is checked"
             )

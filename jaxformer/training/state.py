@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxformer.errors import ConfigError
-
 
 class TrainState(NamedTuple):
     """Training state: step, parameters and optimizer state; a pytree of arrays.
@@ -45,11 +43,7 @@ class TrainState(NamedTuple):
             params: initial parameters.
             optimizer: optax transformation.
             averages: whether the state has an average of the parameters.
-
-        Raises:
-            ConfigError: the optimizer is not an optax transformation.
         """
-        check_optimizer(optimizer)
         average = None
         if averages:  # a copy, because steps donate both
             average = jax.tree.map(lambda x: jnp.array(x, average_dtype(x.dtype)), params)
@@ -73,12 +67,3 @@ class TrainState(NamedTuple):
 def average_dtype(dtype: Any) -> Any:
     """Dtype of a parameter's average; bfloat16 would round small updates away."""
     return jnp.promote_types(dtype, jnp.float32)
-
-
-def check_optimizer(optimizer: Any) -> None:
-    """Raises ConfigError if this is not an optax transformation."""
-    if not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
-        raise ConfigError(
-            "optimizer must be an optax transformation, with init and update, got "
-            f"{getattr(optimizer, '__name__', repr(optimizer))}; for example optax.adam(1e-3)"
-        )

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import optax
 from einops import rearrange
 
-from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.errors import ConfigError
 from jaxformer.training.losses import Batch, Combine, LossFunction
-from jaxformer.training.state import TrainState, check_optimizer
+from jaxformer.training.state import TrainState
 
 
 def make_train_step(
@@ -48,10 +48,7 @@ def make_train_step(
         (before clipping), "bad_step" and "skipped_steps" (as in the new state).
 
     Raises:
-        ConfigError: the optimizer is not an optax transformation; or, when the step is traced, the
-            loss does not return two numbers, or only one of average_decay and the state's average
-            is set.
-        ShapeError: when the step is traced, accumulate_steps does not divide the rows of a batch.
+        ConfigError: when the step is traced, the loss does not return two numbers.
 
     Example:
         >>> step = make_train_step(
@@ -63,7 +60,6 @@ def make_train_step(
         >>> float(metrics["loss"]), round(float(state.params), 3)
         (5.0, 0.4)
     """
-    check_optimizer(optimizer)
     gradient = jax.value_and_grad(checked_loss(loss_function, combine), has_aux=True)
 
     def sums_of(
@@ -78,12 +74,6 @@ def make_train_step(
 
         if accumulate_steps == 1:
             return micro_step(0, batch)
-        rows = len(jax.tree.leaves(batch)[0])
-        if rows % accumulate_steps:
-            raise ShapeError(
-                "accumulate_steps must divide the rows of a batch on each device, got "
-                f"accumulate_steps={accumulate_steps} and {rows} rows; change one of them"
-            )
         # A scan keeps the activations of only one micro-batch in memory. Each micro-batch takes
         # every a-th row, and so has rows on every device of a mesh.
         micro_batches = jax.tree.map(
@@ -105,11 +95,6 @@ def make_train_step(
     def train_step(
         state: TrainState, batch: Batch, frozen: Any = None
     ) -> tuple[TrainState, dict[str, jax.Array]]:
-        if (average_decay is None) != (state.average is None):
-            raise ConfigError(
-                "average_decay and a state with an average go together, got only one of the two "
-                f"(average_decay={average_decay}); see averages of TrainState.create"
-            )
         device = 0 if axis_name is None else jax.lax.axis_index(axis_name)
         rng = dropout_rng(seed, state.step, device)
         loss, weight, grads = sums_of(state.params, batch, rng, frozen)

@@ -17,7 +17,7 @@ from jaxformer.training.checkpoints.open_run import OpenRun
 from jaxformer.training.data import TrainingData
 from jaxformer.training.losses import Combine, LossFunction
 from jaxformer.training.parallel import Program, Runner
-from jaxformer.training.state import TrainState, check_optimizer
+from jaxformer.training.state import TrainState
 from jaxformer.training.step import make_eval_step, make_train_step
 
 T = TypeVar("T")
@@ -54,7 +54,12 @@ class Trial(NamedTuple):
 
 def check_trial(trial: Trial) -> None:
     """Raises ConfigError for an optimizer that is none, or only one of frozen and combine."""
-    check_optimizer(trial.optimizer)
+    optimizer: Any = trial.optimizer
+    if not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
+        raise ConfigError(
+            "optimizer must be an optax transformation, with init and update, got "
+            f"{getattr(optimizer, '__name__', repr(optimizer))}; for example optax.adam(1e-3)"
+        )
     if (trial.frozen is None) != (trial.combine is None):
         name, missing = ("combine", "frozen") if trial.frozen is None else ("frozen", "combine")
         raise ConfigError(f"frozen and combine go together, got only {name}; pass {missing}, too")

@@ -84,11 +84,9 @@ def loss_curves(
             )  # fmt: skip
     axes.grid(alpha=0.3)
     labels = [str(curve.get_label()) for curve in curves]
-    if len(curves) <= 8:
-        axes.legend(curves, labels)
-    else:  # below the axes, so that it hides no curve
-        figure.legend(curves, labels, loc="outside lower center", fontsize="small", ncols=2)
-        figure.set_figheight(4 + 0.085 * len(curves))
+    # Below the axes, so that it hides no curve.
+    figure.legend(curves, labels, loc="outside lower center", fontsize="small", ncols=2)
+    figure.set_figheight(4 + 0.085 * len(curves))
     return figure.without_formulas()
 
 

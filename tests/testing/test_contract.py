@@ -88,12 +88,3 @@ def test_contract_names_one_cause_of_a_wrong_mask(low, flipped, failures, cause)
 def test_contract_refuses_claims_that_there_are_not(without):
     with pytest.raises(ConfigError, match="some of shape, dtype, values"):
         assert_attention_contract(attention, without=without)
-
-
-def test_contract_says_which_claim_an_exception_came_from():
-    def raises(query, key, value):
-        raise KeyError("of its own")
-
-    with pytest.raises(KeyError, match="of its own") as caught:
-        check("permutation", raises)
-    assert any("under the claim 'permutation'" in note for note in caught.value.__notes__)

@@ -179,11 +179,3 @@ def test_checkpoint_and_training_must_both_have_an_average(tmp_path, make, other
 def test_decay_that_is_no_share_is_refused(decay):
     with pytest.raises(ConfigError, match=r"average_decay must be in \[0, 1\), got average_decay="):
         LoopConfig(steps=1, average_decay=decay)
-
-
-@pytest.mark.parametrize(("decay", "averages"), [(0.5, False), (None, True)])
-def test_step_and_state_must_both_have_an_average(decay, averages):
-    step = make_train_step(loss, OPTIMIZER, seed=0, average_decay=decay)
-    state = TrainState.create(start(), OPTIMIZER, averages=averages)
-    with pytest.raises(ConfigError, match=rf"average_decay={decay}\); see averages"):
-        jax.eval_shape(step, state, batch(0))

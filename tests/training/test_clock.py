@@ -103,13 +103,6 @@ def test_utilization_is_that_of_the_model_on_all_devices(tmp_path, monkeypatch, 
     assert re.search(rf"rows/s  \S+ s/step  {re.escape(share)}  0 s left", capsys.readouterr().out)
 
 
-def test_a_slow_callback_is_in_the_next_record(tmp_path):
-    """What happens while a record is written belongs to the steps after it."""
-    train(tmp_path, callbacks=[lambda step, metrics: time.sleep(0.3)], steps=6)
-    records = [record["seconds_per_step"] for record in read_metrics(tmp_path)]
-    assert len(records) == 3 and min(records[1:]) >= 0.15
-
-
 def test_data_that_is_loaded_while_a_step_is_computed_is_not_waited_for(monkeypatch):
     times = iter([0.0, 1.0, 3.0, 6.0])
     monkeypatch.setattr(clock, "time", types.SimpleNamespace(monotonic=times.__next__))
@@ -134,18 +127,6 @@ def test_a_loss_whose_products_cannot_be_counted_trains_without_utilization(tmp_
     assert "flops_utilization" not in read_metrics(tmp_path)[-1]
 
 
-def test_utilization_after_a_resume_is_that_of_its_own_steps(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        Runner, "accelerator", dataclasses.replace(ACCELERATORS["H100"], bfloat16=1e5)
-    )
-    train(tmp_path, steps=2)
-    train(tmp_path, steps=3)
-    record = read_metrics(tmp_path)[-1]
-    flops = 2 * (2 * ROWS * D_IN * D_OUT)
-    assert record["step"] == 3
-    assert record["flops_utilization"] == pytest.approx(flops / record["seconds_per_step"] / 1e5)
-
-
 def test_devices_are_known_by_the_names_that_jax_gives_them():
     assert {*accelerators._KINDS.values()} == {*ACCELERATORS}
     kinds = {"NVIDIA H100 80GB HBM3": "H100", "TPU v5 lite": "v5e", "TPU v5": "v5p"}
@@ -154,12 +135,3 @@ def test_devices_are_known_by_the_names_that_jax_gives_them():
         assert accelerator_of(device) is ACCELERATORS[name]
     assert accelerator_of(jax.local_devices()[0]) is None
     assert SingleRunner().accelerator is None and SingleRunner().peak_memory is None
-
-
-def test_peak_memory_is_the_largest_of_the_local_devices():
-    runner = SingleRunner()
-    runner._local = [
-        types.SimpleNamespace(memory_stats=lambda peak=peak: peak and {"peak_bytes_in_use": peak})
-        for peak in (None, 5, 7, 6)
-    ]
-    assert runner.peak_memory == 7

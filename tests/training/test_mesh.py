@@ -204,18 +204,6 @@ def test_checkpoint_of_a_runner_restores_on_another(tmp_path, way):
     assert_restores(tmp_path, *(runners if way == "to_pmap" else reversed(runners)))
 
 
-@pytest.mark.slow
-def test_checkpoint_of_any_runner_restores_on_any_other(tmp_path):
-    runners = [
-        SingleRunner(), *(PmapRunner(jax.local_devices()[:n]) for n in (1, 2, 8)),
-        *(MeshRunner(mesh) for mesh in MESHES.values()),
-        MeshRunner(MeshConfig(tensor=2), jax.local_devices()[:4]),
-    ]  # fmt: skip
-    for i, saves in enumerate(runners):
-        for j, loads in enumerate(runners):
-            assert_restores(tmp_path / f"{i}-{j}", saves, loads)
-
-
 def assert_restores(folder, saves, loads):
     state = created("decoder", saves)
     with Checkpoints(folder) as checkpoints:

@@ -182,12 +182,3 @@ def test_axes_without_a_size_take_the_devices_that_are_left():
 def test_mesh_for_inference_is_that_of_training_where_it_fits(trained_on, split):
     sizes = MeshRunner.for_inference(trained_on, jax.devices()[:4]).sizes
     assert (sizes["data"], sizes["fsdp"], sizes["tensor"]) == (1, *split)
-
-
-def test_rules_match_the_paths_of_initial_parameters():
-    """Whatever arguments stand before them."""
-    rules = (MeshRule(path="up_kernel", axes=("", "")),)
-    runner = MeshRunner(MeshConfig(fsdp=2, rules=rules), jax.devices()[:2])
-    start = {"up_kernel": np.ones((3, 2), np.float32)}  # fsdp does not divide 3
-    state = runner.create(lambda number, params: params, (np.float32(1), start))
-    assert state["up_kernel"].sharding.is_fully_replicated
