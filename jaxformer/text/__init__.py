@@ -14,13 +14,13 @@ from jaxformer.text.corpora.prepared_rows import fitting_rows
 from jaxformer.text.corpora.streams import DocumentSource, build_stream
 from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
 from jaxformer.text.sources.checked_tokens import check_token_files
+from jaxformer.text.sources.counts import Counts
 from jaxformer.text.sources.documents import python_documents, read_documents, text_files
 from jaxformer.text.sources.files import read_lines
 from jaxformer.text.sources.token_files import TokenFiles, map_token_files
 from jaxformer.text.store.ragged import IGNORE, ExampleArrays, TokenStream
 from jaxformer.text.synthetic import synthetic_pairs
 from jaxformer.text.tables.conversations import Conversations, check_messages, encode_conversations
-from jaxformer.text.tables.counts import Counts
 from jaxformer.text.tables.documents import Documents
 from jaxformer.text.tables.labelled import Labelled, encode_labelled
 from jaxformer.text.tables.pairs import Pairs, encode_pairs

@@ -34,8 +34,8 @@ def test_run_folder_holds_everything(trained):
     names = {path.name for path in folder.iterdir()}
     assert names == {
         "config.toml", "tokenizer.json", "metrics.jsonl", "tensorboard", "checkpoints",
-        "samples.txt", "loss.png", "validation.json", "validation_tokens.npy",
-        "validation_documents.npy", "data.json", "manifest.json", "lock",
+        "samples.txt", "loss.png", "validation.json", "validation_0_tokens.npy",
+        "validation_0_documents.npy", "data.json", "manifest.json", "lock",
     }  # fmt: skip
     assert (folder / "loss.png").stat().st_size > 5000
     assert load_config(folder / "config.toml").model.vocab_size is not None

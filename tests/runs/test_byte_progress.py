@@ -6,7 +6,7 @@ import time
 import pytest
 from rich.console import Console
 
-from jaxformer.runs.data.byte_progress import ByteProgress
+from jaxformer.runs.data.byte_progress import byte_progress
 
 MIB = 2**20
 
@@ -22,10 +22,10 @@ def clock(monkeypatch):
 def shown(clock, updates, **console):
     """What is shown of (seconds, MiB) updates."""
     file = io.StringIO()
-    with ByteProgress("tokenizing", 100 * MIB, Console(file=file, width=100, **console)) as bar:
+    with byte_progress("tokenizing", 100 * MIB, Console(file=file, width=100, **console)) as update:
         for seconds, done in updates:
             clock[0] = 100 + seconds
-            bar.update(done * MIB)
+            update(done * MIB)
     return file.getvalue()
 
 
@@ -34,13 +34,9 @@ def test_short_work_shows_nothing(clock):
         assert shown(clock, [(0, 10), (1, 50), (1.9, 100)], **console) == ""
 
 
-def test_lines_come_every_half_minute_and_say_how_much_is_left(clock):
-    """What was done before does not count for the speed."""
+def test_lines_come_every_half_minute(clock):
     text = shown(clock, [(0, 20), (10, 25), (29, 30), (30, 35), (40, 37), (59, 49), (60, 50)])
-    assert text.splitlines() == [
-        "tokenizing: 35 of 100 MiB, 0.5 MiB/s, 130 s left",
-        "tokenizing: 50 of 100 MiB, 0.5 MiB/s, 100 s left",
-    ]
+    assert text.splitlines() == ["tokenizing: 35 of 100 MiB", "tokenizing: 50 of 100 MiB"]
 
 
 def test_terminals_have_a_bar(clock):

@@ -1,12 +1,9 @@
 """Parts of the data of a run, before they are encoded."""
 
-import pathlib
-
 import pytest
 
 from jaxformer import runs, text
 from jaxformer.config import DataConfig
-from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs.data.row_data import encode_corpus, encode_table
 from jaxformer.text.sources.documents import paragraphs
 from tests.runs import tiny
@@ -31,26 +28,6 @@ def test_built_in_documents_may_be_validated_on_files(tmp_path):
     source = runs.LanguageModelTask.read(config).train[""]
     assert "".join(source.validation_texts).strip() == "another text"
     assert len(source.train_texts) > 70
-
-
-def test_field_that_no_file_has_is_refused(tmp_path):
-    """A .json file has fields, as a .jsonl file has; plain text has none."""
-    data = {"source": "files", "field": "body"}
-    config = tiny.config_of_text(tmp_path, data | {"paths": (str(tmp_path / "text.*"),)})
-    path = tiny.write(tmp_path / "text.txt", ["one two three"])
-    with pytest.raises(
-        ConfigError, match="got field='body' and files of plain text, such as .*t.txt"
-    ):
-        runs.LanguageModelTask.read(config)
-    pathlib.Path(path).rename(tmp_path / "text.json")
-    with pytest.raises(DataError, match="text.json', line 1, must be JSON"):
-        runs.LanguageModelTask.read(config)
-    tiny.write_bodies(tmp_path / "text.json", ["one", "two", "three"])
-    assert "".join(runs.LanguageModelTask.read(config).train[""].train_texts) in (
-        "onetwo",
-        "onethree",
-        "twothree",
-    )
 
 
 def test_rows_in_memory_and_in_files_are_encoded_alike(tmp_path):

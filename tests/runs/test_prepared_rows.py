@@ -119,7 +119,7 @@ def test_what_cannot_be_prepared_is_one_line(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="must have pairs, got an empty validation .*; add data"):
         runs.prepare_task(experiment(tmp_path, "pairs", data={"validation_fraction": 1e-9}))
     monkeypatch.setattr(scan_module, "_DISTINCT", 3)
-    with pytest.raises(DataError, match="at most 10,000 classes"):
+    with pytest.raises(DataError, match="labels must have at most 3 distinct values"):
         runs.prepare_task(experiment(tmp_path, "labelled"))
 
 

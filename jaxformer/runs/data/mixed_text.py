@@ -7,7 +7,7 @@ import numpy as np
 from jaxformer import text
 from jaxformer.config import MixtureSourceConfig
 from jaxformer.errors import DataError
-from jaxformer.runs.data.text_sources import Sources, naming_source
+from jaxformer.runs.data.text_sources import Sources
 from jaxformer.storage import real_path
 
 _SAMPLE = 2**25  # bytes of training text for training a tokenizer, as for a corpus
@@ -38,9 +38,7 @@ def require_apart(mixture: Sequence[MixtureSourceConfig]) -> None:
     """Raises DataError if two sources of a mixture share a file."""
     owners: dict[str, str] = {}
     for source in mixture:
-        with naming_source(source.name):
-            files = text.text_files(source.paths)
-        for file in files:
+        for file in text.text_files(source.paths):
             owner = owners.setdefault(real_path(file), source.name)
             if owner != source.name:
                 raise DataError(
@@ -65,20 +63,6 @@ def _drawn(texts: Sequence[str], size: float) -> Sequence[str]:
         drawn.append(pieces[index])
         size -= len(pieces[index].encode())
     return drawn
-
-
-def shared_documents(sources: Sources) -> Iterator[str]:
-    """Report lines on validation texts that are training texts of another source."""
-    trained = {
-        name: set(source.train_texts) for name, source in sources.items() if not source.is_sampled
-    }
-    for name, source in sources.items():
-        for other, texts in trained.items():
-            shared = 0 if other == name else len(texts.intersection(source.validation_texts))
-            if shared:
-                of = f"{'document' if shared == 1 else 'documents'} of {name!r}"
-                are = "is" if shared == 1 else "are"
-                yield f"{shared:,} validation {of} {are} also in the training data of {other!r}"
 
 
 def mixture_report(

@@ -1,8 +1,8 @@
 """Helpers to prepare texts: tokenizers, vocabulary sizes, checks and samples."""
 
+import contextlib
 import dataclasses
 import hashlib
-import os
 import pathlib
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ from jaxformer import text
 from jaxformer.config import DataConfig, ExperimentConfig, ModelConfig, TokenizerConfig
 from jaxformer.errors import ConfigError, DataError, StorageError
 from jaxformer.storage import make_folder
-from jaxformer.text.store.remembered import remembered
+from jaxformer.text.store.store import cache_path, remembered
 from jaxformer.text.tables.table import text_bytes
 
 _LAYOUT = 1  # version of how tokenizers are trained; part of their key in the cache
@@ -24,19 +24,13 @@ def cache_dir(config: DataConfig) -> pathlib.Path | None:
     """Folder for what is prepared; None, with a warning, if there is no folder to write into."""
     if config.cache is not None:
         return pathlib.Path(config.cache)
-    folder, reason = text.default_cache_dir(), "there is no home folder"
-    if folder is not None:
-        try:
+    if (folder := text.default_cache_dir()) is not None:
+        with contextlib.suppress(StorageError):
             make_folder(folder)
-        except StorageError as error:
-            reason = str(error)
-        else:
-            if os.access(folder, os.W_OK):
-                return folder
-            reason = f"{folder} is read-only"
+            return folder
     warnings.warn(
-        "tokens are kept in memory and made again at the next start, since they cannot be cached "
-        f"({reason}); set data.cache or XDG_CACHE_HOME to a writable folder",
+        "tokens are kept in memory, and made again at the next start, since there is no home "
+        "folder to write into; set data.cache or XDG_CACHE_HOME to a writable folder",
         stacklevel=2,
     )
     return None
@@ -98,12 +92,12 @@ def _cached_tokenizer(
     cache: pathlib.Path | None,
 ) -> text.Tokenizer:
     """Trains a tokenizer, or reads it from the cache."""
-    key = fingerprint((repr((_LAYOUT, config)),), train_text, validation_text)[:32]
-    return remembered(
-        None if cache is None else cache / "tokenizers" / key,
-        lambda: _train_tokenizer(config, train_text, validation_text),
-        text.Tokenizer.to_json,
-        text.Tokenizer.from_json,
+    key = _LAYOUT, config, fingerprint(train_text, validation_text)
+    return text.Tokenizer.from_json(
+        remembered(
+            cache_path(cache, "tokenizers", *key),
+            lambda: _train_tokenizer(config, train_text, validation_text).to_json(),
+        )
     )
 
 

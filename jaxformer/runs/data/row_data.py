@@ -1,21 +1,16 @@
 """Rows of text as training examples."""
 
 import dataclasses
-import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from jaxformer import text
 from jaxformer.config import DataConfig
-from jaxformer.runs.data.byte_progress import ByteProgress
-from jaxformer.runs.data.prepare import cache_dir, fingerprint
-from jaxformer.runs.data.reading import left_out, require_other_files, scan_files
+from jaxformer.runs.data.byte_progress import byte_progress
+from jaxformer.runs.data.prepare import cache_dir
+from jaxformer.runs.data.text_sources import require_other_files, scan_files
 from jaxformer.runs.data.values import Split
 from jaxformer.text.corpora.prepared_rows import Encode, no_rows_error, prepare_rows
-
-_LAYOUT = "5"  # version of the folder's layout; part of its name
-
-_LOG = logging.getLogger(__name__)
 
 
 class EncodedRows(NamedTuple):
@@ -34,15 +29,11 @@ def encode_corpus(
     key: Sequence[str] | None,
     config: DataConfig,
 ) -> EncodedRows:
-    """Prepares training rows in the cache; `key` is all that `encode` depends on."""
-    cache, folder = cache_dir(config), None
-    if cache is not None and key is not None:  # otherwise the arrays stay in memory
-        rule = repr((*corpus.holdout, max_len))
-        name = fingerprint((_LAYOUT, corpus.fingerprint, rule), key)[:32]
-        folder = cache / "corpora" / name
-    with ByteProgress("tokenizing", corpus.num_bytes) as progress:
+    """Prepares training rows; `key` is all that `encode` depends on, None if it is unknown."""
+    cache = None if key is None else cache_dir(config)
+    with byte_progress("tokenizing", corpus.num_bytes) as update:
         examples, counts = prepare_rows(
-            corpus, encode, max_len, folder, on_progress=progress.update
+            corpus, encode, max_len, cache, *(key or ()), on_progress=update
         )
     return EncodedRows(examples, corpus.train, counts, corpus.is_sampled)
 
@@ -60,18 +51,14 @@ def encode_table(
     return EncodedRows(examples, rows.take(fitting.indices), fitting.counts)
 
 
-def split_files(table: type[text.Table], config: DataConfig, *, characters: bool) -> Split:
+def split_files(table: type[text.Table], config: DataConfig) -> Split:
     """Scans the files of a config, and holds out rows if no other files are for validation."""
-    validation = counts = None
-    if config.validation_paths:
-        require_other_files(config.paths, config.validation_paths)
-        validation, counts = table.read(config.validation_paths, errors=config.errors)
-    fraction = 0 if config.validation_paths else config.validation_fraction
-    corpus = scan_files(table, config, config.paths, fraction, characters=characters)
-    validation = corpus.validation if validation is None else validation
-    for line in left_out(corpus):
-        _LOG.info(line)
-    return Split(corpus, validation, counts)
+    if not config.validation_paths:
+        corpus = scan_files(table, config, config.paths, config.validation_fraction)
+        return Split(corpus, corpus.validation)
+    require_other_files(config.paths, config.validation_paths)
+    validation, counts = table.read(config.validation_paths, errors=config.errors)
+    return Split(scan_files(table, config, config.paths), validation, counts)
 
 
 def split_phrasebook(rows: Callable[[Sequence[text.Phrase]], text.Table]) -> Split:

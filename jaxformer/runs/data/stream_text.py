@@ -1,17 +1,15 @@
-"""Validation text in a run folder: its token streams."""
+"""Validation text in a run folder: the token stream of each source."""
 
 import pathlib
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from jaxformer import text
-from jaxformer.errors import CheckpointError, DataError
 from jaxformer.storage import read_json, write_json
 from jaxformer.text.store.arrays import map_array, write_array
 
-_VALIDATION = "validation"  # stem of the files; a mixture's first source has "validation_0"
+_SIZES = "validation.json"  # bytes of the text of each source, by name
 _FIRST = 2**12  # tokens from which prompts are taken
 
 
@@ -26,51 +24,20 @@ def first_documents(stream: text.TokenStream, tokenizer: text.Tokenizer) -> list
 
 def save_text(folder: pathlib.Path, validation: Mapping[str, text.TokenStream]) -> None:
     """Writes the tokens of validation texts into a new run folder."""
-    if "" in validation:
-        return _save_stream(folder / _VALIDATION, validation[""])
-    write_json(_with_end(folder / _VALIDATION, ".json"), {"sources": list(validation)})
+    write_json(folder / _SIZES, {name: stream.num_bytes for name, stream in validation.items()})
     for index, stream in enumerate(validation.values()):
-        _save_stream(folder / f"{_VALIDATION}_{index}", stream)
-
-
-def _save_stream(stem: pathlib.Path, validation: text.TokenStream) -> None:
-    write_array(_with_end(stem, "_tokens.npy"), validation.tokens)
-    write_array(_with_end(stem, "_documents.npy"), validation.offsets)
-    write_json(_with_end(stem, ".json"), {"num_bytes": validation.num_bytes})
-
-
-def _with_end(stem: pathlib.Path, end: str) -> pathlib.Path:
-    return stem.with_name(stem.name + end)
+        write_array(folder / f"validation_{index}_tokens.npy", stream.tokens)
+        write_array(folder / f"validation_{index}_documents.npy", stream.offsets)
 
 
 def load_text(folder: pathlib.Path) -> dict[str, text.TokenStream]:
     """Reads the files of `save_text`."""
-    record = _read_record(folder / _VALIDATION)
-    if "sources" not in record:
-        return {"": _load_stream(folder / _VALIDATION, record)}
-    stems = {
-        name: folder / f"{_VALIDATION}_{index}" for index, name in enumerate(record["sources"])
-    }
-    return {name: _load_stream(stem, _read_record(stem)) for name, stem in stems.items()}
-
-
-def _read_record(stem: pathlib.Path) -> dict[str, Any]:
-    """The number of bytes of a text, or the names of a mixture's sources, by key."""
-
-    def checked(value: Any) -> dict[str, Any]:
-        if "sources" in value:
-            return {"sources": list(map(str, value["sources"]))}
-        return {"num_bytes": None if value["num_bytes"] is None else int(value["num_bytes"])}
-
-    return read_json(_with_end(stem, ".json"), checked)
-
-
-def _load_stream(stem: pathlib.Path, record: dict[str, Any]) -> text.TokenStream:
-    """Maps stored tokens."""
     remedy = "restore the run folder, or train again"
-    paths = [_with_end(stem, end) for end in ("_tokens.npy", "_documents.npy")]
-    try:
-        tokens, starts = (map_array(path, remedy=remedy) for path in paths)
-    except DataError as error:
-        raise CheckpointError(f"{stem.parent} is damaged: {error}") from None
-    return text.TokenStream(tokens, starts, record["num_bytes"])
+    streams = {}
+    for index, (name, num_bytes) in enumerate(read_json(folder / _SIZES, dict).items()):
+        tokens, starts = (
+            map_array(folder / f"validation_{index}_{array}.npy", remedy=remedy)
+            for array in ("tokens", "documents")
+        )
+        streams[name] = text.TokenStream(tokens, starts, num_bytes)
+    return streams

@@ -1,17 +1,46 @@
 """Text of a run before it is encoded: documents or token files, for training and validation."""
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jaxformer import text
 from jaxformer.config import DataConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.runs.data.byte_progress import ByteProgress
+from jaxformer.runs.data.byte_progress import byte_progress
 from jaxformer.runs.data.prepare import cache_dir
-from jaxformer.runs.data.reading import left_out, require_other_files, scan_files
+from jaxformer.storage import real_path
 from jaxformer.text.sources.documents import BUILT_IN, without_repeats
-from jaxformer.text.sources.record_files import has_records
+from jaxformer.text.sources.files import file_states
+
+
+def scan_files(
+    table: type[text.Table],
+    config: DataConfig,
+    paths: Sequence[str],
+    fraction: float = 0,
+    **options: Any,
+) -> text.Corpus:
+    """Scans files, or loads an earlier scan."""
+    files = [path for group in table.groups(paths) for path in group]
+    total = sum(state.size for state in file_states(files))
+    with byte_progress("reading", total) as update:
+        return text.scan_corpus(
+            table, paths, validation_fraction=fraction, errors=config.errors,
+            cache_dir=cache_dir(config), on_progress=update, **options,
+        )  # fmt: skip
+
+
+def require_other_files(paths: Sequence[str], validation_paths: Sequence[str]) -> None:
+    """Raises DataError, which names the file, if one is both for training and validation."""
+    train, validation = (
+        {real_path(file) for file in text.text_files(names)} for names in (paths, validation_paths)
+    )
+    if shared := train & validation:
+        raise DataError(
+            "data.validation_paths must be other files than data.paths, got one in both: "
+            f"'{min(shared)}'; remove it from one"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +68,9 @@ class DocumentText:
 
     @property
     def report(self) -> tuple[str, ...]:
-        """Lines on what was left out."""
+        """Lines on documents that were left out."""
         corpora = (self.corpus,) if self.held_out is None else (self.corpus, self.held_out)
-        return tuple(line for corpus in corpora for line in left_out(corpus))
+        return tuple(str(corpus.counts) for corpus in corpora if corpus.counts.dropped)
 
     def encode(
         self, tokenizer: text.Tokenizer, config: DataConfig
@@ -84,10 +113,8 @@ def encode_documents(
     corpus: text.Corpus, tokenizer: text.Tokenizer, config: DataConfig
 ) -> text.PreparedDocuments:
     """Encodes documents, or finds their tokens in the cache."""
-    with ByteProgress("tokenizing", corpus.num_bytes) as progress:
-        return text.prepare_documents(
-            corpus, tokenizer, cache_dir(config), on_progress=progress.update
-        )
+    with byte_progress("tokenizing", corpus.num_bytes) as update:
+        return text.prepare_documents(corpus, tokenizer, cache_dir(config), on_progress=update)
 
 
 def check_tokens(
@@ -100,86 +127,49 @@ def check_tokens(
             "got a tokenizer without an end of text; set tokenizer.end_of_text, or "
             "data.packing to 'windows'"
         )
-    with ByteProgress("checking tokens", sum(part.tokens.nbytes for part in files.ranges)) as bar:
-        return text.check_token_files(files, tokenizer, cache_dir(config), on_progress=bar.update)
+    total = sum(part.tokens.nbytes for part in files.ranges)
+    with byte_progress("checking tokens", total) as update:
+        return text.check_token_files(files, tokenizer, cache_dir(config), on_progress=update)
 
 
-def read_sources(config: DataConfig, *, characters: bool) -> Sources:
-    """Reads the text of a config; `characters` is as for `scan_files`."""
+def read_sources(config: DataConfig) -> Sources:
+    """Reads the text of a config."""
     if config.source == "tokens":
         return {"": _read_tokens(config)}
     if config.source in BUILT_IN:
-        return {"": _read_built_in(config, characters)}
+        return {"": _read_built_in(config)}
     if not config.mixture:
-        return {"": _read_documents(config, characters)}
-    sources = {}
-    for source in config.mixture:
-        part = dataclasses.replace(config, mixture=(), paths=source.paths, field=source.field)
-        with naming_source(source.name):
-            sources[source.name] = _read_documents(part, characters)
-    return sources
+        return {"": _read_documents(config)}
+    parts = {
+        source.name: dataclasses.replace(config, mixture=(), paths=source.paths, field=source.field)
+        for source in config.mixture
+    }
+    return {name: _read_documents(part) for name, part in parts.items()}
 
 
-@contextlib.contextmanager
-def naming_source(name: str) -> Iterator[None]:
-    """Adds the name of the mixture's source, if it has one, to errors on its data."""
-    try:
-        yield
-    except DataError as error:
-        if not name:
-            raise
-        raise DataError(f"source {name!r} of data.mixture: {error}") from None
-
-
-def _read_documents(config: DataConfig, characters: bool) -> DocumentText:
+def _read_documents(config: DataConfig) -> DocumentText:
     """Reads text files, and holds out a share of the text if no others are for validation."""
     if not config.paths:
         raise ConfigError(
             "data.source 'files' needs data.paths: text files or globs; for example "
             "--data.paths my_text.txt"
         )
-    _require_read_field(config)
     if not config.validation_paths:
-        return DocumentText(_scan(config, config.paths, config.validation_fraction, characters))
+        return DocumentText(_scan(config, config.paths, config.validation_fraction))
     require_other_files(config.paths, config.validation_paths)
-    train = _scan(config, config.paths, 0, characters)
-    validation = _scan(config, config.validation_paths, 0, characters)
-    if shared := set(train.train.texts) & set(validation.train.texts):
-        raise DataError(
-            "data.validation_paths must hold other text than data.paths, got a text in both, "
-            f"which begins {min(shared)[:40]!r}; remove it from one"
-        )
-    return DocumentText(train, validation)
+    return DocumentText(_scan(config, config.paths), _scan(config, config.validation_paths))
 
 
-def _scan(
-    config: DataConfig, paths: Sequence[str], fraction: float, characters: bool
-) -> text.Corpus:
-    return scan_files(
-        text.Documents, config, paths, fraction, characters=characters, field=config.field
-    )
+def _scan(config: DataConfig, paths: Sequence[str], fraction: float = 0) -> text.Corpus:
+    return scan_files(text.Documents, config, paths, fraction, field=config.field)
 
 
-def _read_built_in(config: DataConfig, characters: bool) -> DocumentText:
+def _read_built_in(config: DataConfig) -> DocumentText:
     """Reads documents that need no files, without the paragraphs that they repeat."""
     documents = text.Documents.of(without_repeats(BUILT_IN[config.source]()))
     if not config.validation_paths:
         return DocumentText(text.Corpus.of(documents, config.validation_fraction))
-    validation = _scan(config, config.validation_paths, 0, characters)
-    return DocumentText(text.Corpus.of(documents), validation)
-
-
-def _require_read_field(config: DataConfig) -> None:
-    """Raises ConfigError if data.field is set, and no file has fields."""
-    if config.field == DataConfig.field:
-        return
-    files = text.text_files(config.paths)
-    if not any(map(has_records, files)):
-        raise ConfigError(
-            "data.field is for JSON Lines, Parquet and Arrow files, got field="
-            f"{config.field!r} and files of plain text, such as '{files[0]}'; remove it, or let "
-            "their names end in .jsonl, .json, .parquet or .arrow"
-        )
+    return DocumentText(text.Corpus.of(documents), _scan(config, config.validation_paths))
 
 
 def _read_tokens(config: DataConfig) -> TokenText:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.config_fields import PROBLEM_TYPES
 from jaxformer.runs.data.row_data import split_phrasebook
 from jaxformer.runs.data.values import Split
@@ -48,7 +48,7 @@ class ClassificationTask(TableTask):
 
     def with_data(self, data: Split) -> Self:
         """Numbers the classes, encodes the texts, and reports the number of texts per class."""
-        labels = _labels(data.train)
+        labels = data.train.distinct["labels"]
         if not self.config.data.validation_paths:  # a split may lack a class in training
             labels += data.validation.labels
         classes, model = text.Labelled(labels, labels).classes, self.config.model
@@ -92,17 +92,6 @@ class ClassificationTask(TableTask):
         return lambda params: dataclasses.replace(self.model, params=params).accuracy(
             self.validation
         )
-
-
-def _labels(corpus: text.Corpus) -> tuple[str, ...]:
-    """The labels of the rows."""
-    labels = corpus.distinct["labels"]
-    if labels is None:
-        raise DataError(
-            "labels must be of at most 10,000 classes, got more; check that the label comes after "
-            "the tab"
-        )
-    return labels
 
 
 def _log_classes(data: Split, classes: Sequence[str]) -> None:

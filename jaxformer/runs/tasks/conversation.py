@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
-from jaxformer.runs.data.one_length import evaluation_batches, training_batches
 from jaxformer.runs.data.prepare import cache_dir, evenly_chosen, train_tokenizer
 from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook
 from jaxformer.runs.data.values import Split
@@ -76,14 +75,14 @@ class ConversationTask(TableTask):
     def training_batches(self, runner: Runner) -> BatchSource:
         """Makes batches of packed rows, in a new order in every epoch."""
         packed = text.PackedExamples(self.train.examples, self.max_len)
-        return training_batches(self.config, packed, runner)
+        return self.shuffled_batches(packed, runner)
 
     def evaluation_data(self, validation: EncodedRows, runner: Runner) -> TrainingData:
         """Makes batches of all packed rows, in order."""
         packed = text.PackedExamples(validation.examples, self.max_len)
         return TrainingData(
             batches=(), unit=self.model.unit, validation_bytes=self.num_bytes(validation.rows),
-            validation=evaluation_batches(self.config, packed, runner).once,
+            validation=self.ordered_batches(packed, runner).once,
         )  # fmt: skip
 
     def num_bytes(self, rows: Any) -> int:

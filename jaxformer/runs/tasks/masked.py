@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from jaxformer import text
-from jaxformer.runs.data.one_length import evaluation_batches
 from jaxformer.runs.data.view import MASKED_MARKS, masked_text, real_tokens
 from jaxformer.runs.tasks.streams import StreamTask
 from jaxformer.runs.text_models.masked import MASK_IN_TEXT, MaskedModel
@@ -43,7 +42,7 @@ class MaskedTask(StreamTask):
 
     def stream_evaluation(self, validation: text.TokenStream, runner: Runner) -> TrainingData:
         """Makes batches of all windows, with the same masks each time."""
-        batches = evaluation_batches(self.config, self.windows(validation), runner)
+        batches = self.ordered_batches(self.windows(validation), runner)
         masked = text.MaskedBatches(batches, host=runner.host, **self._masking())
         return TrainingData(batches=(), unit=self.model.unit, validation=masked.once)
 

@@ -15,23 +15,19 @@ from jaxformer.errors import DataError
 from jaxformer.runs.data.mixed_text import (
     mixture_report,
     require_apart,
-    shared_documents,
     train_texts,
     validation_texts,
     weighted_texts,
 )
-from jaxformer.runs.data.one_length import evaluation_batches, training_batches
 from jaxformer.runs.data.prepare import fingerprint
-from jaxformer.runs.data.reading import scan_files
 from jaxformer.runs.data.stream_text import first_documents, load_text, save_text
 from jaxformer.runs.data.summary import DataSummary
 from jaxformer.runs.data.text_sources import (
     DocumentText,
-    Sources,
     check_tokens,
     encode_documents,
-    naming_source,
     read_sources,
+    scan_files,
 )
 from jaxformer.runs.data.values import Split, counted
 from jaxformer.runs.data.view import DataView
@@ -54,9 +50,8 @@ class StreamTask(Task):
     @classmethod
     def read(cls, config: ExperimentConfig) -> Split:
         """Reads the text files of the config or built-in documents, or maps token files."""
-        data, by_character = config.data, config.tokenizer.kind == "character"
-        require_apart(data.mixture)
-        return Split(read_sources(data, characters=by_character))
+        require_apart(config.data.mixture)
+        return Split(read_sources(config.data))
 
     @classmethod
     def parts_of(cls, data: Split) -> Split:
@@ -83,8 +78,7 @@ class StreamTask(Task):
         """Encodes the documents, or finds their tokens in the cache."""
         train, validation = {}, {}
         for name, source in data.train.items():
-            with naming_source(name):
-                train[name], validation[name] = source.encode(self.tokenizer, self.config.data)
+            train[name], validation[name] = source.encode(self.tokenizer, self.config.data)
         for name, stream in train.items():
             if (size := stream.tokens.size) <= self.max_len:
                 raise DataError(
@@ -114,20 +108,18 @@ class StreamTask(Task):
             train=train, validation=validation,
         )  # fmt: skip
         if self.config.data.mixture:
-            task._log_mixture(data.train)
+            task._log_mixture()
         for name, source in data.train.items():
             for line in source.report:
                 _LOG.info(f"{name}: {line}" if name else line)
         return task
 
-    def _log_mixture(self, sources: Sources) -> None:
-        """Logs the sources of a mixture, and documents that they share."""
+    def _log_mixture(self) -> None:
+        """Logs the sources of a mixture."""
         training = self.config.training
         assert training.batch_size is not None  # the config requires it of streams
         steps, batch_size = training.steps, training.batch_size
         for line in mixture_report(self._mixture(), self.train, steps=steps, batch_size=batch_size):
-            _LOG.info(line)
-        for line in shared_documents(sources):
             _LOG.info(line)
 
     def _mixture(self) -> text.Mixture:
@@ -159,8 +151,8 @@ class StreamTask(Task):
     def training_batches(self, runner: Runner) -> BatchSource:
         """Makes batches of the windows of the stream or mixture, reshuffled each epoch."""
         mixed = self.config.data.mixture
-        return training_batches(
-            self.config, self._mixture() if mixed else self.windows(self.train[""]), runner
+        return self.shuffled_batches(
+            self._mixture() if mixed else self.windows(self.train[""]), runner
         )
 
     def evaluation_data(
@@ -175,7 +167,7 @@ class StreamTask(Task):
 
     def stream_evaluation(self, validation: text.TokenStream, runner: Runner) -> TrainingData:
         """Makes batches of all windows of one stream, in order."""
-        batches = evaluation_batches(self.config, self.windows(validation), runner)
+        batches = self.ordered_batches(self.windows(validation), runner)
         return TrainingData(batches=(), unit=self.model.unit, validation=batches.once)
 
     def data_view(self) -> DataView:

@@ -64,8 +64,7 @@ class TableTask(Task):
     @classmethod
     def split_rows(cls, config: ExperimentConfig) -> Split:
         """Reads the files of the config, and holds out rows for validation."""
-        characters = config.tokenizer.kind == "character"
-        return split_files(cls.table, config.data, characters=characters)
+        return split_files(cls.table, config.data)
 
     @classmethod
     def parts_of(cls, data: Split) -> Split:

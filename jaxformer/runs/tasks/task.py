@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
@@ -199,6 +200,19 @@ class Task(abc.ABC):
         data = self.evaluation_data(self.validation, runner)
         batches = self.training_batches(runner)
         return data._replace(batches=batches, scores=self.training_scores())
+
+    def shuffled_batches(self, rows: text.Rows | text.Mixture, runner: Runner) -> text.Batches:
+        """Makes batches of rows of one length, in a new order in every epoch."""
+        assert self.config.training.batch_size is not None  # the config requires it of such rows
+        size = self.config.training.batch_size
+        return text.Batches(rows, size, seed=self.config.seed, host=runner.host)
+
+    def ordered_batches(self, rows: text.Rows, runner: Runner) -> text.Batches:
+        """Makes batches of the size of a micro-batch, which is known to fit in memory."""
+        training = self.config.training
+        assert training.batch_size is not None
+        size = math.lcm(training.batch_size // training.accumulate_steps, runner.num_shards)
+        return text.Batches(rows, size, host=runner.host)
 
     def training_scores(self) -> Callable[[Any], dict[str, float]] | None:
         """Makes a function of the parameters that scores the validation data; None for none."""

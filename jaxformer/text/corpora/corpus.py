@@ -4,22 +4,18 @@ import dataclasses
 import itertools
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from jaxformer.storage import as_path
 from jaxformer.text.corpora.holdout import Holdout
 from jaxformer.text.corpora.scan import Scan
-from jaxformer.text.sources.file_states import (
-    FileState,
-    file_stamps,
-    read_state,
-    require_unchanged,
-    scan_stem,
-)
-from jaxformer.text.sources.record_files import BadRecords, Errors
-from jaxformer.text.store.remembered import remembered
-from jaxformer.text.tables.counts import Counts
-from jaxformer.text.tables.table import Row, Table, row_size
+from jaxformer.text.sources.counts import Counts, Errors
+from jaxformer.text.sources.files import FileState, file_states, require_unchanged
+from jaxformer.text.sources.records import Row
+from jaxformer.text.store.store import cache_path, remembered
+from jaxformer.text.tables.table import Table, row_size
+
+_LAYOUT = 9  # version of what scans remember
 
 
 class Place(NamedTuple):
@@ -45,42 +41,32 @@ class Corpus:
         table: the kind of rows.
         options: options of `Table.rows`.
         files: states of the files, in the groups that are read together.
-        errors: "strict", or "skip" to skip unreadable records.
-        validation_fraction: share of the rows for validation, from 0 to less than 1; of documents,
-            share of the bytes.
         holdout: which rows are for validation.
         counts: counts of the rows read and dropped, on both sides.
         num_bytes: bytes of their texts, in UTF-8.
-        skipped: number of skipped records.
-        skipped_shown: what was wrong with the first of them.
         fingerprint: SHA-256 of the rows, in their order, and of the options for splitting.
         train: training rows, to train a tokenizer on: all, or a uniform sample.
         validation: validation rows, None if there are none. Of documents, perhaps only a sample.
         is_sampled: whether `train` is not all of the training rows.
-        distinct: distinct texts of each column of `Table.categories`, sorted; None for a column
-            with more than 10,000.
+        distinct: distinct texts of each column of `Table.categories`, sorted.
         rows: the rows, if they are not in files.
     """
 
     table: type[Table]
     options: dict[str, Any]
     files: tuple[tuple[FileState, ...], ...]
-    errors: Errors
-    validation_fraction: float
     holdout: Holdout
     counts: Counts
     num_bytes: int
-    skipped: int
-    skipped_shown: tuple[str, ...]
     fingerprint: str
     train: Any
     validation: Any
     is_sampled: bool
-    distinct: dict[str, tuple[str, ...] | None]
+    distinct: dict[str, tuple[str, ...]]
     rows: Table | None = None
 
     @classmethod
-    def of(cls, rows: Table, validation_fraction: float = 0.0) -> Self:
+    def of(cls, rows: Table, validation_fraction: float = 0.0) -> "Corpus":
         r"""Makes a corpus of rows in memory.
 
         Args:
@@ -100,9 +86,9 @@ class Corpus:
             ('yes',)
         """
         source = f"{len(rows):,} {rows.unit}"
-        scan = Scan(type(rows), validation_fraction, BadRecords(), characters=False)
+        scan = Scan(type(rows), validation_fraction)
         scan.read(0, rows.records())
-        return cls(**scan.result(source), options={}, files=(), rows=rows)
+        return _corpus(type(rows), scan.result(source), rows=rows)
 
     @property
     def key(self) -> int:
@@ -134,8 +120,7 @@ class Corpus:
         yield self._part(rows, num_bytes, start, end)._replace(end=None)
 
     def _part(self, rows: list[Row], num_bytes: int, start: Place, end: Place) -> "CorpusPart":
-        for state in itertools.chain(*self.files[start.group : end.group + 1]):
-            require_unchanged(state)
+        require_unchanged([*itertools.chain(*self.files[start.group : end.group + 1])])
         cleaned = list(self.table.clean(rows, Counts(self.table.unit)))
         return CorpusPart(cleaned, num_bytes, end)
 
@@ -146,12 +131,11 @@ class Corpus:
             for number, row in enumerate(following, start.row + 1):
                 yield row, Place(0, number)
             return
-        bad, is_named = BadRecords(self.errors), len(self.files) > 1
+        counts = Counts(self.table.unit, errors=self.counts.errors)  # the scan has counted them
         for group in range(start.group, len(self.files)):
-            for state in self.files[group]:
-                require_unchanged(state)
+            require_unchanged(self.files[group])
             paths = [state.path for state in self.files[group]]
-            rows = self.table.rows_of(paths, is_named, bad, **self.options)
+            rows = self.table.rows_of(paths, len(self.files) > 1, counts, **self.options)
             before = start.row if group == start.group else 0
             for number, row in enumerate(itertools.islice(rows, before, None), before + 1):
                 yield row, Place(group, number)
@@ -171,7 +155,6 @@ def scan_corpus(
     *,
     validation_fraction: float,
     errors: Errors = "strict",
-    characters: bool = False,
     cache_dir: pathlib.Path | None = None,
     on_progress: Callable[[int], None] = lambda size: None,
     **options: Any,
@@ -186,7 +169,6 @@ def scan_corpus(
         paths: the files, as `Table.read` takes them.
         validation_fraction: share of the rows for validation; of documents, share of the bytes.
         errors: "strict", or "skip" to skip and count unreadable records.
-        characters: whether the sample must contain every character, for a character tokenizer.
         cache_dir: folder for the records of scans; None for no records.
         on_progress: called with the number of bytes read so far.
         **options: options of `Table.rows`, such as the `field` of documents.
@@ -214,54 +196,34 @@ def scan_corpus(
     if not table.__module__.startswith("jaxformer."):
         cache_dir = None  # your own table may change how it reads rows
     groups = table.groups([str(path) for path in paths])
-    files = [as_path(path) for group in groups for path in group]
+    files = [file_states(group) for group in groups]
 
-    def scan() -> Corpus:
-        stamps = dict(zip(files, file_stamps(files), strict=True))
-        bad, states = BadRecords(errors), []
-        scanned = Scan(table, validation_fraction, bad, characters=characters)
+    def scan() -> dict[str, Any]:
+        scanned = Scan(table, validation_fraction, errors)
         done = 0
-        for index, group in enumerate(groups):
-            size = sum(stamps[as_path(path)][0] for path in group)
-            rows = table.rows_of(group, len(groups) > 1, bad, **options)
+        for index, (group, states) in enumerate(zip(groups, files, strict=True)):
+            size = sum(state.size for state in states)
+            rows = table.rows_of(group, len(groups) > 1, scanned.counts, **options)
             scanned.read(index, rows, lambda read: on_progress(done + min(read, size)))  # noqa: B023
-            states.append(tuple(read_state(as_path(path), stamps[as_path(path)]) for path in group))
+            require_unchanged(states)
             done += size
             on_progress(done)
-        values = scanned.result(", ".join(map(str, files)))
-        return Corpus(**values, options=options, files=tuple(states))
+        names = ", ".join(str(as_path(path)) for group in groups for path in group)
+        return scanned.result(names)
 
-    key = table.__module__, table.__qualname__, validation_fraction, errors, characters, options
-    return remembered(
-        scan_stem(cache_dir, "corpora", files, key),
-        scan,
-        _packed,
-        lambda values: _unpacked(table, values),
-    )
+    kind = table.__module__, table.__qualname__, validation_fraction, errors, options
+    values = remembered(cache_path(cache_dir, "scans", _LAYOUT, *kind, files), scan)
+    return _corpus(table, values, options=options, files=tuple(map(tuple, files)))
 
 
-def _packed(corpus: Corpus) -> dict[str, Any]:
-    """Values of JSON; the kind of rows is left out."""
-    values = {name: value for name, value in vars(corpus).items() if name not in ("table", "rows")}
-    tables = {
-        name: None if values[name] is None else list(values[name].records())
-        for name in ("train", "validation")
+def _corpus(table: type[Table], values: dict[str, Any], **others: Any) -> Corpus:
+    """The corpus of what a scan has found, perhaps as it was read from a file."""
+    sides = {
+        name: table.of_rows(Row(*row) for row in values[name]) for name in ("train", "validation")
     }
-    return {**values, **tables, "counts": dataclasses.asdict(corpus.counts)}
-
-
-def _unpacked(table: type[Table], values: dict[str, Any]) -> Corpus:
-    """The inverse of `_packed`."""
     restored = {
-        "files": tuple(tuple(FileState(*state) for state in group) for group in values["files"]),
         "holdout": Holdout(*values["holdout"]),
         "counts": Counts(**values["counts"]),
-        "skipped_shown": tuple(values["skipped_shown"]),
-        "distinct": {
-            name: None if texts is None else tuple(texts)
-            for name, texts in values["distinct"].items()
-        },
+        "distinct": {name: tuple(texts) for name, texts in values["distinct"].items()},
     }
-    for name in ("train", "validation"):
-        restored[name] = table.of_rows(Row(*row) for row in values[name] or ())
-    return Corpus(table=table, **{**values, **restored})
+    return Corpus(table, **{"options": {}, "files": (), **others, **values, **sides, **restored})

@@ -2,18 +2,16 @@
 
 import bisect
 import hashlib
-import heapq
 import itertools
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from jaxformer.errors import DataError
-from jaxformer.text.tables.table import Row, text_bytes
+from jaxformer.text.sources.records import Row
+from jaxformer.text.tables.table import text_bytes
 
 _HASHES = 2**64
 _BINS = 2**16
-_FEW = 64  # records that are kept as candidates for validation, whatever their numbers
 
 
 def text_draws(data: bytes) -> tuple[float, float]:
@@ -63,7 +61,7 @@ class HoldoutCounter:
         self._fraction = fraction
         self._sizes, self._counts = [0] * _BINS, [0] * _BINS
 
-    def add(self, side: float, size: int = 1) -> None:
+    def add(self, side: float, size: int) -> None:
         """Counts a text with this number and size."""
         index = min(int(side * _BINS), _BINS - 1)
         self._sizes[index] += size
@@ -92,87 +90,3 @@ def _nearest_break(text: str, index: int) -> int:
         if breaks:
             return min(breaks, key=lambda at: abs(at - index))
     return index
-
-
-class _EvenSample:
-    """Uniform sample of at most `size` bytes: keeps the rows with the smallest numbers."""
-
-    def __init__(self, size: int) -> None:
-        self._left = size
-        self._drawn: list[tuple[float, int, int, Row]] = []  # a heap, the largest number first
-        self._added = 0
-
-    def add(self, row: Row, size: int, number: float) -> None:
-        """Offers a row of `size` bytes."""
-        heapq.heappush(self._drawn, (-number, self._added, size, row))
-        self._added += 1
-        self._left -= size
-        while self._left < 0 and len(self._drawn) > 1:
-            self._left += heapq.heappop(self._drawn)[2]
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether it has every row that was offered."""
-        return len(self._drawn) == self._added
-
-    @property
-    def rows(self) -> Iterator[Row]:
-        """The sample, in the order of the offers."""
-        return (row for *_, row in sorted(self._drawn, key=lambda drawn: drawn[1]))
-
-
-class Sample(NamedTuple):
-    """Rows that a scan keeps."""
-
-    holdout: Holdout
-    training: list[Row]  # all, or a uniform sample
-    validation: list[Row]  # all, or those with the smallest hashes
-    is_sampled: bool  # whether `training` is only a sample
-    is_cut: bool  # whether `validation` is not all
-
-
-class Scanner:
-    """Holds out a fraction of rows that are seen once, and keeps a sample of both sides.
-
-    `key` is the column that decides the side of a row. `is_cut` says whether a row may be cut; then
-    the fraction is of the bytes, else of the rows. `sample` and `held_out` limit the sample, and
-    the validation rows beyond it, in bytes.
-    """
-
-    def __init__(
-        self, fraction: float, *, key: int, is_cut: bool, sample: int, held_out: int
-    ) -> None:
-        if not 0 <= fraction < 1:
-            raise DataError(
-                "validation_fraction must be at least 0 and less than 1, got "
-                f"{fraction}; 0.1 holds out a tenth"
-            )
-        self._fraction, self._key, self._is_cut, self._count = fraction, key, is_cut, 0
-        self._counter = HoldoutCounter(fraction)
-        self._sample, self._smallest = _EvenSample(sample), _EvenSample(held_out)
-
-    def add(self, row: Row, size: int) -> None:
-        """Adds a row of `size` bytes."""
-        side, number = text_draws(text_bytes(row.columns[self._key]))
-        self._count += 1
-        self._counter.add(side, size if self._is_cut else 1)
-        self._sample.add(row, size, number)
-        # The holdout is known at the end. Of many rows, it is far below twice the fraction.
-        if side < max(2 * self._fraction, _FEW / self._count):
-            self._smallest.add(row, size, side)
-
-    def finish(self) -> Sample:
-        """The rows by side, after the last one was added."""
-        holdout = self._counter.holdout(cuts=self._is_cut)
-        sides: tuple[list[Row], list[Row]] = [], []
-        for row in self._sample.rows:
-            for part, is_validation in holdout.parts(row, self._key):
-                sides[is_validation].append(part)
-        training, validation = sides
-        is_sampled, is_cut = not self._sample.is_complete, False
-        if is_sampled:
-            rows = list(self._smallest.rows)
-            parts = [part for row in rows for part in holdout.parts(row, self._key)]
-            validation = [part for part, is_validation in parts if is_validation]
-            is_cut = not self._smallest.is_complete and len(validation) == len(parts)
-        return Sample(holdout, training, validation, is_sampled, is_cut)

@@ -5,40 +5,51 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 
 from jaxformer.text.corpora.corpus import Corpus, CorpusPart, Place
-from jaxformer.text.store.store import Arrays, Record, Store, filled_store
-from jaxformer.text.tables.table import Row
+from jaxformer.text.sources.records import Row
+from jaxformer.text.store.store import Arrays, Record, Store, cache_path, filled_store
 
+_LAYOUT = 7  # version of the folder's layout; part of its name
 _PARTS = 256  # number of parts of much text
 _SMALLEST = 2**22  # bytes of text in a part; it takes seconds to encode
 
 
 def prepared_store(
     corpus: Corpus,
-    folder: pathlib.Path | None,
-    encode: Callable[[list[Row]], tuple[Arrays, Record]],
-    *,
-    part_size: int,
+    encode: Callable[[list[tuple[Row, bool]]], tuple[Arrays, Record]],
+    cache_dir: pathlib.Path | None,
+    *key: object,
+    part_size: int | None,
+    largest: int,
     on_progress: Callable[[int], None],
 ) -> Store:
-    """The store of a folder, filled with the arrays that `encode` makes of rows of both sides."""
+    """A store in the cache, filled with the arrays that `encode` makes of the rows of a corpus.
+
+    Args:
+        corpus: the rows.
+        encode: makes arrays, and a record, of parts of rows, each with whether it is for
+            validation.
+        cache_dir: the cache; None keeps the arrays in memory.
+        *key: all that `encode` depends on besides the rows.
+        part_size: bytes of text in a part. Default: 4 MiB to `largest`: 256 parts, if possible.
+        largest: see `part_size`.
+        on_progress: called with the number of bytes of text done so far.
+    """
+    size = part_size or min(max(corpus.num_bytes // _PARTS, _SMALLEST), largest)
+    rule = corpus.fingerprint, tuple(corpus.holdout), size
 
     def make(records: Sequence[Record]) -> Iterator[tuple[Arrays, Record]]:
         done = sum(record["num_bytes"] for record in records)
         start = Place(*records[-1]["end"]) if records else Place()
-        for part in _ahead(corpus.parts(part_size, start)):
+        for part in _ahead(corpus.parts(size, start)):
             on_progress(done)
-            arrays, record = encode(part.rows)
+            sided = [each for row in part.rows for each in corpus.holdout.parts(row, corpus.key)]
+            arrays, record = encode(sided)
             yield arrays, {**record, "num_bytes": part.num_bytes, "end": part.end}
             done += part.num_bytes
 
-    store = filled_store(folder, make)
+    store = filled_store(cache_path(cache_dir, "corpora", _LAYOUT, *rule, *key), make)
     on_progress(sum(record["num_bytes"] for record in store.records))
     return store
-
-
-def text_per_part(num_bytes: int, *, largest: int) -> int:
-    """Bytes of text in a part, from 4 MiB to `largest`: 256 parts, if possible."""
-    return min(max(num_bytes // _PARTS, _SMALLEST), largest)
 
 
 def _ahead(parts: Iterator[CorpusPart]) -> Iterator[CorpusPart]:

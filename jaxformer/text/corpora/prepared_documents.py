@@ -1,7 +1,6 @@
 """Documents as tokens, in a store."""
 
 import concurrent.futures
-import hashlib
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -9,17 +8,19 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxformer.text.corpora.corpus import Corpus
-from jaxformer.text.corpora.prepared import prepared_store, text_per_part
+from jaxformer.text.corpora.prepared import prepared_store
+from jaxformer.text.sources.records import Row
 from jaxformer.text.store.ragged import RaggedArray, TokenStream, item_starts, token_dtype
 from jaxformer.text.store.store import Arrays, Record
-from jaxformer.text.tables.table import Row, row_size
+from jaxformer.text.tables.table import row_size
 from jaxformer.text.tokenizers.pieces import groups_of_size
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
-_LAYOUT = 6  # version of the folder's layout; part of its name
 _LARGEST = 2**25  # bytes of text in a part; encoding it takes 300 MB of memory
 _GROUP = 2**21  # characters that one call encodes
 _AHEAD = 2  # groups encoded at a time: the library's threads work while arrays are made of another
+
+_Sided = tuple[Row, bool]  # a part of a document, and whether it is for validation
 
 
 class PreparedDocuments(NamedTuple):
@@ -72,14 +73,9 @@ def prepare_documents(
         >>> prepared.train.tokens[:4].tolist(), prepared.train.num_bytes
         ([115, 111, 109, 101], 9)
     """
-    size = part_size or text_per_part(corpus.num_bytes, largest=_LARGEST)
-    key = str(_LAYOUT), corpus.fingerprint, repr(tuple(corpus.holdout)), tokenizer.identity
-    name = hashlib.sha256("\0".join((*key, str(size))).encode()).hexdigest()[:32]
     store = prepared_store(
-        corpus,
-        None if cache_dir is None else cache_dir / "corpora" / name,
-        lambda rows: _encoded(rows, corpus, tokenizer),
-        part_size=size, on_progress=on_progress,
+        corpus, lambda parts: _encoded(parts, tokenizer), cache_dir, tokenizer.identity,
+        part_size=part_size, largest=_LARGEST, on_progress=on_progress,
     )  # fmt: skip
     streams = {
         side: TokenStream(
@@ -94,13 +90,13 @@ def prepare_documents(
     return PreparedDocuments(streams["train"], streams.get("validation"))
 
 
-def _encoded(rows: Sequence[Row], corpus: Corpus, tokenizer: Tokenizer) -> tuple[Arrays, Record]:
-    """The tokens of rows by side, and the bytes of their texts."""
+def _encoded(parts: Sequence[_Sided], tokenizer: Tokenizer) -> tuple[Arrays, Record]:
+    """The tokens of parts of documents by side, and the bytes of their texts."""
     dtype = token_dtype(tokenizer.vocab_size)
     documents: dict[str, list[list[np.ndarray]]] = {"train": [], "validation": []}
     sizes = dict.fromkeys(documents, 0)
     last = None
-    for (row, is_validation), tokens in _tokens(_sided(rows, corpus), tokenizer):
+    for (row, is_validation), tokens in _tokens(parts, tokenizer):
         side = "validation" if is_validation else "train"
         if row.is_start or side != last:  # a document begins anew on the other side
             documents[side].append([])
@@ -110,18 +106,10 @@ def _encoded(rows: Sequence[Row], corpus: Corpus, tokenizer: Tokenizer) -> tuple
     return {side: _joined(texts, tokenizer) for side, texts in documents.items()}, {"bytes": sizes}
 
 
-def _sided(rows: Sequence[Row], corpus: Corpus) -> Iterator[tuple[Row, bool]]:
-    """The parts of rows, and whether each is for validation."""
-    for row in rows:
-        yield from corpus.holdout.parts(row, corpus.key)
-
-
-def _tokens(
-    parts: Iterator[tuple[Row, bool]], tokenizer: Tokenizer
-) -> Iterator[tuple[tuple[Row, bool], np.ndarray]]:
+def _tokens(parts: Sequence[_Sided], tokenizer: Tokenizer) -> Iterator[tuple[_Sided, np.ndarray]]:
     """Encodes parts of documents, in order."""
 
-    def encode(group: list[tuple[Row, bool]]) -> list[tuple[tuple[Row, bool], np.ndarray]]:
+    def encode(group: list[_Sided]) -> list[tuple[_Sided, np.ndarray]]:
         starts = [row.columns[0] for row, _ in group if row.is_start]
         continued = [row.columns[0] for row, _ in group if not row.is_start]
         firsts = iter(tokenizer.encode_documents(starts))

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 from jaxformer.errors import DataError
 from jaxformer.text.corpora.corpus import Corpus
-from jaxformer.text.corpora.prepared import prepared_store, text_per_part
+from jaxformer.text.corpora.prepared import prepared_store
+from jaxformer.text.sources.counts import Counts
+from jaxformer.text.sources.records import Row
 from jaxformer.text.store.ragged import Example, ExampleArrays, example_length
 from jaxformer.text.store.store import Arrays, Record
-from jaxformer.text.tables.counts import Counts
-from jaxformer.text.tables.table import Row, Table, require_same_length
+from jaxformer.text.tables.table import Table, require_same_length
 
 _LARGEST = 2**23  # bytes of text in a part; its examples take ten times that
 
@@ -81,20 +82,19 @@ def prepare_rows(
     corpus: Corpus,
     encode: Encode,
     max_len: int,
-    folder: pathlib.Path | None,
-    *,
+    cache_dir: pathlib.Path | None,
+    *key: object,
     part_size: int | None = None,
     on_progress: Callable[[int], None] = lambda size: None,
 ) -> tuple[ExampleArrays, Counts]:
-    """Encodes the training rows of a corpus into the files of a folder, or maps existing files.
+    """Encodes the training rows of a corpus into files of the cache, or maps existing files.
 
-    The folder is named by a hash of corpus, `encode`, max_len and part_size; None keeps the
-    examples in memory. `on_progress` is called with the number of bytes of text done so far.
-    Raises DataError if no row is left.
+    `key` is all that `encode` depends on. Without a cache, the examples stay in memory.
+    `on_progress` is called with the number of bytes of text done so far. Raises DataError if no row
+    is left.
     """
 
-    def encoded(rows: list[Row]) -> tuple[Arrays, Record]:
-        parts = (part for row in rows for part in corpus.holdout.parts(row, corpus.key))
+    def encoded(parts: list[tuple[Row, bool]]) -> tuple[Arrays, Record]:
         table = corpus.table.of_rows(row for row, is_validation in parts if not is_validation)
         if table is None:
             return {}, {"counts": dataclasses.asdict(Counts(corpus.table.unit)), "shortest": None}
@@ -104,12 +104,9 @@ def prepare_rows(
         return arrays, {"counts": dataclasses.asdict(dropped), "shortest": fitting.shortest}
 
     store = prepared_store(
-        corpus,
-        folder,
-        encoded,
-        on_progress=on_progress,
-        part_size=part_size or text_per_part(corpus.num_bytes, largest=_LARGEST),
-    )
+        corpus, encoded, cache_dir, max_len, *key,
+        part_size=part_size, largest=_LARGEST, on_progress=on_progress,
+    )  # fmt: skip
     counts = Counts(corpus.table.unit)
     for part in (corpus.counts, *(Counts(**record["counts"]) for record in store.records)):
         counts.add(part)

@@ -8,7 +8,6 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.text.sources.checked_tokens import document_starts, require_token_ids, scan_tokens
-from jaxformer.text.sources.sequences import require_sequence
 from jaxformer.text.store.arrays import JoinedArray
 from jaxformer.text.store.ragged import TokenStream, item_starts, token_dtype
 from jaxformer.text.tokenizers.pieces import groups_of_size
@@ -36,45 +35,27 @@ def is_token_array(source: DocumentSource) -> TypeGuard[np.ndarray | JoinedArray
     return isinstance(source, np.ndarray) and source.ndim == 1 and source.dtype.kind in "iu"
 
 
-def read_documents_of(source: DocumentSource, field: str) -> Iterator[str | np.ndarray]:
+def _documents(source: DocumentSource, field: str) -> Iterator[str | np.ndarray]:
     """Yields the documents of a source: texts or integers [tokens]; of dicts, their `field`."""
-    require_sequence(source)
+    if isinstance(source, (str, bytes, Mapping)) or not hasattr(source, "__getitem__"):
+        raise DataError(
+            "a source must have documents by index, such as a list of texts, got "
+            f"{type(source).__name__}; make a list of it"
+        )
     for index in range(len(source)):
         element = source[index]
         if isinstance(element, Mapping):
-            if field not in element:
-                keys = ", ".join(map(repr, element))
-                raise DataError(
-                    f"element {index} of a source must have {field!r}, got a dict with {keys}; "
-                    "pass its key as field="
-                )
-            element = element[field]
-        yield element if isinstance(element, str) else _token_ids(element, index)
-
-
-def _token_ids(element: Any, index: int) -> np.ndarray:
-    """Integers [tokens] of an element."""
-    if isinstance(element, bytes):
-        remedy = "decode it, as [element.decode() for element in source] does"
-        raise DataError(f"element {index} of a source must be a text, got bytes; {remedy}")
-    if isinstance(element, (int, np.integer)):
-        raise DataError(
-            f"element {index} of a source must be a text or integers [tokens], got the number "
-            f"{element}; pass np.array(tokens) for one stream, or [tokens] for one document"
-        )
-    try:
+            element = element.get(field)
+        if isinstance(element, str):
+            yield element
+            continue
         ids = np.asarray(element)
-    except ValueError:  # lists of several lengths
-        ids = np.array(None)
-    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-        got = type(element).__name__
-        if ids.ndim and ids.dtype != object:
-            got += f" of {ids.dtype} and shape {ids.shape}"
-        raise DataError(
-            f"element {index} of a source must be a text or integers [tokens], or a dict with one "
-            f"of them, got {got}; change it, as [function(element) for element in source] does"
-        )
-    return ids
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise DataError(
+                f"element {index} of a source must be a text or integers [tokens], or a dict with "
+                f"one of them under {field!r}, got {source[index]!r:.40}; change it, or pass field="
+            )
+        yield ids
 
 
 def build_stream(
@@ -142,7 +123,7 @@ def _encoded(
 ) -> Iterator[np.ndarray]:
     """Yields the token ids of each document; texts are encoded in groups."""
     vocab_size = None if tokenizer is None else tokenizer.vocab_size
-    documents: Iterator[tuple[int, Any]] = enumerate(read_documents_of(source, field))
+    documents: Iterator[tuple[int, Any]] = enumerate(_documents(source, field))
     for are_texts, run in itertools.groupby(
         documents, lambda document: isinstance(document[1], str)
     ):

@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.sources.file_states import scan_stem
+from jaxformer.text.sources.files import require_unchanged
 from jaxformer.text.sources.token_files import TokenFiles
-from jaxformer.text.store.arrays import JoinedArray, require_whole
+from jaxformer.text.store.arrays import JoinedArray
 from jaxformer.text.store.ragged import RaggedArray, TokenStream
-from jaxformer.text.store.store import Arrays, Record, filled_store
+from jaxformer.text.store.store import Arrays, Record, cache_path, filled_store
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
 _CHUNK = 2**22  # tokens read at a time
+_LAYOUT = 9  # version of what is remembered
 _MAX_ID = 2**31 - 1  # tokens on devices are int32
 
 
@@ -61,16 +62,15 @@ def check_token_files(
                 f"vocab_size={tokenizer.vocab_size} for '{part.path}', which has no header; if its "
                 'ids have four bytes, set dtype to "uint32"'
             )
-    places = [
-        (part.state, part.start, part.tokens.size, part.tokens.dtype.str) for part in files.ranges
+    ranges = [
+        (*part.state, part.start, part.tokens.size, part.tokens.dtype) for part in files.ranges
     ]
-    paths = [part.path for part in files.ranges]
 
     def make(_: Sequence[Record]) -> Iterator[tuple[Arrays, Record]]:
         starts, record = _check(files, tokenizer, on_progress)
         yield {"documents": RaggedArray(starts)}, {**record, "end": None}
 
-    folder = scan_stem(cache_dir, "token_files", paths, (tokenizer.identity, places))
+    folder = cache_path(cache_dir, "token_files", _LAYOUT, tokenizer.identity, ranges)
     store = filled_store(folder, make)
     (record,), starts = store.records, np.asanyarray(store.arrays["documents"].values)
     return TokenStream(files.tokens, starts, record["num_bytes"], record["fingerprint"])
@@ -96,12 +96,12 @@ def _check(
         on_progress(done)
 
     for part in files.ranges:
-        part.require_unchanged()
+        require_unchanged([part.state])
         places = scan_tokens(
             part.tokens, vocab_size=vocab_size, end_of_text=tokenizer.end_of_text,
             name=f"'{part.path}'", start=part.start, on_chunk=update,
         )  # fmt: skip
-        part.require_unchanged()
+        require_unchanged([part.state])
         ends.append(places + begin)
         begin += part.tokens.size
     starts = document_starts(np.concatenate(ends), begin)
@@ -121,7 +121,6 @@ def scan_tokens(
     """Checks tokens in constant memory; indices of those that end a document: int64 [ends]."""
     ends = [np.zeros(0, np.int64)]
     for begin in range(0, tokens.size, _CHUNK):
-        require_whole(tokens)
         chunk = np.asarray(tokens[begin : begin + _CHUNK])
         require_token_ids(chunk, vocab_size, name, start + begin)
         if end_of_text is not None:

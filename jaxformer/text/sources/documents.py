@@ -4,13 +4,13 @@ import glob
 import json
 import pathlib
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path, bucket_files, in_bucket, real_path
+from jaxformer.text.sources.counts import Counts
 from jaxformer.text.sources.document_files import read_pieces
-from jaxformer.text.sources.files import readable, start_of_paths
-from jaxformer.text.sources.record_files import BadRecords
+from jaxformer.text.sources.files import readable
 
 # Shorter paragraphs and lines, such as headings, often repeat without leaking validation text.
 LONG = 40
@@ -62,12 +62,11 @@ def read_documents(paths: Sequence[str], *, field: str = "text") -> list[str]:
         ['Hello.\n']
     """
     documents: list[list[str]] = []
-    bad = BadRecords()
     for file in text_files(paths):
-        for piece in read_pieces(file, bad, field=field):
-            if piece.is_start:
+        for row in read_pieces(file, Counts("documents"), field=field):
+            if row.is_start:
                 documents.append([])
-            documents[-1].append(piece.text)
+            documents[-1] += row.columns
     return list(map("".join, documents))
 
 
@@ -95,19 +94,11 @@ def text_files(paths: Sequence[str]) -> list[pathlib.Path]:
         raise DataError(f"paths must be a list of text files or patterns, got {paths!r}; name one")
     files: dict[str, pathlib.Path] = {}
     for path in paths:
-        with readable(as_path(path)):
+        with readable(path):
             matches = _matches(path)
         for file in matches:
-            files.setdefault(_place(file), file)
+            files.setdefault(real_path(file), file)
     return list(files.values())
-
-
-def _place(file: pathlib.Path) -> str:
-    """The path without links; unchanged if the path is invalid, which reading reports."""
-    try:
-        return real_path(file)
-    except (OSError, ValueError):
-        return str(file)
 
 
 def _matches(path: str) -> list[pathlib.Path]:
@@ -125,33 +116,22 @@ def _matches(path: str) -> list[pathlib.Path]:
     if files:
         return files
     raise DataError(
-        f"a pattern must match at least one file, got {path!r}, which matches none; check its "
-        f"spelling{start_of_paths(place)}"
+        f"a pattern must match at least one file, got {path!r}, which matches none in "
+        f"{pathlib.Path.cwd()}; check its spelling"
     )
 
 
 def _dataset_files(folder: pathlib.Path) -> list[pathlib.Path] | None:
     """Files of a Hugging Face dataset saved by `save_to_disk`, in order; None for other folders."""
-    if (folder / "dataset_dict.json").is_file():
-        names = sorted(path.parent.name for path in folder.glob("*/state.json"))
-        raise DataError(
-            f"'{folder}' is a dataset with the splits {', '.join(names)}; name one, such as "
-            f"'{folder / (names or ['train'])[0]}'"
-        )
     state = folder / "state.json"
     if not state.is_file():
         return None
-    try:
-        values = json.loads(state.read_bytes())
-        files = [folder / pathlib.PurePath(file["filename"]).name for file in values["_data_files"]]
-        indices = values.get("_indices_files")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"'{state}' is not valid: {error!r}; save the dataset again") from None
-    if indices:
+    values = json.loads(state.read_bytes())
+    if values.get("_indices_files"):
         raise DataError(
             f"'{folder}' is a selection of another dataset; save it after flatten_indices()"
         )
-    return files
+    return [folder / pathlib.PurePath(file["filename"]).name for file in values["_data_files"]]
 
 
 def paragraphs(document: str) -> Iterator[str]:
@@ -166,18 +146,13 @@ def without_repeats(documents: Sequence[str]) -> list[str]:
     seen: set[str] = set()
     texts = []
     for document in documents:
-        text = without_paragraphs(document, seen)
+        parts = _BLANK_LINES.split(document) + [""]
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        text = "".join(text + blank for text, blank in pairs if text.strip() not in seen)
         seen.update(paragraphs(document))
         if text.strip():
             texts.append(text)
     return texts
-
-
-def without_paragraphs(document: str, dropped: Set[str]) -> str:
-    """Removes some paragraphs, each with the blank lines after it."""
-    parts = _BLANK_LINES.split(document) + [""]
-    pairs = zip(parts[::2], parts[1::2], strict=True)
-    return "".join(text + blank for text, blank in pairs if text.strip() not in dropped)
 
 
 def long_lines(document: str) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """Token files that were made elsewhere: .bin and .npy, memory-mapped."""
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -10,9 +9,8 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path, in_bucket
-from jaxformer.text.sources.file_states import require_stamp
-from jaxformer.text.sources.files import opened
-from jaxformer.text.store.arrays import JoinedArray, joined, map_array
+from jaxformer.text.sources.files import FileState, file_states, readable
+from jaxformer.text.store.arrays import JoinedArray, map_array
 
 _HEADER = 256  # int32 numbers at the start of an llm.c file: magic, version, number of tokens
 # By magic: version and token type. The first is also the format of modded-nanogpt.
@@ -32,11 +30,7 @@ class TokenRange(NamedTuple):
     tokens: np.ndarray  # memory-mapped
     start: int  # index of the first token in the file
     is_raw: bool  # the file does not state the type of its tokens
-    state: tuple[int, int]  # size in bytes, and modification time in nanoseconds
-
-    def require_unchanged(self) -> None:
-        """Raises DataError if the file has changed since it was mapped."""
-        require_stamp(self.path, self.state)
+    state: FileState  # when it was mapped
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,7 +46,8 @@ class TokenFiles:
     @property
     def tokens(self) -> np.ndarray | JoinedArray:
         """The tokens: integers [tokens], memory-mapped."""
-        return joined([part.tokens for part in self.ranges])
+        arrays = [part.tokens for part in self.ranges]
+        return arrays[0] if len(arrays) == 1 else JoinedArray(arrays)
 
     def split(self, validation_fraction: float) -> "tuple[TokenFiles, TokenFiles]":
         """Splits off the last tokens for validation.
@@ -122,13 +117,9 @@ def map_token_files(files: Sequence[pathlib.Path], *, dtype: RawType = "auto") -
     if not files:
         raise DataError("files must be a list of token files, got none; name one")
     ranges = tuple(_mapped(as_path(file), dtype) for file in files)
-    first = ranges[0]
-    for other in ranges[1:]:
-        if other.tokens.dtype != first.tokens.dtype:
-            raise DataError(
-                f"token files must have numbers of one type, got {first.tokens.dtype} in "
-                f"'{first.path}' and {other.tokens.dtype} in '{other.path}'; save all as one type"
-            )
+    if len({part.tokens.dtype for part in ranges}) > 1:
+        got = ", ".join(f"{part.tokens.dtype} in '{part.path}'" for part in ranges[:8])
+        raise DataError(f"token files must have numbers of one type, got {got}; save all as one")
     return TokenFiles(ranges)
 
 
@@ -143,31 +134,23 @@ def _mapped(path: pathlib.Path, dtype: RawType) -> TokenRange:
             f"a token file is memory-mapped, so it must be on a disk, got '{path}'; copy it first "
             f"with: gcloud storage cp {path} ."
         )
-    with opened(path) as file:  # reports why a file cannot be read
-        status = os.fstat(file.fileno())
-        start = file.read(4 * _HEADER)
-    if not status.st_size:
-        raise DataError(f"a token file must have tokens, got the empty '{path}'; leave it out")
+    (state,) = file_states([path])
     is_raw = False
     if path.suffix.lower() == ".npy":
-        tokens = _mapped_npy(path)
+        tokens = map_array(path, remedy="save it again with np.save")
+        if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+            raise DataError(
+                f"a .npy file of tokens must have integers of one axis, got {tokens.dtype} of "
+                f"shape {tokens.shape} in '{path}'; save tokens.reshape(-1) as integers"
+            )
     else:
-        header = np.frombuffer(start[: len(start) // 4 * 4], "<i4")
+        with readable(path):
+            header = np.fromfile(path, "<i4", _HEADER)
         is_raw = not header.size or int(header[0]) not in _HEADERS
-        tokens = _mapped_raw(path, status.st_size, dtype) if is_raw else _mapped_llmc(path, header)
+        tokens = _mapped_raw(path, state.size, dtype) if is_raw else _mapped_llmc(path, header)
     if not tokens.size:
         raise DataError(f"a token file must have tokens, got none in '{path}'; leave it out")
-    return TokenRange(path, tokens, 0, is_raw, (status.st_size, status.st_mtime_ns))
-
-
-def _mapped_npy(path: pathlib.Path) -> np.ndarray:
-    tokens = map_array(path, remedy="save it again with np.save")
-    if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
-        raise DataError(
-            f"a .npy file of tokens must have integers of one axis, got {tokens.dtype} of shape "
-            f"{tokens.shape} in '{path}'; save tokens.reshape(-1) as integers"
-        )
-    return tokens
+    return TokenRange(path, tokens, 0, is_raw, state)
 
 
 def _mapped_raw(path: pathlib.Path, size: int, dtype: RawType) -> np.ndarray:
@@ -177,6 +160,8 @@ def _mapped_raw(path: pathlib.Path, size: int, dtype: RawType) -> np.ndarray:
             f"a .bin file must have {width} bytes for each token, got {size:,} bytes in '{path}'; "
             "get the whole file again, or save tokens of another type as .npy"
         )
+    if not size:  # nothing to map
+        return np.zeros(0, "<u2")
     if dtype == "auto" and size % 4 == 0:
         width = 4 if _are_halves(np.memmap(path, "<u2", mode="r")) else 2
     return np.memmap(path, f"<u{width}", mode="r")
@@ -192,18 +177,12 @@ def _are_halves(numbers: np.ndarray) -> bool:
 
 def _mapped_llmc(path: pathlib.Path, header: np.ndarray) -> np.ndarray:
     version, dtype = _HEADERS[int(header[0])]
-    if header.size < _HEADER or header[1] != version:
-        got = f"version {header[1]}" if header.size == _HEADER else f"{4 * header.size} bytes"
+    count = int(header[2]) if header.size == _HEADER and header[1] == version else 0
+    size = 4 * _HEADER + count * np.dtype(dtype).itemsize
+    if not count or path.stat().st_size != size:
         raise DataError(
-            f"a .bin file of llm.c must have a header of 1,024 bytes in version {version}, "
-            f"got {got} in '{path}'; get it again, or save the tokens as .npy"
+            f"a .bin file of llm.c must have a header of version {version}, and the tokens that it "
+            f"states, got {path.stat().st_size:,} bytes and the header {header[:3]} in '{path}'; "
+            "get it again, or save the tokens as .npy"
         )
-    size, count = path.stat().st_size - 4 * _HEADER, int(header[2])
-    if size != count * np.dtype(dtype).itemsize:
-        raise DataError(
-            f"'{path}' must have the {count:,} tokens that its header states, got {size:,} "
-            f"bytes of {np.dtype(dtype)} after it; get the whole file again"
-        )
-    if not size:  # nothing to map
-        return np.zeros(0, dtype)
     return np.memmap(path, dtype, mode="r", offset=4 * _HEADER)

@@ -8,7 +8,7 @@ from typing import Self, overload
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.store.arrays import JoinedArray, require_whole
+from jaxformer.text.store.arrays import JoinedArray
 
 IGNORE = -1
 """The label of a position without a target."""
@@ -23,7 +23,7 @@ class RaggedArray:
 
     values: np.ndarray | JoinedArray  # [values] of all items
     # Start of each item, int64 [items]; None if an item is a number without an axis.
-    offsets: np.ndarray | JoinedArray | None = None
+    offsets: np.ndarray | None = None
 
     @classmethod
     def of(cls, items: Sequence[np.ndarray]) -> Self:
@@ -54,7 +54,7 @@ class RaggedArray:
         """Number of values of each item: int64 [items]; 1 if they have no axis."""
         if self.offsets is None:
             return np.ones(self.values.size, np.int64)
-        return np.diff(np.asarray(self.offsets), append=self.values.size)
+        return np.diff(self.offsets, append=self.values.size)
 
 
 def item_starts(sizes: Iterable[int]) -> np.ndarray:
@@ -108,17 +108,9 @@ def gather_spans(
 ) -> None:
     """Copies values from each start to its end into the beginning of a row of `rows`."""
     if isinstance(values, np.ndarray):
-        require_whole(values)
-        # A plain view: slicing a np.memmap itself is slow.
-        held = [(values.view(np.ndarray), 0, np.arange(starts.size))]
-    else:
-        held = list(values.arrays_of(starts))
-    for array, begin, chosen in held:
-        spans = zip(chosen.tolist(), starts[chosen].tolist(), ends[chosen].tolist(), strict=True)
-        for row, start, end in spans:
-            is_inside = end - begin <= array.size
-            span = array[start - begin : end - begin] if is_inside else values[start:end]
-            rows[row, : end - start] = span
+        values = values.view(np.ndarray)  # slicing a np.memmap itself is slow
+    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        rows[row, : end - start] = values[start:end]
 
 
 class ExampleArrays(Sequence[Example]):
@@ -216,7 +208,7 @@ class ExampleArrays(Sequence[Example]):
             shape = (rows,) if array.offsets is None else (rows, length)
             batch[name] = np.full(shape, IGNORE if name == "labels" else 0, array.values.dtype)
             if array.offsets is None:
-                batch[name][: indices.size] = array.values.take(indices)
+                batch[name][: indices.size] = np.asarray(array.values)[indices]
             else:
                 gather_spans(array.values, *array.spans(indices), batch[name])
         return batch

@@ -1,8 +1,7 @@
-"""A store: flat arrays in files that grow part by part, and a manifest of the parts."""
+"""The cache: values of JSON, and stores of flat arrays that grow part by part."""
 
-import contextlib
+import hashlib
 import json
-import logging
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxformer.errors import DataError, storage_error
-from jaxformer.storage import append, make_folder
+from jaxformer.errors import storage_error
+from jaxformer.storage import append, make_folder, write_whole
 from jaxformer.storage.files import sync
 from jaxformer.text.store.ragged import RaggedArray
 
@@ -19,11 +18,24 @@ Arrays = Mapping[str, RaggedArray]
 Record = dict[str, Any]
 """Values of JSON, written with the arrays of a part."""
 
-_LOG = logging.getLogger("jaxformer")
 _MANIFEST = "parts.jsonl"
-_LOCK = "lock"
-_SILENT = 2.0  # seconds of waiting for the lock before that is said
-_AGAIN = "remove that folder, and the data is prepared again"
+
+
+def cache_path(cache_dir: pathlib.Path | None, name: str, *key: object) -> pathlib.Path | None:
+    """Path in a folder of the cache, named by a hash of the key; None without a cache."""
+    if cache_dir is None:
+        return None
+    return cache_dir / name / hashlib.sha256(repr(key).encode()).hexdigest()[:32]
+
+
+def remembered(path: pathlib.Path | None, make: Callable[[], Any]) -> Any:
+    """A value of JSON that is made once, and read from the file in later calls."""
+    if path is None:
+        return make()
+    if not path.exists():
+        make_folder(path.parent)
+        write_whole(path, json.dumps(make()))
+    return json.loads(path.read_bytes())
 
 
 class Store(NamedTuple):
@@ -57,8 +69,10 @@ def filled_store(
         return Store(joined, [record for _, record in parts])
     records = _records(folder)
     if not _is_complete(records):
+        import filelock
+
         make_folder(folder)
-        with _locked(folder):
+        with filelock.FileLock(folder / "lock"):
             records = _records(folder)  # another process may have filled it
             if not _is_complete(records):
                 _cut(folder, records)
@@ -76,47 +90,15 @@ def _concatenated(parts: Sequence[RaggedArray]) -> RaggedArray:
     if parts[0].offsets is None:
         return RaggedArray(values)
     begins = np.cumsum([0, *(part.values.size for part in parts)])
-    starts = [np.asarray(part.offsets) + begin for part, begin in zip(parts, begins, strict=False)]
+    starts = [part.offsets + begin for part, begin in zip(parts, begins, strict=False)]
     return RaggedArray(values, np.concatenate(starts))
-
-
-@contextlib.contextmanager
-def _locked(folder: pathlib.Path) -> Iterator[None]:
-    import filelock
-
-    lock = filelock.FileLock(folder / _LOCK)
-    try:
-        try:
-            lock.acquire(timeout=_SILENT)
-        except filelock.Timeout:
-            _LOG.warning(f"waiting for another process, which prepares {folder}")
-            lock.acquire()
-    except OSError as error:
-        raise storage_error(folder / _LOCK, error, "locked") from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _records(folder: pathlib.Path) -> list[Record]:
     """The lines of a manifest; none if there is no manifest."""
     path = folder / _MANIFEST
-    try:
-        lines = path.read_bytes().split(b"\n")[:-1]  # after the last break, a line is not whole
-        records = [json.loads(line) for line in lines]
-        for record in records:
-            _ = record["end"], [array["values"] for array in record["arrays"].values()]
-    except (FileNotFoundError, NotADirectoryError):  # making the folder says what is wrong
-        return []
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"'{path}' is damaged: {error}; {_AGAIN}") from None
-    return records
-
-
-def _sizes(records: Sequence[Record]) -> dict[str, Record]:
-    """By name of an array, its dtype, and its numbers of values and items so far."""
-    return records[-1]["arrays"] if records else {}
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return list(map(json.loads, lines))  # after the last break, a line is not whole
 
 
 def _files(folder: pathlib.Path, name: str, array: Record) -> Iterator[tuple[pathlib.Path, Any]]:
@@ -126,22 +108,23 @@ def _files(folder: pathlib.Path, name: str, array: Record) -> Iterator[tuple[pat
         yield folder / f"{name}.starts", (np.dtype(np.int64), array["items"])
 
 
+def _sizes(records: Sequence[Record]) -> dict[str, Record]:
+    """By name of an array, its dtype, and its numbers of values and items so far."""
+    return records[-1]["arrays"] if records else {}
+
+
 def _cut(folder: pathlib.Path, records: Sequence[Record]) -> None:
     """Cuts off what is not in the manifest."""
-    arrays = _sizes(records)
     sizes = {
         path: dtype.itemsize * count
-        for name, array in arrays.items()
+        for name, array in _sizes(records).items()
         for path, (dtype, count) in _files(folder, name, array)
     }
-    for path in folder.iterdir():
-        try:
-            if path.suffix in (".values", ".starts") and path.stat().st_size > sizes.get(path, 0):
-                os.truncate(path, sizes.get(path, 0))
-            elif path.name == _MANIFEST:
-                os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
-        except OSError as error:
-            raise storage_error(path, error) from error
+    manifest = folder / _MANIFEST
+    if manifest.exists():
+        sizes[manifest] = manifest.read_bytes().rfind(b"\n") + 1
+    for path in (*folder.glob("*.values"), *folder.glob("*.starts"), *folder.glob(_MANIFEST)):
+        os.truncate(path, sizes.get(path, 0))
 
 
 def _append(
@@ -150,15 +133,14 @@ def _append(
     """Appends a part to the files of its arrays, and then its line to the manifest."""
     sizes = dict(_sizes(records))
     for name, array in arrays.items():
-        values, begins = np.asarray(array.values), None
+        values, items = np.asarray(array.values), None
         before = sizes.get(name, {"values": 0, "items": 0})
         _append_numbers(folder / f"{name}.values", values)
         if array.offsets is not None:
-            starts = np.asarray(array.offsets) + before["values"]
-            _append_numbers(folder / f"{name}.starts", starts)
-            begins = before["items"] + starts.size
+            _append_numbers(folder / f"{name}.starts", array.offsets + before["values"])
+            items = before["items"] + array.offsets.size
         sizes[name] = {
-            "dtype": values.dtype.str, "values": before["values"] + values.size, "items": begins,
+            "dtype": values.dtype.str, "values": before["values"] + values.size, "items": items,
         }  # fmt: skip
     record = {**record, "arrays": sizes}
     append(folder / _MANIFEST, json.dumps(record).encode() + b"\n")
@@ -183,12 +165,4 @@ def _mapped(folder: pathlib.Path, records: Sequence[Record]) -> dict[str, Ragged
 def _map(path: pathlib.Path, dtype: np.dtype, count: int) -> np.ndarray:
     if not count:  # nothing to map
         return np.zeros(0, dtype)
-    try:
-        size = path.stat().st_size
-        if size != dtype.itemsize * count:
-            raise DataError(
-                f"'{path}' must have {dtype.itemsize * count:,} bytes, got {size:,}; {_AGAIN}"
-            )
-        return np.memmap(path, dtype, mode="r", shape=(count,))
-    except OSError as error:
-        raise DataError(f"'{path}' cannot be read ({error}); {_AGAIN}") from None
+    return np.memmap(path, dtype, mode="r", shape=(count,))

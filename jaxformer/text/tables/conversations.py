@@ -9,9 +9,10 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path
-from jaxformer.text.sources.record_files import BadRecords, has_records, read_records
+from jaxformer.text.sources.counts import Counts
+from jaxformer.text.sources.records import Row, has_records, read_field
 from jaxformer.text.store.ragged import IGNORE, Example
-from jaxformer.text.tables.table import Row, Table
+from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.chat_templates import ASSISTANT, ChatTemplate, Message
 from jaxformer.text.tokenizers.pieces import require_texts
 
@@ -60,13 +61,13 @@ class Conversations(Table):
         return cls(*map(tuple, zip(*rows, strict=True)))
 
     @classmethod
-    def rows(cls, paths: Sequence[str], bad: BadRecords) -> Iterator[Row]:
+    def rows(cls, paths: Sequence[str], counts: Counts) -> Iterator[Row]:
         """Reads conversations from a JSON Lines, Parquet or Arrow file.
 
         Args:
             paths: the file: `.jsonl`, `.ndjson` or `.json`, optionally followed by `.gz`, `.bz2`,
                 `.xz` or `.zst`; `.parquet` or `.arrow`.
-            bad: counts what is not a conversation, or raises an error.
+            counts: its `unreadable` counts what is not a conversation, or raises an error.
 
         Yields:
             The line of a conversation, its prompt and its JSON.
@@ -80,26 +81,16 @@ class Conversations(Table):
                 "conversations are read from .jsonl, .json, .parquet or .arrow files, got "
                 f"'{file}'; each line must be {cls.layout}"
             )
-        for record in read_records(file, bad, field=_FIELD, kind=list, noun="messages"):
+        for line, messages in read_field(file, counts, field=_FIELD, kind=list, noun="messages"):
             try:
-                yield Row(str(record.line), _columns(record.value))
+                yield Row(str(line), _columns(messages))
             except DataError as error:
-                bad.add(record.line, f"{record.where}, is not a conversation: {error}")
+                counts.unreadable(f"{file}:{line}", f"this is not a conversation: {error}")
 
     @property
     def messages(self) -> list[list[Message]]:
         """The messages of each conversation."""
         return list(map(json.loads, self.conversations))
-
-    @classmethod
-    def texts_of(cls, columns: Sequence[str]) -> Iterator[str]:
-        """The role and the content of every message."""
-        return (text for message in json.loads(columns[1]) for text in message.values())
-
-    @classmethod
-    def row_of(cls, text: str) -> tuple[str, ...]:
-        """Columns of a conversation in which this text is both prompt and answer."""
-        return _columns([{"role": role, "content": text} for role in ("user", ASSISTANT)])
 
     @property
     def num_answer_bytes(self) -> int:

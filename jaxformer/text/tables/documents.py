@@ -6,11 +6,10 @@ from typing import Self
 
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path
+from jaxformer.text.sources.counts import Counts
 from jaxformer.text.sources.document_files import read_pieces
-from jaxformer.text.sources.record_files import BadRecords
-from jaxformer.text.sources.sequences import require_sequence
-from jaxformer.text.tables.counts import Counts
-from jaxformer.text.tables.table import Row, Table
+from jaxformer.text.sources.records import Row
+from jaxformer.text.tables.table import Table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,23 +43,25 @@ class Documents(Table):
         """Makes documents of a list of texts; blank ones are left out.
 
         Raises:
-            DataError: the documents are not a sequence of texts, or all of them are blank.
+            DataError: the documents are a single text, or all of them are blank.
 
         Example:
             >>> Documents.of(["a text", " "]).texts
             ('a text',)
         """
-        require_sequence(documents)
+        if isinstance(documents, str):
+            raise DataError(
+                f"documents must be a list of texts, got {documents[:20]!r}; pass [text]"
+            )
         texts = tuple(document for document in documents if document.strip())
         if not texts:
             raise DataError(f"documents must have text, got none in {len(documents)}; add text")
         return cls(texts)
 
     @classmethod
-    def rows(cls, paths: Sequence[str], bad: BadRecords, *, field: str = "text") -> Iterator[Row]:
+    def rows(cls, paths: Sequence[str], counts: Counts, *, field: str = "text") -> Iterator[Row]:
         """Reads a file in pieces; `field` is the key of the text in JSON, or its column."""
-        for index, piece in enumerate(read_pieces(as_path(paths[0]), bad, field=field), 1):
-            yield Row(str(index), (piece.text,), piece.is_start)
+        return read_pieces(as_path(paths[0]), counts, field=field)
 
     @classmethod
     def clean(cls, rows: Iterable[Row], counts: Counts) -> Iterator[Row]:

@@ -8,10 +8,11 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path
+from jaxformer.text.sources.counts import Counts
 from jaxformer.text.sources.files import read_lines
-from jaxformer.text.sources.record_files import BadRecords
+from jaxformer.text.sources.records import Row
 from jaxformer.text.store.ragged import Example
-from jaxformer.text.tables.table import Row, Table
+from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
@@ -51,13 +52,13 @@ class Pairs(Table):
         return [list(paths)]
 
     @classmethod
-    def rows(cls, paths: Sequence[str], bad: BadRecords) -> Iterator[Row]:
+    def rows(cls, paths: Sequence[str], counts: Counts) -> Iterator[Row]:
         r"""Reads pairs from one file with two columns, or from two files line by line.
 
         Args:
             paths: one TSV file, with source, tab, target in each line; or two files, one of sources
                 and one of targets.
-            bad: unused.
+            counts: unused.
 
         Yields:
             The line of a pair, and its source and target.
@@ -75,19 +76,16 @@ class Pairs(Table):
             (('A dog.',), ('Ein Hund.',), '2 pairs read, 1 kept; 1 empty (line 2)')
         """
         if len(paths) == 1:
-            yield from super().rows(paths, bad)
+            yield from super().rows(paths, counts)
             return
-        lines = [read_lines(as_path(path)) for path in paths]
-        for number, row in enumerate(itertools.zip_longest(*lines), 1):
+        for number, row in enumerate(
+            itertools.zip_longest(*(read_lines(as_path(path)) for path in paths)), 1
+        ):
             if None in row:
-                counts = [
-                    number - 1 + (first is not None) + sum(1 for _ in rest)
-                    for first, rest in zip(row, lines, strict=True)
-                ]
                 raise DataError(
-                    "two files of pairs must have the same number of lines, got "
-                    f"{counts[0]:,} in '{paths[0]}' and {counts[1]:,} in '{paths[1]}'; "
-                    "give files that are aligned line by line"
+                    "two files of pairs must have the same number of lines, got only "
+                    f"{number - 1:,} in '{paths[row.index(None)]}'; give files that are aligned "
+                    "line by line"
                 )
             yield Row(str(number), row)
 

@@ -3,27 +3,13 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from jaxformer.errors import DataError
 from jaxformer.text.sources.column_files import read_columns
+from jaxformer.text.sources.counts import Counts, Errors
 from jaxformer.text.sources.documents import text_files
-from jaxformer.text.sources.record_files import BadRecords, Errors
-from jaxformer.text.tables.counts import Counts
-
-
-class Row(NamedTuple):
-    """A row of a file.
-
-    Args:
-        line: where it is, such as "17".
-        columns: its texts.
-        is_start: whether a document begins with it; only long documents have several rows.
-    """
-
-    line: str
-    columns: Sequence[str]
-    is_start: bool = True
+from jaxformer.text.sources.records import Row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,15 +95,11 @@ class Table:
             >>> labelled.texts, labelled.labels, str(counts)
             (('Great!',), ('good',), '2 texts read, 1 kept; 1 misaligned (line 2)')
         """
-        counts, bad = Counts(cls.unit), BadRecords(errors)
-        groups = cls.groups(paths)
+        counts, groups = Counts(cls.unit, errors=errors), cls.groups(paths)
         rows = itertools.chain.from_iterable(
-            cls.rows_of(group, len(groups) > 1, bad, **options) for group in groups
+            cls.rows_of(group, len(groups) > 1, counts, **options) for group in groups
         )
         table = cls.of_rows(cls.clean(rows, counts))
-        if bad.count:
-            dropped, lines = {"unreadable": bad.count}, {"unreadable": bad.lines}
-            counts.add(Counts(cls.unit, bad.count, dropped, lines))
         if table is None:
             got = " and ".join(f"'{file}'" for file in paths)
             raise DataError(
@@ -132,12 +114,12 @@ class Table:
         return [[str(file)] for file in text_files(paths)]
 
     @classmethod
-    def rows(cls, paths: Sequence[str], bad: BadRecords) -> Iterator[Row]:
+    def rows(cls, paths: Sequence[str], counts: Counts) -> Iterator[Row]:
         """Reads one of the `groups` of files row by row. Override it to read another file format.
 
         Args:
             paths: the file.
-            bad: counts records that cannot be read, or raises an error.
+            counts: its `unreadable` counts a record that cannot be read, or raises an error.
 
         Yields:
             The rows. The number of columns may be wrong, and they need not be stripped; the caller
@@ -146,16 +128,14 @@ class Table:
         Raises:
             DataError: a file is missing, damaged or not UTF-8.
         """
-        names = [name.removesuffix("s") for name in cls.column_names()]
-        for line, columns in read_columns(paths[0], names, may_be_quoted=bool(cls.categories)):
-            yield Row(str(line), columns)
+        return read_columns(paths[0], [name.removesuffix("s") for name in cls.column_names()])
 
     @classmethod
     def rows_of(
-        cls, paths: Sequence[str], is_named: bool, bad: BadRecords, **options: Any
+        cls, paths: Sequence[str], is_named: bool, counts: Counts, **options: Any
     ) -> Iterator[Row]:
         """The `rows` of files, with the name of the file before the line if `is_named`."""
-        rows = cls.rows(paths, bad, **options)
+        rows = cls.rows(paths, counts, **options)
         if not is_named:
             return rows
         return (row._replace(line=f"{paths[0]}:{row.line}") for row in rows)
@@ -200,16 +180,6 @@ class Table:
         return dataclasses.replace(
             self, **{name: tuple(field[i] for i in chosen) for name, field in fields.items()}
         )
-
-    @classmethod
-    def texts_of(cls, columns: Sequence[str]) -> Iterable[str]:
-        """All texts of a row that a tokenizer encodes."""
-        return columns
-
-    @classmethod
-    def row_of(cls, text: str) -> tuple[str, ...]:
-        """A row with this text in every column."""
-        return (text,) * len(cls.column_names())
 
     @property
     def columns(self) -> list[tuple[str, ...]]:

@@ -119,21 +119,21 @@ def test_batches_are_those_of_texts(name):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (["a", None], "element 1 of a source must be a text or integers .* got NoneType; change"),
-        (["a", 1.5], "element 1 .* got float"),
-        ([[1.5, 2.0]], r"element 0 .* got list of float64 and shape \\(2,\\)"),
-        ([[[1, 2], [3, 4]]], r"element 0 .* got list of int64 and shape \\(2, 2\\)"),
-        ([[[1, 2], [3]]], "element 0 .* got list; change"),
-        ([np.array([True])], "element 0 .* got ndarray of bool"),
-        ([["a", "b"]], "element 0 .* got list of <U1"),
-        ([3, 5], r"element 0 .* got the number 3; pass np.array\\(tokens\\) for one stream"),
-        ([b"abc"], r"element 0 of a source must be a text, got bytes; decode it"),
-        ([{"body": "a"}, {}], "element 0 of a source must have 'text', got a dict with 'body'"),
-        ("abc", r"documents must be a list of texts, got 'abc'; pass \\[text\\]"),
-        ({"train": ["a"]}, r"got a dict with 'train'; take one, such as source\\['train'\\]"),
-        (iter(["a"]), "a source must have a length and elements by index, got list_iterator"),
-        (np.array(3), "a source must have a length and elements by index, got ndarray"),
-        (np.array([0.5]), "element 0 .* got float"),
+        (["a", None], "element 1 of a source must be a text or integers .* got None; change"),
+        (["a", 1.5], "element 1 .* got 1.5"),
+        ([[1.5, 2.0]], r"element 0 .* got \[1.5, 2.0\]"),
+        ([[[1, 2], [3, 4]]], r"element 0 .* got \[\[1, 2\], \[3, 4\]\]"),
+        ([["a", "b"]], r"element 0 .* got \['a', 'b'\]"),
+        ([3, 5], "element 0 .* got 3; change"),
+        ([b"abc"], "element 0 .* got b'abc'"),
+        (
+            [{"body": "a"}, {}],
+            "element 0 .* under 'text', got {'body': 'a'}; change it, or pass fi",
+        ),
+        ("abc", "must have documents by index, such as a list of texts, got str; make a list"),
+        ({"train": ["a"]}, "must have documents by index, .*, got dict"),
+        (iter(["a"]), "must have documents by index, .*, got list_iterator"),
+        (np.array([0.5]), "element 0 .* got .*0.5"),
         ([[97], [97, 300]], "vocab_size=257, got 300 at index 1 of element 1; use the tokenizer"),
         (np.array([97, 300]), "vocab_size=257, got 300 at index 1 of the tokens"),
         (np.array([97, -1]), "vocab_size=257, got -1 at index 1 of the tokens"),
@@ -142,7 +142,7 @@ def test_batches_are_those_of_texts(name):
     ],
 )
 def test_wrong_source_is_one_line(source, message):
-    with pytest.raises(DataError, match=message.replace("\\\\", "\\")) as found:
+    with pytest.raises(DataError, match=message) as found:
         build_stream(source, BYTES)
     assert "\n" not in str(found.value)
 

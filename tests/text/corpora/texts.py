@@ -4,7 +4,7 @@ import gzip
 import json
 
 import numpy as np
-import zstandard
+import pyarrow
 
 from jaxformer import text
 
@@ -27,10 +27,15 @@ def newlines(document):
     return document.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def zstd(data):
+    """A frame of Zstandard."""
+    return pyarrow.compress(data, codec="zstd", asbytes=True)
+
+
 def write_lines(path, texts, field="text"):
     lines = "".join(json.dumps({"id": i, field: one}) + "\n" for i, one in enumerate(texts))
     data = lines.encode()
-    packers = {".gz": gzip.compress, ".zst": zstandard.compress}
+    packers = {".gz": gzip.compress, ".zst": zstd}
     path.write_bytes(packers.get(path.suffix, bytes)(data))
     return path
 

@@ -33,14 +33,10 @@ def test_csv_file_without_a_header_has_the_columns_in_order(tmp_path):
         DataError, match=r"have a header with source and target, got the columns \['1', 'A', 'B'\]"
     ):
         read(tmp_path, "b.csv", "1,A,B\n", Pairs)
-    with pytest.raises(DataError, match=r"a row must be CSV, got field larger .*'.*c.csv', line 1"):
+    with pytest.raises(DataError, match=r"c.csv:1: a row must be CSV, got field larger"):
         read(tmp_path, "c.csv", f'"{"x" * 200_000}",y\n', Pairs)
 
 
-def test_quotes_of_labelled_tsv_are_those_of_csv_and_quotes_of_pairs_are_text(tmp_path):
-    labelled, _ = read(tmp_path, "a.tsv", '"Great\tone"\t"good"\n"So ""so"""\t"bad"\n')
-    assert labelled == Labelled(("Great\tone", 'So "so"'), ("good", "bad"))
-    labelled, _ = read(tmp_path, "b.tsv", '"Great"\tgood\n"So" so\tbad\n')
+def test_quotes_of_tsv_are_text(tmp_path):
+    labelled, _ = read(tmp_path, "a.tsv", '"Great"\tgood\n"So" so\tbad\n')
     assert labelled.texts == ('"Great"', '"So" so')
-    pairs, _ = read(tmp_path, "c.tsv", '"Yes."\t"Ja."\n', Pairs)
-    assert pairs == Pairs(('"Yes."',), ('"Ja."',))

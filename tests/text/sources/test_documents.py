@@ -67,15 +67,15 @@ def test_packed_files_are_unpacked(tmp_path):
         ("good.txt", "list of text files or patterns, got 'good.txt'"),
         (
             ["good.txt", "*.rst"],
-            r"got '\*\.rst', which matches none; check its spelling, it starts from /",
+            r"got '\*\.rst', which matches none in /.*; check its spelling",
         ),
         (["fold*"], r"got 'fold\*', which matches none"),
         (["missing.txt"], "got 'missing.txt': No such file or directory; check its spelling"),
-        (["folder"], r"must be a file, got the folder 'folder'; try 'folder/\*\*/\*.txt'"),
+        (["folder"], "must be a file .*, got 'folder': Is a directory"),
         (["empty.txt"], "must have text, got the empty 'empty.txt'; leave it out"),
         (["mark.txt"], "must have text, got the empty 'mark.txt'"),
-        (["plain.gz"], "whole gzip file, got the damaged 'plain.gz': Not a gzipped file"),
-        (["latin.txt"], "must be UTF-8, got the byte 0xE9 in 'latin.txt', line 1, byte 7; convert"),
+        (["plain.gz"], "must be a file .*, got 'plain.gz': Not a gzipped file"),
+        (["latin.txt"], "latin.txt:1: text must be UTF-8, got 0xE9 at byte 7 of the line"),
     ],
 )
 def test_reading_names_what_is_wrong(tmp_path, monkeypatch, paths, rule):

@@ -1,17 +1,14 @@
-"""Stores: filled part by part, gone on with after a crash, and named if they are damaged."""
+"""The cache: values that are made once, and stores that go on after a crash."""
 
-import json
 import os
 import threading
 
 import numpy as np
 import pytest
 
-from jaxformer.errors import DataError, StorageError
-from jaxformer.text.store import store as store_module
+from jaxformer.errors import StorageError
 from jaxformer.text.store.ragged import RaggedArray
-from jaxformer.text.store.remembered import remembered
-from jaxformer.text.store.store import filled_store
+from jaxformer.text.store.store import filled_store, remembered
 
 ROWS = [np.arange(size, dtype=np.uint16) for size in (40, 3, 9)]
 ARRAYS = {
@@ -72,8 +69,7 @@ def test_full_disk_loses_the_part_in_progress_alone(tmp_path, monkeypatch):
     assert_whole(filled_store(tmp_path, parts))
 
 
-def test_processes_fill_a_folder_once_and_say_that_they_wait(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(store_module, "_SILENT", 0.01)
+def test_processes_fill_a_folder_once(tmp_path):
     filled, stores = [], []
 
     def slow(records):
@@ -91,61 +87,18 @@ def test_processes_fill_a_folder_once_and_say_that_they_wait(tmp_path, monkeypat
     for thread in threads:
         thread.join()
     assert len(filled) == 3
-    assert caplog.messages == 2 * [f"waiting for another process, which prepares {tmp_path}"]
     for store in stores:
         assert_whole(store)
 
 
-def without_arrays(path):
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    path.write_text("".join(json.dumps({"end": line["end"]}) + "\n" for line in lines))
-
-
-@pytest.mark.parametrize(
-    ("name", "damage", "message"),
-    [
-        ("tokens.values", os.unlink, "tokens.values' cannot be read .*; remove that folder"),
-        ("tokens.values", lambda path: os.truncate(path, 9), "must have 208 bytes, got 9; remove"),
-        ("tokens.starts", lambda path: path.write_bytes(b"0" * 99), "must have 48 bytes, got 99;"),
-        ("parts.jsonl", lambda path: path.write_text("{\n"), "parts.jsonl' is damaged: .*; rem"),
-        ("parts.jsonl", without_arrays, "parts.jsonl' is damaged"),
-    ],
-)
-def test_damaged_files_are_named(tmp_path, name, damage, message):
-    filled_store(tmp_path, parts)
-    damage(tmp_path / name)
-    with pytest.raises(DataError, match=message):
-        filled_store(tmp_path, parts)
-
-
-def value(stem, make=lambda: (3, 5)):
-    return remembered(stem, make, list, tuple)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda data: b"",
-        lambda data: data[:-1],
-        lambda data: data[:-1] + bytes([data[-1] ^ 1]),
-        lambda data: bytes([data[0] ^ 1]) + data[1:],
-        lambda data: bytes(len(data)),
-        lambda data: b"\xff" + data,
-    ],
-)
-def test_what_is_remembered_is_made_again_if_it_is_damaged(tmp_path, damage):
-    assert value(tmp_path / "a") == value(tmp_path / "a", make=None) == (3, 5)
-    intact = (tmp_path / "a.json").read_bytes()
-    (tmp_path / "a.json").write_bytes(damage(intact))
-    assert value(tmp_path / "a") == (3, 5)
-    assert (tmp_path / "a.json").read_bytes() == intact
-
-
-def test_full_disk_leaves_nothing_that_is_remembered(tmp_path, monkeypatch):
+def test_value_is_made_once_and_a_full_disk_leaves_nothing_of_it(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageError, match="cannot be written: No space left on device; free"):
-        value(tmp_path / "a")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(StorageError, match="cannot be written: No space left on device; free"):
+            remembered(tmp_path / "a", lambda: [3, 5])
     assert list(tmp_path.iterdir()) == []
+    for make in (lambda: [3, 5], None):
+        assert remembered(tmp_path / "a", make) == [3, 5]

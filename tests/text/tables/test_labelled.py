@@ -48,7 +48,7 @@ def test_several_files_follow_each_other_and_are_named(folder):
         ([], r"paths must be a list of text files or patterns, got \[\]; name one"),
         (["blank"], "the texts must be usable, got 'blank': 1 texts .*; each line must be text, t"),
         (["blank", "missing"], "got 'missing': No such file or directory; check its spelling"),
-        (["plain.gz"], "whole gzip file, got the damaged 'plain.gz'"),
+        (["plain.gz"], "got 'plain.gz': Not a gzipped file"),
     ],
 )
 def test_reading_names_what_is_wrong(folder, paths, rule):

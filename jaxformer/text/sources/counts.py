@@ -1,7 +1,12 @@
 """Counts of rows that were read and dropped, with reasons and lines."""
 
 import dataclasses
-from typing import Self
+from typing import Literal, Self
+
+from jaxformer.errors import DataError
+
+Errors = Literal["strict", "skip"]
+"""What happens to records that cannot be read."""
 
 _SHOWN = 3
 
@@ -13,9 +18,12 @@ class Counts:
     Args:
         unit: plural name of the rows, such as "pairs".
         read: rows in the files.
-        dropped: number of dropped rows by reason, such as "empty", "misaligned" or "too long".
+        dropped: number of dropped rows by reason, such as "empty", "misaligned", "too long" or
+            "unreadable".
         lines: up to 3 lines of dropped rows by reason, such as "17", or "file.tsv:17" if there are
             several files. Lines count from 1.
+        errors: what happens to a record that cannot be read: "strict" raises an error, "skip"
+            drops it.
 
     Example:
         >>> counts = Counts("pairs", read=29_000)
@@ -29,6 +37,7 @@ class Counts:
     read: int = 0
     dropped: dict[str, int] = dataclasses.field(default_factory=dict)
     lines: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    errors: Errors = "strict"
 
     @property
     def kept(self) -> int:
@@ -38,6 +47,19 @@ class Counts:
     def drop(self, reason: str, line: str) -> None:
         """Counts a dropped row."""
         self.add(Counts(self.unit, 0, {reason: 1}, {reason: [line]}))
+
+    def unreadable(self, place: str, message: str) -> None:
+        """Drops a record that cannot be read; if errors are "strict", raises DataError.
+
+        Args:
+            place: file and line, such as "file.jsonl:17".
+            message: what the record must be, and is not.
+        """
+        if self.errors == "strict":
+            raise DataError(
+                f"{place}: {message}; fix it, or skip unreadable records with data.errors 'skip'"
+            )
+        self.add(Counts(self.unit, 1, {"unreadable": 1}, {"unreadable": [place]}))
 
     def add(self, other: Self) -> None:
         """Adds the counts of other rows, or those of a later step that dropped some of these."""

@@ -1,0 +1,110 @@
+"""Records: rows of files, and the field of each JSON line, or row of a Parquet or Arrow file."""
+
+import json
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from jaxformer.errors import DataError, first_line
+from jaxformer.storage import open_regular
+from jaxformer.text.sources.counts import Counts
+from jaxformer.text.sources.files import (
+    BYTE_ORDER_MARK,
+    byte_lines,
+    missing_pyarrow,
+    readable,
+    unpacked_name,
+)
+
+_LINES_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_COLUMN_SUFFIXES = (".parquet", ".arrow")
+_ROWS = 256  # rows of a Parquet file read at a time
+
+
+class Row(NamedTuple):
+    """A row of a file.
+
+    Args:
+        line: where it is, such as "17".
+        columns: its texts.
+        is_start: whether a document begins with it; only long documents have several rows.
+    """
+
+    line: str
+    columns: Sequence[str]
+    is_start: bool = True
+
+
+def has_records(file: pathlib.Path) -> bool:
+    """Whether a file has records: JSON Lines, also compressed, `.parquet` or `.arrow`."""
+    return unpacked_name(file).endswith((*_LINES_SUFFIXES, *_COLUMN_SUFFIXES))
+
+
+def read_field(
+    file: pathlib.Path, counts: Counts, *, field: str, kind: type, noun: str, setting: str = ""
+) -> Iterator[tuple[int, Any]]:
+    """Yields one field of every record of a file, with the line, or the row, from 1.
+
+    Values of another type than `kind` are unreadable; blank lines are skipped. `noun` (such as
+    "a text") and `setting`, the config key of the field, are for messages.
+    """
+    has_columns = unpacked_name(file).endswith(_COLUMN_SUFFIXES)
+    records = _columns(file, field, setting) if has_columns else _json_lines(file)
+    for number, record in records:
+        if isinstance(record, dict) and isinstance(record.get(field), kind):
+            yield number, record[field]
+            continue
+        got = record
+        if isinstance(record, dict):
+            keys = f"the keys {sorted(record)[:8]}"
+            got = f"{record[field]!r:.40}" if field in record else keys
+        message = f"a record must have {noun} under {field!r}{setting}, got {got}"
+        counts.unreadable(f"{file}:{number}", message)
+
+
+def _json_lines(file: pathlib.Path) -> Iterator[tuple[int, Any]]:
+    """The values of lines; in place of one that is not JSON, the reason."""
+    for number, data in byte_lines(file):
+        if not data.strip():
+            continue
+        try:
+            value = json.loads(data.decode().removeprefix(BYTE_ORDER_MARK))
+        except (ValueError, RecursionError) as error:
+            yield number, first_line(error)
+        else:
+            is_object = isinstance(value, dict)
+            yield number, value if is_object else f"{value!r:.40}, no object"
+
+
+def _columns(file: pathlib.Path, field: str, setting: str) -> Iterator[tuple[int, Any]]:
+    """The rows of a Parquet or Arrow file, with one column."""
+    try:
+        import pyarrow
+        from pyarrow import ipc, parquet
+    except ImportError:
+        raise missing_pyarrow(file) from None
+    library: Any = ipc
+    number = 0
+    try:
+        with readable(file), open_regular(file) as source:
+            if file.name.lower().endswith(".parquet"):
+                table: Any = parquet.ParquetFile(source)
+                names = table.schema_arrow.names
+                batches = table.iter_batches(batch_size=_ROWS, columns=[field])
+            else:  # in the file or the stream format
+                is_file = source.read(6) == b"ARROW1"
+                source.seek(0)
+                reader = library.open_file(source) if is_file else library.open_stream(source)
+                names = reader.schema.names
+                indices = range(reader.num_record_batches) if is_file else ()
+                batches = map(reader.get_batch, indices) if is_file else reader
+            if field not in names:
+                raise DataError(
+                    f"'{file}' must have the column {field!r}{setting}, got {', '.join(names[:8])}"
+                )
+            for batch in batches:
+                for value in batch.column(field).to_pylist():
+                    number += 1
+                    yield number, {field: value}
+    except pyarrow.ArrowException as error:
+        raise DataError(f"'{file}' cannot be read: {first_line(error)}; get it again") from None
