@@ -9,14 +9,7 @@ from jaxformer.cli.commands import COMMANDS, GROUPS
 from jaxformer.cli.experiment import read_config
 from jaxformer.cli.flags import config_values
 from jaxformer.cli.parsing import Command, show_commands, summary
-from jaxformer.cli.terminal import (
-    drop_output,
-    exit_for,
-    flush,
-    log_as_lines,
-    show,
-    warnings_as_lines,
-)
+from jaxformer.cli.terminal import drop_output, exit_for, log_as_lines, show, warnings_as_lines
 from jaxformer.config.checks import suggestion
 from jaxformer.errors import ConfigError
 
@@ -46,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         words.remove("--traceback")
     try:
         _run(words)
-        flush()  # here, so that a failure to write is reported
+        sys.stdout.flush()  # here, so that a failure to write is reported
     except BrokenPipeError:
-        drop_output(sys.stdout)  # its reader, such as `head`, has closed it
+        drop_output()  # its reader, such as `head`, has closed it
         sys.exit(128 + signal.SIGPIPE)
     except Exception as error:
         if shows_traceback:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.config.checks import Key, keys_of
-from jaxformer.config.data import SOURCES
+from jaxformer.config.data import READERS
 from jaxformer.config.reading import dotted_keys
 from jaxformer.storage import as_path
 
@@ -82,8 +82,7 @@ def _remove_data(tables: dict[str, Any]) -> None:
     data, samples = (tables.get(name, {}) for name in ("data", "samples"))
     if not isinstance(data, dict) or not isinstance(samples, dict):
         return
-    source = SOURCES.get(str(data.get("source", "files")))
-    if source is not None and "paths" not in source.paths:
+    if data.get("source", "files") not in READERS["paths"]:
         samples.pop("prompts", None)
         for name in ("source", "synthetic"):
             data.pop(name, None)

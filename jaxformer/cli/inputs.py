@@ -1,9 +1,10 @@
 """Inputs of commands that use a run: flags that open it, and lines of text."""
 
 import dataclasses
+import io
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from jaxformer import errors
@@ -13,8 +14,6 @@ from jaxformer.config import MeshConfig
 
 if TYPE_CHECKING:
     from jaxformer.runs import TextModel
-
-_MAX_SHOWN_MISTAKES = 10  # unusable input lines that are named
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,49 +78,30 @@ class Lines:
     ) -> None:  # fmt: skip
         if texts and file is not None:
             raise errors.ConfigError("give texts or --file, not both")
-        self.good: list[str] = []
-        self._places: list[int] = []
-        self._from_file = not texts
         lines = texts or _read_lines(file)
         self._count = len(lines)
-        bad = []
+        self._good: dict[int, str] = {}
         for index, line in enumerate(lines):
             try:
                 check(line)
+                self._good[index] = line
             except errors.DataError as error:
                 if texts:
                     raise
-                bad.append(f"line {index + 1} was not {done}: {error}")
-            else:
-                self.good.append(line)
-                self._places.append(index)
-        for message in bad[:_MAX_SHOWN_MISTAKES]:
-            show(f"jaxformer: {message}", error=True)
-        if bad:
-            hidden = len(bad) - _MAX_SHOWN_MISTAKES
-            more = f" ({hidden} not shown above)" if hidden > 0 else ""
-            show(
-                f"jaxformer: {len(bad):,} of {self._count:,} lines were not {done}{more}",
-                error=True,
-            )
+                show(f"jaxformer: line {index + 1} was not {done}: {error}", error=True)
+
+    @property
+    def good(self) -> list[str]:
+        """The lines that can be used."""
+        return list(self._good.values())
 
     def print_in_order(self, results: Iterable[tuple[int, str]]) -> None:
-        """Prints the result of each line in input order; an empty line if there is none."""
-        blocks = [""] * self._count
-        for index, block in self._with_progress(results):
-            blocks[self._places[index]] = block
+        """Prints the result of each good line in input order; an empty line for the others."""
+        blocks, places = [""] * self._count, list(self._good)
+        for index, block in results:
+            blocks[places[index]] = block
         for block in blocks:
             show(block)
-
-    def _with_progress(self, results: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-        from rich.console import Console
-        from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = Console(stderr=True)
-        columns = (TextColumn("lines"), MofNCompleteColumn(), TimeRemainingColumn())
-        hidden = not self._from_file or not console.is_terminal
-        with Progress(*columns, console=console, disable=hidden, transient=True) as progress:
-            yield from progress.track(results, total=len(self.good))
 
 
 def _read_lines(file: pathlib.Path | None) -> list[str]:
@@ -129,8 +109,5 @@ def _read_lines(file: pathlib.Path | None) -> list[str]:
 
     if file is not None:
         return list(read_lines(file))
-    try:
-        text = sys.stdin.buffer.read().decode("utf-8-sig")  # UTF-8 in every locale, as for files
-    except UnicodeDecodeError as error:
-        raise errors.DataError(f"standard input must be UTF-8: {error}") from None
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+    # UTF-8 in every locale, as for files.
+    return [line.rstrip("\n") for line in io.TextIOWrapper(sys.stdin.buffer, "utf-8-sig")]

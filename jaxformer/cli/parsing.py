@@ -9,7 +9,7 @@ from dataclasses import MISSING
 from typing import Any, NamedTuple, NoReturn
 
 from jaxformer.cli.flags import config_keys, config_values, settings, value_of
-from jaxformer.cli.terminal import show, width, wrapped
+from jaxformer.cli.terminal import show, wrapped
 from jaxformer.config import ExperimentConfig
 from jaxformer.config.checks import Key, keys_of
 from jaxformer.config.reading import suggested_keys
@@ -206,7 +206,7 @@ def show_commands(commands: Mapping[str, str], *, prog: str, text: str) -> None:
     show("\n\n".join([f"usage: {prog} COMMAND ...", *paragraphs, "commands:"]))
     indent = max(map(len, commands)) + 4
     for name, line in commands.items():
-        show(wrapped(f"  {name:<{indent - 2}}{line}", rest=" " * min(indent, width() // 2)))
+        show(wrapped(f"  {name:<{indent - 2}}{line}", rest=" " * indent))
 
 
 def summary(owner: Any) -> str:

@@ -1,7 +1,6 @@
 """Printing to a terminal, pipe or file; errors as one line."""
 
 import contextlib
-import io
 import logging
 import os
 import re
@@ -10,14 +9,13 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Iterator
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 from jaxformer.errors import JaxformerError, StorageError
 
 # Characters that could move the cursor, change colors or the window title, or reverse text: C0
 # except newline and tab, DEL, C1, and the bidi marks, embeddings, overrides and isolates.
 _CONTROLS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_LEAST_WIDTH = 20  # columns
 _INDENT = 13  # columns for the name of a line
 _LONGEST = 2000  # characters of a message; its values can have any length
 
@@ -30,25 +28,15 @@ def for_terminal(text: str) -> str:
 def show(text: str = "", *, end: str = "\n", error: bool = False, at_once: bool = False) -> None:
     """Prints untrusted text; a terminal gets its control characters as codes, a file as is."""
     stream = sys.stderr if error else sys.stdout
-    if stream is None:
-        return
     # Errors have codes in files, too, because logs are shown on terminals.
     shown = for_terminal(text) if error or stream.isatty() else text
-    if not error:
-        print(shown, end=end, file=stream, flush=at_once)
-        return
-    try:
-        print(shown, end=end, file=stream, flush=True)
-    except OSError:
-        drop_output(stream)
+    print(shown, end=end, file=stream, flush=error or at_once)
 
 
 def show_named(name: str, *texts: str) -> None:
     """Prints a name, then paragraphs wrapped to the terminal width."""
-    indent = " " * min(_INDENT, width() // 2)
     for index, text in enumerate(texts):
-        line = f"{'' if index else name:<{_INDENT}}{text}"
-        show(wrapped(line, rest=indent))
+        show(wrapped(f"{'' if index else name:<{_INDENT}}{text}", rest=" " * _INDENT))
 
 
 def readable_seconds(seconds: float) -> str:
@@ -62,29 +50,15 @@ def readable_seconds(seconds: float) -> str:
 def wrapped(line: str, *, first: str = "", rest: str = "") -> str:
     """A line wrapped to the terminal width, only at spaces, with indents of its lines."""
     return textwrap.fill(
-        line, width(), initial_indent=first, subsequent_indent=rest, break_long_words=False,
-        break_on_hyphens=False,
+        line, shutil.get_terminal_size().columns, initial_indent=first, subsequent_indent=rest,
+        break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
 
 
-def flush() -> None:
-    """Flushes what `show` has printed."""
-    if sys.stdout is not None:
-        sys.stdout.flush()
-
-
-def width() -> int:
-    """Columns of the terminal, or COLUMNS; at least enough for a word."""
-    return max(_LEAST_WIDTH, shutil.get_terminal_size().columns)
-
-
-def drop_output(stream: TextIO) -> None:
-    """Sends the buffered and future output of a standard stream to /dev/null."""
-    # Otherwise Python would fail to write it at exit, with an exit status of its own.
-    with contextlib.suppress(OSError, AttributeError, io.UnsupportedOperation):
-        opened = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(opened, stream.fileno())
-        os.close(opened)
+def drop_output() -> None:
+    """Sends the buffered and future standard output to /dev/null; Python flushes it at exit."""
+    with contextlib.suppress(OSError):  # a stream that is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextlib.contextmanager
@@ -134,8 +108,8 @@ def exit_for(error: Exception) -> NoReturn:
     if len(message) > _LONGEST:
         message = f"{message[: _LONGEST // 2]} ... {message[-_LONGEST // 2 :]}"
     try:
-        flush()
+        sys.stdout.flush()
     except OSError:
-        drop_output(sys.stdout)
+        drop_output()
     show(f"jaxformer: error: {message}", error=True)
     sys.exit(2 if is_mistake and not isinstance(error, StorageError) else 1)

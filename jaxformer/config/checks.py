@@ -68,27 +68,13 @@ class Kinds(NamedTuple):
     configs: dict[str, type]
     optional: bool
 
-    def choose(self, where: str, kind: str, *, otherwise: str = "be left out") -> type:
-        """Config class of a kind; `where` and `otherwise` are words for messages."""
-        if kind not in self.configs:
-            raise ConfigError(
-                f"{where} must be one of {', '.join(self.configs)}"
-                + (f", or {otherwise}" if self.optional else "")
-                + f", got {kind!r}{suggestion(kind, self.configs)}"
-            )
+    def choose(self, where: str, kind: Any) -> type:
+        """Config class of a kind; `where` names it in the message."""
+        if not isinstance(kind, str) or kind not in self.configs:
+            names = ", ".join(self.configs) + (", or be left out" if self.optional else "")
+            hint = suggestion(str(kind), self.configs)
+            raise ConfigError(f"{where} must be one of {names}, got {kind!r}{hint}")
         return self.configs[kind]
-
-    def config_of(self, table: Mapping[str, Any]) -> type | None:
-        """Config class of a table; None if its kind is missing or wrong."""
-        kind = table.get(self.key)
-        return self.configs.get(kind) if isinstance(kind, str) else None
-
-    def table(self, value: Any, default: Any) -> dict[str, Any]:
-        """Table of a value, which may be the name of a kind; that of a default has its kind."""
-        if isinstance(value, str):
-            return {self.key: value}
-        kind = getattr(default, self.key, None)
-        return {**({} if kind is None else {self.key: kind}), **value}
 
 
 class Key(NamedTuple):
@@ -146,7 +132,9 @@ class Key(NamedTuple):
         if value is None and self.optional:
             return None
         if self.kinds is not None:
-            return self._of_kind(self.kinds, value)
+            if type(value) in self.kinds.configs.values():
+                return value
+            return self.kinds.choose(self.name, value)()  # by its name, with its defaults
         name, member = self.name, self.members[0]
         if choices := self.choices:
             if not isinstance(value, str):  # a dtype of NumPy or JAX has a name
@@ -159,36 +147,19 @@ class Key(NamedTuple):
         elif (element := self.element) is not None:
             kind = element.members[0]
             if not isinstance(value, tuple) or not all(_is_of(kind, item) for item in value):
+                items = TYPE_NAMES.get(kind, kind.__name__)
                 raise ConfigError(
-                    f"{name} must be a tuple whose items are each "
-                    f"{TYPE_NAMES.get(kind, kind.__name__)}, got {name}={value!r}; write (ITEM,) "
-                    "for one"
+                    f"{name} must be a tuple whose items are each {items}, got {name}={value!r}; "
+                    "write (ITEM,) for one"
                 )
         elif member in TYPE_NAMES:
             prefix = f"{name}=" if name.isidentifier() else ""  # neither a flag nor a dotted key
             if not _is_of(member, value):
                 raise ConfigError(f"{name} must be {TYPE_NAMES[member]}, got {prefix}{value!r}")
-            try:
-                value = member(value)
-            except OverflowError:
-                raise ConfigError(f"{name} must be at most 1.8e308, got {value!r}") from None
+            value = member(value)
             for bound in self.bounds:
                 if not bound.holds(value):
                     raise ConfigError(f"{name} must {bound.rule}, got {prefix}{value!r}")
-        return value
-
-    def _of_kind(self, kinds: Kinds, value: Any) -> Any:
-        if isinstance(value, str):
-            config = kinds.choose(self.name, value)
-            if needed := required_keys(config):
-                raise ConfigError(
-                    f"{self.name} of {kinds.key} {value!r} needs {' and '.join(needed)}, got its "
-                    f"name only; write {config.__name__}({needed[0]}=...)"
-                )
-            return config()
-        if type(value) not in kinds.configs.values():
-            names = ", ".join(config.__name__ for config in kinds.configs.values())
-            raise ConfigError(f"{self.name} must be one of {names}, got {value!r}")
         return value
 
 
@@ -253,14 +224,16 @@ def _keys_of(owner: Any) -> Mapping[str, Key]:
         hint, bounds = hints[name], dict[Bound, None]()
         for member in (bounded[name], *typing.get_args(bounded[name])):
             bounds |= dict.fromkeys(getattr(member, "__metadata__", ()))
-        members = _union_members(hint)
+        members, text = _union_members(hint), texts.get(name, "")
+        if typing.get_origin(hint) is Literal and len(typing.get_args(hint)) == 1:
+            text = "selects this kind."
         if members[0] is int:
             bounds[_INT32] = None
         has_default = parameter.default is not parameter.empty
         keys[name] = Key(
             name, members, type(None) in typing.get_args(hint),
             parameter.default if has_default else dataclasses.MISSING, metadata.get(name, {}),
-            tuple(bounds), _kinds_of(hint), texts.get(name, ""),
+            tuple(bounds), _kinds_of(hint), text,
             is_argument=parameter.kind is parameter.POSITIONAL_OR_KEYWORD,
         )  # fmt: skip
     return types.MappingProxyType(keys)
@@ -268,11 +241,6 @@ def _keys_of(owner: Any) -> Mapping[str, Key]:
 
 keys_of: Callable[[Any], Mapping[str, Key]] = _keys_of
 """Keys of a config class, or of a function, by name."""
-
-
-def required_keys(config: type) -> list[str]:
-    """Keys of a config class that have no default."""
-    return [name for name, key in keys_of(config).items() if key.default is dataclasses.MISSING]
 
 
 def _is_of(kind: Any, value: Any) -> bool:

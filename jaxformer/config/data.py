@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from jaxformer.config.checks import BetweenZeroAndOne, Config, PositiveFloat, PositiveInt, within
 from jaxformer.storage import in_bucket
@@ -10,54 +10,40 @@ from jaxformer.storage import in_bucket
 Yields = Literal["stream", "conversations", "pairs", "labelled"]
 
 
-class Source(NamedTuple):
-    """Properties of a data source: what it yields, and which settings it reads."""
-
-    yields: tuple[Yields, ...]  # of several, the model's architecture decides
-    paths: tuple[str, ...] = ()  # keys of `DataConfig` that name its files
-    splits: bool = False  # by validation_fraction; if not, it has its own split
-    synthetic: bool = False  # sequences of symbols, as data.synthetic says
-    mixes: bool = False  # data.mixture may name its files, of several sources
-    has_text: bool = True  # to train a tokenizer on; if not, its files hold token ids
-
-
-_MAX_NAME = 60  # characters, in tables and names of metrics
-
-_FILES = ("paths", "validation_paths")
-
-# Every check of a source and every message about it derives from its line here.
-SOURCES: dict[str, Source] = {
-    "python": Source(("stream",), paths=("validation_paths",), splits=True),
-    "files": Source(("stream",), paths=_FILES, splits=True, mixes=True),
-    "tokens": Source(("stream",), paths=_FILES, splits=True, has_text=False),
-    "conversations": Source(("conversations",), paths=_FILES, splits=True),
-    "pairs": Source(("pairs",), paths=_FILES, splits=True),
-    "labelled": Source(("labelled",), paths=_FILES, splits=True),
-    "phrasebook": Source(("pairs", "labelled", "conversations")),
-    "copy": Source(("pairs",), synthetic=True),
-    "reverse": Source(("pairs",), synthetic=True),
-    "sort": Source(("pairs",), synthetic=True),
+SOURCES: dict[str, tuple[Yields, ...]] = {
+    "python": ("stream",),
+    "files": ("stream",),
+    "tokens": ("stream",),
+    "conversations": ("conversations",),
+    "pairs": ("pairs",),
+    "labelled": ("labelled",),
+    "phrasebook": ("pairs", "labelled", "conversations"),
+    "copy": ("pairs",),
+    "reverse": ("pairs",),
+    "sort": ("pairs",),
 }
+"""What each data source yields; of several, the model's architecture decides."""
+
+_FILES = ("files", "tokens", "conversations", "pairs", "labelled")
+
+READERS = {
+    "paths": _FILES,
+    "validation_paths": ("python", *_FILES),
+    "validation_fraction": ("python", *_FILES),
+    "field": ("files",),
+    "errors": ("files", "conversations"),
+    "dtype": ("tokens",),
+    "cache": ("python", *_FILES),
+    "packing": ("python", "files", "tokens"),
+    "synthetic": ("copy", "reverse", "sort"),
+    "mixture": ("files",),
+}
+"""Keys that only some sources read, and those sources."""
 
 if TYPE_CHECKING:
     SourceName = str
 else:  # type checkers accept only a Literal that is spelled out
     SourceName = Literal[tuple(SOURCES)]
-
-
-# Keys that only some sources read, and those sources.
-_READERS = {
-    "paths": [name for name, source in SOURCES.items() if "paths" in source.paths],
-    "validation_paths": [name for name in SOURCES if "validation_paths" in SOURCES[name].paths],
-    "validation_fraction": [name for name, source in SOURCES.items() if source.splits],
-    "field": ["files"],
-    "errors": ["files", "conversations"],
-    "dtype": ["tokens"],
-    "cache": [name for name, source in SOURCES.items() if source.paths],
-    "packing": [name for name, source in SOURCES.items() if "stream" in source.yields],
-    "synthetic": [name for name, source in SOURCES.items() if source.synthetic],
-    "mixture": [name for name, source in SOURCES.items() if source.mixes],
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,19 +74,11 @@ class MixtureSourceConfig(Config):
     """One source of a mixture: its files and their weight.
 
     Args:
-        name: name of the source in reports and metrics, 1 to 60 printable characters.
+        name: name of the source in reports and metrics.
         paths: files or glob patterns of the source, in the formats of data.paths for "files".
         weight: weight of the source; its share of the training sequences is its weight divided by
             the sum of all weights.
         field: name of the JSON key, or the Parquet or Arrow column, that holds the text.
-
-    Raises:
-        ConfigError: the name is empty, too long or not printable, there is no path, or the weight
-            is not positive and finite.
-
-    Example:
-        >>> MixtureSourceConfig(name="code", paths=("code/**/*.py",), weight=1).field
-        'text'
     """
 
     name: str
@@ -109,11 +87,6 @@ class MixtureSourceConfig(Config):
     field: str = "text"
 
     def _mistakes(self) -> Iterator[str]:
-        if not (self.name.strip() and len(self.name) <= _MAX_NAME and self.name.isprintable()):
-            yield (
-                f"name of a source of data.mixture must be 1 to {_MAX_NAME} printable characters, "
-                + self.got("name")
-            )
         if not self.paths:
             yield (
                 f"source {self.name!r} of data.mixture must have paths, files or patterns, got "
@@ -195,7 +168,7 @@ class DataConfig(Config):
     synthetic: SyntheticConfig = SyntheticConfig()
     mixture: tuple[MixtureSourceConfig, ...] = ()
 
-    ONLY_FOR: ClassVar = {(name, "source"): readers for name, readers in _READERS.items()}
+    ONLY_FOR: ClassVar = {(name, "source"): readers for name, readers in READERS.items()}
 
     def _mistakes(self) -> Iterator[str]:
         if self.cache is not None and in_bucket(self.cache):
@@ -209,15 +182,11 @@ class DataConfig(Config):
                 f"sources of data.mixture must have different names, got {name!r} "
                 f"{names.count(name)} times; rename one"
             )
-        for name, remedy in (
-            ("paths", "make them a source of the mixture"),
-            ("validation_paths", "validation_fraction is taken from each source"),
-            ("field", "each source has its own field"),
-        ):
+        for name in ("paths", "validation_paths", "field"):
             if self.mixture and self.sets(name):
                 yield (
                     f"data.{name} cannot be set together with data.mixture, {self.got(name)}; "
-                    f"remove it: {remedy}"
+                    "remove it: each source has its own paths and field"
                 )
 
 

@@ -118,18 +118,6 @@ class TranslationConfig(BeamSearchConfig):
     metrics_pairs: NonNegativeInt = 0
 
 
-def source_of_paths(architecture: str | None, *, in_rows: bool) -> str:
-    """Data source of files for an architecture; `in_rows` chooses where rows and text fit."""
-    trained_on = _TRAINED_ON.get(architecture or ModelConfig.architecture, set())
-    fitting = [
-        name
-        for name, source in SOURCES.items()
-        if "paths" in source.paths and trained_on & set(source.yields)
-    ]
-    alike = [name for name in fitting if ("stream" in SOURCES[name].yields) != in_rows]
-    return next(iter(alike or fitting), DataConfig.source)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentConfig(Config):
     """Complete configuration of a training run.
@@ -176,14 +164,20 @@ class ExperimentConfig(Config):
             )
         yield from self._mistakes_of_data()
         yield from self._unused_settings()
-        yield from self._mistakes_of_mup()
+        name, has_lora = self.optimizer.name, self.lora is not None
+        if self.model.mup is not None and (has_lora or name not in ("adamw", "lion")):
+            yield (
+                "model.mup sets learning rates of whole kernels, for an optimizer whose steps do "
+                f"not depend on the size of the gradient, got optimizer.name={name!r} and "
+                f"lora={self.lora}; choose 'adamw' or 'lion' without lora, or remove model.mup"
+            )
         yield from self._mistakes_of_mesh()
 
     @property
     def data_kind(self) -> Yields:
         """Kind of data that the source yields for this architecture."""
         trained_on = _TRAINED_ON[self.model.architecture]
-        return next(kind for kind in SOURCES[self.data.source].yields if kind in trained_on)
+        return next(kind for kind in SOURCES[self.data.source] if kind in trained_on)
 
     @property
     def has_one_length(self) -> bool:
@@ -193,7 +187,7 @@ class ExperimentConfig(Config):
     def _mistakes_of_data(self) -> Iterator[str]:
         architecture, source = self.model.architecture, self.data.source
         trained_on = _TRAINED_ON[architecture]
-        usable = [name for name, other in SOURCES.items() if trained_on & set(other.yields)]
+        usable = [name for name, kinds in SOURCES.items() if trained_on & set(kinds)]
         if source not in usable:
             yield (
                 f"model.architecture {architecture!r} is trained on data.source "
@@ -209,7 +203,7 @@ class ExperimentConfig(Config):
             )
         is_trained = self.tokenizer.kind not in ("byte", "file", "pretrained")
         # A run to start from has the tokenizer, whatever it was trained on.
-        if is_trained and not SOURCES[source].has_text and self.init_from is None:
+        if is_trained and source == "tokens" and self.init_from is None:
             yield (
                 f"data.source {source!r} needs the tokenizer that made the tokens, tokenizer.kind "
                 f"'file' or 'byte', got {self.tokenizer.kind!r}, which is trained on text; set "
@@ -219,25 +213,6 @@ class ExperimentConfig(Config):
             yield (
                 "model.pooling 'none' is for a model that classifies each token, which no "
                 "data source trains; choose 'mean' or 'first'"
-            )
-        if self.data_kind != "labelled" and self.model.num_classes is not None:
-            yield (
-                f"model.num_classes is for labeled texts, got data.source={source!r} and "
-                f"num_classes={self.model.num_classes}; remove it"
-            )
-
-    def _mistakes_of_mup(self) -> Iterator[str]:
-        """Whether the optimizer can have the learning rates of μP."""
-        if self.model.mup is not None and self.optimizer.name not in ("adamw", "lion"):
-            yield (
-                "model.mup needs an optimizer whose steps do not depend on the size of the "
-                f"gradient, 'adamw' or 'lion', got optimizer.name={self.optimizer.name!r}; choose "
-                "one of these, or remove model.mup"
-            )
-        if self.model.mup is not None and self.lora is not None:
-            yield (
-                "model.mup sets learning rates of whole kernels, which LoRA does not train, got "
-                f"lora.rank={self.lora.rank}; remove one of them"
             )
 
     def _mistakes_of_mesh(self) -> Iterator[str]:
@@ -262,32 +237,24 @@ class ExperimentConfig(Config):
 
     def _unused_settings(self) -> Iterator[str]:
         """Settings that have no effect with this architecture and data."""
-        architecture = self.model.architecture
-        stream = "stream" in SOURCES[self.data.source].yields  # windows of one length
-        is_decoder, is_masked = architecture == "decoder", architecture == "encoder" and stream
-        translates = architecture == "encoder_decoder"
-        samples = SamplesConfig(prompts=self.samples.prompts)
-        for name, is_set, has_effect in (
-            ("data.packing", self.data.sets("packing"), is_decoder),
-            ("data.mask_rate", self.data.sets("mask_rate"), is_masked),
-            ("data.num_buckets", self.data.sets("num_buckets"), not self.has_one_length),
-            ("data.template", self.data.sets("template"), self.data_kind == "conversations"),
-            (
-                "model.logit_softcap", self.model.sets("logit_softcap"),
-                architecture != "encoder" or stream,
-            ),
-            ("tokenizer.joint", self.tokenizer.sets("joint"), translates),
-            ("translation", self.sets("translation"), translates),
-            ("samples, except for its prompts,", self.samples != samples, is_decoder),
-        ):  # fmt: skip
-            if is_set and not has_effect:
+        kind, architecture = self.data_kind, self.model.architecture
+        is_decoder, translates = architecture == "decoder", architecture == "encoder_decoder"
+        has_effect = {
+            "data.packing": is_decoder,
+            "data.mask_rate": architecture == "encoder" and kind == "stream",
+            "data.num_buckets": not self.has_one_length,
+            "data.template": kind == "conversations",
+            "model.logit_softcap": kind != "labelled",
+            "model.num_classes": kind == "labelled",
+            "model.source_vocab_size": not self.tokenizer.joint,
+            "tokenizer.joint": translates,
+            **{f"translation.{name}": translates for name in vars(self.translation)},
+            **{f"samples.{name}": is_decoder for name in vars(self.samples) if name != "prompts"},
+        }
+        for name, is_used in has_effect.items():
+            table, key = name.split(".")
+            if not is_used and getattr(self, table).sets(key):
                 yield (
-                    f"{name} has no effect with model.architecture={architecture!r} and "
-                    f"data.source={self.data.source!r}; remove it"
+                    f"{name} has no effect with model.architecture={architecture!r}, data.source="
+                    f"{self.data.source!r} and tokenizer.joint={self.tokenizer.joint}; remove it"
                 )
-        if self.model.source_vocab_size is not None and self.tokenizer.joint:
-            yield (
-                "model.source_vocab_size is for separate vocabularies, got "
-                f"{self.model.source_vocab_size} and tokenizer.joint=True; remove it, or set "
-                "tokenizer.joint = false"
-            )

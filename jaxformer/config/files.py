@@ -46,11 +46,10 @@ def read_tables(path: str | pathlib.Path) -> dict[str, Any]:
     try:
         return tomllib.loads(read_regular(path).decode("utf-8-sig"))
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such config file{_nearby(path)}") from None
+        hint = ready_hint(path.stem)
+        raise ConfigError(f"{path}: there is no such config file{hint}") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except RecursionError:
-        raise ConfigError(f"{path}: its values are nested too deeply; flatten them") from None
     except ValueError as error:  # bad TOML, bad UTF-8, a number of too many digits
         raise ConfigError(f"{path}: not a TOML file: {error}") from None
 
@@ -70,15 +69,6 @@ def config_of_file(
 def _config_path(path: pathlib.Path) -> pathlib.Path:
     """The path if it is a file, or else the built-in config of that name."""
     return path if path.is_file() else ready_configs().get(str(path), path)
-
-
-def _nearby(path: pathlib.Path) -> str:
-    """End of a message on a missing file: the configs in its folder, or the built-in configs."""
-    if not path.suffix:
-        return ready_hint(path.stem)
-    beside = sorted(p.name for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
-    near = suggestion(path.stem, ready_configs())
-    return (f"; {path.parent} has {', '.join(beside)}" if beside else "") + near
 
 
 def ready_configs() -> dict[str, pathlib.Path]:
@@ -112,18 +102,11 @@ def config_to_toml(config: Any) -> str:
 
 def tables_of(config: Any) -> dict[str, Any]:
     """Tables of a config, as its file has them; unset keys are left out."""
-    values = ((field.name, getattr(config, field.name)) for field in dataclasses.fields(config))
-    return {name: _plain(value) for name, value in values if value is not None}
+    return dataclasses.asdict(config, dict_factory=_set_keys)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if not dataclasses.is_dataclass(value):
-        return value
-    table = tables_of(value)
-    # Of a kind without settings its name suffices.
-    return table if len(dataclasses.fields(value)) > 1 else next(iter(table.values()))
+def _set_keys(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in items if value is not None}
 
 
 def _toml_lines(table: Mapping[str, Any], prefix: str) -> Iterator[str]:
@@ -131,7 +114,7 @@ def _toml_lines(table: Mapping[str, Any], prefix: str) -> Iterator[str]:
     tables: list[str] = []
     for name, value in table.items():
         key = prefix + name
-        if isinstance(value, list) and value and isinstance(value[0], dict):
+        if isinstance(value, tuple) and value and isinstance(value[0], dict):
             for entry in value:
                 tables += ["", f"[[{key}]]", *_toml_lines(entry, f"{key}.")]
         elif isinstance(value, dict):
@@ -147,11 +130,12 @@ def _are_configs(value: Any) -> TypeGuard[tuple[Any, ...]]:
 
 def toml_value(value: Any) -> str:
     """TOML of a plain value or a config, or of several of them."""
-    value = _plain(value)
+    if dataclasses.is_dataclass(value):
+        value = tables_of(value)
     if isinstance(value, dict):
         shown = (f"{key} = {toml_value(item)}" for key, item in value.items())
         return f"{{ {', '.join(shown)} }}"
-    if isinstance(value, list):
+    if isinstance(value, tuple):
         return f"[{', '.join(map(toml_value, value))}]"
     # JSON's strings, numbers and booleans are TOML's, but for DEL, which TOML wants escaped.
     return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007F")
@@ -174,19 +158,12 @@ def changed_settings(config: Any, prefix: str = "") -> dict[str, str]:
         dotted, value = prefix + name, getattr(config, name)
         if value == key.default:
             continue
-        if _are_configs(value):
-            for index, entry in enumerate(value):
-                changed |= changed_settings(entry, f"{dotted}[{index}].")
-        elif not dataclasses.is_dataclass(value):
+        if not dataclasses.is_dataclass(value) or key.default is None:
             changed[dotted] = toml_value(value)
-        else:
-            if key.kinds is not None and type(value) is not type(key.default):
-                changed[f"{dotted}.{key.kinds.key}"] = toml_value(getattr(value, key.kinds.key))
-            inner = changed_settings(value, f"{dotted}.")
-            if not inner and key.default is None:  # the table itself has been added
-                tables = tables_of(value).items()
-                inner = {f"{dotted}.{name}": toml_value(setting) for name, setting in tables}
-            changed |= inner
+            continue
+        if key.kinds is not None and type(value) is not type(key.default):
+            changed[f"{dotted}.{key.kinds.key}"] = toml_value(getattr(value, key.kinds.key))
+        changed |= changed_settings(value, f"{dotted}.")
     return changed
 
 

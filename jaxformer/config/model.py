@@ -39,11 +39,9 @@ class ModelConfig(ModelKeys):  # noqa: D101
         yield from _mistakes_of_widths(self)
         yield from _mistakes_of_head(self)
         yield from _mistakes_of_layers(self)
-        layers = (layer.positions for layer in (*self.first_layers, *self.layers))
-        positions = [self.positions, *(scheme for scheme in layers if scheme is not None)]
-        for scheme in positions:
-            yield from _mistakes_of_positions(self, scheme)
-        yield from _mistakes_of_kernel(self, positions)
+        layers = [layer.positions for layer in (*self.first_layers, *self.layers)]
+        for positions in (self.positions, *(scheme for scheme in layers if scheme is not None)):
+            yield from _mistakes_of_positions(self, positions)
         yield from _mistakes_of_mup(self)
         try:
             _ = self.base  # whose widths are checked
@@ -163,25 +161,9 @@ def _mistakes_of_head(model: ModelConfig) -> Iterator[str]:
                 f"pooling of a decoder is for one that classifies, {model.got('pooling')} without "
                 "num_classes; remove it"
             )
-        return
-    if model.output_bias:
-        yield (
-            "output_bias is for the logits of tokens, which a classifier does not have, "
-            f"{model.got('output_bias', 'num_classes')}; remove one of them"
-        )
-    if model.head_bias and model.pooler is None:
-        yield (
-            "head_bias of a classifier is the bias of its pooler, got head_bias=True and no "
-            "pooler; set pooler, or remove head_bias"
-        )
 
 
 def _mistakes_of_layers(model: ModelConfig) -> Iterator[str]:
-    if model.norm == "rms_norm" and model.norm_bias:
-        yield (
-            f"an RMS norm has no bias, {model.got('norm', 'norm_bias')}; remove norm_bias, or set "
-            "norm = 'layer_norm'"
-        )
     first, pattern = model.first_layers, model.layers
     depths = {"num_layers": model.num_layers}
     if model.architecture == "encoder_decoder" and model.num_encoder_layers is not None:
@@ -194,41 +176,29 @@ def _mistakes_of_layers(model: ModelConfig) -> Iterator[str]:
                 f"raise {name}"
             )
     yield from _mistakes_of_attention_norms(model)
-    kind = model.positions.kind
-    for layer in (*first, *pattern):
-        if model.positions.acts_on == "embeddings" and layer.positions is not None:
-            yield (
-                f"{kind} positions are added to the embeddings, which all layers share, got "
-                f"positions={kind!r} and a layer with positions={layer.positions.kind!r}; give "
-                "every layer its own positions and set model.positions = 'none', or remove those "
-                "of the layer"
-            )
+    kind, has_own = model.positions.kind, any(layer.positions for layer in (*first, *pattern))
+    if model.positions.acts_on == "embeddings" and has_own:
+        yield (
+            f"{kind} positions are added to the embeddings, which all layers share, got a layer "
+            "with positions; remove them, or set model.positions = 'none'"
+        )
 
 
 def _mistakes_of_attention_norms(model: ModelConfig) -> Iterator[str]:
     """Where layers leave out the norm before attention."""
-    for layer in model.layers:
-        if layer.attention_norm is not None:
-            yield (
-                "attention_norm is for first_layers, since layers of a pattern have the same "
-                f"parameters, got attention_norm={layer.attention_norm} in layers; move that "
-                "layer to first_layers"
-            )
     norms = [layer.attention_norm for layer in model.first_layers]
-    if any(norm is not None for norm in norms) and model.norm_position != "pre":
+    in_pattern = any(layer.attention_norm is not None for layer in model.layers)
+    is_set = any(norm is not None for norm in norms)
+    if in_pattern or (is_set and model.norm_position != "pre"):
         yield (
-            f"attention_norm in first_layers is for norm_position 'pre', "
-            f"{model.got('norm_position')}; remove attention_norm"
+            "attention_norm is for first_layers with norm_position 'pre', since layers of a "
+            f"pattern have the same parameters, {model.got('norm_position', 'layers')}; remove "
+            "it, or move the layer to first_layers"
         )
     if len({norm is not False for norm in norms}) > 1:
         yield (
             "all first_layers must agree on attention_norm, since they have the same parameters, "
             f"got {norms}; set it in each of them, or make only those first_layers that differ"
-        )
-    if model.residual == "parallel_one_norm" and False in norms:
-        yield (
-            "attention_norm = false is not for residual 'parallel_one_norm', whose feed-forward "
-            f"layer has no other norm, {model.got('first_layers')}"
         )
 
 
@@ -240,8 +210,8 @@ def _mistakes_of_positions(model: ModelConfig, positions: PositionsConfig) -> It
             yield f"rotary_dim must be at most head_dim, got {got}"
         if width % 2:
             yield (
-                f"rotary positions need an even head_dim, got head_dim={model.key_dim}; "
-                "change d_model, num_heads or head_dim, or set rotary_dim"
+                f"rotary positions need an even head_dim or rotary_dim, got {width}; change "
+                "d_model, num_heads or head_dim, or set rotary_dim"
             )
         scaling = positions.scaling
         if isinstance(scaling, LongropeScalingConfig) and 2 * len(scaling.short_factor) != width:
@@ -255,31 +225,6 @@ def _mistakes_of_positions(model: ModelConfig, positions: PositionsConfig) -> It
             yield (
                 "num_buckets of relative positions of an encoder must be even, and at least 4: "
                 f"half of them are for keys after the query, {positions.got('num_buckets')}"
-            )
-
-
-def _mistakes_of_kernel(model: ModelConfig, positions: list[PositionsConfig]) -> Iterator[str]:
-    kernel = model.attention_implementation
-    if kernel not in ("cudnn", "splash"):
-        return
-    # Other limits, such as on head widths, depend on the call, so attention itself checks them.
-    is_cudnn, softcap = kernel == "cudnn", model.attention_softcap
-    biases = [scheme.kind for scheme in positions if scheme.acts_on == "scores"]
-    impossible = {
-        model.got("dtype"): ("computes in bfloat16", is_cudnn and model.dtype == "float32"),
-        model.got("attention_softcap"): ("has no soft cap", is_cudnn and softcap is not None),
-        model.got("attention_sinks"): ("has no sinks", is_cudnn and model.attention_sinks),
-        model.got("attention_sinks", "attention_softcap"): (
-            "has no sinks beside a soft cap", model.attention_sinks and softcap is not None
-        ),
-        f"got positions={' and '.join(map(repr, biases))}": ("takes no bias", bool(biases)),
-        model.got("dropout_rate"): ("has no dropout", model.dropout_rate > 0),
-    }  # fmt: skip
-    for got, (rule, applies) in impossible.items():
-        if applies:
-            yield (
-                f"attention_implementation {kernel!r} {rule}, {got}; change this setting, or set "
-                "attention_implementation to 'auto'"
             )
 
 

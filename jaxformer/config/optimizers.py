@@ -20,7 +20,6 @@ class AdamWConfig(Config):
     """AdamW: Adam with decoupled weight decay.
 
     Args:
-        name: selects this optimizer.
         learning_rate: peak of the learning-rate schedule.
         beta1: decay rate of the running mean of gradients, at least 0 and less than 1.
         beta2: decay rate of the running mean of squared gradients, at least 0 and less than 1.
@@ -48,7 +47,6 @@ class SgdConfig(Config):
     """Stochastic gradient descent with momentum, without weight decay.
 
     Args:
-        name: selects this optimizer.
         learning_rate: peak of the learning-rate schedule.
         momentum: decay rate of the running sum of gradients, less than 1; 0 = no momentum.
         nesterov: whether to use Nesterov momentum.
@@ -66,13 +64,6 @@ class SgdConfig(Config):
     nesterov: bool = False
     clip_norm: NonNegativeFloat = 1.0
 
-    def _mistakes(self) -> Iterator[str]:
-        if self.nesterov and self.momentum == 0:
-            yield (
-                "nesterov needs momentum, got nesterov=True and momentum=0; set momentum, for "
-                "example 0.9, or remove nesterov"
-            )
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LionConfig(Config):
@@ -82,7 +73,6 @@ class LionConfig(Config):
     than AdamW's, and a weight decay higher by the same factor.
 
     Args:
-        name: selects this optimizer.
         learning_rate: peak of the learning-rate schedule.
         beta1: weight of the running mean when it is averaged with the new gradient, at least 0 and
             less than 1; the sign of this average is the update.
@@ -112,7 +102,6 @@ class AdafactorConfig(Config):
     its limits and scales apply to all layers together.
 
     Args:
-        name: selects this optimizer.
         learning_rate: peak of the learning-rate schedule; with relative_steps, relative to the root
             mean square of each parameter.
         relative_steps: whether each update is multiplied by the root mean square of its parameter.
@@ -145,7 +134,6 @@ class MuonConfig(Config):
     """Muon: updates kernels by orthogonalized momentum, and all other parameters by AdamW.
 
     Args:
-        name: selects this optimizer.
         learning_rate: peak of the learning-rate schedule, for kernels and all other parameters.
         beta: decay rate of the running mean of the gradients of kernels.
         nesterov: whether to use Nesterov momentum, for kernels and all other parameters.

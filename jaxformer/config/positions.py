@@ -19,7 +19,6 @@ class LinearScalingConfig(Config):
     `jaxformer.functional.LinearScaling` has the formula and its papers.
 
     Args:
-        kind: selects this scaling.
         factor: ratio of the new length to the one that the model was first trained on, at least 1.
     """
 
@@ -34,7 +33,6 @@ class Llama3ScalingConfig(Config):
     `jaxformer.functional.Llama3Scaling` has the formula and its papers.
 
     Args:
-        kind: selects this scaling.
         factor: divisor of low frequencies, at least 1; 8 in Llama 3.1.
         low_freq_factor: a frequency counts as low if it makes at most this many turns within
             original_max_len tokens; 1 in Llama 3.1.
@@ -51,10 +49,8 @@ class Llama3ScalingConfig(Config):
 
     def _mistakes(self) -> Iterator[str]:
         if self.low_freq_factor >= self.high_freq_factor:
-            yield (
-                "low_freq_factor must be less than high_freq_factor, "
-                + self.got("low_freq_factor", "high_freq_factor")
-            )
+            got = self.got("low_freq_factor", "high_freq_factor")
+            yield f"low_freq_factor must be less than high_freq_factor, {got}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,7 +60,6 @@ class YarnScalingConfig(Config):
     `jaxformer.functional.YarnScaling` has the formula and its papers.
 
     Args:
-        kind: selects this scaling.
         factor: divisor of low frequencies, at least 1.
         original_max_len: length that the model was first trained on, in tokens.
         beta_fast: a frequency counts as high if it makes at least this many turns within
@@ -95,11 +90,10 @@ class YarnScalingConfig(Config):
         if self.beta_slow >= self.beta_fast:
             yield f"beta_slow must be less than beta_fast, {self.got('beta_slow', 'beta_fast')}"
         names = ("attention_factor", "mscale", "mscale_all_dim")
-        chosen = {name: getattr(self, name) for name in names if self.sets(name)}
-        if tuple(chosen) not in ((), names[:1], names[1:]):
+        if tuple(filter(self.sets, names)) not in ((), names[:1], names[1:]):
             yield (
-                "rotary scaling of kind 'yarn' takes attention_factor, or mscale and "
-                f"mscale_all_dim, or none of them, got {chosen}"
+                "yarn scaling takes attention_factor, or mscale and mscale_all_dim, or none of "
+                f"them, {self.got(*names)}"
             )
 
 
@@ -120,7 +114,6 @@ class LongropeScalingConfig(Config):
     here, long_factor applies from their first token.
 
     Args:
-        kind: selects this scaling.
         factor: ratio of the new length to original_max_len, at least 1.
         original_max_len: length that the model was first trained on, in tokens.
         short_factor: divisors of the frequencies, highest frequency first: rotary_dim / 2 numbers.
@@ -143,7 +136,7 @@ class LongropeScalingConfig(Config):
         for name in ("short_factor", "long_factor"):
             values = getattr(self, name)
             if not values or not all(0 < value < math.inf for value in values):
-                yield (f"{name} must be positive numbers, one for each frequency, got {values!r}")
+                yield f"{name} must be positive numbers, one for each frequency, got {values!r}"
         if len(self.short_factor) != len(self.long_factor):
             yield (
                 "short_factor and long_factor must have the same length, got "
@@ -161,7 +154,6 @@ class RotaryConfig(Config):
     """Rotary positions (RoPE): rotate queries and keys by angles that grow with the position.
 
     Args:
-        kind: selects this position scheme.
         base: base of the frequencies: the features of pair i rotate by base ** (-2i / R) radians
             per token, where R is rotary_dim.
         layout: features that form the rotated pair i: i and i + R/2 ("half", as in GPT-NeoX and
@@ -182,20 +174,10 @@ class RotaryConfig(Config):
     rotary_dim: PositiveInt | None = None
     scaling: RotaryScalingConfig | None = None
 
-    def _mistakes(self) -> Iterator[str]:
-        if self.rotary_dim is not None and self.rotary_dim % 2:
-            yield f"rotary_dim must be even, {self.got('rotary_dim')}"
-        # YaRN divides by the logarithm of the base.
-        if isinstance(self.scaling, YarnScalingConfig) and self.base <= 1:
-            yield f"base must be more than 1 for yarn scaling, {self.got('base')}"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoPositionsConfig(Config):
     """No position encoding: only a causal mask conveys the order of tokens.
-
-    Args:
-        kind: selects this position scheme.
 
     References:
         Kazemnejad et al., "The Impact of Positional Encoding on Length Generalization in
@@ -211,7 +193,6 @@ class SinusoidalConfig(Config):
     """Sines and cosines of the position, added to the embeddings.
 
     Args:
-        kind: selects this position scheme.
         base: base of the wavelengths, which grow from 2 pi to almost 2 pi * base tokens.
         layout: order of the features: sine and cosine in turn ("interleaved", as in Vaswani et
             al., 2017), or all sines and then all cosines ("half", as in Marian).
@@ -233,9 +214,6 @@ class SinusoidalConfig(Config):
 class LearnedConfig(Config):
     """A learned vector for each of the max_len positions, added to the embeddings.
 
-    Args:
-        kind: selects this position scheme.
-
     References:
         Gehring et al., "Convolutional Sequence to Sequence Learning", 2017.
     """
@@ -247,9 +225,6 @@ class LearnedConfig(Config):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlibiConfig(Config):
     """ALiBi: a penalty on attention scores, linear in the distance, with a fixed slope per head.
-
-    Args:
-        kind: selects this position scheme.
 
     References:
         Press et al., "Train Short, Test Long: Attention with Linear Biases Enables Input Length
@@ -265,7 +240,6 @@ class RelativeConfig(Config):
     """Relative positions: a learned bias on attention scores per head and bucket of distances.
 
     Args:
-        kind: selects this position scheme.
         num_buckets: number of buckets, each with one bias per head; at least 2. In an encoder, half
             of them are for keys after the query, so it must be even and at least 4.
         max_distance: distance in tokens; all distances of at least this one share the last bucket.

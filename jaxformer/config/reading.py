@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from jaxformer.config.checks import Key, Kinds, keys_of
-from jaxformer.config.experiment import ExperimentConfig, source_of_paths
+from jaxformer.config.experiment import ExperimentConfig
 from jaxformer.errors import ConfigError
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ _CALLED_HERE = {
 _MOST = 3
 
 
-def config_from_dict(kind: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
+def config_from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
     """Builds a config dataclass from a nested dict, checking every key and type.
 
     For a tagged union, a table chooses the config by its discriminator ("kind" or "name"), or is
@@ -52,7 +52,6 @@ def config_from_dict(kind: type[T], values: Mapping[str, Any], prefix: str = "")
     Args:
         kind: the dataclass.
         values: contents of a TOML table.
-        prefix: prefix of the keys in messages, such as "model.".
 
     Raises:
         ConfigError: a key is unknown, missing, of the wrong type or impossible.
@@ -67,7 +66,7 @@ def config_from_dict(kind: type[T], values: Mapping[str, Any], prefix: str = "")
         RelativeConfig(kind='relative', num_buckets=32, max_distance=64, table=0)
     """
     reader = _Reader()
-    config = reader.table(kind, values, prefix)
+    config = reader.table(kind, values, "")
     if mistakes := reader.mistakes:
         listed = " ".join(f"({number}) {mistake}" for number, mistake in enumerate(mistakes, 1))
         raise ConfigError(
@@ -78,13 +77,14 @@ def config_from_dict(kind: type[T], values: Mapping[str, Any], prefix: str = "")
 
 def with_source_of_paths(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Adds data.source to the contents of an experiment's file with data.paths and no source."""
-    data, model, training = (values.get(name) for name in ("data", "model", "training"))
-    if not isinstance(data, Mapping) or not data.get("paths") or "source" in data:
+    data, model, training = (values.get(name, {}) for name in ("data", "model", "training"))
+    tables = (data, model, training)
+    if not all(isinstance(table, Mapping) for table in tables) or not data.get("paths"):
         return values
-    architecture = model.get("architecture") if isinstance(model, Mapping) else None
-    in_rows = isinstance(training, Mapping) and "batch_tokens" in training
-    source = source_of_paths(None if architecture is None else str(architecture), in_rows=in_rows)
-    return {**values, "data": {**data, "source": source}}
+    source = "pairs" if model.get("architecture") == "encoder_decoder" else "files"
+    if model.get("architecture") == "encoder" and "batch_tokens" in training:
+        source = "labelled"
+    return {**values, "data": {"source": source, **data}}
 
 
 class _Reader:
@@ -134,26 +134,22 @@ class _Reader:
 
     def _of_kind(self, where: str, key: Key, kinds: Kinds, value: Any) -> Any:
         """Config of a tagged union, from a table or from the name of a kind."""
-        if not isinstance(value, str | Mapping):
-            names = ", ".join(map(repr, kinds.configs))
-            raise ConfigError(f"{where} must be a table, or one of {names}, got {value!r}")
-        table = kinds.table(value, key.default)
-        place = where if isinstance(value, str) else f"{where}.{kinds.key}"
-        if kinds.key not in table:
+        if not isinstance(value, Mapping):
+            return self.table(kinds.choose(where, value), {}, f"{where}.")
+        kind = value.get(kinds.key, getattr(key.default, kinds.key, None))
+        place = f"{where}.{kinds.key}"
+        if kind is None:
             raise ConfigError(f"missing key {place} (one of {', '.join(kinds.configs)})")
-        kind = table[kinds.key]
-        if not isinstance(kind, str):
-            raise ConfigError(f"{place} must be a string, got {kind!r}")
         config = kinds.choose(place, kind)
-        for name in table:
+        for name in value:
             owners = [kind for kind, owner in kinds.configs.items() if name in keys_of(owner)]
             if owners and name not in keys_of(config):
                 raise ConfigError(
                     f"{where}.{name} is for {where} of {kinds.key} "
                     f"{' or '.join(map(repr, owners))}, got {kinds.key}={kind!r} and "
-                    f"{name}={table[name]!r}; remove it, or change {kinds.key}"
+                    f"{name}={value[name]!r}; remove it, or change {kinds.key}"
                 )
-        return self.table(config, table, f"{where}.")
+        return self.table(config, value, f"{where}.")
 
     def _noted(self, table: str, read: Callable[..., Any], *arguments: Any) -> Any:
         """Result of a function; its mistake is noted, with the name of a table."""
@@ -168,7 +164,7 @@ def _hint(prefix: str, name: str, siblings: Iterable[str]) -> str:
     """End of a message: the keys that may be meant, of this table or another, or all of this."""
     elsewhere = (key for key, _ in dotted_keys(ExperimentConfig) if not prefix.startswith(key))
     near = suggested_keys(name, siblings)
-    if near := near or suggested_keys(prefix + name, dict.fromkeys(elsewhere)):
+    if near := near or suggested_keys(prefix + name, elsewhere):
         return f"; did you mean {' or '.join(map(repr, near))}?"
     return f"; the keys here are {', '.join(siblings)}"
 

@@ -2,12 +2,11 @@
 
 import csv
 import dataclasses
-import html
 import io
 import math
 import pathlib
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxformer.errors import DataError
@@ -48,23 +47,6 @@ class SweepTable:
         is_lower = any(part in self.metrics[metric] for part in _LOWER_IS_BETTER)
         return (min if is_lower else max)(means, key=means.__getitem__, default=None)
 
-    @property
-    def cells(self) -> list[list[str]]:
-        """Header and rows as text; a standard deviation needs two seeds."""
-        return self._cells(mark=str)
-
-    def _cells(
-        self, *, mark: Callable[[str], str], escape: Callable[[str], str] = str
-    ) -> list[list[str]]:
-        """The cells, of which the best of each metric is marked."""
-        best = [self.best(metric) for metric in range(len(self.metrics))]
-        cells = [[escape(name) for name in (*self.keys, *self.metrics)]]
-        for row, (values, columns) in enumerate(self.rows):
-            results = map(_mean_and_deviation, columns)
-            marked = [mark(x) if row == b else x for x, b in zip(results, best, strict=True)]
-            cells.append([*(escape(_text(value)) for value in values), *marked])
-        return cells
-
     def curves(self, metric: int) -> dict[str, list[tuple[Any, float, float]]]:
         """Points (value of the first key, mean, deviation) for each combination of the others."""
         curves: dict[str, list[tuple[Any, float, float]]] = {}
@@ -81,7 +63,12 @@ class SweepTable:
 
     def as_text(self) -> str:
         """The table for a terminal; the best of each column has a star."""
-        cells = self._cells(mark="{} *".format)
+        best = [self.best(metric) for metric in range(len(self.metrics))]
+        cells = [[*self.keys, *self.metrics]]
+        for row, (values, columns) in enumerate(self.rows):
+            results = map(_mean_and_deviation, columns)
+            marked = [f"{x} *" if row == b else x for x, b in zip(results, best, strict=True)]
+            cells.append([*map(_text, values), *marked])
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -103,17 +90,6 @@ class SweepTable:
                 numbers.append(len(results))
             writer.writerow([*values, *numbers])
         return out.getvalue()
-
-    def as_html(self) -> str:
-        """The table as an HTML element; the best of each column is bold."""
-        lines = ["<table>"]
-        for row in self._cells(mark="<b>{}</b>".format, escape=html.escape):
-            tag = "td" if len(lines) > 1 else "th"
-            lines.append("<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in row) + "</tr>")
-        lines.append("</table>")
-        for name, why in self.failures.items():
-            lines.append(f"<p>{html.escape(name)}: {html.escape(why)}</p>")
-        return "\n".join([*lines, ""])
 
 
 def _text(value: Any) -> str:

@@ -21,7 +21,7 @@ from jaxformer.training import SweepRun, Trial, make_runner
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints.open_run import OpenRun
 from jaxformer.training.parallel import TogetherRunner, num_processes
-from jaxformer.training.sweep import SweepSpec, remove_sweep, train_specs
+from jaxformer.training.sweep import SweepSpec, train_specs
 from jaxformer.training.trial import RunSpec
 
 
@@ -31,7 +31,6 @@ def train_sweep(
     *,
     task: type[Task] | None = None,
     callbacks: Callable[..., Sequence[Callback]] | None = None,
-    restart: bool = False,
 ) -> list[SweepRun]:
     """Trains a run for each combination of values, in a run folder below `config.out`.
 
@@ -46,7 +45,6 @@ def train_sweep(
             "optimizer".
         task: as in `train_run`.
         callbacks: function of a run's values, by key, to its callbacks.
-        restart: remove the runs of the sweep in the folder, if there is one, and train anew.
 
     Returns:
         The runs, in the order of the combinations; the last key varies fastest.
@@ -58,16 +56,8 @@ def train_sweep(
     """
     if config.out is None:
         raise ConfigError("out, the folder of the sweep, must be set")
-    named, folder = sweep_configs(config, values), as_path(config.out)
-    if restart:
-        remove_sweep(folder, _remove_run)
-    return train_configs(named, folder, task=task, callbacks=callbacks)
-
-
-def _remove_run(folder: pathlib.Path) -> None:
-    """Removes a run of a sweep."""
-    with take_folder(folder, 1, restart=True):
-        pass
+    named = sweep_configs(config, values)
+    return train_configs(named, as_path(config.out), task=task, callbacks=callbacks)
 
 
 def train_configs(

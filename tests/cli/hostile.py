@@ -84,6 +84,12 @@ TOML = {
     "table for a number": CONFIG.replace("3e-2", "{a.b.c.d = [[[1]]]}"),
 }  # fmt: skip
 
+# Those that Python refuses, in its own words.
+RAISED = {
+    "NUL in a path", "NUL in out", "nested arrays", "closed nested arrays", "nested tables",
+    "float of 400 digits",
+}  # fmt: skip
+
 # What is said of those that something else could refuse as well, only later.
 SAID = {
     "NUL in out": "embedded null character",

@@ -24,7 +24,7 @@ PLACES = {
     "first save": (Checkpoints, "save", 1, "runs", 1, "No space left on device"),
     "second save": (Checkpoints, "save", 2, "runs", 1, "No space left on device"),
     "log": (MetricsWriter, "write", 4, "runs", 1, "No space left on device"),
-    "figure": (train, "_draw_loss_curve", 1, "runs", 1, "loss curve: not drawn: "),
+    "figure": (train, "loss_figure", 1, "runs", 1, "loss curve: not drawn: "),
     "samples": (train, "write_whole", 1, "runs", 1, "samples.txt cannot be written"),
 }
 

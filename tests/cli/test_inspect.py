@@ -61,7 +61,7 @@ def test_a_single_text_is_counted_in_the_singular(tmp_path, capsys):
     flags += ["--data.validation-paths", tmp_path / "held.tsv", "--training.devices", 1]
     printed = output(capsys, "inspect", "phrasebook_topics", *flags).out
     assert "validation   1 text, " in printed
-    assert "1 of 1 validation text is also in the training data" in printed
+    assert "1 of 1 validation text also in the training data" in printed
 
 
 def test_control_characters_are_codes_and_pairs_and_labels_have_names(inspected, capsys, tmp_path):
@@ -71,7 +71,7 @@ def test_control_characters_are_codes_and_pairs_and_labels_have_names(inspected,
     printed = output(capsys, "inspect", "reverse", *flags, "--training.devices", 1).out
     assert "\x1b" not in printed
     assert "  source: s \\x1b [31m" in printed and "  target: t" in printed
-    assert " validation pair is also in the training data" in printed
+    assert " validation pair also in the training data" in printed
     flags = ["--training.devices", 1, "--rows", 1]
     printed = output(capsys, "inspect", "phrasebook_topics", *flags).out
     assert "  label: " in printed and "  text: " in printed and "row 1" not in printed

@@ -33,7 +33,7 @@ def test_training_says_what_lora_saves_and_shows_samples_of_the_merged_model(ada
         r"rather than [\d.]+ KiB$",
         out, flags=re.MULTILINE,
     )  # fmt: skip
-    assert '[lora] rank = 2, targets = ["*query_kernel", "*up_kernel"]' in out
+    assert 'lora = { rank = 2, alpha = 16.0, targets = ["*query_kernel", "*up_kernel"] }' in out
     assert (folder / "run/samples.txt").read_text(encoding="utf-8").count("--- ") == 3
 
 

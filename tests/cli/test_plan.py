@@ -93,14 +93,6 @@ def test_plan_says_which_bound_holds_at_the_peak_and_as_assumed(plan_config, cap
     assert "memory limits the step at the peak speed 5 s a step" in printed
 
 
-def test_plan_says_where_a_step_is_too_short_to_be_estimated(plan_config, capsys):
-    plan = ["plan", plan_config, "--accelerator", "H100", "--model.vocab-size", 31]
-    warning = "too small    for this estimate: in such a short step, starting the kernels"
-    assert warning in output(capsys, *plan).out
-    large = ["--model.d-model", 2048, "--model.max-len", 1024, "--model.num-layers", 8]
-    assert "too small" not in output(capsys, *plan, *large, "--model.remat", "full").out
-
-
 def test_mistakes_of_a_plan_are_one_line(plan_config, capsys):
     plan = ["plan", plan_config, "--model.vocab-size", 31]
     assert "H100" in one_line(capsys, *plan, "--accelerator", "H10")

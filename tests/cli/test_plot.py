@@ -3,7 +3,6 @@
 import json
 import pathlib
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -44,7 +43,7 @@ def lines(figure):
     return {line.get_label(): line.get_xydata().tolist() for line in figure.axes[0].lines}
 
 
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".PNG"])
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".PNG"])
 def test_suffix_of_the_output_decides_the_format(translation_run, tmp_path, capsys, suffix):
     path = tmp_path / f"loss{suffix}"
     printed = output(capsys, "plot", "loss", translation_run[0], "--output", path)
@@ -81,23 +80,6 @@ def test_runs_of_one_name_are_named_by_their_folders(translation_run, tmp_path, 
     assert options["training_label"] == "training"  # as the two have different parts
 
 
-def test_figure_of_several_runs_says_where_their_losses_do_not_compare(tmp_path, capsys, drawn):
-    for name, data in (("one", "text"), ("same", "text"), ("other", "else")):
-        config = write_config(tmp_path, text=("text.txt", f"{data}.txt")).read_text()
-        tiny.put_config(tmp_path / name, config.replace("steps = 20", f"steps = {20 + len(name)}"))
-        (tmp_path / name / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n')
-    for names, title in (
-        (["one", "same"], "Losses of several runs"),
-        (
-            ["one", "same", "other"],
-            "Losses of several runs\nnot comparable: data or tokenizers differ",
-        ),
-    ):
-        folders = [tmp_path / name for name in names]
-        output(capsys, "plot", "loss", *folders, "--output", tmp_path / "loss.png")
-        assert drawn[-1][-1].axes[0].get_title() == title
-
-
 def test_run_under_way_needs_its_folder_only(
     classification_run, tmp_path, capsys, drawn, monkeypatch
 ):
@@ -124,15 +106,6 @@ def test_loss_is_labelled_by_what_it_is_the_mean_of_and_what_else_is_in_it(
     config = pathlib.Path("configs/phrasebook_en_kn.toml").read_text()
     tiny.put_config(tmp_path, config.replace("label_smoothing = 0.1", ""))
     assert loss_labels(tmp_path).training == "training (with dropout)"
-
-
-def test_loss_that_training_draws_has_its_unit(classification_run, drawn):
-    from jaxformer.cli.commands.train import _draw_loss_curve
-
-    _draw_loss_curve(classification_run[0], runs.open_run(classification_run[0]))
-    figure = drawn[0][-1]
-    assert figure.axes[0].get_ylabel() == "loss (nats per text)"
-    assert set(lines(figure)) == {TRAINING, "validation"}
 
 
 def test_profile_of_a_training_is_drawn_and_printed(tmp_path, capsys, drawn):
@@ -162,20 +135,12 @@ def test_mistakes_of_plot_get_one_line(
     translation_run, classification_run, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder.png").mkdir()
     run, texts = translation_run[0], classification_run[0]
-    link = tmp_path / "link"
-    link.symlink_to(run)
     for words, message in (
         (["loss"], "plot loss needs RUN [RUN ...]: run folders, such as"),
         (["loss", "absent"], "absent is not a run folder: there is no such folder"),
         (["loss", tmp_path], "is not a run folder: it has no config.toml"),
-        (["loss", run, link], f"runs must be different, got {run} twice"),
         (["loss", run, texts], f"got nats per token for {run} and nats per text for {texts}"),
-        (["loss", run, "--output", "a.gif"], "--output must end in .png, .svg, .pdf, got a.gif"),
-        (["loss", run, "--output", "a"], "--output must end in .png, .svg, .pdf, got a"),
-        (["loss", run, "--output", "no/a.png"], "no/a.png is in a folder that does not exist"),
-        (["positions", run, "--output", "a.gif"], "--output must end in"),
         (["positions", "absent"], "absent is not a run folder"),
         (["positions", run, "--length", 13], "must be in 1 .. max_len=12, got 13"),
         (["positions", run, "--step", 7], "no checkpoint of step 7"),
@@ -185,16 +150,9 @@ def test_mistakes_of_plot_get_one_line(
         ([], "one of loss, sweep, profile, positions, attention, got none (see"),
     ):
         assert message in one_line(capsys, "plot", *words)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.png", "link"]
-
-
-def test_missing_matplotlib_is_one_line_with_the_remedy(translation_run, capsys, monkeypatch):
-    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for words in (["loss", translation_run[0]], ["positions", translation_run[0]]):
-        error = one_line(capsys, "plot", *words)
-        assert 'pip install "jaxformer[viz]"' in error
+    words = ("plot", "loss", run, "--output", "no/a.png")
+    assert "no/a.png cannot be written: " in one_line(capsys, *words, status=1)
+    assert not list(tmp_path.iterdir())
 
 
 def test_rotary_positions_are_those_of_the_model(classification_run, tmp_path, capsys, drawn):
@@ -205,7 +163,7 @@ def test_rotary_positions_are_those_of_the_model(classification_run, tmp_path, c
     run = runs.open_run(folder)
     expected = runs.model_positions(run.config.model, run.params, 5)["model"]
     ((name, (cos, sin), options, _),) = drawn
-    shown = f"(the first 5 of {run.config.model.max_len})"
+    shown = f"(5 shown, {run.config.model.max_len} trained)"
     assert name == "rotary_heatmaps"
     assert options["title"] == f"rotary positions of run\n{shown}"
     assert np.array_equal(cos, expected.cos) and np.array_equal(sin, expected.sin)
@@ -230,7 +188,7 @@ def test_encoder_and_decoder_have_files_of_their_own(
     assert {path.name for path in tmp_path.iterdir()} == set(printed.out.split())
     for (name, (table,), options, figure), part in zip(drawn, tables, strict=True):
         assert name == "position_heatmap" and np.array_equal(table, tables[part])
-        assert options["title"] == f"learned positions of run, {part}\n(all 12)"
+        assert options["title"] == f"learned positions of run, {part}\n(12 shown, 12 trained)"
         # The scale is the table's own, which need not reach 1.
         assert figure.axes[0].images[0].get_clim() == (-tables[part].max(), tables[part].max())
     drawn.clear()
@@ -242,7 +200,5 @@ def test_encoder_and_decoder_have_files_of_their_own(
     output(capsys, "plot", "positions", masked_run[0])
     ((name, (bias, distances), options, _),) = drawn
     assert name == "position_bias_curves" and bias is biases[0] and distances is biases[1]
-    assert options["title"] == "alibi positions of run\n(all 12)"
-    output(capsys, "plot", "positions", masked_run[0], "--length", 13)
-    assert drawn[1][2]["title"] == "alibi positions of run\n(13, of which 12 were trained)"
-    assert asked == [12, 12, 12, 13]
+    assert options["title"] == "alibi positions of run\n(12 shown, 12 trained)"
+    assert asked == [12, 12, 12]

@@ -41,12 +41,6 @@ def test_unusable_text_gets_one_line(tmp_path, capsys, content, message):
     assert message in error and "text.txt" in error
 
 
-def test_missing_config_names_its_neighbours(tmp_path, capsys):
-    write_config(tmp_path)
-    error = one_line(capsys, "train", tmp_path / "tinny.toml")
-    assert "no such config file" in error and "tiny.toml" in error
-
-
 def test_wrong_override_names_the_option_and_the_command_that_lists_all(capsys):
     for command in ("train", "prepare", "sweep", "plan", "inspect"):
         error = one_line(capsys, command, "quickstart", "--model.num-head", "4")

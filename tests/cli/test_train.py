@@ -45,14 +45,6 @@ def test_run_folder_holds_everything(trained):
     assert losses[-1] < 0.8 * losses[0]
 
 
-def test_training_on_other_data_says_first_which_settings_that_changes(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(["train", "phrasebook_topics", "--data.paths", str(tmp_path / "absent.tsv")])
-    printed = capsys.readouterr()
-    line = 'data.source = "labelled", not "phrasebook", because data.paths is given\n'
-    assert printed.out == line and "absent.tsv" in printed.err
-
-
 def test_run_goes_on_with_more_steps_bitwise(trained, tmp_path, capsys):
     """20 + 10 steps in two commands, of which the first is that of all tests, equal 30 in one."""
     shutil.copytree(trained[0] / "run", tmp_path / "parts")

@@ -7,7 +7,6 @@ from jaxformer.config import (
     MixtureSourceConfig,
     ModelConfig,
     ScheduleConfig,
-    config_from_dict,
     config_to_toml,
     load_config,
 )
@@ -64,11 +63,6 @@ def test_five_keys_are_a_config(load):
     assert config.tokenizer.kind == "bpe" and config.tokenizer.most_tokens == 2048
 
 
-def test_load_config_takes_a_path_as_text(load, tmp_path):
-    config = load(SMALLEST)
-    assert load_config(str(tmp_path / "small.toml")) == config
-
-
 def test_load_config_reads_integers_as_numbers_and_lists_as_tuples(load):
     text = (
         with_line("optimizer", "beta1 = 0").replace("1e-3", "1").replace("steps = 7", "steps = 7e3")
@@ -86,10 +80,8 @@ def test_load_config_reads_integers_as_numbers_and_lists_as_tuples(load):
     [
         # Unknown keys, with the nearest valid one.
         (with_line("model", "d_modle = 12"), "unknown key model.d_modle", "mean 'd_model'?"),
-        (with_line("training", "step = 7"), "unknown key training.step", "mean 'steps'?"),
         ("modle = 3\n" + SMALLEST, "unknown key modle", "mean 'model'?"),
-        (SMALLEST + "[sample]\n", "unknown key sample", "mean 'samples'?"),
-        (with_line("model", "xyzzy = 1"), "unknown key model.xyzzy"),
+        (with_line("model", "xyzzy = 1"), "key model.xyzzy; the keys here are architecture, vocab"),
         # What other programs call them, in this table or another.
         ("lr = 1e-3\n" + SMALLEST, "key lr; did you mean 'optimizer.learning_rate'?"),
         (with_line("optimizer", "lr = 1e-3"), "optimizer.lr; did you mean 'learning_rate'?"),
@@ -97,7 +89,6 @@ def test_load_config_reads_integers_as_numbers_and_lists_as_tuples(load):
         (with_line("model", "n_layer = 3"), "key model.n_layer; did you mean 'num_layers'?"),
         (with_line("training", "vocab_size = 3"), "'model.vocab_size' or 'tokenizer.vocab_size'?"),
         # Missing keys, with the type expected.
-        (SMALLEST.replace("max_len = 13\n", ""), "missing key model.max_len (an integer)"),
         (SMALLEST.replace("learning_rate = 1e-3\n", 'name = "lion"'),
          "optimizer.learning_rate (a number)"),
         # All mistakes at once, those of missing tables too.
@@ -121,40 +112,23 @@ def test_load_config_reads_integers_as_numbers_and_lists_as_tuples(load):
          "toml: model.activation must be", "'SwiGLU'; did you mean 'swiglu'?"),
         # Wrong types.
         (SMALLEST.replace("= 12", "= true"), "model.d_model must be an integer, got True"),
-        (SMALLEST.replace("= 12", "= 12.5"), "model.d_model must be an integer, got 12.5"),
-        (SMALLEST.replace("= 12", '= "12"'), "model.d_model must be an integer, got '12'"),
-        (SMALLEST.replace("= 12", "= [12]"), "model.d_model must be an integer, got [12]"),
-        (SMALLEST.replace("= 1e-3", "= true"), "learning_rate must be a number, got True"),
         (SMALLEST.replace("= 1e-3", '= "1e-3"'), "learning_rate must be a number, got '1e-3'"),
         (with_line("model", "use_bias = 1"), "model.use_bias must be true or false, got 1"),
-        (with_line("model", "num_kv_heads = true"), "num_kv_heads must be an integer, got True"),
-        (with_line("model", "norm = 1"), "model.norm must be one of layer_norm, rms_norm, got 1"),
-        (SMALLEST + "[samples]\ntop_k = 1.5\n", "samples.top_k must be an integer, got 1.5"),
-        ("out = 3\n" + SMALLEST, "out must be a string, got out=3"),
         ("out = 1979-05-27\n" + SMALLEST, "out must be a string, got out=datetime.date"),
-        ("seed = false\n" + SMALLEST, "seed must be an integer, got seed=False"),
         # A list, a scalar and a table in place of each other.
         (SMALLEST + '[data]\npaths = "a"\n', "data.paths must be a list, got 'a'", "write ['a']"),
         (SMALLEST + '[data]\npaths = ["a", 3]\n', "data.paths[1] must be a string, got 3"),
         ("data = 3\n" + SMALLEST, "data must be a table, got 3"),
         (SMALLEST.replace("[model]", "[[model]]"), "model must be a table, got ["),
         (SMALLEST + "[training.steps]\n", "not a TOML file"),
-        (with_line("model", "norm = {}"), "model.norm must be one of layer_norm, rms_norm, got {}"),
-        # A table within a table.
-        (SMALLEST + "[data]\nsynthetic = 2.0\n", "data.synthetic must be a table, got 2.0"),
-        (with_line("model", "local_window = 3"), "model.local_window", "'local_window_size'?"),
         # Bad choices, with the nearest valid one.
         (with_line("model", 'norm = "layernorm"'),
          "model.norm must be one of layer_norm, rms_norm", "got 'layernorm'", "'layer_norm'?"),
-        (SMALLEST.replace('"byte"', '"bytes"'), "tokenizer.kind must be one of", "'byte'?"),
         # Impossible values.
-        (SMALLEST.replace("= 12", "= 0"), "model.d_model must be positive", "got 0"),
-        ("seed = -1\n" + SMALLEST, "seed must be zero or more, got seed=-1"),
         ("seed = 2147483648\n" + SMALLEST,
          "seed must be at most 2,147,483,647, got seed=2147483648"),
         # Files that are not TOML.
         ("[model\n" + SMALLEST, "not a TOML file", "line 1"),
-        (SMALLEST + "steps = 8\n", "not a TOML file"),
         (SMALLEST.encode() + b"# caf\xe9\n", "not a TOML file", "0xe9"),
     ],
 )  # fmt: skip
@@ -168,33 +142,18 @@ def test_load_config_refuses_with_the_file_key_and_value(load, tmp_path, row):
         assert word in message
 
 
-def test_load_config_of_a_far_off_key_suggests_nothing(load):
-    with pytest.raises(ConfigError) as error:
-        load(with_line("model", "xyzzy = 1"))
-    assert "did you mean" not in str(error.value)
-
-
-def test_load_config_of_a_missing_file_names_those_beside_it(load, tmp_path):
-    load(SMALLEST, "one.toml")
-    load(SMALLEST, "two.toml")
-    (tmp_path / "notes.txt").touch()
-    with pytest.raises(ConfigError) as error:
-        load_config(tmp_path / "three.toml")
-    message = str(error.value)
-    assert message.startswith(f"{tmp_path / 'three.toml'}: there is no such config file")
-    assert message.endswith("has one.toml, two.toml")
-    with pytest.raises(ConfigError, match="there is no such config file$"):
-        load_config(tmp_path / "nowhere" / "three.toml")
+def test_load_config_of_a_missing_file_names_the_built_in_ones(tmp_path):
+    path = tmp_path / "quikstart.toml"
+    with pytest.raises(
+        ConfigError, match="no such config file; the built-in .*'quickstart'"
+    ) as error:
+        load_config(path)
+    assert str(error.value).startswith(f"{path}: ")
 
 
 def test_load_config_of_a_folder_says_that_it_cannot_be_read(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path)
-
-
-def test_model_config_read_from_a_dict_is_hashable(load):
-    config = load(SMALLEST + '[data]\npaths = ["a"]\n')
-    assert isinstance(hash(config), int)
 
 
 MIXTURE = """
@@ -258,13 +217,3 @@ def test_paths_are_of_the_kind_that_the_model_is_trained_on(load, model, batch, 
 def test_byte_order_mark_of_a_config_is_left_out(tmp_path):
     (tmp_path / "a.toml").write_text(SMALLEST, encoding="utf-8-sig")
     assert load_config(tmp_path / "a.toml").model.max_len > 0
-
-
-def test_config_from_dict_names_keys_with_their_prefix():
-    with pytest.raises(ConfigError, match=r"missing key model\.max_len"):
-        config_from_dict(ModelConfig, {}, prefix="model.")
-    with pytest.raises(ConfigError, match=r"^model\.d_ff must be positive"):
-        values = {"max_len": 1, "num_layers": 1, "d_model": 2, "num_heads": 1, "d_ff": 0}
-        config_from_dict(ModelConfig, values, prefix="model.")
-    with pytest.raises(ConfigError, match="^d_ff must be positive"):
-        config_from_dict(ModelConfig, values)

@@ -5,7 +5,6 @@ import pytest
 from jaxformer.config import (
     LayerConfig,
     LinearScalingConfig,
-    NoPositionsConfig,
     RotaryConfig,
     load_config,
 )
@@ -14,7 +13,6 @@ from tests.small_config import model
 WINDOW, WHOLE = LayerConfig(local_window_size=3), LayerConfig()
 NO_NORM = LayerConfig(attention_norm=False)
 BOTH = {"architecture": "encoder_decoder", "num_encoder_layers": 1}
-CUDNN = {"attention_implementation": "cudnn", "dtype": "bfloat16"}
 REST = """
 [tokenizer]
 kind = "byte"
@@ -62,21 +60,6 @@ local_window_size = 511
 kind = "rotary"
 base = 1_000_000
 scaling = {kind = "linear", factor = 8}
-"""
-SMOLLM_3 = """
-# SmolLM3 3B (Bakouch et al., 2025): no positions on every fourth layer.
-[model]
-max_len = 65536
-num_layers = 36
-d_model = 2048
-num_heads = 16
-num_kv_heads = 4
-d_ff = 11008
-norm = "rms_norm"
-activation = "swiglu"
-use_bias = false
-positions = {kind = "rotary", base = 5_000_000}
-layers = [{}, {}, {}, {positions = "none"}]
 """
 MODERN_BERT = """
 # ModernBERT base (Warner et al., 2024): every third layer sees the whole text, the first among
@@ -128,13 +111,6 @@ def test_layers_of_gemma_3_are_five_local_and_one_global(load_model):
     assert layers[-1].local_window_size == 511  # the last repeat is cut
 
 
-def test_layers_of_smollm_3_have_no_positions_on_every_fourth(load_model):
-    config = load_model(SMOLLM_3)
-    without = [layer.positions == NoPositionsConfig() for layer in config.layer_overrides]
-    assert without == [False, False, False, True] * 9
-    assert config.positions.base == 5e6
-
-
 def test_layers_of_modern_bert_start_with_one_without_norm(load_model):
     first, *later = load_model(MODERN_BERT).layer_overrides
     assert first == LayerConfig(attention_norm=False, positions=RotaryConfig(base=160_000.0))
@@ -154,13 +130,3 @@ def test_layer_overrides_of_an_encoder_are_those_of_its_depth():
     config = model(**BOTH | {"num_encoder_layers": 5}, num_layers=3, layers=(WINDOW, WHOLE))
     assert config.layer_overrides == (WINDOW, WHOLE, WINDOW)
     assert config.encoder.layer_overrides == (WINDOW, WHOLE, WINDOW, WHOLE, WINDOW)
-
-
-def test_layers_are_accepted_at_their_bounds():
-    model(num_layers=2, layers=(WINDOW, WHOLE))
-    model(num_layers=2, first_layers=(NO_NORM, NO_NORM))
-    model(num_layers=2, first_layers=(LayerConfig(attention_norm=True), WHOLE))
-    model(**BOTH, num_layers=2, layers=(WINDOW,))
-    model(local_window_size=5, layers=(WINDOW, WHOLE))
-    model(positions="none", layers=(LayerConfig(positions="rotary", attention="anything"),))
-    assert isinstance(hash(model(layers=(WINDOW,))), int)

@@ -1,8 +1,11 @@
-"""Types of the values of configs, which Python itself does not check."""
+"""Types, bounds and choices of the values of configs, which Python itself does not check."""
 
 import dataclasses
 import functools
+import math
+from typing import Annotated
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -37,6 +40,7 @@ from jaxformer.config import (
     TokenizerConfig,
     TrainingConfig,
     TranslationConfig,
+    checks,
 )
 from jaxformer.config.checks import TYPE_NAMES, keys_of
 from tests.small_config import LINEAR, LONGROPE, YARN, assert_refused, model, small
@@ -70,6 +74,52 @@ def test_every_number_string_and_bool_of_a_config_has_its_type(instance):
             assert_refused(changed, [f"{name} must be {TYPE_NAMES[kind]}, got {name}={value!r}"])
 
 
+NUMBERS = {
+    int: (-1, 0, 1, 2, 6, 9, 2**24 + 1, 2**31),
+    float: (-11.0, -1.0, 0.0, 0.5, 1.0, 1.5, 11.0, math.inf, math.nan),
+}
+
+
+@pytest.mark.parametrize("instance", INSTANCES, ids=lambda config: type(config).__name__)
+def test_every_number_and_choice_of_a_config_is_checked_by_its_type(instance):
+    for name, key in keys_of(type(instance)).items():
+        for value in NUMBERS.get(key.members[0], ()):
+            broken = [bound.rule for bound in key.bounds if not bound.holds(value)]
+            if broken:
+                changed = functools.partial(dataclasses.replace, instance, **{name: value})
+                assert_refused(changed, [f"{name} must {broken[0]}, got {name}={value!r}"])
+        if key.choices:
+            for value in ("xyz", 3):
+                changed = functools.partial(dataclasses.replace, instance, **{name: value})
+                choices = ", ".join(map(str, key.choices))
+                assert_refused(changed, [f"{name} must be one of {choices}, got {value!r}"])
+
+
+# A type, numbers at its bounds, and numbers beyond them.
+BOUNDS = [
+    (checks.PositiveInt, (1, 2**31 - 1), (0, -1, 2**31)),
+    (checks.NonNegativeInt, (0,), (-1, 2**31)),
+    (checks.Width, (1, 2**24), (0, 2**24 + 1)),
+    (checks.PositiveFloat, (5e-324, 1e300), (0.0, math.inf, math.nan)),
+    (checks.NonNegativeFloat, (0.0,), (-0.1, math.inf, math.nan)),
+    (checks.BelowOne, (0.0, 0.99), (-0.1, 1.0, math.nan)),
+    (checks.UpToOne, (0.0, 1.0), (-0.1, 1.1, math.nan)),
+    (checks.BetweenZeroAndOne, (0.1, 0.9), (0.0, 1.0, math.nan)),
+    (Annotated[float, checks.at_least(1)], (1.0,), (0.9, math.inf, math.nan)),
+    (Annotated[float, checks.within(-10, 10)], (-10.0, 10.0), (-10.1, 10.1, math.nan)),
+]
+
+
+@pytest.mark.parametrize(("kind", "good", "bad"), BOUNDS)
+def test_bounds_hold_up_to_their_limits(kind, good, bad):
+    def function(number: kind): ...
+
+    key = keys_of(function)["number"]
+    assert [key.checked(value) for value in good] == list(good)
+    for value in bad:
+        assert_refused(functools.partial(key.checked, value), ["number must be "])
+
+
 def test_every_config_is_among_these():
     kinds = [kind for name in config.__all__ if isinstance(kind := getattr(config, name), type)]
     assert {type(instance) for instance in INSTANCES} == {*filter(dataclasses.is_dataclass, kinds)}
@@ -87,3 +137,53 @@ def test_numbers_of_numpy_become_those_of_python():
     assert_refused(
         lambda: config.LoraConfig(rank=np.int64(0)), ["rank must be positive, got rank=0"]
     )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [(ml_dtypes.bfloat16, "bfloat16"), (np.dtype("float32"), "float32"), (np.float32, "float32")],
+)
+def test_dtypes_are_taken_as_numpy_and_jax_have_them(dtype, name):
+    """`jnp.bfloat16` is `ml_dtypes.bfloat16` to NumPy."""
+    assert model(dtype=dtype, param_dtype=dtype).dtype == name
+    for wrong in (np.float16, None, "float16"):
+        message = ["dtype must be one of float32, bfloat16, got"]
+        assert_refused(functools.partial(model, dtype=wrong), message)
+
+
+# Values of other types than numbers, strings and bools: a config, what is wrong, and the message.
+OTHERS = [
+    (DataConfig, {"paths": "a.txt"}, "paths must be a tuple whose items are each a string, "
+     "got paths='a.txt'; write (ITEM,)"),
+    (DataConfig, {"mixture": ("web",)}, "items are each MixtureSourceConfig"),
+    (model, {"layers": [LayerConfig()]}, "layers must be a tuple whose items are each LayerConfig"),
+    (model, {"positions": "alibbi"}, "positions must be one of none, sinusoidal"),
+    (model, {"positions": "alibbi"}, "did you mean 'alibi'?"),
+    (model, {"positions": 3}, "positions must be one of none, sinusoidal"),
+    (model, {"positions": LINEAR}, "relative, got LinearScalingConfig("),
+    (model, {"positions": None}, "relative, got None"),
+    (RotaryConfig, {"scaling": "ntk"}, "linear, llama3, yarn, longrope, or be left out, got 'ntk'"),
+    (BeamSearchConfig, {"early_stopping": "nevr"}, "one of True, False, never, got 'nevr'; did you "
+     "mean 'never'?"),
+    (BeamSearchConfig, {"early_stopping": 1}, "one of True, False, never, got 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", OTHERS, ids=str)
+def test_values_of_other_types_are_refused(row):
+    make, changes, message = row
+    assert_refused(functools.partial(make, **changes), [message])
+
+
+def test_name_of_a_kind_stands_for_its_config():
+    assert model(positions="alibi") == model(positions=AlibiConfig())
+    assert dataclasses.replace(model(), positions="relative").positions == RelativeConfig()
+
+
+def test_configs_are_hashable_frozen_and_keyword_only():
+    settings = small()
+    assert {settings: 1}[small()] == 1 and settings.model != model(d_ff=5)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.model.d_ff = 5
+    with pytest.raises(TypeError):
+        SamplingConfig(1.0)

@@ -69,7 +69,6 @@ def test_the_table_has_a_row_for_each_value_over_seeds(swept):
     best = int(np.argmin(expected))
     lines = table.as_text().splitlines()
     assert [" *" in line for line in lines[1:]] == [row == best for row in range(2)]
-    assert f"<b>{table.cells[1 + best][1]}</b>" in table.as_html()
     deviation = np.std([losses(folder / run.name)[-1] for run in runs[:2]], ddof=1)
     first = dict(zip(*(line.split(",") for line in table.as_csv().splitlines()[:2]), strict=True))
     assert float(first["validation_loss sd"]) == pytest.approx(deviation)
@@ -90,7 +89,7 @@ def test_kinds_and_shapes_make_programs_of_their_own(tmp_path):
     assert [run.failure is not None for run in runs] == [False, True, False, True]
     table = sweep_table(tmp_path / "run")
     assert "learning_rate=1e+30,optimizer=sgd: loss or" in table.as_text()
-    assert table.rows[3][1][0] == () and "-" in table.cells[4]
+    assert table.rows[3][1][0] == () and " - " in table.as_text()
 
 
 def test_the_data_of_a_seed_decides_the_sizes_of_its_run(tmp_path):

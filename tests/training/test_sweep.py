@@ -117,11 +117,6 @@ def test_a_run_that_diverges_leaves_alone(tmp_path, capsys):
     )
     again = sweep(tmp_path, {"learning_rate": [0.1, np.inf], "seed": [0, 1]})
     assert again[2].failure == runs[2].failure and again[0].result.step == 6
-    values = {"learning_rate": [0.1], "seed": [0]}
-    (anew,) = sweep(tmp_path, values, restart=True, loop=LoopConfig(steps=1))
-    assert anew.failure is None and anew.result.step == 1
-    assert list(json.loads((tmp_path / "sweep.json").read_text())["runs"]) == [anew.name]
-    assert not (tmp_path / runs[1].name / "checkpoints").exists()
 
 
 def test_a_mistake_in_one_program_costs_no_training(tmp_path, capsys):

@@ -1,11 +1,12 @@
-"""Writing figures to files, and explaining why one cannot be drawn."""
+"""Figures of runs as files."""
 
 import io
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from jaxformer.errors import first_line
+from jaxformer.cli.terminal import show
+from jaxformer.errors import ConfigError, first_line
 from jaxformer.storage import write_whole
 
 if TYPE_CHECKING:
@@ -13,18 +14,41 @@ if TYPE_CHECKING:
 
 
 def write_figure(figure: "Figure", path: pathlib.Path) -> None:
-    """Writes a figure in the format of the file's suffix, completely or not at all."""
+    """Writes a figure in the format of the file's suffix, and prints the path."""
     drawn = io.BytesIO()
-    figure.savefig(drawn, format=path.suffix[1:].lower())
+    figure.savefig(drawn, format=path.suffix[1:].lower() or "png")
     write_whole(path, drawn.getvalue())
+    show(str(path))
 
 
-def draw(make: "Callable[[], Figure]", path: pathlib.Path) -> str:
-    """Draws a figure of trained runs; returns the path of the file, or why there is none."""
+def draw(name: str, make: "Callable[[], Figure]", path: pathlib.Path) -> None:
+    """Draws a figure of trained runs, or prints why it cannot be drawn."""
+    show(f"{name}: ", end="")
     try:
         write_figure(make(), path)
-    except ImportError:
-        return 'not drawn, because matplotlib is not installed; pip install "jaxformer[viz]"'
     except Exception as error:  # of any class in matplotlib; the runs are trained nevertheless
-        return f"not drawn: {first_line(error)}"
-    return str(path)
+        show(f"not drawn: {first_line(error)}")
+
+
+def loss_figure(folders: Sequence[pathlib.Path]) -> "Figure":
+    """Figure of the losses of one or more runs."""
+    from jaxformer.runs import read_run_config, task_class
+    from jaxformer.training import read_metrics
+    from jaxformer.viz import loss_curves
+
+    configs = [read_run_config(folder) for folder in folders]
+    labels = [task_class(config).text_model.loss_labels(config) for config in configs]
+    unit = labels[0].unit
+    for folder, label in zip(folders, labels, strict=True):
+        if label.unit != unit:
+            raise ConfigError(
+                f"losses in one figure must have the same unit, got nats per {unit} for "
+                f"{folders[0]} and nats per {label.unit} for {folder}; plot them separately"
+            )
+    names = [folder.resolve().name for folder in folders]
+    if len(set(names)) < len(names):
+        names = list(map(str, folders))
+    records = {name: read_metrics(folder) for name, folder in zip(names, folders, strict=True)}
+    title = f"Loss of {names[0]}" if len(names) == 1 else "Losses of several runs"
+    training = labels[0].training if len(set(labels)) == 1 else "training"
+    return loss_curves(records, unit=unit, training_label=training, title=title)

@@ -13,8 +13,6 @@ from jaxformer.config.checks import PositiveInt
 if TYPE_CHECKING:
     from jaxformer.runs import TextModel, Translation
 
-_CHUNK = 64  # lines per update of the progress bar
-
 
 def generate(
     run: pathlib.Path,
@@ -38,8 +36,6 @@ def generate(
         max_new_tokens: maximum length of the continuation, in tokens; what fits in the context if
             not set, or for a Hugging Face folder its limit, or 256.
         seed: random seed.
-        opening: how to open the run.
-        sampling: settings that override those of the run.
     """
     from jaxformer import runs, text
 
@@ -87,49 +83,30 @@ def translate(
         file: UTF-8 text file with one sentence per line; may be compressed, such as .gz.
         temperature: above 0: sample tokens at this temperature instead of using beam search.
         seed: random seed for sampling.
-        opening: how to open the run.
-        search: settings that override those of the run.
     """
     from jaxformer.runs import Translator
-    from jaxformer.runs.text_models.options import with_options
 
     model = opening.open(run).require(Translator)
-    if temperature == 0 and seed != 0:
-        raise errors.ConfigError(
-            f"--seed={seed} only affects sampling; give a --temperature, or remove it"
-        )
     if temperature != 0 and search:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in sorted(search))
         raise errors.ConfigError(
             f"--temperature={temperature:g} samples instead of using beam search; remove {flags}, "
             "or the temperature"
         )
-    # Settings are checked before lines are read.
+    lines = Lines(texts, file, "translated", model.encode)
     if temperature != 0:
-        with_options(SamplingConfig, model.config.samples, {"temperature": temperature})
-        lines = Lines(texts, file, "translated", model.encode)
         samples = model.sample_translations_stream(lines.good, seed=seed, temperature=temperature)
         lines.print_in_order((index, _on_one_line(sample)) for index, sample in samples)
         return
     search = {"num_best": 1, **search}
-    with_options(BeamSearchConfig, model.config.translation, search)
-    lines, unfinished = Lines(texts, file, "translated", model.encode), 0
 
     def shown(translations: "list[Translation]") -> str:
-        nonlocal unfinished
-        unfinished += not translations[0].finished
         if search["num_best"] == 1:
             return _on_one_line(translations[0].text)
         return "".join(f"{best.score:.4f}\t{_on_one_line(best.text)}\n" for best in translations)
 
     results = model.translate_stream(lines.good, **search)
     lines.print_in_order((index, shown(translations)) for index, translations in results)
-    if unfinished:
-        show(
-            f"jaxformer: {unfinished:,} of {len(lines.good):,} translations did not end "
-            f"within {model.max_new_tokens} tokens",
-            error=True,
-        )
 
 
 def predict(
@@ -155,20 +132,12 @@ def predict(
         file: UTF-8 text file with one text per line; may be compressed, such as .gz.
         num_best: number of predictions to print for each mask or text, most likely first. A model
             that scores texts prints all scores.
-        opening: how to open the run.
     """
     from jaxformer.runs import Classifier, MaskedModel
 
     model = opening.open(run).require(MaskedModel, Classifier)
     lines = Lines(texts, file, "predicted for", model.check_prompt)
-    starts = range(0, len(lines.good), _CHUNK)
-    lines.print_in_order(
-        (index, block)
-        for start in starts
-        for index, block in enumerate(
-            _predictions(model, lines.good[start : start + _CHUNK], num_best), start
-        )
-    )
+    lines.print_in_order(enumerate(_predictions(model, lines.good, num_best)))
 
 
 def _predictions(model: "TextModel", texts: list[str], num_best: int) -> Iterator[str]:

@@ -4,11 +4,10 @@ import pathlib
 import shlex
 from typing import TYPE_CHECKING
 
-from jaxformer.cli.commands.train import changed_paragraphs
+from jaxformer.cli.commands.train import show_changed
 from jaxformer.cli.experiment import read_config, start_jax
 from jaxformer.cli.flags import ConfigFlags
 from jaxformer.cli.terminal import for_terminal, show, show_named, wrapped
-from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path
 
 if TYPE_CHECKING:
@@ -28,24 +27,17 @@ def inspect(
     texts that validation and training share, and decoded rows of a batch. It creates no model and
     no run folder. Flags override keys, as in jaxformer train.
 
-    For a run folder, this shows its config, data and checkpoints, and what you can do next.
+    For a run folder without flags, this shows its config, data and checkpoints, and what you can do
+    next.
 
     Args:
         config: config file, name of a built-in config, or run folder, such as runs/quickstart.
-        flags: flags for the keys of the config.
         step: training step whose batch is shown, from 0, as on the devices of this machine; 0 if
             not set.
         rows: number of rows of the batch to show; 3 if not set.
     """
     folder = as_path(config)
-    # A missing path next to run folders is taken for a misspelled one of them.
-    is_wrong = len(folder.parts) > 1 and folder.suffix != ".toml" and not folder.exists()
-    if folder.is_dir() or (is_wrong and any(folder.parent.glob("*/config.toml"))):
-        chosen = [name for name, value in (("--step", step), ("--rows", rows)) if value is not None]
-        if names := [*(f"--{flag.replace('_', '-')}" for flag in flags), *chosen]:
-            raise ConfigError(
-                f"inspect takes no flags for a run folder; remove {' and '.join(names)}"
-            )
+    if folder.is_dir() and (step, rows, flags) == (None, None, {}):
         return _show_run(folder)
     experiment = read_config(config, flags)
     start_jax(experiment)
@@ -62,9 +54,8 @@ def inspect(
     show_named("lengths", *lengths)
     for index, shared in enumerate(report.shared):
         total = counted(shared.total, f"validation {shared.name}")
-        verb = "is" if shared.total == 1 else "are"
-        count = f"{shared.shared:,} of {total} {verb} also in the training data"
         examples = [f"- {_cut(example, _EXAMPLE)}" for example in shared.examples]
+        count = f"{shared.shared:,} of {total} also in the training data"
         show_named("" if index else "shared", count, *examples)
     _show_batch(report)
 
@@ -80,8 +71,7 @@ def _show_run(folder: pathlib.Path) -> None:
     model = runs.task_class(config).text_model.load(folder, config)
     data, checkpoints = load_summary(folder), folder / CHECKPOINTS
     show_named("run", f"{folder}: {model.kind}; settings other than the defaults:")
-    for paragraph in changed_paragraphs(config):
-        show(paragraph)
+    show_changed(config)
     tokens = f"{data.train_tokens:,} tokens for training, {data.validation_tokens:,} for validation"
     show_named("data", f"{config.data.source}: {tokens}")
     saved = checkpoint_steps(checkpoints)

@@ -1,7 +1,7 @@
 """jaxformer plan."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from jaxformer.cli.experiment import read_config
 from jaxformer.cli.flags import ConfigFlags
@@ -12,13 +12,7 @@ from jaxformer.memory import readable_bytes
 if TYPE_CHECKING:
     from jaxformer import planning
 
-# A step starts hundreds of kernels; each start takes the host microseconds.
-_SHORT_STEP = 5e-3  # seconds
 _LEAST_PART = 0.01  # of the traffic; smaller parts are not listed
-_TOO_SMALL = (
-    "for this estimate: in such a short step, starting the kernels takes longer than their work, "
-    "and the estimate leaves that out; expect several times this time, and measure it"
-)
 
 
 def plan(
@@ -38,7 +32,6 @@ def plan(
 
     Args:
         config: config file, name of a built-in config, or run folder, such as runs/quickstart.
-        flags: flags for the keys of the config.
         accelerator: A100, H100, H200, B200, v4, v5e, v5p or v6e.
         devices: number of GPUs; as many as the config's mesh needs if not set.
         topology: shape of the TPU slice in chips, such as 4x4, or 2x2x1 for v4 and v5p; required
@@ -72,9 +65,9 @@ def plan(
 def _lines(plan: "planning.Plan", utilization: float) -> dict[str, str]:
     """The lines of a plan: text by name."""
     place, model, training, flops = plan.place, plan.config.model, plan.config.training, plan.flops
-    compiled = plan.compiled
+    needs = plan.needs
     mesh = ", ".join(f"{axis} {size}" for axis, size in plan.sizes.items())
-    total = training.steps * plan.step_seconds(utilization)
+    seconds, peak = (training.steps * plan.step_seconds(share) for share in (utilization, 1.0))
     return {
         "devices": f"{place.num_devices} x {place.accelerator.name}; mesh {mesh}",
         "model": f"{plan.model.kind}; {plan.num_params:,} parameters; "
@@ -84,21 +77,16 @@ def _lines(plan: "planning.Plan", utilization: float) -> dict[str, str]:
         f"(attention {flops.attention / flops.total:.0%}, "
         f"logits {flops.output / flops.total:.0%})",
         "exact": _parts(
-            parameters=plan.needs.parameters,
-            gradients=plan.needs.gradients,
-            optimizer=plan.needs.optimizer,
-            **({"average": plan.needs.average} if plan.needs.average else {}),
+            needs, "parameters", "gradients", "optimizer", *(["average"] if needs.average else [])
         ),
-        **({"attention": "; ".join(compiled.attention)} if compiled else {}),
         **_memory_lines(plan),
         "collectives": _collectives(plan),
         "traffic": _traffic(plan),
         "bounds": _bounds(plan, utilization),
         "speed": _speed(plan, utilization),
-        **({"too small": _TOO_SMALL} if plan.step_seconds(utilization) < _SHORT_STEP else {}),
         "training": f"{training.steps:,} steps, {training.steps * plan.tokens:.3g} tokens, in "
-        f"{readable_seconds(total)} at {utilization:.0%} of the peak "
-        f"({readable_seconds(training.steps * plan.step_seconds(1.0))} at 100%)",
+        f"{readable_seconds(seconds)} at {utilization:.0%} of the peak "
+        f"({readable_seconds(peak)} at 100%)",
     }
 
 
@@ -108,21 +96,17 @@ def _memory_lines(plan: "planning.Plan") -> dict[str, str]:
     if compiled is None:
         total, memory = readable_bytes(needs.total), readable_bytes(plan.place.accelerator.memory)
         return {
-            "estimated": _parts(activations=needs.activations),
+            "estimated": _parts(needs, "activations"),
             "memory": f"{total} per device: {'fits' if plan.fits else 'does not fit'}; "
             f"JAX reserves {available} of the {memory}",
         }
+    attention = {"attention": "; ".join(compiled.attention)}
     if compiled.failure is not None:
-        return {"memory": f"does not fit; the compiler reports: {compiled.failure}"}
-    parts = _parts(
-        arguments=compiled.arguments,
-        results=compiled.results,
-        temporaries=compiled.temporaries,
-        program=compiled.program,
-    )
+        return attention | {"memory": f"does not fit; the compiler reports: {compiled.failure}"}
+    parts = _parts(compiled, "arguments", "results", "temporaries", "program")
     if compiled.host:
         parts += f", on the host {readable_bytes(compiled.host)}"
-    return {
+    return attention | {
         "compiled": f"{parts}; in {compiled.seconds:.0f} s",
         "memory": f"{readable_bytes(compiled.total)} of {available} on each device: fits",
     }
@@ -162,8 +146,9 @@ def _bounds(plan: "planning.Plan", utilization: float) -> str:
     return text if assumed == largest else f"{text}, {assumed} at {utilization:.0%} of it"
 
 
-def _parts(**sizes: int) -> str:
-    return ", ".join(f"{name} {readable_bytes(size)}" for name, size in sizes.items())
+def _parts(owner: Any, *names: str) -> str:
+    """Sizes of an owner's attributes."""
+    return ", ".join(f"{name} {readable_bytes(getattr(owner, name))}" for name in names)
 
 
 def _speed(plan: "planning.Plan", utilization: float) -> str:

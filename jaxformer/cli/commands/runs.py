@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from jaxformer.cli.inputs import ModelSource, Opening
-from jaxformer.cli.terminal import show, width, wrapped
+from jaxformer.cli.terminal import show, wrapped
 from jaxformer.config import ready_configs
 from jaxformer.config.files import ready_hint
 from jaxformer.errors import ConfigError
@@ -31,7 +31,7 @@ def configs(name: str | None = None) -> None:
     indent = max(map(len, texts)) + 2
     for ready, text in texts.items():
         line = f"{ready:<{indent}}{_purpose(text)}"
-        show(wrapped(line, rest=" " * min(indent, width() // 2)))
+        show(wrapped(line, rest=" " * indent))
 
 
 def _purpose(text: str) -> str:
@@ -53,7 +53,6 @@ def evaluate(run: pathlib.Path, *, data: tuple[pathlib.Path, ...] = (), opening:
         data: files to measure on, in the format of the training data: text files; TSV files of
             pairs, or an aligned file per language; TSV files of text and label. The validation data
             if not set.
-        opening: how to open the run.
     """
     print_evaluation(opening.open(run), data)
 
@@ -92,7 +91,6 @@ def convert(
         dtype: dtype of the written parameters; unchanged if not set.
         ignore: for a Hugging Face folder: fields of its JSON files that you know to be irrelevant.
         adapter: write only the matrices of a LoRA run, as an adapter that PEFT loads.
-        weights: which weights of the source to convert.
     """
     from jaxformer import runs
 

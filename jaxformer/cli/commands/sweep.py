@@ -1,6 +1,5 @@
 """jaxformer sweep: many runs of one config, a table and a figure of their results."""
 
-import html
 import itertools
 import pathlib
 from collections.abc import Mapping
@@ -17,16 +16,6 @@ from jaxformer.storage import as_path, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_PAGE = """<!DOCTYPE html>
-<meta charset="utf-8">
-<title>{title}</title>
-<style>body {{ font-family: sans-serif; margin: 2em }} td, th {{ padding: 0.2em 1em 0.2em 0;
-text-align: left }}</style>
-<h1>{title}</h1>
-{table}<p>Mean ± standard deviation over the seeds; the best of each column is bold.</p>
-{figure}
-"""
 
 
 class SweptRuns(NamedTuple):
@@ -45,12 +34,11 @@ def sweep(config: str, *, flags: ConfigFlags) -> None:
     jaxformer sweep CONFIG --optimizer.learning-rate 1e-4,3e-4,1e-3 --seed 0,1,2 --out runs/sweep
 
     Runs that differ only in seed, learning rate or weight decay train at once, in one program. The
-    folder (default: runs/NAME_sweep) gets a run folder for each run, sweep.csv, sweep.html and
-    sweep.png. If you stop the command and start it again, it continues where it stopped.
+    folder (default: runs/NAME_sweep) gets a run folder for each run, sweep.csv and sweep.png. If
+    you stop the command and start it again, it continues where it stopped.
 
     Args:
         config: config file, name of a built-in config, or run folder, such as runs/quickstart.
-        flags: flags for the keys of the config.
     """
     values, configs, folder = read_sweep(config, flags)
     start_jax(configs[0])
@@ -94,15 +82,9 @@ def _report(folder: pathlib.Path) -> None:
 
     table = sweep_table(folder)
     show(f"\n{table.as_text()}\n")
-    show(f"figure: {draw(lambda: sweep_figure(folder), folder / 'sweep.png')}")
-    has_figure = (folder / "sweep.png").exists()
-    page = _PAGE.format(
-        title=html.escape(f"Sweep {folder.name}"), table=table.as_html(),
-        figure='<img src="sweep.png" alt="figure of the results">' if has_figure else "",
-    )  # fmt: skip
+    draw("figure", lambda: sweep_figure(folder), folder / "sweep.png")
     write_whole(folder / "sweep.csv", table.as_csv())
-    write_whole(folder / "sweep.html", page)
-    show(f"table: {folder / 'sweep.csv'}, {folder / 'sweep.html'}")
+    show(f"table: {folder / 'sweep.csv'}")
 
 
 def sweep_figure(folder: pathlib.Path) -> "Figure":

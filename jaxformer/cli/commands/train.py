@@ -8,20 +8,18 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from jaxformer.cli.commands.figures import draw
+from jaxformer.cli.commands.figures import draw, loss_figure
 from jaxformer.cli.commands.runs import print_evaluation
 from jaxformer.cli.experiment import read_config, start_jax
 from jaxformer.cli.flags import ConfigFlags
-from jaxformer.cli.terminal import flush, show, wrapped
+from jaxformer.cli.terminal import show
 from jaxformer.config import ExperimentConfig, changed_settings
 from jaxformer.config.training import Launch
-from jaxformer.errors import ConfigError, StorageError
+from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path, write_whole
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from jaxformer.runs import Task, TextModel
+    from jaxformer.runs import Task
     from jaxformer.training import FitResult
 
 
@@ -37,8 +35,6 @@ def train(
 
     Args:
         config: config file, name of a built-in config, or run folder, such as runs/quickstart.
-        flags: flags for the keys of the config.
-        launch: how the processes of a job on several hosts find each other.
         base: for a LoRA run: current path of its base model, if it has moved.
         profile: steps to trace, such as 20:25 (20 to 24); see jaxformer plot profile.
     """
@@ -64,7 +60,7 @@ def train(
 
 def exit_stopped(number: signal.Signals, step: int, folder: pathlib.Path) -> NoReturn:
     """Says what is saved of a training that a signal has stopped, and exits."""
-    flush()  # so that this line is the last one
+    sys.stdout.flush()  # so that this line is the last one
     saved = f"at step {step}, saved in {folder}; repeat the command to resume"
     note = saved if step else "before the first step; repeat the command to start again"
     show(f"jaxformer: stopped by {number.name} {note}", error=True)
@@ -85,20 +81,18 @@ def print_start(task: "Task") -> None:
     """Prints the kind of model, and the settings that differ from their defaults."""
     config, model = task.config, task.model
     show(f"{model.kind}; settings other than the defaults (all are in {config.out}/config.toml):")
-    for paragraph in changed_paragraphs(config):
-        show(paragraph)
+    show_changed(config)
 
 
-def changed_paragraphs(config: ExperimentConfig) -> list[str]:
-    """The non-default settings of each table, wrapped to the terminal width."""
+def show_changed(config: ExperimentConfig) -> None:
+    """Prints the non-default settings, one line for each table."""
     tables: dict[str, list[str]] = {}
     config = dataclasses.replace(config, out=None)  # messages name `out` anyway
     for key, value in changed_settings(config).items():
-        table, dot, name = key.partition(".") if "." in key else ("", "", key)
-        setting = f"{name} = {value}".replace(" ", "\0")  # no line break inside a setting
-        tables.setdefault(f"[{table}] " if dot else "", []).append(setting)
-    lines = [table + ", ".join(settings) for table, settings in tables.items()]
-    return [wrapped(line, first="  ", rest="    ").replace("\0", " ") for line in lines]
+        table, dot, name = key.rpartition(".")
+        tables.setdefault(f"[{table}] " if dot else "", []).append(f"{name} = {value}")
+    for table, settings in tables.items():
+        show(f"  {table}{', '.join(settings)}")
 
 
 def _report(folder: pathlib.Path, result: "FitResult", base: pathlib.Path | None) -> None:
@@ -121,32 +115,15 @@ def _report(folder: pathlib.Path, result: "FitResult", base: pathlib.Path | None
         evaluation = model.evaluate()
         scores = ", ".join(f"{name} {value:.4g}" for name, value in evaluation.scores.items())
         show("\n".join([f"translations at step {model.step}: {scores}", *evaluation.details]))
-    show(f"loss curve: {_draw_loss_curve(folder, model)}\n")
+    draw("loss curve", lambda: loss_figure([folder]), folder / "loss.png")
+    show()
     samples = []
     for index, prompt in enumerate(model.config.samples.prompts):
         sample = model.sample(prompt, (model.config.seed + index) % 2**31)
         samples.append(f"--- {prompt!r}\n{sample}\n\n")
         show(samples[-1], end="")
-    try:
-        write_whole(folder / "samples.txt", "".join(samples))
-    except StorageError as error:
-        raise StorageError(f"{error}; the run is trained, its checkpoints are complete") from None
+    write_whole(folder / "samples.txt", "".join(samples))
     show(f"run folder: {folder}")
-
-
-def _draw_loss_curve(folder: pathlib.Path, model: "TextModel") -> str:
-    """Draws the loss curve; returns the path of the file, or the reason why there is none."""
-    from jaxformer.training import read_metrics
-
-    labels = model.loss_labels(model.config)
-
-    def curve() -> "Figure":
-        from jaxformer.viz import loss_curves
-
-        records, title = {folder.name: read_metrics(folder)}, f"Loss of {folder.name}"
-        return loss_curves(records, unit=labels.unit, training_label=labels.training, title=title)
-
-    return draw(curve, folder / "loss.png")
 
 
 def prepare(config: str, *, flags: ConfigFlags) -> None:
@@ -160,7 +137,6 @@ def prepare(config: str, *, flags: ConfigFlags) -> None:
 
     Args:
         config: config file, name of a built-in config, or run folder, such as runs/quickstart.
-        flags: flags for the keys of the config.
     """
     experiment = read_config(config, flags)
     from jaxformer import runs

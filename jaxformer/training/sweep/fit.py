@@ -12,15 +12,8 @@ from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path
 from jaxformer.training.callbacks import Callback
-from jaxformer.training.checkpoints.open_run import open_run, remove_written
 from jaxformer.training.data import TrainingData
-from jaxformer.training.sweep.runs import (
-    SweepRun,
-    SweepSpec,
-    combine_values,
-    name_runs,
-    remove_sweep,
-)
+from jaxformer.training.sweep.runs import SweepRun, SweepSpec, combine_values, name_runs
 from jaxformer.training.sweep.train import train_specs
 from jaxformer.training.trial import Recipe, RunSpec, Trial
 
@@ -34,7 +27,6 @@ def fit_sweep(
     *,
     callbacks: Callable[..., Sequence[Callback]] | None = None,
     num_devices: int | None = None,
-    restart: bool = False,
 ) -> list[SweepRun]:
     """Trains a run for each combination of values; those that differ in numbers share a program.
 
@@ -58,7 +50,6 @@ def fit_sweep(
         loop: as in `fit`.
         callbacks: function of all values to the callbacks of a run.
         num_devices: number of local devices to use; all if None.
-        restart: remove the runs of earlier calls in the folder, and train anew.
 
     Returns:
         The runs, in the order of the combinations; the last name varies fastest.
@@ -110,16 +101,7 @@ def fit_sweep(
             name=name,
         )
         specs.append(SweepSpec(run, options, num_devices))
-    path = None if folder is None else as_path(folder)
-    if restart and path is not None:
-        remove_sweep(path, _remove_run)
-    return train_specs(specs, path)
-
-
-def _remove_run(folder: pathlib.Path) -> None:
-    """Removes what trainings have written to a run folder."""
-    with open_run(folder, 1, prepare=lambda: remove_written(folder)):
-        pass
+    return train_specs(specs, None if folder is None else as_path(folder))
 
 
 def _names_taken(make: Callable[..., Trial], values: Mapping[str, Any]) -> set[str]:

@@ -4,13 +4,13 @@ import itertools
 import json
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.storage import make_folder, read_json, remove, write_whole
+from jaxformer.storage import make_folder, read_json, write_whole
 from jaxformer.training.fit import FitResult
 from jaxformer.training.trial import RunSpec
 
@@ -86,16 +86,6 @@ def failures_before(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> 
             "choose another folder"
         )
     return failures
-
-
-def remove_sweep(folder: pathlib.Path, remove_run: Callable[[pathlib.Path], None]) -> None:
-    """Removes the runs of a sweep, each by a function of its folder, and then its file."""
-    if not (folder / _FILE).exists():
-        return
-    for name in read_sweep(folder)[0]:
-        if (folder / name).is_dir():
-            remove_run(folder / name)
-    remove(folder / _FILE)
 
 
 def write_sweep(
