@@ -11,7 +11,7 @@ from jaxformer.storage.buckets import upload
 from jaxformer.storage.files import make_folder, remove, sync
 from jaxformer.storage.paths import in_bucket
 
-DRAFT = f".{'d' * 16}.tmp"
+DRAFT = ".run.draft"
 """Name of the draft; manifests ignore it, as they ignore all drafts."""
 
 

@@ -5,12 +5,10 @@ import errno
 import io
 import os
 import pathlib
-import re
 import secrets
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -18,8 +16,6 @@ from jaxformer.errors import CheckpointError, reason_of, storage_error
 from jaxformer.storage.paths import as_path, bucket_system, in_bucket
 
 _READ = 2**22  # bytes of a file in a bucket that are requested at a time, at least
-_MOST = 2**28  # bytes of a tokenizer, config or index; the largest vocabularies take some 30 MB
-_DRAFT = re.compile(r"\.[0-9a-f]{16}\.tmp")
 
 
 def default_cache_dir() -> pathlib.Path | None:
@@ -55,7 +51,7 @@ def replacing(path: str | pathlib.Path) -> Iterator[pathlib.Path]:
         folder = path.parent
         if in_bucket(path):
             folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        draft = folder / f".{secrets.token_hex(8)}.tmp"  # recognized by `is_draft`
+        draft = folder / f".{secrets.token_hex(8)}.draft"
         try:
             yield draft
             if in_bucket(path):
@@ -79,13 +75,13 @@ def sync(path: pathlib.Path) -> None:
 
 def is_draft(name: str) -> bool:
     """Whether a file name is that of a draft, which a killed process has left."""
-    return _DRAFT.fullmatch(name) is not None
+    return name.startswith(".") and name.endswith(".draft")
 
 
-def remove_drafts(folder: pathlib.Path, *, older_than: float = 0) -> None:
-    """Removes drafts of killed processes, if not written to for `older_than` seconds."""
+def remove_drafts(folder: pathlib.Path) -> None:
+    """Removes drafts of killed processes."""
     for path in () if in_bucket(folder) else folder.iterdir():  # there they are elsewhere
-        if is_draft(path.name) and time.time() - path.stat().st_mtime >= older_than:
+        if is_draft(path.name):
             remove(path)
 
 
@@ -140,18 +136,14 @@ def open_regular(path: str | pathlib.Path) -> io.BufferedReader:
 
 
 def read_regular(path: str | pathlib.Path) -> bytes:
-    """Reads a regular file of a user; follows links. ValueError for the size of a data file."""
+    """Reads a regular file of a user; follows links."""
     with open_regular(path) as file:
-        data = file.read(_MOST + 1)
-    if len(data) > _MOST:
-        raise ValueError(f"it must have at most {_MOST:,} bytes, and it has more")
-    return data
+        return file.read()
 
 
 def read_whole(path: str | pathlib.Path) -> bytes:
     """Reads a file of a run folder; CheckpointError if it is missing or cannot be read."""
     try:
-        with open_regular(path) as file:
-            return file.read()
+        return read_regular(path)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {reason_of(error)}") from error

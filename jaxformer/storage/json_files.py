@@ -45,9 +45,7 @@ def read_download(path: pathlib.Path) -> bytes:
     except OSError as error:
         raise CheckpointError(
             f"{path} cannot be read: {error.strerror}; pass a Hugging Face model folder"
-        ) from None
-    except ValueError as error:
-        raise damaged_download(path, error) from None
+        ) from error
 
 
 def damaged_download(path: pathlib.Path, reason: object) -> CheckpointError:
@@ -59,12 +57,11 @@ def read_object(path: pathlib.Path, *, optional: bool = False) -> dict[str, Any]
     """A JSON object of a Hugging Face folder, empty if `optional` and missing; CheckpointError."""
     if optional and not path.exists():
         return {}
+    data = read_download(path)
     try:
-        value = json.loads(read_download(path).decode("utf-8-sig"))
+        value = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise damaged_download(path, error) from None
+        raise damaged_download(path, error) from error
     if not isinstance(value, dict):
         raise damaged_download(path, f"it must be an object, got {shown(value)}")
     return value

@@ -4,6 +4,7 @@ On a disk, it is a lock of the file system. In a bucket, it is a small file that
 who refreshes it.
 """
 
+import concurrent.futures
 import contextlib
 import os
 import pathlib
@@ -14,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from jaxformer.errors import CheckpointError, ConfigError, StorageError, storage_error
+from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.storage.files import make_folder, write_whole
 from jaxformer.storage.paths import bucket_system, in_bucket
 
@@ -46,17 +47,14 @@ def run_lock(folder: pathlib.Path) -> Iterator[Callable[[], None]]:
         lock.acquire()
     except filelock.Timeout:
         raise _being_trained(folder, lock_holder(folder)) from None
-    except OSError as error:
-        raise storage_error(folder / LOCK, error, "locked") from error
     try:
         write_whole(folder / HOLDER, _holder_text())
         yield lambda: None
     finally:
-        with contextlib.suppress(OSError):
-            (folder / HOLDER).unlink(missing_ok=True)
-            if is_new and [path.name for path in folder.iterdir()] == [LOCK]:
-                (folder / LOCK).unlink()
-                folder.rmdir()
+        (folder / HOLDER).unlink(missing_ok=True)
+        if is_new and [path.name for path in folder.iterdir()] == [LOCK]:
+            (folder / LOCK).unlink()
+            folder.rmdir()
         lock.release()
 
 
@@ -79,14 +77,19 @@ def bucket_lock(path: pathlib.Path) -> Iterator[Callable[[], None]]:
     guard = _Guard(path)
     guard.take()
     ended = threading.Event()
-    thread = threading.Thread(target=guard.refresh_until, args=(ended,), daemon=True)
-    thread.start()
-    try:
-        yield guard.require
-    finally:
-        ended.set()
-        thread.join()
-        guard.release()
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        refreshing = thread.submit(guard.refresh_until, ended)
+
+        def require() -> None:
+            if refreshing.done():
+                refreshing.result()  # raises what the bucket has answered
+            guard.require()
+
+        try:
+            yield require
+        finally:
+            ended.set()
+            guard.release()
 
 
 def _holder_text() -> str:
@@ -136,15 +139,13 @@ class _Guard:
     def refresh_until(self, ended: threading.Event) -> None:
         """Writes the file now and then, unless another process has taken it."""
         while not ended.wait(REFRESH):
-            with contextlib.suppress(Exception):  # the bucket may answer the next time
-                if self._read() == self._text:
-                    self._system.pipe_file(self._key, self._text.encode())
+            if self._read() == self._text:
+                self._system.pipe_file(self._key, self._text.encode())
 
     def release(self) -> None:
         """Removes the file, unless another process has taken it."""
-        with contextlib.suppress(Exception):  # it is stale soon
-            if self._read() == self._text:
-                self._system.rm_file(self._key)
+        if self._read() == self._text:
+            self._system.rm_file(self._key)
 
     def _create(self) -> bool:
         """Writes the file if there is none; whether this process has it now."""

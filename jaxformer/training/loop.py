@@ -79,8 +79,6 @@ class TrainingLoop:
         self._start()
         stopped, started_at = self.must_stop(), self.step
         while self.step < config.steps and not stopped:
-            for run in self.runs:
-                run.checkpoints.raise_if_failed()
             is_first = self.step == started_at
             self.profiler.before(self.step + 1, self._last_metrics)
             with self.clock.during(Activity.DATA, counts=self._has_no_step_in_flight):

@@ -9,11 +9,9 @@ import contextlib
 import json
 import os
 import pathlib
-import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 import traceback
 
@@ -58,38 +56,15 @@ class Forks:
         return answer["status"], answer["seconds"]
 
 
-def die(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)
-
-
-def dies(owner, name, *, when=lambda *args: True, calls=1, before=True):
-    """Makes the process die at a call of a function, before it or behind it."""
+def dies(owner, name, *, when, calls=1):
+    """Makes the process die before a call of a function."""
     function, left = getattr(owner, name), [calls]
 
     def dying(*args, **options):
         is_meant = when(*args)
         left[0] -= is_meant
-        if is_meant and left[0] == 0 and before:
-            die()
-        result = function(*args, **options)
         if is_meant and left[0] == 0:
-            die()
-        return result
-
-    setattr(owner, name, dying)
-
-
-def dies_within(owner, name, *, calls, seconds):
-    """Makes the process die in the midst of a call."""
-    function, left = getattr(owner, name), [calls]
-
-    def dying(*args, **options):
-        left[0] -= 1
-        if left[0] == 0:
-            threading.Timer(random.uniform(0, seconds), die).start()
-            function(*args, **options)
-            die()
+            os.kill(os.getpid(), signal.SIGKILL)
         return function(*args, **options)
 
     setattr(owner, name, dying)
@@ -108,58 +83,8 @@ def folder_is_made(index):
     dies(os, "replace", when=moves, calls=1 + index % 4)
 
 
-def tokenizer_is_written(index):
-    from jaxformer.text import Tokenizer
-
-    dies(Tokenizer, "save", before=False)
-
-
-def first_program_is_compiled(index):
-    from jaxformer.training.parallel import Program
-
-    dies_within(Program, "compile", calls=1, seconds=0.3)
-
-
-def step_is_taken(index):
-    from jaxformer.training.parallel import Program
-
-    dies_within(Program, "__call__", calls=6 + index % 3, seconds=0.004)
-
-
 def checkpoint_is_committed(index):
     dies(os, "rename", when=commits, calls=1 + index % 2)
-
-
-def old_checkpoints_are_deleted(index):
-    dies(os, "rename", when=commits, calls=1 + index % 2, before=False)
-
-
-def metrics_are_rewritten(index):
-    def is_metrics(_, to):
-        return pathlib.Path(to).name == "metrics.jsonl"
-
-    dies(os, "replace", when=is_metrics, before=index % 2 == 0)
-
-
-def validation_is_computed(index):
-    from jaxformer.training import loop
-
-    compute = loop.loss_sums
-
-    def dying(step, params, batches, *arguments):
-        def first_batches():
-            for number, batch in enumerate(batches):
-                if number == 1 and left[0] == 0:
-                    die()
-                yield batch
-            if left[0] == 0:
-                die()
-
-        left[0] -= 1
-        return compute(step, params, first_batches(), *arguments)
-
-    left = [1]
-    loop.loss_sums = dying
 
 
 def signal_in_compilation(index):
@@ -181,32 +106,10 @@ def signal_in_compilation(index):
     loop.batch_at = unseen
 
 
-def signal_in_validation(index):
-    from jaxformer.training import loop
-
-    compute, left = loop.loss_sums, [index]
-
-    def signalling(*arguments):
-        left[0] -= 1
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return compute(*arguments)
-
-    loop.loss_sums = signalling
-
-
-SIGNALLED = {
-    function.__name__: function for function in (signal_in_compilation, signal_in_validation)
-}
 MOMENTS = {
     function.__name__: function
-    for function in (
-        folder_is_made, tokenizer_is_written, first_program_is_compiled, step_is_taken,
-        metrics_are_rewritten, checkpoint_is_committed, validation_is_computed,
-        old_checkpoints_are_deleted,
-    )
-}  # fmt: skip
-"""In an order in which one run comes to all of them, although each time it is killed."""
+    for function in (folder_is_made, checkpoint_is_committed, signal_in_compilation)
+}
 
 
 def run_command(request):
@@ -219,7 +122,7 @@ def run_command(request):
     status = 1
     try:
         if request["moment"] is not None:
-            (MOMENTS | SIGNALLED)[request["moment"]](request["index"])
+            MOMENTS[request["moment"]](request["index"])
         from jaxformer.storage import lock
 
         lock.STALE, lock.REFRESH = LOCKED, LOCKED / 4  # or each kill in a bucket would cost 45

@@ -6,13 +6,12 @@ import shutil
 import threading
 
 import pytest
-from orbax.checkpoint import v1 as ocp
 
 from jaxformer.cli import main
 from jaxformer.storage.lock import run_lock
 from jaxformer.training import read_metrics
 from jaxformer.training.checkpoints import index, open_run
-from tests.cli.commands import TEXT, one_line, output, truncate, write_config
+from tests.cli.commands import one_line, output, truncate, write_config
 from tests.runs import tiny
 from tests.training import saved
 
@@ -72,33 +71,6 @@ def test_run_of_another_config_is_left_alone(trained, capsys):
     assert (folder / "run" / "config.toml").read_bytes() == before
 
 
-def test_run_is_not_continued_on_another_text(trained, tmp_path, capsys):
-    text = trained[0] / "text.txt"
-    text.write_text(TEXT.replace("dog", "god"), encoding="utf-8")
-    try:
-        assert "another text" in one_line(capsys, "train", trained[0] / "tiny.toml")
-    finally:
-        text.write_text(TEXT, encoding="utf-8")
-
-
-DAMAGES = {
-    "validation.json": lambda run: truncate(run / "validation.json"),
-    "validation.json is missing": lambda run: (run / "validation.json").unlink(),
-    "tokenizer.json": lambda run: truncate(run / "tokenizer.json"),
-    "config.toml": lambda run: truncate(run / "config.toml"),
-    "has no config.toml": lambda run: (run / "config.toml").unlink(),
-    "has no checkpoint": lambda run: shutil.rmtree(run / "checkpoints"),
-    "checkpoints/20 is damaged": lambda run: shutil.rmtree(run / "checkpoints/20/params"),
-    "is damaged": lambda run: (run / "checkpoints/20/params/_METADATA").write_text("{}"),
-}
-
-
-@pytest.mark.parametrize("message", DAMAGES)
-def test_damaged_run_gets_one_line(run, capsys, message):
-    DAMAGES[message](run)
-    assert message in one_line(capsys, "evaluate", run, "--step", "20")
-
-
 def test_refused_command_changes_no_file(trained, capsys):
     folder = trained[0] / "run"
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
@@ -140,34 +112,6 @@ def test_damaged_checkpoint_is_passed_over_with_a_line(run, capsys):
     assert "choose one of the steps [10]" in refused
 
 
-@pytest.mark.parametrize("words", [(), ("--step", "20")])
-def test_checkpoint_that_a_training_removes_is_not_used(run, capsys, monkeypatch, words):
-    """The best of those that are left is, but where a step was named, a line says why not."""
-    checkpoints, read = run / "checkpoints", ocp.checkpointables_metadata
-
-    def reading(path):
-        if (checkpoints / "20").exists():
-            saved.replace(checkpoints, 20, 30)
-        return read(path)
-
-    monkeypatch.setattr(ocp, "checkpointables_metadata", reading)
-    if words:
-        printed = one_line(capsys, "evaluate", run, *words)
-        assert "checkpoints/20 was removed while it was read, probably by a training" in printed
-    else:
-        printed = output(capsys, "evaluate", run)
-        assert printed.out.startswith("validation loss at step 30: ") and not printed.err
-
-
-def test_verify_says_nothing_of_a_checkpoint_that_a_training_removes(run, capsys, monkeypatch):
-    def removed(checkpoint):
-        shutil.rmtree(checkpoint)
-        return "it is gone"
-
-    monkeypatch.setattr("jaxformer.runs.folder.verify.checkpoint_damage", removed)
-    assert output(capsys, "verify", run).out == "run folder: good\n"
-
-
 def test_training_goes_on_from_the_newest_good_checkpoint(trained, run, capsys):
     before = {record["step"]: record for record in read_metrics(run) if "grad_norm" in record}
     saved.flip(saved.data_file(run / "checkpoints" / "20"))
@@ -194,16 +138,6 @@ def test_a_training_that_resumes_locks_its_folder_and_verifies_its_checkpoint_on
     monkeypatch.setattr("jaxformer.cli.commands.train._report", lambda *_: None)
     output(capsys, "train", run)
     assert calls == ["run_lock", "checkpoint_damage"]
-
-
-def test_links_in_a_run_folder_are_not_written_through(trained, run, tmp_path, capsys):
-    (tmp_path / "precious").write_text("kept")
-    for name in ("samples.txt", "loss.png"):
-        (run / name).unlink()
-        (run / name).symlink_to(tmp_path / "precious")
-    output(capsys, "train", trained[0] / "tiny.toml", "--out", run)
-    assert (tmp_path / "precious").read_text() == "kept"
-    assert not (run / "samples.txt").is_symlink() and not (run / "loss.png").is_symlink()
 
 
 def test_run_folder_that_is_not_there_is_answered_with_those_that_are(

@@ -65,12 +65,13 @@ def test_a_lock_of_a_killed_process_is_taken_when_it_is_stale(bucket):
         assert 1.0 <= time.monotonic() - started < 10
 
 
-def test_the_holder_keeps_a_lock_that_a_bucket_does_not_answer_for(bucket, emulator):
+def test_a_refresh_that_the_bucket_refuses_ends_the_training_at_its_next_save(bucket, emulator):
     with run_lock(bucket) as require:
         emulator.fault = lambda *_: 403
         time.sleep(0.5)
         emulator.fault = lambda *_: None
-        require()
+        with pytest.raises(OSError, match="Forbidden"):
+            require()
 
 
 def test_a_lock_in_no_bucket_that_checkpoints_can_be_in_is_refused():

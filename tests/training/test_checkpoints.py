@@ -58,11 +58,10 @@ def test_leftovers_of_an_interrupted_save_go_with_the_next_one(tmp_path):
     assert not leftover.exists() and (tmp_path / "2").is_dir()
 
 
-def test_an_old_checkpoint_that_a_killed_training_has_left_is_removed_by_the_next(tmp_path):
+def test_an_old_checkpoint_that_a_killed_training_has_left_goes_with_the_next_save(tmp_path):
     saved.save(tmp_path, 1, 2, 3)  # and killed before it removed the first
     with Checkpoints(tmp_path, keep=2, read_only=True):
         pass
     assert saved.steps(tmp_path) == ["1", "2", "3"]
-    with Checkpoints(tmp_path, keep=2):
-        pass
-    assert saved.steps(tmp_path) == ["2", "3"]
+    saved.save(tmp_path, 4, keep=2)
+    assert saved.steps(tmp_path) == ["3", "4"]

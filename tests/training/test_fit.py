@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from jaxformer.config import LoopConfig
-from jaxformer.errors import CheckpointError, ConfigError, DataError, StorageError
+from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.storage.lock import run_lock
 from jaxformer.training import (
     Checkpoints,
@@ -168,24 +168,6 @@ def test_scores_need_a_validation_loss(tmp_path):
     data = TrainingData([batch(0)], scores=lambda params: {"accuracy": 1.0})
     with pytest.raises(DataError, match="scores need validation batches, got none"):
         fit(Trial(loss, zeros, optax.sgd(0.1)), data, tmp_path, LoopConfig(steps=1))
-
-
-def test_save_that_has_failed_ends_the_run_at_the_next_step(tmp_path, monkeypatch):
-    def failed(self):
-        raise StorageError("checkpoints cannot be written")
-
-    asked = []
-
-    class Batches:
-        def __getitem__(self, step):
-            asked.append(step)
-            if step == 4:
-                monkeypatch.setattr(Checkpoints, "raise_if_failed", failed)
-            return batch(step)
-
-    with pytest.raises(StorageError, match="cannot be written"):
-        train(tmp_path, batches=Batches())
-    assert asked == [0, 1, 2, 3, 4]
 
 
 def test_signal_while_another_shape_is_compiled_loses_no_step(tmp_path, monkeypatch):

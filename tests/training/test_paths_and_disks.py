@@ -79,7 +79,7 @@ def test_full_disk_is_one_line_at_once_and_the_run_goes_on(tmp_path, caplog):
         ) as e:
             with Checkpoints(folder, keep=5) as opened:
                 opened.save(random_state(2, size))
-                saved.ask_until_failed(opened)
+                opened.wait()
         assert time.monotonic() - start < 10 and "; free space" in str(e.value)
         (mounted / "filler").unlink()
         with Checkpoints(folder, keep=5) as opened:

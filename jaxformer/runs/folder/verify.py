@@ -42,6 +42,5 @@ def verify_run(path: str | pathlib.Path) -> list[Verified]:
     checkpoints = folder / CHECKPOINTS
     for step in checkpoint_steps(checkpoints):
         damage = checkpoint_damage(checkpoints / str(step))
-        if damage is None or lexists(checkpoints / str(step)):  # a training removes it
-            parts.append(Verified(f"{CHECKPOINTS}/{step}", damage))
+        parts.append(Verified(f"{CHECKPOINTS}/{step}", damage))
     return parts

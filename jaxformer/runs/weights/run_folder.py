@@ -16,9 +16,9 @@ from jaxformer.runs.folder.files import CHECKPOINTS, read_run_config
 from jaxformer.runs.tasks.registry import task_class
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_huggingface
-from jaxformer.runs.weights.memory import split_shapes
+from jaxformer.runs.weights.shapes import split_shapes
 from jaxformer.runs.weights.source import Start, WeightSource
-from jaxformer.storage import as_path, lexists, read_json, real_path, write_json
+from jaxformer.storage import as_path, read_json, real_path, write_json
 from jaxformer.training import Checkpoints, combine_low_rank, merge_low_rank
 from jaxformer.training.checkpoints import checkpoint_fingerprint
 from jaxformer.training.parallel import Runner
@@ -50,38 +50,26 @@ class RunWeights(WeightSource):
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of the files of the checkpoint, which `pin` has chosen."""
-        return checkpoint_fingerprint(self._checkpoint)
+        return checkpoint_fingerprint(self.folder / CHECKPOINTS / str(self.step))
 
-    @property
-    def _checkpoint(self) -> pathlib.Path:
-        return self.folder / CHECKPOINTS / str(self.step)
+    @functools.cached_property
+    def _checkpoints(self) -> Checkpoints:
+        """The checkpoints, of which the chosen one is verified once."""
+        return Checkpoints(self.folder / CHECKPOINTS, read_only=True)
 
     def pin(self) -> str:
         """Chooses the checkpoint, by default the best, and verifies it; returns `name`."""
-        with Checkpoints(self.folder / CHECKPOINTS, read_only=True) as checkpoints:
-            self.step = checkpoints.require_step(self.step)
+        self.step = self._checkpoints.require_step(self.step)
         return self.name
 
     def params(self, runner: Runner) -> Any:
-        """Reads the checkpoint; takes the new best one if a training removes it meanwhile."""
-        if self.step is not None:
-            return self._merged(runner)
-        while True:
-            self.step = None
-            self.pin()
-            try:
-                return self._merged(runner)
-            except CheckpointError:
-                if lexists(self._checkpoint):
-                    raise
-
-    def _merged(self, runner: Runner) -> Any:
         """The parameters of the chosen checkpoint; those of LoRA are merged with their base."""
-        if self.config.lora is None:
+        lora = self.config.lora
+        if lora is None:
+            self.pin()
             return self._restored(runner, self.shapes)
         matrices, start = self.matrices(runner)
-        scale = self.config.lora.scale
-        return merge_low_rank(combine_low_rank(matrices, start.stored, scale=scale))
+        return merge_low_rank(combine_low_rank(matrices, start.stored, scale=lora.scale))
 
     def matrices(self, runner: Runner) -> tuple[Any, Start]:
         """What a run with LoRA trained, and the weights of its base."""
@@ -90,8 +78,7 @@ class RunWeights(WeightSource):
         return self._restored(runner, split_shapes(self.model, start.new)[0]), start
 
     def _restored(self, runner: Runner, shapes: Any) -> Any:
-        with Checkpoints(self.folder / CHECKPOINTS, read_only=True) as checkpoints:
-            return checkpoints.restore_params(runner.template(shapes), self.step)
+        return self._checkpoints.restore_params(runner.template(shapes), self.step)
 
 
 def weight_source(
@@ -117,14 +104,6 @@ def write_base(draft: pathlib.Path, folder: pathlib.Path, source: WeightSource) 
     write_json(draft / _BASE, {"path": path, "relative": relative, "sha256": source.digest})
 
 
-def _is_there(path: pathlib.Path) -> bool:
-    """Whether a path exists; False if it is in a bucket that does not say."""
-    try:
-        return path.exists()
-    except OSError:
-        return False
-
-
 def load_base(
     model: TextModel,
     folder: pathlib.Path,
@@ -132,14 +111,14 @@ def load_base(
     base: str | os.PathLike[str] | None = None,
 ) -> Start:
     """Base weights of a run with LoRA, from `base` if moved; CheckpointError if they are others."""
-    recorded, relative, sha256 = read_json(
+    path, relative, sha256 = read_json(
         folder / _BASE, lambda values: [values[name] for name in ("path", "relative", "sha256")]
     )
     assert model.config.init_from is not None
     step = weight_source(model.config.init_from).step
     if base is None:
-        original, moved = as_path(recorded), folder / relative
-        base = moved if moved.exists() and not _is_there(original) else original
+        moved = folder / relative
+        base = moved if moved.exists() and not as_path(path).exists() else path
     init_from = f"{base}" if step is None else f"{base}@{step}"
     source = weight_source(init_from, type(model), model.config)
 

@@ -42,7 +42,7 @@ def load_arrays(folder: pathlib.Path, templates: dict[str, Any]) -> Any:
     stored = ocp.checkpointables_metadata(folder).metadata
     for name, template in templates.items():
         # Orbax would cast and reshape silently.
-        before, after = _described(stored[name]), _described(template)
+        before, after = _described(stored.get(name)), _described(template)
         for path in sorted(before.keys() | after.keys()):
             if before.get(path) != after.get(path):
                 raise CheckpointError(

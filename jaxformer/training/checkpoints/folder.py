@@ -1,10 +1,9 @@
 """Checkpoints of a training run, saved with Orbax in the background, each atomically."""
 
-import contextlib
 import logging
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,7 +12,7 @@ from orbax.checkpoint import v1 as ocp
 from jaxformer.errors import CheckpointError, ConfigError, StorageError, first_line
 from jaxformer.storage import in_bucket, make_folder
 from jaxformer.training.checkpoints.arrays import items_of, load_arrays, require_readable
-from jaxformer.training.checkpoints.index import CheckpointIndex, by_loss
+from jaxformer.training.checkpoints.index import CheckpointIndex
 from jaxformer.training.checkpoints.manifest import (
     Unlogged,
     add_checkpoint_loss,
@@ -66,9 +65,7 @@ class Checkpoints(CheckpointIndex):
         super().__init__(folder if in_bucket(folder) else pathlib.Path(os.path.abspath(folder)))
         logging.getLogger("absl").addFilter(_is_no_failure)
         self._require_lock = require_lock
-        self.before_save: Callable[[], object] = lambda: None
-        """Called before each save."""
-        self._saving: dict[str, Any] = {}  # what the manifest of the save in progress is about
+        self._saving = 0  # step of the latest save
         self._response: Any = None  # of the save in progress
         self._checkpointer: Any = None if read_only else self._open(keep)
 
@@ -79,19 +76,17 @@ class Checkpoints(CheckpointIndex):
         # copy the object of a method.
         context.asynchronous.post_finalization_callback = lambda: self._commit()
         policies = ocp.training.preservation_policies
-        latest_and_best = [policies.LatestN(keep), _Best(self._losses)]
-        self._policy = policies.AnyPreservationPolicy(latest_and_best)
+        policy = policies.AnyPreservationPolicy([policies.LatestN(keep), _Best(self)])
         return ocp.training.Checkpointer(
-            self._folder, context=context, preservation_policy=self._policy,
-            cleanup_tmp_directories=True,
-        )  # fmt: skip
+            self._folder, context=context, preservation_policy=policy, cleanup_tmp_directories=True
+        )
 
     def _commit(self) -> None:
         """Writes the manifest of the checkpoint that Orbax has written."""
-        folder = self.path(self._saving["step"])
+        folder = self.path(self._saving)
         if not in_bucket(folder):
             folder = folder.with_name(f"{folder.name}{_DRAFT}")
-        write_checkpoint_manifest(folder, **self._saving)
+        write_checkpoint_manifest(folder, **self._about[self._saving])
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -100,22 +95,9 @@ class Checkpoints(CheckpointIndex):
         try:
             if kind is None:
                 self.wait()
-                self._remove_superseded()
         finally:
             if self._checkpointer is not None:
-                with contextlib.suppress(Exception):  # a failed save, already raised by `wait`
-                    self._checkpointer.close()
-
-    def _remove_superseded(self) -> None:
-        """Removes what is not kept, and a training that was killed has not removed after a save."""
-        infos = [] if self._checkpointer is None else self._checkpointer.checkpoints
-        if not infos or infos[-1].step != self.latest_step:
-            return  # the policies would count a damaged one, and remove a good one
-        context = ocp.training.preservation_policies.PreservationContext()
-        preserved = self._policy.should_preserve(infos, context=context)
-        for info, is_kept in zip(infos, preserved, strict=True):
-            if not is_kept:
-                self._checkpointer.delete(info, missing_ok=True)
+                self._checkpointer.close()
 
     def step_to_resume(self, steps: int) -> int:
         """Step from which to resume a training of `steps` steps; 0 without a checkpoint."""
@@ -148,15 +130,14 @@ class Checkpoints(CheckpointIndex):
         step = int(state.step)
         self.wait()
         self._require_lock()
-        self.before_save()
-        if step in self._losses:
-            if validation_loss is not None and self._losses[step] is None:
+        about = {"step": step, "validation_loss": validation_loss, "unlogged": unlogged}
+        if step in self._about:
+            if validation_loss is not None and self.validation_loss(step) is None:
                 if is_first_process():
                     add_checkpoint_loss(self.path(step), validation_loss)
-                self._losses[step] = validation_loss
+                self._about[step] = about
             return
-        self._saving = {"step": step, "validation_loss": validation_loss, "unlogged": unlogged}
-        self._losses[step] = validation_loss  # before the policies ask for the best
+        self._saving, self._about[step] = step, about  # before the policies ask for the best
         is_damaged = self._damaged.pop(step, None) is not None
         try:
             self._response = self._checkpointer.save_checkpointables_async(
@@ -166,30 +147,24 @@ class Checkpoints(CheckpointIndex):
             raise self._failure(error) from error
         self._good.add(step)
 
-    def raise_if_failed(self) -> None:
-        """Raises StorageError if the save in the background failed; takes microseconds."""
-        if self._response is not None:
-            self.wait(timeout=0)
-
-    def wait(self, timeout: float | None = None) -> None:
+    def wait(self) -> None:
         """Waits until the latest save is on disk; StorageError if it failed."""
         if self._response is None:
             return
         try:
-            self._response.result(timeout)
+            self._response.result()
         except Exception as error:
-            if isinstance(error, TimeoutError) and timeout is not None:
-                return
             raise self._failure(error) from error
         self._response = None
 
     def _failure(self, error: Exception) -> StorageError:
         """Error of a save that failed."""
-        step, self._response = self._saving["step"], None
-        del self._losses[step]
-        self._good.discard(step)
+        # Orbax would raise the error again when it is closed.
+        self._response = self._checkpointer = None
+        del self._about[self._saving]
+        self._good.discard(self._saving)
         return StorageError(
-            f"{self.path(step)}: the checkpoint cannot be saved ({first_line(error)}); "
+            f"{self.path(self._saving)}: the checkpoint cannot be saved ({first_line(error)}); "
             "free space or fix the cause, then run the same command again to resume"
         )
 
@@ -200,17 +175,9 @@ class Checkpoints(CheckpointIndex):
             template: a state with the same structure, and the shardings to restore to.
 
         Raises:
-            CheckpointError: there is none, its shapes or dtypes differ from the template's, or
-                only one of the two has an average.
+            CheckpointError: there is none, or its shapes or dtypes differ from the template's.
         """
         step = self.require_step() if self.latest_step is None else self.latest_step
-        has, wants = self._has_average(step), template.average is not None
-        if has != wants:
-            raise CheckpointError(
-                f"{self.path(step)} has {'an' if has else 'no'} average of the "
-                f"parameters, but this training {'sets' if wants else 'does not set'} "
-                "average_decay; resume with the original setting, or choose another folder"
-            )
         loaded = self._load(step, items_of(template))
         return TrainState(**loaded.pop("meta"), **loaded)
 
@@ -226,7 +193,7 @@ class Checkpoints(CheckpointIndex):
                 read, or its shapes or dtypes differ from the template's.
         """
         step = self.require_step(step)
-        if not self._has_average(step):
+        if not (self.path(step) / "average").is_dir():
             return self._load(step, {"params": template})["params"]
         wide = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, average_dtype(x.dtype), sharding=x.sharding),
@@ -235,22 +202,13 @@ class Checkpoints(CheckpointIndex):
         average = self._load(step, {"average": wide})["average"]
         return jax.tree.map(lambda x, like: x.astype(like.dtype), average, template)
 
-    def _has_average(self, step: int) -> bool:
-        return (self.path(step) / "average").is_dir()
-
     def _load(self, step: int, templates: dict[str, Any]) -> dict[str, Any]:
-        removed = CheckpointError(
-            f"{self.path(step)} was removed while it was read, probably by a training that removes "
-            "old checkpoints; try again, with another step if you chose this one"
-        )
-        try:
-            loaded: dict[str, Any] = load_arrays(self.path(step), templates)
-        except Exception as error:
-            if is_whole(self.path(step)):
-                raise
-            raise removed from error
+        loaded: dict[str, Any] = load_arrays(self.path(step), templates)
         if not is_whole(self.path(step)):  # TensorStore reads missing parts of an array as zeros
-            raise removed
+            raise CheckpointError(
+                f"{self.path(step)} was removed while it was read, probably by a training that "
+                "removes old checkpoints; try again, with another step if you chose this one"
+            )
         return loaded
 
 
@@ -275,12 +233,12 @@ class _Best:
 
     # BestN of Orbax reads metrics of all checkpoints when a folder is opened, before they can be
     # verified: one flipped bit there, and the folder does not open.
-    def __init__(self, losses: Mapping[int, float | None]) -> None:
-        self._losses = losses
+    def __init__(self, index: CheckpointIndex) -> None:
+        self._index = index
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: object) -> list[bool]:
         """Which of the checkpoints are kept."""
-        return [info.step in by_loss(self._losses)[:1] for info in checkpoints]
+        return [info.step in self._index.by_loss()[:1] for info in checkpoints]
 
 
 def _is_no_failure(record: logging.LogRecord) -> bool:

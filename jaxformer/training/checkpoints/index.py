@@ -2,7 +2,8 @@
 
 import pathlib
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from typing import Any
 
 from jaxformer.errors import CheckpointError, CheckpointWarning
 from jaxformer.storage import lexists
@@ -19,14 +20,13 @@ class CheckpointIndex:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
-        self._losses: dict[int, float | None] = {}  # by step, except known damaged ones
+        self._about: dict[int, Any] = {}  # of manifests by step, except known damaged ones
         self._good: set[int] = set()  # steps that are verified
         self._damaged: dict[int, str] = {}  # description by step
         self._warned: set[int] = set()  # damaged steps
         for step in checkpoint_steps(folder):
             try:
-                manifest = read_checkpoint_manifest(self.path(step))
-                self._losses[step] = manifest.about["validation_loss"]
+                self._about[step] = read_checkpoint_manifest(self.path(step)).about
             except CheckpointError as error:
                 self._set_damaged(step, str(error))
 
@@ -36,7 +36,7 @@ class CheckpointIndex:
 
     def _set_damaged(self, step: int, damage: str) -> None:
         """Counts a checkpoint as damaged; forgets it if a training has removed it."""
-        self._losses.pop(step, None)
+        self._about.pop(step, None)
         if lexists(self.path(step)):
             self._damaged[step] = damage
 
@@ -45,31 +45,31 @@ class CheckpointIndex:
 
     def _is_good(self, step: int) -> bool:
         """Verifies a checkpoint, once."""
-        if step not in self._good and step in self._losses:
+        if step not in self._good and step in self._about:
             if (damage := checkpoint_damage(self.path(step))) is None:
                 self._good.add(step)
             else:
                 self._set_damaged(step, damage)
-        return step in self._losses
+        return step in self._about
 
     @property
     def latest_step(self) -> int | None:
         """Step of the newest undamaged checkpoint, if any."""
-        return self._first_good(sorted(self._losses, reverse=True))
+        return self._first_good(sorted(self._about, reverse=True))
 
     @property
     def best_step(self) -> int | None:
         """Step of the checkpoint with the lowest validation loss; the newest if none has one."""
-        best = self._first_good(by_loss(self._losses))
+        best = self._first_good(self.by_loss())
         return self.latest_step if best is None else best
 
     def validation_loss(self, step: int) -> float | None:
         """Validation loss of a checkpoint, in nats per label; None if not measured."""
-        return self._losses.get(step)
+        return self._about[step]["validation_loss"] if step in self._about else None
 
     def unlogged(self, step: int) -> Unlogged:
         """Unrecorded seconds and metrics of the steps before a checkpoint."""
-        seconds, metrics = read_checkpoint_manifest(self.path(step)).about["unlogged"]
+        seconds, metrics = self._about[step]["unlogged"]
         return seconds, metrics
 
     def require_step(self, step: int | None = None) -> int:
@@ -80,7 +80,7 @@ class CheckpointIndex:
             return best
         if self._is_good(step):
             return step
-        steps = sorted(self._losses)
+        steps = sorted(self._about)
         if step in self._damaged:
             raise CheckpointError(
                 f"{self.path(step)} is damaged ({self._damaged[step]}); choose one of the steps "
@@ -102,8 +102,7 @@ class CheckpointIndex:
                 warnings.warn(message, CheckpointWarning, stacklevel=3)
         return chosen
 
-
-def by_loss(losses: Mapping[int, float | None]) -> list[int]:
-    """Steps of the checkpoints that have a validation loss, the best first."""
-    scored = {step: loss for step, loss in losses.items() if loss is not None}
-    return sorted(scored, key=lambda step: (scored[step], step))
+    def by_loss(self) -> list[int]:
+        """Steps of the checkpoints that have a validation loss, the best first."""
+        losses = [(about["validation_loss"], step) for step, about in self._about.items()]
+        return [step for _, step in sorted(pair for pair in losses if pair[0] is not None)]

@@ -50,10 +50,6 @@ class Recorder:
     params: Any = None
     """Its parameters then."""
 
-    def __post_init__(self) -> None:
-        # A run that resumes from a checkpoint has the records up to it.
-        self.checkpoints.before_save = self.metrics.flush
-
     @property
     def name(self) -> str:
         """Name of the run in a sweep; empty for a run that trains alone."""
@@ -159,5 +155,6 @@ class Recorder:
     def save(self, state: TrainState, steps: Sequence[Mapping[str, Any]], seconds: float) -> None:
         """Saves the run's state; `steps` and `seconds` are those since the last record."""
         unlogged = [self.select(metrics) for metrics in steps]
+        self.metrics.flush()  # a run that resumes from a checkpoint has the records up to it
         self.checkpoints.save(state, self.validation_loss, (seconds, unlogged))
         self.last_saved = int(state.step)
