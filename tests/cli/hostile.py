@@ -150,7 +150,7 @@ def options_of_runs(run):
 def options_of_translators(run):
     """The commands of a translator, with each option and value."""
     search = ("beam-size", "num-best", "length-penalty", "early-stopping")
-    commands = of_command(["translate"], [run, "aa"], (*search, "temperature", "seed", "step"))
+    commands = of_command(["translate"], [run, "aa"], (*search, "step"))
     return commands | of_command(["translate"], [run], ("file",))
 
 

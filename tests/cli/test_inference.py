@@ -128,16 +128,6 @@ def test_every_line_has_its_translation_in_its_place(
     assert second.startswith("jaxformer: line 4 was not translated: ") and "got 13" in second
 
 
-@pytest.mark.parametrize("words", [(), ("--temperature", 0.7)])
-def test_words_never_seen_in_training_are_named_in_one_line(translator, tmp_path, capsys, words):
-    path = tiny.write(tmp_path / "lines.txt", ["One two", "two, ten", "", "ten three"])
-    printed = output(capsys, "translate", translator, "--file", path, *words)
-    assert printed.out.count("\n") == 4
-    assert printed.err.splitlines()[1:] == [
-        "jaxformer: never seen in training: 'One', ',', 'ten'; what they become is a guess"
-    ]
-
-
 def test_best_translations_are_lines_of_score_and_text(translator, tmp_path, capsys):
     """An empty line ends those of a sentence; a bad line is one alone."""
     path = tiny.write(tmp_path / "lines.txt", LINES)
@@ -161,20 +151,6 @@ def test_line_breaks_that_a_model_writes_do_not_break_the_lines(
     assert output(capsys, "predict", masked, "[MASK]", *words).out.count("\n") == 2
 
 
-def test_temperature_draws_with_the_seed(translator, tmp_path, capsys, monkeypatch):
-    asked = []
-
-    def draw(self, sentences, *, seed, temperature):
-        asked.append((seed, temperature))
-        return [(i, f"<{sentence}>") for i, sentence in enumerate(sentences)]
-
-    monkeypatch.setattr(runs.Translator, "sample_translations_stream", draw)
-    path = tiny.write(tmp_path / "lines.txt", ["one", "", "two"])
-    words = ("--file", path, "--temperature", 0.5, "--seed", 7)
-    assert output(capsys, "translate", translator, *words).out == "<one>\n\n<two>\n"
-    assert asked == [(7, 0.5)]
-
-
 MISTAKES = {
     ("one two", "--num-best", 4): "must be at most beam_size, got num_best=4 and beam_size=3",
     ("one two", "--num-best", 0): "--num-best must be positive, got 0",
@@ -183,11 +159,6 @@ MISTAKES = {
     ("--file", "absent.txt"): "absent.txt",
     ("one", ""): "must have text, got ''",
     ("one " * 12,): "at most max_len=12 tokens",
-    ("one two", "--temperature", -1): "temperature must be zero or more",
-    ("one two", "--temperature", 0.5, "--num-best", 1, "--beam-size", 2):
-        "--temperature=0.5 samples instead of using beam search; remove --beam-size and --num-best,"
-        " or the temperature",
-    ("one two", "--temperature", 0.5, "--seed", -1): "seed must be an integer in 0 .. 2**31",
     ("one two", "--step", 7): "no checkpoint of step 7",
 }  # fmt: skip
 

@@ -118,7 +118,6 @@ def trained(tmp_path_factory):
     return folder
 
 
-@pytest.mark.filterwarnings("ignore:never seen in training")  # by a small run's few words
 @pytest.mark.parametrize(
     "page",
     # test_coming_from.py runs the cells of its page.

@@ -62,7 +62,6 @@ def test_missing_package_is_named_before_anything_is_done(missing, tmp_path, mon
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.filterwarnings("ignore:never seen in training")  # by a small run
 def test_trained_translator_is_shown_from_its_run_folder(translation_run):
     run, _ = translation_run
     document = trained_translator.document(pathlib.Path(run))

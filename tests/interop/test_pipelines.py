@@ -122,12 +122,12 @@ def test_text_is_translated_as_in_transformers(name, tmp_path):
     expected = tokenizer.decode(ids, skip_special_tokens=True)
     run = runs.open_run(tmp_path, **languages)
     assert run.encode(text).tolist() == inputs.input_ids[0].tolist()
-    (translation,) = run.translate(text, beam_size=4)
+    ((translation,),) = run.translate([text], beam_size=4)
     # Languages of M2M-100 are text in transformers.
     assert translation.score == pytest.approx(float(result.sequences_scores[0]), rel=1e-4)
     assert translation.text.strip() == re.sub("__[a-z]+__", "", expected).strip()
     runs.convert(tmp_path, tmp_path / "run", **languages)
-    assert runs.open_run(tmp_path / "run").translate(text, beam_size=4) == [translation]
+    assert runs.open_run(tmp_path / "run").translate([text], beam_size=4) == [[translation]]
 
 
 # What each is trained on, and what is made of it.

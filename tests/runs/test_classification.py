@@ -120,9 +120,8 @@ def test_more_texts_than_are_classified_at_a_time_keep_their_order(run, validati
     texts = [*validation[0]] * 3  # 42, of which 32 at a time, sorted by length
     together = run.classify(texts)
     assert together[:14] == together[14:28] == together[28:]
-    assert [run.classify(text)[0].name for text in texts[:14]] == [
-        classes[0].name for classes in together[:14]
-    ]
+    alone = [run.classify([text])[0][0].name for text in texts[:14]]
+    assert alone == [classes[0].name for classes in together[:14]]
     assert run.classify([]) == []
 
 

@@ -94,7 +94,7 @@ def test_translator_that_was_trained_here_is_exported_with_how_it_decodes(tmp_pa
     np.testing.assert_array_equal(run.encode("one"), again.encode("one"))
     assert again.decoding.decoder_start == run.tokenizer.end_of_text
     assert again.config.translation.beam_size == run.config.translation.beam_size
-    assert again.translate("one") == run.translate("one")
+    assert again.translate(["one"]) == run.translate(["one"])
     # Its tokenizer puts the end behind a source in any program.
     assert ids_of(tmp_path / "hf", "one") == run.encode("one").tolist()
 

@@ -106,7 +106,7 @@ def test_encoder_decoder_translates_as_transformers_does(folders, settings, beam
     if beams == 1:
         settings = {n: value for n, value in settings.items() if n != "num_return_sequences"}
     run = open_with(folders / "t5", T5, {"num_beams": beams, **settings})
-    assert [best.text for best in run.translate(TEXT)] == generated_there(run, 1)
+    assert [best.text for best in run.translate([TEXT])[0]] == generated_there(run, 1)
 
 
 @pytest.mark.parametrize("field", REFUSED)

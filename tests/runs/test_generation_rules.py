@@ -52,13 +52,11 @@ def test_translations_follow_the_folder_and_calls_their_options(folders, tmp_pat
     rules = {"no_repeat_ngram_size": 1, "min_length": 9}
     run = runs.open_run(with_settings(folders / "t5", tmp_path / "model", **rules))
     assert run.config.translation.min_new_tokens == 8
-    (free,) = run.translate(TEXT, no_repeat_ngram_size=0, min_new_tokens=0)
-    (found,) = run.translate(TEXT)
+    ((free,),) = run.translate([TEXT], no_repeat_ngram_size=0, min_new_tokens=0)
+    ((found,),) = run.translate([TEXT])
     tokens = found.text.split()
     assert len(set(tokens)) == len(tokens) >= 8
     assert free.text.split() != tokens and len(set(free.text.split())) < len(free.text.split())
-    drawn = run.sample_translations(TEXT, seed=3).split()
-    assert len(set(drawn)) == len(drawn) >= 8
 
 
 def test_max_length_counts_the_prompt_of_a_decoder_and_the_start_of_a_translation(
@@ -76,19 +74,7 @@ def test_max_length_counts_the_prompt_of_a_decoder_and_the_start_of_a_translatio
         short.generate(TEXT)
     assert short.generate(TEXT, max_new_tokens=5) == text
     with pytest.raises(ConfigError, match="max_length must be more than 1, .* got 1"):
-        opened("t5", 1).translate(TEXT)
-
-
-def test_drawn_translations_are_as_long_as_the_folder_says_and_end_as_it_forces_them(
-    folders, tmp_path
-):
-    rules = {"max_length": 5, "eos_token_id": -1}  # 4 tokens behind the start
-    run = runs.open_run(with_settings(folders / "t5", tmp_path / "model", **rules))
-    free = run.tokenizer.encode(run.sample_translations(TEXT)).tolist()
-    rules["forced_eos_token_id"] = 9
-    run = runs.open_run(with_settings(folders / "t5", tmp_path / "forced", **rules))
-    forced = run.tokenizer.encode(run.sample_translations(TEXT)).tolist()
-    assert len(free) == 4 and forced == [*free[:3], 9]
+        opened("t5", 1).translate([TEXT])
 
 
 def test_settings_that_are_not_supported_stop_text_alone(refused, capsys):
@@ -164,7 +150,7 @@ def test_settings_are_refused_for_the_kind_of_model_that_has_no_option(
         with pytest.raises(ConfigError, match=f"{setting}={value}"):
             run.attention(TEXT)
         with pytest.raises(ConfigError, match=f"{setting}={value}"):
-            run.translate(TEXT)
+            run.translate([TEXT])
         assert len(run.attention(TEXT, target="the dog")) == 3
     else:
         with pytest.raises(ConfigError, match=f"{setting}={value} for a decoder"):
@@ -199,7 +185,7 @@ def test_settings_that_are_refused_together_are_written_as_they_were(
     folder = with_settings(folders / name, tmp_path / "model", **settings)
     run = runs.open_run(folder)
     with pytest.raises(ConfigError, match="has unsupported generation settings"):
-        run.translate(TEXT) if name == "t5" else run.generate(TEXT)
+        run.translate([TEXT]) if name == "t5" else run.generate(TEXT)
     runs.convert(folder, tmp_path / "run")
     runs.convert(tmp_path / "run", tmp_path / "again")
     written = json.loads((tmp_path / "again" / "generation_config.json").read_text())

@@ -19,7 +19,7 @@ ids_of = pretrained_folders.ids_of
 
 def test_classifier_has_the_names_of_its_classes(folders):
     folder, config, params = folders("bert", 3)
-    (best, *_) = runs.open_run(folder).classify(TEXT, 3)
+    ((best, *_),) = runs.open_run(folder).classify([TEXT], 3)
     ids = np.array(ids_of(folder, TEXT))
     logits = SequenceClassifier(config).apply({"params": params}, ids[None]).logits[0]
     assert best.name == ("bad", "good", "so-so")[int(logits.argmax())]
@@ -42,7 +42,7 @@ def test_probabilities_of_several_labels_are_each_for_itself(folders, tmp_path):
     (scores,) = runs.open_run(folders("bert", 3)[0]).score([TEXT])
     expected = dict(zip(("bad", "good", "so-so"), 1 / (1 + np.exp(-scores)), strict=True))
     for path in (folder, tmp_path / "run", tmp_path / "again"):
-        best = runs.open_run(path).classify(TEXT, 3)
+        (best,) = runs.open_run(path).classify([TEXT], 3)
         assert dict(best) == pytest.approx(expected)
         assert [c.name for c in best] == sorted(expected, key=expected.__getitem__)[::-1]
     labels = tiny.write(tmp_path / "labels.tsv", [f"{TEXT}\tgood"])
@@ -58,7 +58,7 @@ def test_model_of_scores_gives_them_as_they_are(folders, tmp_path, capsys):
     (scores,) = run.score([TEXT])
     np.testing.assert_allclose(scores, logits, rtol=1e-5)
     with pytest.raises(ConfigError, match="no probabilities of classes; call score instead"):
-        run.classify(TEXT)
+        run.classify([TEXT])
     main(["predict", str(folder), TEXT])
     lines = [f"{score:.4f}\t{name}\n" for score, name in zip(scores, run.classes, strict=True)]
     assert capsys.readouterr().out == "".join(lines) + "\n"

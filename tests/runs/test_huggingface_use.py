@@ -61,7 +61,7 @@ def test_likelihood_counts_the_first_token_where_one_is_before_it(folders):
 def test_masks_are_filled_within_the_special_tokens(folders):
     folder, config, params = folders("bert")
     run = runs.open_run(folder)
-    ((fills,),) = [run.fill_masks("the cat [MASK] on", 3)]
+    ((fills,),) = run.fill_masks(["the cat [MASK] on"], 3)
     ids = np.array([1, *ids_of(folder, "the cat")[1:-1], 3, *ids_of(folder, "on")[1:]])
     np.testing.assert_array_equal(run.encode("the cat [MASK] on"), ids)
     logits = MaskedLanguageModel(config).apply({"params": params}, ids[None]).logits[0, 3]
@@ -79,7 +79,7 @@ def test_translator_starts_and_ends_as_its_config_says(folders):
         EncoderDecoder(config), params, [source], start_token=0, end_tokens=[1],
         search=BeamSearchConfig(beam_size=3), max_new_tokens=16,  # and the start: max_length
     )  # fmt: skip
-    (found,) = run.translate(TEXT, beam_size=3)
+    ((found,),) = run.translate([TEXT], beam_size=3)
     assert found.text == run.decode(expected.tokens) and found.finished == expected.finished
     np.testing.assert_allclose(found.score, expected.score, rtol=1e-5)
     (nats,) = run.log_likelihood(["the dog"], prompts=[TEXT])
@@ -165,7 +165,7 @@ def test_languages_of_a_translator_of_several_are_chosen(tmp_path):
     assert (run.decoding.decoder_start, run.decoding.forced_first) == (2, 4)
     runs.convert(folder, tmp_path / "run", **languages)
     again = runs.open_run(tmp_path / "run")
-    assert again.translate("the cat") == run.translate("the cat")
+    assert again.translate(["the cat"]) == run.translate(["the cat"])
     with pytest.raises(ConfigError, match="model's, such as kan_Knda, got 'kan'"):
         runs.open_run(folder, target_language="kan")
     with pytest.raises(ConfigError, match="source_language can only be set for a Hugging Face"):

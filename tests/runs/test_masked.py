@@ -82,14 +82,14 @@ def test_every_mask_of_every_text_is_filled(run):
     prompts = ["the [MASK] sat on [MASK] mat", "[MASK]"]
     together = run.fill_masks(prompts, num_best=2)
     assert [[len(fills) for fills in masks] for masks in together] == [[2, 2], [2]]
-    assert together == [run.fill_masks(prompt, 2) for prompt in prompts]
+    assert together == [run.fill_masks([prompt], 2)[0] for prompt in prompts]
 
 
 def test_sample_shows_the_likeliest_of_each_mask(run):
     prompt = "the [MASK] sat on [MASK] mat"
     first, *lines = run.sample(prompt).splitlines()
     assert first == prompt and len(lines) == 2
-    fills = run.fill_masks(prompt, 3)
+    (fills,) = run.fill_masks([prompt], 3)
     for line, best in zip(lines, fills, strict=True):
         assert line == ", ".join(f"{fill.text!r} {fill.probability:.1%}" for fill in best)
 

@@ -38,8 +38,6 @@ def test_translator_on_a_mesh_translates_as_on_one_device(translation_run):
     for found, expected in zip(many.translate(TEXTS), one.translate(TEXTS), strict=True):
         assert [one.text for one in found] == [one.text for one in expected]
         assert [one.score for one in found] == pytest.approx([one.score for one in expected], 1e-5)
-    drawn = [run.sample_translations(TEXTS, temperature=0.7) for run in (one, many)]
-    assert drawn[0] == drawn[1]
     for ours, theirs in zip(one.attention(TEXTS[0]), many.attention(TEXTS[0]), strict=True):
         np.testing.assert_allclose(ours.weights, theirs.weights, rtol=1e-5, atol=1e-6)
 
@@ -56,8 +54,7 @@ def test_classifier_on_a_mesh_labels_as_on_one_device(classification_run):
 def test_masked_language_model_on_a_mesh_fills_in_as_on_one_device(masked_run):
     one, many = opened(masked_run[0], MeshConfig(tensor=2))
     assert_evaluates_alike(one, many)
-    masked = "the [MASK] sat"
-    ours, theirs = one.fill_masks(masked), many.fill_masks(masked)
+    (ours,), (theirs,) = (run.fill_masks(["the [MASK] sat"]) for run in (one, many))
     assert [[fill.text for fill in best] for best in ours] == [
         [fill.text for fill in best] for best in theirs
     ]

@@ -40,8 +40,6 @@ def test_run_is_trained_and_opened(tmp_path, source):
     assert tiny.validation_of(run).rows.columns == rows.validation.rows.columns
     if source == "labelled":
         assert run.classes == tuple(sorted(WORDS))
-    else:
-        assert run.unseen_words(["seven"]) == ["seven"]
 
 
 def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
@@ -97,12 +95,6 @@ def test_validation_may_have_files_of_its_own(tmp_path):
     assert task.summary.documents == len(TEXTS)
     assert task.validation.rows.sources == (TEXTS[0], "seven")
     assert "1 validation source is also in the training pairs" in lines
-
-
-def test_words_of_sampled_rows_are_not_known(tmp_path, monkeypatch):
-    monkeypatch.setattr(scan_module, "_SAMPLE", 300)
-    task = runs.prepare_task(experiment(tmp_path, "pairs"))
-    assert task.train.is_sampled and task.model.unseen_words(["seven"]) == []
 
 
 def test_inspect_describes_a_sample_of_rows(tmp_path, monkeypatch):

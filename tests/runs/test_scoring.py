@@ -79,19 +79,6 @@ def test_log_likelihood_behind_a_prompt_counts_the_text_alone(language_model):
         assert nats == pytest.approx(expected.sum(), rel=1e-4)
 
 
-def test_log_likelihood_does_not_depend_on_the_texts_beside_it(language_model):
-    """The chain rule, too: a text is its start, and what follows that."""
-    together = language_model.log_likelihood(["ab", "a" * 30])[0]
-    assert together.log_likelihood == pytest.approx(
-        language_model.log_likelihood(["ab"])[0].log_likelihood, rel=1e-5
-    )
-    (whole,), (start,) = (language_model.log_likelihood([one]) for one in ("abcdef", "abc"))
-    (rest,) = language_model.log_likelihood(["def"], prompts=["abc"])
-    assert whole.log_likelihood == pytest.approx(
-        start.log_likelihood + rest.log_likelihood, rel=1e-4
-    )
-
-
 def test_log_likelihood_of_a_translation_is_of_the_target_and_its_end(translation_run):
     run = runs.open_run(translation_run[0])
     sources = ["one two three", "six", "one two three four five six one two"]

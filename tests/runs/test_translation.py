@@ -109,7 +109,7 @@ def test_folder_has_all_that_the_run_needs(trained, validation):
     assert {path.name for path in folder.iterdir()} == {
         "config.toml", "tokenizer.json", "source_tokenizer.json", "validation.json", "data.json",
         "metrics.jsonl", "tensorboard", "checkpoints", "samples.txt", "loss.png",
-        "source_words.json", "manifest.json", "lock",
+        "manifest.json", "lock",
     }  # fmt: skip
     assert set(zip(validation.sources, validation.targets, strict=True)) <= set(pairs())
 
@@ -233,50 +233,14 @@ def test_sentence_is_translated_as_it_would_be_alone(run, validation):
         assert alone[0].score == pytest.approx(best[0].score, rel=1e-4)
 
 
-def test_one_sentence_gives_what_a_list_gives_for_it(run, validation):
-    sentence = validation.sources[0]
-    assert run.translate(sentence) == run.translate([sentence])[0]
-    (drawn,) = run.sample_translations([sentence], seed=3)
-    assert run.sample_translations(sentence, seed=3) == drawn
-    with pytest.raises(DataError, match="^a sentence to translate must have text"):
-        run.translate("")
+def test_one_sentence_in_place_of_a_list_is_refused(run, validation):
     with pytest.raises(DataError, match="texts must be a list of texts"):
-        next(run.translate_stream(sentence))
+        run.translate(validation.sources[0])
 
 
 def test_options_that_do_not_exist_are_refused_with_those_that_do(run):
     with pytest.raises(ConfigError, match="no option 'search'; the options are beam_size, length"):
-        run.translate("one two", search=None)
-    with pytest.raises(ConfigError, match="no option 'rng'; .* min_p, seed$"):
-        run.sample_translations("one two", rng=jax.random.key(0))
-
-
-def test_words_never_seen_in_training_are_warned_of_once_in_a_call(run):
-    """Where the call is, and before it is done."""
-    sentences = ["one Two ten ten, four!"]
-    message = r"^never seen in training: 'Two', 'ten', ',', '!'; what they become is a guess$"
-    for translate in (
-        run.translate, run.translate_stream, run.sample_translations, run.sample_translations_stream
-    ):  # fmt: skip
-        with pytest.warns(UserWarning, match=message) as caught:
-            translate(sentences)
-        assert [one.filename for one in caught] == [__file__]
-    with pytest.warns(UserWarning, match="'a', 'b', 'c', 'd', 'e' and 2 more; what"):
-        run.translate_stream(["a b c d", "e f g a"])
-
-
-def test_words_of_the_run_that_a_run_starts_from_are_known_too(tmp_path):
-    before = prepare(tmp_path)
-    start_folder(tmp_path / "run", before.config, before.summary, before.save)
-    tiny.write(tmp_path / "pairs.tsv", ["six\tsechs", "six ten\telf", "five\tdrei"])
-    other = config(tmp_path, data={"validation_fraction": 0.4})
-    start = runs.Translator.load(tmp_path / "run", before.config)
-    task = runs.TranslationTask.prepare(other, start)
-    assert task.model.unseen_words(["one six ten"]) == ["ten"]  # which has no token
-
-
-def test_words_are_looked_up_among_the_sources(run):
-    assert run.unseen_words(["eins two"]) == ["eins"]  # a word of the targets alone
+        run.translate(["one two"], search=None)
 
 
 def test_sources_are_encoded_and_targets_decoded(run):
@@ -288,14 +252,8 @@ def test_sources_are_encoded_and_targets_decoded(run):
         run.decode([8])
 
 
-def test_drawing_at_no_temperature_is_greedy(run, validation):
-    drawn = run.sample_translations(validation.sources[:3], temperature=0.0)
-    assert drawn == [best[0].text for best in run.translate(validation.sources[:3], beam_size=1)]
-
-
 def test_nothing_to_translate_gives_nothing(run):
     assert run.translate([]) == []
-    assert run.sample_translations([]) == []
 
 
 @pytest.mark.parametrize(

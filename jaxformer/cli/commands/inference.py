@@ -4,7 +4,6 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from jaxformer import errors
 from jaxformer.cli.inputs import Lines, Opening
 from jaxformer.cli.terminal import show
 from jaxformer.config import BeamSearchConfig, SamplingConfig
@@ -61,8 +60,6 @@ def translate(
     texts: tuple[str, ...] = (),
     *,
     file: pathlib.Path | None = None,
-    temperature: float = 0.0,
-    seed: int = 0,
     opening: Opening,
     search: Annotated[Mapping[str, Any], BeamSearchConfig],
 ) -> None:
@@ -71,8 +68,7 @@ def translate(
     Standard output gets one translation per input line, in order. If a line cannot be translated,
     for example because it is empty, its output line is empty and standard error names it. With
     a --num-best above 1, each output line is a score, a tab and a translation; an empty line ends
-    each sentence. A line break inside a translation is written as \n. Standard error names words
-    that the model never saw in training.
+    each sentence. A line break inside a translation is written as \n.
 
     Beam search uses the settings under [translation] in the run's config, but returns one
     translation per sentence. Flags override single settings.
@@ -81,23 +77,11 @@ def translate(
         run: run folder, such as runs/reverse, or Hugging Face folder.
         texts: sentences to translate; each line of --file or of standard input if there is none.
         file: UTF-8 text file with one sentence per line; may be compressed, such as .gz.
-        temperature: above 0: sample tokens at this temperature instead of using beam search.
-        seed: random seed for sampling.
     """
     from jaxformer.runs import Translator
 
     model = opening.open(run).require(Translator)
-    if temperature != 0 and search:
-        flags = " and ".join(f"--{name.replace('_', '-')}" for name in sorted(search))
-        raise errors.ConfigError(
-            f"--temperature={temperature:g} samples instead of using beam search; remove {flags}, "
-            "or the temperature"
-        )
     lines = Lines(texts, file, "translated", model.encode)
-    if temperature != 0:
-        samples = model.sample_translations_stream(lines.good, seed=seed, temperature=temperature)
-        lines.print_in_order((index, _on_one_line(sample)) for index, sample in samples)
-        return
     search = {"num_best": 1, **search}
 
     def shown(translations: "list[Translation]") -> str:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from jaxformer.runs.data.prepare import cache_dir, train_tokenizer
 from jaxformer.runs.data.row_data import split_phrasebook
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import DataView, plain_text, real_tokens
-from jaxformer.runs.data.words import KnownWords
 from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.text_models.translator import Translator
 from jaxformer.text.store.ragged import Example
@@ -66,14 +65,6 @@ class TranslationTask(TableTask):
             train_tokenizer(settings, train.sources, validation.sources, cache),
             train_tokenizer(settings, train.targets, validation.targets, cache),
         )
-
-    def with_data(self, data: Split) -> Self:
-        """Encodes the pairs, and adds their words to those that the model knows."""
-        task, words = super().with_data(data), KnownWords()  # unknown if there is only a sample
-        if not task.train.is_sampled:
-            words = KnownWords.collect(task.train.rows.sources, task.tokenizers[0])
-        model = dataclasses.replace(task.model, known_words=task.model.known_words.union(words))
-        return dataclasses.replace(task, model=model)
 
     def encode_rows(self, rows: text.Pairs) -> Sequence[Example | None]:
         """Encodes pairs."""

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, Self, overload
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,6 @@ from jaxformer.interop.conversion.config_fields import PROBLEM_TYPES, ProblemTyp
 from jaxformer.models import SequenceClassifier
 from jaxformer.runs.data.prepare import encode_each, needs_flag
 from jaxformer.runs.text_models.forward import apply_model, padded_batches
-from jaxformer.runs.text_models.options import Texts
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.storage import read_json, write_json
 from jaxformer.training import Evaluation, classification_loss
@@ -99,21 +98,15 @@ class Classifier(TextModel):
         model = super().to_huggingface()
         return model._replace(class_names=self.classes, problem_type=self.problem_type)
 
-    @overload
-    def classify(self, texts: str, num_best: int = 1) -> list[ClassScore]: ...
-
-    @overload
-    def classify(self, texts: Texts, num_best: int = 1) -> list[list[ClassScore]]: ...
-
-    def classify(self, texts: str | Texts, num_best: int = 1) -> Any:
+    def classify(self, texts: Sequence[str], num_best: int = 1) -> list[list[ClassScore]]:
         """Classifies texts. The other texts do not affect a result.
 
         Args:
-            texts: one text, or a list.
+            texts: list of texts.
             num_best: number of classes to return for each text; all if there are fewer.
 
         Returns:
-            The likeliest classes of a text, best first; for a list, a list of these.
+            The likeliest classes of each text, best first.
 
         Raises:
             ConfigError: the model's scores are not probabilities.
@@ -126,9 +119,7 @@ class Classifier(TextModel):
                 f"this model scores texts ({', '.join(self.classes[:_SHOWN])}), and its scores are "
                 "no probabilities of classes; call score instead"
             )
-        return self.for_texts(
-            lambda several: [self._best(logits, num_best) for logits in self.score(several)], texts
-        )
+        return [self._best(logits, num_best) for logits in self.score(texts)]
 
     def _best(self, logits: np.ndarray, num_best: int) -> list[ClassScore]:
         """The likeliest classes by logits `[classes]`."""
@@ -204,7 +195,7 @@ class Classifier(TextModel):
         if self.gives_scores:
             pairs = zip(self.classes, *self.score([prompt]), strict=True)
             return f"{prompt}\n" + ", ".join(f"{name} {score:.4f}" for name, score in pairs)
-        classes = self.classify(prompt, _SHOWN)
+        (classes,) = self.classify([prompt], _SHOWN)
         return f"{prompt}\n" + ", ".join(f"{c.name} {c.probability:.1%}" for c in classes)
 
 

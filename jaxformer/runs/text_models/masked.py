@@ -1,7 +1,7 @@
 """An encoder that predicts masked tokens."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, overload
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +10,8 @@ import numpy as np
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import DataError
 from jaxformer.models import MaskedLanguageModel
+from jaxformer.runs.data.prepare import encode_each
 from jaxformer.runs.text_models.forward import apply_model, padded_batches
-from jaxformer.runs.text_models.options import Texts
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.text.tokenizers.vocabulary import MASK
 from jaxformer.training import language_model_loss
@@ -85,34 +85,24 @@ class MaskedModel(TextModel):
         """Raises DataError if a text has no mask or is too long."""
         self._encode_with_mask(prompt)
 
-    @overload
-    def fill_masks(self, prompts: str, num_best: int = 5) -> list[list[Fill]]: ...
-
-    @overload
-    def fill_masks(self, prompts: Texts, num_best: int = 5) -> list[list[list[Fill]]]: ...
-
-    def fill_masks(self, prompts: str | Texts, num_best: int = 5) -> Any:
+    def fill_masks(self, prompts: Sequence[str], num_best: int = 5) -> list[list[list[Fill]]]:
         """Predicts the tokens at [MASK] in texts.
 
         Args:
-            prompts: a text with at least one [MASK], or a list. Each [MASK] stands for one token.
+            prompts: list of texts with at least one [MASK] each, which stands for one token.
             num_best: number of tokens to return for each mask; all if there are fewer.
 
         Returns:
-            For each mask of a text, the likeliest tokens, best first; for a list, a list of these.
-            Each mask is predicted with the others masked.
+            For each text, the likeliest tokens of each mask, best first. Each mask is predicted
+            with the others masked.
 
         Raises:
             DataError: a text has no [MASK], or is too long, or num_best is not positive.
         """
-        return self.for_texts(lambda texts: self._fill(texts, num_best), prompts)
-
-    def _fill(self, prompts: Sequence[str], num_best: int) -> list[list[list[Fill]]]:
-        """The likeliest tokens of each mask, for several texts."""
         if num_best < 1:
             raise DataError(f"num_best must be positive, got {num_best}")
         rows = []
-        for ids in map(self._encode_with_mask, prompts):
+        for ids in encode_each(prompts, self._encode_with_mask):
             places = np.flatnonzero(ids == self.tokenizer.mask).astype(np.int32)
             rows.append({"tokens": ids, "lengths": np.array(ids.size, np.int32), "places": places})
         special = self.tokenizer.special
@@ -136,7 +126,7 @@ class MaskedModel(TextModel):
     def sample(self, prompt: str, seed: int = 0) -> str:
         """Shows a prompt and the likeliest tokens of its masks."""
         lines = [prompt]
-        for fills in self.fill_masks(prompt, _SHOWN):
+        for fills in self.fill_masks([prompt], _SHOWN)[0]:
             lines.append(", ".join(f"{fill.text!r} {fill.probability:.1%}" for fill in fills))
         return "\n".join(lines)
 

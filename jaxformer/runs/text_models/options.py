@@ -13,9 +13,6 @@ from jaxformer.interop import SpecialTokens
 
 _NEW_TOKENS = 256  # of a continuation by a model made elsewhere, if its folder does not say
 
-Texts = list[str] | tuple[str, ...]
-"""Texts of a method that also takes a single one; a str is a Sequence[str], too."""
-
 Settings = TypeVar("Settings", SamplingConfig, BeamSearchConfig)
 
 

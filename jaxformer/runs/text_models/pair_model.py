@@ -1,8 +1,7 @@
-"""An encoder-decoder with its tokenizers: searching and drawing the tokens of translations."""
+"""An encoder-decoder with its tokenizers: and the search for the tokens of translations."""
 
 import dataclasses
 import itertools
-import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self
 
@@ -13,27 +12,21 @@ import tokenizers
 from tokenizers import processors
 
 from jaxformer import text
-from jaxformer.config import BeamSearchConfig, ExperimentConfig, SamplingConfig
+from jaxformer.config import BeamSearchConfig, ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.inference import Hypothesis, generate, translate_stream
+from jaxformer.inference import Hypothesis, translate_stream
 from jaxformer.interop import HuggingFaceModel
 from jaxformer.models import EncoderDecoder
 from jaxformer.runs.data.prepare import encode_each, fill_vocab_size, most_tokens
-from jaxformer.runs.data.words import KnownWords
 from jaxformer.runs.text_models.options import with_options
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.text.tables.pairs import encode_source
 from jaxformer.training import language_model_loss
 from jaxformer.training.losses import LossFunction
 
-_ROWS = 32  # sentences sampled at a time
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PairModel(TextModel):
-    """An encoder-decoder with tokenizers of sources and targets, and the sources' known words."""
-
-    known_words: KnownWords = KnownWords()
+    """An encoder-decoder with tokenizers of sources and targets."""
 
     num_tokenizers: ClassVar[int] = 2
 
@@ -77,32 +70,6 @@ class PairModel(TextModel):
         batch, lengths = super().batch_shapes(rows), jax.ShapeDtypeStruct((rows,), jnp.int32)
         source = {"source_tokens": batch["tokens"], "source_lengths": lengths}
         return batch | {"lengths": lengths} | source
-
-    @classmethod
-    def create(cls, config: ExperimentConfig, tokenizers: tuple[text.Tokenizer, ...]) -> Self:
-        """Makes a model that knows no words yet."""
-        model = super().create(config, tokenizers)
-        return dataclasses.replace(model, known_words=KnownWords(frozenset()))
-
-    def started_from(self, start: TextModel) -> Self:
-        """Keeps the words that the start knows."""
-        words = getattr(start, "known_words", KnownWords())
-        return dataclasses.replace(super().started_from(start), known_words=words)
-
-    def save(self, folder: pathlib.Path) -> None:
-        """Writes tokenizers and the words of the training sources."""
-        super().save(folder)
-        self.known_words.save(folder)
-
-    @classmethod
-    def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
-        """Reads tokenizers and words."""
-        words = KnownWords.load(folder)
-        return dataclasses.replace(super().load(folder, config), known_words=words)
-
-    def unseen_words(self, sentences: Sequence[str]) -> list[str]:
-        """Words of sentences that never occur in the training sources, in order, each once."""
-        return self.known_words.find_new(sentences, self.tokenizers[0])
 
     def encode(self, text: str) -> np.ndarray:
         """Encodes a source: int32 [tokens]."""
@@ -188,30 +155,6 @@ class PairModel(TextModel):
             forced_last_token=self.decoding.forced_last,
         )
         return itertools.chain.from_iterable(batches)
-
-    def draw(
-        self, sources: list[list[int]], rng: jax.Array, sampling: SamplingConfig
-    ) -> Iterator[tuple[int, str]]:
-        """Samples translations of tokens, yielding (index, translation) as they are done."""
-        starts, last = self.starts, self.decoding.forced_last
-        ends = self.in_vocabulary(self.stop_tokens)
-        # Tokens that are forced, first or last, are not drawn.
-        longest = self.max_new_tokens - len(starts[1:]) - (last is not None)
-        longest = max(1, min(longest, self.max_len - len(starts)))
-        for start in range(0, len(sources), _ROWS):
-            batch = sources[start : start + _ROWS]
-            indices = start + jnp.arange(len(batch))
-            rows = generate(
-                self.module, self.params, [starts] * len(batch), sources=batch,
-                rng=jax.vmap(jax.random.fold_in, (None, 0))(rng, indices),
-                sampling=sampling, max_new_tokens=longest, stop_tokens=ends,
-                vocab_size=self.tokenizer.vocab_size,
-                forbidden_tokens=self.in_vocabulary(self.decoding.forbidden),
-            )  # fmt: skip
-            for index, tokens in enumerate(rows, start):
-                if last is not None and tokens[-1] not in ends:
-                    tokens = np.append(tokens, last)
-                yield index, self.tokenizer.decode(tokens)
 
     def encode_target(self, target: str) -> np.ndarray:
         """Encodes a target without its end, leaving room for it."""

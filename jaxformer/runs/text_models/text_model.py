@@ -28,13 +28,11 @@ from jaxformer.runs.text_models.forward import (
     self_attention_map,
     with_weights,
 )
-from jaxformer.runs.text_models.options import Texts
 from jaxformer.training import Evaluation, SingleRunner
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.parallel import Runner
 
 Model = TypeVar("Model", bound="TextModel")
-Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -280,13 +278,6 @@ class TextModel(abc.ABC):
     def check_prompt(self, prompt: str) -> None:
         """Raises DataError if `sample` would."""
         self.encode(prompt)
-
-    def for_texts(self, method: Callable[[Texts], Sequence[Result]], texts: str | Texts) -> Any:
-        """Calls a method that takes several texts; for a single text, returns its result only."""
-        if not isinstance(texts, str):
-            return method(texts)
-        self.check_prompt(texts)  # its error names no index
-        return method([texts])[0]
 
     def evaluate(self, data: Sequence[str | pathlib.Path] | None = None) -> Evaluation:
         """Evaluates the opened model, on the devices that hold its parameters.

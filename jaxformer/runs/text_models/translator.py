@@ -1,14 +1,13 @@
-"""An encoder-decoder, which translates: search, sampling, likelihoods, attention."""
+"""An encoder-decoder, which translates: search, likelihoods, attention."""
 
 import pathlib
-import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, overload
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from jaxformer import text
-from jaxformer.config import BeamSearchConfig, SamplingConfig
+from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import ConfigError
 from jaxformer.inference import Hypothesis
 from jaxformer.interop.special_tokens import require_supported
@@ -17,11 +16,10 @@ from jaxformer.runs.data.prepare import encode_each
 from jaxformer.runs.data.values import LogLikelihood
 from jaxformer.runs.text_models.forward import apply_model, self_attention_map, with_weights
 from jaxformer.runs.text_models.likelihoods import label_log_likelihoods, require_prompts
-from jaxformer.runs.text_models.options import Texts, seed_key, with_options
+from jaxformer.runs.text_models.options import with_options
 from jaxformer.runs.text_models.pair_model import PairModel
 from jaxformer.training import Evaluation
 
-_SHOWN = 5  # words shown in a warning
 _MOST = 5000  # validation pairs translated in an evaluation
 
 
@@ -45,41 +43,29 @@ class Translator(PairModel):
     kind: ClassVar[str] = "an encoder-decoder, which translates"
     uses: ClassVar[tuple[str, ...]] = ("to translate: jaxformer translate {} TEXT",)
 
-    @overload
-    def translate(self, sentences: str, **search: Any) -> list[Translation]: ...
-
-    @overload
-    def translate(self, sentences: Texts, **search: Any) -> list[list[Translation]]: ...
-
-    def translate(self, sentences: str | Texts, **search: Any) -> Any:
+    def translate(self, sentences: Sequence[str], **search: Any) -> list[list[Translation]]:
         """Translates sentences by beam search. The other sentences do not affect a result.
 
-        Warns of words that never occur in the training sources.
-
         Args:
-            sentences: one sentence, or a list.
+            sentences: list of sentences.
             **search: beam_size, num_best, length_penalty, early_stopping, no_repeat_ngram_size and
                 min_new_tokens, as in `BeamSearchConfig`; default: those of the run's config.
 
         Returns:
-            The translations of a sentence, best first; for a list, a list of these.
+            The translations of each sentence, best first.
 
         Raises:
             ConfigError: the model comes from a folder with unsupported generation settings; or an
                 option is unknown or out of range.
             DataError: a sentence is empty or too long, or cannot be encoded.
         """
-        settings = self._search_settings(search)
-        self._warn_of_new_words(sentences)
-        return self.for_texts(lambda texts: self.best_translations(texts, settings), sentences)
+        return self.best_translations(sentences, self._search_settings(search))
 
     def translate_stream(
-        self, sentences: Texts, **search: Any
+        self, sentences: Sequence[str], **search: Any
     ) -> Iterator[tuple[int, list[Translation]]]:
         """Translates a list like `translate`, yielding (index, translations) as they are done."""
-        settings = self._search_settings(search)
-        self._warn_of_new_words(sentences)
-        return self._translated(sentences, settings)
+        return self._translated(sentences, self._search_settings(search))
 
     def _search_settings(self, options: dict[str, Any]) -> BeamSearchConfig:
         """Settings of a search, which the model's folder must support."""
@@ -106,76 +92,6 @@ class Translator(PairModel):
         ends = [] if hypothesis.end_token is None else [hypothesis.end_token]
         decoded = self.tokenizer.decode([*hypothesis.tokens, *ends])
         return Translation(decoded, hypothesis.score, hypothesis.finished)
-
-    @overload
-    def sample_translations(self, sentences: str, *, seed: int = 0, **sampling: Any) -> str: ...
-
-    @overload
-    def sample_translations(
-        self, sentences: Texts, *, seed: int = 0, **sampling: Any
-    ) -> list[str]: ...
-
-    def sample_translations(self, sentences: str | Texts, *, seed: int = 0, **sampling: Any) -> Any:
-        """Translates by sampling instead of beam search; warns like `translate`.
-
-        Args:
-            sentences: one sentence, or a list.
-            seed: seed of the sampling.
-            **sampling: as in `LanguageModel.generate`. no_repeat_ngram_size and min_length (which
-                counts the start token) default to those of the run's search.
-
-        Returns:
-            A translation of the sentence; for a list, one of each.
-
-        Raises:
-            ConfigError: the model comes from a folder with unsupported generation settings; or an
-                option is unknown or out of range.
-            DataError: a sentence is empty or too long, or cannot be encoded.
-        """
-        settings = self._sampling_settings(sampling)
-        self._warn_of_new_words(sentences)
-        return self.for_texts(
-            lambda texts: [drawn for _, drawn in self._draw(texts, seed, settings)], sentences
-        )
-
-    def sample_translations_stream(
-        self, sentences: Texts, *, seed: int = 0, **sampling: Any
-    ) -> Iterator[tuple[int, str]]:
-        """Samples translations of a list, yielding (index, translation) as they are done."""
-        settings = self._sampling_settings(sampling)
-        self._warn_of_new_words(sentences)
-        return self._draw(sentences, seed, settings)
-
-    def _sampling_settings(self, options: dict[str, Any]) -> SamplingConfig:
-        """Sampling settings for translations; rules on n-grams and lengths come from the search."""
-        search = self.config.translation
-        rules: dict[str, Any] = {
-            "no_repeat_ngram_size": search.no_repeat_ngram_size,
-            # A row's length includes the start token.
-            "min_length": search.min_new_tokens + 1 if search.min_new_tokens else 0,
-        }
-        settings = with_options(SamplingConfig, self.config.samples, {**rules, **options}, "seed")
-        require_supported(self.decoding.unsupported)
-        return settings
-
-    def _draw(
-        self, sentences: Sequence[str], seed: int, sampling: SamplingConfig
-    ) -> Iterator[tuple[int, str]]:
-        """Samples translations, yielding (index, translation) as they are done."""
-        rng = seed_key(seed)
-        sources = [ids.tolist() for ids in encode_each(sentences, self.encode)]
-        return self.draw(sources, rng, sampling)
-
-    def _warn_of_new_words(self, sentences: str | Texts) -> None:
-        """Warns of words that are new to the model, on behalf of the calling method."""
-        texts = [sentences] if isinstance(sentences, str) else sentences
-        if words := self.unseen_words(texts):
-            more = f" and {len(words) - _SHOWN:,} more" if len(words) > _SHOWN else ""
-            shown = ", ".join(map(repr, words[:_SHOWN]))
-            warnings.warn(
-                f"never seen in training: {shown}{more}; what they become is a guess",
-                stacklevel=3,
-            )
 
     def sample(self, prompt: str, seed: int = 0) -> str:
         """Shows a sentence and its translation."""
