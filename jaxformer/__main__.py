@@ -17,11 +17,9 @@ def main() -> None:
             "jaxformer.functional, jaxformer.models and jaxformer.testing, which work there"
         )
     from jaxformer.memory import keep_freed_memory
-    from jaxformer.stopping import end_at_second_signal
 
     if sys.argv[1:2] in (["train"], ["sweep"]):
         keep_freed_memory()  # before threads start, which would get memory of their own
-    end_at_second_signal()
     try:
         from jaxformer.cli import main as run_command
 

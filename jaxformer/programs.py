@@ -2,10 +2,8 @@
 
 import contextlib
 import hashlib
-import os
 import pathlib
 import platform
-import time
 
 import jax
 
@@ -16,25 +14,18 @@ _SETTINGS = {
     "jax_compilation_cache_max_size": (-1, 2**31),  # bytes
     "jax_persistent_cache_min_compile_time_secs": (1.0, 0.1),
 }
-_WRITING = 60.0  # seconds that writing one may take
 
 
 def keep_programs() -> None:
     """Keeps compiled programs in the user's cache folder, unless JAX has a folder or no cache."""
-    if jax.config.jax_compilation_cache_dir is not None:
-        return
-    if not jax.config.jax_enable_compilation_cache:
-        return
     home = default_cache_dir()
-    if home is None:
+    has_folder = jax.config.jax_compilation_cache_dir is not None
+    if home is None or has_folder or not jax.config.jax_enable_compilation_cache:
         return
     folder = home / "programs" / machine()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _remove_unfinished(folder)
     except OSError:
-        return
-    if not os.access(folder, os.W_OK):  # JAX would warn at every program
         return
     for name, (default, value) in _SETTINGS.items():
         if getattr(jax.config, name) == default:
@@ -49,13 +40,3 @@ def machine() -> str:
         lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         features = next((x for x in lines if x.startswith(("flags", "Features"))), features)
     return hashlib.sha256(f"{platform.machine()} {features}".encode()).hexdigest()[:16]
-
-
-def _remove_unfinished(folder: pathlib.Path) -> None:
-    """Removes programs that a killed process left half-written, of which JAX 0.10 would warn."""
-    for path in folder.glob("*-cache"):
-        # JAX writes the time of access last.
-        is_complete = path.with_name(f"{path.name.removesuffix('-cache')}-atime").exists()
-        with contextlib.suppress(FileNotFoundError):
-            if not is_complete and time.time() - path.stat().st_mtime > _WRITING:
-                path.unlink()

@@ -1,8 +1,7 @@
-"""SIGINT and SIGTERM: the first one lets training save and end, the second ends it at once."""
+"""SIGINT and SIGTERM: the first one lets training save and end."""
 
 import os
 import signal
-import socket
 import threading
 import time
 from types import FrameType
@@ -45,24 +44,3 @@ class StopRequest:
         elif time.monotonic() - self._received_at > _SAME:
             self.__exit__()
             signal.raise_signal(number)
-
-
-def end_at_second_signal() -> None:
-    """Ends the process at the second signal, even in C++ code; for the command line."""
-    # Python's handlers run in the main thread between two instructions, so never while it compiles.
-    reader, writer = socket.socketpair()
-    writer.setblocking(False)
-    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    threading.Thread(target=_wait_for_second, args=(reader, writer), daemon=True).start()
-
-
-def _wait_for_second(reader: socket.socket, _writer: socket.socket) -> None:
-    first: float | None = None
-    while True:
-        number, now = reader.recv(1)[0], time.monotonic()
-        if number in _SIGNALS and first is not None and now - first > _SAME:
-            if os.isatty(1):
-                os.write(1, b"\x1b[?25h")  # shows the cursor, which a progress bar has hidden
-            os._exit(128 + number)
-        if number in _SIGNALS and first is None:
-            first = now

@@ -18,7 +18,7 @@ from jaxformer.flops import count_model_flops
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel
 from jaxformer.planning import Flops, count_flops
 from jaxformer.planning.settings import planned_model, trace_step
-from jaxformer.runs.weights.memory import param_shapes
+from jaxformer.runs.weights.shapes import param_shapes
 from jaxformer.training import TrainState, language_model_loss, make_optimizer, make_train_step
 from tests.small_config import model, small
 

@@ -1,12 +1,8 @@
 import os
 import subprocess
 import sys
-import time
 
-import jax
 import pytest
-
-from jaxformer.programs import keep_programs
 
 # Prints the folder, and how often XLA compiled: a program that was kept is not compiled again.
 PROGRAM = """
@@ -41,18 +37,8 @@ def test_programs_are_kept_in_the_cache_folder_and_read_by_the_next_process(tmp_
     assert folder.startswith(str(tmp_path / "home" / "jaxformer" / "programs"))
     programs = {name for name in os.listdir(folder) if name.endswith("-cache")}
     assert programs and hits == 0
-    # What a killed process has left half-written goes; what one is writing now stays.
-    for name in ("old-cache", "new-cache"):
-        with open(os.path.join(folder, name), "wb") as file:
-            file.write(b"half")
-    for name in (*programs, "old-cache"):
-        os.utime(os.path.join(folder, name), (time.time() - 600,) * 2)
     again, hits, _ = run(tmp_path, JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0")
     assert again == folder and hits > 0
-    assert {name for name in os.listdir(folder) if name.endswith("-cache")} == {
-        *programs,
-        "new-cache",
-    }
 
 
 @pytest.mark.parametrize(
@@ -68,14 +54,3 @@ def test_settings_of_the_user_win(tmp_path, environment, folder, settings):
     chosen, hits, settings_in_use = run(tmp_path, **environment)
     assert (hits, settings_in_use) == (0, settings)
     assert chosen == folder or (folder is None and "programs" in chosen)
-
-
-def test_a_folder_that_cannot_be_written_is_left_alone(monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    before = jax.config.jax_compilation_cache_dir
-    jax.config.update("jax_compilation_cache_dir", None)
-    try:
-        keep_programs()
-        assert jax.config.jax_compilation_cache_dir is None
-    finally:
-        jax.config.update("jax_compilation_cache_dir", before)

@@ -18,7 +18,7 @@ from jaxformer.planning.collectives import Collective, read_collectives
 from jaxformer.planning.hbm import read_traffic
 from jaxformer.planning.settings import batch_rows
 from jaxformer.runs import TextModel
-from jaxformer.runs.weights.memory import split_shapes, state_shapes
+from jaxformer.runs.weights.shapes import split_shapes, state_shapes
 from jaxformer.runs.weights.trials import run_recipe
 from jaxformer.training.parallel import runner_on
 from jaxformer.training.trial import make_programs

@@ -8,7 +8,7 @@ import jax
 
 from jaxformer.config import ExperimentConfig, MeshConfig, ModelConfig
 from jaxformer.planning.settings import batch_rows, planned_model, step_of_config
-from jaxformer.runs.weights.memory import param_shapes, split_shapes, state_shapes
+from jaxformer.runs.weights.shapes import param_shapes, split_shapes, state_shapes
 from jaxformer.training.parallel import bytes_per_device
 
 

@@ -17,7 +17,7 @@ from jaxformer.planning.compiler import CompiledStep, compile_step, topology_dev
 from jaxformer.planning.memory import MemoryNeeds, memory_needs, memory_traffic, state_needs
 from jaxformer.planning.settings import batch_rows, planned_model, step_of_config
 from jaxformer.runs import TextModel
-from jaxformer.runs.weights.memory import param_shapes
+from jaxformer.runs.weights.shapes import param_shapes
 from jaxformer.training.parallel import axis_sizes
 
 _REMATS = ("none", "dots", "full")

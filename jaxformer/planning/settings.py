@@ -16,7 +16,7 @@ from jaxformer.functional import platforms
 from jaxformer.functional.sharding import on_one_device
 from jaxformer.runs import TextModel, task_class
 from jaxformer.runs.weights.lora import combine_of
-from jaxformer.runs.weights.memory import split_shapes
+from jaxformer.runs.weights.shapes import split_shapes
 from jaxformer.training.step import checked_loss
 
 

@@ -1,7 +1,6 @@
 """Inspecting the data and the batch of a step before training."""
 
 import collections
-import contextlib
 import dataclasses
 import sys
 from collections.abc import Iterable
@@ -11,17 +10,13 @@ import jax
 import numpy as np
 
 from jaxformer.config import ExperimentConfig
-from jaxformer.errors import ConfigError, DataError
-from jaxformer.runs.data.view import DataView
+from jaxformer.errors import ConfigError
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.weights.preparing import prepare_task
 from jaxformer.runs.weights.trials import training_runner
 from jaxformer.text import IGNORE
 from jaxformer.training.data import batch_at
 
-# Errors of a built-in task's methods in a subclass that overrides its data or batches, but not
-# these methods.
-_NOT_SAID = (AttributeError, KeyError, DataError)
 _EXAMPLES = 3  # of texts in both parts
 
 
@@ -141,9 +136,7 @@ def inspect_data(
         named = zip(source_names, batch.rows, strict=False)
         shown = tuple({"source": name, **row} for name, row in named)
         batch = dataclasses.replace(batch, rows=shown)
-    view = DataView()
-    with contextlib.suppress(*_NOT_SAID):
-        view = prepared.data_view()
+    view = prepared.data_view()
     return DataReport(
         task=prepared,
         unit=view.unit,
@@ -170,9 +163,6 @@ def _shared_texts(name: str, train: Iterable[str], validation: Iterable[str]) ->
 
 def _inspect_batch(task: Task, batch: Any, step: int, rows: int) -> BatchReport:
     """Describes a batch, and decodes its first rows."""
-    texts: list[dict[str, str]] = []
-    with contextlib.suppress(*_NOT_SAID):
-        texts = task.row_texts(batch, min(rows, sys.maxsize))
     arrays = {
         jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf)
         for path, leaf in jax.tree.leaves_with_path(batch)
@@ -182,6 +172,6 @@ def _inspect_batch(task: Task, batch: Any, step: int, rows: int) -> BatchReport:
         step=step,
         arrays={name: f"{array.dtype}{list(array.shape)}" for name, array in arrays.items()},
         predicted=None if labels is None else (int((labels != IGNORE).sum()), labels.size),
-        rows=tuple(texts),
+        rows=tuple(task.row_texts(batch, min(rows, sys.maxsize))),
         marks=task.marks,
     )

@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from jaxformer import stopping
 from jaxformer.__main__ import main
 
 
@@ -16,7 +15,6 @@ def test_interrupt_exits_130_without_a_traceback(monkeypatch, capsys, trained):
 
     monkeypatch.setattr("jaxformer.runs.open_run", interrupted)
     monkeypatch.setattr(sys, "argv", ["jaxformer", "evaluate", str(trained[0] / "run")])
-    monkeypatch.setattr(stopping, "end_at_second_signal", lambda: None)
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 130 and capsys.readouterr().err == "\n"

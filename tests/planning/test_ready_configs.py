@@ -15,7 +15,7 @@ import pytest
 from jaxformer.config import MeshConfig, load_config
 from jaxformer.errors import ConfigError
 from jaxformer.planning.settings import batch_rows, planned_model
-from jaxformer.runs.weights.memory import state_shapes
+from jaxformer.runs.weights.shapes import state_shapes
 from jaxformer.training import MeshRunner, SingleRunner, make_optimizer, make_train_step
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -2,14 +2,13 @@
 
 import dataclasses
 import errno
-import json
 import os
 import shutil
 
 import pytest
 
 from jaxformer import runs, storage
-from jaxformer.errors import CheckpointError, ConfigError, StorageError
+from jaxformer.errors import CheckpointError, StorageError
 from jaxformer.runs.data.summary import DataSummary, load_summary
 from jaxformer.runs.folder import files
 from jaxformer.runs.folder.files import folder_damage, read_run_config
@@ -82,7 +81,6 @@ def link(path):
         (lambda run: (run / "parts/own.bin").write_text(""), "parts/own.bin is not the file"),
         (lambda run: (run / "validation.json").unlink(), "validation.json is missing"),
         (lambda run: link(run / "parts"), "parts/own.bin is missing"),
-        (lambda run: (run / "source_words.json").write_text("[]"), "source_words.json does not"),
         (lambda run: (run / "manifest.json").unlink(), "manifest.json cannot be read: No such"),
     ],
 )
@@ -91,25 +89,6 @@ def test_damaged_folder_is_one_clear_error(run, damage, message):
     with pytest.raises(CheckpointError, match=f"run is damaged: .*{message}"):
         read_run_config(run)
     assert runs.verify_run(run)[0].damage is not None
-
-
-def test_nested_files_of_strangers_are_one_clear_error(run):
-    (run / "config.toml").write_text(f"a = {'[' * 10**5}")
-    files.write_folder_manifest(run)
-    with pytest.raises(ConfigError, match="nested too deeply"):
-        read_run_config(run)
-    (run / "data.json").write_text("[" * 10**5)
-    with pytest.raises(CheckpointError, match="data.json is damaged"):
-        load_summary(run)
-
-
-def test_manifest_of_a_stranger_names_no_file_elsewhere(run):
-    (run.parent / "secret").write_text("")
-    manifest = storage.read_manifest(run / "manifest.json")
-    for path in ("../secret", str(run.parent / "secret")):
-        listed = {**manifest.files, path: (storage.sha256(""),)}
-        storage.write_manifest(run / "manifest.json", dataclasses.replace(manifest, files=listed))
-        assert "secret is missing" in folder_damage(run)
 
 
 @pytest.mark.parametrize("content", ["{", "{}", "[]", '{"shapes": [1]}'])
@@ -164,22 +143,10 @@ def test_folder_that_cannot_be_written_is_not_there(tmp_path, monkeypatch):
         assert list((tmp_path / "run").iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["a [b]\\ 'c'\n*?", "ನಡೆ", os.fsdecode(b"\xff\xfe")])
+@pytest.mark.parametrize("name", ["a [b]\\ 'c'\n*?", "ನಡೆ"])
 def test_folder_of_any_name_is_made_and_read(tmp_path, name):
     run = start(tmp_path, name)
     files.update_config(run, dataclasses.replace(longer(tmp_path), out=str(run)))
     assert folder_damage(run) is None and read_run_config(run).training.steps == 99
     moved = shutil.copytree(run, tmp_path / "moved")
     assert folder_damage(moved) is None
-
-
-def test_other_paths_must_be_utf8(tmp_path):
-    name = os.fsdecode(b"\xff.txt")
-    made = tiny.config(tmp_path, architecture="decoder", data={"source": "files", "paths": (name,)})
-    with pytest.raises(ConfigError, match="paths in a config must be UTF-8"):
-        files.start_folder(tmp_path / "run", made, DataSummary(), write)
-
-
-def test_manifests_are_json_that_people_can_read(run):
-    values = json.loads((run / "manifest.json").read_text())
-    assert "jaxformer" in values["about"] and set(values["files"]) >= {"config.toml"}

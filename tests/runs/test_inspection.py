@@ -155,25 +155,13 @@ class Own(runs.TableTask):
         return [{"tokens": ids, "labels": ids * 0} for ids in tokens]
 
 
-class OwnBatches(runs.LanguageModelTask):
-    """A built-in task with batches of a user's own."""
-
-    def training_batches(self, runner):
-        return [{"pairs": {"x": np.zeros((2, 3), np.float32)}}] * 4
-
-
-def test_task_of_ones_own_leaves_out_what_it_does_not_say(tmp_path):
+def test_task_of_ones_own_is_described(tmp_path):
     config = tiny.config(tmp_path, architecture="encoder", data={"source": "labelled"})
     report = runs.inspect_data(config, task=Own)
     assert (report.unit, report.train, report.validation) == ("texts", 3, 2)
     assert [(texts.shared, texts.total) for texts in report.shared] == [(1, 2)]
     assert sorted(row["text"] for row in report.batch.rows) == ["a", "a", "b"]
     assert report.batch.marks == ""
-
-    report = runs.inspect_data(stream_config(tmp_path), task=OwnBatches)
-    assert report.steps_per_epoch is None and report.train == 8
-    assert report.batch.arrays == {"pairs.x": "float32[2, 3]"}
-    assert report.batch.rows == () and report.batch.predicted is None
 
 
 @pytest.mark.parametrize("wrong", [{"step": -1}, {"rows": -2}])

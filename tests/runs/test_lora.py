@@ -16,8 +16,8 @@ from jaxformer.config import (
 )
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs.weights.lora import adapt, combine_of
-from jaxformer.runs.weights.memory import split_shapes, state_shapes
 from jaxformer.runs.weights.preparing import prepare_run
+from jaxformer.runs.weights.shapes import split_shapes, state_shapes
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
 from tests.training import saved

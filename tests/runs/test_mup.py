@@ -13,7 +13,7 @@ from jaxformer.config import (
     SgdConfig,
 )
 from jaxformer.runs import task_class
-from jaxformer.runs.weights.memory import param_shapes, state_shapes
+from jaxformer.runs.weights.shapes import param_shapes, state_shapes
 from jaxformer.runs.weights.trials import run_recipe
 from tests.small_config import assert_refused, model, small
 

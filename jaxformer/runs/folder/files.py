@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from jaxformer import __version__
 from jaxformer.config import ExperimentConfig, config_differences, config_to_toml, load_config
-from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.errors import CheckpointError
 from jaxformer.runs.data.summary import DataSummary, load_summary, save_summary
 from jaxformer.storage import (
     DRAFT,
@@ -78,7 +78,7 @@ def start_folder(
     with drafted(folder, first=_MANIFEST, last=_CONFIG) as draft:
         write(draft)
         save_summary(draft, summary)
-        write_whole(draft / _CONFIG, _config_text(config))
+        write_whole(draft / _CONFIG, config_to_toml(config))
         write_folder_manifest(draft)
 
 
@@ -117,7 +117,7 @@ def remove_run(folder: pathlib.Path) -> None:
 
 def update_config(folder: pathlib.Path, config: ExperimentConfig) -> None:
     """Replaces the config of a resumed run atomically."""
-    text, manifest = _config_text(config), _read_manifest(folder)
+    text, manifest = config_to_toml(config), _read_manifest(folder)
     new = sha256(text)
     before = [digest for digest in manifest.files[_CONFIG] if digest != new]
     if before:
@@ -131,24 +131,6 @@ def _accept_config(folder: pathlib.Path, manifest: Manifest, *digests: str) -> N
     """Writes the manifest of a run folder, with these as valid SHA-256 of its config."""
     files = {**manifest.files, _CONFIG: digests}
     write_manifest(folder / _MANIFEST, dataclasses.replace(manifest, files=files))
-
-
-def _config_text(config: ExperimentConfig) -> str:
-    """TOML of the config of a run; without `out` if its path is not Unicode."""
-    text = config_to_toml(config)
-    if not _is_unicode(text):
-        text = config_to_toml(dataclasses.replace(config, out=None))
-    if not _is_unicode(text):
-        raise ConfigError("paths in a config must be UTF-8, got one that is not; rename the file")
-    return text
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def read_run_config(folder: pathlib.Path) -> ExperimentConfig:
@@ -190,10 +172,6 @@ def folder_damage(folder: pathlib.Path) -> str | None:
             )
         if damage is not None:
             return f"{damage}; restore that file, or train the run anew"
-        for path in sorted(folder.iterdir()):
-            known = path.name in manifest.files or path.name in (_MANIFEST, *_GROWING)
-            if not known and path.suffix in (".json", ".toml"):
-                return f"{path.name} does not belong to it, and may be taken for a part; remove it"
     except CheckpointError as error:
         return str(error)
     except OSError as error:

@@ -13,8 +13,6 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional import AlibiBias, RelativeBias
 from jaxformer.modules import RotaryPositions, make_positions
 
-_MOST = 2**16  # positions; a figure has fewer pixels
-
 
 class PositionTable(NamedTuple):
     """Position encodings that are added to the embeddings.
@@ -87,8 +85,6 @@ def model_positions(config: ModelConfig, params: Any, length: int) -> dict[str, 
         raise ConfigError(
             f"the length to show must be in 1 .. max_len={config.max_len}, got {length}"
         )
-    if length > _MOST:
-        raise ConfigError(f"the length to show must be at most {_MOST:,}, got {length}; lower it")
     if "encoder" not in params:
         schemes = _stack_schemes("model", config, params, length)
     elif "decoder" not in params:

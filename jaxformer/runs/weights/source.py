@@ -11,7 +11,7 @@ import jax
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.runs.text_models.text_model import TextModel
-from jaxformer.runs.weights.memory import param_shapes
+from jaxformer.runs.weights.shapes import param_shapes
 from jaxformer.training import SingleRunner
 from jaxformer.training.parallel import Runner
 

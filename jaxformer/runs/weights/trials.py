@@ -17,7 +17,7 @@ from jaxformer.config import (
 )
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.lora import combine_of
-from jaxformer.runs.weights.memory import rate_factors
+from jaxformer.runs.weights.shapes import rate_factors
 from jaxformer.training import LossFunction, Trial, make_optimizer, make_runner, make_schedule
 from jaxformer.training.losses import Combine
 from jaxformer.training.parallel import Runner
