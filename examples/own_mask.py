@@ -4,8 +4,9 @@
 
 The model answers a prompt of 3 to 7 symbols with its reversal. The mask is that of Raffel et al.
 (T5), 2020, figure 4. `causal=False` turns off the model's causal mask, and the mask of this example
-restores it for the answer. Generation needs no mask: with `causal=False`, the prompt attends to
-itself in both directions, and each token after it finds only earlier ones in the cache.
+restores it for the answer. It is a rule, so no `[T, S]` array is made. Generation needs no mask:
+with `causal=False`, the prompt attends to itself in both directions, and each token after it finds
+only earlier ones in the cache.
 """
 
 import jax
@@ -13,7 +14,7 @@ import numpy as np
 import optax
 
 from jaxformer.config import ModelConfig, SamplingConfig
-from jaxformer.functional import causal, padding
+from jaxformer.functional import Prefix
 from jaxformer.inference import generate
 from jaxformer.models import Decoder
 from jaxformer.training import TrainState, language_model_loss, make_train_step
@@ -35,8 +36,7 @@ def make_batch(rng):
         prompt = rng.integers(0, SYMBOLS, size)
         tokens[row, : 2 * size + 2] = [*prompt, END, *prompt[::-1], END]
         labels[row, size : 2 * size + 1] = tokens[row, size + 1 : 2 * size + 2]
-    mask = causal(LENGTH, LENGTH) | padding(sizes + 1, LENGTH)  # [B, 1, T, S], True = attend
-    return {"tokens": tokens[:, :-1], "labels": labels, "mask": mask}
+    return {"tokens": tokens[:, :-1], "labels": labels, "mask": Prefix(sizes + 1)}
 
 
 def accuracy(model, params):

@@ -209,7 +209,7 @@ def test_package_lists_submodules_that_exist_and_imports_them_on_use():
     for name in jaxformer.__all__:
         assert name == "__version__" or importlib.util.find_spec(f"jaxformer.{name}"), name
     assert set(jaxformer.__all__) <= set(dir(jaxformer))
-    assert jaxformer.functional.causal(1, 1).all()
+    assert jaxformer.functional.Causal().array(1, 1).all()
     with pytest.raises(AttributeError, match="has no attribute 'transformer'"):
         _ = jaxformer.transformer
 

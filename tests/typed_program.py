@@ -20,12 +20,11 @@ from jaxformer.config import (
 )
 from jaxformer.errors import ConfigError
 from jaxformer.functional import (
+    Causal,
+    Lengths,
     apply_rotary,
-    causal,
-    combine,
     cross_entropy,
     dot_product_attention,
-    padding,
     rotary_tables,
 )
 from jaxformer.models import Decoder, EncoderDecoder
@@ -55,7 +54,7 @@ from jaxformer.viz import attention_page
 def attend(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
     tables = rotary_tables(10, head_dim=64)
     query, key = (apply_rotary(x, tables, layout="half") for x in (query, key))
-    mask = combine(causal(10, 10), padding(jnp.array([10, 7]), 10))
+    mask = Causal() & Lengths(keys=jnp.array([10, 7]))
     return dot_product_attention(query, key, value, mask=mask, local_window_size=(4, 0))
 
 

@@ -201,7 +201,7 @@ MISTAKES: tuple[Mistake, ...] = (
         happens="As printed it fails at once: NumPy 2 has no np.infty. With np.inf, its two lines "
         "are right in their order, 0 to -inf before 1 to 0; here they are swapped, all is hidden, "
         "and every weight is NaN. Run again, a cell of them hides all as well.",
-        guard="`functional.causal` makes the mask in one expression, and a JAX array cannot be "
+        guard="`functional.Causal` makes the mask in one expression, and a JAX array cannot be "
         "edited: assigning to its elements is a TypeError.",
         rows=_QUERIES,
         columns=_KEYS,

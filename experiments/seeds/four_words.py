@@ -74,7 +74,7 @@ def attend(drawn: Draw, *, is_causal: bool) -> dict[str, jax.Array]:
 def weights_by_mask_and_by_bias() -> tuple[jax.Array, jax.Array]:
     """The weights `[T, S]`: hidden by a bool mask, and by a bias of -inf."""
     query, key, _ = (_one_head(part) for part in draw())
-    mask = functional.causal(LENGTH, LENGTH)
+    mask = functional.Causal().array(LENGTH, LENGTH)
     bias = jnp.where(mask, 0.0, -jnp.inf)
     by_mask = functional.attention_weights(query, key, mask=mask)
     by_bias = functional.attention_weights(query, key, bias)

@@ -18,10 +18,9 @@ from steps import Shown, Step, Table
 
 from jaxformer import viz
 from jaxformer.functional import (
+    Causal,
     MultiHeadOutput,
     MultiHeadParams,
-    causal,
-    combine,
     linear,
     multi_head_attention,
 )
@@ -77,7 +76,7 @@ def multi_head_fused(
 
 def masked_by_value(scores: np.ndarray) -> jax.Array:
     """Weights `[T, S]` by the document's rule, which masks every score that is 0."""
-    mask = combine(causal(*scores.shape), scores != 0)
+    mask = Causal().array(*scores.shape) & (scores != 0)
     return weights_of_scores(scores, mask=mask)
 
 

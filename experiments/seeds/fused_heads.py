@@ -122,7 +122,7 @@ def attend_in_one_call(params: functional.MultiHeadParams) -> jax.Array:
 def mask_bytes() -> dict[str, int]:
     """Bytes of a causal mask, as the document stores it, and as computed from indices."""
     document = 4 * BATCH * HEADS * LENGTH * LENGTH
-    return {"document": document, "causal": functional.causal(LENGTH, LENGTH).nbytes}
+    return {"document": document, "causal": functional.Causal().array(LENGTH, LENGTH).nbytes}
 
 
 def softmax_of_printed_scores() -> jax.Array:

@@ -104,7 +104,7 @@ def show_mask() -> Shown:
         {
             "Bytes of the mask": Table(
                 ["bytes"],
-                ["document: [30, 8, 50, 50] of float32", "causal(50, 50): [50, 50] of bool",
+                ["document: [30, 8, 50, 50] of float32", "Causal().array(50, 50): [50, 50] of bool",
                  "is_causal=True"],
                 [[sizes["document"]], [sizes["causal"]], [0]],
             ),

@@ -118,7 +118,7 @@ def show_scaling() -> Shown:
 
 def show_mask() -> Shown:
     stages = attend(draw(), is_causal=True)
-    mask = functional.causal(LENGTH, LENGTH)
+    mask = functional.Causal().array(LENGTH, LENGTH)
     by_mask, by_bias = weights_by_mask_and_by_bias()
     off = largest_difference(by_mask, by_bias)
     return Shown(

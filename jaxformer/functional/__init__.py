@@ -22,7 +22,7 @@ from jaxformer.functional.feed_forward import (
 )
 from jaxformer.functional.linear import Kernel, LowRankKernel, linear
 from jaxformer.functional.losses import chunked_cross_entropy, cross_entropy
-from jaxformer.functional.masks import causal, combine, padding, segments, window
+from jaxformer.functional.masks import Causal, Lengths, Mask, Prefix, Rule, Segments, Window
 from jaxformer.functional.mixture_of_experts import ExpertsOutput, ExpertsParams, mixture_of_experts
 from jaxformer.functional.multi_head import (
     AttentionFunction,
@@ -59,6 +59,13 @@ from jaxformer.functional.positions.sinusoids import (
 from jaxformer.functional.taps import LayerTaps
 
 __all__ = [
+    "Window",
+    "Segments",
+    "Rule",
+    "Prefix",
+    "Mask",
+    "Lengths",
+    "Causal",
     "AlibiBias",
     "AttentionFunction",
     "CachedKeys",
@@ -87,9 +94,7 @@ __all__ = [
     "attention_implementation",
     "attention_mask",
     "attention_weights",
-    "causal",
     "chunked_cross_entropy",
-    "combine",
     "cross_entropy",
     "dot_product_attention",
     "embed",
@@ -100,7 +105,6 @@ __all__ = [
     "linear",
     "mixture_of_experts",
     "multi_head_attention",
-    "padding",
     "pool",
     "project_memory",
     "relative_position_buckets",
@@ -108,11 +112,9 @@ __all__ = [
     "ring_positions",
     "rms_norm",
     "rotary_tables",
-    "segments",
     "sharded_attention",
     "sharded_ring_attention",
     "sinusoidal_positions",
     "to_ring_order",
     "unembed",
-    "window",
 ]

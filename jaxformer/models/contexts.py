@@ -165,7 +165,7 @@ def _with_bias(
     bias, mask = cast("jax.Array | None", context.bias), context.mask  # the caller's is an array
     if cache is not None:
         bias = None if bias is None else cache.by_slot(bias, num_queries)
-        mask = None if mask is None else cache.by_slot(mask, num_queries)
+        mask = cache.by_slot(mask, num_queries) if isinstance(mask, jax.Array) else mask
         if mask is None and not context.is_causal:
             # Cached attention must be causal or have a mask; this one hides no key.
             mask = jnp.ones((1, 1, 1, 1), bool)

@@ -5,6 +5,7 @@ from typing import NamedTuple, TypedDict, Unpack
 import jax
 from flax import linen as nn
 
+from jaxformer.functional.masks.base import Mask
 from jaxformer.functional.taps import Taps, check_taps
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import Transformer, TransformerOutput, TransformerParts
@@ -37,11 +38,11 @@ class EncoderDecoderInputs(TypedDict, total=False):
 
     source_lengths: jax.Array | None
     lengths: jax.Array | None
-    source_mask: jax.Array | None
+    source_mask: jax.Array | Mask | None
     source_bias: jax.Array | None
-    mask: jax.Array | None
+    mask: jax.Array | Mask | None
     bias: jax.Array | None
-    cross_mask: jax.Array | None
+    cross_mask: jax.Array | Mask | None
     deterministic: bool
     return_weights: bool
     taps: Taps | None
@@ -118,11 +119,11 @@ class EncoderDecoder(TransformerParts):
         *,
         source_lengths: jax.Array | None = None,
         lengths: jax.Array | None = None,
-        source_mask: jax.Array | None = None,
+        source_mask: jax.Array | Mask | None = None,
         source_bias: jax.Array | None = None,
-        mask: jax.Array | None = None,
+        mask: jax.Array | Mask | None = None,
         bias: jax.Array | None = None,
-        cross_mask: jax.Array | None = None,
+        cross_mask: jax.Array | Mask | None = None,
         deterministic: bool = True,
         return_weights: bool = False,
         taps: Taps | None = None,

@@ -2,7 +2,7 @@
 
 import dataclasses
 from types import UnionType
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from jaxformer.functional.checks import (
     static_bool,
 )
 from jaxformer.functional.embedding import check_known_tokens
+from jaxformer.functional.masks.base import Mask
 from jaxformer.functional.multi_head import KVCache, WindowCache
 from jaxformer.functional.taps import Taps, check_taps
 from jaxformer.modules.attention import AttentionContext
@@ -33,12 +34,12 @@ class TransformerInputs(TypedDict, total=False):
     positions: jax.Array | None
     segment_ids: jax.Array | None
     token_types: jax.Array | None
-    mask: jax.Array | None
+    mask: jax.Array | Mask | None
     bias: jax.Array | None
     cache: Cache | None
     encoded: jax.Array | None
     encoded_lengths: jax.Array | None
-    encoded_mask: jax.Array | None
+    encoded_mask: jax.Array | Mask | None
     cross_cache: tuple[KVCache, ...] | None
     deterministic: bool
     return_weights: bool
@@ -181,11 +182,12 @@ def _check_encoded(
 
 def _check_masks(
     config: ModelConfig, sizes: dict[str, int], inputs: TransformerInputs
-) -> tuple[jax.Array | None, jax.Array | None, jax.Array | None]:
+) -> tuple[jax.Array | Mask | None, jax.Array | None, jax.Array | Mask | None]:
     """Mask, bias and encoded_mask with rank 4, checked against the attention weights."""
     cache, encoded, cross_cache = inputs["cache"], inputs["encoded"], inputs["cross_cache"]
-    mask = None if inputs["mask"] is None else as_array("mask", inputs["mask"])
-    bias = None if inputs["bias"] is None else as_array("bias", inputs["bias"])
+    mask, bias = inputs["mask"], inputs["bias"]
+    mask = mask if mask is None or isinstance(mask, Mask) else as_array("mask", mask)
+    bias = None if bias is None else as_array("bias", bias)
     num_keys = sizes["T"] if cache is None else _capacity(cache, mask, bias)
     shape = (sizes["B"], config.num_heads, sizes["T"], num_keys)
     cached = cache is not None
@@ -200,20 +202,21 @@ def _check_masks(
     return mask, bias, _attention_array("encoded_mask", inputs["encoded_mask"], "bool", shape)
 
 
-def _capacity(cache: Cache, mask: jax.Array | None, bias: jax.Array | None) -> int:
+def _capacity(cache: Cache, mask: jax.Array | Mask | None, bias: jax.Array | None) -> int:
     """Capacity of the caches of all keys, for a mask or bias; with windows alone, its own size."""
     whole = [layer.capacity for layer in cache if isinstance(layer, KVCache)]
-    sizes = [array.shape[-1] for array in (mask, bias) if array is not None and array.ndim]
+    arrays = (array for array in (mask, bias) if isinstance(array, jax.Array))
+    sizes = [array.shape[-1] for array in arrays if array.ndim]
     return whole[0] if whole else max(sizes, default=1)
 
 
 def _attention_array(
-    name: str, array: jax.Array | None, kind: str, shape: tuple[int, int, int, int],
+    name: str, array: jax.Array | Mask | None, kind: str, shape: tuple[int, int, int, int],
     *, cached: bool = False,
-) -> jax.Array | None:  # fmt: skip
+) -> Any:  # fmt: skip
     """A mask or bias, if given, with rank 4; `shape` is that of the weights, (B, N, T, S)."""
-    if array is None:
-        return None
+    if array is None or isinstance(array, Mask):
+        return array  # attention checks a rule
     array = as_array(name, array)
     remedy = "True = attend; an additive one is the argument bias" if kind == "bool" else ""
     check_dtype(name, array, kind, remedy=remedy)
@@ -238,7 +241,7 @@ def _default_positions(cache: Cache | None, sizes: dict[str, int]) -> jax.Array:
 
 def _check_token_types(
     config: ModelConfig, sizes: dict[str, int], inputs: TransformerInputs
-) -> jax.Array | None:
+) -> Any:
     """Token types, all 0 when not given; None for a model without them."""
     token_types, count = inputs["token_types"], config.num_token_types
     if count is None:

@@ -18,6 +18,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.checks import check_broadcast
 from jaxformer.functional.embedding import table_rows
+from jaxformer.functional.masks.base import Mask
 from jaxformer.functional.multi_head import KVCache
 from jaxformer.functional.taps import Taps
 from jaxformer.models.contexts import AttentionFunctions, layer_contexts
@@ -157,12 +158,12 @@ class Transformer(Model):
         positions: jax.Array | None = None,
         segment_ids: jax.Array | None = None,
         token_types: jax.Array | None = None,
-        mask: jax.Array | None = None,
+        mask: jax.Array | Mask | None = None,
         bias: jax.Array | None = None,
         cache: Cache | None = None,
         encoded: jax.Array | None = None,
         encoded_lengths: jax.Array | None = None,
-        encoded_mask: jax.Array | None = None,
+        encoded_mask: jax.Array | Mask | None = None,
         cross_cache: tuple[KVCache, ...] | None = None,
         deterministic: bool = True,
         return_weights: bool = False,

@@ -12,6 +12,7 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention import Bias, dot_product_attention
+from jaxformer.functional.masks.base import Mask
 from jaxformer.functional.multi_head import (
     AttentionFunction,
     KVCache,
@@ -64,12 +65,12 @@ class AttentionContext:
     attention_fn: AttentionFunction = dot_product_attention
     rotation: Rotation | None = None
     bias: Bias | None = None
-    mask: jax.Array | None = None
+    mask: jax.Array | Mask | None = None
     segment_ids: jax.Array | None = None
     lengths: jax.Array | None = None
     encoded: jax.Array | None = None
     encoded_lengths: jax.Array | None = None
-    encoded_mask: jax.Array | None = None
+    encoded_mask: jax.Array | Mask | None = None
 
     def real_tokens(self, num_tokens: int) -> jax.Array | None:
         """Mask of the tokens that are not padding, bool `[B, T]`; None if all are real."""

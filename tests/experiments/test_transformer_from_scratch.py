@@ -11,7 +11,7 @@ from positions import positions_by_array, positions_by_loop
 from scores import weights_of_scores
 from transformer_from_scratch import DOCUMENT
 
-from jaxformer.functional import causal
+from jaxformer.functional import Causal
 from tests.experiments.from_scratch_tables import (
     MASKED,
     POSITIONS_4_4,
@@ -117,7 +117,7 @@ def test_causal_mask_gives_the_printed_scores():
     expected = np.exp(MASKED) / np.exp(MASKED).sum(1, keepdims=True)
     np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-6)
     assert (weights[~seen] == 0).all()  # exp(-inf), line 1048
-    np.testing.assert_array_equal(weights_of_scores(scores, mask=causal(5, 5)), weights)
+    np.testing.assert_array_equal(weights_of_scores(scores, mask=Causal().array(5, 5)), weights)
 
 
 def test_block_by_functions_is_that_of_the_module():

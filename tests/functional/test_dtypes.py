@@ -101,9 +101,9 @@ FUNCTIONS = {
         for offset in (0, LENGTHS)
         for bidirectional in (True, False)
     ],
-    "masks": lambda x, w: F.combine(
-        F.causal(3, 3), F.window(3, 3, (1, 2), LENGTHS), F.padding(LENGTHS.astype(np.int8), 3),
-        F.segments(SEGMENTS, SEGMENTS.astype(np.int16)),
+    "masks": lambda x, w: (
+        F.Causal() & F.Window(1, 2, LENGTHS) & F.Lengths(keys=LENGTHS.astype(np.int8))
+        & F.Segments(SEGMENTS, SEGMENTS.astype(np.int16)) & F.Prefix(LENGTHS)
     ),
 }  # fmt: skip
 

@@ -31,10 +31,10 @@ KERNEL = np.random.default_rng(3).standard_normal((12, 12), np.float32)
 def masks(tokens, lengths):
     batch, length = tokens.shape
     return [
-        F.causal(length, length + 2, 2),
-        F.causal(length, length, lengths),
-        F.window(length, 7, (1, None), length - 7),
-        F.combine(F.padding(lengths, length), F.segments(tokens, tokens)),
+        F.Causal(2).array(length, length + 2),
+        F.Causal(lengths).array(length, length, lengths.shape),
+        F.Window(1, None, length - 7).array(length, 7),
+        (F.Lengths(keys=lengths) & F.Segments(tokens)).array(length, length, lengths.shape),
         F.alibi_bias(3, length, length),
         F.relative_position_buckets(length, length, lengths),
         F.sinusoidal_positions(length, 7),

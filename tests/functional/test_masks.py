@@ -1,3 +1,7 @@
+"""Mask rules: what each and each combination allows, in every implementation of attention."""
+
+import hypothesis
+import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,12 +9,28 @@ import pytest
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional import (
-    causal,
-    combine,
+    Causal,
+    Lengths,
+    Prefix,
+    Rule,
+    Segments,
+    Window,
+    attention_implementation,
+    attention_mask,
+    attention_weights,
     dot_product_attention,
-    padding,
-    segments,
-    window,
+)
+from jaxformer.functional.attention import plan
+from jaxformer.functional.masks.base import Sizes
+from tests.functional import oracle
+from tests.functional.attention.attention_cases import (
+    GROUPED,
+    IMPLEMENTATIONS,
+    assert_close,
+    assert_same_bits,
+    inputs_of,
+    normal,
+    run,
 )
 
 
@@ -24,89 +44,88 @@ def assert_mask(mask, expected):
     np.testing.assert_array_equal(mask, expected, strict=True)
 
 
-@pytest.mark.parametrize(
-    ("offset", "picture"),
-    [
-        (0, "10000 11000 11100"),
-        (2, "11100 11110 11111"),
-        (-1, "00000 10000 11000"),
-        (-9, "00000 00000 00000"),
-        (9, "11111 11111 11111"),
-    ],
-)
-def test_causal_is_the_drawn_triangle(offset, picture):
-    assert_mask(causal(3, 5, offset), drawn(picture))
+def even(query, key):
+    return (query - key) % 2 == 0
 
 
-def test_causal_takes_one_traced_offset_per_row():
-    offsets = jnp.array([2, -1])
-    expected = np.stack([drawn("11100 11110 11111"), drawn("00000 10000 11000")])[:, None]
-    assert_mask(jax.jit(lambda o: causal(3, 5, o))(offsets), expected)
-    assert_mask(causal(3, 5, np.array([2, -1])), expected)
+IDS = np.array([4, 4, 7]), np.array([4, 4, 7, 7, 8])
+DRAWN = [
+    (Causal(), "10000 11000 11100"),
+    (Causal(2), "11100 11110 11111"),
+    (Causal(-1), "00000 10000 11000"),
+    (Causal(-9), "00000 00000 00000"),
+    (Causal(np.int64(9)), "11111 11111 11111"),
+    (Window(1, 0), "10000 11000 01100"),
+    (Window(0, 2), "11100 01110 00111"),
+    (Window(1, 1), "11000 11100 01110"),
+    (Window(None, 0), "10000 11000 11100"),
+    (Window(1, None), "11111 11111 01111"),
+    (Window(None, None), "11111 11111 11111"),
+    (Window(1, 0, 2), "01100 00110 00011"),
+    (Window(1, 1, -1), "10000 11000 11100"),
+    (Lengths(keys=3), "11100 11100 11100"),
+    (Lengths(2, 3), "11100 11100 00000"),
+    (Lengths(), "11111 11111 11111"),
+    (Prefix(2), "11000 11000 11100"),
+    (Prefix(0, offset=1), "11000 11100 11110"),
+    (Segments(*IDS), "11000 11000 00110"),
+    (Rule(even), "10101 01010 10101"),
+    (Rule(lambda query, key, first: key >= first, (jnp.int32(3)[None, None, None],)),
+     "00011 00011 00011"),
+    (~Causal(), "01111 00111 00011"),
+    (Causal() & Rule(even), "10000 01000 10100"),
+    (Window(1, 0) | Lengths(keys=1), "10000 11000 11100"),
+    (Causal() & drawn("01111 01111 11110"), "00000 01000 11100"),
+    (drawn("01111 01111 11110") & Causal(), "00000 01000 11100"),
+    (jnp.asarray(drawn("00001 00000 00000")) | ~(Causal() | Rule(even)), "01011 00101 00010"),
+]  # fmt: skip
 
 
-def test_causal_takes_offsets_of_any_rank():
-    assert_mask(causal(3, 5, jnp.int32(2)), drawn("11100 11110 11111")[None])
-    offsets = np.array([[0, 2, -1]])
-    rows = [causal(3, 5, int(offset)) for offset in offsets[0]]
-    assert_mask(causal(3, 5, offsets), np.stack(rows)[None, :, None])
+@pytest.mark.parametrize(("rule", "picture"), DRAWN)
+def test_rule_is_the_drawn_matrix(rule, picture):
+    assert_mask(rule.array(3, 5), drawn(picture))
+    assert_mask(jax.jit(lambda rule: rule.array(3, 5))(rule), drawn(picture))
 
 
-def test_causal_of_no_queries_is_empty():
-    assert causal(0, 5).shape == (0, 5)
-    assert causal(3, 0).shape == (3, 0)
+def test_rules_of_no_queries_or_keys_are_empty():
+    assert Causal().array(0, 5).shape == (0, 5)
+    assert Prefix(0).array(3, 0).shape == (3, 0)
 
 
-@pytest.mark.parametrize(
-    ("size", "offset", "picture"),
-    [
-        ((1, 0), 0, "10000 11000 01100"),
-        ((0, 2), 0, "11100 01110 00111"),
-        (1, 0, "11000 11100 01110"),
-        (0, 0, "10000 01000 00100"),
-        ((None, 0), 0, "10000 11000 11100"),
-        ((1, None), 0, "11111 11111 01111"),
-        ((None, None), 0, "11111 11111 11111"),
-        ((1, 0), 2, "01100 00110 00011"),
-        ((1, 1), -1, "10000 11000 11100"),
-        ((0, 0), -2, "00000 00000 10000"),
-    ],
-)
-def test_window_is_the_drawn_band(size, offset, picture):
-    assert_mask(window(3, 5, size, offset), drawn(picture))
+OFFSETS, LENGTHS = np.array([2, -1], np.int8), np.array([4, 2], np.uint8)
+ROWS = [
+    (Causal(OFFSETS), ["11100 11110 11111", "00000 10000 11000"]),
+    (Window(1, 0, OFFSETS), ["01100 00110 00011", "00000 10000 11000"]),
+    (Lengths(keys=LENGTHS), ["11110 11110 11110", "11000 11000 11000"]),
+    (Lengths(np.array([0, 2]), LENGTHS), ["00000 00000 00000", "11000 11000 00000"]),
+    (Prefix(LENGTHS), ["11110 11110 11110", "11000 11000 11100"]),
+    (Segments(np.array([[1, 1, 2], [3, 1, 1]]), np.array([[1, 2, 2, 1, 0], [1, 1, 1, 3, 3]])),
+     ["10010 10010 01100", "00011 11100 11100"]),
+    (Rule(lambda query, key, first: key >= first, (np.array([4, 1])[:, None, None, None],)),
+     ["00001 00001 00001", "01111 01111 01111"]),
+    (Causal() & Lengths(keys=LENGTHS), ["10000 11000 11100", "10000 11000 11000"]),
+]  # fmt: skip
 
 
-def test_window_takes_one_traced_offset_per_row():
-    mask = jax.jit(lambda o: window(3, 5, (1, 0), o))(jnp.array([2, 0]))
-    expected = np.stack([drawn("01100 00110 00011"), drawn("10000 11000 01100")])[:, None]
-    assert_mask(mask, expected)
+@pytest.mark.parametrize(("rule", "pictures"), ROWS)
+def test_arrays_of_a_rule_differ_by_row(rule, pictures):
+    expected = np.stack([drawn(picture) for picture in pictures])[:, None]
+    assert_mask(rule.array(3, 5, leading=(2,)), expected)
+    assert_mask(jax.jit(lambda rule: rule.array(3, 5, leading=(2,)))(rule), expected)
 
 
-def test_padding_hides_keys_at_or_beyond_each_length():
-    lengths = np.array([3, 0, 5])
-    expected = drawn("11100 00000 11111")[:, None, None]
-    assert_mask(padding(lengths, 5), expected)
-    assert_mask(jax.jit(lambda n: padding(n, 5))(lengths), expected)
+def test_leaves_of_a_rule_are_its_arrays():
+    rule = Causal(2) & (Segments(*IDS) | ~Rule(even, (jnp.ones(3),), lambda *queries: (0, 5)))
+    leaves, structure = jax.tree.flatten(rule)
+    assert [leaf.shape for leaf in leaves] == [(3,), (5,), (3,)]
+    assert structure == jax.tree.structure(jax.tree.unflatten(structure, leaves))
+    assert hash(jax.tree.structure(Window(3, 0))) == hash(jax.tree.structure(Window(3, 0)))
+    assert jax.tree.structure(Window(3, 0)) != jax.tree.structure(Window(2, 0))
 
 
-def test_padding_takes_lengths_of_any_rank():
-    assert_mask(padding(3, 5), drawn("11100")[None])
-    assert_mask(padding(jnp.array([[3], [0]]), 5), drawn("11100 00000")[:, None, None, None])
-
-
-def test_segments_lets_a_query_see_its_own_document():
-    picture = drawn("11000 11000 00110 00000")
-    query_ids, key_ids = np.array([4, 4, 7, 9]), np.array([4, 4, 7, 7, 8])
-    assert_mask(segments(query_ids, key_ids), picture[None])
-
-
-def test_segments_keeps_leading_axes():
-    query_ids = np.array([[1, 1, 2], [3, 1, 1]])
-    key_ids = np.array([[1, 2, 2, 1, 0], [1, 1, 1, 3, 3]])
-    expected = np.stack([drawn("10010 10010 01100"), drawn("00011 11100 11100")])[:, None]
-    assert_mask(segments(query_ids, key_ids), expected)
-    nested = segments(query_ids[:, None], jnp.asarray(key_ids)[:, None])
-    assert_mask(nested, expected[:, None])
+def test_lengths_beyond_int32_hide_nothing():
+    lengths = jnp.array([2**31 + 1], jnp.uint32)
+    assert jax.jit(lambda n: Lengths(keys=n).array(3, 3, (1,)))(lengths).all()
 
 
 def test_segments_of_dtypes_that_no_integer_dtype_holds_are_refused():
@@ -114,70 +133,171 @@ def test_segments_of_dtypes_that_no_integer_dtype_holds_are_refused():
     heads = jnp.ones((1, 1, 2))
     for query_ids, key_ids in ((unsigned, signed), (signed, unsigned)):
         ids = {"query_segment_ids": query_ids, "key_value_segment_ids": key_ids}
-        for call in (segments, lambda *_, ids=ids: dot_product_attention(*[heads] * 3, **ids)):
+        for options in (ids, {"mask": Segments(query_ids, key_ids)}):
             with pytest.raises(ShapeError, match="must fit in one integer dtype, got u?int32 and"):
-                call(query_ids, key_ids)
-    assert segments(unsigned, unsigned).all()
-    assert segments(np.array([3], np.uint8), signed + 4).all()
+                dot_product_attention(*[heads] * 3, **options)
+    assert Segments(unsigned, unsigned).array(1, 1).all()
+    assert Segments(np.array([3], np.uint8), signed + 4).array(1, 1).all()
     with jax.enable_x64(True):
-        assert not segments(unsigned, signed).any()
+        assert not Segments(unsigned, signed).array(1, 1).any()
 
 
-def test_padding_of_lengths_beyond_int32_hides_nothing():
-    lengths = jnp.array([2**31 + 1], jnp.uint32)
-    assert jax.jit(lambda n: padding(n, 3))(lengths).all()
-
-
-def test_combine_is_a_logical_and():
-    first, second = drawn("110 011"), drawn("101 010")
-    assert_mask(combine(first, None, second), drawn("100 010"))
-    assert_mask(combine(first), first)
-
-
-def test_combine_of_nothing_is_none():
-    assert combine() is None
-    assert combine(None, None) is None
-
-
-def test_combine_gives_a_plain_mask_the_rank_of_the_others():
-    batch_of_keys = padding(jnp.array([1, 3]), 3)
-    expected = np.stack([drawn("100 100"), drawn("100 110")])[:, None]
-    assert_mask(combine(causal(2, 3), batch_of_keys), expected)
-    assert_mask(combine(batch_of_keys, causal(2, 3)), expected)
-
-
-def test_combine_broadcasts_axes_of_size_one():
-    by_head = jnp.asarray(drawn("11 01 10 11 00"))[None, :, None, :]
-    by_row = jnp.asarray(drawn("1 0 1"))[:, None, None]
-    mask = combine(by_head, by_row)
-    assert_mask(mask, np.broadcast_to(by_head, (3, 5, 1, 2)) & np.array(by_row))
-
-
-attend_everywhere = jax.jit(dot_product_attention)
-OFFSETS, LENGTHS = np.array([2, -1]), np.array([4, 2])
-QUERY_IDS = np.array([[1, 1, 2], [3, 1, 2]])
-KEY_IDS = np.array([[1, 2, 2, 1, 0], [1, 1, 1, 3, 3]])
+# Attention, of two rows, 5 queries and 7 keys.
+IDS_BY_ROW = np.arange(10).reshape(2, 5) % 3, np.arange(14).reshape(2, 7) % 2
+IN_ATTENTION = {
+    "causal": Causal(1),
+    "window, an offset a row": Window(2, 1, np.array([-1, 3])),
+    "lengths": Lengths(np.array([3, 5]), np.array([7, 2])),
+    "prefix": Prefix(np.array([4, 1]), offset=1),
+    "segments": Segments(*IDS_BY_ROW),
+    "function": Rule(even) & Window(3, None),
+    "not": ~(Prefix(2, offset=-3) | Segments(*IDS_BY_ROW)),
+    "with an array by head": Causal(2) & (np.arange(210).reshape(1, 6, 5, 7) % 5 > 0),
+    "sink and window": Window(1, 0, 2) | (Lengths(keys=1) & Causal(2)),
+}
 
 
 @pytest.mark.essential
-@pytest.mark.parametrize(
-    ("structure", "mask"),
-    [
-        ({"is_causal": True, "query_offset": OFFSETS}, causal(3, 5, OFFSETS)),
-        ({"local_window_size": (1, 0), "query_offset": 2}, window(3, 5, (1, 0), 2)),
-        ({"key_value_seq_lengths": LENGTHS}, padding(LENGTHS, 5)),
-        ({"query_segment_ids": QUERY_IDS, "key_value_segment_ids": KEY_IDS},
-         segments(QUERY_IDS, KEY_IDS)),
-        ({"is_causal": True, "query_offset": OFFSETS, "key_value_seq_lengths": LENGTHS},
-         combine(causal(3, 5, OFFSETS), padding(LENGTHS, 5), None)),
-    ],
-    ids=["causal", "window", "padding", "segments", "combined"],
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("name", IN_ATTENTION)
+def test_attention_with_a_rule_equals_the_reference_with_its_array(name, implementation):
+    rule = IN_ATTENTION[name]
+    query = jnp.zeros((2, 5, 6, 3))
+    array = np.broadcast_to(attention_mask(query, jnp.zeros((2, 7, 3, 3)), rule), GROUPED.weights)
+    static = {"implementation": implementation}
+    inputs, output, gradients = run(GROUPED, {"mask": rule}, static)
+    _, by_array, of_array = run(GROUPED, {"mask": array}, static)
+    assert_close(output, oracle.attention(**inputs, mask=array), 1e-6)
+    for name, gradient in gradients.items():
+        assert_close(gradient, of_array[name], 1e-5)
+    rows = np.swapaxes(~array.any(-1), -1, -2)  # queries that see nothing
+    assert (output[rows] == 0).all() and (gradients["query"][rows] == 0).all()
+    keys = ~array.reshape(2, 3, 2 * 5, 7).any(2).swapaxes(-1, -2)
+    assert (gradients["value"][keys] == 0).all()
+    if keys.any():
+        for name in ("key", "value"):
+            inputs[name][keys] = np.nan
+        assert_same_bits(run(GROUPED, {"mask": rule}, static, inputs)[1:], (output, gradients))
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_gradient_with_rules_is_the_slope(implementation):
+    rule = (Prefix(np.array([3, 1])) | Window(1, 1, 2)) & Lengths(keys=np.array([6, 7]))
+    mask = np.broadcast_to(rule.array(5, 7, (2,)), GROUPED.weights)
+    inputs, _, gradients = run(GROUPED, {"mask": rule}, {"implementation": implementation})
+    cotangent = normal(2, 5, 6, 13, seed=5)
+    directions = {n: normal(*a.shape, seed=i) for i, (n, a) in enumerate(inputs.items(), 20)}
+    expected = oracle.slope(
+        lambda moved: np.sum(cotangent * oracle.attention(**moved, mask=mask)), inputs, directions
+    )
+    slope = sum(np.sum(gradients[name] * directions[name]) for name in inputs)
+    np.testing.assert_allclose(slope, expected, rtol=1e-4)
+
+
+SIDES = st.none() | st.integers(0, 9)
+SIMPLE = st.one_of(
+    st.builds(Causal, st.integers(-9, 9)),
+    st.builds(Window, SIDES, SIDES, st.integers(-9, 9)),
+    st.builds(Lengths, st.none() | st.integers(0, 8), st.none() | st.integers(0, 11)),
+    st.builds(Prefix, st.integers(0, 11), st.integers(-9, 9)),
+    st.just(Rule(lambda query, key: (query + 3 * key) % 4 < 2)),
+    st.just(Rule(lambda query, key: key // 4 == query // 3, (),
+                 lambda first, last: (first // 3 * 4, (last - 1) // 3 * 4 + 4))),
 )  # fmt: skip
-def test_mask_argument_equals_the_structured_arguments(structure, mask):
-    rng = np.random.default_rng(0)
-    query, key, value = (np.float32(rng.standard_normal((2, length, 2, 7))) for length in (3, 5, 5))
-    by_mask = jax.jit(lambda *arrays: dot_product_attention(*arrays, mask=mask))
-    by_structure = jax.jit(lambda *arrays: dot_product_attention(*arrays, **structure))
-    result = by_mask(query, key, value)
-    np.testing.assert_allclose(result, by_structure(query, key, value), rtol=0, atol=1e-6)
-    assert not np.allclose(result, attend_everywhere(query, key, value), atol=1e-3)
+RULES = st.recursive(SIMPLE, lambda rules: st.one_of(
+    st.builds(lambda a, b: a & b, rules, rules),
+    st.builds(lambda a, b: a | b, rules, rules),
+    st.builds(lambda a: ~a, rules),
+), max_leaves=5)  # fmt: skip
+
+
+def allowed(rule, query, key):
+    """Whether a rule allows a key, by what it says of single positions."""
+    if hasattr(rule, "rules"):
+        all_or_any = {"And": all, "Or": any}[type(rule).__name__]
+        return all_or_any(allowed(part, query, key) for part in rule.rules)
+    if hasattr(rule, "rule"):
+        return not allowed(rule.rule, query, key)
+    if isinstance(rule, Rule):
+        return bool(rule.function(query, key))
+    if isinstance(rule, Prefix):
+        return key < rule.lengths or key <= query + rule.offset
+    if isinstance(rule, Lengths):
+        real_query = rule.queries is None or query < rule.queries
+        return real_query and (rule.keys is None or key < rule.keys)
+    left, right = (None, 0) if isinstance(rule, Causal) else (rule.left, rule.right)
+    distance = key - query - rule.offset
+    return (left is None or distance >= -left) and (right is None or distance <= right)
+
+
+@pytest.mark.essential
+@hypothesis.given(rule=RULES, block=st.integers(1, 9))
+@hypothesis.settings(max_examples=150, deadline=None)
+def test_composed_rules_allow_what_their_parts_say_and_blocks_cover_it(rule, block):
+    expected = np.array([[allowed(rule, query, key) for key in range(11)] for query in range(8)])
+    assert_mask(rule.array(8, 11), expected)
+    first_query = 0
+    for loop in plan.plan_loops(rule.checked(Sizes((), 1, 8, 11)), 8, 11, block):
+        for first_key in loop.first_keys:
+            rows = expected[first_query : first_query + loop.num_queries]
+            assert not rows[:, :first_key].any() and not rows[:, first_key + loop.num_keys :].any()
+            first_query += loop.num_queries
+    assert first_query == 8
+
+
+def computed_weights(rule, length, block=64):
+    """Number of weights that chunked attention computes."""
+    rule = rule.checked(Sizes((), 1, length, length))
+    loops = plan.plan_loops(rule, length, length, block)
+    return sum(loop.num_queries * loop.num_keys * len(loop.first_keys) for loop in loops)
+
+
+@pytest.mark.usefixtures("real_blocks")
+def test_blocks_that_a_rule_hides_are_not_computed():
+    documents = Rule(
+        lambda query, key: query // 256 == key // 256,
+        key_range=lambda first, last: (first // 256 * 256, (last - 1) // 256 * 256 + 256),
+    )
+    every = computed_weights(Rule(even), 1024)
+    assert every == 1024**2
+    assert computed_weights(Causal(), 1024) == computed_weights(Prefix(0), 1024) <= 0.57 * every
+    assert computed_weights(Prefix(1024), 1024) == every
+    assert computed_weights(Window(64, 0), 1024) <= 0.19 * every
+    assert computed_weights(Rule(even) & Window(64, 0), 1024) <= 0.19 * every
+    assert computed_weights(documents, 1024) == every // 4
+    assert computed_weights(documents & Causal(), 1024) <= 0.2 * every
+    assert computed_weights(Lengths(256, 512), 1024) == every // 8
+    assert computed_weights(Causal(-300) & Causal(-2000), 1024) == 0
+
+
+@pytest.mark.usefixtures("real_blocks")
+def test_a_large_call_with_a_rule_is_chunked_and_holds_no_array():
+    x = jax.ShapeDtypeStruct((1, 2048, 8, 64), "float32")
+    lengths = jax.ShapeDtypeStruct((1,), "int32")
+    choice = attention_implementation(x, x, x, mask=Prefix(lengths), platform="cpu")
+    assert choice.name == "chunked"
+    lowered = jax.jit(lambda x, n: dot_product_attention(x, x, x, mask=Prefix(n))).lower(x, lengths)
+    assert "2048x2048" not in lowered.as_text()
+
+
+def test_weights_and_masks_take_rules():
+    inputs = inputs_of(GROUPED)
+    rule = Prefix(np.array([2, 5]))
+    weights = attention_weights(inputs["query"], inputs["key"], mask=rule)
+    visible = np.broadcast_to(rule.array(5, 7, (2,)), weights.shape)
+    np.testing.assert_array_equal(weights > 0, visible)
+    assert attention_mask(inputs["query"], inputs["key"], Lengths(keys=4)).shape == (1, 1, 1, 7)
+
+
+def test_keywords_are_rules_by_another_name():
+    inputs = inputs_of(GROUPED)
+    lengths = {"query_seq_lengths": np.array([3, 5]), "key_value_seq_lengths": np.array([7, 2])}
+    ids = {"query_segment_ids": IDS_BY_ROW[0], "key_value_segment_ids": IDS_BY_ROW[1]}
+    for options, rule in (
+        ({"is_causal": True, "query_offset": 2}, Causal(2)),
+        ({"local_window_size": (1, 2), "query_offset": OFFSETS}, Window(1, 2, OFFSETS)),
+        (lengths, Lengths(*lengths.values())),
+        (ids, Segments(*IDS_BY_ROW)),
+    ):
+        mask = attention_mask(inputs["query"], inputs["key"], **options)
+        assert_mask(attention_mask(inputs["query"], inputs["key"], rule), np.asarray(mask))

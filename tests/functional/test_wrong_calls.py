@@ -34,13 +34,10 @@ def test_the_right_call_is_taken(name):
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_arguments_that_are_missing_or_misspelt_are_named(name):
-    if name == "combine":  # takes any number of masks
-        with pytest.raises(TypeError, match="maskz"):
-            F.combine(maskz=None)
-        return
     first = next(n for n in RIGHT[name])
-    with pytest.raises(TypeError, match=rf"'{first}'"):
-        call(name, {n: value for n, value in RIGHT[name].items() if n != first})
+    if name not in ("Causal", "Lengths"):  # whose arguments have defaults
+        with pytest.raises(TypeError, match=rf"'{first}'"):
+            call(name, {n: value for n, value in RIGHT[name].items() if n != first})
     with pytest.raises(TypeError, match="'spelling'"):
         call(name, {**RIGHT[name], "spelling": 1})
 

@@ -1,6 +1,7 @@
 """Wrong calls of masks, positions and their biases."""
 
 import math
+import operator
 
 import numpy as np
 import pytest
@@ -25,23 +26,20 @@ YARN = F.YarnScaling(4.0, 2048)
 LONGROPE = F.LongropeScaling((1.0, 2.0), 4.0, 64)
 
 
-def masks_of(*shapes):
-    return {"masks": tuple(ones(*shape, dtype=bool) for shape in shapes)}
-
-
 # A right call of each function, which the wrong ones differ from in a few arguments.
 RIGHT = {
     "alibi_bias": {"num_heads": 2, "num_queries": 3, "num_keys": 5},
     "alibi_slopes": {"num_heads": 2},
     "apply_rotary": {"x": ones(2, 3, 2, 4), "tables": TABLES, "layout": "half"},
-    "causal": {"num_queries": 3, "num_keys": 5},
-    "combine": {"masks": (ones(3, 5, dtype=bool), ones(2, 1, 3, 5, dtype=bool))},
-    "padding": {"lengths": np.array([1, 3]), "num_keys": 3},
+    "Causal": {"offset": 2},
+    "Lengths": {"queries": np.array([1, 3]), "keys": np.array([1, 5])},
+    "Prefix": {"lengths": np.array([1, 3])},
+    "Rule": {"function": operator.le},
+    "Segments": {"query_ids": ints(2, 3), "key_ids": ints(2, 5)},
+    "Window": {"left": 1, "right": None},
     "relative_position_buckets": {"num_queries": 3, "num_keys": 5},
     "rotary_tables": {"positions": 3, "head_dim": 4},
-    "segments": {"query_ids": ints(2, 3), "key_value_ids": ints(2, 5)},
     "sinusoidal_positions": {"positions": 3, "d_model": 4},
-    "window": {"num_queries": 3, "num_keys": 5, "size": 2},
 }
 
 BASES = [
@@ -100,64 +98,55 @@ CALLS = {
         ({"query_offset": True}, "query_offset"),
         ({"query_offset": 2**31}, "query_offset"),
     ],
-    "causal": [
-        ({"num_queries": -2}, "num_queries", "must be an int of zero or more, got -2"),
-        ({"num_queries": Traced(3)}, "num_queries"),
-        ({"num_queries": True}, "num_queries"),
-        ({"num_keys": -3}, "num_keys", "must be an int of zero or more, got -3"),
-        ({"num_keys": HUGE}, "num_keys"),
-        ({"num_keys": math.inf}, "num_keys"),
-        ({"num_keys": [5]}, "num_keys"),
-        ({"query_offset": ones(2)}, "query_offset", "must be integer", "float32"),
-        ({"query_offset": None}, "query_offset"),
-        ({"query_offset": "0"}, "query_offset"),
-        ({"query_offset": 1j}, "query_offset"),
-        ({"query_offset": [[1], [2, 3]]}, "query_offset"),
-        ({"query_offset": OBJECTS}, "query_offset"),
+    "Causal": [
+        ({"offset": ones(2)}, "offset of a rule", "must be integer", "float32"),
+        ({"offset": None}, "offset of a rule"),
+        ({"offset": "0"}, "offset of a rule"),
+        ({"offset": 1j}, "offset of a rule"),
+        ({"offset": [[1], [2, 3]]}, "offset of a rule"),
+        ({"offset": OBJECTS}, "offset of a rule"),
+        ({"offset": 2**30 + 1}, "offset of a rule", f"must be in -{2**30} .. {2**30}"),
+        ({"offset": ints(3)}, "offset of a rule", "must broadcast to [...] = (2,)", "shape (3,)"),
     ],
-    "window": [
-        ({"size": value}, "size", "must be an int or a pair (left, right)", "None")
-        for value in (-1, 1.5, True, "2", (1, 2, 3), (1, -1), [1, 2], HUGE, Traced(2), math.nan)
+    "Window": [
+        ({"left": value, "right": value}, "of Window", "(left, right)", "None for unbounded")
+        for value in (-1, 1.5, True, "2", (1, -1), [1, 2], HUGE, math.nan)
     ]
-    + [({"num_keys": -3}, "num_keys"), ({"query_offset": ones(2)}, "query_offset")],
-    "padding": [
-        ({"lengths": None}, "lengths"),
-        ({"lengths": -1}, "lengths"),
-        ({"lengths": [2, -3]}, "lengths"),
-        ({"lengths": [2, 4]}, "lengths"),
-        ({"lengths": HUGE}, "lengths"),
-        ({"lengths": ones(2)}, "lengths", "must be integer", "float32"),
-        ({"lengths": ones(2, dtype=bool)}, "lengths"),
-        ({"lengths": "12"}, "lengths"),
-        ({"num_keys": HUGE}, "num_keys"),
-        ({"num_keys": 3.0}, "num_keys"),
+    + [({"offset": ones(2)}, "offset of a rule")],
+    "Lengths": [
+        ({"keys": -1}, "keys of Lengths", "must be in 0 .. 5, got -1"),
+        ({"keys": [2, -3]}, "keys of Lengths"),
+        ({"keys": [2, 6]}, "keys of Lengths", "must be in 0 .. 5, got [2, 6]"),
+        ({"queries": [2, 4]}, "queries of Lengths", "must be in 0 .. 3, got [2, 4]"),
+        ({"keys": HUGE}, "keys of Lengths"),
+        ({"keys": ones(2)}, "keys of Lengths", "must be integer", "float32"),
+        ({"keys": ones(2, dtype=bool)}, "keys of Lengths"),
+        ({"queries": "12"}, "queries of Lengths"),
+        ({"queries": ints(2, 1)}, "queries of Lengths", "the leading axes (2,)", "shape (2, 1)"),
     ],
-    "segments": [
-        ({"query_ids": ones(2, 3)}, "query_ids", "must be integer"),
-        ({"query_ids": np.int32(3)}, "query_ids"),
-        ({"query_ids": None}, "query_ids"),
-        ({"key_value_ids": ints(3, 5)}, "key_value_ids",
-         "query_ids [..., T]", "key_value_ids [..., S]", "(2, 3)", "(3, 5)"),
-        ({"key_value_ids": np.int32(1)}, "key_value_ids", "got a scalar"),
-        ({"key_value_ids": ints(5)}, "key_value_ids"),
-        ({"key_value_ids": ones(2, 5, dtype=bool)}, "key_value_ids"),
-        ({"key_value_ids": np.full((2, 5), HUGE)}, "key_value_ids"),
-        ({"key_value_ids": OBJECTS}, "key_value_ids"),
+    "Prefix": [
+        ({"lengths": None}, "lengths of Prefix", "an array of numbers, got None"),
+        ({"lengths": 6}, "lengths of Prefix", "must be in 0 .. 5, got 6"),
+        ({"offset": 0.5}, "offset of a rule"),
     ],
-    "combine": [
-        ({"masks": ("causal",)}, "mask"),
-        ({"masks": (ones(3, 5),)}, "mask", "mask must be bool", "float32", "True = attend"),
-        ({"masks": (ones(5, dtype=bool),)}, "mask"),
-        ({"masks": (True,)}, "mask"),
-        (masks_of((2, 1, 3, 5), (2, 3, 5)), "mask",
-         "[..., N, T, S]", "(2, 1, 3, 5)", "(2, 3, 5)", "mask[:, None]"),
-        (masks_of((2, 3), (3, 2)), "mask",
-         "must broadcast over [..., N, T, S]", "sizes [2, 3] of axis T", "(2, 3)", "(3, 2)"),
-        (masks_of((5, 2, 1, 3, 1), (7, 2, 4, 3, 6)), "mask",
-         "sizes [5, 7] of axis ...", "(7, 2, 4, 3, 6)", "size 1"),
-        (masks_of((2, 3, 1, 1), (2, 5, 1, 1)), "mask", "sizes [3, 5] of axis N"),
-        ({"masks": (OBJECTS,)}, "mask"),
-        ({"masks": ([[True], [True, False]],)}, "mask"),
+    "Segments": [
+        ({"query_ids": ones(2, 3)}, "query_ids of Segments", "must be integer"),
+        ({"query_ids": np.int32(3)}, "query_ids of Segments", "[..., T=3]"),
+        ({"query_ids": None}, "query_ids of Segments"),
+        ({"key_ids": ints(3, 5)}, "key_ids of Segments", "leading axes (2,)", "(3, 5)"),
+        ({"key_ids": None}, "key_ids of Segments", "[..., S=5]", "(2, 3)"),
+        ({"key_ids": ints(5)}, "key_ids of Segments"),
+        ({"key_ids": ones(2, 5, dtype=bool)}, "key_ids of Segments"),
+        ({"key_ids": np.full((2, 5), HUGE)}, "key_ids of Segments"),
+        ({"key_ids": OBJECTS}, "key_ids of Segments"),
+    ],
+    "Rule": [
+        ({"function": "even"}, "function of Rule", "a function of the positions", "'even'"),
+        ({"function": operator.sub}, "Rule's function", "must be bool", "int32"),
+        ({"function": lambda query, key: True}, "Rule's function", "must broadcast to", "shape ()"),
+        ({"function": lambda query, key: (query < key)[0]}, "Rule's function", "elementwise"),
+        ({"function": lambda query, key: ones(2, 6, 3, 5) > 0}, "Rule's function", "(2, 1, 3, 5)"),
+        ({"arrays": ("a",)}, "arrays of Rule", "an array of numbers"),
     ],
     "relative_position_buckets": [
         ({"num_queries": 3.0}, "num_queries"),

@@ -55,11 +55,11 @@ def call(name, arguments):
 
     def run(values):
         keywords = {n: _filled(a, iter(values)) for n, a in arguments.items()}
-        masks = keywords.pop("masks", ())
         if name.startswith("ring_"):  # for the devices of a mapped axis
             mapped = jax.vmap(lambda _: function(name)(**keywords), axis_name="sequence")
             return mapped(np.zeros(2))
-        return function(name)(*masks, **keywords)
+        result = function(name)(**keywords)
+        return result.array(3, 5, (2,)) if isinstance(result, F.Mask) else result
 
     traced = [_traced_value(a) for a in arguments.values() if _traced_value(a) is not None]
     return jax.jit(run)(traced) if traced else run([])

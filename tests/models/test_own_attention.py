@@ -10,7 +10,8 @@ import pytest
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
-from jaxformer.functional import dot_product_attention
+from jaxformer.errors import ShapeError
+from jaxformer.functional import Causal, Prefix, Rule, Segments, dot_product_attention
 from jaxformer.models import (
     Decoder,
     Encoder,
@@ -108,6 +109,49 @@ def test_masks_and_biases_go_with_a_cache(window):
     np.testing.assert_allclose(np.concatenate(pieces, axis=1), full, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("window", [None, 2])
+def test_rules_count_positions_among_all_cached_tokens(window):
+    model = Decoder(dataclasses.replace(CONFIG, local_window_size=window))
+    params = reference.draw_params(model, TOKENS)
+    rule = Rule(lambda query, key: (query + key) % 3 > 0) | Causal(-2)
+    full = apply(model, params, TOKENS, mask=rule).logits
+    by_array = apply(model, params, TOKENS, mask=np.asarray(rule.array(T, T))).logits
+    np.testing.assert_allclose(full, by_array, rtol=0, atol=1e-5)
+    # Rows of unequal length: the second has one token less from the first call on.
+    cache, rows = init_cache(model.config, B, CAPACITY), np.arange(B)
+    lengths = np.array([4, 3])
+    output = apply(model, params, TOKENS[:, :4], lengths=lengths, mask=rule, cache=cache)
+    for step in range(3):
+        token = TOKENS[rows, lengths + step][:, None]
+        output = apply(model, params, token, mask=rule, cache=output.cache)
+        expected = full[rows, lengths + step]
+        np.testing.assert_allclose(output.logits[:, 0], expected, rtol=0, atol=1e-5)
+
+
+def test_segments_of_a_rule_do_not_go_with_a_cache():
+    model, cache = Decoder(CONFIG), init_cache(CONFIG, B, CAPACITY)
+    params = reference.draw_params(model, TOKENS)
+    output = apply(model, params, TOKENS[:, :2], cache=cache)
+    for rule in (Segments(np.ones((B, 1), int)), np.ones((1, 1), bool) & Causal()):
+        with pytest.raises(ShapeError, match="with a cache, a rule must say .* by positions"):
+            apply(model, params, TOKENS[:, 2:3], mask=rule, cache=output.cache)
+
+
+def test_a_function_of_ones_own_gets_a_rule_as_an_array():
+    masks = []
+
+    def attend(query, key, value, mask=None, **options):
+        masks.append(mask)
+        return dot_product_attention(query, key, value, mask=mask, **options)
+
+    model = Decoder(CONFIG, attention_fn=attend)
+    params = reference.draw_params(model, TOKENS)
+    output = apply(model, params, TOKENS, mask=Prefix(np.array([4, 2])))
+    assert isinstance(masks[-1], jax.Array) and masks[-1].shape == (B, 1, T, T)
+    expected = apply(Decoder(CONFIG), params, TOKENS, mask=Prefix(np.array([4, 2])))
+    np.testing.assert_array_equal(output.logits, expected.logits)
+
+
 def test_encoder_decoder_takes_a_mask_for_each_of_its_attentions():
     model = EncoderDecoder(BOTH)
     source = RNG.integers(0, VOCAB, (B, 5), np.int32)
@@ -131,7 +175,7 @@ def test_prefix_language_model_reads_its_prefix_both_ways_and_decodes_with_a_cac
     mask = (order <= order[:, None]) | (order < prefix[:, None, None])
     model = Decoder(CONFIG, causal=False)
     params = reference.draw_params(model, TOKENS)
-    full = apply(model, params, TOKENS, mask=mask[:, None], return_weights=True)
+    full = apply(model, params, TOKENS, mask=Prefix(prefix), return_weights=True)
     weights = np.asarray(full.weights.self_attention)
     np.testing.assert_array_equal(weights > 0, np.broadcast_to(mask[:, None], weights.shape))
     # The prompt is the prefix: unmasked prefill, then token by token.

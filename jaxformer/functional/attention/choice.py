@@ -24,7 +24,7 @@ from jaxformer.functional.attention.inputs import (
     AttentionInputs,
     Bias,
     Implementation,
-    ScoreKeywords,
+    MaskKeywords,
     add_biases,
     prepare_attention,
     split_bias,
@@ -38,6 +38,7 @@ from jaxformer.functional.checks import (
     check_keywords,
     is_symbolic,
 )
+from jaxformer.functional.masks.base import AnyMask, Mask
 from jaxformer.functional.positions.biases import PositionBias
 from jaxformer.functional.sharding import (
     explicit_spec,
@@ -117,8 +118,10 @@ class _Program(NamedTuple):
 
 
 def attention_implementation(
-    query: Array, key: Array, value: Array, bias: Bias | None = None, mask: Array | None = None,
-    *, platform: str | None = None, **options: Any,
+    query: Array, key: Array, value: Array, bias: Bias | None = None,
+    mask: AnyMask | None = None, *, scale: float | None = None, softcap: float | None = None,
+    dropout_rate: float = 0.0, return_residual: bool = False, platform: str | None = None,
+    **structure: Any,
 ) -> Choice:  # fmt: skip
     """Name of the implementation that `dot_product_attention` uses for a call, and why.
 
@@ -127,14 +130,18 @@ def attention_implementation(
     is symbolic (`jax.export`), only dense attention is possible; symbolic leading axes count as 1.
 
     Args:
-        query: as in `dot_product_attention`; this and all arrays, also those among the options, may
-            be `jax.ShapeDtypeStruct`.
+        query: as in `dot_product_attention`; this and all arrays, also those of rules and of the
+            structure, may be `jax.ShapeDtypeStruct`.
         key: as in `dot_product_attention`.
         value: as in `dot_product_attention`.
         bias: as in `dot_product_attention`.
         mask: as in `dot_product_attention`.
+        scale: as in `dot_product_attention`.
+        softcap: as in `dot_product_attention`.
+        dropout_rate: as in `dot_product_attention`.
+        return_residual: as in `dot_product_attention`.
         platform: "cpu", "cuda", "rocm" or "tpu"; the default backend's when not given.
-        **options: its other arguments, except dropout_rng and implementation.
+        **structure: as in `attention_weights`.
 
     Returns:
         The name, and the reason for each implementation declined.
@@ -153,17 +160,19 @@ def attention_implementation(
         >>> attention_implementation(x, x, x, is_causal=True, platform="tpu").name
         'dense'
     """
-    dropout_rate = options.pop("dropout_rate", 0.0)
-    return_residual = options.pop("return_residual", False)
-    check_keywords("attention_implementation", options, ScoreKeywords)
-    shapes = {k: v for k, v in options.items() if isinstance(v, jax.ShapeDtypeStruct)}
+    check_keywords("attention_implementation", structure, MaskKeywords)
+    shapes = {k: v for k, v in structure.items() if isinstance(v, jax.ShapeDtypeStruct)}
     default = platforms.default_platform()
     platform = default if platform is None else platform
     if not isinstance(platform, str) or platform != default:
         check_choice("platform", platform, ("cpu", "cuda", "rocm", "tpu"))
     array, position_bias = split_bias(bias)
-    arrays = {"query": query, "key": key, "value": value, "bias": array, "mask": mask}
+    arrays: dict[str, Any] = {
+        "query": query, "key": key, "value": value, "bias": array, "mask": mask,
+    }  # fmt: skip
     for name, argument in arrays.items():
+        if isinstance(argument, Mask):
+            continue
         if argument is not None and not hasattr(argument, "dtype"):
             arrays[name] = as_array(name, argument)
         elif argument is not None:
@@ -171,13 +180,12 @@ def attention_implementation(
     choices: list[Choice] = []
 
     def decide(
-        query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None,
+        query: Array, key: Array, value: Array, bias: Array | None, mask: AnyMask | None,
         position_bias: PositionBias | None, traced: Any,
     ) -> None:  # fmt: skip
-        scoring: Any = options | traced
         inputs = prepare_attention(
-            query, key, value, add_biases(bias, position_bias), mask, scoring,
-            dropout_rate=dropout_rate, return_residual=return_residual,
+            query, key, value, add_biases(bias, position_bias), mask, scale=scale, softcap=softcap,
+            dropout_rate=dropout_rate, return_residual=return_residual, **(structure | traced),
         )  # fmt: skip
         choices.append(_choose(inputs, platform))
 

@@ -8,7 +8,7 @@ weights from the queries, the keys and two numbers per query (Dao et al.,
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +16,9 @@ from einops import rearrange
 
 from jaxformer.functional.attention.block import SAVED
 from jaxformer.functional.attention.block_mask import (
-    Slice,
     block_bias,
     block_mask,
-    slice_axis,
+    mask_parts,
     zero_hidden,
 )
 from jaxformer.functional.attention.inputs import AttentionInputs
@@ -27,7 +26,8 @@ from jaxformer.functional.attention.plan import BlockLoop, plan_loops, visible_k
 from jaxformer.functional.attention.recomputed import Block, Masks, attend_recomputing
 from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.masks import to_rank
+from jaxformer.functional.masks.base import ArrayMask, Mask
+from jaxformer.functional.masks.tiles import Slice, slice_axis, to_rank
 from jaxformer.functional.platforms import jit_with_numbers
 from jaxformer.functional.positions.biases import PositionBias
 
@@ -55,7 +55,7 @@ class _Head(NamedTuple):
     value: jax.Array
     bias: jax.Array | None  # None also if all heads share it
     position_bias: PositionBias | None
-    mask: jax.Array | None  # likewise
+    masks: tuple[jax.Array | None, ...]  # arrays of the mask, likewise
 
 
 def why_not_chunked(inputs: AttentionInputs) -> str | None:
@@ -81,7 +81,7 @@ def chunked_attention(
         output, residual = chunked_attention(inputs, dropout_rng, blocks)
         return output[..., :0], residual
     num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
-    loops = plan_loops(inputs.structure, num_queries, num_keys, blocks.queries)
+    loops = plan_loops(inputs.mask, num_queries, num_keys, blocks.queries)
     return _attend_all(inputs, dropout_rng, loops, blocks.heads)
 
 
@@ -103,7 +103,7 @@ def _attend_all(
             value=head.value,
             bias=shared.bias if head.bias is None else head.bias,
             position_bias=head.position_bias,
-            mask=shared.mask if head.mask is None else head.mask,
+            mask=_with_arrays(inputs.mask, head.masks),
         )
         rng = None if dropout_rng is None else jax.random.fold_in(dropout_rng, head.number)
         outputs, residuals = zip(
@@ -128,7 +128,7 @@ def _split_heads(inputs: AttentionInputs) -> tuple[_Head, AttentionInputs]:
     kv_heads = inputs.key.shape[-2]
     # Widened before the loops, so that gradients are summed over blocks before rounding.
     wide = at_least(inputs.query.dtype, jnp.float32)
-    bias, mask = inputs.bias, inputs.mask
+    bias = inputs.bias
     # Only a bias shared by heads or queries has such a sum; others would just take more memory.
     if bias is not None and 1 in bias.shape[-3:-1]:
         bias = bias.astype(wide)
@@ -149,9 +149,32 @@ def _split_heads(inputs: AttentionInputs) -> tuple[_Head, AttentionInputs]:
             lambda numbers: rearrange(numbers, "... (k g) -> k ... g", k=kv_heads),
             inputs.position_bias,
         ),
-        mask=by_head(mask),
+        masks=tuple(map(by_head, _arrays(inputs.mask))),
     )
     return heads, inputs._replace(bias=bias)
+
+
+def _is_array(mask: object) -> bool:
+    return isinstance(mask, ArrayMask)
+
+
+def _arrays(mask: Mask | None) -> list[jax.Array]:
+    """Arrays of a mask, which may differ between heads; rules do not."""
+    parts = jax.tree.leaves(mask, is_leaf=_is_array)
+    return [part.values for part in parts if _is_array(part)]
+
+
+def _with_arrays(mask: Mask | None, arrays: tuple[jax.Array | None, ...]) -> Mask | None:
+    """The mask with other arrays, where there are any."""
+    new = iter(arrays)
+
+    def replaced(part: Any) -> Any:
+        if not _is_array(part):
+            return part
+        array = next(new)
+        return part if array is None else ArrayMask(array)
+
+    return jax.tree.map(replaced, mask, is_leaf=_is_array)
 
 
 def _attend_blocks(
@@ -217,7 +240,8 @@ def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
     *leading, num_queries, num_heads, _ = inputs.query.shape
     leading = [size for size in leading if not is_symbolic(size)]
     num_keys, kv_heads = inputs.key.shape[-3:-1]
-    left, right = inputs.structure.window
+    window = mask_parts(inputs.mask).window
+    left, right = window.left, window.right
     # Weights of one block, and of the key heads computed at once: on CPUs, as many as caches hold;
     # elsewhere, more is faster.
     weights, at_once = (2**21, 2**19) if platform == "cpu" else (2**26, 2**26)
@@ -241,10 +265,13 @@ def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
 def visible_keys(inputs: AttentionInputs, loops: tuple[BlockLoop, ...]) -> jax.Array | None:
     """Mask of keys that some query sees: bool `[..., N, S]`, or None if all are seen."""
     num_keys = inputs.key.shape[-3]
-    limits = (inputs.bias, inputs.mask, *inputs.structure)
-    if not any(isinstance(limit, jax.Array) for limit in limits):
-        # Only ints hide keys, and they determine which: nothing to compute.
-        first, last = visible_key_range(inputs.structure, num_keys, 0, inputs.query.shape[-3])
+    if (
+        inputs.bias is None
+        and not jax.tree.leaves(inputs.mask)
+        and not mask_parts(inputs.mask).rest
+    ):
+        # Only ints of windows and lengths hide keys, and they determine which: nothing to compute.
+        first, last = visible_key_range(inputs.mask, num_keys, 0, inputs.query.shape[-3])
         if (first, last) == (0, num_keys):
             return None
         keys = jnp.arange(num_keys)

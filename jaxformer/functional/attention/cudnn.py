@@ -4,10 +4,12 @@ import jax
 import jax.numpy as jnp
 from einops import pack, rearrange, unpack
 
-from jaxformer.functional import masks, platforms
-from jaxformer.functional.attention.block_mask import zero_hidden
+from jaxformer.functional import platforms
+from jaxformer.functional.attention.block_mask import keep_real, mask_parts, zero_hidden
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.checks import is_symbolic
+from jaxformer.functional.masks.rules import Lengths
+from jaxformer.functional.masks.tiles import Tile
 
 _DTYPES = ("bfloat16", "float16")
 _LARGEST_HEAD = 128  # 256 from compute capability 9.0 (Hopper) on
@@ -18,10 +20,9 @@ def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
     # A query without visible keys must give 0, which cuDNN does not guarantee: each query up to its
     # length must be known at trace time to have a visible key.
     num_queries, _, width = inputs.query.shape[-3:]
-    num_keys, structure = inputs.key.shape[-3], inputs.structure
+    num_keys, parts = inputs.key.shape[-3], mask_parts(inputs.mask)
     value_width = inputs.value.shape[-1]
-    left, right = structure.window
-    lengths = structure.query_lengths, structure.key_lengths
+    left, right, offset = parts.window.left, parts.window.right, parts.window.offset
     backend = platforms.default_platform()
     capability = _compute_capability() if backend == "cuda" else 0.0
     largest = 2 * _LARGEST_HEAD if capability >= 9 else _LARGEST_HEAD
@@ -55,25 +56,21 @@ def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
         "it has no soft cap": inputs.static.softcap is not None,
         "its dropout is not offered by jax.nn": inputs.static.dropout_rate > 0,
         "it takes a mask as a bias of finite numbers, so a row with nothing to attend to would "
-        "not be 0": inputs.mask is not None,
+        "not be 0": bool(parts.rest),
         "a bias may hold -inf, and a row of them would not be 0": inputs.bias is not None,
         "it takes a bias only as an array [N, T, S]": inputs.position_bias is not None,
-        "it has no segment ids": structure.query_ids is not None,
-        f"its window needs causal attention, got a window of {structure.window}": (
+        "it has no segment ids": parts.segments is not None,
+        f"its window needs causal attention, got a window of {(left, right)}": (
             (left is not None or right is not None) and right != 0
         ),
         "its causal attention starts queries and keys at the same position, got "
         f"T={num_queries}, S={num_keys} and "
-        f"query_offset={structure.offset if isinstance(structure.offset, int) else 'an array'}": (
+        f"query_offset={offset if isinstance(offset, int) else 'an array'}": (
             right is not None
-            and not (
-                isinstance(structure.offset, int)
-                and structure.offset == 0
-                and num_queries == num_keys
-            )
+            and not (isinstance(offset, int) and offset == 0 and num_queries == num_keys)
         ),
         "with a window and lengths, some rows may see nothing": (
-            left is not None and lengths != (None, None)
+            left is not None and (parts.lengths.queries, parts.lengths.keys) != (None, None)
         ),
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
@@ -89,42 +86,40 @@ def cudnn_attention(
 ) -> tuple[jax.Array, None]:
     """`dot_product_attention` with cuDNN, for calls that `why_not_cudnn` allows."""
     del dropout_rng  # dropout is not supported
-    structure, leading = inputs.structure, inputs.query.shape[:-3]
+    parts, leading = mask_parts(inputs.mask), inputs.query.shape[:-3]
     num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
     query_lengths = key_lengths = real = None
-    if structure.query_lengths is not None or structure.key_lengths is not None:
+    if parts.lengths.queries is not None or parts.lengths.keys is not None:
         query_lengths, key_lengths = (
             jnp.broadcast_to(jnp.asarray(size if lengths is None else lengths, jnp.int32), leading)
             for lengths, size in (
-                (structure.query_lengths, num_queries),
-                (structure.key_lengths, num_keys),
+                (parts.lengths.queries, num_queries),
+                (parts.lengths.keys, num_keys),
             )
         )
         # A query of a row without keys is not real, either.
-        query_lengths = jnp.where(key_lengths == 0, 0, query_lengths)
-        inputs = inputs._replace(structure=structure._replace(query_lengths=query_lengths))
-        inputs = zero_hidden(inputs, masks.first_keys(key_lengths, num_keys)[..., 0, :])
-        real = rearrange(masks.first_keys(query_lengths, num_queries), "... 1 1 t -> ... t 1 1")
+        real = jnp.where(key_lengths == 0, 0, query_lengths)
+        inputs = inputs._replace(query=keep_real(inputs.query, real, 0))
+        tile = Tile((0, 1), (0, num_keys), leading)
+        inputs = zero_hidden(inputs, Lengths(keys=key_lengths).allows(tile)[..., 0, :])
         # cuDNN does not specify a length of 0. Such a row gets one key and value, zeroed above, so
         # its output is 0.
         query_lengths, key_lengths = (
-            rearrange(jnp.maximum(x, 1), "... -> (...)") for x in (query_lengths, key_lengths)
+            rearrange(jnp.maximum(x, 1), "... -> (...)") for x in (real, key_lengths)
         )
     query, leading_axes = pack([inputs.query], "* t n h")
-    left, right = structure.window
+    window = parts.window
     output = jax.nn.dot_product_attention(
         query,
         rearrange(inputs.key, "... s k h -> (...) s k h"),
         rearrange(inputs.value, "... s k h -> (...) s k h"),
         scale=inputs.static.scale,
-        is_causal=right == 0,
+        is_causal=window.right == 0,
         query_seq_lengths=query_lengths,
         key_value_seq_lengths=key_lengths,
-        local_window_size=None if left is None else (left, 0),
+        local_window_size=None if window.left is None else (window.left, 0),
         implementation="cudnn",
     )
     (output,) = unpack(output, leading_axes, "* t n h")
-    if real is None:
-        return output, None
     # cuDNN does not specify rows beyond the query's length.
-    return jnp.where(jnp.broadcast_to(real, output.shape), output, 0), None
+    return keep_real(output, real, 0), None

@@ -15,28 +15,28 @@ from jaxformer.functional.attention.inputs import (
     AttentionKeywords,
     Bias,
     Implementation,
-    Lengths,
     MaskKeywords,
-    ScoreKeywords,
     WindowSize,
     prepare_attention,
     used_rng,
 )
 from jaxformer.functional.checks import Array, check_choice, check_keywords
+from jaxformer.functional.masks.base import AnyMask
+from jaxformer.functional.masks.checks import Integers
 
 Stage = Literal["scores", "capped", "biased", "masked", "softmax"]
 
 
 @overload
 def dot_product_attention(
-    query: Array, key: Array, value: Array, bias: Bias | None = ..., mask: Array | None = ...,
+    query: Array, key: Array, value: Array, bias: Bias | None = ..., mask: AnyMask | None = ...,
     *, return_residual: Literal[False] = ..., **options: Unpack[AttentionKeywords],
 ) -> jax.Array: ...  # fmt: skip
 
 
 @overload
 def dot_product_attention(
-    query: Array, key: Array, value: Array, bias: Bias | None = ..., mask: Array | None = ...,
+    query: Array, key: Array, value: Array, bias: Bias | None = ..., mask: AnyMask | None = ...,
     *, return_residual: Literal[True], **options: Unpack[AttentionKeywords],
 ) -> tuple[jax.Array, jax.Array]: ...  # fmt: skip
 
@@ -46,13 +46,13 @@ def dot_product_attention(
     key: Array,
     value: Array,
     bias: Bias | None = None,
-    mask: Array | None = None,
+    mask: AnyMask | None = None,
     *,
     scale: float | None = None,
     is_causal: bool = False,
-    query_offset: Lengths | None = None,
-    query_seq_lengths: Lengths | None = None,
-    key_value_seq_lengths: Lengths | None = None,
+    query_offset: Integers | None = None,
+    query_seq_lengths: Integers | None = None,
+    key_value_seq_lengths: Integers | None = None,
     local_window_size: WindowSize | None = None,
     query_segment_ids: Array | None = None,
     key_value_segment_ids: Array | None = None,
@@ -84,7 +84,8 @@ def dot_product_attention(
             broadcastable to it. -inf hides a key. Or an `AlibiBias` or a `RelativeBias`,
             which depend on query_offset, and which chunked attention computes block by block. Or
             a pair (array, one of these): both are added.
-        mask: bool, True = attend; shaped like an array bias.
+        mask: bool, True = attend; shaped like an array bias. Or a rule such as `Prefix`, which
+            takes no T x S memory in chunked attention, and whose hidden blocks are skipped.
         scale: factor of the scores; 1 / sqrt(H) when not given.
         is_causal: whether query i, at position `query_offset + i`, attends only to keys at or
             before that position.
@@ -144,15 +145,12 @@ def dot_product_attention(
         >>> residual.shape
         (2, 5, 4)
     """
-    options: ScoreKeywords = {
-        "scale": scale, "is_causal": is_causal, "query_offset": query_offset,
-        "query_seq_lengths": query_seq_lengths, "key_value_seq_lengths": key_value_seq_lengths,
-        "local_window_size": local_window_size, "query_segment_ids": query_segment_ids,
-        "key_value_segment_ids": key_value_segment_ids, "softcap": softcap,
-    }  # fmt: skip
     inputs = prepare_attention(
-        query, key, value, bias, mask, options,
-        dropout_rate=dropout_rate, return_residual=return_residual,
+        query, key, value, bias, mask, scale=scale, softcap=softcap, dropout_rate=dropout_rate,
+        return_residual=return_residual, is_causal=is_causal, query_offset=query_offset,
+        query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,
+        local_window_size=local_window_size, query_segment_ids=query_segment_ids,
+        key_value_segment_ids=key_value_segment_ids,
     )  # fmt: skip
     dropout_rng = used_rng(dropout_rate, dropout_rng)
     output, residual = attend_by(implementation, inputs, dropout_rng)
@@ -163,10 +161,12 @@ def attention_weights(
     query: Array,
     key: Array,
     bias: Bias | None = None,
-    mask: Array | None = None,
+    mask: AnyMask | None = None,
     *,
     stage: Stage = "softmax",
-    **options: Unpack[ScoreKeywords],
+    scale: float | None = None,
+    softcap: float | None = None,
+    **structure: Unpack[MaskKeywords],
 ) -> jax.Array:
     """Attention weights of `dot_product_attention`, or its scores at an earlier stage.
 
@@ -176,13 +176,15 @@ def attention_weights(
         query: float `[..., T, N, H]`.
         key: float `[..., S, K, H]`.
         bias: as in `dot_product_attention`.
-        mask: True = attend.
+        mask: True = attend, as in `dot_product_attention`.
         stage: what to return: the scaled "scores", then "capped", then "biased" (all three before
             masking), "masked" (-inf where the query may not attend), or the weights after
             "softmax", before dropout.
-        **options: scale, is_causal, query_offset, query_seq_lengths, key_value_seq_lengths,
-            local_window_size, query_segment_ids, key_value_segment_ids and softcap, as in
-            `dot_product_attention`. Queries beyond their length have weights 0.
+        scale: as in `dot_product_attention`.
+        softcap: likewise.
+        **structure: is_causal, query_offset, query_seq_lengths, key_value_seq_lengths,
+            local_window_size, query_segment_ids and key_value_segment_ids, likewise. Queries
+            beyond their length have weights 0.
 
     Returns:
         float32 (float64 for float64) `[..., N, T, S]`. After "softmax" each row sums to 1, or is 0
@@ -198,15 +200,18 @@ def attention_weights(
         [[1.0, 0.0], [0.5, 0.5]]
     """
     check_choice("stage", stage, get_args(Stage))
-    check_keywords("attention_weights", options, ScoreKeywords)
+    check_keywords("attention_weights", structure, MaskKeywords)
     # The weights do not depend on the values, so pass the keys in their place.
-    return dense_weights(prepare_attention(query, key, key, bias, mask, options), stage)
+    inputs = prepare_attention(
+        query, key, key, bias, mask, scale=scale, softcap=softcap, **structure
+    )
+    return dense_weights(inputs, stage)
 
 
 def attention_mask(
     query: Array,
     key: Array,
-    mask: Array | None = None,
+    mask: AnyMask | None = None,
     *,
     bias: Bias | None = None,
     **structure: Unpack[MaskKeywords],
@@ -223,7 +228,8 @@ def attention_mask(
     Args:
         query: float `[..., T, N, H]`; only its shape and dtype are used.
         key: float `[..., S, K, H]`, likewise.
-        mask: bool, True = attend; broadcasts to `[..., N, T, S]` with that rank, or is `[T, S]`.
+        mask: bool, True = attend; broadcasts to `[..., N, T, S]` with that rank, or is `[T, S]`. Or
+            a rule.
         bias: as in `dot_product_attention`; -inf in an array hides a key.
         **structure: is_causal, query_offset, query_seq_lengths, key_value_seq_lengths,
             local_window_size, query_segment_ids and key_value_segment_ids, as in
@@ -258,4 +264,4 @@ def attention_mask(
         ['0.88', '0.94', '0.96']
     """
     check_keywords("attention_mask", structure, MaskKeywords)
-    return full_mask(prepare_attention(query, key, key, bias, mask, ScoreKeywords(**structure)))
+    return full_mask(prepare_attention(query, key, key, bias, mask, **structure))

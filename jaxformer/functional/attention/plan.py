@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from jaxformer.functional.attention.inputs import Structure
+from jaxformer.functional.masks.base import Mask, is_empty
 
 # Each loop is compiled separately, so this bounds the program size. More loops fit causal attention
 # more closely: 8 compute 9/16 of all weights, of which 1/2 are visible.
@@ -19,14 +19,14 @@ class BlockLoop(NamedTuple):
 
 
 def plan_loops(
-    structure: Structure, num_queries: int, num_keys: int, block: int
+    mask: Mask | None, num_queries: int, num_keys: int, block: int
 ) -> tuple[BlockLoop, ...]:
     """Cuts the queries into blocks with the keys visible to each, and groups neighbours."""
     # A compiled loop has one shape for all its blocks, so each pays for the widest. Causality,
     # window and lengths change the width little from one block to the next: neighbours waste least.
     num_full, rest = divmod(num_queries, block)
     ranges = [
-        visible_key_range(structure, num_keys, i * block, (i + 1) * block) for i in range(num_full)
+        visible_key_range(mask, num_keys, i * block, (i + 1) * block) for i in range(num_full)
     ]
     group_size = max(1, -(-num_full // _MAX_LOOPS))
     loops: list[BlockLoop] = []
@@ -41,22 +41,14 @@ def plan_loops(
         else:
             loops.append(BlockLoop(i * block, block, first_keys, width))
     if rest:
-        start, stop = visible_key_range(structure, num_keys, num_queries - rest, num_queries)
+        start, stop = visible_key_range(mask, num_keys, num_queries - rest, num_queries)
         loops.append(BlockLoop(num_queries - rest, rest, (start,), stop - start))
     return tuple(loops)
 
 
-def visible_key_range(
-    structure: Structure, num_keys: int, start: int, stop: int
-) -> tuple[int, int]:
-    """Range of keys that queries may see, (0, 0) for none; ignores traced bounds and segments."""
-    (left, right), offset = structure.window, structure.offset
-    first, last = 0, num_keys
-    if isinstance(structure.key_lengths, int):
-        last = structure.key_lengths
-    if isinstance(structure.query_lengths, int):
-        stop = min(stop, structure.query_lengths)
-    if isinstance(offset, int):
-        first = first if left is None else max(first, start + offset - left)
-        last = last if right is None else min(last, stop + offset + right)
-    return (first, last) if start < stop and first < last else (0, 0)
+def visible_key_range(mask: Mask | None, num_keys: int, start: int, stop: int) -> tuple[int, int]:
+    """Range of keys that queries may see, (0, 0) for none; ignores what is traced."""
+    queries, keys = (start, stop), (0, num_keys)
+    if mask is not None:
+        queries, keys = mask.visible_part(queries, keys)
+    return (0, 0) if is_empty(queries, keys) else keys

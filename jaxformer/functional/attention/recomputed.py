@@ -26,8 +26,8 @@ from jaxformer.functional.attention.block import (
     softmax_factors,
     weighted_values,
 )
-from jaxformer.functional.attention.block_mask import in_memory
 from jaxformer.functional.linear_map import linear_map
+from jaxformer.functional.masks.tiles import in_memory
 
 
 class Masks(NamedTuple):

@@ -4,19 +4,25 @@ import math
 from typing import Any, Literal, Unpack, overload
 
 import jax
-import numpy as np
 from jax.sharding import PartitionSpec
 
 from jaxformer.errors import ConfigError
+from jaxformer.functional.attention.block_mask import mask_parts
 from jaxformer.functional.attention.dot_product import dot_product_attention
-from jaxformer.functional.attention.inputs import AttentionKeywords, Bias, read_lengths
-from jaxformer.functional.checks import Array, as_array, as_arrays, check_axes
+from jaxformer.functional.attention.inputs import (
+    AttentionKeywords,
+    Bias,
+    MaskKeywords,
+    prepare_attention,
+)
+from jaxformer.functional.checks import Array, as_arrays, check_axes
+from jaxformer.functional.masks.base import AnyMask
 from jaxformer.functional.sharding import automatic_axes
 
 
 @overload
 def sharded_attention(
-    query: Array, key: Array, value: Array, bias: Bias | None = ..., mask: Array | None = ...,
+    query: Array, key: Array, value: Array, bias: Bias | None = ..., mask: AnyMask | None = ...,
     *, batch_axes: str | tuple[str, ...] = ..., head_axes: str | tuple[str, ...] = ...,
     return_residual: Literal[False] = ..., **options: Unpack[AttentionKeywords],
 ) -> jax.Array: ...  # fmt: skip
@@ -24,7 +30,7 @@ def sharded_attention(
 
 @overload
 def sharded_attention(
-    query: Array, key: Array, value: Array, bias: Bias | None = ..., mask: Array | None = ...,
+    query: Array, key: Array, value: Array, bias: Bias | None = ..., mask: AnyMask | None = ...,
     *, batch_axes: str | tuple[str, ...] = ..., head_axes: str | tuple[str, ...] = ...,
     return_residual: Literal[True], **options: Unpack[AttentionKeywords],
 ) -> tuple[jax.Array, jax.Array]: ...  # fmt: skip
@@ -35,7 +41,7 @@ def sharded_attention(
     key: Array,
     value: Array,
     bias: Bias | None = None,
-    mask: Array | None = None,
+    mask: AnyMask | None = None,
     *,
     batch_axes: str | tuple[str, ...] = (),
     head_axes: str | tuple[str, ...] = (),
@@ -46,8 +52,8 @@ def sharded_attention(
 
     For `jax.jit` with a mesh: jit splits dense and chunked attention itself, but no Pallas kernel,
     such as that of "splash". Nothing moves between devices if the axes are all of the mesh. Calls
-    that no such kernel supports are left to jit: those with a bias, a mask, dropout or one
-    query_offset per row, and where the devices do not divide the rows or heads.
+    that no such kernel supports are left to jit: those with a bias, an array as a mask, dropout or
+    one query_offset per row, and where the devices do not divide the rows or heads.
 
     To use it in a model, pass `functools.partial(sharded_attention, batch_axes="data")` as the
     attention function. In training with the runner "mesh", models do so themselves on TPUs.
@@ -89,29 +95,24 @@ def sharded_attention(
     )
     rows, heads = _num_devices(batch_axes), _num_devices(head_axes)
     divides = sizes["B"] % rows == sizes["N"] % heads == sizes["K"] % heads == 0
-    arrays = bias is not None or mask is not None or np.ndim(options.get("query_offset"))
     keywords: dict[str, Any] = {**options, "return_residual": return_residual}
-    if rows * heads == 1 or not divides or arrays or options.get("dropout_rate"):
+    if rows * heads == 1 or not divides or bias is not None or options.get("dropout_rate"):
         return dot_product_attention(query, key, value, bias, mask, **keywords)
-    by_row: dict[str, jax.Array] = {}
-    for name, axis in (("query_segment_ids", "T"), ("key_value_segment_ids", "S")):
-        if (ids := keywords.pop(name, None)) is not None:
-            by_row[name] = as_array(name, ids)
-            check_axes(name, by_row[name], f"B {axis}", {"B": sizes["B"], axis: sizes[axis]})
-    for name, axis in (("query_seq_lengths", "T"), ("key_value_seq_lengths", "S")):
-        lengths = read_lengths(name, keywords.get(name), (sizes["B"],), sizes[axis])
-        if isinstance(lengths, jax.Array):  # ints stay ints, by which a kernel skips blocks
-            by_row[name] = lengths
-            keywords.pop(name)
+    names = keywords.keys() & MaskKeywords.__annotations__
+    inputs = prepare_attention(query, key, value, None, mask, **{n: keywords[n] for n in names})
+    parts = mask_parts(inputs.mask)
+    if jax.tree.leaves((parts.window, parts.rest)):
+        return dot_product_attention(query, key, value, bias, mask, **keywords)
+    keywords = {name: value for name, value in keywords.items() if name not in names}
 
-    def attend(query: Any, key: Any, value: Any, by_row: dict[str, Any]) -> Any:
-        return dot_product_attention(query, key, value, **by_row, **keywords)
+    def attend(query: Any, key: Any, value: Any, mask: Any) -> Any:
+        return dot_product_attention(query, key, value, mask=mask, **keywords)
 
     split = PartitionSpec(batch_axes, None, head_axes)
     return jax.shard_map(
         attend, in_specs=(split, split, split, PartitionSpec(batch_axes)), out_specs=split,
         check_vma=False,  # a Pallas kernel does not say over which axes its output varies
-    )(query, key, value, by_row)  # fmt: skip
+    )(query, key, value, inputs.mask)  # fmt: skip
 
 
 def _num_devices(axes: tuple[str, ...]) -> int:

@@ -10,16 +10,19 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from einops import rearrange, unpack
 
-from jaxformer.functional import masks, platforms
+from jaxformer.functional import platforms
 from jaxformer.functional.attention.block import OUTPUT
-from jaxformer.functional.attention.block_mask import zero_hidden
+from jaxformer.functional.attention.block_mask import keep_real, mask_parts, zero_hidden
 from jaxformer.functional.attention.chunked import visible_keys
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.attention.plan import plan_loops, visible_key_range
+from jaxformer.functional.attention.splash_mask import splash_mask
 from jaxformer.functional.checks import is_symbolic
+from jaxformer.functional.masks.base import ArrayMask
+from jaxformer.functional.masks.rules import Lengths, Segments
+from jaxformer.functional.masks.tiles import Tile
 from jaxformer.functional.sharding import automatic_axes, axes_of
 
 _DTYPES = ("bfloat16", "float32")
@@ -45,14 +48,16 @@ class _Setting(NamedTuple):
     offset: int
     softcap: float | None
     interpret: bool
+    rest: Any  # structure of further rules, which have no arrays
+    real: tuple[int, int]  # lengths before padding
     with_residual: bool = False
 
 
 def why_not_splash(inputs: AttentionInputs, platform: str) -> str | None:
     """First reason why Splash does not support a call on a platform, or None if it does."""
     num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
-    structure, widths = inputs.structure, (inputs.query.shape[-1], inputs.value.shape[-1])
-    ids = (structure.query_ids, structure.key_ids)
+    parts, widths = mask_parts(inputs.mask), (inputs.query.shape[-1], inputs.value.shape[-1])
+    rest = jax.tree.leaves(parts.rest, is_leaf=lambda part: isinstance(part, ArrayMask))
     arrays = [leaf for leaf in jax.tree.leaves(inputs) if isinstance(leaf, jax.Array)]
     axes = max(automatic_axes(), *map(axes_of, arrays), key=lambda sizes: math.prod(sizes.values()))
     reasons = {
@@ -73,13 +78,15 @@ def why_not_splash(inputs: AttentionInputs, platform: str) -> str | None:
             inputs.static.return_residual and inputs.static.softcap is not None
         ),
         "it has no dropout": inputs.static.dropout_rate > 0,
-        "it takes no mask as an array": inputs.mask is not None,
+        "it takes no mask as an array": any(isinstance(part, ArrayMask) for part in rest),
+        "of masks other than windows, lengths and segments, all but the queries and keys must be "
+        "known at trace time, got arrays": bool(rest),
         "it takes no bias": inputs.bias is not None or inputs.position_bias is not None,
         "its causal attention and windows need a query_offset that is an int, got an array": (
-            structure.window != (None, None) and not isinstance(structure.offset, int)
+            not isinstance(parts.window.offset, int)
         ),
         "its segment ids have 32 bits, got integers of 64": (
-            any(array is not None and array.dtype.itemsize > 4 for array in ids)
+            any(array.dtype.itemsize > 4 for array in jax.tree.leaves(parts.segments))
         ),
         f"jit cannot split it over the devices of a mesh, got one of {axes}": (
             math.prod(axes.values()) > 1
@@ -137,51 +144,50 @@ _refuse.defvjp(
 
 def _attend(inputs: AttentionInputs, interpret: bool) -> _Attended:
     """Output `[..., T, N, Hv]` and residual; lengths are padded to multiples of a block."""
-    structure, static = inputs.structure, inputs.static
+    parts, static = mask_parts(inputs.mask), inputs.static
     num_queries, num_heads = inputs.query.shape[-3:-1]
     num_keys = inputs.key.shape[-3]
-    if visible_key_range(structure, num_keys, 0, num_queries) == (0, 0):
+    if visible_key_range(inputs.mask, num_keys, 0, num_queries) == (0, 0):
         rows = inputs.query.shape[:-1]
         output = jnp.zeros((*rows, inputs.value.shape[-1]), inputs.query.dtype)
         return output, jnp.full(rows, -jnp.inf, jnp.float32) if static.return_residual else None
-    loops = plan_loops(structure, num_queries, num_keys, _LARGEST_BLOCK)
+    loops = plan_loops(inputs.mask, num_queries, num_keys, _LARGEST_BLOCK)
+    real = functools.partial(keep_real, lengths=parts.lengths.queries)
     inputs = zero_hidden(inputs, visible_keys(inputs, loops))
     # The kernel has no scale. The query is scaled in float32 and rounded once, which is exact if
     # the scale is a power of two (H = 64 or 256). A product in bfloat16 would round the scale, too.
-    query = (inputs.query.astype(jnp.float32) * static.scale).astype(inputs.query.dtype)
+    query = real(inputs.query, fill=0).astype(jnp.float32) * static.scale
+    query = query.astype(inputs.query.dtype)
     query, key, value = (_heads_first(array) for array in (query, inputs.key, inputs.value))
-    offset = structure.offset if isinstance(structure.offset, int) else 0
-    left, right = structure.window
+    left, right, offset = parts.window.left, parts.window.right, parts.window.offset
+    offset = offset if isinstance(offset, int) else 0
     # A side that hides no key is dropped, since the kernel's positions have 32 bits.
     window = (
         None if left is None or left >= query.shape[-2] + offset else left,
         None if right is None or right + offset >= key.shape[-2] else right,
     )
     setting = _Setting(
-        num_heads, query.shape[-2], key.shape[-2], window, offset, static.softcap, interpret
-    )
+        num_heads, query.shape[-2], key.shape[-2], window, offset, static.softcap, interpret,
+        rest=jax.tree.structure(parts.rest), real=(num_queries, num_keys),
+    )  # fmt: skip
     arrays = query, key, value, _segment_ids(inputs, setting)
+    residual = None
     if not static.return_residual:
         output = jax.vmap(functools.partial(_attend_row, setting))(*arrays)
-        return _queries_first(output, inputs, 0), None
-    output, residual = jax.vmap(functools.partial(_attend_row_with_residual, setting))(*arrays)
-    output = _queries_first(output, inputs, 0)
-    # Where a query sees nothing, the residual is the sink, far below any score.
-    residual = jnp.where(residual < 0.5 * _SINK, -jnp.inf, residual)[..., None]
-    return output, _queries_first(residual, inputs, -jnp.inf)[..., 0]
+    else:
+        attend = functools.partial(_attend_row_with_residual, setting)
+        output, residual = jax.vmap(attend)(*arrays)
+        # Where a query sees nothing, the residual is the sink, far below any score.
+        residual = jnp.where(residual < 0.5 * _SINK, -jnp.inf, residual)[..., None]
+        residual = real(_queries_first(residual, inputs), fill=-jnp.inf)[..., 0]
+    return real(_queries_first(output, inputs), fill=0), residual
 
 
-def _queries_first(array: jax.Array, inputs: AttentionInputs, hidden: float) -> jax.Array:
-    """`[..., T, N, V]` of `[B, N, T', V]`, with a value for queries that are not real."""
-    num_queries, leading = inputs.query.shape[-3], inputs.query.shape[:-3]
-    lengths = inputs.structure.query_lengths
-    array = rearrange(array[:, :, :num_queries], "b n t v -> b t n v")
-    (array,) = unpack(array, [leading], "* t n v")
-    if lengths is None:
-        return array
-    real = masks.first_keys(lengths, num_queries)
-    real = rearrange(masks.to_rank(real, array.ndim), "... 1 1 t -> ... t 1 1")
-    return jnp.where(jnp.broadcast_to(real, array.shape), array, hidden)
+def _queries_first(array: jax.Array, inputs: AttentionInputs) -> jax.Array:
+    """`[..., T, N, V]` of `[B, N, T', V]`."""
+    array = rearrange(array[:, :, : inputs.query.shape[-3]], "b n t v -> b t n v")
+    (array,) = unpack(array, [inputs.query.shape[:-3]], "* t n v")
+    return array
 
 
 def _attend_row(
@@ -248,20 +254,22 @@ def _heads_first(array: jax.Array) -> jax.Array:
 def _segment_ids(inputs: AttentionInputs, setting: _Setting) -> _Ids:
     """Ids of queries `[B, T']` and keys `[B, S']`; padding matches no query; None = one segment."""
     # Queries that are not real need no id: their outputs are replaced afterwards.
-    structure, leading = inputs.structure, inputs.query.shape[:-3]
-    num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
-    lengths = structure.key_lengths
+    parts, leading = mask_parts(inputs.mask), inputs.query.shape[:-3]
+    num_keys = setting.real[1]
+    lengths, segments = parts.lengths.keys, parts.segments
     if lengths is None and setting.num_keys > num_keys:
         lengths = num_keys
-    if lengths is None and structure.query_ids is None:
+    if lengths is None and segments is None:
         return None
 
-    def rows(ids: jax.Array | None, size: int, padded: int) -> jax.Array:
-        ids = jnp.zeros((*leading, size), jnp.int32) if ids is None else ids.astype(jnp.int32)
-        return jnp.pad(rearrange(ids, "... t -> (...) t"), ((0, 0), (0, padded - size)))
+    def rows(ids: Any, padded: int) -> jax.Array:
+        ids = rearrange(ids.astype(jnp.int32), "... t -> (...) t")
+        return jnp.pad(ids, ((0, 0), (0, padded - ids.shape[1])))
 
-    query_ids = rows(structure.query_ids, num_queries, setting.num_queries)
-    key_ids = rows(structure.key_ids, num_keys, setting.num_keys)
+    if segments is None:
+        segments = Segments(*(jnp.zeros((*leading, n), jnp.int32) for n in setting.real))
+    query_ids = rows(segments.query_ids, setting.num_queries)
+    key_ids = rows(segments.key_ids, setting.num_keys)
     if lengths is None:
         return query_ids, key_ids
     # The smallest number that is no query's id: one of the first T' + 1.
@@ -269,7 +277,8 @@ def _segment_ids(inputs: AttentionInputs, setting: _Setting) -> _Ids:
     used = jax.vmap(lambda ids: jnp.isin(candidates, ids, method="sort"))(query_ids)
     unused = jnp.argmin(used, axis=-1, keepdims=True).astype(jnp.int32)
     lengths = jnp.broadcast_to(jnp.asarray(lengths, jnp.int32), leading)
-    real = rearrange(masks.first_keys(lengths, setting.num_keys), "... 1 1 s -> (...) s")
+    real = Lengths(keys=lengths).allows(Tile((0, 1), (0, setting.num_keys), leading))
+    real = rearrange(real, "... 1 1 s -> (...) s")
     return query_ids, jnp.where(real, key_ids, unused)
 
 
@@ -279,25 +288,7 @@ def _kernel(setting: _Setting, keys_fill_lanes: bool, values_fill_lanes: bool) -
     from jax.experimental.pallas.ops.tpu import splash_attention as splash
 
     shape = setting.num_queries, setting.num_keys
-
-    # The builder reads every block several times: at T = 32,768 that took 19 s with LocalMask.
-    class Window(splash.LocalMask):
-        """Window that compares positions only in blocks at its edges."""
-
-        def __getitem__(self, block: tuple[slice, slice]) -> np.ndarray:
-            queries, keys = (range(*part.indices(n)) for part, n in zip(block, shape, strict=True))
-            left, right = (math.inf if side is None else side for side in setting.window)
-            # Distances of a key from a query, to the right, lie between these two.
-            least = keys[0] - (queries[-1] + setting.offset)
-            most = keys[-1] - (queries[0] + setting.offset)
-            if -left <= least and most <= right:
-                return np.ones((len(queries), len(keys)), bool)
-            if most < -left or right < least:
-                return np.zeros((len(queries), len(keys)), bool)
-            return super().__getitem__(block)
-
-    windowed = setting.window != (None, None)
-    mask = Window(shape, setting.window, setting.offset) if windowed else splash.FullMask(shape)
+    mask = splash_mask(shape, setting.real, setting.window, setting.offset, setting.rest)
     queries, keys = map(_block_size, shape)
     # Of the last axis, a TPU stores whole lanes: a width such as 64 is not last, but the length is.
     of_keys, of_values = (

@@ -16,16 +16,16 @@ from jaxformer.functional.attention import (
     dot_product_attention,
     sharded_attention,
 )
-from jaxformer.functional.attention.block_mask import full_bias
+from jaxformer.functional.attention.block_mask import full_bias, full_mask
 from jaxformer.functional.attention.inputs import prepare_attention, split_bias
-from jaxformer.functional.checks import Array
 from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.masks.base import AnyMask, Mask
 from jaxformer.functional.multi_head.cached import uses_positions
 
 AttentionFunction = Callable[..., jax.Array]
 """A function with the signature of `dot_product_attention`."""
 
-_TAKE_POSITION_BIASES = (dot_product_attention, sharded_attention)
+_TAKE_RULES_AND_POSITION_BIASES = (dot_product_attention, sharded_attention)
 _DEFAULTS = {
     name: parameter.default
     for name, parameter in inspect.signature(dot_product_attention).parameters.items()
@@ -38,7 +38,7 @@ def call_attention(
     key: jax.Array,
     value: jax.Array,
     bias: Bias | None,
-    mask: Array | None,
+    mask: AnyMask | None,
     options: AttentionKeywords,
     *,
     with_residual: bool = False,
@@ -50,11 +50,15 @@ def call_attention(
         result = dot_product_attention(query, key, value, bias, mask, **keywords)
         return result if with_residual else (result, None)
     inner = attention_fn.func if isinstance(attention_fn, functools.partial) else attention_fn
-    if split_bias(bias)[1] is not None and inner not in _TAKE_POSITION_BIASES:
-        # A user's own function knows biases as arrays only.
-        bias = full_bias(prepare_attention(query, key, value, bias, mask, options))
-        if not uses_positions(options):
-            keywords.pop("query_offset", None)
+    if inner not in _TAKE_RULES_AND_POSITION_BIASES:
+        # A user's own function knows masks and biases as arrays only.
+        if isinstance(mask, Mask):
+            mask = full_mask(prepare_attention(query, key, value, mask=mask))
+        if split_bias(bias)[1] is not None:
+            offset = options.get("query_offset")
+            bias = full_bias(prepare_attention(query, key, value, bias, query_offset=offset))
+            if not uses_positions(options):
+                keywords.pop("query_offset", None)
     result = _call(attention_fn, query, key, value, bias, mask, keywords)
     if with_residual and not (isinstance(result, tuple) and len(result) == 2):
         raise ShapeError(
@@ -71,7 +75,7 @@ def call_attention(
 
 def _call(
     attention_fn: AttentionFunction, query: jax.Array, key: jax.Array, value: jax.Array,
-    bias: Bias | None, mask: Array | None, options: dict[str, Any],
+    bias: Bias | None, mask: AnyMask | None, options: dict[str, Any],
 ) -> Any:  # fmt: skip
     """Calls a user's attention function with the options that are not at their defaults."""
     if not callable(attention_fn):

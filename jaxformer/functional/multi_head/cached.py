@@ -4,8 +4,8 @@ import jax
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.attention import AttentionKeywords
-from jaxformer.functional.checks import Array
-from jaxformer.functional.masks import window_sides
+from jaxformer.functional.masks.base import AnyMask, Mask, Moved
+from jaxformer.functional.masks.checks import window_sides
 from jaxformer.functional.multi_head.cache import CachedKeys, KVCache
 from jaxformer.functional.multi_head.window_cache import WindowCache
 
@@ -20,7 +20,10 @@ def with_cross_cache(options: AttentionKeywords, cross_cache: KVCache) -> Attent
 
 
 def check_cached(
-    options: AttentionKeywords, cache: KVCache | WindowCache, crosses: str, mask: Array | None
+    options: AttentionKeywords,
+    cache: KVCache | WindowCache,
+    crosses: str,
+    mask: AnyMask | None,
 ) -> None:
     """Checks that a call is self-attention that fits the cache, without own offset or lengths."""
     is_causal = options.get("is_causal", False)
@@ -63,3 +66,13 @@ def with_cached_keys(
 def uses_positions(options: AttentionKeywords) -> bool:
     """Whether a call depends on query_offset without a position bias."""
     return bool(options.get("is_causal")) or options.get("local_window_size") is not None
+
+
+def with_cached_positions(
+    mask: AnyMask | None, keys: CachedKeys, lengths: jax.Array, cache: KVCache | WindowCache
+) -> AnyMask | None:
+    """A rule for positions among all tokens, `lengths` of which came before, for those of keys."""
+    if not isinstance(mask, Mask) or (isinstance(keys.query_offset, int) and not keys.query_offset):
+        return mask
+    first_key = lengths - keys.query_offset if isinstance(cache, WindowCache) else 0
+    return Moved(mask, lengths, first_key)

@@ -5,7 +5,7 @@ Axes: `B` batch, `T` query length, `S` key/value length, `N` query heads, `K` ke
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,6 @@ from jaxformer.functional.attention.inputs import (
     used_rng,
 )
 from jaxformer.functional.checks import (
-    Array,
     as_array,
     check_axes,
     check_choice,
@@ -32,14 +31,19 @@ from jaxformer.functional.checks import (
 )
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.linear import linear
-from jaxformer.functional.masks import combine
+from jaxformer.functional.masks.base import AnyMask, Mask, all_rules
 from jaxformer.functional.multi_head.attention_function import (
     AttentionFunction,
     call_attention,
     function_name,
 )
 from jaxformer.functional.multi_head.cache import KVCache
-from jaxformer.functional.multi_head.cached import check_cached, with_cached_keys, with_cross_cache
+from jaxformer.functional.multi_head.cached import (
+    check_cached,
+    with_cached_keys,
+    with_cached_positions,
+    with_cross_cache,
+)
 from jaxformer.functional.multi_head.projections import (
     MultiHeadParams,
     check_layer,
@@ -74,7 +78,7 @@ def multi_head_attention(
     query_inputs: jax.Array,
     key_value_inputs: jax.Array | None = None,
     bias: Bias | None = None,
-    mask: Array | None = None,
+    mask: AnyMask | None = None,
     *,
     num_heads: int,
     num_kv_heads: int | None = None,
@@ -99,7 +103,7 @@ def multi_head_attention(
         key_value_inputs: float `[..., S, D]`; query_inputs when not given (self-attention).
         bias: added to the scores, as in `dot_product_attention`. With a `KVCache`, S of an array is
             its capacity; with a `WindowCache`, S is W + T, its slots plus the new tokens.
-        mask: bool, True = attend, likewise.
+        mask: bool, True = attend, likewise; or a rule, whose positions count all cached tokens.
         num_heads: N.
         num_kv_heads: K; N when not given.
         norm_eps: epsilon of the query and key norms, added to the mean square.
@@ -169,7 +173,7 @@ def multi_head_attention(
     if not isinstance(cross_cache, KVCache | None):
         raise ShapeError(f"cross_cache must be a KVCache, got {type(cross_cache).__name__}")
     check_layer(params, "query_inputs", query_inputs, norm_eps)
-    mask = None if mask is None else as_array("mask", mask)
+    mask = mask if mask is None or isinstance(mask, Mask) else as_array("mask", mask)
     query = project_heads(params, "query", query_inputs, num_heads, norm_eps)
     if cross_cache is not None:
         sizes = check_axes("query_inputs", query_inputs, "B T D")
@@ -185,10 +189,11 @@ def multi_head_attention(
     if cache is not None:
         check_axes("query_inputs", query_inputs, "B T D", {"B": cache.lengths.shape[0]})
         check_cached(options, cache, crosses, mask)
+        lengths = cache.lengths
         keys, cache = cache.extend(key, value, num_tokens)
         has_position_bias = split_bias(bias)[1] is not None
         options = with_cached_keys(options, keys, num_tokens, has_position_bias=has_position_bias)
-        mask = combine(mask, keys.mask)
+        mask = all_rules(with_cached_positions(mask, keys, lengths, cache), keys.mask)
         key, value = keys.key.astype(query.dtype), keys.value.astype(query.dtype)
     weights: jax.Array | None = None
     if attention_fn is not dot_product_attention:
@@ -205,7 +210,10 @@ def multi_head_attention(
             weights = weights if tap is None else tap("weights", weights)
     elif return_weights or (tap is not None and tap.asks("scores", "weights")):
         rate = options.get("dropout_rate", 0.0)
-        inputs = prepare_attention(query, key, value, bias, mask, options, dropout_rate=rate)
+        scoring: Any = {
+            n: v for n, v in options.items() if n not in ("dropout_rng", "implementation")
+        }
+        inputs = prepare_attention(query, key, value, bias, mask, **scoring)
         weights = _weights(inputs, params.sinks, tap)
     if weights is not None and tap is not None and tap.edits("scores", "weights"):
         attended, _ = dense_attention(inputs, used_rng(rate, options.get("dropout_rng")), weights)
@@ -236,7 +244,7 @@ def _weights(inputs: AttentionInputs, sinks: jax.Array | None, tap: LayerTaps | 
 
 def _weights_of(
     attention_fn: AttentionFunction, query: jax.Array, key: jax.Array, num_kv_heads: int,
-    bias: Bias | None, mask: Array | None, options: AttentionKeywords, sinks: jax.Array | None,
+    bias: Bias | None, mask: AnyMask | None, options: AttentionKeywords, sinks: jax.Array | None,
 ) -> jax.Array:  # fmt: skip
     """Weights `[..., N, T, S]` of a user's function, before dropout."""
     # Its output for the identity matrix as values, one row per key: exact if it is linear in them.

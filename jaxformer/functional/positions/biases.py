@@ -20,10 +20,32 @@ from jaxformer.functional.checks import (
     static_bool,
 )
 from jaxformer.functional.dtypes import widened
-from jaxformer.functional.masks import Offset, read_offset, relative_positions, to_rank
+from jaxformer.functional.masks.checks import Integers, read_integers
+from jaxformer.functional.masks.tiles import to_rank
 
 _MOST_HEADS = 2**16
 _MOST_BUCKETS = 1024  # finding the borders takes ever larger integers
+
+
+def relative_positions(num_queries: int, num_keys: int, query_offset: Integers) -> jax.Array:
+    """Position of each key relative to each query: int32 `[T, S]` or `[..., 1, T, S]`."""
+    num_queries = check_size("num_queries", num_queries, least=0)
+    num_keys = check_size("num_keys", num_keys, least=0)
+    query = jnp.arange(num_queries, dtype=jnp.int32)[:, None]
+    key = jnp.arange(num_keys, dtype=jnp.int32)[None, :]
+    known = sum(size for size in (num_queries, num_keys) if not is_symbolic(size))
+    offset = _read_offset(query_offset, 2**31 - 1 - known)
+    # Added before the axes meet: XLA would compute `key - query` `[T, S]` ahead of a loop over
+    # offsets, and hold it.
+    if isinstance(offset, int) or is_symbolic(query_offset):
+        return key - (query + offset)
+    rank = offset.ndim + 3
+    return to_rank(key, rank) - (to_rank(query, rank) + offset[..., None, None, None])
+
+
+def _read_offset(query_offset: Integers, most: int) -> int | jax.Array:
+    """Checked query offset; beyond +-`most`, int32 positions could wrap."""
+    return read_integers("query_offset", query_offset, -most, most)
 
 
 def alibi_slopes(num_heads: int) -> jax.Array:
@@ -58,7 +80,7 @@ def alibi_slopes(num_heads: int) -> jax.Array:
 
 
 def alibi_bias(
-    num_heads: int, num_queries: int, num_keys: int, query_offset: Offset = 0
+    num_heads: int, num_queries: int, num_keys: int, query_offset: Integers = 0
 ) -> jax.Array:
     """ALiBi bias on attention scores: minus slope times distance.
 
@@ -114,7 +136,7 @@ class AlibiBias:
 
     slopes: Array
 
-    def array(self, num_queries: int, num_keys: int, query_offset: Offset = 0) -> jax.Array:
+    def array(self, num_queries: int, num_keys: int, query_offset: Integers = 0) -> jax.Array:
         """The bias as an array.
 
         Args:
@@ -169,7 +191,7 @@ class RelativeBias:
     bidirectional: bool = True
     max_distance: int = 128
 
-    def array(self, num_queries: int, num_keys: int, query_offset: Offset = 0) -> jax.Array:
+    def array(self, num_queries: int, num_keys: int, query_offset: Integers = 0) -> jax.Array:
         """The bias as an array, of the arguments of `AlibiBias.array`.
 
         Returns:
@@ -186,7 +208,7 @@ class RelativeBias:
         check_axes("table", table, "num_buckets N")
         if not is_symbolic(query_offset):
             known = sum(size for size in (num_queries, num_keys) if not is_symbolic(size))
-            query_offset = read_offset("query_offset", query_offset, 2**31 - 4 - 2 * known)
+            query_offset = _read_offset(query_offset, 2**31 - 4 - 2 * known)
         # A row of the block is the next row shifted by one, so the biases of all distances from
         # -T to S are looked up once. A gather of T * S numbers would be slow, most of all its
         # gradient.
@@ -209,7 +231,7 @@ PositionBias = AlibiBias | RelativeBias
 
 
 def relative_position_buckets(
-    num_queries: int, num_keys: int, query_offset: Offset = 0,
+    num_queries: int, num_keys: int, query_offset: Integers = 0,
     *, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True,
 ) -> jax.Array:  # fmt: skip
     r"""T5 relative position buckets, which index a learned table of biases.

@@ -25,7 +25,7 @@ from jaxformer.functional.checks import (
     static_number,
 )
 from jaxformer.functional.dtypes import widened
-from jaxformer.functional.masks import to_rank
+from jaxformer.functional.masks.tiles import to_rank
 from jaxformer.functional.positions.scaling import RotaryScaling, scale_frequencies
 
 ROTARY_LAYOUTS = ("half", "interleaved")

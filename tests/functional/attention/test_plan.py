@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 import numpy as np
 
 from jaxformer.functional.attention import plan
-from jaxformer.functional.attention.inputs import Structure
+from jaxformer.functional.masks import Lengths, Window
 
 SIDES = st.none() | st.integers(0, 12)
 
@@ -30,9 +30,9 @@ def test_plan_covers_every_query_and_every_key_that_it_sees(
         for length, size in zip(lengths, sizes, strict=True)
     )
     left, right = window
-    structure = Structure(window, offset, query_length, key_length, None, None)
+    rule = Window(*window, offset) & Lengths(query_length, key_length)
     with mock.patch.object(plan, "_MAX_LOOPS", max_loops):
-        loops = plan.plan_loops(structure, num_queries, num_keys, block)
+        loops = plan.plan_loops(rule, num_queries, num_keys, block)
 
     position, key = np.ogrid[offset : offset + num_queries, :num_keys]
     seen = np.ones((num_queries, num_keys), bool)
@@ -61,6 +61,6 @@ def test_plan_covers_every_query_and_every_key_that_it_sees(
         assert loop.num_keys == max(widths)  # no wider than its widest block
     assert next_query == num_queries
     assert len(loops) <= max_loops + 1  # and the rest
-    everything = plan.visible_key_range(structure, num_keys, 0, num_queries)
+    everything = plan.visible_key_range(rule, num_keys, 0, num_queries)
     columns = np.flatnonzero(seen.any(axis=0))
     assert everything == ((columns[0], columns[-1] + 1) if columns.size else (0, 0))

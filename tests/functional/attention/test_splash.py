@@ -15,7 +15,7 @@ import pytest
 from jax import export
 
 from jaxformer.config import ModelConfig
-from jaxformer.functional import dot_product_attention
+from jaxformer.functional import Causal, Lengths, Prefix, Rule, Window, dot_product_attention
 from jaxformer.functional.attention import splash
 from jaxformer.modules import Stack
 from tests.functional import oracle
@@ -46,16 +46,29 @@ CASES = {
     "whole lanes": (Sizes((), 128, 128, 2, 2, 128, 128), {}, {"is_causal": True}),
     "all keys": (Sizes((), 128, 128, 1, 1, 16, 16), {}, {"scale": 0.3}),
     "window, cap and offset": (
-        PADDED, {}, {"local_window_size": (20, 10), "query_offset": 30, "softcap": 2.0},
+        PADDED,
+        {},
+        {"local_window_size": (20, 10), "query_offset": 30, "softcap": 2.0},
     ),
     "first queries see nothing": (
-        PADDED, {}, {"is_causal": True, "query_offset": -30, "softcap": 1.5},
+        PADDED,
+        {},
+        {"is_causal": True, "query_offset": -30, "softcap": 1.5},
     ),
     "no query sees a key": (PADDED, {}, {"is_causal": True, "query_offset": -500}),
     "sides beyond 32 bits": (
-        Sizes((2, 1), 128, 128, 4, 2, 8, 8), {}, {"local_window_size": (2**31 - 1, 2**31 - 1)},
+        Sizes((2, 1), 128, 128, 4, 2, 8, 8),
+        {},
+        {"local_window_size": (2**31 - 1, 2**31 - 1)},
     ),
     "segments and lengths": (PADDED._replace(leading=(2,)), SEGMENTS, {}),
+}
+RULES = {
+    "prefix": Prefix(40, offset=20),
+    "function": Rule(lambda query, key: (query - key) % 3 > 0) & Causal(20) & ~Lengths(keys=9),
+    "sink and window, rows": (Window(20, 0, 15) | Lengths(keys=3)) & Causal(15) & Lengths(
+        np.array([120, 7]), np.array([140, 2])
+    ),
 }  # fmt: skip
 
 
@@ -75,6 +88,18 @@ def interpreted(monkeypatch):
 def test_splash_equals_the_reference(case):
     sizes, options, static = case
     assert_equals_the_reference(sizes, options, static | SPLASH)
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("name", RULES)
+def test_splash_with_a_rule_equals_dense_with_its_array(name):
+    sizes, rule = PADDED._replace(leading=(2,)), RULES[name]
+    inputs, output, gradients = run(sizes, {"mask": rule}, SPLASH)
+    array = np.asarray(rule.array(sizes.T, sizes.S, sizes.leading))
+    expected = run(sizes, {"mask": array}, {"implementation": "dense"})[1:]
+    assert_close(output, expected[0], 1e-6)
+    for name, gradient in expected[1].items():
+        assert_close(gradients[name], gradient, 1e-5)
 
 
 @pytest.mark.usefixtures("interpreted")
@@ -203,7 +228,9 @@ def test_widths_that_do_not_fill_lanes_are_not_the_last_axis_of_a_kernel(monkeyp
     )
     for width, value_width in ((64, 128), (128, 192)):
         query, value = jnp.zeros((2, 128, width)), jnp.zeros((2, 128, value_width))
-        setting = splash._Setting(2, 128, 128, (None, None), 0, None, False)
+        setting = splash._Setting(
+            2, 128, 128, (None, None), 0, None, False, jax.tree.structure(()), (128, 128)
+        )
         splash._attend_row(setting, query, query, value, None)
     layouts = [[sizes[f"{name}_layout"] for name in "qkv"] for sizes in built]
     last, not_last = kernels.QKVLayout.HEAD_DIM_MINOR, kernels.QKVLayout.SEQ_MINOR

@@ -1,21 +1,24 @@
 """Ring attention under a mapped axis: every device calls it with its slice of the sequence."""
 
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import jax
+import jax.numpy as jnp
 from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional.attention.block_mask import mask_parts
 from jaxformer.functional.attention.choice import check_implementation
 from jaxformer.functional.attention.inputs import (
     AttentionKeywords,
     prepare_attention,
-    read_lengths,
     used_rng,
 )
 from jaxformer.functional.attention.ring.order import mapped_size
 from jaxformer.functional.attention.ring.rounds import Keys, Queries, Ring, Shared, attend
 from jaxformer.functional.checks import Array, check_keywords
+from jaxformer.functional.masks.checks import read_lengths
+from jaxformer.functional.masks.rules import Segments
 from jaxformer.functional.sharding import varying_alike
 
 
@@ -91,9 +94,8 @@ def ring_attention(
             "whose positions depend on the device, and calls no kernel; pass 'auto' or 'chunked'"
         )
     lengths = options.pop("query_seq_lengths", None), options.pop("key_value_seq_lengths", None)
-    dropout_rate, dropout_rng = options.pop("dropout_rate", 0.0), options.pop("dropout_rng", None)
-    options["query_offset"] = 0
-    inputs = prepare_attention(query, key, value, None, None, options, dropout_rate=dropout_rate)
+    dropout_rng, rest = options.pop("dropout_rng", None), cast("dict[str, Any]", options)
+    inputs = prepare_attention(query, key, value, **rest | {"query_offset": 0})
     num_tokens, leading = inputs.query.shape[-3], inputs.query.shape[:-3]
     if inputs.key.shape[-3] != num_tokens or num_tokens == 0 or num_tokens % 2:
         raise ShapeError(
@@ -104,12 +106,13 @@ def ring_attention(
     shared = Shared(
         read_lengths("query_seq_lengths", lengths[0], leading, size * num_tokens),
         read_lengths("key_value_seq_lengths", lengths[1], leading, size * num_tokens),
-        used_rng(dropout_rate, dropout_rng),
+        used_rng(inputs.static.dropout_rate, dropout_rng),
     )
-    structure = inputs.structure
-    ring = Ring(axis_name, size, structure.window, inputs.static, implementation)
-    queries = Queries(_in_halves(inputs.query), _ids_in_halves(structure.query_ids))
-    keys = Keys(_in_halves(inputs.key), _in_halves(inputs.value), _ids_in_halves(structure.key_ids))
+    parts = mask_parts(inputs.mask)
+    window, (query_ids, key_ids) = parts.window, _ids_in_halves(parts.segments)
+    ring = Ring(axis_name, size, (window.left, window.right), inputs.static, implementation)
+    queries = Queries(_in_halves(inputs.query), query_ids)
+    keys = Keys(_in_halves(inputs.key), _in_halves(inputs.value), key_ids)
     marked = varying_alike((queries, keys, shared, jax.lax.axis_index(axis_name)))
     output = attend(ring, *marked[:3])
     output = rearrange(output, "half ... t n h -> ... (half t) n h")
@@ -120,8 +123,12 @@ def _in_halves(array: jax.Array) -> jax.Array:
     return rearrange(array, "... (half t) n h -> half ... t n h", half=2)
 
 
-def _ids_in_halves(ids: jax.Array | None) -> jax.Array | None:
-    return None if ids is None else rearrange(ids, "... (half t) -> half ... t", half=2)
+def _ids_in_halves(segments: Segments | None) -> tuple[jax.Array | None, jax.Array | None]:
+    if segments is None:
+        return None, None
+    ids = jnp.stack([jnp.asarray(segments.query_ids), jnp.asarray(segments.key_ids)])
+    query_ids, key_ids = rearrange(ids, "two ... (half t) -> two half ... t", half=2)
+    return query_ids, key_ids
 
 
 def refuse_for_ring(bias: Any, mask: Any, options: AttentionKeywords) -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.attention.inputs import AttentionKeywords, read_lengths, used_rng
+from jaxformer.functional.attention.inputs import AttentionKeywords, used_rng
 from jaxformer.functional.attention.ring.local import refuse_for_ring, ring_attention
 from jaxformer.functional.attention.ring.order import (
     exchange_from_ring_order,
@@ -24,6 +24,7 @@ from jaxformer.functional.checks import (
     check_keywords,
     static_bool,
 )
+from jaxformer.functional.masks.checks import read_lengths
 
 _AnyMesh = jax.sharding.Mesh | jax.sharding.AbstractMesh
 
