@@ -1,6 +1,5 @@
 """LoRA adapters in PEFT's format: read as the matrices of `[lora]`, and written from them."""
 
-import functools
 import json
 import math
 import os
@@ -20,7 +19,7 @@ from jaxformer.interop.conversion.weights import Slot, tensor_slots
 from jaxformer.interop.families.registry import FAMILIES, kind_of_params
 from jaxformer.interop.huggingface import HuggingFaceModel
 from jaxformer.interop.model_folders import ADAPTER_CONFIG
-from jaxformer.interop.safetensors import LazyTensor, read_tensors, write_tensor_file
+from jaxformer.interop.safetensors import read_tensors, write_tensor_file
 from jaxformer.storage import as_path, drafted, make_folder, read_object, shown, write_whole
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -130,7 +129,7 @@ def save_adapter(
     folder, family, lora = as_path(folder), _family(model), adapter.lora
     leaves = traverse_util.flatten_dict(model.params, sep="/")
     matrices = traverse_util.flatten_dict(adapter.matrices, sep="/")
-    tensors: dict[str, LazyTensor] = {}
+    tensors: dict[str, np.ndarray] = {}
     ranks: dict[str, int] = {}
     written: set[str] = set()
     fan_in_fan_out = False
@@ -144,10 +143,7 @@ def save_adapter(
         if len(down) != lora.rank:
             ranks[module] = len(down)
         for part, array in (("A", down), ("B", up)):
-            name = f"{_PREFIX}{module}.lora_{part}.weight"
-            tensors[name] = LazyTensor(
-                array.shape, array.dtype, functools.partial(np.asarray, array)
-            )
+            tensors[f"{_PREFIX}{module}.lora_{part}.weight"] = array
     if lost := sorted({path.rpartition("/")[0] for path in matrices} - written):
         raise ConfigError(
             f"matrices must be of layers of {family.model_type}, got {lost[0]}; use the model that "

@@ -1,6 +1,5 @@
 """A model as one safetensors file of parameters, under jaxformer's names, and a config file."""
 
-import functools
 import os
 import pathlib
 from typing import Any
@@ -13,7 +12,7 @@ from jaxformer import __version__
 from jaxformer.config import ModelConfig, config_from_dict, config_to_toml
 from jaxformer.config.files import read_tables
 from jaxformer.errors import ConfigError, StorageError
-from jaxformer.interop.safetensors import LazyTensor, read_tensors, write_tensor_file
+from jaxformer.interop.safetensors import read_tensors, write_tensor_file
 from jaxformer.storage import as_path, lexists, write_whole
 
 
@@ -45,10 +44,7 @@ def save_params(path: str | os.PathLike[str], config: ModelConfig, params: Any) 
     for file in (path, config_path):
         if lexists(file):
             raise StorageError(f"{file} exists already; remove it, or choose another name")
-    tensors = {
-        name: LazyTensor(leaf.shape, leaf.dtype, functools.partial(np.asarray, leaf))
-        for name, leaf in traverse_util.flatten_dict(params, sep="/").items()
-    }
+    tensors = traverse_util.flatten_dict(params, sep="/")
     write_tensor_file(path, tensors, {"jaxformer": __version__})
     write_whole(config_path, config_to_toml(config))
 

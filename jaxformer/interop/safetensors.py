@@ -92,11 +92,11 @@ class LazyTensor(NamedTuple):
 
 
 def write_tensor_file(
-    path: pathlib.Path, tensors: Mapping[str, LazyTensor], metadata: Mapping[str, str]
+    path: pathlib.Path, tensors: Mapping[str, npt.ArrayLike], metadata: Mapping[str, str]
 ) -> None:
-    """Writes a file whole or not at all; its tensors are in memory together."""
+    """Writes a file whole or not at all."""
     # The package writes the memory of an array as it lies, in whatever order.
-    arrays = {name: np.asarray(tensor.produce(), order="C") for name, tensor in tensors.items()}
+    arrays = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
     with replacing(path) as draft:
         save_file(arrays, draft, dict(metadata))
 
@@ -155,7 +155,7 @@ def write_tensors(
         max_shard_size=max_shard_bytes,
     )
     for file, names in split.filename_to_tensors.items():
-        shard = {name: tensors[name] for name in names}
+        shard = {name: tensors[name].produce() for name in names}
         write_tensor_file(folder / file, shard, {"format": "pt"})  # as transformers requires
     if split.is_sharded:
         index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}

@@ -126,19 +126,12 @@ _MISTRAL = _LLAMA | dict(vocab_size=59, sliding_window=None)
 MISTRAL = of_family("mistral", "MistralForCausalLM", _MISTRAL, {
     "": fields(hidden_size=37, head_dim=14),
     "window": fields(sliding_window=3),
-    "older": older(
-        dict(rope_parameters=..., rope_theta=1e6, head_dim=..., dtype=..., torch_dtype="bfloat16")
-    ),
 })  # fmt: skip
 
 _MIXTRAL = _MISTRAL | dict(num_local_experts=5, num_experts_per_tok=2, intermediate_size=27)
 MIXTRAL = of_family("mixtral", "MixtralForCausalLM", _MIXTRAL, {
     "": fields(hidden_size=37, head_dim=14),
     "window": fields(sliding_window=5, num_experts_per_tok=3, tie_word_embeddings=True),
-    "older": older(
-        dict(rope_parameters=..., rope_theta=1e3, head_dim=..., router_jitter_noise=0.0,
-             output_router_logits=False, dtype=..., torch_dtype="bfloat16")
-    ),
 })  # fmt: skip
 
 _ARCEE = _LLAMA | dict(vocab_size=53, hidden_act="relu")
@@ -238,10 +231,6 @@ _OLMO = _LLAMA | dict(vocab_size=61)
 OLMO = of_family("olmo", "OlmoForCausalLM", _OLMO, {
     "": fields(),
     "biases": fields(num_key_value_heads=4, attention_bias=True, tie_word_embeddings=True),
-    "older": older(
-        dict(rope_parameters=..., rope_theta=3e3, rope_scaling=None, clip_qkv=None, dtype=...,
-             torch_dtype="float32"),
-    ),
 })  # fmt: skip
 
 _OLMO2 = _LLAMA | dict(vocab_size=61)

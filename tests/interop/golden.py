@@ -14,19 +14,12 @@ FOLDER = pathlib.Path("tests/interop/golden")
 
 
 class Golden(NamedTuple):
-    """Content of a golden file.
-
-    Args:
-        config: content of config.json.
-        shapes: of the tensors, by name; or the name of the one that a tensor is a copy of.
-        seed: that they are drawn with.
-        arrays: inputs and outputs.
-    """
+    """Content of a golden file."""
 
     config: dict[str, Any]
-    shapes: dict[str, tuple[int, ...] | str]
+    shapes: dict[str, tuple[int, ...] | str]  # or the name of the tensor that one is a copy of
     seed: int
-    arrays: dict[str, np.ndarray]
+    arrays: dict[str, np.ndarray]  # inputs and outputs
 
     def tensor(self, name):
         """A tensor of the checkpoint."""

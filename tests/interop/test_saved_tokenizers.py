@@ -79,21 +79,19 @@ def saved_pair(folder, saved, kind, *, has_token_types=False):
     return tokenizer, encoding.ids, encoding.type_ids
 
 
-def test_pairs_of_a_saved_bert_tokenizer_have_their_types(tmp_path):
-    tokenizer, ids, types = saved_pair(tmp_path, tmp_path, "bert", has_token_types=True)
+@pytest.mark.parametrize(
+    ("kind", "begin", "end", "between"),
+    [("bert", "[CLS]", "[SEP]", ["[SEP]"]), ("roberta", "<s>", "</s>", ["</s>", "</s>"])],
+)
+def test_pairs_of_a_saved_tokenizer_have_its_tokens_and_types(tmp_path, kind, begin, end, between):
+    tokenizer, ids, types = saved_pair(tmp_path, tmp_path, kind, has_token_types=kind == "bert")
     first, second = (tokenizer.encode(text).tolist() for text in PAIR)
-    cls, sep = (tokenizer.special_id(name) for name in ("[CLS]", "[SEP]"))
-    assert ids == [cls, *first, sep, *second, sep]
-    assert types == [0] * (len(first) + 2) + [1] * (len(second) + 1)
-    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    assert config["model_input_names"] == ["input_ids", "token_type_ids", "attention_mask"]
-
-
-def test_pairs_of_a_saved_roberta_tokenizer_have_two_ends_between(tmp_path):
-    tokenizer, ids, types = saved_pair(tmp_path, tmp_path, "roberta")
-    first, second = (tokenizer.encode(text).tolist() for text in PAIR)
-    begin, end = (tokenizer.special_id(name) for name in ("<s>", "</s>"))
-    assert ids == [begin, *first, end, end, *second, end] and not any(types)
+    begin, end, *between = map(tokenizer.special_id, (begin, end, *between))
+    assert ids == [begin, *first, *between, *second, end]
+    size = 1 + len(second) if kind == "bert" else 0
+    assert types == [0] * (len(ids) - size) + [1] * size
+    names = json.loads((tmp_path / "tokenizer_config.json").read_text())["model_input_names"]
+    assert ("token_type_ids" in names) == (kind == "bert")
 
 
 def test_saved_tokenizer_adds_no_tokens_that_the_model_was_not_trained_with(tmp_path):

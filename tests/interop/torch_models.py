@@ -39,16 +39,7 @@ def read_model(folder, class_name, surplus=()):
 
 
 def write_variant(folder, variant, make):
-    """Writes a variant as a file of its age has it.
-
-    Args:
-        folder: to write to.
-        variant: what to write.
-        make: makes a tensor of all shapes and its name.
-
-    Returns:
-        The content of config.json, and the shapes of the tensors.
-    """
+    """Writes a variant with the tensors of `make(shapes, name)`: its config, and their shapes."""
     new_model(variant).save_pretrained(folder)
     shapes = {name: tensor.shape for name, tensor in open_tensors(folder).items()}
     (folder / "model.safetensors").unlink()
@@ -79,17 +70,7 @@ def draw_inputs(rng, variant, config):
 
 
 def run(model, kind, inputs):
-    """Outputs of real tokens.
-
-    Args:
-        model: of transformers.
-        kind: what it computes.
-        inputs: tokens `[B, T]`, padded on the right, and lengths `[B]`; token_types or targets,
-            where the kind has them.
-
-    Returns:
-        logits, hidden and pooled, as far as the kind has them.
-    """
+    """Outputs of real tokens `[B, T]`, padded on the right: logits, hidden and pooled, if any."""
     mask = np.arange(inputs["tokens"].shape[1]) < inputs["lengths"][:, None]
     names = {"tokens": "input_ids", "token_types": "token_type_ids", "targets": "decoder_input_ids"}
     given = {

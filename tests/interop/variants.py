@@ -13,27 +13,19 @@ from jaxformer.interop import FAMILIES
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """A tiny model.
-
-    Args:
-        model_type: its family.
-        class_name: class of transformers.
-        fields: arguments of the family's config class.
-        older: fields of config.json as an older file has them; `...` is no field.
-        surplus: tensors that older files have, and that are not used: their shapes, or the names of
-            those that they are copies of.
-        extra: shapes of tensors that are used, though transformers does not write them itself.
-        bare: whether names of tensors are without the family's prefix, as in files of base models.
-        renamed: parts of names of tensors, and what older files have in their place.
-    """
+    """A tiny model."""
 
     model_type: str
     class_name: str
-    fields: Mapping[str, Any]
+    fields: Mapping[str, Any]  # arguments of the family's config class
+    # Fields of config.json as an older file has them; `...` is no field.
     older: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Unused tensors of older files: their shapes, or the names of those that they are copies of.
     surplus: Mapping[str, tuple[int, ...] | str] = dataclasses.field(default_factory=dict)
+    # Shapes of tensors that are used, though transformers does not write them itself.
     extra: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
-    bare: bool = False
+    bare: bool = False  # names of tensors lack the family's prefix, as in files of base models
+    # Parts of names of tensors, and what older files have in their place.
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property

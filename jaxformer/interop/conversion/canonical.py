@@ -4,18 +4,15 @@ import math
 from typing import Any
 
 from jaxformer.config import ModelConfig, config_differences
+from jaxformer.interop.conversion.fields import filled_values
 from jaxformer.interop.conversion.layers import layer_windows, positions_of_layers
 
-_PARTS = ("qkv", "attention_output", "feed_forward", "norm")
 # Keys of training and execution; max_len, because a position table has its own length; and keys
 # that `_meaning` compares by their effect.
 _NOT_COMPARED = frozenset({
     "init_std", "max_len", "dropout_rate", "dtype", "param_dtype", "remat",
     "layer_execution", "attention_implementation",
-    "positions", "layers", "first_layers", "local_window_size", "use_bias", "num_kv_heads",
-    "head_dim", "value_head_dim", "d_ff", "embedding_dim", "attention_scale", "logit_scale",
-    "scale_embeddings", "embedding_scale", "num_encoder_layers", "experts",
-    *(f"{part}_bias" for part in _PARTS),
+    "positions", "layers", "first_layers", "local_window_size", "use_bias", "scale_embeddings",
 })  # fmt: skip
 
 
@@ -43,26 +40,21 @@ def _first_difference(key: str, first: Any, other: Any) -> dict[str, tuple[Any, 
 
 
 def _meaning(config: ModelConfig) -> dict[str, Any]:
-    values = {key: value for key, value in vars(config).items() if key not in _NOT_COMPARED}
-    encoder = config.num_encoder_layers
-    biases = {f"{part}_bias": config.has_bias(part) for part in _PARTS}  # type: ignore[arg-type]
-    biases["norm_bias"] &= config.norm == "layer_norm"
-    return values | biases | {
+    values = {
+        key: value
+        for key, value in (vars(config) | filled_values(config)).items()
+        if key not in _NOT_COMPARED
+    }
+    return values | {
+        "norm_bias": config.norm == "layer_norm" and config.has_bias("norm"),
         "positions": positions_of_layers(config),
         "local_window_size": layer_windows(config),
-        "num_kv_heads": config.kv_heads,
-        "head_dim": config.key_dim,
-        "value_head_dim": config.value_dim,
+        "num_token_types": config.num_token_types,  # none is not one
         "d_ff": config.ff_dim if config.experts is None else None,
-        "embedding_dim": config.table_dim,
-        "attention_scale": config.attention_scale or config.key_dim**-0.5,
-        "logit_scale": config.logit_scale or 1.0,
-        "embedding_scale": config.embedding_factor,
-        "num_encoder_layers": None if encoder == config.num_layers else encoder,
         "attention_norm": [layer.attention_norm is not False for layer in config.layer_overrides],
         "experts": _experts(config),
         "attention": [layer.attention for layer in config.layer_overrides],
-    }  # fmt: skip
+    }
 
 
 def _experts(config: ModelConfig) -> tuple[Any, ...] | None:

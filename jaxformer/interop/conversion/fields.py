@@ -20,19 +20,26 @@ OLDER = {"gelu_new": "gelu_tanh", "swish": "silu"} | PLAIN
 GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh"}
 """Activations of a feed-forward layer with a gate."""
 
-# Values to write for keys that may be None.
-_FILLED: Mapping[str, Callable[[ModelConfig], Any]] = {
-    "num_encoder_layers": lambda model: model.num_encoder_layers or model.num_layers,
-    "num_kv_heads": lambda model: model.kv_heads,
-    "head_dim": lambda model: model.key_dim,
-    "d_ff": lambda model: model.ff_dim,
-    "attention_scale": lambda model: model.attention_scale or model.key_dim**-0.5,
-    "embedding_scale": lambda model: model.embedding_factor,
-    "num_token_types": lambda model: model.num_token_types or 1,
-    "use_bias": lambda model: model.has_bias("qkv"),
-    "feed_forward_bias": lambda model: model.has_bias("feed_forward"),
-    "norm_bias": lambda model: model.has_bias("norm"),
-}
+
+def filled_values(model: ModelConfig) -> Values:
+    """Keys that may be None, or that others set, with the values that count."""
+    return {
+        "num_encoder_layers": model.num_encoder_layers or model.num_layers,
+        "num_kv_heads": model.kv_heads,
+        "head_dim": model.key_dim,
+        "value_head_dim": model.value_dim,
+        "d_ff": model.ff_dim,
+        "embedding_dim": model.table_dim,
+        "attention_scale": model.attention_scale or model.key_dim**-0.5,
+        "logit_scale": model.logit_scale or 1.0,
+        "embedding_scale": model.embedding_factor,
+        "num_token_types": model.num_token_types or 1,
+        "use_bias": model.has_bias("qkv"),
+        "qkv_bias": model.has_bias("qkv"),
+        "attention_output_bias": model.has_bias("attention_output"),
+        "feed_forward_bias": model.has_bias("feed_forward"),
+        "norm_bias": model.has_bias("norm"),
+    }
 
 
 class Field(NamedTuple):
@@ -72,10 +79,7 @@ def key(name: str, default: Any = ..., *, null: bool = False) -> Field:
         value = (fields.optional if null else fields.take)(field, kind, default_value)
         return {name: float(value) if kind is float and not null else value}
 
-    def write(model: ModelConfig) -> Any:
-        return _FILLED[name](model) if name in _FILLED else getattr(model, name)
-
-    return Field(read, write)
+    return Field(read, lambda model: (vars(model) | filled_values(model))[name])
 
 
 def activation(default: str, names: Mapping[str, str] = PLAIN) -> Field:

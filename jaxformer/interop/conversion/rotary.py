@@ -95,41 +95,37 @@ def _kind(values: Mapping[str, Any]) -> Any:
 def _scaling(kind: str, fields: ConfigFields, max_len: int) -> RotaryScalingConfig | None:
     if kind == "default":
         return None
-    if kind not in ("linear", "llama3", "yarn", "longrope"):
-        raise ConfigError(
-            f"rope_type {kind!r} is not supported, only default, linear, llama3, yarn and longrope"
-            "; dynamic changes the angles with every token, which would invalidate cached keys"
-        )
     if kind == "linear":
-        return LinearScalingConfig(factor=float(fields.take("factor", float)))
+        return LinearScalingConfig(factor=fields.take("factor", float))
     original = fields.take("original_max_position_embeddings", int, max_len)
+    if kind == "llama3":
+        names = ("factor", "low_freq_factor", "high_freq_factor")
+        numbers = {name: fields.take(name, float) for name in names}
+        return Llama3ScalingConfig(original_max_len=original, **numbers)
     if kind == "longrope":
         return LongropeScalingConfig(
             # transformers treats values below 1 as 1.
-            factor=max(float(fields.take("factor", float, max_len / original)), 1.0),
+            factor=max(fields.take("factor", float, max_len / original), 1.0),
             original_max_len=original,
             short_factor=tuple(fields.take("short_factor", list)),
             long_factor=tuple(fields.take("long_factor", list)),
             attention_factor=fields.take("attention_factor", float, None),
         )
-    factor = float(fields.take("factor", float))
-    if kind == "llama3":
-        return Llama3ScalingConfig(
-            factor=factor,
-            low_freq_factor=float(fields.take("low_freq_factor", float)),
-            high_freq_factor=float(fields.take("high_freq_factor", float)),
-            original_max_len=original,
+    if kind != "yarn":
+        raise ConfigError(
+            f"rope_type {kind!r} is not supported, only default, linear, llama3, yarn and longrope"
+            "; dynamic changes the angles with every token, which would invalidate cached keys"
         )
     share = fields.take("attention_factor", float, None)
     scales = [fields.take(name, float, None) for name in ("mscale", "mscale_all_dim")]
     if share is not None or not all(scales):
         scales = [None, None]  # both or neither apply, and the attention factor wins
     return YarnScalingConfig(
-        factor=factor,
+        factor=fields.take("factor", float),
         original_max_len=original,
         # 0 counts as missing.
-        beta_fast=float(fields.take("beta_fast", float, 32.0) or 32.0),
-        beta_slow=float(fields.take("beta_slow", float, 1.0) or 1.0),
+        beta_fast=fields.take("beta_fast", float, 32.0) or 32.0,
+        beta_slow=fields.take("beta_slow", float, 1.0) or 1.0,
         attention_factor=share,
         truncate=fields.take("truncate", bool, True),
         mscale=scales[0],
