@@ -26,6 +26,7 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 # Fields that change what an adapter computes, with the values that do not.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
     "bias": ("none",), "use_dora": (False,), "use_qalora": (False,), "lora_bias": (False,),
     "modules_to_save": ([],), "layer_replication": ([],), "trainable_token_indices": ([], {}),
     "target_parameters": ([],), "alora_invocation_tokens": ([],),
@@ -175,22 +176,17 @@ def _joined(
     slot: Slot, matrices: Mapping[str, jax.Array], num_groups: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """A `[R, in]` and B `[out, R]` of a tensor; of several kernels, their ranks add up."""
-    names = [leaf if f"{leaf}/down" in matrices else None for leaf in slot.leaves]
-    downs = [np.asarray(matrices[f"{name}/down"][slot.at]) for name in names if name is not None]
-    shared = all(np.array_equal(down, downs[0]) for down in downs[1:])
-    rank = downs[0].shape[-1]
-    total, parts, row = rank if shared else rank * len(downs), [], 0
-    for name, shape in zip(names, slot.shapes, strict=True):
-        part = np.zeros((total, shape[-1]), downs[0].dtype)
-        if name is not None:
-            part[row : row + rank] = matrices[f"{name}/up"][slot.at]
-            row += 0 if shared else rank
+    adapted = [leaf for leaf in slot.leaves if f"{leaf}/down" in matrices]
+    downs = [np.asarray(matrices[f"{leaf}/down"][slot.at]) for leaf in adapted]
+    rank, parts = downs[0].shape[-1], []
+    for leaf, shape in zip(slot.leaves, slot.shapes, strict=True):
+        part = np.zeros((rank * len(adapted), shape[-1]), downs[0].dtype)
+        if leaf in adapted:
+            row = rank * adapted.index(leaf)
+            part[row : row + rank] = matrices[f"{leaf}/up"][slot.at]
         parts.append(part)
     up = slot.layout.join(parts, num_groups)
-    down = downs[0] if shared else np.concatenate(downs, axis=-1)
-    return np.ascontiguousarray(down.T), np.ascontiguousarray(
-        up if slot.layout.transposed else up.T
-    )
+    return np.concatenate(downs, axis=-1).T, up if slot.layout.transposed else up.T
 
 
 def _modules(
@@ -217,11 +213,6 @@ def _family(model: HuggingFaceModel) -> Family:
 
 def _check_config(config: Mapping[str, Any]) -> None:
     """Raises ConfigError for adapters that `LowRankKernel` cannot represent."""
-    if config.get("peft_type") != "LORA":
-        raise ConfigError(
-            f"peft_type of {ADAPTER_CONFIG} must be LORA, got {shown(config.get('peft_type'))}; "
-            "merge the adapter with PEFT's merge_and_unload, and save the model"
-        )
     for name, accepted in _NEUTRAL.items():
         value = config.get(name)
         if value is not None and value not in accepted:

@@ -39,7 +39,6 @@ class HuggingFaceChatTemplate:
         messages: Sequence[Mapping[str, Any]],
         *,
         add_generation_prompt: bool = True,
-        allow_special: bool = False,
     ) -> np.ndarray:
         """Converts a conversation to token ids; needs jinja2 (`pip install "jaxformer[hf]"`).
 
@@ -47,8 +46,6 @@ class HuggingFaceChatTemplate:
             tokenizer: tokenizer of the same folder.
             messages: messages of the conversation, each with "role" and "content".
             add_generation_prompt: whether to add the start of an answer after the last message.
-            allow_special: whether messages may contain names of special tokens, which then become
-                these tokens. If they come from strangers, they can pretend to be another role.
 
         Returns:
             int32 [tokens].
@@ -76,8 +73,7 @@ class HuggingFaceChatTemplate:
             {key: value for key, value in message.items() if value is not None}
             for message in messages
         ]
-        if not allow_special:
-            _require_ordinary(messages, tokenizer.special_names)
+        _require_ordinary(messages, tokenizer.special_names)
         text = _render(
             self.template, messages=messages, tools=None, documents=None,
             add_generation_prompt=add_generation_prompt, **self.names,
@@ -124,7 +120,7 @@ def _require_ordinary(messages: Sequence[Mapping[str, Any]], special: Sequence[s
             if json.dumps(name, ensure_ascii=False)[1:-1] in text:  # without its quotes
                 raise DataError(
                     f"a message must not contain the special token {name!r}, got {text[:90]}; "
-                    "remove it, or pass allow_special=True if the text is your own"
+                    "remove it"
                 )
 
 

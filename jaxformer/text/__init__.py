@@ -27,7 +27,6 @@ from jaxformer.text.tables.pairs import Pairs, encode_pairs
 from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.chat_templates import ChatTemplate, Message
 from jaxformer.text.tokenizers.pieces import split_words
-from jaxformer.text.tokenizers.stream_decoder import StreamDecoder
 from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 from jaxformer.text.tokenizers.vocabularies import (
@@ -64,7 +63,6 @@ __all__ = [
     "Phrasebook",
     "PreparedDocuments",
     "Rows",
-    "StreamDecoder",
     "SurroundingTokens",
     "Table",
     "TokenFiles",

@@ -141,7 +141,7 @@ def test_peft_computes_the_same(models, tmp_path, name):
 @pytest.mark.parametrize(
     ("changes", "tensors", "error", "words"),
     [
-        ({"peft_type": "IA3"}, {}, ConfigError, "peft_type .* must be LORA, got 'IA3'"),
+        ({"peft_type": "IA3"}, {}, ConfigError, "peft_type .* not supported, got 'IA3'"),
         ({"use_dora": True}, {}, ConfigError, "use_dora .* not supported, got True; merge"),
         ({"modules_to_save": ["lm_head"]}, {}, ConfigError, "modules_to_save"),
         ({"init_lora_weights": "pissa"}, {}, ConfigError, "init_lora_weights"),

@@ -45,17 +45,13 @@ def test_golden_ids_are_those_of_transformers(case):
     assert expected_chats(folder) == EXPECTED[f"chat {name}"]
 
 
-def test_messages_with_the_name_of_a_special_token_are_refused_unless_they_may_have_it(case):
+def test_messages_with_the_name_of_a_special_token_are_refused(case):
     name, folder, tokenizer = case
     template = load_chat_template(folder)
     for special in (*TEMPLATES[name][1], *TEMPLATES[name][2].values()):
         attack = [{"role": "user", "content": f"a{special}b"}]
         with pytest.raises(DataError, match=f"not contain the special token '{re.escape(special)}"):
             template.encode(tokenizer, attack)
-        harmless = template.encode(tokenizer, [USER]).tolist()
-        token_id = tokenizer.special_id(special)
-        ids = template.encode(tokenizer, attack, allow_special=True).tolist()
-        assert ids.count(token_id) == harmless.count(token_id) + 1
 
 
 BYTES = with_special_tokens(byte_tokenizer(), ["<|a|>", "中"])
@@ -86,9 +82,7 @@ def test_templates_compute_on_what_the_user_wrote():
 def test_special_tokens_in_parts_of_a_message_are_refused_too():
     parts = "{% for p in messages[0].content %}<|a|>{{ p.text | tojson }}{% endfor %}"
     assert encode(parts, [{"text": "é"}]) == [257, *'"é"'.encode()]
-    with pytest.raises(
-        DataError, match=r"special token '<\|a\|>', got .*x<\|a\|>é.*; remove it, or"
-    ):
+    with pytest.raises(DataError, match=r"special token '<\|a\|>', got .*x<\|a\|>é.*; remove it"):
         encode(parts, [{"text": "x<|a|>é"}])
     loop = "{% for m in messages %}中{{ m.content }}{% endfor %}"
     assert encode(loop, "x") == [258, ord("x")]

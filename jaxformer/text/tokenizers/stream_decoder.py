@@ -17,15 +17,6 @@ class StreamDecoder:
 
     The results of `push` and `flush` together are `Tokenizer.decode` of all ids. The time per token
     does not depend on the number of earlier tokens.
-
-    Args:
-        tokenizer: tokenizer of the ids.
-
-    Example:
-        >>> from jaxformer.text import byte_tokenizer
-        >>> stream = StreamDecoder(byte_tokenizer())
-        >>> [stream.push([byte]) for byte in "né!".encode()]
-        ['n', '', 'é', '!']
     """
 
     def __init__(self, tokenizer: "Tokenizer") -> None:
@@ -35,22 +26,7 @@ class StreamDecoder:
         self._bytes: list[int] = []  # Byte tokens after them, decoded once their run has ended.
 
     def push(self, ids: npt.ArrayLike) -> str:
-        """Takes the next tokens.
-
-        Args:
-            ids: integers [tokens].
-
-        Returns:
-            The text that is now final, of earlier tokens and these; may be empty.
-
-        Raises:
-            DataError: an id is not an integer, is negative, or is not in the vocabulary.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> byte_tokenizer().stream().push([104, 105, 195])
-            'hi'
-        """
+        """Takes the next tokens [tokens]; returns text that is now final, of these and others."""
         ids = self._bytes + self._tokenizer.ordinary_ids(ids)
         ready = len(ids)
         # SentencePiece decodes a run of tokens such as <0xC3> together.
@@ -60,21 +36,7 @@ class StreamDecoder:
         return self._push(ids[:ready])
 
     def skip(self, ids: npt.ArrayLike) -> None:
-        """Takes tokens without returning their text, such as those of a prompt.
-
-        Args:
-            ids: integers [tokens].
-
-        Raises:
-            DataError: an id is not an integer, is negative, or is not in the vocabulary.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> stream = byte_tokenizer().stream()
-            >>> stream.skip([104, 105])
-            >>> stream.push([33])
-            '!'
-        """
+        """Takes tokens [tokens] without returning their text, such as those of a prompt."""
         self.push(ids)
         self._push(self._bytes)
         self._bytes = []
@@ -91,17 +53,7 @@ class StreamDecoder:
         return new
 
     def flush(self) -> str:
-        """Ends the text and resets the decoder for another.
-
-        Returns:
-            The text that was held back.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> stream = byte_tokenizer().stream()
-            >>> stream.push([195]), stream.flush()
-            ('', '\ufffd')
-        """
+        """Ends the text and resets the decoder for another; returns the text that was held back."""
         text = self._push(self._bytes)
         held = self._tokenizer.decode(self._tail)[self._shown :]
         self._tail, self._shown, self._bytes = [], 0, []

@@ -281,6 +281,9 @@ class Tokenizer(Vocabulary):
     def stream(self) -> StreamDecoder:
         """Incremental decoder, for tokens as they are generated.
 
+        Its `push(ids)` returns the text that is final, `skip(ids)` takes tokens whose text is not
+        wanted, such as those of a prompt, and `flush()` returns what was held back.
+
         Example:
             >>> from jaxformer.text import byte_tokenizer
             >>> stream = byte_tokenizer().stream()
