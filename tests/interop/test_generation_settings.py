@@ -28,8 +28,70 @@ def read(folder, generation=None, config=None, tokenizer_config=None, **options)
     return special
 
 
-def test_nothing_said_is_greedy(tmp_path):
-    assert read(tmp_path) == SpecialTokens(sampling=GREEDY)
+DRAWN = {"do_sample": True, "max_new_tokens": 7}
+MARIAN = {
+    "bad_words_ids": [[58100], [0]], "suppress_tokens": [8, 58100], "eos_token_id": 0,
+    "max_length": 512, "num_beams": 6, "length_penalty": 0.5, "early_stopping": "never",
+    "num_return_sequences": 2, "min_length": 0, "use_cache": False,
+}  # fmt: skip
+BART = {
+    "num_beams": 4, "no_repeat_ngram_size": 3, "min_length": 56, "max_length": 142,
+    "length_penalty": 2.0, "early_stopping": True, "forced_bos_token_id": 0,
+}  # fmt: skip
+MANY = {"temperature": 0.6, "top_k": 20, "top_p": 0.9, "min_p": 0.05, "repetition_penalty": 1.05}
+
+
+def searched(least):
+    """Settings of a search with a least number of new tokens."""
+    sampling = SamplingConfig(temperature=0.0, min_new_tokens=least)
+    search = BeamSearchConfig(beam_size=2, min_new_tokens=least)
+    return SpecialTokens(sampling=sampling, search=search)
+
+
+@pytest.mark.parametrize(
+    ("generation", "config", "expected"),
+    [
+        (None, None, SpecialTokens(sampling=GREEDY)),
+        ({"temperature": 0.6, "top_p": 0.9}, None, SpecialTokens(sampling=GREEDY)),
+        (None, MARIAN, SpecialTokens(
+            eos=(0,), forbidden=(58100, 8), max_length=512, sampling=GREEDY,
+            search=BeamSearchConfig(
+                beam_size=6, length_penalty=0.5, early_stopping="never", num_best=2
+            ),
+        )),
+        (None, BART, SpecialTokens(
+            forced_first=0, max_length=142,
+            sampling=SamplingConfig(temperature=0.0, no_repeat_ngram_size=3, min_length=56),
+            search=BeamSearchConfig(
+                length_penalty=2.0, early_stopping=True, no_repeat_ngram_size=3,
+                min_new_tokens=55,  # behind the start token
+            ),
+        )),
+        ({"min_length": 56, "num_beams": 2, "min_new_tokens": 7}, None, searched(7)),
+        ({"min_length": 56, "num_beams": 2, "min_new_tokens": 0}, None, searched(0)),
+        # For a call that searches.
+        ({"length_penalty": 2.0, "early_stopping": True, "num_beams": 1}, None, SpecialTokens(
+            sampling=GREEDY,
+            search=BeamSearchConfig(beam_size=1, length_penalty=2.0, early_stopping=True),
+        )),
+    ],
+)  # fmt: skip
+def test_settings_are_read(generation, config, expected, tmp_path):
+    assert read(tmp_path, generation, config) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "sampling"),
+    [
+        ({}, SamplingConfig(top_k=50)),
+        ({"temperature": 1, "top_k": 0, "top_p": 1.0}, SamplingConfig()),
+        ({"top_k": 0, "top_p": 1.5}, SamplingConfig()),
+        ({"top_p": 0.0}, SamplingConfig(top_k=50, top_p=0.0)),
+        (MANY, SamplingConfig(**MANY)),
+    ],
+)
+def test_sampling_has_the_defaults_of_transformers(values, sampling, tmp_path):
+    assert read(tmp_path, DRAWN | values) == SpecialTokens(sampling=sampling, max_new_tokens=7)
 
 
 def test_ids_are_those_of_the_first_file_that_has_them(tmp_path):
@@ -58,69 +120,6 @@ def test_only_tokens_are_read_for_a_model_that_generates_nothing(tmp_path):
     (tmp_path / "generation_config.json").write_text(json.dumps(values))
     special = read_special_tokens(tmp_path, {"max_length": 7}, generates=False)
     assert special == SpecialTokens(pad=5, sampling=GREEDY)
-
-
-def test_marian_has_a_beam_search_and_a_token_that_is_never_generated(tmp_path):
-    marian = {
-        "bad_words_ids": [[58100], [0]], "suppress_tokens": [8, 58100], "eos_token_id": 0,
-        "max_length": 512, "num_beams": 6, "length_penalty": 0.5, "early_stopping": "never",
-        "num_return_sequences": 2, "min_length": 0, "use_cache": False,
-    }  # fmt: skip
-    special = read(tmp_path, None, marian)
-    search = BeamSearchConfig(beam_size=6, length_penalty=0.5, early_stopping="never", num_best=2)
-    assert special == SpecialTokens(
-        eos=(0,), forbidden=(58100, 8), max_length=512, sampling=GREEDY, search=search
-    )
-
-
-def test_summarizer_repeats_no_ngrams_and_does_not_end_early(tmp_path):
-    bart = {
-        "num_beams": 4, "no_repeat_ngram_size": 3, "min_length": 56, "max_length": 142,
-        "length_penalty": 2.0, "early_stopping": True, "forced_bos_token_id": 0,
-    }  # fmt: skip
-    special = read(tmp_path, None, bart)
-    assert special == SpecialTokens(
-        forced_first=0, max_length=142,
-        sampling=SamplingConfig(temperature=0.0, no_repeat_ngram_size=3, min_length=56),
-        search=BeamSearchConfig(
-            length_penalty=2.0, early_stopping=True, no_repeat_ngram_size=3,
-            min_new_tokens=55,  # behind the start token
-        ),
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"), [({"min_new_tokens": 7}, 7), ({"min_new_tokens": 0}, 0)]
-)
-def test_least_number_of_new_tokens_wins_over_the_least_length(values, expected, tmp_path):
-    special = read(tmp_path, {"min_length": 56, "num_beams": 2, **values})
-    sampling = SamplingConfig(temperature=0.0, min_new_tokens=expected)
-    assert (special.sampling, special.search.min_new_tokens) == (sampling, expected)
-
-
-@pytest.mark.parametrize(
-    ("values", "sampling"),
-    [
-        ({}, SamplingConfig(top_k=50)),
-        ({"temperature": 1, "top_k": 0, "top_p": 1.0}, SamplingConfig()),
-        ({"top_k": 0, "top_p": 1.5}, SamplingConfig()),
-        ({"top_p": 0.0}, SamplingConfig(top_k=50, top_p=0.0)),
-        (
-            {"temperature": 0.6, "top_k": 20, "top_p": 0.9, "min_p": 0.05,
-             "repetition_penalty": 1.05},
-            SamplingConfig(
-                temperature=0.6, top_k=20, top_p=0.9, min_p=0.05, repetition_penalty=1.05
-            ),
-        ),
-    ],
-)  # fmt: skip
-def test_sampling_has_the_defaults_of_transformers(values, sampling, tmp_path):
-    special = read(tmp_path, {"do_sample": True, "max_new_tokens": 7, **values})
-    assert special == SpecialTokens(sampling=sampling, max_new_tokens=7)
-
-
-def test_greedy_ignores_what_is_of_sampling_only(tmp_path):
-    assert read(tmp_path, {"temperature": 0.6, "top_p": 0.9}).sampling == GREEDY
 
 
 @pytest.mark.parametrize(
@@ -178,11 +177,6 @@ def test_ids_below_0_are_kept_and_are_no_tokens(tmp_path):
     assert (special.eos, special.pad, special.bos) == ((2, -1), -1, -1)
     assert generation_values(special).items() >= values.items()
     assert read_special_tokens(tmp_path, {}, tokenizer=byte_tokenizer()).eos == (2, -1)
-
-
-def test_options_of_beams_without_a_search_are_for_a_call_that_searches(tmp_path):
-    special = read(tmp_path, {"length_penalty": 2.0, "early_stopping": True, "num_beams": 1})
-    assert special.search == BeamSearchConfig(beam_size=1, length_penalty=2.0, early_stopping=True)
 
 
 def test_least_length_is_written_as_it_was_read(tmp_path):
