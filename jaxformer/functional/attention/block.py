@@ -30,14 +30,21 @@ class StaticOptions(NamedTuple):
     softcap: float | None = None
     dropout_rate: float = 0.0
     return_residual: bool = False
+    operands: str | None = None  # dtype of the operands of products; None = as they are
+
+
+def product(static: StaticOptions, pattern: str, left: jax.Array, right: jax.Array) -> jax.Array:
+    """Contraction, summed in float32 or 64, of operands in the dtype that the options say."""
+    wide = at_least(left.dtype, jnp.float32)
+    if static.operands is not None:
+        left, right = left.astype(static.operands), right.astype(static.operands)
+    return jnp.einsum(pattern, left, right, preferred_element_type=wide)
 
 
 def dot_products(static: StaticOptions, query: jax.Array, key: jax.Array) -> jax.Array:
     """Scaled dot products of `[..., g, t, h]` and `[..., s, h]`: float32 or 64 `[..., g, t, s]`."""
     # Half precision is accumulated and kept in float32: softmax would magnify rounding errors.
-    wide = at_least(query.dtype, jnp.float32)
-    products = jnp.einsum("...gth,...sh->...gts", query, key, preferred_element_type=wide)
-    return products * static.scale
+    return product(static, "...gth,...sh->...gts", query, key) * static.scale
 
 
 def capped(static: StaticOptions, scores: jax.Array) -> jax.Array:
@@ -175,4 +182,4 @@ def weighted_values(
     if keep is not None:
         # Inverted dropout keeps the expected output, so inference needs no rescaling.
         weights = jnp.where(keep, weights / (1 - static.dropout_rate), 0)
-    return jnp.einsum("...gts,...sv->...gtv", weights, value)
+    return product(static, "...gts,...sv->...gtv", weights, value)

@@ -23,6 +23,7 @@ from jaxformer.functional.attention.block import (
     block_scores,
     capped,
     masked,
+    product,
     softmax_factors,
     weighted_values,
 )
@@ -108,6 +109,7 @@ def _average(static: StaticOptions, block: Block) -> tuple[_Saved, jax.Array]:
 
 def _forward(static: StaticOptions, saved: _Saved, dots: _Dots) -> _Attended:
     """Tangents of the results for those of the inputs."""
+    static = static._replace(operands=None)  # a gradient of this is not rounded
     query, key, value, bias, masks, keep = saved.block
     mask = None if masks is None else masks.by_query
     scores, scores_dot = jax.jvp(
@@ -134,7 +136,7 @@ def _backward(static: StaticOptions, saved: _Saved, cotangents: _Attended) -> _D
 
     def products(left: jax.Array, right: jax.Array) -> jax.Array:
         """Products of `[..., s, h]` and `[..., (g t), h]`: `[..., s, g, t]`."""
-        matrix = jnp.einsum("...sh,...qh->...sq", left, right)
+        matrix = product(static, "...sh,...qh->...sq", left, right)
         return rearrange(matrix, "... s (g t) -> ... s g t", g=group)
 
     def of_queries(numbers: jax.Array) -> jax.Array:
@@ -160,10 +162,10 @@ def _backward(static: StaticOptions, saved: _Saved, cotangents: _Attended) -> _D
     weights, products_bar = (
         rearrange(x, "... s g t -> ... s (g t)") for x in (weights, products_bar)
     )
-    value_bar = jnp.einsum("...sq,...qv->...sv", weights, output_rows)
-    key_bar = jnp.einsum("...sq,...qh->...sh", products_bar, query)
+    value_bar = product(static, "...sq,...qv->...sv", weights, output_rows)
+    key_bar = product(static, "...sq,...qh->...sh", products_bar, query)
     # A small matrix is transposed, not the scores, which XLA would prefer.
     key_rows = in_memory(rearrange(block.key, "... s h -> ... h s"))
-    query_bar = in_memory(jnp.einsum("...hs,...sq->...hq", key_rows, products_bar))
+    query_bar = in_memory(product(static, "...hs,...sq->...hq", key_rows, products_bar))
     query_bar = rearrange(query_bar, "... h (g t) -> ... g t h", g=group)
     return _Dots(query_bar, key_bar, value_bar, bias_bar)

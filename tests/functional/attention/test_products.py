@@ -1,0 +1,61 @@
+"""Products of chunked attention on accelerators: operands in bfloat16, sums in float32."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import export
+
+from jaxformer.functional import dot_product_attention
+from jaxformer.functional.attention import choice
+from jaxformer.functional.attention.chunked import Blocks
+from tests.functional import oracle
+from tests.functional.attention.attention_cases import (
+    GROUPED,
+    KEY_HEAD_MASK,
+    assert_close,
+    cotangent_of,
+    inputs_of,
+    unattended,
+)
+
+
+@pytest.mark.usefixtures("real_blocks")
+def test_bfloat16_is_multiplied_as_it_is_on_accelerators_alone():
+    x = jax.ShapeDtypeStruct((1, 512, 4, 64), "bfloat16")
+
+    def gradients(query, key, value):
+        attend = functools.partial(
+            dot_product_attention, is_causal=True, softcap=3.0, implementation="chunked"
+        )
+        output, pull = jax.vjp(attend, query, key, value)
+        return pull(output)
+
+    for platform, operands in (("cpu", {"f32"}), ("cuda", {"bf16"}), ("tpu", {"bf16"})):
+        text = export.export(jax.jit(gradients), platforms=[platform])(x, x, x).mlir_module()
+        products = re.findall(
+            r"dot_general.* : \(tensor<\S*x(\w+)>, \S*x(\w+)>\) -> \S*x(\w+)>", text
+        )
+        assert len(products) >= 7
+        assert {operand for *pair, _ in products for operand in pair} == operands
+        assert {result for *_, result in products} == {"f32"}
+
+
+def test_products_of_bfloat16_are_close_to_the_reference(monkeypatch):
+    monkeypatch.setattr(choice, "block_sizes", lambda inputs, platform: Blocks(3, 1, True))
+    inputs = inputs_of(GROUPED, jnp.bfloat16)
+    mask = KEY_HEAD_MASK
+    attend = functools.partial(dot_product_attention, mask=mask, implementation="chunked")
+    output, pull = jax.vjp(lambda inputs: attend(**inputs), inputs)
+    cotangent = cotangent_of(GROUPED, jnp.bfloat16)
+    (gradients,) = pull(cotangent)
+    wide = {name: jnp.asarray(array, jnp.float32) for name, array in inputs.items()}
+    expected, pull = jax.vjp(lambda inputs: dot_product_attention(**inputs, mask=mask), wide)
+    assert_close(output, oracle.attention(**inputs, mask=mask), 2**-7)
+    for name, gradient in pull(jnp.asarray(cotangent, jnp.float32))[0].items():
+        assert_close(gradients[name], gradient, 2**-6)
+    rows, keys = unattended(GROUPED, {"mask": mask}, {})
+    assert (output[rows] == 0).all() and (gradients["query"][rows] == 0).all()
+    assert (gradients["key"][keys] == 0).all() and (gradients["value"][keys] == 0).all()
