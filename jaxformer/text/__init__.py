@@ -11,7 +11,7 @@ from jaxformer.text.batches.windows import PackedDocuments, Windows
 from jaxformer.text.corpora.corpus import Corpus, scan_corpus
 from jaxformer.text.corpora.prepared_documents import PreparedDocuments, prepare_documents
 from jaxformer.text.corpora.prepared_rows import fitting_rows
-from jaxformer.text.corpora.streams import DocumentSource, build_stream
+from jaxformer.text.corpora.streams import build_stream
 from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
 from jaxformer.text.sources.checked_tokens import check_token_files
 from jaxformer.text.sources.counts import Counts
@@ -48,7 +48,6 @@ __all__ = [
     "Conversations",
     "Corpus",
     "Counts",
-    "DocumentSource",
     "Documents",
     "ExampleArrays",
     "Host",

@@ -8,7 +8,7 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.config import TrainingConfig
-from jaxformer.errors import CheckpointError, ConfigError, DataError
+from jaxformer.errors import CheckpointError, DataError
 from jaxformer.models import Decoder
 from jaxformer.text import Labelled
 from tests.runs import tiny
@@ -82,45 +82,6 @@ def test_own_source_is_resumed_and_its_data_is_guarded(own, tmp_path):
 def test_repr_of_a_run_is_short(own):
     run = runs.open_run(own[0], 20, task=Colours)
     assert repr(run) == f"<ColourModel of {own[0]}, step 20>"
-
-
-def test_task_without_all_members_is_refused_when_it_is_made(tmp_path):
-    class Dataless(runs.TableTask):
-        table = Labelled
-        read = Colours.read
-
-    class Lossless(runs.TextModel):
-        module = sample = None
-
-    class Incomplete(Dataless):
-        text_model = Lossless
-        encode_rows = Colours.encode_rows
-
-    def assert_refused(task, message):
-        with pytest.raises(ConfigError, match=message):
-            task.prepare(config(tmp_path))
-        with pytest.raises(ConfigError, match=message):
-            runs.open_run(tmp_path, task=task)
-        with pytest.raises(ConfigError, match=message):
-            runs.train_run(config(tmp_path), task=task)
-        assert not (tmp_path / "run").exists()
-
-    lacks = "the task Dataless must have .* of a task, got none for encode_rows, text_model; write"
-    assert_refused(Dataless, lacks)
-    lacks = "the text model Lossless must have .* of a text model, got none for loss; write it"
-    assert_refused(Incomplete, lacks)
-
-
-def test_task_and_text_model_that_do_not_fit_together_are_refused():
-    class Filling(Colours):
-        text_model = runs.MaskedModel
-
-    class Flax(runs.TableTask):
-        table, text_model, read, encode_rows = Labelled, Decoder, Colours.read, Colours.encode_rows
-
-    for task, kind in ((Filling, "Classifier"), (Flax, "TextModel")):
-        with pytest.raises(ConfigError, match=f"must be a subclass of {kind}, got <class 'jaxfor"):
-            task.require_complete()
 
 
 def test_model_is_made_in_one_place(tmp_path):

@@ -17,7 +17,6 @@ from jaxformer.runs.text_models.classifier import Classifier
 from jaxformer.text.store.ragged import Example
 
 _LOG = logging.getLogger(__name__)
-_SHOWN = 3  # classes with a single text
 _LISTED = 20  # classes listed
 
 
@@ -95,15 +94,10 @@ class ClassificationTask(TableTask):
 
 
 def _log_classes(data: Split, classes: Sequence[str]) -> None:
-    """Logs the classes; if all rows are known, their sizes, and classes with a single text."""
+    """Logs the classes; if all rows are known, their sizes."""
     train = data.train
     sides: tuple[Any, ...] = () if train.is_sampled else (train.train, data.validation)
     counts = collections.Counter(label for side in sides for label in side.labels)
     named = [f"{name} ({counts[name]:,})" if sides else name for name in classes[:_LISTED]]
     more = f", ... ({len(classes):,} in all)" if len(classes) > _LISTED else ""
     _LOG.info(f"classes: {', '.join(named)}{more}")
-    rows = [row for side in sides for row in zip(side.labels, side.lines, strict=True)]
-    single = [(label, line) for label, line in rows if counts[label] == 1]
-    for label, line in single[:_SHOWN]:
-        hint = "; if this line is a header, remove it" if line.split(":")[-1] == "1" else ""
-        _LOG.warning(f"the class {label!r} has a single text, in line {line}{hint}")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import DataError
 from jaxformer.runs.data.prepare import cache_dir, train_tokenizer
 from jaxformer.runs.data.summary import DataSummary
 from jaxformer.runs.data.values import Split
@@ -65,10 +65,9 @@ class Task(abc.ABC):
             The task, ready to train.
 
         Raises:
-            ConfigError: the config is impossible with this data, or a class lacks a method.
+            ConfigError: the config is impossible with this data.
             DataError: the data cannot be used, or a prompt of the samples does not fit.
         """
-        cls.require_complete()
         data = cls.parts_of(cls.read(config))
         tokenizers = cls.make_tokenizers(config, data) if start is None else start.tokenizers
         model = cls.text_model.create(config, tokenizers)
@@ -80,20 +79,6 @@ class Task(abc.ABC):
             except DataError as error:
                 raise DataError(f"samples.prompts has {prompt!r}: {error}") from None
         return dataclasses.replace(task, split=data)
-
-    @classmethod
-    def require_complete(cls) -> None:
-        """Raises ConfigError if a class lacks a member, or the model is no kind of the task's."""
-        _refuse_missing(cls, "task", [] if hasattr(cls, "text_model") else ["text_model"])
-        model: Any = cls.text_model
-        built_in = next(kind for kind in cls.__mro__ if kind.__module__.startswith("jaxformer."))
-        kind = getattr(built_in, "text_model", TextModel)
-        if not (isinstance(model, type) and issubclass(model, kind)):
-            raise ConfigError(
-                f"text_model of the task {cls.__name__} must be a subclass of {kind.__name__}, "
-                f"got {model!r}; derive it from that class"
-            )
-        _refuse_missing(model, "text model", [])
 
     # A subclass must define these.
 
@@ -240,12 +225,3 @@ class Task(abc.ABC):
         if paths is None or counts is None:
             return result
         return result._replace(details=(str(counts), *result.details))
-
-
-def _refuse_missing(kind: Any, noun: str, more: Sequence[str]) -> None:
-    """Raises ConfigError if a class lacks abstract members, or `more`."""
-    if missing := sorted([*kind.__abstractmethods__, *more]):
-        raise ConfigError(
-            f"the {noun} {kind.__name__} must have every member of a {noun}, got none for "
-            f"{', '.join(missing)}; write it"
-        )

@@ -105,8 +105,6 @@ def _run_weights(
     base: str | os.PathLike[str] | None,
 ) -> RunWeights:
     """Weights of a run folder; raises ConfigError for a base of a run without LoRA."""
-    if task is not None:
-        task.require_complete()
     source = RunWeights(folder, step, None if task is None else task.text_model, base=base)
     if base is not None and source.config.lora is None:
         raise ConfigError(

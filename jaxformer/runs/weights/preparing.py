@@ -122,7 +122,6 @@ def prepare_run(
 ) -> PreparedRun:
     """`prepare_task`, and the weights that the run starts from, which are not read yet."""
     kind = task_class(config) if task is None else task
-    kind.require_complete()
     if folder is None:
         return _prepare_new(config, kind)
     return _prepare_resumed(config, kind, RunWeights(folder, None, kind.text_model, config))

@@ -44,10 +44,10 @@ def mask_tokens(
         where one was chosen, else `IGNORE`.
 
     Raises:
-        ConfigError: the rate is out of range, the mask or a special token is not in the
-            vocabulary, or the vocabulary has no ordinary tokens.
+        ConfigError: the rate is out of range, or the mask or a special token is not in the
+            vocabulary.
         DataError: a token is not in the vocabulary.
-        ShapeError: the tokens are not integers with an axis, or `where` has another shape.
+        ShapeError: the tokens are not integers with an axis.
 
     References:
         Devlin, Chang, Lee, Toutanova, BERT: Pre-training of Deep Bidirectional Transformers for
@@ -164,7 +164,7 @@ def _corrupt(
     where: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """`mask_tokens` with a precomputed table of ordinary tokens: bool [vocab_size]."""
-    _require_tokens(tokens, ordinary.size, where)
+    _require_tokens(tokens, ordinary.size)
     # One draw per number, _DRAWS numbers per token, row after row, so that rows can be
     # skipped.
     order, fate, other = rearrange(rng.random((*tokens.shape, _DRAWS)), "... draws -> draws ...")
@@ -189,17 +189,12 @@ def _corrupt(
     return corrupted, labels
 
 
-def _require_tokens(tokens: np.ndarray, vocab_size: int, where: np.ndarray | None) -> None:
+def _require_tokens(tokens: np.ndarray, vocab_size: int) -> None:
     """Raises ShapeError or DataError if tokens cannot be corrupted."""
     if tokens.ndim < 1 or tokens.dtype.kind not in "iu":
         raise ShapeError(
             f"tokens must be integers of shape [..., T], got {tokens.dtype} of shape "
             f"{tokens.shape}; pass the tokens of a tokenizer or a batch"
-        )
-    if where is not None and (where.shape != tokens.shape or where.dtype != bool):
-        raise ShapeError(
-            f"where must be bool, of the tokens' shape {tokens.shape}, got {where.dtype} of shape "
-            f"{where.shape}; a batch must have a label for each token, IGNORE in padding"
         )
     if tokens.size and not 0 <= tokens.min() <= tokens.max() < vocab_size:
         raise DataError(
@@ -220,11 +215,6 @@ def _ordinary_tokens(
             "mask_token and special must be at least 0 and less than vocab_size, got "
             f"mask_token={mask_token}, special={sorted(special)} and vocab_size={vocab_size}; "
             "vocab_size must include them"
-        )
-    if len(reserved) == vocab_size:
-        raise ConfigError(
-            f"a vocabulary must have ordinary tokens, got vocab_size={vocab_size}, all of them "
-            "mask_token or special; leave some out of special"
         )
     ordinary = np.ones(vocab_size, bool)
     ordinary[reserved] = False

@@ -2,12 +2,12 @@
 
 import fractions
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.batches.rows import Rows, gather_rows, shuffled_rows
+from jaxformer.text.batches.rows import Rows, shuffled_rows
 
 
 class Mixture:
@@ -28,8 +28,8 @@ class Mixture:
             exactly a tenth.
 
     Raises:
-        DataError: there is no source, a source is empty, items of two sources differ in their
-            arrays, or the weights do not match the sources or are out of range.
+        DataError: there is no source, a source is empty, or the weights do not match the sources
+            or are out of range.
 
     Example:
         >>> from jaxformer.text import Batches, Windows, build_stream, byte_tokenizer
@@ -138,27 +138,12 @@ def _require_sources(sources: Mapping[str, Rows]) -> None:
     """Raises DataError if sources cannot be mixed."""
     if not sources:
         raise DataError("a mixture must have at least one source, got none; name one")
-    kinds = {}
     for name, source in sources.items():
         if len(source) == 0:
             raise DataError(
                 f"every source of a mixture must have at least one item, got none in {name!r}; "
                 "add text, or leave it out"
             )
-        kinds[name] = _kind(gather_rows(source, [0]))
-    first, *others = kinds
-    for name in others:
-        if kinds[name] != kinds[first]:
-            raise DataError(
-                "the sources of a mixture must have items of the same arrays, got "
-                f"{kinds[first]} in {first!r} and {kinds[name]} in {name!r}; cut them the same way"
-            )
-
-
-def _kind(items: Mapping[str, np.ndarray]) -> str:
-    """Names, types and shapes of the arrays of an item, for messages."""
-    arrays = ((name, items[name]) for name in sorted(items))
-    return ", ".join(f"{name} {array.dtype}{list(array.shape[1:])}" for name, array in arrays)
 
 
 def _require_weights(names: Mapping[str, Rows], weights: Mapping[str, float]) -> None:
@@ -166,7 +151,7 @@ def _require_weights(names: Mapping[str, Rows], weights: Mapping[str, float]) ->
     if set(weights) != set(names):
         raise DataError(
             "a mixture must have a weight for each source, by its name, got weights for "
-            f"{_listed(weights)} and the sources {_listed(names)}; use the same names"
+            f"{sorted(weights)} and the sources {sorted(names)}; use the same names"
         )
     for name, weight in weights.items():
         if not 0 < weight < math.inf:
@@ -174,7 +159,3 @@ def _require_weights(names: Mapping[str, Rows], weights: Mapping[str, float]) ->
                 f"the weight of a source must be more than 0 and finite, got {weight} for "
                 f"{name!r}; to exclude a source, leave it out"
             )
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names)) or "none"

@@ -58,8 +58,6 @@ class PackedExamples:
         return len(self._members)
 
     def __getitem__(self, index: int) -> Example:
-        if not 0 <= index < len(self):
-            raise IndexError(f"index must be at least 0 and less than {len(self)}, got {index}")
         examples = [self._examples[int(member)] for member in self._members[index]]
         row: Example = {
             name: np.full(self.length, IGNORE if name == "labels" else 0, array.dtype)

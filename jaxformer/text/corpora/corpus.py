@@ -126,19 +126,20 @@ class Corpus:
 
     def _rows(self, start: Place) -> Iterator[tuple[Row, Place]]:
         """The rows from a place on, as they were read, and the place after each."""
-        if self.rows is not None:
-            following = itertools.islice(self.rows.records(), start.row, None)
-            for number, row in enumerate(following, start.row + 1):
-                yield row, Place(0, number)
-            return
-        counts = Counts(self.table.unit, errors=self.counts.errors)  # the scan has counted them
-        for group in range(start.group, len(self.files)):
-            require_unchanged(self.files[group])
-            paths = [state.path for state in self.files[group]]
-            rows = self.table.rows_of(paths, len(self.files) > 1, counts, **self.options)
+        for group in range(start.group, len(self.files) or 1):
             before = start.row if group == start.group else 0
-            for number, row in enumerate(itertools.islice(rows, before, None), before + 1):
+            following = itertools.islice(self._group(group), before, None)
+            for number, row in enumerate(following, before + 1):
                 yield row, Place(group, number)
+
+    def _group(self, group: int) -> Iterator[Row]:
+        """The rows of a group of files, or of the table in memory."""
+        if self.rows is not None:
+            return self.rows.records()
+        require_unchanged(self.files[group])
+        paths = [state.path for state in self.files[group]]
+        counts = Counts(self.table.unit, errors=self.counts.errors)  # the scan has counted them
+        return self.table.rows_of(paths, len(self.files) > 1, counts, **self.options)
 
 
 class CorpusPart(NamedTuple):
@@ -196,7 +197,8 @@ def scan_corpus(
     if not table.__module__.startswith("jaxformer."):
         cache_dir = None  # your own table may change how it reads rows
     groups = table.groups([str(path) for path in paths])
-    files = [file_states(group) for group in groups]
+    states_in_order = iter(file_states(path for group in groups for path in group))
+    files = [[next(states_in_order) for _ in group] for group in groups]
 
     def scan() -> dict[str, Any]:
         scanned = Scan(table, validation_fraction, errors)

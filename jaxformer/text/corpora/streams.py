@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -16,26 +16,14 @@ from jaxformer.text.tokenizers.tokenizer import Tokenizer
 _GROUP = 2**21  # characters of the texts that one call encodes
 
 
-class DocumentSource(Protocol):
-    """Anything with a length and indexing, whose elements are texts, token ids or dicts.
-
-    Example:
-        >>> source: DocumentSource = ["a text", "another"]
-    """
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> Any: ...
-
-
-def is_token_array(source: DocumentSource) -> TypeGuard[np.ndarray | JoinedArray]:
+def is_token_array(source: Any) -> TypeGuard[np.ndarray | JoinedArray]:
     """Whether a source is one array of integers, that is, already a token stream."""
     if isinstance(source, JoinedArray):
         return True
     return isinstance(source, np.ndarray) and source.ndim == 1 and source.dtype.kind in "iu"
 
 
-def _documents(source: DocumentSource, field: str) -> Iterator[str | np.ndarray]:
+def _documents(source: Any, field: str) -> Iterator[str | np.ndarray]:
     """Yields the documents of a source: texts or integers [tokens]; of dicts, their `field`."""
     if isinstance(source, (str, bytes, Mapping)) or not hasattr(source, "__getitem__"):
         raise DataError(
@@ -59,7 +47,7 @@ def _documents(source: DocumentSource, field: str) -> Iterator[str | np.ndarray]
 
 
 def build_stream(
-    source: DocumentSource, tokenizer: Tokenizer | None = None, *, field: str = "text"
+    source: Any, tokenizer: Tokenizer | None = None, *, field: str = "text"
 ) -> TokenStream:
     """Makes one stream of tokens from documents.
 
@@ -118,9 +106,7 @@ def build_stream(
     return TokenStream(tokens, item_starts(ids.size for ids in encoded))
 
 
-def _encoded(
-    source: DocumentSource, tokenizer: Tokenizer | None, field: str
-) -> Iterator[np.ndarray]:
+def _encoded(source: Any, tokenizer: Tokenizer | None, field: str) -> Iterator[np.ndarray]:
     """Yields the token ids of each document; texts are encoded in groups."""
     vocab_size = None if tokenizer is None else tokenizer.vocab_size
     documents: Iterator[tuple[int, Any]] = enumerate(_documents(source, field))
