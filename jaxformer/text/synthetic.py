@@ -46,8 +46,7 @@ def synthetic_pairs(
         as "s07 s03". Target i belongs to source i.
 
     Raises:
-        ConfigError: the task is unknown, a number is out of range, or there are fewer sequences
-            than requested.
+        ConfigError: the task is unknown, or there are fewer sequences than requested.
         DataError: the seed is negative.
 
     Example:
@@ -80,12 +79,6 @@ def _counts(
     """Number of sequences of each length; raises ConfigError if they cannot be made."""
     if task not in _TASKS:
         raise ConfigError(f"task must be one of {', '.join(_TASKS)}, got {task!r}")
-    if num_pairs < 1 or num_validation < 0 or num_symbols < 1 or not 1 <= min_len <= max_len:
-        raise ConfigError(
-            "num_pairs, num_symbols and min_len must be at least 1, num_validation at least 0 and "
-            f"max_len at least min_len, got num_pairs={num_pairs}, num_symbols={num_symbols}, "
-            f"min_len={min_len}, num_validation={num_validation} and max_len={max_len}; raise them"
-        )
     lengths = range(min_len, max_len + 1)
     missing = num_pairs + num_validation
     exist = {length: _number_of_sequences(num_symbols, length, missing) for length in lengths}

@@ -5,7 +5,7 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.config import DataConfig, MixtureSourceConfig
-from jaxformer.errors import CheckpointError, ConfigError, DataError
+from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.text.tables import documents as document_table
 from tests.runs import tiny
 
@@ -71,34 +71,7 @@ def test_run_goes_on_and_reads_only_what_was_written_again(folders, monkeypatch)
         runs.train_run(made)
 
 
-def test_file_for_training_and_validation_is_an_error(folders):
-    data = {"paths": (f"{folders[1]}/*",), "validation_paths": (f"{folders[1]}/a.jsonl",)}
-    with pytest.raises(DataError, match=f"got one in both: '{folders[1]}/a.jsonl'"):
-        runs.prepare_task(experiment(folders[0], data))
-
-
-def test_pairs_are_those_of_a_disk(folders):
-    prepared = []
-    for place in folders:
-        (place / "a.tsv").write_bytes(
-            b"".join(b"a dog %d\tein Hund %d\n" % (i, i) for i in range(40))
-        )
-        data = {"source": "pairs", "paths": (f"{place}/a.tsv",)}
-        prepared.append(
-            runs.prepare_task(tiny.config(folders[0], architecture="encoder_decoder", data=data))
-        )
-    assert prepared[0].summary == prepared[1].summary
-
-
 def test_cache_must_be_on_this_machine():
     with pytest.raises(ConfigError, match="data.cache must be a folder on this machine") as info:
         DataConfig(source="files", paths=("gs://bucket/a.txt",), cache="gs://bucket/cache")
     assert "gs://bucket/cache" in str(info.value)
-
-
-def test_token_files_are_to_be_copied_first(folders):
-    folder, bucket = folders
-    (bucket / "a.bin").write_bytes(bytes(100))
-    data = {"source": "tokens", "paths": (f"{bucket}/*.bin",), "field": "text"}
-    with pytest.raises(DataError, match=f"gcloud storage cp {bucket}/a.bin"):
-        runs.prepare_task(experiment(folder, data, tokenizer={"kind": "byte"}))

@@ -113,11 +113,3 @@ def test_what_cannot_be_prepared_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(scan_module, "_DISTINCT", 3)
     with pytest.raises(DataError, match="labels must have at most 3 distinct values"):
         runs.prepare_task(experiment(tmp_path, "labelled"))
-
-
-@pytest.mark.parametrize("source", ["pairs", "labelled"])
-def test_file_for_both_parts_is_refused(tmp_path, source):
-    made = experiment(tmp_path, source)
-    both = tiny.change(made, data={"validation_paths": made.data.paths})
-    with pytest.raises(DataError, match="data.validation_paths must be other files than data.pa"):
-        tiny.prepare(both)

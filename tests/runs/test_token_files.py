@@ -99,14 +99,6 @@ def test_tokens_are_read_once(tmp_path, monkeypatch):
     assert tiny.prepare(made).summary == first.summary
 
 
-def test_last_share_validates_where_no_files_do(tmp_path):
-    made = experiment(tmp_path, data={"validation_paths": (), "validation_fraction": 0.3})
-    task = tiny.prepare(made)
-    total = np.memmap(tmp_path / "train.bin", np.uint16).size
-    assert task.summary.validation_tokens == round(0.3 * total)
-    assert task.summary.train_tokens == total - task.summary.validation_tokens
-
-
 def test_loss_has_no_bytes_where_tokens_do_not_say_them(tmp_path):
     task = tiny.prepare(experiment(tmp_path, theirs="bert"))
     assert task.training_data(SingleRunner()).validation_bytes is None
@@ -172,15 +164,6 @@ def test_files_that_are_not_there_are_one_line(tmp_path, data, error, message):
     with pytest.raises(error, match=message) as found:
         tiny.prepare(experiment(tmp_path, data=data))
     assert "\n" not in str(found.value)
-
-
-def test_file_for_both_parts_is_refused(tmp_path):
-    made = experiment(tmp_path)
-    both = tiny.change(made, data={"validation_paths": made.data.paths})
-    with pytest.raises(
-        DataError, match="data.validation_paths must be other files than data.paths"
-    ):
-        tiny.prepare(both)
 
 
 def test_packing_needs_what_ends_documents(tmp_path):

@@ -1,6 +1,5 @@
 """Token streams of documents from any random-access source, in memory."""
 
-import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
@@ -10,10 +9,7 @@ from jaxformer.errors import DataError
 from jaxformer.text.sources.checked_tokens import document_starts, require_token_ids, scan_tokens
 from jaxformer.text.store.arrays import JoinedArray
 from jaxformer.text.store.ragged import TokenStream, item_starts, token_dtype
-from jaxformer.text.tokenizers.pieces import groups_of_size
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
-
-_GROUP = 2**21  # characters of the texts that one call encodes
 
 
 def is_token_array(source: Any) -> TypeGuard[np.ndarray | JoinedArray]:
@@ -68,8 +64,8 @@ def build_stream(
         field: key of the dicts.
 
     Returns:
-        The stream. Its tokens are uint16 if the vocabulary (or, without a tokenizer, the largest id
-        plus 1) is at most 65,536, else int32. Tokens in one array keep their type.
+        The stream. Its tokens are uint16 if the vocabulary is at most 65,536, else int32. Tokens in
+        one array keep their type.
 
     Raises:
         DataError: there are fewer than 2 tokens, an element is none of these, a token is not in the
@@ -91,38 +87,21 @@ def build_stream(
     if is_token_array(source):
         ends = scan_tokens(source, vocab_size=vocab_size, end_of_text=end, name="the tokens")
         return TokenStream(source, document_starts(ends, source.size))
-    encoded = list(_encoded(source, tokenizer, field))
+    documents = list(_documents(source, field))
+    texts = [document for document in documents if isinstance(document, str)]
+    if texts and tokenizer is None:
+        raise DataError(f"texts need a tokenizer, got none for {texts[0][:20]!r}; pass tokenizer=")
+    ids_of_texts = iter([] if tokenizer is None else tokenizer.encode_documents(texts))
+    encoded = [
+        next(ids_of_texts) if isinstance(document, str) else document for document in documents
+    ]
+    for index, ids in enumerate(encoded):
+        require_token_ids(ids, vocab_size, f"element {index}")
     if tokenizer is not None:
         special = tokenizer.surrounding_tokens
         encoded = [ids if special.are_around(ids) else special.around(ids) for ids in encoded]
     if len(encoded) > 1 and end is not None:
         encoded = [ids if ids.size and ids[-1] == end else np.append(ids, end) for ids in encoded]
-    if tokenizer is None:
-        is_small = all(ids.max(initial=0) < 2**16 for ids in encoded)
-        dtype = np.dtype(np.uint16 if is_small else np.int32)
-    else:
-        dtype = token_dtype(tokenizer.vocab_size)
+    dtype = token_dtype(2**31 if vocab_size is None else vocab_size)
     tokens = np.concatenate([np.zeros(0, dtype), *encoded], dtype=dtype, casting="unsafe")
     return TokenStream(tokens, item_starts(ids.size for ids in encoded))
-
-
-def _encoded(source: Any, tokenizer: Tokenizer | None, field: str) -> Iterator[np.ndarray]:
-    """Yields the token ids of each document; texts are encoded in groups."""
-    vocab_size = None if tokenizer is None else tokenizer.vocab_size
-    documents: Iterator[tuple[int, Any]] = enumerate(_documents(source, field))
-    for are_texts, run in itertools.groupby(
-        documents, lambda document: isinstance(document[1], str)
-    ):
-        if not are_texts:
-            for index, ids in run:
-                require_token_ids(ids, vocab_size, f"element {index}")
-                yield ids
-            continue
-        if tokenizer is None:
-            index, text = next(run)
-            raise DataError(
-                f"texts need a tokenizer, got none for element {index}, {text[:20]!r}; "
-                "pass tokenizer="
-            )
-        for group in groups_of_size(run, lambda document: len(document[1]), _GROUP):
-            yield from tokenizer.encode_documents([text for _, text in group])

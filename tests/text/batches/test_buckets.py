@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.text import IGNORE, BucketedBatches, Host
-from jaxformer.text.batches import buckets
 
 # Of each length from 1 to 13, once to 13 times: 91 examples.
 LENGTHS = np.random.default_rng(5).permutation(np.repeat(np.arange(1, 14), np.arange(13, 0, -1)))
@@ -184,19 +183,6 @@ def test_buckets_have_the_fewest_positions(lengths, num_buckets, budget, multipl
     assert sum(batch["labels"].size for batch in epoch_of(batches, 0)) == fewest
 
 
-def test_padding_share_falls_with_more_buckets():
-    lengths = np.random.default_rng(3).poisson(12, 2000) + 1
-    examples = [{"labels": np.zeros(length, np.int32)} for length in lengths]
-    shares = []
-    for num_buckets in (1, 4, 8):
-        batches = BucketedBatches(
-            examples, batch_tokens=256, multiple_of=2, num_buckets=num_buckets
-        )
-        positions = sum(batch["labels"].size for batch in batches.once())
-        shares.append(1 - lengths.sum() / positions)
-    assert shares[0] > 0.4 > 0.14 > shares[1] > 0.08 > shares[2]
-
-
 @pytest.mark.parametrize(
     "options, error, rule",
     [
@@ -224,10 +210,6 @@ def test_padding_share_falls_with_more_buckets():
 def test_buckets_refuse_impossible_settings(options, error, rule):
     with pytest.raises(error, match=rule):
         BucketedBatches(EXAMPLES, **(OPTIONS | options))
-
-
-def test_smallest_budget_that_is_named_works():
-    BucketedBatches(EXAMPLES, seed=7, batch_tokens=52, multiple_of=4)
 
 
 @pytest.mark.parametrize(
@@ -263,28 +245,3 @@ def test_buckets_refuse_a_negative_seed_and_a_negative_step():
         BucketedBatches(EXAMPLES, seed=-3, **OPTIONS)
     with pytest.raises(IndexError, match="at least 0, got -1"):
         BucketedBatches(EXAMPLES, seed=7, **OPTIONS)[-1]
-
-
-def test_examples_may_be_made_when_asked_for():
-    class Lazy:
-        def __len__(self):
-            return len(EXAMPLES)
-
-        def __getitem__(self, index):
-            if not 0 <= index < len(EXAMPLES):
-                raise IndexError(index)
-            return example_of(index, int(LENGTHS[index]))
-
-    lazy = BucketedBatches(Lazy(), seed=7, **OPTIONS)
-    assert_equal(lazy[3], BucketedBatches(EXAMPLES, seed=7, **OPTIONS)[3])
-
-
-def test_step_does_not_order_its_epoch_again(monkeypatch):
-    batches = BucketedBatches(EXAMPLES, seed=7, **OPTIONS)
-    calls = []
-    batches_of = buckets._batches_of
-    monkeypatch.setattr(
-        buckets, "_batches_of", lambda bucket: calls.append(bucket) or batches_of(bucket)
-    )
-    epoch_of(batches, 1)
-    assert len(calls) == len(batches.shapes)

@@ -30,21 +30,6 @@ def stream_of(lengths):
     return TokenStream(np.arange(100, 100 + sum(lengths), dtype=np.uint16), offsets)
 
 
-def test_stream_ends_each_of_several_documents():
-    stream = build_stream(TEXTS, byte_tokenizer())
-    expected = [[*text.encode(), 256] for text in TEXTS]
-    assert stream.tokens.tolist() == sum(expected, [])
-    assert stream.tokens.dtype == np.uint16
-    assert stream.offsets.tolist() == [0, 6, 7, 14]
-    assert stream.offsets.dtype == np.int64
-
-
-def test_stream_of_a_single_document_is_plain():
-    stream = build_stream(["to be"], byte_tokenizer())
-    assert stream.tokens.tolist() == list(b"to be")
-    assert stream.offsets.tolist() == [0]
-
-
 def test_stream_has_no_end_where_the_tokenizer_has_none():
     values = json.loads(train_character(["ab"]).to_json()) | {"added_tokens": []}
     stream = build_stream(["a", "", "ba"], Tokenizer.from_json(json.dumps(values)))
@@ -59,13 +44,6 @@ def test_stream_dtype_holds_the_vocabulary(size, dtype):
     stream = build_stream([characters[-2:], characters[:1]], tokenizer)
     assert stream.tokens.dtype == dtype
     assert stream.tokens.tolist() == [size - 2, size - 1, size, 0, size]
-
-
-@pytest.mark.parametrize("documents", [[], ["a"]])
-def test_stream_refuses_too_few_tokens(documents):
-    count = len(documents)
-    with pytest.raises(DataError, match=f"2 tokens, got {count} from {count} documents; add text"):
-        build_stream(documents, byte_tokenizer())
 
 
 @settings(deadline=None, max_examples=100)
@@ -165,20 +143,3 @@ def test_packed_documents_equal_a_reference(lengths, length):
     assert all(array.dtype == np.int32 for item in items for array in item.values())
     as_lists = [{name: array.tolist() for name, array in item.items()} for item in items]
     assert as_lists == reference_packed(lengths, length)
-
-
-def test_packed_documents_drawn():
-    packed = PackedDocuments(stream_of([3, 2, 6]), 7)
-    assert packed[0]["segment_ids"].tolist() == [1, 1, 1, 2, 2, 3, 3]
-    assert packed[0]["positions"].tolist() == [0, 1, 2, 0, 1, 0, 1]
-    assert packed[0]["labels"].tolist() == [101, 102, -1, 104, -1, 106, 107]
-    assert packed[1]["segment_ids"].tolist() == [1, 1, 1, 0, 0, 0, 0]
-    assert packed[1]["positions"].tolist() == [0, 1, 2, 0, 0, 0, 0]
-    assert packed[1]["labels"].tolist() == [108, 109, 110, -1, -1, -1, -1]
-
-
-def test_packed_single_document_has_the_windows_tokens_and_labels():
-    stream = stream_of([23])
-    for plain, packed in zip(Windows(stream, 5), PackedDocuments(stream, 5), strict=True):
-        np.testing.assert_array_equal(packed["tokens"], plain["tokens"])
-        np.testing.assert_array_equal(packed["labels"], plain["labels"])

@@ -121,18 +121,3 @@ def test_part_of_a_file_that_changes_is_not_written(tmp_path):
     with pytest.raises(DataError, match="a.jsonl' has changed while it was read"):
         text.prepare_documents(corpus, TOKENIZER, tmp_path, part_size=500, on_progress=change)
     assert changed[0] > 1 and num_parts(tmp_path) <= changed[0] + 2  # and what was read ahead
-
-
-def test_without_a_folder_the_tokens_are_in_memory(tmp_path):
-    corpus = scan(tmp_path, documents(60))
-    prepared = text.prepare_documents(corpus, TOKENIZER, None, part_size=500)
-    assert_holds(prepared, *sides(corpus))
-    assert type(prepared.train.tokens) is np.ndarray
-
-
-def test_other_tokenizers_have_other_files(tmp_path):
-    corpus = scan(tmp_path, documents(9))
-    other = text.train_bpe(corpus.train.texts, 300)
-    for tokenizer in (TOKENIZER, other, TOKENIZER):
-        text.prepare_documents(corpus, tokenizer, tmp_path)
-    assert len(list((tmp_path / "corpora").iterdir())) == 2

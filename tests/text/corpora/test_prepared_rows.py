@@ -7,7 +7,6 @@ import pytest
 
 from jaxformer import text
 from jaxformer.errors import DataError
-from jaxformer.text.corpora import corpus as corpora
 from jaxformer.text.corpora import scan as scan_module
 from jaxformer.text.corpora.prepared_rows import prepare_rows
 from tests.runs import tiny
@@ -70,14 +69,6 @@ def test_rows_that_cannot_be_used_are_counted_with_their_lines(tmp_path):
             prepare(corpus, folder, 1, **options)
 
 
-def test_sides_depend_on_the_input_alone(tmp_path):
-    rows = pairs(60)
-    (tmp_path / "again").mkdir()
-    first, again = scan(tmp_path, rows), scan(tmp_path / "again", rows[::-1])
-    assert set(first.validation.sources) == set(again.validation.sources)
-    assert first.fingerprint != again.fingerprint
-
-
 def test_rows_go_on_behind_the_last_whole_part(tmp_path):
     corpus, encoded = scan(tmp_path, pairs(60)), []
 
@@ -108,19 +99,6 @@ def test_labels_are_listed_unless_they_are_too_many(tmp_path, monkeypatch):
         scan(tmp_path, rows, table=text.Labelled)
 
 
-def test_rows_that_were_looked_through_are_remembered(tmp_path, monkeypatch):
-    cache, rows = tmp_path / "cache", [*pairs(30), ("", "x")]
-    first = scan(tmp_path, rows, cache_dir=cache)
-    with monkeypatch.context() as patch:
-        patch.setattr(corpora, "Scan", None)
-        path = str(tmp_path / "a.tsv")
-        again = text.scan_corpus(text.Pairs, [path], validation_fraction=0.25, cache_dir=cache)
-        assert vars(again) == vars(first)
-    write(tmp_path, pairs(31))
-    changed = text.scan_corpus(text.Pairs, [path], validation_fraction=0.25, cache_dir=cache)
-    assert changed.counts.read == 31
-
-
 def test_two_files_are_read_line_by_line(tmp_path):
     rows = pairs(40)
     paths = [
@@ -143,22 +121,6 @@ def test_sides_that_are_empty_or_too_large_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(scan_module, "_SAMPLE", 50)
     with pytest.raises(DataError, match="for validation must be at most 50 bytes, .*; lower it"):
         scan(tmp_path, pairs(60))
-
-
-@pytest.mark.parametrize("num_hosts", [1, 2, 4])
-def test_batches_over_shards_are_those_of_a_list_on_any_number_of_hosts(tmp_path, num_hosts):
-    corpus = scan(tmp_path, pairs(200), fraction=0.1)
-    examples, _ = prepare(corpus, tmp_path / "cache", part_size=300)
-    options = {"batch_tokens": 128, "seed": 3, "multiple_of": 4, "num_buckets": 3}
-    expected = text.BucketedBatches(list(examples), **options)
-    hosts = [
-        text.BucketedBatches(examples, **options, host=text.Host(index, num_hosts))
-        for index in range(num_hosts)
-    ]
-    for step in (0, 5, 1000):
-        parts = [host[step] for host in hosts]
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        assert_same([joined], [expected[step]])
 
 
 def test_example_arrays_are_the_examples(tmp_path):

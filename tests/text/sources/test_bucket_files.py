@@ -96,11 +96,6 @@ def test_rows_are_those_of_the_same_files_on_disk(tmp_path, bucket, table, files
     assert [*in_bucket.parts(99)] == [*on_disk.parts(99)]
 
 
-def test_tokenizer_is_read(bucket):
-    (bucket / "a.json").write_bytes(text.byte_tokenizer().to_json().encode())
-    assert text.Tokenizer.load(f"{bucket}/a.json").identity == text.byte_tokenizer().identity
-
-
 NAMES = (
     "a.txt", "b.md", ".hidden.txt", "old/a.txt", "old/deep/er/c1.txt", "old/.git/c.txt",
     "new/c2.txt", "new/c3.txt", ".old/d.txt", "new/a[1].txt",
@@ -110,8 +105,7 @@ NAMES = (
 @pytest.mark.parametrize(
     "pattern",
     [
-        "*.txt", "**/*.txt", "**", "*/c?.txt", "n*/c[!3].txt", "old/**/er/*", "**/deep/**/*.txt",
-        "**/**/c*", ".*/*.txt", ".*", "**/.*.txt", "new/a[1].txt", "a.txt", "**/old/*",
+        "*.txt", "**/*.txt", "n*/c[!3].txt", ".*/*.txt", "new/a[1].txt", "a.txt",
     ],
 )  # fmt: skip
 def test_pattern_matches_the_same_files_as_on_disk(tmp_path, bucket, pattern):
@@ -171,20 +165,6 @@ def test_scan_is_remembered_until_the_file_is_written_again(tmp_path, bucket, mo
         with pytest.raises(TypeError):
             text.scan_corpus(text.Documents, [path], **options)
     assert "has changed while it was read" in said(list, first.parts(1000))
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.parquet"])
-def test_file_that_is_written_while_it_is_read_is_an_error(tmp_path, bucket, monkeypatch, name):
-    WRITE[name](tmp_path / name)
-    path, reads = put(tmp_path / name, bucket), document_table.read_pieces
-
-    def rewriting(*arguments, **options):
-        yield from reads(*arguments, **options)
-        path.write_bytes(path.read_bytes())
-
-    monkeypatch.setattr(document_table, "read_pieces", rewriting)
-    message = said(text.scan_corpus, text.Documents, [path], validation_fraction=0)
-    assert message.startswith(f"'{path}' has changed while it was read")
 
 
 def test_requests_that_fail_now_and_then_lose_nothing(bucket, emulator, monkeypatch):

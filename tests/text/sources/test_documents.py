@@ -1,5 +1,3 @@
-import glob
-import gzip
 import os
 import subprocess
 import sys
@@ -47,17 +45,6 @@ def test_files_are_read_in_order_and_once(tmp_path, monkeypatch):
     texts = read_documents(["c.txt", "*.txt", f"{tmp_path}/c.txt", "[x].txt", "**/*"])
     names = ["c.txt", "[x].txt", "a.txt", "b.md", "inner/d.txt"]
     assert texts == [f"text of {name}" for name in names]
-
-
-def test_reading_strips_the_byte_order_mark_and_translates_newlines(tmp_path):
-    path = tmp_path / "file.txt"
-    path.write_bytes(b"\xef\xbb\xbfa\r\n\r\nb\rc\n\n \xc3\xa9\xef\xbb\xbf")
-    assert read_documents([str(path)]) == ["a\n\nb\nc\n\n é\ufeff"]
-
-
-def test_packed_files_are_unpacked(tmp_path):
-    (tmp_path / "file.txt.gz").write_bytes(gzip.compress(b"\xef\xbb\xbfa\r\nb\rc"))
-    assert read_documents([f"{tmp_path}/*.gz"]) == ["a\nb\nc"]
 
 
 @pytest.mark.parametrize(
@@ -128,17 +115,6 @@ def test_split_keeps_every_character_and_cuts_at_most_one(documents, fraction):
     assert sorted("".join(training + validation)) == sorted("".join(documents))
 
 
-@pytest.mark.parametrize("fraction", [0.1, 0.37, 0.9])
-def test_split_of_documents_cuts_at_most_one_and_at_a_line(fraction):
-    documents = documents_of_lines()
-    training, validation = split_documents(documents, fraction)
-    whole = [text for text in training + validation if text in documents]
-    assert len(whole) >= len(documents) - 1
-    assert sorted("".join(training + validation).splitlines(True)) == sorted(LINES)
-    share = sum(map(len, validation)) / sum(map(len, documents))
-    assert abs(share - fraction) <= 1 / len(LINES)
-
-
 def test_split_depends_on_the_texts_alone():
     documents = documents_of_lines()
     train, validation = split_documents(documents, 0.3)
@@ -193,14 +169,3 @@ def test_split_refuses_a_fraction_out_of_range(fraction):
 def test_split_refuses_an_empty_side(documents, side):
     with pytest.raises(DataError, match=f"both sides .* got an empty {side}.*; add data"):
         split_documents(documents, 0.4)
-
-
-@pytest.mark.parametrize("pattern", ["**/*.txt", "**", "a/**/*.txt", "**/b/**/*.txt", "**/**/c.txt",
-                                     "*/**/c.txt", "**/b/c.txt", "?/b/*"])  # fmt: skip
-def test_patterns_match_what_glob_matches(tmp_path, monkeypatch, pattern):
-    monkeypatch.chdir(tmp_path)
-    for file in ("top.txt", "a/one.txt", "a/b/c.txt", "a/b/d/b/c.txt", "e/b/c.txt", "a/.h/c.txt"):
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_text(file)
-    expected = {name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)}
-    assert set(read_documents([pattern])) == expected != set()

@@ -273,18 +273,3 @@ def test_files_of_several_types_are_refused(tmp_path):
     paths = [write(tmp_path / "a.bin", TOKENS), write(tmp_path / "b.npy", TOKENS, "<i4")]
     with pytest.raises(DataError, match=r"one type, got uint16 in '.*a.bin', int32 in '.*b.npy'"):
         map_token_files(paths)
-
-
-def test_one_token_is_no_stream(tmp_path):
-    with pytest.raises(DataError, match="a stream must have at least 2 tokens, got 1"):
-        check(write(tmp_path / "a.bin", [1]))
-
-
-def test_header_may_count_more_tokens_than_an_int32_has_bytes(tmp_path):
-    count = 2**30 + 8
-    with (tmp_path / "a.bin").open("wb") as file:
-        np.array([20240520, 1, count, *[0] * 253], np.int32).tofile(file)
-        file.truncate(1024 + 2 * count)  # of which the disk keeps the header alone
-    assert map_token_files([tmp_path / "a.bin"]).tokens.size == count
-    with pytest.raises(DataError, match="must be a list of token files, got none"):
-        map_token_files([])

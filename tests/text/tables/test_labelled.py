@@ -59,11 +59,6 @@ def test_reading_names_what_is_wrong(folder, paths, rule):
     assert "\n" not in str(error.value)
 
 
-def test_texts_and_labels_must_be_as_many():
-    with pytest.raises(DataError, match="same number of rows, got 1 texts, 2 labels, 1 lines; al"):
-        Labelled(("a",), ("x", "y"))
-
-
 def test_classes_are_the_sorted_labels():
     labelled = Labelled(tuple("abcd"), ("y", "x", "Z", "y"))
     assert (len(labelled), labelled.classes) == (4, ("Z", "x", "y"))

@@ -15,7 +15,6 @@ from jaxformer.text import (
     byte_tokenizer,
     encode_pairs,
     fitting_rows,
-    scan_corpus,
     train_character,
     train_word,
 )
@@ -211,15 +210,6 @@ def test_split_takes_a_fraction_by_the_hash_of_the_source(fraction):
     assert set(again.sources) == set(validation.sources)
 
 
-def test_split_is_that_of_files(tmp_path):
-    pairs = many_pairs(37)
-    rows = ["\t".join(row) for row in zip(pairs.sources, pairs.targets, strict=True)]
-    (tmp_path / "a.tsv").write_text("\n".join(rows))
-    corpus = scan_corpus(Pairs, [tmp_path / "a.tsv"], validation_fraction=0.3)
-    train, validation, _ = split(pairs, 0.3)
-    assert (corpus.train, corpus.validation) == (train, validation)
-
-
 sentences = st.sampled_from("abcdefghijk")
 
 
@@ -239,22 +229,3 @@ def test_split_never_trains_on_a_source_of_validation(rows, fraction):
     most = max(collections.Counter(pairs.sources).values())  # pairs of one source stay together
     assert abs(len(validation) - fraction * len(pairs)) < most
     assert counts.kept == len(pairs) == len(train) + len(validation)
-
-
-@pytest.mark.parametrize("fraction", [1.0, -0.1, float("nan")])
-def test_split_refuses_a_fraction_out_of_range(fraction):
-    with pytest.raises(DataError, match=f"at least 0 and less than 1, got {fraction}; 0.1"):
-        split(many_pairs(7), fraction)
-
-
-@pytest.mark.parametrize(
-    "pairs, fraction, got",
-    [
-        (many_pairs(3), 0.1, "validation side with validation_fraction=0.1 from 3 pairs"),
-        (many_pairs(3), 0.9, "training side with validation_fraction=0.9 from 3 pairs"),
-        (Pairs(("a",) * 5, tuple("bcdef")), 0.4, "validation side with .*=0.4 from 5 pairs"),
-    ],
-)
-def test_split_refuses_an_empty_side(pairs, fraction, got):
-    with pytest.raises(DataError, match=f"sides .* must have pairs, got an empty {got}.*; add"):
-        split(pairs, fraction)
