@@ -60,15 +60,7 @@ class Windows:
         return {name: rows[0] for name, rows in self.gather([index]).items()}
 
     def gather(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
-        """Sequences by index: `tokens` and `labels`, int32 [rows, length].
-
-        Args:
-            indices: indices of the sequences.
-
-        Raises:
-            IndexError: an index is negative, or not less than the length.
-            DataError: a file that the stream is mapped from was truncated.
-        """
+        """Sequences by index: `tokens` and `labels`, int32 [rows, length]."""
         starts = self._starts(indices)
         tokens, labels = self._spans(starts)
         return self._begun({"tokens": tokens, "labels": labels})

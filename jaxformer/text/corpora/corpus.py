@@ -96,18 +96,7 @@ class Corpus:
         return self.table.column_names().index(self.table.inputs[0])
 
     def parts(self, size: int, start: Place = _START) -> "Iterator[CorpusPart]":
-        """Reads the rows of both sides.
-
-        Args:
-            size: bytes of text in a part, about.
-            start: where to begin: `end` of an earlier part.
-
-        Yields:
-            The parts, at least one.
-
-        Raises:
-            DataError: a file has changed or cannot be read.
-        """
+        """Reads the rows of both sides, in parts of about `size` bytes, from a place on."""
         rows: list[Row] = []
         num_bytes, end = 0, start
         for row, place in self._rows(start):

@@ -22,17 +22,11 @@ def prepared_store(
     largest: int,
     on_progress: Callable[[int], None],
 ) -> Store:
-    """A store in the cache, filled with the arrays that `encode` makes of the rows of a corpus.
+    """A store in the cache, filled with what `encode` makes of the rows of a corpus.
 
-    Args:
-        corpus: the rows.
-        encode: makes arrays, and a record, of parts of rows, each with whether it is for
-            validation.
-        cache_dir: the cache; None keeps the arrays in memory.
-        *key: all that `encode` depends on besides the rows.
-        part_size: bytes of text in a part. Default: 4 MiB to `largest`: 256 parts, if possible.
-        largest: see `part_size`.
-        on_progress: called with the number of bytes of text done so far.
+    `encode` gets parts of rows, each with whether it is for validation; `key` is all else that it
+    depends on. Without a cache, the arrays stay in memory. A part has `part_size` bytes of text, by
+    default 4 MiB to `largest`: 256 parts, if possible.
     """
     size = part_size or min(max(corpus.num_bytes // _PARTS, _SMALLEST), largest)
     rule = corpus.fingerprint, tuple(corpus.holdout), size

@@ -192,16 +192,10 @@ class ExampleArrays(Sequence[Example]):
         return (self[i] for i in range(len(self)))
 
     def padded(self, indices: np.ndarray, rows: int, length: int) -> Example:
-        """Makes a batch of examples.
+        """Makes a batch of examples: arrays [rows, length], or [rows] for those without an axis.
 
-        Args:
-            indices: int64 [examples], at most `rows`.
-            rows: rows of the batch; those after the examples are padding.
-            length: length of a row, at least that of each example.
-
-        Returns:
-            Arrays [rows, length], padded with `IGNORE` in "labels" and 0 in all others; or [rows]
-            for arrays without an axis.
+        `indices` are int64 [examples], at most `rows`. "labels" are padded with `IGNORE`, others
+        with 0.
         """
         batch = {}
         for name, array in self.arrays.items():

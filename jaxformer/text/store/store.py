@@ -51,9 +51,8 @@ def filled_store(
 ) -> Store:
     """Maps the arrays of a folder, after the missing parts were made and appended.
 
-    An array has a file of values and one of starts of items. The manifest gets a line for each
-    part, after its values were written: what an ended process wrote without that is cut off again.
-    Only one process fills a folder; others wait for it.
+    The manifest gets a line for each part, after its values were written: what an ended process
+    wrote without that is cut off again. Only one process fills a folder; others wait for it.
 
     The folder is named by a hash of all that `make` depends on; None keeps the arrays in memory.
     `make` makes the parts after those with the given records. A record has `end`: where the next

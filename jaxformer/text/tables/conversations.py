@@ -62,19 +62,7 @@ class Conversations(Table):
 
     @classmethod
     def rows(cls, paths: Sequence[str], counts: Counts) -> Iterator[Row]:
-        """Reads conversations from a JSON Lines, Parquet or Arrow file.
-
-        Args:
-            paths: the file: `.jsonl`, `.ndjson` or `.json`, optionally followed by `.gz`, `.bz2`,
-                `.xz` or `.zst`; `.parquet` or `.arrow`.
-            counts: its `unreadable` counts what is not a conversation, or raises an error.
-
-        Yields:
-            The line of a conversation, its prompt and its JSON.
-
-        Raises:
-            DataError: a file is missing, damaged or of another kind.
-        """
+        """Reads conversations from a JSON Lines, Parquet or Arrow file."""
         file = as_path(paths[0])
         if not has_records(file):
             raise DataError(

@@ -55,18 +55,6 @@ class Pairs(Table):
     def rows(cls, paths: Sequence[str], counts: Counts) -> Iterator[Row]:
         r"""Reads pairs from one file with two columns, or from two files line by line.
 
-        Args:
-            paths: one TSV file, with source, tab, target in each line; or two files, one of sources
-                and one of targets.
-            counts: unused.
-
-        Yields:
-            The line of a pair, and its source and target.
-
-        Raises:
-            DataError: a file is missing, damaged or not UTF-8, or two files have different numbers
-                of lines.
-
         Example:
             >>> import pathlib, tempfile
             >>> with tempfile.TemporaryDirectory() as folder:
