@@ -8,7 +8,7 @@ from jaxformer.cli import main
 from jaxformer.cli.commands import train
 from jaxformer.runs import open_run
 from jaxformer.runs.folder import files as run_folder
-from jaxformer.text.store import remembered
+from jaxformer.text.store import store
 from jaxformer.training import Checkpoints, MetricsWriter, read_metrics
 from tests.cli.commands import write_config
 from tests.cli.test_surroundings import shell
@@ -20,7 +20,7 @@ SIZE = 2**24  # bytes of a disk
 # what is said.
 PLACES = {
     "folder": (run_folder, "start_folder", 1, "runs", 1, "No space left on device; free space"),
-    "token cache": (remembered, "write_whole", 1, "cache", 1, "No space left on device; free"),
+    "token cache": (store, "write_whole", 1, "cache", 1, "No space left on device; free"),
     "first save": (Checkpoints, "save", 1, "runs", 1, "No space left on device"),
     "second save": (Checkpoints, "save", 2, "runs", 1, "No space left on device"),
     "log": (MetricsWriter, "write", 4, "runs", 1, "No space left on device"),
