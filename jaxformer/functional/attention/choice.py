@@ -59,7 +59,7 @@ _FUNCTIONS: dict[Name, Callable[..., _Attended]] = {
 _MIN_CHUNKED_QUERIES = 65  # Blocks have at least 64, so fewer are all in one.
 # Up to this many weights, dense attention is at least as fast as chunked. Measured on CPU;
 # elsewhere it is 1 GiB in float32, which a device holds easily.
-_MAX_DENSE_WEIGHTS = {"cpu": 2**22, "other": 2**28}
+_MAX_DENSE_WEIGHTS = {"cpu": 2**22, platforms.OTHERS: 2**28}
 # Beyond this many weights (16 MiB in float32) dense attention reads and writes them in a TPU's HBM.
 _MIN_SPLASH_WEIGHTS = 2**22
 _MIN_SPLASH_QUERIES = 128  # Splash pads fewer to this.
@@ -241,7 +241,14 @@ def check_implementation(implementation: Implementation) -> str:
 
 def _program(name: str, inputs: AttentionInputs, platform: str) -> _Program:
     taken = _choose(inputs, platform).name if name == "auto" else cast(Name, name)
-    return _Program(taken, block_sizes(inputs, platform) if taken == "chunked" else None)
+    blocks = block_sizes(inputs, _tuning(platform)) if taken == "chunked" else None
+    return _Program(taken, blocks)
+
+
+def _tuning(platform: str) -> str:
+    """Platform for whose speed dense or chunked attention is chosen and cut into blocks."""
+    # A CPU beside an accelerator runs the accelerator's program, so that only that is traced.
+    return "cpu" if platform == platforms.default_platform() == "cpu" else platforms.OTHERS
 
 
 def _run(program: _Program, inputs: AttentionInputs, dropout_rng: jax.Array | None) -> _Attended:
@@ -275,7 +282,7 @@ def _choose(inputs: AttentionInputs, platform: str) -> Choice:
     no_chunked = why_not_chunked(inputs)
     if no_chunked is not None:
         return Choice("dense", declined | {"chunked": no_chunked})
-    most = _MAX_DENSE_WEIGHTS["cpu" if platform == "cpu" else "other"]
+    most = _MAX_DENSE_WEIGHTS[_tuning(platform)]
     if count <= most:
         declined["chunked"] = (
             f"{count:,} weights are no more than the {most:,} up to which dense is as fast and "

@@ -110,7 +110,8 @@ def dot_product_attention(
             and reverse mode only, weights rounded to the query's dtype). "splash" is JAX's kernel
             for TPUs (likewise; the scaled query, and in gradients the weights, are rounded to the
             query's dtype); it may be traced anywhere, but compiled only for a TPU. "auto" picks
-            what `attention_implementation` reports for the platform the program is compiled for; on
+            what `attention_implementation` reports for the platform the program is compiled for (a
+            CPU beside an accelerator runs the same dense or chunked program as that); on
             a TPU this may be "splash": pass "chunked" for forward mode or second derivatives. They
             draw different dropout masks. On CPU, chunked computes a few heads at a time, so split
             heads with shard_map, not with jit alone. Under `jax.export` every size except H may be

@@ -50,6 +50,19 @@ def test_auto_takes_what_the_number_of_weights_calls_for(
     assert "needs an NVIDIA GPU, and the default backend is cpu" in choice.declined["cudnn"]
 
 
+@pytest.mark.usefixtures("real_blocks")
+def test_beside_an_accelerator_a_cpu_runs_its_program_which_alone_is_traced():
+    x = jax.ShapeDtypeStruct((1, 8192, 8, 64), np.float32)
+
+    def has_branches_by_platform():
+        attend = functools.partial(dot_product_attention, is_causal=True)
+        return "branches_platforms" in str(jax.make_jaxpr(lambda x: attend(x, x, x))(x))
+
+    assert has_branches_by_platform()
+    with platforms.compiling_for("cuda"):
+        assert not has_branches_by_platform()
+
+
 @pytest.mark.parametrize(
     ("length", "names"), [(96, ["dense"]), (1408, ["chunked", "dense"]), (8192, ["chunked"])]
 )

@@ -39,7 +39,7 @@ def on_a_tpu(monkeypatch, num_devices=1):
         (1024, "tpu", "splash", None),
         (256, "tpu", "dense", "1,048,576 weights are no more than the 4,194,304"),
         (1024, "rocm", "dense", "needs a TPU, and the program is for rocm"),
-        (1024, "cpu", "chunked", "needs a TPU, and the program is for cpu"),
+        (1024, "cpu", "dense", "needs a TPU, and the program is for cpu"),
     ],
 )
 def test_auto_takes_splash_on_tpus(num_tokens, platform, name, reason, monkeypatch):
