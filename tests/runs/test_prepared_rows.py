@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from jaxformer import runs, text
-from jaxformer.errors import DataError
 from jaxformer.text.corpora import corpus as corpora
 from jaxformer.text.corpora import scan as scan_module
 from tests.runs import tiny
@@ -40,11 +39,6 @@ def test_run_is_trained_and_opened(tmp_path, source):
     assert tiny.validation_of(run).rows.columns == rows.validation.rows.columns
     if source == "labelled":
         assert run.classes == tuple(sorted(WORDS))
-
-
-def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
-    results = tiny.whole_and_resumed(experiment, tmp_path, source="labelled")
-    np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in results))
 
 
 @pytest.mark.parametrize("kind", ["byte", "character", "word"])
@@ -105,11 +99,3 @@ def test_inspect_describes_a_sample_of_rows(tmp_path, monkeypatch):
         "sources, in a sample", "targets, in a sample", "pairs, in a sample",
     ]  # fmt: skip
     assert all(one.shared == 0 for one in report.shared)
-
-
-def test_what_cannot_be_prepared_is_one_line(tmp_path, monkeypatch):
-    with pytest.raises(DataError, match="must have pairs, got an empty validation .*; add data"):
-        runs.prepare_task(experiment(tmp_path, "pairs", data={"validation_fraction": 1e-9}))
-    monkeypatch.setattr(scan_module, "_DISTINCT", 3)
-    with pytest.raises(DataError, match="labels must have at most 3 distinct values"):
-        runs.prepare_task(experiment(tmp_path, "labelled"))

@@ -10,7 +10,7 @@ from jaxformer import runs, text
 from jaxformer.cli import main
 from jaxformer.cli.experiment import merged_config
 from jaxformer.config import AdamWConfig, config_to_toml
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import ConfigError
 from jaxformer.training import SingleRunner
 from tests.cli.commands import one_line
 from tests.runs import tiny
@@ -84,21 +84,6 @@ def test_run_is_trained_resumed_and_opened(tmp_path, architecture):
         assert run.fill_masks(["The [MASK]"])
 
 
-def test_other_tokens_are_not_gone_on_with(tmp_path):
-    made = experiment(tmp_path)
-    before = tiny.prepare(made).summary
-    write(tmp_path, "train.bin", DOCUMENTS[10:])
-    after = tiny.prepare(made).summary
-    assert before.fingerprint != after.fingerprint
-
-
-def test_tokens_are_read_once(tmp_path, monkeypatch):
-    made = experiment(tmp_path)
-    first = tiny.prepare(made)
-    monkeypatch.setattr("jaxformer.text.sources.checked_tokens.scan_tokens", None)
-    assert tiny.prepare(made).summary == first.summary
-
-
 def test_loss_has_no_bytes_where_tokens_do_not_say_them(tmp_path):
     task = tiny.prepare(experiment(tmp_path, theirs="bert"))
     assert task.training_data(SingleRunner()).validation_bytes is None
@@ -150,20 +135,6 @@ def test_run_to_start_from_has_the_tokenizer(tmp_path):
     made = experiment(tmp_path, data=data, tokenizer=word, init_from=before.out)
     task = runs.prepare_task(made)
     assert task.tokenizer.to_json() == tokenizer.to_json()
-
-
-@pytest.mark.parametrize(
-    ("data", "error", "message"),
-    [
-        ({"paths": ()}, ConfigError, "'tokens' needs data.paths: .bin or .npy files"),
-        ({"paths": ("none.bin",)}, DataError, "must be a file that can be read, got 'none.bin'"),
-        ({"paths": ("no*.bin",)}, DataError, r"must match at least one file, got 'no\*.bin'"),
-    ],
-)
-def test_files_that_are_not_there_are_one_line(tmp_path, data, error, message):
-    with pytest.raises(error, match=message) as found:
-        tiny.prepare(experiment(tmp_path, data=data))
-    assert "\n" not in str(found.value)
 
 
 def test_packing_needs_what_ends_documents(tmp_path):

@@ -129,13 +129,6 @@ def test_placeholder_of_a_folder_is_not_a_file(bucket):
         assert text.text_files([f"{bucket}/{pattern}"]) == [bucket / "corpus" / "a"]
 
 
-def test_saved_dataset_stands_for_its_files(bucket):
-    state = {"_data_files": [{"filename": "b.arrow"}, {"filename": "a.arrow"}]}
-    (bucket / "set" / "train" / "state.json").write_bytes(json.dumps(state).encode())
-    folder = bucket / "set" / "train"
-    assert text.text_files([str(folder)]) == [folder / "b.arrow", folder / "a.arrow"]
-
-
 def test_large_file_is_streamed(bucket, emulator):
     line = json.dumps({"text": "some text " * 10_000}).encode() + b"\n"
     (bucket / "a.jsonl").write_bytes(line * 300)  # 30 MB

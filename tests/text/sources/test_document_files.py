@@ -10,7 +10,7 @@ import pytest
 
 from jaxformer import text
 from jaxformer.errors import DataError
-from jaxformer.text.sources import document_files, files
+from jaxformer.text.sources import document_files
 from jaxformer.text.sources.counts import Counts
 from jaxformer.text.sources.document_files import read_pieces
 from tests.text.corpora.texts import documents, newlines, prose, write_lines
@@ -64,22 +64,6 @@ def test_records_are_documents(tmp_path, name):
     read = pieces(file, field="body")
     assert texts_of(read) == [newlines(one) for one in texts if one.strip()]
     assert all(piece.is_start for piece in read)
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.txt.zst", "a.jsonl", "a.jsonl.gz"])
-def test_a_file_is_scanned_in_one_reading(tmp_path, monkeypatch, name):
-    file = write_lines(tmp_path / name, documents(60))
-    if name == "a.txt.gz":
-        file.write_bytes(file.read_bytes() + b"\0" * 5000)  # padding, which gzip leaves out
-    readers, plain = [], files.open_regular
-
-    def counted(path):
-        readers.append(path)
-        return plain(path)
-
-    monkeypatch.setattr(files, "open_regular", counted)
-    text.scan_corpus(text.Documents, [file], validation_fraction=0.3)
-    assert readers == [file]
 
 
 def test_a_part_without_a_place_to_cut_is_one_piece(tmp_path, monkeypatch):

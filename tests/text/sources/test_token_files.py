@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from jaxformer.errors import DataError, StorageError
+from jaxformer.errors import DataError
 from jaxformer.text import (
     PackedDocuments,
     Windows,
@@ -206,13 +206,6 @@ def test_file_that_changes_while_it_is_read_is_an_error(tmp_path):
     path.unlink()
     with pytest.raises(DataError, match="a.bin': No such file"):
         check_token_files(files, BYTES, None)
-
-
-def test_record_that_cannot_be_written_is_an_error(tmp_path):
-    path = write(tmp_path / "a.bin", TOKENS)
-    (tmp_path / "cache").write_text("a file")
-    with pytest.raises(StorageError, match="cache"):
-        check(path, tmp_path / "cache")
 
 
 def test_two_bytes_do_not_hold_a_large_vocabulary(tmp_path):

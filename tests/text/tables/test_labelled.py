@@ -5,7 +5,6 @@ import pytest
 
 from jaxformer.errors import DataError
 from jaxformer.text import (
-    ExampleArrays,
     Labelled,
     byte_tokenizer,
     encode_labelled,
@@ -98,38 +97,11 @@ def test_dropped_rows_are_counted_even_if_their_lines_are_the_same():
         fitting_rows(rows, examples[:2], 4)
 
 
-def test_examples_that_are_no_sequences_are_refused_where_they_are_stored():
-    rows = Labelled(("a",), ("x",))
-    for array in (np.int32(3), np.zeros((9, 9), np.int32)):
-        found = fitting_rows(rows, [{"labels": np.asarray(array)}], 4)
-        with pytest.raises(DataError, match="an example must have labels of signed integers"):
-            ExampleArrays.of(found.examples)
-
-
 def test_encoding_names_a_label_that_is_no_class():
     labelled = Labelled(("a", "b"), ("x", "w"), lines=("3", "b.tsv:7"))
     rule = r"one of the classes \['x', 'y'\], got 'w' in line b.tsv:7; correct it"
     with pytest.raises(DataError, match=rule):
         encode_labelled(labelled, BYTE, ["x", "y"])
-
-
-def test_split_separates_texts_but_not_their_labels():
-    texts = tuple(f"text {i % 31}" for i in range(41))
-    labelled = Labelled(texts, ("x", "y") * 20 + ("x",))
-    train, validation, counts = split(labelled, 0.3)
-    assert len(validation) == 13  # 12.3, and equal texts stay together
-    assert not set(train.texts) & set(validation.texts)
-    assert set(train.labels) == set(validation.labels) == {"x", "y"}
-    assert counts.kept == len(train) + len(validation)
-    rows = set(zip(labelled.texts, labelled.labels, labelled.lines, strict=True))
-    for part in (train, validation):
-        assert set(zip(part.texts, part.labels, part.lines, strict=True)) <= rows
-
-
-def test_split_refuses_an_empty_side():
-    labelled = Labelled(("a", "a"), ("x", "y"))
-    with pytest.raises(DataError, match="sides .* must have texts, got an empty validation side"):
-        split(labelled, 0.5)
 
 
 def test_text_that_is_not_valid_is_split_and_reported_when_it_is_encoded():

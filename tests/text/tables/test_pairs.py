@@ -18,7 +18,6 @@ from jaxformer.text import (
     train_character,
     train_word,
 )
-from jaxformer.text.corpora.prepared_rows import no_rows_error
 from jaxformer.text.tables.pairs import encode_source
 from tests.text.corpora.splits import split
 
@@ -146,20 +145,6 @@ def test_pairs_without_tokens_are_dropped():
     fitting = fitting_rows(pairs, encode_pairs(pairs, BYTE, silent), 2)
     assert fitting.indices == [2]
     assert str(fitting.counts) == "3 pairs read, 1 kept; 1 empty (line 3), 1 too long (line 2)"
-
-
-@pytest.mark.parametrize(
-    ("reason", "shortest", "remedy"),
-    [
-        ("too long", 5, "raise max_len to at least 5"),
-        ("empty", None, "use another tokenizer"),
-    ],
-)
-def test_error_that_no_row_is_left_says_why(reason, shortest, remedy):
-    counts = Counts("pairs", 2, {reason: 2}, {reason: ["1", "2"]})
-    assert str(no_rows_error(counts, 4, shortest)) == (
-        f"at least one of the pairs must have 1 to max_len=4 tokens, got none: {counts}; {remedy}"
-    )
 
 
 @pytest.mark.parametrize("tokenizers_", [(WITHOUT_END, BYTE), (BYTE, WITHOUT_END)])
