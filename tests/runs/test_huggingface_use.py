@@ -182,8 +182,7 @@ def test_tokenizer_of_more_tokens_than_the_table_has_rows_refuses_these(folders,
     size = library.get_vocab_size()
     library.add_tokens(["xyz", "zyx"])
     library.save(str(larger / "tokenizer.json"))
-    with pytest.warns(UserWarning, match=f"rows for {size} tokens, .* 2 more, such as 'xyz'; a"):
-        run = runs.open_run(larger)
+    run = runs.open_run(larger)
     before = runs.open_run(folder).generate(TEXT, max_new_tokens=2, temperature=0)
     assert run.generate(TEXT, max_new_tokens=2, temperature=0) == before
     message = rf"the model has rows for {size} tokens, got 'zyx' \(id {size + 1}\) in a text"
@@ -192,8 +191,7 @@ def test_tokenizer_of_more_tokens_than_the_table_has_rows_refuses_these(folders,
     path = tiny.write(tmp_path / "text.txt", [f"{TEXT} zyx"] * 40)
     with pytest.raises(DataError, match=message):
         run.evaluate([path])
-    with pytest.warns(UserWarning, match="2 more"):
-        runs.convert(larger, tmp_path / "run")
+    runs.convert(larger, tmp_path / "run")
     with pytest.raises(DataError, match=message):
         runs.open_run(tmp_path / "run").generate("zyx", max_new_tokens=2)
 

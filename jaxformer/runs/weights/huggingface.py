@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import os
 import pathlib
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -174,14 +173,6 @@ class HuggingFaceWeights(WeightSource):
             fields = {"classes": opened.class_names, "problem_type": opened.problem_type}
         kind = _MODELS[opened.kind][1]
         limited = within_tables(tokenizers[-kind.num_tokenizers :], config.model)
-        for tokenizer in dict.fromkeys(limited):
-            if names := tokenizer.names_without_row:
-                warnings.warn(
-                    f"{self.folder}: the model has rows for {tokenizer.vocab_size} tokens, and its "
-                    f"tokenizer has {len(names)} more, such as {names[0]!r}; a text with one of "
-                    "them is refused",
-                    stacklevel=2,
-                )
         decoding = decoding_of(opened, special)
         return kind(config=config, tokenizers=limited, decoding=decoding, **fields)
 

@@ -135,12 +135,6 @@ class Tokenizer(Vocabulary):
         return limited
 
     @property
-    def names_without_row(self) -> list[str]:
-        """Names of the tokens for which the model has no row: see `limited_to`."""
-        ids: dict[str, int] = self._tokenizer.get_vocab()
-        return sorted((name for name in ids if ids[name] >= self._vocab_size), key=ids.__getitem__)
-
-    @property
     def identity(self) -> str:
         """Vocabulary and roles, as text. Tokenizers of the same identity give the same tokens."""
         if self.roles == _OWN_ROLES:
