@@ -1,5 +1,6 @@
 """Attention mask and bias of one block of queries and keys; zeroing of what no query reads."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -7,11 +8,12 @@ import jax.numpy as jnp
 from einops import rearrange
 
 from jaxformer.functional.attention.inputs import AttentionInputs
+from jaxformer.functional.attention.plan import BlockLoop, visible_key_range
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.masks.base import And, Mask
 from jaxformer.functional.masks.checks import Integers
 from jaxformer.functional.masks.rules import Lengths, Segments, Window
-from jaxformer.functional.masks.tiles import Slice, Tile, to_rank
+from jaxformer.functional.masks.tiles import Slice, Tile, slice_axis, to_rank
 
 
 def block_mask(
@@ -53,6 +55,45 @@ def block_bias(
 def full_bias(inputs: AttentionInputs) -> jax.Array | None:
     """Sum of the biases of all queries and keys, like `block_bias`."""
     return block_bias(inputs, (0, inputs.query.shape[-3]), (0, inputs.key.shape[-3]))
+
+
+def visible_keys(inputs: AttentionInputs, loops: tuple[BlockLoop, ...]) -> jax.Array | None:
+    """Mask of keys that some query sees: bool `[..., N, S]`, or None if all are seen."""
+    num_keys = inputs.key.shape[-3]
+    if (
+        inputs.bias is None
+        and not jax.tree.leaves(inputs.mask)
+        and not mask_parts(inputs.mask).rest
+    ):
+        # Only ints of windows and lengths hide keys, and they determine which: nothing to compute.
+        first, last = visible_key_range(inputs.mask, num_keys, 0, inputs.query.shape[-3])
+        if (first, last) == (0, num_keys):
+            return None
+        keys = jnp.arange(num_keys)
+        return to_rank((keys >= first) & (keys < last), inputs.query.ndim - 1)
+    # Block by block, so that no [T, S] mask is held, from that of no queries, for its shape.
+    visible = _visible_to(inputs, (0, 0), (0, num_keys))
+    visible = jnp.broadcast_to(visible, (*visible.shape[:-1], num_keys))
+
+    def add_block(
+        loop: BlockLoop, visible: jax.Array, starts: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, None]:
+        first_query, first_key = starts
+        keys = (first_key, loop.num_keys)
+        in_block = _visible_to(inputs, (first_query, loop.num_queries), keys)
+        union = slice_axis(visible, keys, axis=-1) | in_block
+        return jax.lax.dynamic_update_slice_in_dim(visible, union, first_key, axis=-1), None
+
+    for loop in loops:
+        if loop.num_keys:
+            visible, _ = jax.lax.scan(functools.partial(add_block, loop), visible, loop.starts)
+    return visible
+
+
+def _visible_to(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Array:
+    """Mask of keys that some of these queries see: bool `[..., N, s]`, as in `block_mask`."""
+    mask = block_mask(inputs, queries, keys)
+    return jnp.ones((1,) * (inputs.query.ndim - 1), bool) if mask is None else mask.any(-2)
 
 
 def zero_hidden(inputs: AttentionInputs, visible: jax.Array | None) -> AttentionInputs:

@@ -19,15 +19,16 @@ from jaxformer.functional.attention.block_mask import (
     block_bias,
     block_mask,
     mask_parts,
+    visible_keys,
     zero_hidden,
 )
 from jaxformer.functional.attention.inputs import AttentionInputs
-from jaxformer.functional.attention.plan import BlockLoop, plan_loops, visible_key_range
+from jaxformer.functional.attention.plan import BlockLoop, plan_loops
 from jaxformer.functional.attention.recomputed import Block, Masks, attend_recomputing
 from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.masks.base import ArrayMask, Mask
-from jaxformer.functional.masks.tiles import Slice, slice_axis, to_rank
+from jaxformer.functional.masks.tiles import slice_axis
 from jaxformer.functional.platforms import jit_with_numbers
 from jaxformer.functional.positions.biases import PositionBias
 
@@ -219,7 +220,7 @@ def _attend_blocks(
     # Outside a loop, starts stay ints and slices static. As arguments of remat, ints are traced.
     if num_blocks == 1:
         return remat(functools.partial(attend_block, loop.first_query, loop.first_keys[0]))()
-    output, residual = jax.lax.map(lambda starts: remat(attend_block)(*starts), _starts(loop))
+    output, residual = jax.lax.map(lambda starts: remat(attend_block)(*starts), loop.starts)
     output = rearrange(output, "n ... g t v -> ... g (n t) v")
     return output, None if residual is None else rearrange(residual, "n ... g t -> ... g (n t)")
 
@@ -231,12 +232,6 @@ def _nothing(inputs: AttentionInputs, rows: tuple[int, ...]) -> _Attended:
     if not inputs.static.return_residual:
         return output, None
     return output, jnp.full_like(inputs.query, -jnp.inf, shape=rows, dtype=dtype)
-
-
-def _starts(loop: BlockLoop) -> tuple[jax.Array, jax.Array]:
-    """First query and first key of each block: two integer `[n]`."""
-    first_queries = loop.first_query + loop.num_queries * jnp.arange(len(loop.first_keys))
-    return first_queries, jnp.asarray(loop.first_keys)
 
 
 def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
@@ -267,42 +262,3 @@ def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
     # Matrix units take bfloat16, as fused kernels do (Dao et al., "FlashAttention", 2022). In
     # float16, small gradients of scores would become 0.
     return Blocks(block, heads, platform != "cpu" and inputs.query.dtype == jnp.bfloat16)
-
-
-def visible_keys(inputs: AttentionInputs, loops: tuple[BlockLoop, ...]) -> jax.Array | None:
-    """Mask of keys that some query sees: bool `[..., N, S]`, or None if all are seen."""
-    num_keys = inputs.key.shape[-3]
-    if (
-        inputs.bias is None
-        and not jax.tree.leaves(inputs.mask)
-        and not mask_parts(inputs.mask).rest
-    ):
-        # Only ints of windows and lengths hide keys, and they determine which: nothing to compute.
-        first, last = visible_key_range(inputs.mask, num_keys, 0, inputs.query.shape[-3])
-        if (first, last) == (0, num_keys):
-            return None
-        keys = jnp.arange(num_keys)
-        return to_rank((keys >= first) & (keys < last), inputs.query.ndim - 1)
-    # Block by block, so that no [T, S] mask is held, from that of no queries, for its shape.
-    visible = _visible_to(inputs, (0, 0), (0, num_keys))
-    visible = jnp.broadcast_to(visible, (*visible.shape[:-1], num_keys))
-
-    def add_block(
-        loop: BlockLoop, visible: jax.Array, starts: tuple[jax.Array, jax.Array]
-    ) -> tuple[jax.Array, None]:
-        first_query, first_key = starts
-        keys = (first_key, loop.num_keys)
-        in_block = _visible_to(inputs, (first_query, loop.num_queries), keys)
-        union = slice_axis(visible, keys, axis=-1) | in_block
-        return jax.lax.dynamic_update_slice_in_dim(visible, union, first_key, axis=-1), None
-
-    for loop in loops:
-        if loop.num_keys:
-            visible, _ = jax.lax.scan(functools.partial(add_block, loop), visible, _starts(loop))
-    return visible
-
-
-def _visible_to(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Array:
-    """Mask of keys that some of these queries see: bool `[..., N, s]`, as in `block_mask`."""
-    mask = block_mask(inputs, queries, keys)
-    return jnp.ones((1,) * (inputs.query.ndim - 1), bool) if mask is None else mask.any(-2)

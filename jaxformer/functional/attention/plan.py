@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
+
 from jaxformer.functional.masks.base import Mask, is_empty
 
 # Each loop is compiled separately, so this bounds the program size. More loops fit causal attention
@@ -16,6 +19,12 @@ class BlockLoop(NamedTuple):
     num_queries: int
     first_keys: tuple[int, ...]
     num_keys: int
+
+    @property
+    def starts(self) -> tuple[jax.Array, jax.Array]:
+        """First query and first key of each block: two integer `[n]`."""
+        first_queries = self.first_query + self.num_queries * jnp.arange(len(self.first_keys))
+        return first_queries, jnp.asarray(self.first_keys)
 
 
 def plan_loops(

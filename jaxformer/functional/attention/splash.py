@@ -14,8 +14,12 @@ from einops import rearrange, unpack
 
 from jaxformer.functional import platforms
 from jaxformer.functional.attention.block import OUTPUT
-from jaxformer.functional.attention.block_mask import keep_real, mask_parts, zero_hidden
-from jaxformer.functional.attention.chunked import visible_keys
+from jaxformer.functional.attention.block_mask import (
+    keep_real,
+    mask_parts,
+    visible_keys,
+    zero_hidden,
+)
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.attention.plan import plan_loops, visible_key_range
 from jaxformer.functional.attention.splash_mask import splash_mask
