@@ -9,6 +9,8 @@ import tokenizers
 from tokenizers import pre_tokenizers
 
 Spelling = Literal["byte letters", "marked spaces", "characters", "joined"]
+"""One letter per byte, as in GPT-2; text in which U+2581 is a space and <0x0A> a byte, as in
+SentencePiece; the text itself; or words and parts of words, with spaces between them."""
 
 SPACE = "\u0120"
 """The letter that stands for a space in byte-level tokens."""
@@ -20,21 +22,7 @@ _FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 def token_spelling(tokenizer: tokenizers.Tokenizer) -> Spelling:
-    """Finds out how the tokens of a tokenizer spell text.
-
-    "byte letters": one letter per byte, as in GPT-2; "marked spaces": text in which U+2581 is a
-    space and <0x0A> a byte, as in SentencePiece; "characters": the text itself; or "joined": words
-    and parts of words, with spaces that the decoder puts between them.
-
-    Example:
-        >>> from tokenizers import Tokenizer, decoders, models
-        >>> tokenizer = Tokenizer(models.BPE())
-        >>> token_spelling(tokenizer)
-        'joined'
-        >>> tokenizer.decoder = decoders.Metaspace()
-        >>> token_spelling(tokenizer)
-        'marked spaces'
-    """
+    """How the tokens of a tokenizer spell text, by its decoder."""
     steps = steps_of(tokenizer.decoder)
     kinds = {step["type"] for step in steps}
     if "ByteLevel" in kinds:

@@ -38,15 +38,7 @@ class TokenRoles:
 
 
 class Vocabulary:
-    """The vocabulary of a tokenizer: the half of `Tokenizer` that does not encode or decode.
-
-    Args:
-        tokenizer: tokenizer of the library.
-        roles: names of the tokens with a special role.
-
-    Raises:
-        DataError: it has no tokens.
-    """
+    """The vocabulary of a tokenizer: the half of `Tokenizer` that does not encode or decode."""
 
     def __init__(self, tokenizer: tokenizers.Tokenizer, roles: TokenRoles) -> None:
         self._tokenizer, self.roles = tokenizer, roles
