@@ -79,8 +79,7 @@ def known_fields(config, values):
         for name, value in vars(config).items()
         if isinstance(value, bool | int | float | str | None)
     }
-    aliases = {name: getattr(config, name) for name in type(config).attribute_map}
-    return UNDECLARED | declared | aliases | values
+    return UNDECLARED | declared | values
 
 
 def read_there(folder, variant, inputs):

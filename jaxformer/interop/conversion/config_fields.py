@@ -151,13 +151,6 @@ class ConfigFields:
         self._values |= values
         self._left -= values.keys()
 
-    def alias(self, **names: str) -> None:
-        """Reads fields under the other names that transformers accepts; these take precedence."""
-        for other, name in names.items():
-            if self._values.get(other) is not None:
-                self._values[name] = self._values[other]
-            self._left.discard(other)
-
     def finish(self) -> None:
         """Refuses fields that were neither taken nor marked, in a file of a newer transformers."""
         written = re.match(r"(\d+)\.(\d+)", str(self._version))

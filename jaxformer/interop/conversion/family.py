@@ -35,8 +35,6 @@ class Family:
     tensors: Mapping[str, Layout | tuple[Layout, ...]]
     # Arguments of every model's `ModelConfig`, unless a field sets them.
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    # Names of fields by other names, which transformers accepts too.
-    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     skipped: tuple[str, ...] = ()  # fields that do not change what the model computes
     # transformers' defaults of fields, where the table has others.
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -55,7 +53,6 @@ class Family:
 
     def read(self, fields: ConfigFields, kind: ModelKind) -> Values:
         """Arguments of a `ModelConfig`; ConfigError for a field that is not supported."""
-        fields.alias(**self.aliases)
         fields.skip(*self.skipped)
         fields.fill(**self.defaults)
         self.before(fields, kind)

@@ -111,10 +111,6 @@ def _family(
         model_type=model_type, classes=dict.fromkeys(names, "encoder_decoder"),
         fields={**_FIELDS, **fields},
         fixed={"architecture": "encoder_decoder", **(fixed or {})},
-        aliases={
-            "hidden_size": "d_model", "num_attention_heads": "encoder_attention_heads",
-            "num_hidden_layers": "encoder_layers",
-        },
         skipped=(
             # Norms and positions follow the model_type, whatever these say.
             "normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits",

@@ -216,9 +216,6 @@ BERT_FAMILIES = (
             "activation": activation("gelu"),
         },
         fixed=_FIXED | {"norm_eps": 1e-12},
-        aliases={
-            "hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers",
-        },
         # The first only says how the position table was initialized; the file has the table.
         skipped=("sinusoidal_pos_embds", "tie_weights_", "output_past"),
         before=_require_gelu("activation"),

@@ -36,10 +36,6 @@ GPT2_FIELDS: FieldTable = {
     "layer_norm_epsilon": ("norm_eps", 1e-5),
     "activation_function": activation("gelu_new"),
 }
-GPT2_ALIASES = {
-    "hidden_size": "n_embd", "max_position_embeddings": "n_positions",
-    "num_attention_heads": "n_head", "num_hidden_layers": "n_layer",
-}  # fmt: skip
 _GPT2_FAMILY = decoder_family(
     "gpt2", "GPT2", head="LMHeadModel",
     fields={
@@ -50,7 +46,6 @@ _GPT2_FAMILY = decoder_family(
         "scale_attn_by_inverse_layer_idx": only(False),
     },
     fixed={"positions": "learned"},
-    aliases=GPT2_ALIASES,
     # reorder_and_upcast_attn computes products in float32, which is always the case here.
     skipped=("reorder_and_upcast_attn", "n_ctx"),
     tensors=_GPT2, prefix="transformer.",

@@ -9,7 +9,7 @@ from jaxformer.interop.conversion.family import ModelKind, decoder_family
 from jaxformer.interop.conversion.fields import COMMON, Field, Values, activation, only
 from jaxformer.interop.conversion.layouts import QKV, Layout, dense, norm, projections, same
 from jaxformer.interop.conversion.rotary import rotary
-from jaxformer.interop.families.gpt import GPT2_ALIASES, GPT2_FIELDS
+from jaxformer.interop.families.gpt import GPT2_FIELDS
 
 _H = "transformer.h.{layer}."
 
@@ -135,7 +135,6 @@ _GPTJ_FAMILY = decoder_family(
         "rotary_dim": Field(_read_rotary, _write_rotary),
     },
     fixed=_SHARED | {"qkv_bias": False, "attention_output_bias": False},
-    aliases=GPT2_ALIASES,
     # The file of the 6B model has them, but no code reads them.
     skipped=("rotary", "scale_attn_weights"),
     tensors=_GPTJ, prefix="transformer.",

@@ -148,10 +148,6 @@ def _family(model_type: str, name: str, *more: str, skipped: tuple[str, ...] = (
             "norm": "rms_norm",
             "use_bias": False,
         },
-        aliases={
-            "hidden_size": "d_model", "num_attention_heads": "num_heads",
-            "num_hidden_layers": "num_layers", "head_dim": "d_kv",
-        },
         skipped=(
             "initializer_factor", "output_past", "n_positions", "is_decoder", *skipped,
         ),
