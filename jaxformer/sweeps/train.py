@@ -134,7 +134,7 @@ def _start_group(
     on_start: Callable[[Task], None] | None,
 ) -> list[SweepSpec]:
     """Prepares the data of runs that differ in numbers only, once for each seed."""
-    runner = TogetherRunner(len(group), shares_batches=False)  # says how much memory they take
+    runner = TogetherRunner(len(group), shares_batches=False)
     prepared: dict[int, PreparedRun] = {}
     started: dict[str, StartedRun] = {}
     for name, config in group.items():

@@ -19,6 +19,7 @@ from jaxformer.runs.weights.lora import adapt, combine_of
 from jaxformer.runs.weights.preparing import prepare_run
 from jaxformer.runs.weights.shapes import split_shapes, state_shapes
 from jaxformer.training import SingleRunner
+from jaxformer.training.parallel.runner import num_bytes
 from tests.runs import tiny
 from tests.training import saved
 
@@ -318,9 +319,8 @@ def test_memory_counts_frozen_weights_without_gradients_and_optimizer(source, tm
     trained, frozen = split_shapes(task.model)
     state = state_shapes(task.model)
     assert jax.tree.structure(state.params) == jax.tree.structure(trained)
-    runner = SingleRunner()
-    assert runner.num_bytes(state.opt_state) == 2 * runner.num_bytes(trained) + 8
-    assert runner.num_bytes(frozen) > 4 * runner.num_bytes(trained)
+    assert num_bytes(state.opt_state) == 2 * num_bytes(trained) + 8
+    assert num_bytes(frozen) > 4 * num_bytes(trained)
     assert os.path.exists(made.data.paths[0])
 
 

@@ -23,6 +23,7 @@ from jaxformer.training import (
     make_optimizer,
     make_train_step,
 )
+from jaxformer.training.parallel import bytes_per_device
 from jaxformer.training.parallel.layout import sum_over_parts
 
 ROWS, LENGTH, VOCAB, WIDTH = 16, 8, 22, 24
@@ -178,7 +179,8 @@ def test_no_device_has_more_than_its_share():
         "norm": (WIDTH,),
     }
     on_a_device = sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(state))
-    assert runner.num_bytes(jax.eval_shape(lambda: state)) == on_a_device
+    shapes = jax.eval_shape(lambda: state)
+    assert bytes_per_device(shapes, MeshConfig().rules, runner.sizes) == on_a_device
 
 
 def test_optimizer_state_on_the_host_trains_as_on_the_devices(tmp_path):

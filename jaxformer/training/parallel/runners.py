@@ -12,7 +12,7 @@ from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError
 from jaxformer.training.parallel.mesh import MeshRunner
 from jaxformer.training.parallel.pmap import PmapRunner
-from jaxformer.training.parallel.runner import Runner, SingleRunner, num_hosts
+from jaxformer.training.parallel.runner import Runner, SingleRunner, num_bytes, num_hosts
 
 
 def make_runner(
@@ -83,7 +83,7 @@ def make_inference_runner(
     devices = jax.local_devices()
     if mesh is None:
         single = runner_on(devices[:1], "single", None)
-        if len(devices) == 1 or 2 * single.num_bytes(shapes) <= single.memory:
+        if len(devices) == 1 or 2 * num_bytes(shapes) <= single.memory:
             return single
         return MeshRunner.for_inference(trained_on, devices)
     sizes = dataclasses.replace(mesh, data=mesh.data or 1)
