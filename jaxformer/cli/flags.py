@@ -3,25 +3,18 @@
 import contextlib
 import copy
 import dataclasses
-import functools
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.config.checks import Key, keys_of
 from jaxformer.config.data import READERS
-from jaxformer.config.reading import dotted_keys
+from jaxformer.config.reading import config_keys, with_values
 from jaxformer.storage import as_path
 
 ConfigFlags = Annotated[Mapping[str, Any], ExperimentConfig]
 """Parameter of a command for the flags of the keys of a config: values by dotted key."""
-
-
-@functools.cache
-def config_keys() -> dict[str, Key]:
-    """All keys of a config that flags can set; those of several kinds have the same types."""
-    return {dotted: key for dotted, key in dotted_keys(ExperimentConfig) if not key.is_array}
 
 
 def value_of(key: Key, words: Any) -> Any:
@@ -46,48 +39,24 @@ def config_values(words: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value_of(keys[name], typed) for name, typed in words.items() if name in keys}
 
 
-def with_flags(values: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables of a config with flags merged into them; None unsets a key."""
-    tables, unions = copy.deepcopy(dict(values)), dict[str, str]()
-    if "data.paths" in flags:  # the config describes its own data
-        _remove_data(tables)
-    for dotted, key in config_keys().items():
-        if key.kinds is not None:
-            unions[f"{dotted}.{key.kinds.key}"] = dotted
-    flags = {unions.get(dotted, dotted): value for dotted, value in flags.items()}
-    # A kind begins its table anew, so it comes before the other keys of the table.
-    for dotted in sorted(flags, key=lambda dotted: (dotted not in unions.values(), dotted)):
-        _set(tables, dotted.split("."), flags[dotted])
-    return tables
+def with_flags(tables: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables of a config with flags merged into them; other paths replace its own data."""
+    return with_values(_without_data(tables) if "data.paths" in flags else tables, flags)
 
 
-def _set(tables: dict[str, Any], names: Sequence[str], value: Any) -> None:
-    """Sets a key, and makes the tables that it is in."""
-    table = tables
-    for depth, name in enumerate(names[:-1], 1):
-        kinds, inner = config_keys()[".".join(names[:depth])].kinds, table.get(name, {})
-        if kinds is not None and isinstance(inner, str):
-            inner = {kinds.key: inner}
-        if not isinstance(inner, dict):
-            return  # reading the config reports this mistake
-        table[name] = inner
-        table = inner
-    table.pop(names[-1], None)
-    if value is not None:
-        table[names[-1]] = value
-
-
-def _remove_data(tables: dict[str, Any]) -> None:
-    """Removes what only makes sense for the data of the config itself."""
-    data, samples = (tables.get(name, {}) for name in ("data", "samples"))
+def _without_data(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables without what only makes sense for the data of the config itself."""
+    left: dict[str, Any] = copy.deepcopy(dict(tables))
+    data, samples = (left.get(name, {}) for name in ("data", "samples"))
     if not isinstance(data, dict) or not isinstance(samples, dict):
-        return
+        return left
     if data.get("source", "files") not in READERS["paths"]:
         samples.pop("prompts", None)
         for name in ("source", "synthetic"):
             data.pop(name, None)
     for name in ("paths", "mixture", "validation_paths"):
         data.pop(name, None)
+    return left
 
 
 def settings(config: Any, prefix: str = "") -> Iterator[tuple[str, Key, Any]]:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
 from typing import Any, NamedTuple, NoReturn
 
-from jaxformer.cli.flags import config_keys, config_values, settings, value_of
+from jaxformer.cli.flags import config_values, settings, value_of
 from jaxformer.cli.terminal import show, wrapped
 from jaxformer.config import ExperimentConfig
 from jaxformer.config.checks import Key, keys_of
-from jaxformer.config.reading import suggested_keys
+from jaxformer.config.reading import config_keys, suggested_keys
 from jaxformer.errors import ConfigError
 
 _METAVARS = {"int": "INT", "float": "FLOAT", "str": "TEXT", "Path": "PATH", "bool": "{true,false}"}

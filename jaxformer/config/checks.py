@@ -116,17 +116,6 @@ class Key(NamedTuple):
         values = [(True, False) if m is bool else typing.get_args(m) for m in self.members]
         return list(itertools.chain.from_iterable(values))
 
-    @property
-    def type_name(self) -> str:
-        """What messages call the type."""
-        if self.kinds is not None:
-            return f"a table, or one of {', '.join(self.kinds.configs)}"
-        if self.choices:
-            return f"one of {', '.join(map(str, self.choices))}"
-        if self.table is not None:
-            return "a table"
-        return " or ".join(TYPE_NAMES.get(member, str(member)) for member in self.members)
-
     def checked(self, value: Any) -> Any:
         """A value as Python's own type, and the name of a kind as its config; or ConfigError."""
         if value is None and self.optional:

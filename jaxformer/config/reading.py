@@ -1,12 +1,14 @@
 """Configs from nested dicts, such as those of TOML files, with every key and type checked."""
 
+import copy
 import dataclasses
 import difflib
+import functools
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from jaxformer.config.checks import Key, Kinds, keys_of
+from jaxformer.config.checks import TYPE_NAMES, Key, Kinds, keys_of
 from jaxformer.config.experiment import ExperimentConfig
 from jaxformer.errors import ConfigError
 
@@ -75,6 +77,29 @@ def config_from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
     return typing.cast(T, config)
 
 
+def with_values(tables: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables of an experiment with values merged into them, by dotted key; None unsets a key."""
+    merged, keys = copy.deepcopy(dict(tables)), config_keys()
+    unions = {f"{key}.{owner.kinds.key}": key for key, owner in keys.items() if owner.kinds}
+    values = {unions.get(dotted, dotted): value for dotted, value in values.items()}
+    # A kind begins its table anew, so it comes before the other keys of the table.
+    for dotted in sorted(values, key=lambda dotted: (dotted not in unions.values(), dotted)):
+        *names, last = dotted.split(".")
+        table = merged
+        for depth, name in enumerate(names, 1):
+            key, inner = keys.get(".".join(names[:depth])), table.get(name, {})
+            if key is not None and key.kinds is not None and isinstance(inner, str):
+                inner = {key.kinds.key: inner}
+            if not isinstance(inner, dict):
+                inner = {}  # a mistake, which is replaced
+            table[name] = inner
+            table = inner
+        table.pop(last, None)
+        if values[dotted] is not None:
+            table[last] = values[dotted]
+    return merged
+
+
 def with_source_of_paths(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Adds data.source to the contents of an experiment's file with data.paths and no source."""
     data, model, training = (values.get(name, {}) for name in ("data", "model", "training"))
@@ -107,7 +132,8 @@ class _Reader:
                 self.table(key.table, {}, f"{where}.")  # names the keys that it must have
             elif key.default is dataclasses.MISSING or (other and other not in values):
                 instead = f" or {prefix}{other}" if other else ""
-                self.mistakes.append(f"missing key {where}{instead} ({key.type_name})")
+                what = TYPE_NAMES.get(key.members[0], "a list")  # of keys without a default
+                self.mistakes.append(f"missing key {where}{instead} ({what})")
         if len(self.mistakes) > before:
             return None
         return self._noted(prefix.removesuffix("."), lambda: kind(**arguments))
@@ -167,6 +193,12 @@ def _hint(prefix: str, name: str, siblings: Iterable[str]) -> str:
     if near := near or suggested_keys(prefix + name, elsewhere):
         return f"; did you mean {' or '.join(map(repr, near))}?"
     return f"; the keys here are {', '.join(siblings)}"
+
+
+@functools.cache
+def config_keys() -> dict[str, Key]:
+    """All keys of an experiment but arrays of tables; those of several kinds have one type."""
+    return {dotted: key for dotted, key in dotted_keys(ExperimentConfig) if not key.is_array}
 
 
 def dotted_keys(config: type, prefix: str = "") -> Iterator[tuple[str, Key]]:

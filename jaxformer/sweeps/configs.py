@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxformer.config import ExperimentConfig
-from jaxformer.config.reading import suggested_keys
-from jaxformer.errors import ConfigError
+from jaxformer.config import ExperimentConfig, config_from_dict
+from jaxformer.config.files import tables_of
+from jaxformer.config.reading import with_values
 from jaxformer.training.sweep import combine_values, name_runs
 
 NamedConfigs = Mapping[str, tuple[Mapping[str, Any], ExperimentConfig]]
@@ -35,28 +35,16 @@ def sweep_configs(config: ExperimentConfig, values: Mapping[str, Sequence[Any]])
         {key: getattr(v, "name", getattr(v, "kind", v)) for key, v in combination.items()}
         for combination in combinations
     ]
+    tables = tables_of(config)
     configs = [
-        _replaced(config, [(key.split("."), value) for key, value in combination.items()])
+        config_from_dict(ExperimentConfig, with_values(tables, _tables_in(combination)))
         for combination in combinations
     ]
     return dict(zip(name_runs(shown), zip(shown, configs, strict=True), strict=True))
 
 
-def _replaced(config: Any, settings: Sequence[tuple[Sequence[str], Any]], prefix: str = "") -> Any:
-    """A checked copy of a config with other settings, all of which are set at once."""
-    names = {field.name: field for field in dataclasses.fields(config)}
-    changed: dict[str, Any] = {}
-    inner: dict[str, list[tuple[Sequence[str], Any]]] = {}
-    for (name, *rest), value in settings:
-        if name not in names:
-            near = suggested_keys(name, names)
-            hint = f"; did you mean {prefix}{near[0]}?" if near else ""
-            raise ConfigError(f"a sweep must be over keys of the config, got {prefix}{name}{hint}")
-        if rest:
-            inner.setdefault(name, []).append((rest, value))
-        else:
-            changed[name] = value
-    for name, settings_of_table in inner.items():
-        table = changed.get(name, getattr(config, name))
-        changed[name] = _replaced(table, settings_of_table, f"{prefix}{name}.")
-    return dataclasses.replace(config, **changed)
+def _tables_in(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: tables_of(value) if dataclasses.is_dataclass(value) else value
+        for key, value in values.items()
+    }

@@ -243,23 +243,3 @@ def test_launch_files_are_whole():
             if any(os.access(f"{at}/{linter[0]}", os.X_OK) for at in os.get_exec_path()):
                 done = subprocess.run([*linter, path], capture_output=True, text=True)
                 assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_jobset_has_the_fields_that_kubernetes_asks_for():
-    yaml = pytest.importorskip("yaml")
-    path = pathlib.Path(__file__).parents[2] / "experiments" / "launch" / "gke_jobset.yaml"
-    jobset = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert (jobset["apiVersion"], jobset["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
-    (replicated,) = jobset["spec"]["replicatedJobs"]
-    job = replicated["template"]["spec"]
-    assert job["completionMode"] == "Indexed" and job["backoffLimit"] == 0
-    assert job["parallelism"] == job["completions"]
-    pod = job["template"]["spec"]
-    assert pod["restartPolicy"] == "Never"
-    (container,) = pod["containers"]
-    assert container["command"][:2] == ["jaxformer", "train"]
-    assert all(isinstance(word, str) for word in container["command"])
-    resources = container["resources"]
-    assert resources["requests"] == resources["limits"] == {"google.com/tpu": "4"}
-    out = container["command"][container["command"].index("--out") + 1]
-    assert out.startswith("gs://") and pod["serviceAccountName"]

@@ -69,15 +69,13 @@ def test_losses_are_those_that_the_run_recorded(translation_run, tmp_path, capsy
 def test_runs_of_one_name_are_named_by_their_folders(translation_run, tmp_path, capsys, drawn):
     folders = translation_run[0], tmp_path / "other" / "run"
     config = (folders[0] / "config.toml").read_text()
-    assert "label_smoothing = 0." in config
-    plain = re.sub("label_smoothing = .*", "label_smoothing = 0.0", config)
-    tiny.put_config(folders[1], plain)
+    tiny.put_config(folders[1], re.sub("label_smoothing = .*", "label_smoothing = 0.0", config))
     (folders[1] / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n')
     output(capsys, "plot", "loss", *folders, "--output", tmp_path / "loss.png")
-    ((_, (runs_drawn,), options, _),) = drawn
-    assert list(runs_drawn) == [str(folder) for folder in folders]
-    assert list(runs_drawn.values()) == [read_metrics(folder) for folder in folders]
+    ((_, (runs_drawn,), options, figure),) = drawn
+    assert runs_drawn == {str(folder): read_metrics(folder) for folder in folders}
     assert options["training_label"] == "training"  # as the two have different parts
+    assert figure.axes[0].get_title() == "Losses of several runs"
 
 
 def test_run_under_way_needs_its_folder_only(
@@ -174,10 +172,9 @@ def test_encoder_and_decoder_have_files_of_their_own(
 ):
     tables = {part: np.full((4, 3), value) for part, value in (("encoder", 0.25), ("decoder", 3.0))}
     biases = np.arange(6.0).reshape(2, 3), np.arange(-2, 1)
-    asked = []
 
     def model_positions(config, params, length):
-        asked.append(length)
+        assert length == 12
         return positions
 
     monkeypatch.setattr(runs, "model_positions", model_positions)
@@ -201,4 +198,3 @@ def test_encoder_and_decoder_have_files_of_their_own(
     ((name, (bias, distances), options, _),) = drawn
     assert name == "position_bias_curves" and bias is biases[0] and distances is biases[1]
     assert options["title"] == "alibi positions of run\n(12 shown, 12 trained)"
-    assert asked == [12, 12, 12]

@@ -68,13 +68,9 @@ def test_impossible_out_gets_one_line(tmp_path, capsys, out, message, status):
 
 
 def test_validation_text_may_not_be_trained_on(tmp_path, capsys):
-    text, copy = tmp_path / "text.txt", tmp_path / "copy.txt"
-    for path, words in ((text, "other files than data.paths"), (copy, "got a text in both")):
-        config = write_config(
-            tmp_path, change=("[tokenizer]", f'validation_paths = ["{path}"]\n[tokenizer]')
-        )
-        copy.write_bytes(text.read_bytes())
-        assert words in one_line(capsys, "train", config)
+    change = ("[tokenizer]", f'validation_paths = ["{tmp_path / "text.txt"}"]\n[tokenizer]')
+    config = write_config(tmp_path, change=change)
+    assert "other files than data.paths" in one_line(capsys, "train", config)
 
 
 MISTYPED = {

@@ -117,12 +117,3 @@ def test_training_needs_no_cache_and_no_home(tmp_path):
     assert (tmp_path / "run" / "samples.txt").exists()
     assert (tmp_path / "run" / "checkpoints" / "20").exists()
     assert "loss curve: not drawn" in done.stdout
-
-
-@pytest.mark.slow
-def test_run_whose_output_is_full_goes_on(tmp_path):
-    config = write_config(tmp_path, cpu=("devices = 2", "cpu_devices = 2"))
-    done = shell(f"jaxformer train {config} > /dev/full", tmp_path)
-    assert done.returncode == 1 and "No space left on device" in done.stderr
-    assert shell(f"jaxformer train {config}", tmp_path).returncode == 0
-    assert (tmp_path / "run" / "samples.txt").exists()

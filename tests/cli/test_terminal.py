@@ -3,7 +3,6 @@
 import errno
 import io
 import os
-import pty
 import sys
 import unicodedata
 
@@ -104,12 +103,3 @@ def test_output_that_cannot_be_written_ends_a_command_with_status_1(trained, mon
     stderr = capsys.readouterr().err
     assert stopped.value.code == 1 and stderr.count("\n") == 1
     assert "No space left on device" in stderr
-
-
-def test_real_terminal_is_recognized(monkeypatch):
-    controller, end = pty.openpty()
-    with open(end, "w") as stream:
-        monkeypatch.setattr(sys, "stdout", stream)
-        terminal.show("\x1b[31m", at_once=True)
-        assert os.read(controller, 100) == b"\\x1b[31m\r\n"
-    os.close(controller)

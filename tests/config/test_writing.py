@@ -1,6 +1,6 @@
 """Configs written as TOML, and what two of them differ in."""
 
-import dataclasses
+import tomllib
 
 import pytest
 from hypothesis import given, settings
@@ -10,30 +10,17 @@ from jaxformer.config import (
     AdamWConfig,
     DataConfig,
     LayerConfig,
-    LoraConfig,
     RotaryConfig,
     SamplesConfig,
-    ScheduleConfig,
-    TokenizerConfig,
     TrainingConfig,
     changed_settings,
     config_differences,
+    config_from_dict,
     config_to_toml,
     load_config,
 )
-from tests.small_config import YARN, model, small
-
-
-@pytest.fixture
-def load(tmp_path):
-    """Writes a config file and loads it."""
-
-    def write_and_load(text):
-        (tmp_path / "written.toml").write_text(text, encoding="utf-8")
-        return load_config(tmp_path / "written.toml")
-
-    return write_and_load
-
+from tests.config.test_types import INSTANCES
+from tests.small_config import model, small
 
 # TOML has no surrogates; everything else can be quoted.
 TEXT = st.text(max_size=9) | st.text(
@@ -72,43 +59,16 @@ def test_config_written_as_toml_is_read_back_equal(
     assert load_config(scratch) == config
 
 
-def test_config_with_every_key_set_is_read_back_equal(load):
-    config = small(
-        out="there",
-        init_from="elsewhere@5",
-        lora=LoraConfig(rank=2, alpha=3.5, targets=("*kernel",)),
-        seed=3,
-        model=model(
-            vocab_size=301, num_kv_heads=1, head_dim=6, value_head_dim=7, d_ff=5,
-            positions=RotaryConfig(base=1e6, layout="interleaved", scaling=YARN),
-            layers=(LayerConfig(local_window_size=2), LayerConfig(attention="linear")),
-            local_window_size=3, attention_softcap=50.0, logit_softcap=30.0, qk_norm=True,
-            attention_implementation="chunked", norm="rms_norm", norm_position="sandwich",
-             norm_eps=1e-6, activation="swiglu", use_bias=False,
-            tied_embeddings=False, scale_embeddings=True, init_std=0.1, dropout_rate=0.5,
-            dtype="bfloat16", param_dtype="bfloat16", remat="full", layer_execution="loop",
-        ),
-        data=DataConfig(
-            paths=("a", "b"), validation_fraction=0.5, validation_paths=("c",),
-            packing="documents",
-        ),
-        tokenizer=TokenizerConfig(kind="word", vocab_size=300),
-        optimizer=AdamWConfig(
-            learning_rate=1e-20, beta1=0.0, beta2=0.5, eps=1e22, weight_decay=0.0, clip_norm=2.0
-        ),
-        schedule=ScheduleConfig(name="linear", warmup_steps=1, decay_steps=5, final_scale=0.0),
-        training=TrainingConfig(
-            steps=7, batch_size=6, accumulate_steps=3, runner="pmap", devices=1, cpu_devices=2,
-            log_every=1, eval_every=2, checkpoint_every=3, keep_checkpoints=4,
-        ),
-        samples=SamplesConfig(
-            repetition_penalty=2.0, temperature=0.0, top_k=1, top_p=0.5, min_p=0.25,
-            prompts=(), max_new_tokens=3,
-        ),
-    )  # fmt: skip
-    unset = [f.name for f in dataclasses.fields(config) if getattr(config, f.name) is None]
-    assert not unset
-    assert load(config_to_toml(config)) == config
+@pytest.mark.parametrize("instance", INSTANCES, ids=lambda config: type(config).__name__)
+def test_every_config_is_read_back_equal(instance):
+    values = tomllib.loads(config_to_toml(instance))
+    assert config_from_dict(type(instance), values) == instance
+
+
+def test_unset_keys_are_left_out_and_defaults_are_written():
+    values = tomllib.loads(config_to_toml(small()))
+    assert "out" not in values and "num_kv_heads" not in values["model"]
+    assert values["model"]["norm_eps"] == 1e-5 and values["samples"]["prompts"] == []
 
 
 def test_changed_settings_are_those_that_are_not_at_their_defaults():

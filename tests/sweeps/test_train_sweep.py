@@ -150,7 +150,10 @@ def test_a_sweep_starts_from_a_run(swept, tmp_path):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"optimizer.lerning_rate": [1]}, "got optimizer.lerning_rate; did you mean optimizer.lea"),
+        (
+            {"optimizer.lerning_rate": [1]},
+            "unknown key optimizer.lerning_rate; did you mean",
+        ),
         ({"optimizer.learning_rate": [1e-3, -1.0]}, "learning_rate"),
         ({"lora": [LoraConfig()], "init_from": ["x"]}, "got lora; remove it"),
         ({"training.runner": ["mesh"]}, "got a mesh; remove it"),

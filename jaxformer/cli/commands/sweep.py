@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jaxformer.cli.commands.figures import draw
 from jaxformer.cli.commands.train import exit_stopped, print_start
 from jaxformer.cli.experiment import config_tables, merged_config, start_jax
-from jaxformer.cli.flags import ConfigFlags, config_keys, value_of
+from jaxformer.cli.flags import ConfigFlags, value_of
 from jaxformer.cli.terminal import for_terminal, show
 from jaxformer.config import ExperimentConfig
+from jaxformer.config.reading import config_keys
 from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path, write_whole
 
