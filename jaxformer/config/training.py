@@ -181,6 +181,11 @@ class LoraConfig(Config):
     alpha: PositiveFloat = 16.0
     targets: tuple[str, ...] = ("*query_kernel", "*value_kernel")
 
+    def _mistakes(self) -> Iterator[str]:
+        if not self.targets or "" in self.targets:
+            got = self.got("targets")
+            yield f"targets must be patterns of paths of kernels, such as '*query_kernel', {got}"
+
     @property
     def scale(self) -> float:
         """Scale of the products, alpha / R."""

@@ -1,21 +1,14 @@
-"""Runs with μP: the learning rates of a run, and what is refused."""
+"""Runs with μP: the learning rates of a run."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
-from jaxformer.config import (
-    AdamWConfig,
-    LoraConfig,
-    MupConfig,
-    ScheduleConfig,
-    SgdConfig,
-)
+from jaxformer.config import AdamWConfig, MupConfig, ScheduleConfig
 from jaxformer.runs import task_class
 from jaxformer.runs.weights.shapes import param_shapes, state_shapes
 from jaxformer.runs.weights.trials import run_recipe
-from tests.small_config import assert_refused, model, small
+from tests.small_config import model, small
 
 WIDE = model(d_model=24, vocab_size=7, mup=MupConfig(d_model=12))
 
@@ -36,20 +29,3 @@ def test_kernels_of_a_run_move_by_the_learning_rate_of_their_width():
     np.testing.assert_allclose(layers["attention"]["query_kernel"], -0.05, rtol=1e-5)
     np.testing.assert_allclose(layers["feed_forward"]["down_kernel"], -0.05, rtol=1e-5)
     np.testing.assert_allclose(updates["embedding"]["embedding"], -0.1, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "changes, words",
-    [
-        (
-            {"optimizer": SgdConfig(learning_rate=0.1)},
-            ["model.mup needs", "'adamw' or 'lion'", "optimizer.name='sgd'"],
-        ),
-        (
-            {"lora": LoraConfig(rank=2), "init_from": "runs/base"},
-            ["model.mup sets", "lora.rank=2", "remove"],
-        ),
-    ],
-)
-def test_what_does_not_go_with_mup_is_refused(changes, words):
-    assert_refused(lambda: small(model=WIDE, **changes), words)
