@@ -207,7 +207,7 @@ def scan_corpus(
     return _corpus(table, values, options=options, files=tuple(map(tuple, files)))
 
 
-def _corpus(table: type[Table], values: dict[str, Any], **others: Any) -> Corpus:
+def _corpus(table: type[Table], values: dict[str, Any], **source: Any) -> Corpus:
     """The corpus of what a scan has found, perhaps as it was read from a file."""
     sides = {
         name: table.of_rows(Row(*row) for row in values[name]) for name in ("train", "validation")
@@ -217,4 +217,4 @@ def _corpus(table: type[Table], values: dict[str, Any], **others: Any) -> Corpus
         "counts": Counts(**values["counts"]),
         "distinct": {name: tuple(texts) for name, texts in values["distinct"].items()},
     }
-    return Corpus(table, **{"options": {}, "files": (), **others, **values, **sides, **restored})
+    return Corpus(table, **{"options": {}, "files": (), **source, **values, **sides, **restored})

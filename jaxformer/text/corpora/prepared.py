@@ -1,6 +1,7 @@
 """Preparing a corpus: encoded part by part, in constant memory, into a store."""
 
 import concurrent.futures
+import itertools
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 
@@ -36,8 +37,8 @@ def prepared_store(
         start = Place(*records[-1]["end"]) if records else Place()
         for part in _ahead(corpus.parts(size, start)):
             on_progress(done)
-            sided = [each for row in part.rows for each in corpus.holdout.parts(row, corpus.key)]
-            arrays, record = encode(sided)
+            split = (corpus.holdout.parts(row, corpus.key) for row in part.rows)
+            arrays, record = encode(list(itertools.chain.from_iterable(split)))
             yield arrays, {**record, "num_bytes": part.num_bytes, "end": part.end}
             done += part.num_bytes
 
