@@ -22,12 +22,12 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxformer.config import MeshConfig, ModelConfig, RotaryConfig, SamplingConfig
+from jaxformer.functional.platforms import compiling_for
 from jaxformer.hlo import parse_hlo
 from jaxformer.inference.decodable import with_automatic_attention
 from jaxformer.inference.decoding_loop import Prompts, decode, prefill
 from jaxformer.inference.token_rules import TokenRules
 from jaxformer.models import Decoder
-from jaxformer.modules.layer_variables import split_layers
 from jaxformer.planning import ACCELERATORS
 from jaxformer.planning.compiler import topology_devices
 from jaxformer.planning.hbm import read_traffic
@@ -57,13 +57,18 @@ def main():
         return
     devices = topology_devices(ACCELERATORS["v5e"], "2x2")
     print("GiB on each device:")
+    with compiling_for("tpu", devices[0].device_kind):
+        measure(devices)
+
+
+def measure(devices):
     for config, mesh in PLACES:
         model, runner = with_automatic_attention(Decoder(config)), MeshRunner(mesh, devices)
         shapes = jax.tree.map(
             lambda leaf, dtype=config.dtype: jax.ShapeDtypeStruct(leaf.shape, dtype),
             jax.eval_shape(model.init_params, jax.random.key(0)),
         )
-        params = split_shapes(runner.template(shapes))
+        params = runner.template(shapes)
         everywhere = NamedSharding(jax.tree.leaves(params)[0].sharding.mesh, PartitionSpec())
         state = prefilled(model, params, everywhere)
         program = decode.lower(
@@ -93,28 +98,11 @@ def traffic_of_a_token(text):
     (loop,) = (
         instruction
         for instruction in program.instructions.values()
-        if instruction.opcode == "while"
+        if instruction.opcode == "while" and instruction.op_name.endswith("jit(decode)/while")
     )
     (body,) = loop.called("body")
     inside, whole = (sum(read_traffic(part).values()) for part in (body, program))
     return inside + (whole - loop.trip_count * inside) / CHUNK
-
-
-def split_shapes(template):
-    """Shapes of the parameters of each layer, as decoding uses them, each with its sharding."""
-    split = jax.eval_shape(split_layers, template)
-
-    def place(path, leaf):
-        keys = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
-        whole = template
-        for key in keys:
-            whole = whole[key]
-        axes = whole.sharding.spec
-        axes = PartitionSpec(*axes[1:]) if leaf.ndim < whole.ndim else axes
-        sharding = NamedSharding(whole.sharding.mesh, axes)
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
-
-    return jax.tree_util.tree_map_with_path(place, split)
 
 
 def prefilled(model, params, everywhere):

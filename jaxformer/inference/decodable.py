@@ -10,9 +10,12 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
+from jaxformer.functional import platforms
+from jaxformer.models.encoder_decoder import EncoderDecoder
 from jaxformer.models.inputs import TransformerInputs
-from jaxformer.models.transformer import TransformerOutput
+from jaxformer.models.transformer import Transformer, TransformerOutput
 from jaxformer.modules.block import is_unchanged
+from jaxformer.modules.stack import layer_execution
 
 _KINDS = {"decoder": "a Decoder", "encoder_decoder": "an EncoderDecoder"}
 # Decoding calls these methods, not the model, because it needs a prompt's logits at one token only.
@@ -53,6 +56,16 @@ def check_decodable(model: Any, task: str, *architectures: str, cached: bool = T
 def reads_source(model: nn.Module) -> bool:
     """Whether a model is an encoder-decoder, which needs a source besides the prompt."""
     return bool(model.config.architecture == "encoder_decoder")
+
+
+def scans_layers(model: nn.Module) -> bool:
+    """Whether decoding runs the layers of a model in a scan: on accelerators, if the model does."""
+    if platforms.default_platform() == "cpu" or layer_execution(model.config).name == "loop":
+        return False
+    # Models and decoders of one's own know one cache for each layer.
+    if reads_source(model):
+        return type(model) is EncoderDecoder
+    return getattr(type(model), "hidden_states", None) is Transformer.hidden_states
 
 
 def check_params(params: Any) -> None:

@@ -8,15 +8,14 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.config import SamplingConfig
-from jaxformer.functional.multi_head import KVCache
-from jaxformer.inference.decodable import decoder_states
+from jaxformer.inference.decodable import decoder_states, scans_layers
 from jaxformer.inference.sampling import sample
 from jaxformer.inference.token_rules import TokenRules
 from jaxformer.models import init_cache
 from jaxformer.models.decoder import computation_dtype
 from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import TransformerOutput
-from jaxformer.modules.stack import Cache
+from jaxformer.modules.layer_caches import Cache
 
 # XLA's CPU compiler turns each loop that it considers small into one function, which runs on one
 # core. In jax 0.12 that is every loop without library calls, such as the loop of one row; it also
@@ -42,7 +41,7 @@ class DecodingState(NamedTuple):
     seen: jax.Array | None  # [B, V], tokens in the row so far; only for a repetition penalty
     history: _History | None  # only for no_repeat_ngram_size, or without a cache
     least: jax.Array | None  # [B], minimum number of new tokens before a stop token, if any
-    cross_cache: tuple[KVCache, ...] | None  # of the encoder's output, in an encoder-decoder
+    cross_cache: Cache | None  # of the encoder's output, in an encoder-decoder
     encoded: TransformerInputs  # the encoder's output itself, only without a cache
 
 
@@ -83,7 +82,9 @@ def prefill(
         inputs: TransformerInputs = {"lengths": lengths, **encoded}
         if use_cache:
             dtype = computation_dtype(config, params)
-            inputs["cache"] = init_cache(config, batch, capacity, dtype=dtype)
+            inputs["cache"] = init_cache(
+                config, batch, capacity, dtype=dtype, scanned=scans_layers(model)
+            )
         output, logits = _last_logits(model, tokens, lengths, inputs)
         return output, logits, {} if use_cache else encoded
 

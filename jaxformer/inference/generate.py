@@ -15,6 +15,7 @@ from jaxformer.inference.decodable import (
     check_decodable,
     check_params,
     reads_source,
+    scans_layers,
     with_automatic_attention,
 )
 from jaxformer.inference.decoding_loop import Prompts, decode, prefill
@@ -145,9 +146,9 @@ def generate_stream(
         )
     capacity = round_up(max(lengths) + max_new_tokens, _LENGTH_STEP)
     model = with_automatic_attention(model)
-    if use_cache:
+    if use_cache and not scans_layers(model):
         params = split_layers(params)
-    else:
+    if not use_cache:
         capacity = min(capacity, model.config.max_len)
     keys = rng
     if rng.ndim == 0:

@@ -14,21 +14,21 @@ from flax import linen as nn
 from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional.checks import is_int
-from jaxformer.functional.multi_head import KVCache
 from jaxformer.inference.beam_search import beam_search
 from jaxformer.inference.beams import Beams
 from jaxformer.inference.decodable import (
     check_decodable,
     check_params,
     decoder_states,
+    scans_layers,
     with_automatic_attention,
 )
 from jaxformer.inference.token_rows import as_ids, check_sources, pad_rows, require_int, round_up
 from jaxformer.models import init_cache
 from jaxformer.models.decoder import computation_dtype
 from jaxformer.models.inputs import TransformerInputs
+from jaxformer.modules.layer_caches import Cache
 from jaxformer.modules.layer_variables import split_layers
-from jaxformer.modules.stack import Cache
 
 _DEFAULT_SEARCH = BeamSearchConfig()
 _LENGTH_STEP = 16  # source lengths are rounded up to it, so that few shapes compile
@@ -166,7 +166,9 @@ def _translations(
     options: "_TokenOptions", rows: int,
 ) -> Iterator[list[tuple[int, list[Hypothesis]]]]:  # fmt: skip
     """The batches of `translate_stream`, whose arguments were checked."""
-    config, params = model.config, split_layers(params)
+    config = model.config
+    if not scans_layers(model):
+        params = split_layers(params)
     size = min(rows, len(sources))
     for width, indices in _batches(lengths, config.max_len, size):
         # A batch that is not full repeats a source: no new shape to compile, and the search takes
@@ -268,10 +270,11 @@ def _search(
     config, variables = model.config, {"params": params}
     sources, lengths = encoder_inputs
     empty_cache = functools.partial(
-        init_cache, config, len(sources), dtype=computation_dtype(config, params)
-    )
+        init_cache, config, len(sources), dtype=computation_dtype(config, params),
+        scanned=scans_layers(model),
+    )  # fmt: skip
 
-    def project_encoded(model: nn.Module) -> tuple[KVCache, ...] | None:
+    def project_encoded(model: nn.Module) -> Cache | None:
         # Only the cross-attention cache of this pass is used; XLA drops the rest.
         inputs: TransformerInputs = {
             "encoded": model.encode(sources, lengths=lengths).hidden,

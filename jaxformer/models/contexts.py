@@ -24,8 +24,8 @@ from jaxformer.functional.multi_head import AttentionFunction, KVCache, Rotation
 from jaxformer.functional.platforms import default_platform
 from jaxformer.functional.sharding import automatic_axes
 from jaxformer.modules.attention import AttentionContext
+from jaxformer.modules.layer_caches import Cache, caches_of_layers
 from jaxformer.modules.positions import Positions
-from jaxformer.modules.stack import Cache
 
 AttentionFunctions = AttentionFunction | Mapping[str, AttentionFunction]
 """One attention function for all layers, or a dict of functions that layers choose by name."""
@@ -47,14 +47,15 @@ def layer_contexts(
     # Sharing avoids tracing the same tables and biases once per layer. A scan relies on it: it runs
     # every repeat of the pattern with the contexts of the first.
     functions = _functions_by_name(attention_fn, config)
+    caches = None if cache is None else caches_of_layers(cache)
     room = _room(config, positions.shape[1], cache)
     rotations: dict[int, Rotation | None] = {}
     contexts: dict[tuple[LayerConfig, type, int], AttentionContext] = {}
     result = []
     for index, layer in enumerate(config.layer_overrides):
-        layer_cache = None if cache is None else cache[index]
+        layer_cache = None if caches is None else caches[index]
         # Caches of equal kind and size have equal lengths, and so the same bias.
-        slots = 0 if layer_cache is None else layer_cache.key.shape[2]
+        slots = 0 if layer_cache is None else layer_cache.key.shape[-2]
         key = (layer, type(layer_cache), slots)
         if key not in contexts:
             scheme = scheme_of(layer)
@@ -79,7 +80,8 @@ def _room(config: ModelConfig, num_tokens: int, cache: Cache | None) -> int:
     """Maximum row length: T, or the capacity of the caches; max_len if they have none."""
     if cache is None:
         return config.max_len if is_symbolic(num_tokens) else num_tokens
-    whole = [layer.capacity for layer in cache if isinstance(layer, KVCache)]
+    layers = caches_of_layers(cache)
+    whole = [layer.capacity for layer in layers if isinstance(layer, KVCache)]
     return min([config.max_len, *whole[:1]])  # capacities are rounded up
 
 

@@ -24,7 +24,7 @@ from jaxformer.functional.masks.base import Mask
 from jaxformer.functional.multi_head import KVCache, WindowCache
 from jaxformer.functional.taps import Taps, check_taps
 from jaxformer.modules.attention import AttentionContext
-from jaxformer.modules.stack import Cache
+from jaxformer.modules.layer_caches import Cache, ScannedCache, caches_of_layers
 
 
 class TransformerInputs(TypedDict, total=False):
@@ -40,7 +40,7 @@ class TransformerInputs(TypedDict, total=False):
     encoded: jax.Array | None
     encoded_lengths: jax.Array | None
     encoded_mask: jax.Array | Mask | None
-    cross_cache: tuple[KVCache, ...] | None
+    cross_cache: Cache | None
     deterministic: bool
     return_weights: bool
     taps: Taps | None
@@ -76,7 +76,7 @@ def check_inputs(
     if config.vocab_size is not None and not are_vectors:
         check_known_tokens("tokens", tokens, config.vocab_size, lengths)
     _check_encoded(config, sizes["B"], inputs, cross_attention)
-    for index, layer in enumerate(cache or ()):
+    for index, layer in enumerate(() if cache is None else caches_of_layers(cache)):
         _check_lengths(f"cache[{index}].lengths", layer.lengths, sizes["B"])
     if segment_ids is not None and cache is not None:
         raise ShapeError(
@@ -148,7 +148,7 @@ def _check_per_token(name: str, array: jax.Array, sizes: dict[str, int]) -> None
 
 def _check_caches(name: str, caches: object, kinds: type | UnionType) -> None:
     """Checks that caches, if given, are a tuple with one per layer."""
-    if caches is None:
+    if caches is None or isinstance(caches, ScannedCache):
         return
     if not isinstance(caches, tuple | list) or not all(isinstance(c, kinds) for c in caches):
         raise ShapeError(
@@ -197,14 +197,15 @@ def _check_masks(
         return mask, bias, None
     num_encoded = 0 if encoded is None else encoded.shape[1]
     if cross_cache is not None:
-        num_encoded = cross_cache[0].capacity
+        num_encoded = caches_of_layers(cross_cache)[0].key.shape[-2]
     shape = (*shape[:3], num_encoded)
     return mask, bias, _attention_array("encoded_mask", inputs["encoded_mask"], "bool", shape)
 
 
 def _capacity(cache: Cache, mask: jax.Array | Mask | None, bias: jax.Array | None) -> int:
     """Capacity of the caches of all keys, for a mask or bias; with windows alone, its own size."""
-    whole = [layer.capacity for layer in cache if isinstance(layer, KVCache)]
+    layers = caches_of_layers(cache)
+    whole = [layer.capacity for layer in layers if isinstance(layer, KVCache)]
     arrays = (array for array in (mask, bias) if isinstance(array, jax.Array))
     sizes = [array.shape[-1] for array in arrays if array.ndim]
     return whole[0] if whole else max(sizes, default=1)
@@ -235,7 +236,7 @@ def _default_positions(cache: Cache | None, sizes: dict[str, int]) -> jax.Array:
     """Integer `[B, T]`, counted from 0, or from the cached tokens."""
     positions = jnp.arange(sizes["T"], dtype=jnp.int32)[None]
     if cache is not None:  # rows may have different numbers of cached tokens
-        positions = positions + cache[0].lengths[:, None]
+        positions = positions + caches_of_layers(cache)[0].lengths[:, None]
     return jnp.broadcast_to(positions, (sizes["B"], sizes["T"]))
 
 

@@ -19,7 +19,6 @@ from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.checks import check_broadcast
 from jaxformer.functional.embedding import table_rows
 from jaxformer.functional.masks.base import Mask
-from jaxformer.functional.multi_head import KVCache
 from jaxformer.functional.taps import Taps
 from jaxformer.models.contexts import AttentionFunctions, layer_contexts
 from jaxformer.models.inputs import TransformerInputs, check_inputs
@@ -51,7 +50,7 @@ class TransformerOutput(NamedTuple):
     cache: Cache | None
     weights: AttentionWeights | None
     hidden: jax.Array
-    cross_cache: tuple[KVCache, ...] | None
+    cross_cache: Cache | None
     pooled: jax.Array | None = None
     taps: dict[str, jax.Array] | None = None
 
@@ -164,7 +163,7 @@ class Transformer(Model):
         encoded: jax.Array | None = None,
         encoded_lengths: jax.Array | None = None,
         encoded_mask: jax.Array | Mask | None = None,
-        cross_cache: tuple[KVCache, ...] | None = None,
+        cross_cache: Cache | None = None,
         deterministic: bool = True,
         return_weights: bool = False,
         taps: Taps | None = None,

@@ -5,6 +5,7 @@ from jaxformer.modules.block import AttentionWeights, Block, BlockOutput
 from jaxformer.modules.embedding import Embedding
 from jaxformer.modules.experts import ExpertsFeedForward
 from jaxformer.modules.feed_forward import FeedForward
+from jaxformer.modules.layer_caches import ScannedCache
 from jaxformer.modules.normalization import Norm
 from jaxformer.modules.pooling import Pooler
 from jaxformer.modules.positions import (
@@ -36,6 +37,7 @@ __all__ = [
     "Positions",
     "RelativePositions",
     "RotaryPositions",
+    "ScannedCache",
     "SinusoidalPositions",
     "Stack",
     "layer_execution",

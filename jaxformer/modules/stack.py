@@ -20,10 +20,8 @@ from jaxformer.functional.multi_head import KVCache, WindowCache
 from jaxformer.functional.taps import LayerTaps, Taps
 from jaxformer.modules.attention import NO_CONTEXT, AttentionContext, check_needs_no_context
 from jaxformer.modules.block import AttentionWeights, Block, BlockOutput, check_block_output
+from jaxformer.modules.layer_caches import Cache, ScannedCache, caches_of_layers
 from jaxformer.modules.layer_variables import GROUPS, layer_variables
-
-Cache = tuple[KVCache | WindowCache, ...]
-"""Key/value caches, one for each layer."""
 
 # A loop compiles each layer separately, so "auto" scans deeper models, even on a CPU. On TPUs a
 # layer compiles so long, with chunked attention for minutes, that "auto" scans all.
@@ -56,7 +54,9 @@ class LayerExecution(NamedTuple):
 
 
 def layer_execution(config: ModelConfig) -> LayerExecution:
-    """Resolves `config.layer_execution` for calls without a cache; calls with a cache always loop.
+    """Resolves `config.layer_execution` for calls without a cache.
+
+    Calls with a cache run as it is held: a tuple of caches in a loop, a `ScannedCache` in a scan.
 
     Example:
         >>> config = ModelConfig(
@@ -81,7 +81,7 @@ class StackOutput(NamedTuple):
 
     x: jax.Array
     cache: Cache | None = None
-    cross_cache: tuple[KVCache, ...] | None = None
+    cross_cache: Cache | None = None
     weights: AttentionWeights | None = None
     taps: dict[str, jax.Array] | None = None
 
@@ -91,8 +91,8 @@ class Stack(nn.Module):
 
     Every parameter has a leading layer axis. Parameters of `config.first_layers` are under
     "first_layers", all others under "layers". The layout does not depend on how the layers run: as
-    one `nn.scan` over the repeats of the layer pattern, or as a loop over slices. Calls with a
-    cache always loop, which is 1.8 times as fast as carrying the cache through a scan.
+    one `nn.scan` over the repeats of the layer pattern, or as a loop over slices. With a cache it
+    depends on the cache alone: a `ScannedCache` is carried through a scan.
 
     Args:
         config: the model.
@@ -119,7 +119,7 @@ class Stack(nn.Module):
         contexts: AttentionContext | Sequence[AttentionContext] | None = None,
         *,
         cache: Cache | None = None,
-        cross_cache: tuple[KVCache, ...] | None = None,
+        cross_cache: Cache | None = None,
         deterministic: bool = True,
         return_weights: bool = False,
         taps: Taps | None = None,
@@ -130,9 +130,9 @@ class Stack(nn.Module):
             x: float `[B, T, D]`.
             contexts: attention context of all layers, or one per layer: positions, windows,
                 causality. None = none of these.
-            cache: keys and values of earlier tokens, one cache per layer.
-            cross_cache: keys and values of the encoder's output, one per layer; projected from
-                the contexts' `encoded` when not given.
+            cache: keys and values of earlier tokens, one cache per layer or a `ScannedCache`.
+            cross_cache: keys and values of the encoder's output, likewise; projected from the
+                contexts' `encoded` when not given.
             deterministic: whether dropout is off.
             return_weights: whether to also return the attention weights of all layers.
             taps: what to read and edit inside the blocks.
@@ -150,7 +150,12 @@ class Stack(nn.Module):
             contexts = NO_CONTEXT
         if isinstance(contexts, AttentionContext):
             contexts = [contexts] * config.num_layers
-        per_layer = {"contexts": contexts, "cache": cache, "cross_cache": cross_cache}
+        per_layer: dict[str, Any] = {
+            "contexts": contexts,
+            "cache": cache and caches_of_layers(cache),
+            "cross_cache": cross_cache and caches_of_layers(cross_cache),
+        }
+        none = (None,) * config.num_layers
         for name, entries in per_layer.items():
             if entries is not None and len(entries) != config.num_layers:
                 raise ConfigError(
@@ -158,12 +163,11 @@ class Stack(nn.Module):
                     f"num_layers={config.num_layers}"
                 )
         x = nn.with_logical_constraint(x, _RESIDUAL_AXES)
-        none = (None,) * config.num_layers
         numbers, all_taps = range(config.num_layers), (taps,) * config.num_layers
-        parts = zip(contexts, cache or none, cross_cache or none, numbers, all_taps, strict=True)
-        layers = list(itertools.starmap(_Layer, parts))
-        cached = cache is not None or cross_cache is not None
-        looped = cached or layer_execution(config).name == "loop"
+        parts = (entries or none for entries in per_layer.values())
+        layers = list(itertools.starmap(_Layer, zip(*parts, numbers, all_taps, strict=True)))
+        scanned = isinstance(cache, ScannedCache)
+        looped = layer_execution(config).name == "loop" if cache is None else not scanned
         options = {"deterministic": deterministic, "return_weights": return_weights}
         first, outputs = len(config.first_layers), []
         for name, group in zip(GROUPS, (layers[:first], layers[first:]), strict=True):
@@ -181,9 +185,11 @@ class Stack(nn.Module):
         # Without a cache, returning cross_cache would keep keys and values of all layers alive.
         if cache is None:
             return StackOutput(x, weights=weights, taps=read)
-        new_cross_cache = tuple(o.cross_cache for o in outputs if o.cross_cache is not None)
-        new_cache = tuple(o.cache for o in outputs if o.cache is not None)
-        return StackOutput(x, new_cache, new_cross_cache or None, weights, read)
+        new_cache, new_cross_cache = (
+            _joined([getattr(output, name) for output in outputs], first, scanned=scanned)
+            for name in ("cache", "cross_cache")
+        )
+        return StackOutput(x, new_cache, new_cross_cache, weights, read)
 
     def _make_block(self, name: str, x: jax.Array, group: list["_Layer"]) -> nn.Module:
         """Creates the block that holds the stacked parameters of a group of layers."""
@@ -231,25 +237,32 @@ class Stack(nn.Module):
     ) -> list[BlockOutput]:
         """Runs the repeats of the pattern as one scan, and loops over the remaining layers."""
         period = max(1, len(self.config.layers))
-        repeats = len(group) // period
+        repeats, pattern = len(group) // period, group[:period]
+        caches = [layer.cache for layer in pattern if layer.cache is not None]
+        held = tuple((cache.key, cache.value) for cache in caches)  # by layer of the pattern
+        # Only edits and caches need the index of the repeat.
+        indices, edits = None, group[0].taps is not None and group[0].taps.edit
+        if held or edits:
+            indices = jnp.arange(repeats, dtype=jnp.int32)
 
-        before = None  # number of layers before each repeat, which edits alone need
-        if group[0].taps is not None and group[0].taps.edit:
-            before = jnp.arange(0, repeats * period, period, dtype=jnp.int32)
-
-        def repeat(block: nn.Module, x: jax.Array, before: Any) -> tuple[jax.Array, Any]:
-            values = []
-            for index, layer in enumerate(group[:period]):
+        def repeat(block: nn.Module, carry: Any, index: Any) -> tuple[Any, Any]:
+            x, held = carry
+            buffers, values = [], []
+            for place, layer in enumerate(pattern):
+                select = functools.partial(jax.tree.map, operator.itemgetter(place))
+                if index is not None:
+                    layer = layer.in_repeat(index, period, *held[place : place + 1])
                 # XLA merges nothing across scan iterations, so remat does not need the barriers
                 # against CSE, which would cost speed.
-                select = functools.partial(jax.tree.map, operator.itemgetter(index))
-                if before is not None:
-                    layer = layer._replace(number=layer.number + before)
                 run_layer = self._layer_function(select, layer, options, prevent_cse=False)
                 output = run_layer(block, x)
-                x = output.x
-                values.append((output.weights, output.taps))
-            return x, jax.tree.map(lambda *leaves: jnp.stack(leaves), *values)
+                x, lengths, cross_cache = output.x, None, None
+                if output.cache is not None:
+                    buffers.append((output.cache.key, output.cache.value))
+                    lengths = output.cache.lengths
+                    cross_cache = output.cross_cache if layer.cross_cache is None else None
+                values.append((output.weights, output.taps, (lengths, cross_cache)))
+            return (x, tuple(buffers)), jax.tree.map(lambda *leaves: jnp.stack(leaves), *values)
 
         scan = nn.scan(
             repeat,
@@ -264,13 +277,28 @@ class Stack(nn.Module):
                 variables,
             )
 
-        def run(block: nn.Module, x: jax.Array) -> tuple[jax.Array, Any]:
-            return scan(block, x, before)
+        def run(block: nn.Module, carry: Any) -> tuple[Any, Any]:
+            return scan(block, carry, indices)
 
-        x, values = nn.map_variables(run, _STORED, trans_in_fn=by_repeat)(block, x)
-        values = jax.tree.map(lambda leaf: rearrange(leaf, "r p ... -> (r p) ..."), values)
+        (x, held), values = nn.map_variables(run, _STORED, trans_in_fn=by_repeat)(block, (x, held))
+        join = functools.partial(rearrange, pattern="r p ... -> (r p) ...")
+        weights, taps = jax.tree.map(join, values[:2])
         rest = self._loop(block, x, group, options, start=repeats * period)
-        return [BlockOutput(x, weights=values[0], taps=values[1]), *rest]
+        if not held:
+            return [BlockOutput(x, weights=weights, taps=taps), *rest]
+        new_caches, new_cross_caches = [], []
+        for place, (cache, (key, value)) in enumerate(zip(caches, held, strict=True)):
+            lengths, cross_cache = jax.tree.map(lambda leaf, p=place: leaf[:, p], values[2])
+            new_caches.append(cache._replace(key=key, value=value, lengths=lengths[-1], layer=None))
+            if cross_cache is not None:
+                rows_first = functools.partial(rearrange, pattern="l b ... -> b l ...")
+                cross_cache = jax.tree.map(rows_first, cross_cache)
+                cross_cache = cross_cache._replace(lengths=cross_cache.lengths[:, 0])
+            elif (memory := pattern[place].cross_cache) is not None:
+                cross_cache = memory._replace(layer=None)
+            new_cross_caches.append(cross_cache)
+        of_repeats: Any = tuple(new_caches), tuple(new_cross_caches)
+        return [BlockOutput(x, of_repeats[0], of_repeats[1], weights, taps), *rest]
 
     def _layer_function(
         self, select: Callable[[Any], Any], layer: "_Layer", options: dict[str, bool], *,
@@ -297,6 +325,26 @@ class _Layer(NamedTuple):
     cross_cache: KVCache | None
     number: int | jax.Array
     taps: Taps | None
+
+    def in_repeat(
+        self, index: jax.Array, period: int, held: tuple[jax.Array, jax.Array] | None = None
+    ) -> "_Layer":
+        """This layer of the pattern in a repeat, with the buffers of its cache so far."""
+        layer = self._replace(number=self.number + index * period)
+        if held is None or self.cache is None:
+            return layer
+        cache = self.cache._replace(key=held[0], value=held[1], layer=index)
+        cross_cache = self.cross_cache and self.cross_cache._replace(layer=index)
+        return layer._replace(cache=cache, cross_cache=cross_cache)
+
+
+def _joined(parts: list[Any], first: int, *, scanned: bool) -> Cache | None:
+    """Caches of all layers, in the form in which the stack was given them."""
+    if not jax.tree.leaves(parts):
+        return None
+    if not scanned:
+        return tuple(parts)
+    return ScannedCache(tuple(parts[:first]), parts[first], tuple(parts[first + 1 :]))
 
 
 def _call(

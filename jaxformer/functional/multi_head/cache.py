@@ -1,11 +1,12 @@
 """Key/value cache of one attention layer, and what every such cache does."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from einops import rearrange
+from jax.experimental.layout import Layout, with_layout_constraint
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import (
@@ -16,9 +17,13 @@ from jaxformer.functional.checks import (
     check_float_dtype,
     check_range,
     check_size,
+    is_symbolic,
     known_values,
 )
 from jaxformer.functional.dtypes import as_int32
+from jaxformer.functional.platforms import default_platform
+
+_LANES = 128  # of a TPU's registers, to which it pads the last axis
 
 
 class CachedKeys(NamedTuple):
@@ -30,6 +35,7 @@ class CachedKeys(NamedTuple):
         query_offset: index of the first new token among the keys, int or int32 `[B]`.
         lengths: int32 `[B]`, number of keys of each row; None = S.
         mask: bool `[B, 1, 1, S]`, False for slots without a token; None = the lengths alone decide.
+        order: int32 `[B, S]`, place of each key in the order of position; None = they are in it.
     """
 
     key: jax.Array
@@ -37,12 +43,13 @@ class CachedKeys(NamedTuple):
     query_offset: int | jax.Array
     lengths: jax.Array | None
     mask: jax.Array | None
+    order: jax.Array | None = None
 
 
 class KVCache(NamedTuple):
     """Key/value cache: the keys and values of all tokens so far.
 
-    A pytree; the batch axis comes first in every leaf. Rows may hold different numbers of tokens.
+    A pytree; the batch axis comes first in every array. Rows may hold different numbers of tokens.
     Slots at or beyond a row's length are unwritten.
 
     Heads come before slots, as attention reads them. In the order of `append`'s arguments, every
@@ -52,6 +59,8 @@ class KVCache(NamedTuple):
         key: float `[B, K, S, H]`.
         value: float `[B, K, S, Hv]`.
         lengths: int32 `[B]`, number of tokens in each row.
+        layer: index of this layer if key and value hold those of several, `[B, L, K, S, H]`; its
+            tokens are then written in place.
 
     Example:
         >>> cache = KVCache.init(2, 8, num_kv_heads=1, head_dim=4)
@@ -63,6 +72,7 @@ class KVCache(NamedTuple):
     key: jax.Array
     value: jax.Array
     lengths: jax.Array
+    layer: int | jax.Array | None = None
 
     @classmethod
     def init(
@@ -95,18 +105,25 @@ class KVCache(NamedTuple):
         return cls(
             key=jnp.zeros((batch_size, num_kv_heads, capacity, head_dim), dtype),
             value=jnp.zeros((batch_size, num_kv_heads, capacity, value_dim), dtype),
-            lengths=jnp.zeros((batch_size,), jnp.int32),
+            # NumPy's stay known under jit, where an empty cache is one without keys to attend to.
+            lengths=cast(jax.Array, np.zeros((batch_size,), np.int32)),
         )
 
     @property
     def capacity(self) -> int:
         """S, maximum number of tokens per row."""
-        return self.key.shape[2]
+        return self.key.shape[-2]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row has a token yet, as far as it is known when the program is traced."""
+        return has_no_tokens(self.lengths)
 
     @property
     def by_position(self) -> tuple[jax.Array, jax.Array]:
         """Keys `[B, S, K, H]` and values `[B, S, K, Hv]`, as attention takes them."""
-        return swap_heads(self.key), swap_heads(self.value)
+        key, value = (read_layer(buffer, self.layer) for buffer in (self.key, self.value))
+        return swap_heads(key), swap_heads(value)
 
     def append(
         self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None
@@ -127,9 +144,8 @@ class KVCache(NamedTuple):
         Raises:
             ShapeError: the shapes do not fit, or known lengths overflow a row.
         """
-        batch, capacity = self.lengths.shape[0], self.capacity
         num_tokens = checked_new_tokens(self, key, value, num_tokens)
-        num_new = key.shape[1]
+        capacity, num_new = self.capacity, key.shape[1]
         self._raise_if_full(num_tokens)
 
         impossible = (num_tokens < 0) | (num_tokens > num_new)
@@ -137,30 +153,42 @@ class KVCache(NamedTuple):
         num_tokens = jnp.where(impossible, num_new, num_tokens)
         lengths = jnp.minimum(self.lengths + num_tokens, capacity)
         step = jnp.arange(num_new, dtype=jnp.int32)[None]
-        slot = (lengths - num_tokens)[:, None] + step
-        slot = jnp.where(step < num_tokens[:, None], slot, capacity)  # dropped if beyond capacity
+        slots = (lengths - num_tokens)[:, None] + step
+        slots = jnp.where(step < num_tokens[:, None], slots, capacity)  # beyond it: not written
+        at_start = self.is_empty and num_new <= capacity
 
         def write(buffer: jax.Array, new: jax.Array) -> jax.Array:
             new = jnp.where(overflow[:, None, None, None], jnp.nan, new.astype(buffer.dtype))
-            return buffer.at[jnp.arange(batch)[:, None], :, slot].set(new, mode="drop")
+            if at_start:
+                new = jnp.where((slots < capacity)[..., None, None], new, 0)
+                return write_block(buffer, swap_heads(new), (0, 0, 0, 0), self.layer)
+            return write_slots(buffer, new, slots, self.layer)
 
-        return KVCache(write(self.key, key), write(self.value, value), lengths)
+        return KVCache(write(self.key, key), write(self.value, value), lengths, self.layer)
 
     def extend(
-        self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None
-    ) -> tuple[CachedKeys, "KVCache"]:
-        """Appends new tokens, as `append` does, and also returns what they attend to."""
+        self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None,
+        *, in_order: bool = True,
+    ) -> tuple[CachedKeys, "KVCache"]:  # fmt: skip
+        """Appends new tokens, as `append` does, and also returns what they attend to.
+
+        Keys are in order of position in any case. Of a cache that is known to be empty when the
+        program is traced, they are the new ones alone.
+        """
         cache = self.append(key, value, num_tokens)
-        first = cache.lengths - checked_new_tokens(self, key, value, num_tokens)
+        counts = checked_new_tokens(self, key, value, num_tokens)
+        if self.is_empty:
+            return CachedKeys(key, value, 0, None if num_tokens is None else counts, None), cache
+        first = cache.lengths - counts
         return CachedKeys(*cache.by_position, first, cache.lengths, None), cache
 
     def key_layout(self, num_tokens: int) -> tuple[int, int | jax.Array]:
         """Number of keys that new tokens attend to, and index of the first new one among them."""
-        return self.capacity, self.lengths
+        return (num_tokens, 0) if self.is_empty else (self.capacity, self.lengths)
 
     def by_slot(self, array: jax.Array, num_tokens: int) -> jax.Array:
-        """The array, because keys are in order of position."""
-        return array
+        """The array, because keys are in order of position; of an empty cache, for new keys."""
+        return array[..., :num_tokens] if self.is_empty else array
 
     def _raise_if_full(self, num_tokens: jax.Array) -> None:
         counts, lengths = known_values(num_tokens), known_values(self.lengths)
@@ -175,21 +203,84 @@ class KVCache(NamedTuple):
             )
 
 
+def has_no_tokens(lengths: jax.Array) -> bool:
+    """Whether lengths `[B]` are known to be 0 when the program is traced."""
+    values = known_values(lengths)
+    return values is not None and not values.any()
+
+
+def read_layer(buffer: jax.Array, layer: int | jax.Array | None) -> jax.Array:
+    """`[B, K, S, H]` of a layer in `[B, L, K, S, H]`; the buffer itself if layer is None."""
+    if layer is None:
+        return buffer
+    return jax.lax.dynamic_index_in_dim(buffer, layer, axis=1, keepdims=False)
+
+
+def write_block(
+    buffer: jax.Array, block: jax.Array, start: tuple[int | jax.Array, ...],
+    layer: int | jax.Array | None,
+) -> jax.Array:  # fmt: skip
+    """Writes `[b, K, t, H]` at a row, head, slot and width of a buffer, in place."""
+    if layer is None:
+        return jax.lax.dynamic_update_slice(buffer, block, start)
+    start = (start[0], layer, *start[1:])
+    return jax.lax.dynamic_update_slice(buffer, jnp.expand_dims(block, 1), start)
+
+
+def write_slots(
+    buffer: jax.Array, new: jax.Array, slots: jax.Array, layer: int | jax.Array | None
+) -> jax.Array:
+    """Writes tokens `[B, T, K, H]` to slots `[B, T]` of a buffer, to none at or beyond S."""
+    batch, num_new, kv_heads, width = new.shape
+    if num_new != 1 or default_platform() != "tpu" or is_symbolic(batch):
+        rows = jnp.arange(batch)[:, None]
+        index = (rows, slice(None), slots) if layer is None else (rows, layer, slice(None), slots)
+        return buffer.at[index].set(new, mode="drop")
+    # For a scatter, a TPU's compiler changes the layout of the cache, for which it copies it, and
+    # pads it to up to three times its size. Slices written one by one keep the layout. What rows
+    # keep is read before: for a fusion of both, XLA would copy the cache, too.
+    buffer = _in_compact_layout(buffer)
+    starts = [(row, 0, slots[row, 0], 0) for row in range(batch)]
+    held = [_read_block(buffer, start, layer, (1, kv_heads, 1, width)) for start in starts]
+    held = jax.lax.optimization_barrier(held)
+    for start, token, old in zip(starts, rearrange(new, "b 1 k h -> b 1 k 1 h"), held, strict=True):
+        token = jnp.where(start[2] < buffer.shape[-2], token, old)
+        buffer = write_block(buffer, token, start, layer)
+    return _in_compact_layout(buffer)
+
+
+def _read_block(
+    buffer: jax.Array, start: tuple[int | jax.Array, ...], layer: int | jax.Array | None,
+    shape: tuple[int, ...],
+) -> jax.Array:  # fmt: skip
+    """What `write_block` overwrites."""
+    if layer is None:
+        return jax.lax.dynamic_slice(buffer, start, shape)
+    start, shape = (start[0], layer, *start[1:]), (shape[0], 1, *shape[1:])
+    return jnp.squeeze(jax.lax.dynamic_slice(buffer, start, shape), 1)
+
+
+def _in_compact_layout(buffer: jax.Array) -> jax.Array:
+    """A buffer in the layout of a TPU that pads least: its last axis has whole lanes."""
+    *first, slots, width = range(buffer.ndim)
+    has_whole_lanes = buffer.shape[-1] % _LANES == 0
+    last = (slots, width) if has_whole_lanes else (width, slots)
+    return with_layout_constraint(buffer, Layout((*first, *last)))
+
+
 def swap_heads(array: jax.Array) -> jax.Array:
     """Swaps `[B, S, K, H]` and `[B, K, S, H]`."""
     return rearrange(array, "b s k h -> b k s h")
 
 
 def checked_new_tokens(
-    held: tuple[jax.Array, jax.Array, jax.Array], key: jax.Array, value: jax.Array,
-    num_tokens: Array | None,
-) -> jax.Array:  # fmt: skip
-    """Checks the tokens to append to the arrays of a cache; returns their number per row, `[B]`."""
-    held_keys, held_values, lengths = held
-    batch = lengths.shape[0]
-    known = {"B": batch, "K": held_keys.shape[1], "H": held_keys.shape[3]}
+    held: Any, key: jax.Array, value: jax.Array, num_tokens: Array | None
+) -> jax.Array:
+    """Checks the tokens to append to a cache; returns their number per row, `[B]`."""
+    batch = held.lengths.shape[0]
+    known = {"B": batch, "K": held.key.shape[-3], "H": held.key.shape[-1]}
     sizes = check_axes("key", key, "B T K H", known)
-    known = {"B": batch, "T": sizes["T"], "K": sizes["K"], "V": held_values.shape[3]}
+    known = {"B": batch, "T": sizes["T"], "K": sizes["K"], "V": held.value.shape[-1]}
     check_axes("value", value, "B T K V", known)
     check_dtype("key", key, "floating")
     check_dtype("value", value, "floating")

@@ -1,11 +1,17 @@
 """Attention arguments that a cache sets, and checks of a call with one."""
 
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
-from jaxformer.functional.attention import AttentionKeywords
+from jaxformer.functional.attention import AttentionKeywords, Bias, add_biases
+from jaxformer.functional.attention.inputs import split_bias
+from jaxformer.functional.checks import Array
 from jaxformer.functional.masks.base import AnyMask, Mask, Moved
 from jaxformer.functional.masks.checks import window_sides
+from jaxformer.functional.masks.tiles import to_rank
 from jaxformer.functional.multi_head.cache import CachedKeys, KVCache
 from jaxformer.functional.multi_head.window_cache import WindowCache
 
@@ -46,6 +52,62 @@ def check_cached(
             "a WindowCache needs local_window_size with its own left side, got "
             f"{options.get('local_window_size')} and a cache of {cache.window} tokens"
         )
+
+
+def of_new_tokens(
+    cache: KVCache | WindowCache, bias: Bias | None, mask: AnyMask | None, num_tokens: int
+) -> tuple[Bias | None, AnyMask | None]:
+    """Bias and mask for the keys of new tokens alone, which those of an empty cache are."""
+    first, full = _slots_of_empty(cache, num_tokens)
+
+    def new_keys(array: Any) -> Any:
+        if getattr(array, "ndim", 0) == 0 or array.shape[-1] != full:
+            return array
+        return array[..., first : first + num_tokens]
+
+    array, position_bias = split_bias(bias)
+    return add_biases(new_keys(array), position_bias), new_keys(mask)
+
+
+def with_empty_slots(cache: KVCache | WindowCache, weights: jax.Array) -> jax.Array:
+    """Weights `[..., T]` of the keys of new tokens with those of unwritten slots, which are 0."""
+    num_tokens = weights.shape[-1]
+    first, full = _slots_of_empty(cache, num_tokens)
+    pad = (first, full - first - num_tokens)
+    return jnp.pad(weights, [(0, 0)] * (weights.ndim - 1) + [pad])
+
+
+def _slots_of_empty(cache: KVCache | WindowCache, num_tokens: int) -> tuple[int, int]:
+    """First slot of new tokens in an empty cache, and number of slots."""
+    if isinstance(cache, WindowCache):
+        return cache.window, cache.window + num_tokens
+    return 0, cache.capacity
+
+
+def in_slot_order(
+    options: AttentionKeywords, keys: CachedKeys, bias: Bias | None, mask: AnyMask | None
+) -> tuple[AttentionKeywords, Bias | None, AnyMask | None]:
+    """Options, bias and mask for the keys of a ring, which `CachedKeys.mask` alone hides."""
+    if keys.order is None:
+        return options, bias, mask
+    order = keys.order[:, None, None]
+    options = {**options, "is_causal": False, "local_window_size": None}
+
+    def reorder(array: Array) -> jax.Array:
+        array = to_rank(jnp.asarray(array), 4)
+        if array.shape[-1] == 1:
+            return array
+        array = jnp.broadcast_to(array, (order.shape[0], *array.shape[1:]))
+        return jnp.take_along_axis(array, order, axis=-1)
+
+    array, position_bias = split_bias(bias)
+    bias = None if array is None else reorder(array)
+    if position_bias is not None:
+        by_distance = reorder(position_bias.array(1, order.shape[-1], keys.query_offset))
+        bias = by_distance if bias is None else bias + by_distance
+    if mask is None or isinstance(mask, Mask):  # no rule comes to a ring
+        return options, bias, mask
+    return options, bias, reorder(mask)
 
 
 def with_cached_keys(

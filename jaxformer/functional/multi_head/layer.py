@@ -37,12 +37,15 @@ from jaxformer.functional.multi_head.attention_function import (
     call_attention,
     function_name,
 )
-from jaxformer.functional.multi_head.cache import KVCache
+from jaxformer.functional.multi_head.cache import KVCache, read_layer
 from jaxformer.functional.multi_head.cached import (
     check_cached,
+    in_slot_order,
+    of_new_tokens,
     with_cached_keys,
     with_cached_positions,
     with_cross_cache,
+    with_empty_slots,
 )
 from jaxformer.functional.multi_head.projections import (
     MultiHeadParams,
@@ -178,7 +181,8 @@ def multi_head_attention(
     if cross_cache is not None:
         sizes = check_axes("query_inputs", query_inputs, "B T D")
         sizes |= {"K": kv_heads, "H": query.shape[-1]}
-        check_axes("cross_cache.key", cross_cache.key, "B K S H", sizes)
+        held = read_layer(cross_cache.key, cross_cache.layer)
+        check_axes("cross_cache.key", held, "B K S H", sizes)
         key, value = (array.astype(query.dtype) for array in cross_cache.by_position)
         options = with_cross_cache(options, cross_cache)
     else:
@@ -186,11 +190,18 @@ def multi_head_attention(
         key, value = keys_and_values(params, key_value_inputs, kv_heads, norm_eps)
     if rotary is not None:
         query, key = _rotate(rotary, rotary_layout, query, key)
+    empty: KVCache | WindowCache | None = None
     if cache is not None:
         check_axes("query_inputs", query_inputs, "B T D", {"B": cache.lengths.shape[0]})
         check_cached(options, cache, crosses, mask)
-        lengths = cache.lengths
-        keys, cache = cache.extend(key, value, num_tokens)
+        lengths, empty = cache.lengths, cache if cache.is_empty else None
+        if empty is not None:
+            bias, mask = of_new_tokens(empty, bias, mask, key.shape[1])
+        # A ring is out of order: what looks at weights or positions gets a copy in order.
+        in_order = attention_fn is not dot_product_attention or isinstance(mask, Mask)
+        in_order = in_order or return_weights or tap is not None
+        keys, cache = cache.extend(key, value, num_tokens, in_order=in_order)
+        options, bias, mask = in_slot_order(options, keys, bias, mask)
         has_position_bias = split_bias(bias)[1] is not None
         options = with_cached_keys(options, keys, num_tokens, has_position_bias=has_position_bias)
         mask = all_rules(with_cached_positions(mask, keys, lengths, cache), keys.mask)
@@ -229,6 +240,8 @@ def multi_head_attention(
     merged = rearrange(attended, "... t n h -> ... t (n h)")
     output = linear(merged, params.output_kernel, params.output_bias, name="output_kernel")
     output = output if tap is None else tap("attention_output", output)
+    if weights is not None and empty is not None:
+        weights = with_empty_slots(empty, weights)
     return MultiHeadOutput(output, cache, weights)
 
 

@@ -10,21 +10,26 @@ from jaxformer.functional.multi_head.cache import (
     CachedKeys,
     KVCache,
     checked_new_tokens,
+    has_no_tokens,
+    read_layer,
     swap_heads,
+    write_block,
+    write_slots,
 )
 
 
 class WindowCache(NamedTuple):
-    """Key/value cache of a sliding window: the last W tokens of every row.
+    """Key/value cache of a sliding window, a ring: W tokens of every row, and the newest one.
 
-    The newest token is in the last slot, so a slot has the same distance to the next token in all
-    rows. If a row has fewer than W tokens, its first slots are unwritten. Heads come before slots,
-    as in a `KVCache`.
+    The token at position p is in slot p mod (W + 1), so that a new token takes the place of the one
+    that has just left the window, and nothing else is moved. Heads come before slots, as in a
+    `KVCache`.
 
     Args:
-        key: float `[B, K, W, H]`.
-        value: float `[B, K, W, Hv]`.
+        key: float `[B, K, W + 1, H]`.
+        value: float `[B, K, W + 1, Hv]`.
         lengths: int32 `[B]`, tokens of each row so far, including those no longer held.
+        layer: index of this layer among several, as in a `KVCache`.
 
     References:
         Jiang et al., "Mistral 7B", 2023 (rolling buffer cache).
@@ -33,12 +38,13 @@ class WindowCache(NamedTuple):
         >>> cache = WindowCache.init(2, 4, num_kv_heads=1, head_dim=4)
         >>> cache = cache.append(jnp.ones((2, 9, 1, 4)), jnp.ones((2, 9, 1, 4)))
         >>> cache.key.shape, cache.lengths.tolist()
-        ((2, 1, 4, 4), [9, 9])
+        ((2, 1, 5, 4), [9, 9])
     """
 
     key: jax.Array
     value: jax.Array
     lengths: jax.Array
+    layer: int | jax.Array | None = None
 
     @classmethod
     def init(
@@ -49,21 +55,26 @@ class WindowCache(NamedTuple):
 
         `window` is W, how many tokens before itself a query may attend to.
         """
-        check_size("window", window)
+        window = check_size("window", window)
         return cls(*KVCache.init(
-            batch_size, window, num_kv_heads=num_kv_heads, head_dim=head_dim,
+            batch_size, window + 1, num_kv_heads=num_kv_heads, head_dim=head_dim,
             value_head_dim=value_head_dim, dtype=dtype,
         ))  # fmt: skip
 
     @property
     def window(self) -> int:
-        """W, number of tokens held before the next one."""
-        return self.key.shape[2]
+        """W, number of tokens held before the newest one."""
+        return self.key.shape[-2] - 1
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row has a token yet, as far as it is known when the program is traced."""
+        return has_no_tokens(self.lengths)
 
     def append(
         self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None
     ) -> "WindowCache":
-        """Appends new tokens to every row, and keeps the last W.
+        """Appends new tokens to every row, and keeps the last W + 1.
 
         Arguments and errors are those of `KVCache.append`, but no row can overflow, and a traced
         num_tokens beyond T counts as T.
@@ -71,31 +82,77 @@ class WindowCache(NamedTuple):
         return self.extend(key, value, num_tokens)[1]
 
     def extend(
-        self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None
-    ) -> tuple[CachedKeys, "WindowCache"]:
-        """Appends new tokens, which attend to the held ones followed by the new, `[B, W + T, ...]`.
+        self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None,
+        *, in_order: bool = True,
+    ) -> tuple[CachedKeys, "WindowCache"]:  # fmt: skip
+        """Appends new tokens, which attend to the W before them followed by the new ones.
 
-        Distances between slots are fixed, so the first query is at slot W in every row.
+        Args:
+            key: float `[B, T, K, H]`.
+            value: float `[B, T, K, Hv]`.
+            num_tokens: int `[B]`, how many of the T tokens to append to each row; all by default.
+            in_order: whether keys have to be in order of position, `[B, W + T, K, H]`, with the
+                first query at slot W. If not, a single token attends to the ring as it is, and
+                `CachedKeys.order` says where its slots are in that order.
+
+        Returns:
+            Keys and values for the new tokens, those of an empty cache the new ones alone; and the
+            cache with them.
         """
         has_unequal_rows = num_tokens is not None
-        num_tokens = checked_new_tokens(self, key, value, num_tokens).clip(0, key.shape[1])
+        num_tokens = checked_new_tokens(self, key, value, num_tokens)
+        count = key.shape[1]
+        num_tokens = num_tokens.clip(0, count)
+        lengths, size = self.lengths + num_tokens, self.window + 1
+        positions = self._positions(lengths)  # of the slots, after the new tokens
+        if count == 1 and not in_order and not self.is_empty:
+            slots = jnp.where(num_tokens > 0, self.lengths % size, size)[:, None]
+            buffers = [
+                write_slots(buffer, new.astype(buffer.dtype), slots, self.layer)
+                for buffer, new in ((self.key, key), (self.value, value))
+            ]
+            longer = WindowCache(buffers[0], buffers[1], lengths, self.layer)
+            order = positions - lengths[:, None] + size
+            written = (positions >= 0)[:, None, None]
+            return CachedKeys(*longer.by_position, self.window, None, written, order), longer
+        first = jnp.zeros_like(lengths)  # position of the first of the joined keys
+        keys, values = key, value
+        if not self.is_empty:
+            first = self.lengths - self.window
+            held = (first[:, None] + jnp.arange(self.window, dtype=jnp.int32)[None]) % size
+            keys, values = (
+                jnp.concatenate([_take_slots(old, held), new.astype(old.dtype)], axis=1)
+                for old, new in zip(self.by_position, (key, value), strict=True)
+            )
+        index = (positions - first[:, None]).clip(0)
 
-        def last(joined: jax.Array) -> jax.Array:
-            # Unwritten slots move along and stay in front of a short row's tokens.
-            slots = num_tokens[:, None] + jnp.arange(self.window, dtype=num_tokens.dtype)[None]
-            return jnp.take_along_axis(joined, slots[:, None, :, None], axis=2)
+        def write(buffer: jax.Array, joined: jax.Array) -> jax.Array:
+            block = swap_heads(_take_slots(joined, index).astype(buffer.dtype))
+            return write_block(buffer, block, (0, 0, 0, 0), self.layer)
 
-        new_keys, new_values = swap_heads(key), swap_heads(value)
-        keys = jnp.concatenate([self.key, new_keys.astype(self.key.dtype)], axis=2)
-        values = jnp.concatenate([self.value, new_values.astype(self.value.dtype)], axis=2)
-        longer = WindowCache(last(keys), last(values), self.lengths + num_tokens)
-        lengths = self.window + num_tokens if has_unequal_rows else None
-        mask = self.written(key.shape[1])
-        return CachedKeys(swap_heads(keys), swap_heads(values), self.window, lengths, mask), longer
+        longer = WindowCache(
+            write(self.key, keys), write(self.value, values), lengths, self.layer
+        )  # fmt: skip
+        if self.is_empty:
+            real = num_tokens if has_unequal_rows else None
+            return CachedKeys(keys, values, 0, real, None), longer
+        real = self.window + num_tokens if has_unequal_rows else None
+        return CachedKeys(keys, values, self.window, real, self.written(count)), longer
+
+    @property
+    def by_position(self) -> tuple[jax.Array, jax.Array]:
+        """Keys `[B, W + 1, K, H]` and values of all slots, as attention takes them."""
+        key, value = (read_layer(buffer, self.layer) for buffer in (self.key, self.value))
+        return swap_heads(key), swap_heads(value)
+
+    def _positions(self, lengths: jax.Array) -> jax.Array:
+        """Position of the token in each slot, `[B, W + 1]`; negative where there is none."""
+        size, newest = self.window + 1, lengths[:, None] - 1
+        return newest - (newest - jnp.arange(size, dtype=jnp.int32)[None]) % size
 
     def key_layout(self, num_tokens: int) -> tuple[int, int | jax.Array]:
         """Number of keys that new tokens attend to, and index of the first new one among them."""
-        return self.window + num_tokens, self.window
+        return (num_tokens, 0) if self.is_empty else (self.window + num_tokens, self.window)
 
     def written(self, num_tokens: int) -> jax.Array:
         """Mask of the slots that hold tokens, with T new ones.
@@ -122,11 +179,16 @@ class WindowCache(NamedTuple):
             first key's value. Tokens beyond S are False in a mask and NaN in a bias, like those
             beyond the capacity of a `KVCache`.
         """
-        if array.shape[-1] == 1:
-            return array
+        if array.shape[-1] == 1 or self.is_empty:
+            return array[..., :num_tokens]
         slots = jnp.arange(self.window + num_tokens, dtype=jnp.int32)
         position = (self.lengths - self.window)[:, None] + slots[None]
         position = position.clip(0)[:, None, None]
         array = jnp.broadcast_to(array, (position.shape[0], *array.shape[1:]))
         beyond = False if array.dtype == bool else jnp.nan
         return jnp.take_along_axis(array, position, axis=-1, mode="fill", fill_value=beyond)
+
+
+def _take_slots(array: jax.Array, slots: jax.Array) -> jax.Array:
+    """Gathers `[B, S, K, H]` by slots `[B, s]` of each row."""
+    return jnp.take_along_axis(array, slots[..., None, None], axis=1)

@@ -20,12 +20,12 @@ def tokens(seed, length):
 
 
 def assert_same(first, second):
-    for a, b in zip(first, second, strict=True):
+    for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
         np.testing.assert_array_equal(a, b, strict=True)
 
 
 def reference_append(cache, key, value, num_tokens):
-    key_buffer, value_buffer, lengths = (np.array(leaf) for leaf in cache)
+    key_buffer, value_buffer, lengths = (np.array(leaf) for leaf in jax.tree.leaves(cache))
     for row, count in enumerate(num_tokens):
         slots = slice(lengths[row], lengths[row] + count)
         for buffer, new in ((key_buffer, key), (value_buffer, value)):
@@ -104,13 +104,13 @@ def test_append_that_overflows_while_traced_poisons_that_row_only():
         assert np.isnan(leaf[0, :, -5:]).all()
         np.testing.assert_array_equal(leaf[0, :, :-5], before[0, :, :-5])
     expected = reference_append(cache, *tokens(2, 5), [0, 5, 5])
-    assert_same([leaf[1:] for leaf in after], [leaf[1:] for leaf in expected])
+    assert_same(*([leaf[1:] for leaf in jax.tree.leaves(tree)] for tree in (after, expected)))
     # A poisoned row stays so, whatever comes next.
     for count in (1, 5):
         after = append(after, *tokens(3, 5), jnp.array([count, 0, 0]))
         read = after.key[0, :, : after.lengths[0]]
         assert np.isnan(read[:, -count:]).all()
-        assert_same([leaf[1:] for leaf in after], [leaf[1:] for leaf in expected])
+        assert_same(*([leaf[1:] for leaf in jax.tree.leaves(tree)] for tree in (after, expected)))
 
 
 def test_append_of_more_than_the_capacity_poisons_the_whole_row():
@@ -160,4 +160,4 @@ def test_append_of_tokens_not_given_poisons_that_row_only_while_traced(count):
     read = after.key[1, :, : after.lengths[1]]
     assert np.isnan(read).any()
     expected = reference_append(cache, *tokens(1, 5), [1, 0, 2])
-    assert_same([leaf[::2] for leaf in after], [leaf[::2] for leaf in expected])
+    assert_same(*([leaf[::2] for leaf in jax.tree.leaves(tree)] for tree in (after, expected)))

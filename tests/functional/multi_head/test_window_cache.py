@@ -5,13 +5,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.functional import KVCache, WindowCache, multi_head_attention
+from jaxformer.functional import (
+    AlibiBias,
+    KVCache,
+    RelativeBias,
+    WindowCache,
+    alibi_slopes,
+    multi_head_attention,
+)
 from tests.functional.multi_head.multi_head_cases import (
     HEADS,
     B,
     D,
     H,
     K,
+    N,
     T,
     V,
     attend,
@@ -48,8 +56,9 @@ def test_window_keeps_the_last_tokens_of_every_row(sizes):
         count += size
     assert cache.lengths.tolist() == count.tolist() and cache.window == WINDOW
     for row in range(B):
-        last = np.arange(count[row] - WINDOW, count[row])
-        np.testing.assert_array_equal(cache.key[row, 0, :, 0], np.where(last < 0, 0, last))
+        last = np.arange(max(0, count[row] - WINDOW), count[row])
+        slots = last % (WINDOW + 1)
+        np.testing.assert_array_equal(cache.key[row, 0, slots, 0], last)
 
 
 def test_slots_without_a_token_are_masked():
@@ -91,7 +100,7 @@ def test_decoding_with_a_window_cache_equals_the_full_windowed_pass():
     for t in range(2):
         output, cache, _ = step(params, x[rows, lengths + t][:, None], cache, None)
         np.testing.assert_allclose(output[:, 0], full[rows, lengths + t], rtol=0, atol=1e-5)
-    assert cache.key.shape == (B, K, WINDOW, H) and cache.lengths.tolist() == [7, 4]
+    assert cache.key.shape == (B, K, WINDOW + 1, H) and cache.lengths.tolist() == [7, 4]
 
 
 def test_number_of_tokens_may_be_of_a_narrow_type():
@@ -107,10 +116,40 @@ def test_number_of_tokens_may_be_of_a_narrow_type():
 @pytest.mark.parametrize("num_tokens", [[2, 1], np.array([2, 1], np.uint8), jnp.array([2, 1])])
 def test_caches_take_numbers_of_tokens_in_any_form(num_tokens):
     full = KVCache.init(B, 5, num_kv_heads=K, head_dim=H, value_head_dim=V)
-    keys, longer = full.extend(*numbered([0, 0], 2), num_tokens)
-    assert longer.lengths.tolist() == keys.lengths.tolist() == [2, 1]
-    assert keys.query_offset.tolist() == [0, 0] and keys.mask is None
-    np.testing.assert_array_equal(keys.key[0, :2, 0, 0], [0, 1])
-    keys, window = empty().extend(*numbered([0, 0], 2), num_tokens)
-    assert window.lengths.tolist() == [2, 1] and keys.lengths.tolist() == [WINDOW + 2, WINDOW + 1]
-    assert keys.query_offset == WINDOW and not keys.mask[..., :WINDOW].any()
+    for cache in (full, empty()):  # those of a cache that is known to be empty are the new ones
+        keys, longer = cache.extend(*numbered([0, 0], 2), num_tokens)
+        assert longer.lengths.tolist() == keys.lengths.tolist() == [2, 1]
+        assert keys.query_offset == 0 and keys.mask is None
+        np.testing.assert_array_equal(keys.key[0, :, 0, 0], [0, 1])
+
+
+RING_BIASES = {
+    "none": lambda: (None, None),
+    "array and mask": lambda: (normal(5, B, N, 1, WINDOW + 1), np.arange(WINDOW + 1)[None] != 1),
+    "alibi": lambda: (AlibiBias(alibi_slopes(N)), None),
+    "relative": lambda: (RelativeBias(normal(6, 8, N), max_distance=9), None),
+}
+
+
+@pytest.mark.parametrize("name", RING_BIASES)
+def test_a_ring_is_read_in_place_as_if_its_keys_were_in_order(name):
+    params, x = float32(random_params(0)), float32(normal(1, B, T, D))
+    bias, mask = jax.tree.map(jnp.asarray, RING_BIASES[name]())
+    _, cache, _ = step(params, x[:, :5], empty(), np.array([5, 2]))
+
+    caches = cache, cache
+
+    @functools.partial(jax.jit, static_argnames="return_weights")
+    def decode(token, cache, num_tokens, return_weights):
+        return multi_head_attention(
+            params, token, bias=bias, mask=mask, is_causal=True, local_window_size=(WINDOW, 0),
+            cache=cache, num_tokens=num_tokens, return_weights=return_weights, **HEADS,
+        )  # fmt: skip
+
+    for t in range(2 * WINDOW):
+        token, num_tokens = x[:, t % T][:, None], np.array([1, t % 2])
+        in_place = decode(token, caches[0], num_tokens, return_weights=False)
+        in_order = decode(token, caches[1], num_tokens, return_weights=True)
+        np.testing.assert_allclose(in_place.output, in_order.output, rtol=0, atol=1e-5)
+        assert in_order.weights.shape[-1] == WINDOW + 1
+        caches = in_place.cache, in_order.cache
