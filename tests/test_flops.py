@@ -114,13 +114,17 @@ def test_frozen_weights_save_one_product_of_three():
     assert step_flops(planned({}, **lora), 7) == frozen.times(7)
 
 
-def test_every_expert_counts_and_once_more_in_the_backward_pass():
+def test_experts_count_for_the_tokens_that_chose_them():
     experts = ExpertsConfig(num_experts=5, num_experts_per_token=2, d_ff=24)
-    mixed = planned({"experts": experts})
-    router, expert = 3 * 2 * 16 * 8 * 5, 3 * 2 * 2 * 16 * 8 * 24
-    assert forward_flops(mixed, 1) == FORWARD._replace(feed_forward=5 * expert + router)
-    whole = FORWARD.times(3)._replace(feed_forward=4 * 5 * expert + 3 * router)
-    assert step_flops(mixed, 7) == whole.times(7)
+    mixed, tokens = planned({"experts": experts}), 64 * 16
+    rows = (5 + (2 * tokens - 5) // 32) * 32  # in blocks of 32 rows of one expert
+    assert 2 * tokens < rows < 1.1 * 2 * tokens
+    router, expert = 3 * 2 * tokens * 8 * 5, 3 * 2 * 2 * rows * 8 * 24
+    whole = FORWARD.times(64)
+    assert forward_flops(mixed, 64) == whole._replace(feed_forward=expert + router)
+    # The backward pass computes the first of two products again; the outputs are kept.
+    step = whole.times(3)._replace(feed_forward=3.5 * expert + 3 * router)
+    assert step_flops(mixed, 64) == step
 
 
 def test_chunked_attention_skips_blocks_of_hidden_pairs_and_dense_none():

@@ -3,7 +3,14 @@
 import dataclasses
 from collections.abc import Iterator
 
-from jaxformer.config.checks import Config, NonNegativeFloat, NonNegativeInt, PositiveInt, Width
+from jaxformer.config.checks import (
+    Config,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Width,
+)
 from jaxformer.config.positions import PositionsConfig
 
 
@@ -47,12 +54,13 @@ class ExpertsConfig(Config):
     """Mixture of experts: feed-forward layers whose router chooses a few networks per token.
 
     Args:
-        num_experts: number of experts, the networks of a layer. All of them are computed for every
-            token, so time and FLOPs of a training step grow with this number. Only where a call has
-            fewer choices than experts, as in decoding, are the chosen ones computed alone.
+        num_experts: number of experts, the networks of a layer. Memory for parameters grows with
+            this number; time and FLOPs hardly do.
         num_experts_per_token: number of experts whose outputs a token gets, at most num_experts.
-            A smaller number saves no time in training: the other experts are computed, too, and
-            their outputs are dropped.
+            Only these are computed for it, so time and FLOPs grow with this number.
+        capacity_factor: room of each expert, as a multiple of its share of the choices if tokens
+            were spread evenly; 1.25 in Switch Transformers. Choices beyond it are dropped: they add
+            nothing to the token's output. Default: no limit, and no choice is dropped.
         d_ff: hidden width of each expert; the model's d_ff if not set.
         normalize_weights: whether the weights of a token's experts are scaled to sum to 1, as in
             Mixtral (Jiang et al., 2024); if false, they are the router's probabilities. With one
@@ -68,6 +76,7 @@ class ExpertsConfig(Config):
 
     num_experts: PositiveInt
     num_experts_per_token: PositiveInt
+    capacity_factor: PositiveFloat | None = None
     d_ff: Width | None = None
     normalize_weights: bool = True
     load_balancing_weight: NonNegativeFloat = 0.01

@@ -15,7 +15,7 @@ from jaxformer.config.checks import (
     at_most,
 )
 
-MESH_AXES = ("data", "fsdp", "sequence", "tensor")
+MESH_AXES = ("data", "fsdp", "expert", "sequence", "tensor")
 """Axes of a mesh, in the order of communication between their devices, least first."""
 
 _MAX_CPU_DEVICES = 1024  # each has threads of its own
@@ -109,10 +109,10 @@ class MeshRule(Config):
             anything, `?` one character. A path is the names of the enclosing modules and the
             parameter's own name, separated by slashes, as in `stack/layers/attention/query_kernel`.
         axes: one entry for each of the last dimensions of the parameter, in order: the mesh axis
-            that it is split over ("data", "fsdp", "sequence" or "tensor"), or "" for none. Earlier
-            dimensions, such as that of the layers, are not split. If the size of the axis does not
-            divide the dimension, that is an error; with a question mark, as in "tensor?", the
-            dimension is not split instead.
+            that it is split over ("data", "fsdp", "expert", "sequence" or "tensor"), or "" for
+            none. Earlier dimensions, such as that of the layers, are not split. If the size of the
+            axis does not divide the dimension, that is an error; with a question mark, as
+            in "tensor?", the dimension is not split instead.
     """
 
     path: str
@@ -136,6 +136,8 @@ class MeshConfig(Config):
             devices that the other axes leave.
         fsdp: number of devices along the axis that splits the rows of a batch, the parameters and
             the optimizer state (fully sharded data parallelism).
+        expert: number of devices along the axis that splits the rows of a batch and the experts of
+            a mixture; these devices exchange the tokens that chose each other's experts.
         tensor: number of devices along the axis that splits attention heads, the hidden width of
             feed-forward layers and the vocabulary (tensor parallelism).
         sequence: number of devices along the axis that splits the tokens of a sequence.
@@ -147,11 +149,13 @@ class MeshConfig(Config):
     References:
         Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
         2020 (fsdp). Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models
-        Using Model Parallelism", 2019 (tensor).
+        Using Model Parallelism", 2019 (tensor). Lepikhin et al., "GShard: Scaling Giant Models with
+        Conditional Computation and Automatic Sharding", 2020 (expert).
     """
 
     data: PositiveInt | None = None
     fsdp: PositiveInt = 1
+    expert: PositiveInt = 1
     tensor: PositiveInt = 1
     sequence: PositiveInt = 1
     optimizer_state: Literal["device", "host"] = "device"

@@ -14,6 +14,12 @@ from jaxformer.functional.attention import (
     to_ring_order,
 )
 from jaxformer.functional.embedding import embed, unembed
+from jaxformer.functional.experts import (
+    ExpertsLayout,
+    ExpertsOutput,
+    ExpertsParams,
+    mixture_of_experts,
+)
 from jaxformer.functional.feed_forward import (
     FeedForwardParams,
     GatedFeedForwardParams,
@@ -23,7 +29,6 @@ from jaxformer.functional.feed_forward import (
 from jaxformer.functional.linear import Kernel, LowRankKernel, linear
 from jaxformer.functional.losses import chunked_cross_entropy, cross_entropy
 from jaxformer.functional.masks import Causal, Lengths, Mask, Prefix, Rule, Segments, Window
-from jaxformer.functional.mixture_of_experts import ExpertsOutput, ExpertsParams, mixture_of_experts
 from jaxformer.functional.multi_head import (
     AttentionFunction,
     CachedKeys,
@@ -69,6 +74,7 @@ __all__ = [
     "AlibiBias",
     "AttentionFunction",
     "CachedKeys",
+    "ExpertsLayout",
     "ExpertsOutput",
     "ExpertsParams",
     "FeedForwardParams",

@@ -2,13 +2,11 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Mapping
 from typing import cast
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
 
 from jaxformer.config import LayerConfig, ModelConfig
 from jaxformer.errors import ConfigError
@@ -22,9 +20,9 @@ from jaxformer.functional.attention import (
 from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.multi_head import AttentionFunction, KVCache, Rotation, WindowCache
 from jaxformer.functional.platforms import default_platform
-from jaxformer.functional.sharding import automatic_axes
 from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.layer_caches import Cache, caches_of_layers
+from jaxformer.modules.mesh import mesh_axes, num_parts
 from jaxformer.modules.positions import Positions
 
 AttentionFunctions = AttentionFunction | Mapping[str, AttentionFunction]
@@ -90,18 +88,18 @@ def _over_devices(
 ) -> AttentionContext:
     """Chooses the attention function where jit splits the program over devices."""
     # The logical axis rules of activations say which mesh axes split rows, tokens and heads.
-    rows, tokens, heads = map(_mesh_axes, ("batch", "sequence", "heads"))
+    rows, tokens, heads = map(mesh_axes, ("batch", "sequence", "heads"))
     if context.attention_fn is not dot_product_attention:
         return context
     if context.mask is not None or context.bias is not None:
         return context
-    parts, kernel = _num_parts(heads), config.attention_implementation
+    parts, kernel = num_parts(heads), config.attention_implementation
     head_axes = heads if config.num_heads % parts == config.kv_heads % parts == 0 else ()
     attend: AttentionFunction
-    if _num_parts(tokens) == 1:
+    if num_parts(tokens) == 1:
         # An attention that can call the kernel of TPUs, which jit cannot split.
         on_tpu = kernel == "auto" and default_platform() == "tpu"
-        if _num_parts(rows) * parts == 1 or not (on_tpu or kernel == "splash"):
+        if num_parts(rows) * parts == 1 or not (on_tpu or kernel == "splash"):
             return context
         attend = functools.partial(sharded_attention, batch_axes=rows, head_axes=head_axes)
     else:
@@ -109,25 +107,13 @@ def _over_devices(
         # return the residual that sinks need, and calls no kernel.
         if len(tokens) != 1 or config.attention_sinks or kernel in ("cudnn", "splash"):
             return context
-        if not num_rows % _num_parts(rows) == num_tokens % (2 * _num_parts(tokens)) == 0:
+        if not num_rows % num_parts(rows) == num_tokens % (2 * num_parts(tokens)) == 0:
             return context
         layout = RingLayout(
             sequence_axis=tokens[0], batch_axes=rows, head_axes=head_axes, in_ring_order=False
         )
         attend = functools.partial(sharded_ring_attention, layout=layout)
     return dataclasses.replace(context, attention_fn=attend)
-
-
-def _mesh_axes(logical: str) -> tuple[str, ...]:
-    """Mesh axes that split an axis of activations, by the first rule with its name."""
-    rules = nn.get_logical_axis_rules()
-    axes = next((axes for name, axes in rules if name == logical), None) or ()
-    axes = (axes,) if isinstance(axes, str) else axes
-    return tuple(axis for axis in axes if axis in automatic_axes())
-
-
-def _num_parts(axes: tuple[str, ...]) -> int:
-    return math.prod(automatic_axes().get(axis, 1) for axis in axes)
 
 
 def _functions_by_name(

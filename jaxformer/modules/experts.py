@@ -4,9 +4,10 @@ import jax
 from flax import linen as nn
 
 from jaxformer.config import ExpertsConfig, ModelConfig
-from jaxformer.functional.mixture_of_experts import ExpertsParams, mixture_of_experts
+from jaxformer.functional.experts import ExpertsLayout, ExpertsParams, mixture_of_experts
 from jaxformer.modules.feed_forward import FeedForward, inner_activation
 from jaxformer.modules.initializers import bias_param, kernel_param
+from jaxformer.modules.mesh import mesh_axes, num_parts
 
 
 def make_feed_forward(
@@ -85,7 +86,8 @@ class ExpertsFeedForward(nn.Module):
         result = mixture_of_experts(
             params, x, num_experts_per_token=experts.num_experts_per_token,
             activation=inner_activation(config), normalize_weights=experts.normalize_weights,
-            mask=mask,
+            mask=mask, capacity_factor=experts.capacity_factor,
+            layout=_layout(x.shape, count, inner),
         )  # fmt: skip
         losses = {
             "load_balancing": (experts.load_balancing_weight, result.load_balancing_loss),
@@ -95,6 +97,23 @@ class ExpertsFeedForward(nn.Module):
             if weight:
                 self.sow("losses", name, weight * loss)
         return result.output
+
+
+def _layout(shape: tuple[int, ...], num_experts: int, inner: int) -> ExpertsLayout | None:
+    """How the mesh splits tokens `[B, T, D]` and experts, if it does, by the logical axis rules."""
+    # Left to itself, XLA would gather the tokens of all devices to sort them.
+    rows, tokens, experts, hidden = map(mesh_axes, ("batch", "sequence", "experts", "hidden"))
+    if num_parts((*rows, *tokens, *hidden)) == 1 or len(shape) != 3:
+        return None
+    if shape[0] % num_parts(rows) or shape[1] % num_parts(tokens):
+        return None
+    splits = num_parts(experts) > 1 and num_experts % num_parts(experts) == 0
+    return ExpertsLayout(
+        batch_axes=rows,
+        sequence_axes=tokens,
+        expert_axis=experts[0] if splits else None,
+        hidden_axes=hidden if inner % num_parts(hidden) == 0 else (),
+    )
 
 
 def _inner_width(config: ModelConfig, experts: ExpertsConfig) -> int:

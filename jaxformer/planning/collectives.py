@@ -13,7 +13,7 @@ from jaxformer.accelerators import Accelerator
 from jaxformer.config import ExperimentConfig
 from jaxformer.hlo import Computation, Instruction
 from jaxformer.planning.memory import MemoryNeeds, num_layers
-from jaxformer.training.parallel import runner_kind
+from jaxformer.training.parallel import num_row_parts, runner_kind
 
 _KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
@@ -138,7 +138,7 @@ def expected_collectives(
     whole = jnp.dtype(model.param_dtype).itemsize
     narrow = needs.parameters * width // whole
     gradients, times = (needs.trained * width // whole, steps) if splits else (needs.trained, 1)
-    tokens = rows * model.max_len // (sizes["data"] * sizes["fsdp"] * steps)  # of whole sequences
+    tokens = rows * model.max_len // (num_row_parts(sizes) * steps)  # of whole sequences
     depth, crosses = num_layers(params), num_layers(params, "cross_attention")
     parts = sizes["sequence"]
     hidden = tokens // parts * model.d_model * width
@@ -152,7 +152,7 @@ def expected_collectives(
 
     sums = (4 * depth + 2 * crosses) * steps
     collectives = [
-        over(("data", "sequence"), "all-reduce", times, gradients),
+        over(("data", "expert", "sequence"), "all-reduce", times, gradients),
         over(("fsdp",), "all-gather", 2 * steps, narrow * sizes["fsdp"]),
         over(("fsdp",), "reduce-scatter", steps, gradients),
         over(("tensor",), "all-reduce", sums, hidden),
@@ -161,6 +161,17 @@ def expected_collectives(
         over(("sequence",), "all-gather", crosses * steps, keys),
         over(("sequence",), "reduce-scatter", crosses * steps, keys // parts),
     ]
+    if (experts := model.experts) is not None:
+        exchanges = 2 * depth * steps
+        if experts.capacity_factor is None:  # tokens are gathered, and float32 outputs summed
+            gathered, summed = hidden * sizes["expert"], hidden * 4 // width
+            collectives += [
+                over(("expert",), "all-gather", exchanges, gathered),
+                over(("expert",), "reduce-scatter", exchanges, summed),
+            ]
+        else:
+            room = int(hidden * experts.capacity_factor * experts.num_experts_per_token)
+            collectives.append(over(("expert",), "all-to-all", 2 * exchanges, room))
     return total_by_kind(
         collective for collective in collectives if collective.group > 1 and collective.times
     )

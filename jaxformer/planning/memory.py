@@ -9,7 +9,7 @@ import jax
 from jaxformer.config import ExperimentConfig, MeshConfig, ModelConfig
 from jaxformer.planning.settings import batch_rows, planned_model, step_of_config
 from jaxformer.runs.weights.shapes import param_shapes, split_shapes, state_shapes
-from jaxformer.training.parallel import bytes_per_device
+from jaxformer.training.parallel import bytes_per_device, num_row_parts
 
 
 class MemoryNeeds(NamedTuple):
@@ -78,7 +78,7 @@ def memory_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNe
         sizes: number of devices along each axis of the mesh.
     """
     config = planned_model(config).config
-    shards = sizes["data"] * sizes["fsdp"]
+    shards = num_row_parts(sizes)
     rows = batch_rows(config, shards) // shards // config.training.accumulate_steps
     part = _part_of_model(config.model, sizes["tensor"])
     local_config = dataclasses.replace(config, mesh=MeshConfig(), model=part)

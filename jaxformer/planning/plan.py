@@ -18,7 +18,7 @@ from jaxformer.planning.memory import MemoryNeeds, memory_needs, memory_traffic,
 from jaxformer.planning.settings import batch_rows, planned_model, step_of_config
 from jaxformer.runs import TextModel
 from jaxformer.runs.weights.shapes import param_shapes
-from jaxformer.training.parallel import axis_sizes
+from jaxformer.training.parallel import axis_sizes, num_row_parts
 
 _REMATS = ("none", "dots", "full")
 _MOST_COMPILED = 4  # settings; compiling each takes about a minute
@@ -132,7 +132,7 @@ def make_plan(
         raise ConfigError(
             f"topology is for TPUs, got {topology!r} for {accelerator.name}; give --devices 8"
         )
-    count = num_devices or (mesh.data or 1) * mesh.fsdp * mesh.sequence * mesh.tensor
+    count = num_devices or (mesh.data or 1) * mesh.fsdp * mesh.expert * mesh.sequence * mesh.tensor
     return _plan(config, Place(accelerator, count, None))
 
 
@@ -152,7 +152,7 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
             f"training.runner 'single' uses one device, got {count}; remove it, or plan for one"
         )
     sizes = axis_sizes(config.mesh, count)
-    rows, params = batch_rows(config, sizes["data"] * sizes["fsdp"]), param_shapes(model)
+    rows, params = batch_rows(config, num_row_parts(sizes)), param_shapes(model)
     needs = memory_needs(config, sizes)
     step = None if devices is None else compile_step(compiled, devices, accelerator.platform)
     traffic: Mapping[str, int] = {"all": memory_traffic(needs, config.training.accumulate_steps)}
@@ -161,7 +161,7 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
     )
     if step is not None and step.failure is None:
         collectives, traffic = step.collectives, step.traffic
-    parts = sizes["data"] * sizes["fsdp"] * config.training.accumulate_steps
+    parts = num_row_parts(sizes) * config.training.accumulate_steps
     local_config = dataclasses.replace(model.config, mesh=MeshConfig())
     # The loss depends on the kind of device unless the table is split over several.
     kind = "" if devices is None or sizes["tensor"] > 1 else devices[0].device_kind
@@ -200,11 +200,12 @@ def settings_that_fit(plan: Plan, utilization: float) -> list[tuple[Plan, dict[s
 
 def _estimated_to_fit(plan: Plan) -> Iterator[dict[str, Any]]:
     """Changes to the config that are estimated to fit, in the order in which they are tried."""
-    config, shards = plan.config, plan.sizes["data"] * plan.sizes["fsdp"]
+    config, shards = plan.config, num_row_parts(plan.sizes)
     policies = _REMATS[_REMATS.index(config.model.remat) :]
     is_split = config.training.runner in ("auto", "mesh")
     # Of each number of micro-batches and fsdp axis, those with the least remat.
-    for fsdp in _doubled(plan.sizes["fsdp"], shards if is_split else 1):
+    most = shards // plan.sizes["expert"] if is_split else 1
+    for fsdp in _doubled(plan.sizes["fsdp"], most):
         for count in _doubled(config.training.accumulate_steps, plan.rows // shards):
             changes = [_changes(plan, fsdp, count, policy) for policy in policies]
             if _is_estimated_to_fit(plan, changes[-1]):  # else no other does

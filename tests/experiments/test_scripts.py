@@ -95,8 +95,8 @@ SLOW = (
 )  # fmt: skip
 ELSEWHERE = [
     "seeds/run_all.py", "benchmarks/report.py", "benchmarks/tpu_decoding.py",
-    "benchmarks/tpu_programs.py", "benchmarks/tpu_training.py", "interop/golden.py",
-    "phrasebook/grammar.py",
+    "benchmarks/tpu_experts.py", "benchmarks/tpu_programs.py", "benchmarks/tpu_training.py",
+    "interop/golden.py", "phrasebook/grammar.py",
 ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from jaxformer import functional as F
 from jaxformer.errors import ShapeError
-from tests.functional import experts
+from tests.functional.experts import small_experts as experts
 
 D, R, OUT = 5, 3, 7
 RNG = np.random.default_rng(0)

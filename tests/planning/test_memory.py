@@ -23,7 +23,7 @@ from jaxformer.training import MeshRunner, SingleRunner, TrainState, make_optimi
 from tests.runs import tiny
 from tests.small_config import assert_refused, model, small
 
-SIZES = {"data": 1, "fsdp": 2, "sequence": 1, "tensor": 2}
+SIZES = {"data": 1, "fsdp": 2, "expert": 1, "sequence": 1, "tensor": 2}
 
 
 def config(**changes):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxformer.config import MeshConfig, MeshRule
+from jaxformer.config import MESH_AXES, MeshConfig, MeshRule
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.text import Host
 from jaxformer.training import MeshRunner, PmapRunner, make_runner
@@ -51,7 +51,7 @@ def test_rules_of_the_user_come_first():
         (("up*", ("fsdp", "", "", "")), r"has 4 axes.*matches up_kernel, whose shape is \[5, 9\]"),
         (("up*", ("fsdp", "")), r"mesh.fsdp=2 must divide .* got 5 of up_kernel \[5, 9\]; .*"
                                 r'add to mesh.rules \{ path = "up\*", axes = \["", ""\] \}'),
-        (("up*", ("model",)), "must be in data, fsdp, sequence, tensor, or '' .* got 'model'"),
+        (("up*", ("model",)), "must be in data, fsdp, expert, .* tensor, or '' .* got 'model'"),
     ],
 )  # fmt: skip
 def test_rules_that_cannot_be_are_refused(rule, message):
@@ -69,7 +69,7 @@ def test_rules_that_cannot_be_are_refused(rule, message):
         (MeshConfig(fsdp=3), {}, "data=2 \\* fsdp=3 .* = 6 of 8 devices"),
         (MeshConfig(data=4, fsdp=4), {}, "= 16 of 8 devices"),
         (MeshConfig(fsdp=4), {"batch_size": 12},
-         r"multiple of mesh.data \* mesh.fsdp \* accumulate_steps = 8 \* 1, got 12"),
+         r"multiple of mesh.data \* mesh.fsdp \* mesh.expert \* accumulate_steps = 8 \* 1, got 12"),
     ],
 )  # fmt: skip
 def test_meshes_that_do_not_fit_are_refused(mesh, options, message):
@@ -131,7 +131,7 @@ def test_automatic_runner_is_a_mesh_where_one_is_set():
     assert make_runner(mesh=MeshConfig(data=8)).sizes["data"] == 8
     runner = make_runner(mesh=MeshConfig(tensor=2), devices=4, batch_size=2)
     assert isinstance(runner, MeshRunner)
-    assert runner.sizes == {"data": 2, "fsdp": 1, "sequence": 1, "tensor": 2}
+    assert runner.sizes == dict.fromkeys(MESH_AXES, 1) | {"data": 2, "tensor": 2}
     assert (runner.num_shards, runner.num_devices) == (2, 4)
 
 
@@ -164,7 +164,7 @@ def test_parameters_for_one_host_are_whole_or_split_as_they_are():
 
 
 def test_axes_without_a_size_take_the_devices_that_are_left():
-    assert axis_sizes(MeshConfig(fsdp=4), 8) == {"data": 2, "fsdp": 4, "sequence": 1, "tensor": 1}
+    assert axis_sizes(MeshConfig(fsdp=4), 8) == dict.fromkeys(MESH_AXES, 1) | {"data": 2, "fsdp": 4}
     assert runner_kind("auto", MeshConfig(fsdp=2), 1) == "mesh"
     assert runner_kind("auto", MeshConfig(), 1) == runner_kind("auto", None, 1) == "pmap"
     assert runner_kind("auto", None, 2) == "mesh" and runner_kind("single", None, 2) == "single"

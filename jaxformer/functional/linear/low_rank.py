@@ -1,6 +1,7 @@
 """Kernels with a low-rank correction that can be trained alone (LoRA)."""
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -100,12 +101,15 @@ def checked_base(name: str, kernel: Kernel) -> jax.Array:
 
 
 def matmul(
-    x: jax.Array, kernel: Kernel, *, precision: jax.lax.Precision | None = None
+    x: jax.Array,
+    kernel: Kernel,
+    *,
+    product: Callable[[jax.Array, jax.Array], jax.Array] = jnp.matmul,
 ) -> jax.Array:
     """Product of x `[..., D]` with a kernel `[D, F]`, in the dtype of x."""
     if not isinstance(kernel, LowRankKernel):
-        return jnp.matmul(x, kernel.astype(x.dtype), precision=precision)
+        return product(x, kernel.astype(x.dtype))
     # This order never builds the merged kernel, nor a gradient of its shape.
-    inner = jnp.matmul(x, kernel.down.astype(x.dtype), precision=precision)
-    correction = jnp.matmul(kernel.scale * inner, kernel.up.astype(x.dtype), precision=precision)
-    return jnp.matmul(x, kernel.base.astype(x.dtype), precision=precision) + correction
+    inner = product(x, kernel.down.astype(x.dtype))
+    correction = product(kernel.scale * inner, kernel.up.astype(x.dtype))
+    return product(x, kernel.base.astype(x.dtype)) + correction

@@ -11,7 +11,7 @@ from jaxformer.training.parallel.hosts import (
     start_hosts,
     this_process,
 )
-from jaxformer.training.parallel.layout import axis_sizes
+from jaxformer.training.parallel.layout import axis_sizes, num_row_parts
 from jaxformer.training.parallel.mesh import MeshRunner
 from jaxformer.training.parallel.placement import bytes_per_device
 from jaxformer.training.parallel.pmap import PmapRunner
@@ -29,6 +29,6 @@ __all__ = [
     "MeshRunner", "PmapRunner", "Program", "Runner", "SingleRunner", "TogetherRunner",
     "axis_sizes", "bytes_per_device", "from_first_process", "gather_texts",
     "in_first_process", "is_first_process", "is_stop_reached", "make_inference_runner",
-    "make_runner", "num_processes", "require_same", "runner_kind", "runner_on", "split_cpu",
-    "start_hosts", "this_process",
+    "make_runner", "num_processes", "num_row_parts", "require_same", "runner_kind", "runner_on",
+    "split_cpu", "start_hosts", "this_process",
 ]  # fmt: skip

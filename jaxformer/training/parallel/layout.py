@@ -1,7 +1,7 @@
 """Layout of a mesh: devices along its axes and over hosts, and sums over parts of a batch."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional.sharding import automatic_axes
 from jaxformer.text import Host
 
-ROW_AXES = ("data", "fsdp")
+ROW_AXES = ("data", "fsdp", "expert")
 """Mesh axes that split the rows of a batch."""
 
 BATCH_SPEC = PartitionSpec(ROW_AXES, "sequence")
@@ -33,6 +33,11 @@ def axis_sizes(config: MeshConfig, num_devices: int) -> dict[str, int]:
             "training.devices"
         )
     return {"data": data, **fixed}
+
+
+def num_row_parts(sizes: Mapping[str, int]) -> int:
+    """Number of parts into which a mesh splits the rows of a batch."""
+    return math.prod(sizes[axis] for axis in ROW_AXES)
 
 
 def share_of_host(shards: np.ndarray, process: int) -> tuple[Host, tuple[int, ...]]:

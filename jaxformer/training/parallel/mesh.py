@@ -1,7 +1,6 @@
 """Steps on a mesh of devices, which splits parameters, rows and tokens."""
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,13 +12,22 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.training.parallel.layout import BATCH_SPEC, ROW_AXES, axis_sizes, share_of_host
+from jaxformer.training.parallel.layout import (
+    BATCH_SPEC,
+    ROW_AXES,
+    axis_sizes,
+    num_row_parts,
+    share_of_host,
+)
 from jaxformer.training.parallel.placement import check_rules, partition_specs
 from jaxformer.training.parallel.runner import Program, Runner
 from jaxformer.training.state import TrainState
 
 # Mesh axes of activations, by the axis names that modules use.
-_ACTIVATIONS = (("batch", ROW_AXES), ("sequence", "sequence"), ("heads", "tensor"))
+_ACTIVATIONS = (
+    ("batch", ROW_AXES), ("sequence", "sequence"), ("heads", "tensor"), ("hidden", "tensor"),
+    ("experts", "expert"),
+)  # fmt: skip
 _HOST_MEMORY = "pinned_host"  # JAX's name of host memory that devices access directly
 
 
@@ -41,7 +49,7 @@ class MeshRunner(Runner):
     Example:
         >>> runner = MeshRunner(MeshConfig(fsdp=1), jax.local_devices()[:1])
         >>> runner.sizes
-        {'data': 1, 'fsdp': 1, 'sequence': 1, 'tensor': 1}
+        {'data': 1, 'fsdp': 1, 'expert': 1, 'sequence': 1, 'tensor': 1}
     """
 
     def __init__(
@@ -60,9 +68,9 @@ class MeshRunner(Runner):
         )  # fmt: skip
         super().__init__(devices, NamedSharding(self._mesh, PartitionSpec()))
         self._context = functools.partial(jax.set_mesh, self._mesh)
-        self.num_shards = math.prod(self.sizes[axis] for axis in ROW_AXES)
+        self.num_shards = num_row_parts(self.sizes)
         self.num_sequence_parts = self.sizes["sequence"]
-        self.has_all_params = self.sizes["fsdp"] == self.sizes["tensor"] == 1
+        self.has_all_params = not any(self.sizes[axis] > 1 for axis in ("fsdp", "expert", "tensor"))
         self.host, self._own_shards = share_of_host(
             self._mesh.devices.reshape(self.num_shards, -1), jax.process_index()
         )
@@ -72,9 +80,10 @@ class MeshRunner(Runner):
     def for_inference(cls, trained_on: MeshConfig, devices: Sequence[jax.Device]) -> "MeshRunner":
         """Creates a runner that splits parameters over devices of one host.
 
-        They are split as in training or, if there are too few devices, by "fsdp" over all.
+        They are split as in training, but experts by "fsdp", or, if there are too few devices,
+        by "fsdp" over all.
         """
-        fsdp, tensor = trained_on.fsdp, trained_on.tensor
+        fsdp, tensor = trained_on.fsdp * trained_on.expert, trained_on.tensor
         if not 1 < fsdp * tensor <= len(devices):
             fsdp, tensor = len(devices), 1
         config = MeshConfig(data=1, fsdp=fsdp, tensor=tensor, rules=trained_on.rules)

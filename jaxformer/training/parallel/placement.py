@@ -1,7 +1,8 @@
 """Sharding of each parameter over a mesh, by rules on parameter paths.
 
 The library's rules split the axis "tensor" as Megatron-LM does (heads, the inner width of
-feed-forward layers, the vocabulary), and the other dimension of every large kernel over "fsdp".
+feed-forward layers, the vocabulary), the other dimension of every large kernel over "fsdp", and the
+experts of mixtures over "expert".
 Parameters that no rule matches, such as norms, are replicated.
 """
 
@@ -32,12 +33,23 @@ RULES = (
 )
 """The library's rules, in order; the first that matches a path applies."""
 
+EXPERT_RULES = tuple(
+    MeshRule(path=rule.path, axes=("expert", *rule.axes))
+    for rule in (*RULES, MeshRule(path="*down_bias", axes=("",)))
+    if rule.path.startswith(("*gate_", "*up_", "*down_"))
+)
+"""Rules before those, for the parameters `[..., E, ...]` of a layer that has a router."""
+
 
 def partition_specs(tree: Any, rules: tuple[MeshRule, ...], sizes: Mapping[str, int]) -> Any:
     """PartitionSpec of every leaf of a pytree of parameters, or of a `TrainState`."""
     # Optimizer state with the shape of its parameter is split like it; the rest is replicated.
     leaves = _params_by_path(tree)
-    specs = {keys: _spec("/".join(keys), leaf.shape, rules, sizes) for keys, leaf in leaves.items()}
+    specs = {}
+    for keys, leaf in leaves.items():
+        is_of_experts = (*keys[:-1], "router_kernel") in leaves
+        all_rules = (*rules, *(EXPERT_RULES if is_of_experts else ()), *RULES)
+        specs[keys] = _spec("/".join(keys), leaf.shape, all_rules, sizes)
 
     def spec_of(path: tuple[Any, ...], leaf: Any) -> PartitionSpec:
         keys = _keys(path)
@@ -88,7 +100,7 @@ def _spec(
     path: str, shape: tuple[int, ...], rules: tuple[MeshRule, ...], sizes: Mapping[str, int]
 ) -> PartitionSpec:
     """PartitionSpec of one parameter, from the first rule that matches its path."""
-    matching = (rule for rule in (*rules, *RULES) if fnmatch.fnmatchcase(path, rule.path))
+    matching = (rule for rule in rules if fnmatch.fnmatchcase(path, rule.path))
     rule = next(matching, None)
     if rule is None:
         return PartitionSpec()

@@ -55,7 +55,8 @@ def make_runner(
     used = jax.devices() if devices is None else jax.local_devices()[:devices]
     runner = runner_on(used, kind, mesh)
     if batch_size is not None and batch_size % (runner.num_shards * accumulate_steps):
-        parts = "mesh.data * mesh.fsdp" if isinstance(runner, MeshRunner) else "devices"
+        axes = "mesh.data * mesh.fsdp * mesh.expert"
+        parts = axes if isinstance(runner, MeshRunner) else "devices"
         raise ConfigError(
             f"training.batch_size must be a multiple of {parts} * accumulate_steps = "
             f"{runner.num_shards} * {accumulate_steps}, got {batch_size}; change one of them, or "

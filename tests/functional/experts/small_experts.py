@@ -64,4 +64,4 @@ def reference(params, x, k, normalize_weights=True, activation="silu", mask=None
             probability += p / real.sum()
             logits.append(scores)
     z_loss = np.mean([np.log(np.exp(scores).sum()) ** 2 for scores in logits])
-    return output, E * (load @ probability), z_loss, load
+    return output, E * (load @ probability), z_loss, load, 0.0

@@ -8,7 +8,18 @@ import pytest
 from jax import export
 
 from jaxformer.functional import ExpertsParams, mixture_of_experts
-from tests.functional.experts import BARE, GATED, MASK, PLAIN, D, E, X, arrays, normal, reference
+from tests.functional.experts.small_experts import (
+    BARE,
+    GATED,
+    MASK,
+    PLAIN,
+    D,
+    E,
+    X,
+    arrays,
+    normal,
+    reference,
+)
 
 OPTIONS = ("num_experts_per_token", "activation", "normalize_weights")
 jitted = jax.jit(mixture_of_experts, static_argnames=OPTIONS)
@@ -203,7 +214,7 @@ def test_jit_changes_nothing():
 @pytest.mark.parametrize("k", [1, 2])
 def test_output_has_the_dtype_of_x_and_the_losses_are_float32(k):
     result = jitted(arrays(GATED), arrays(X, jnp.bfloat16), num_experts_per_token=k)
-    assert [leaf.dtype.name for leaf in result] == ["bfloat16"] + ["float32"] * 3
+    assert [leaf.dtype.name for leaf in result] == ["bfloat16"] + ["float32"] * 4
     expected = reference(GATED, np.asarray(arrays(X, jnp.bfloat16), np.float64), k)
     scale = np.abs(expected[0]).max()
     np.testing.assert_allclose(np.float64(result.output) / scale, expected[0] / scale, atol=0.02)
@@ -239,8 +250,8 @@ def test_number_of_tokens_may_be_symbolic():
     assert_equal(program.call(arrays(X)), reference(GATED, X, 2), 3e-5)
 
 
-def test_backward_pass_keeps_the_activations_of_one_expert():
-    """Eleven would be 11 * 2 * 4 MiB; an expert's own backward pass holds several arrays."""
+def test_backward_pass_keeps_the_activations_of_one_block():
+    """Of all eleven experts, the activations would be 11 * 2 * 4 MiB."""
     wide, tokens = 512, 2048
     shapes = ExpertsParams((D, E), (E, D, wide), (E, wide, D), (E, D, wide))
     params = ExpertsParams(*[jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes if s])

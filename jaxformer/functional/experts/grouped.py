@@ -1,0 +1,232 @@
+"""Experts computed for the tokens that chose them: sort, group, compute, combine.
+
+The choices of all tokens are sorted by expert, and their tokens copied to rows in that order, so
+that the tokens of an expert are neighbours. The experts are computed for these rows, and each token
+gets the weighted sum of the rows of its choices. How the rows are grouped depends on the hardware:
+
+- ragged: the rows have no gaps, and a grouped matrix product (`jax.lax.ragged_dot`) takes the
+  number of rows of each expert. For TPUs, and for GPUs with the package tokamax.
+- blocks: each expert's rows are padded to a multiple of a block, and a scan over the blocks
+  computes the expert of each. For all others: XLA makes ragged_dot a dense product of all experts.
+- buckets: each expert has the same number of rows, its capacity, and drops the choices beyond it.
+"""
+
+import functools
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from einops import rearrange
+from jax.sharding import AxisType
+
+from jaxformer.functional.checks import is_symbolic
+from jaxformer.functional.experts.sorting import (
+    Choices,
+    Rows,
+    combine,
+    from_rows,
+    group_rows,
+    sort_choices,
+    to_rows,
+)
+from jaxformer.functional.feed_forward import Activation
+from jaxformer.functional.linear import Kernel, linear, matmul
+from jaxformer.functional.platforms import OTHERS, PLATFORMS, by_platform, default_platform
+from jaxformer.functional.sharding import has_explicit_axes, is_one_device
+
+_SMALL_BLOCK, _LARGEST_BLOCK = 32, 256  # rows; smaller ones are slow if an expert has many rows
+_MAX_PADDING = 10  # padding is at most a tenth of the rows, unless blocks would be small
+
+
+class Experts(NamedTuple):
+    """Parameters of all experts, or, without the first axis, of one."""
+
+    up_kernel: Kernel
+    up_bias: jax.Array | None
+    gate_kernel: Kernel | None
+    gate_bias: jax.Array | None
+    down_kernel: Kernel
+    down_bias: jax.Array | None
+
+
+def compute_experts(
+    experts: Experts, x: jax.Array, chosen: jax.Array, weights: jax.Array, activate: Activation,
+    num_parts: int = 1,
+) -> jax.Array:  # fmt: skip
+    """Weighted sum `[N, D]` of the chosen experts, in the dtype of the weights; drops no choice.
+
+    Args:
+        experts: parameters of E experts.
+        x: float `[N, D]`.
+        chosen: int `[N, k]`, in 0 .. E; what expert E computes, which does not exist, is 0.
+        weights: float `[N, k]`.
+        activate: activation function.
+        num_parts: number of devices that share all experts, of which this one has E.
+    """
+    choices = sort_choices(chosen, experts.up_kernel.shape[0])
+    size = _block_size(choices, num_parts)
+    in_blocks = functools.partial(_in_blocks, experts, x, choices, activate, size, num_parts > 1)
+    programs = dict.fromkeys(PLATFORMS, in_blocks)
+    # jit cannot split a grouped product over devices. Few choices read few kernels in blocks.
+    if size > 1 and is_one_device() and not _has_explicit_axes(x):
+        dots = {"tpu": jax.lax.ragged_dot, "cuda": _tokamax_ragged_dot(x.dtype)}
+        for platform, dot in dots.items():
+            if dot is not None:
+                programs[platform] = functools.partial(_ragged, experts, x, choices, activate, dot)
+    outputs = by_platform(programs) if len({*programs.values()}) > 1 else programs[OTHERS]()
+    return combine(outputs, weights)
+
+
+def _has_explicit_axes(x: jax.Array) -> bool:
+    """Whether the mesh has axes of the type Explicit, which JAX's ragged_dot does not support."""
+    return has_explicit_axes(x) or AxisType.Explicit in jax.sharding.get_abstract_mesh().axis_types
+
+
+def _block_size(choices: Choices, num_parts: int) -> int:
+    """Rows of a block: a power of two; 1 if there are fewer choices than experts."""
+    (num_choices,), (num_experts,) = choices.order.shape, choices.sizes.shape
+    if is_symbolic(num_choices):
+        return _SMALL_BLOCK
+    mean = num_choices // (num_experts * num_parts)
+    if mean == 0:
+        return 1
+    small = min(2 << mean.bit_length() - 1, _SMALL_BLOCK)
+    padded = max(mean // _MAX_PADDING, 1)
+    return min(max(1 << padded.bit_length() - 1, small), _LARGEST_BLOCK)
+
+
+def _in_blocks(
+    experts: Experts, x: jax.Array, choices: Choices, activate: Activation, size: int,
+    skips_empty: bool,
+) -> jax.Array:  # fmt: skip
+    """Output `[k, N, D]` of each choice's expert, in a scan over blocks of rows of one expert."""
+    # As in Gale et al., "MegaBlocks", 2022, but with a loop in place of a sparse product.
+    (num_choices,), (num_experts,) = choices.order.shape, choices.sizes.shape
+    if size == 1:
+        num_blocks = num_choices
+    else:  # the most that there can be
+        num_blocks = num_experts + (num_choices - num_experts) // size
+    ends = jnp.cumsum((choices.sizes + size - 1) // size)  # in blocks
+    starts = jnp.concatenate([jnp.zeros(1, ends.dtype), ends[:-1]])
+    blocks = jnp.arange(num_blocks)
+    groups = jnp.searchsorted(ends, blocks, side="right", method="compare_all")
+    groups = jnp.minimum(groups, num_experts - 1)  # unused blocks, at the end, are padding
+    ranks = (blocks - starts[groups])[:, None] * size + jnp.arange(size)[None]
+    rows = group_rows(choices, groups, ranks, starts * size)
+
+    # XLA merges nothing across scan iterations, so no barriers against CSE are needed.
+    @functools.partial(jax.checkpoint, prevent_cse=False)
+    def apply_block(index: jax.Array, block: jax.Array, choices: jax.Array) -> jax.Array:
+        def compute() -> jax.Array:
+            expert = jax.tree.map(
+                lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), experts
+            )
+            return _apply(expert, block, (choices < num_choices)[:, None], activate, linear)
+
+        if not skips_empty:
+            return compute()
+        return jax.lax.cond(choices[0] < num_choices, compute, lambda: jnp.zeros_like(block))
+
+    def step(carry: None, block: Any) -> tuple[None, jax.Array]:
+        return carry, apply_block(*block)
+
+    blocked = rearrange(to_rows(x, rows), "(g b) d -> g b d", b=size)
+    blocked_choices = rearrange(rows.choices, "(g b) -> g b", b=size)
+    _, outputs = jax.lax.scan(step, None, (groups, blocked, blocked_choices))
+    return from_rows(rearrange(outputs, "g b d -> (g b) d"), rows)
+
+
+def _ragged(
+    experts: Experts, x: jax.Array, choices: Choices, activate: Activation, dot: Any
+) -> jax.Array:
+    """Output `[k, N, D]` of each choice's expert, by grouped matrix products without padding."""
+    (num_choices,), (num_experts,) = choices.order.shape, choices.sizes.shape
+    places = choices.first.at[choices.experts].get(mode="clip") + choices.rank
+    rows = Rows(choices.order, jnp.where(choices.experts < num_experts, places, num_choices))
+    experts_of_rows = rearrange(choices.experts, "k n -> (k n)")[choices.order]
+
+    def project(x: jax.Array, kernel: Kernel, bias: jax.Array | None, *, name: str) -> jax.Array:
+        result = matmul(x, kernel, product=lambda x, kernel: dot(x, kernel, choices.sizes))
+        if bias is None:
+            return result
+        return result + bias.astype(x.dtype).at[experts_of_rows].get(mode="clip")
+
+    # As in blocks, the backward pass computes the experts again.
+    @jax.checkpoint
+    def apply(experts: Experts, x: jax.Array) -> jax.Array:
+        return _apply(experts, x, jnp.bool_(True), activate, project)
+
+    return from_rows(apply(experts, to_rows(x, rows)), rows)
+
+
+def _tokamax_ragged_dot(dtype: Any) -> Callable[..., jax.Array] | None:
+    """The grouped matrix product of the package tokamax, for 16-bit floats on NVIDIA GPUs."""
+    # Its kernels look for a GPU when they are traced.
+    on_gpu = jax.default_backend() == "gpu" and default_platform() == "cuda"
+    if not on_gpu or dtype.itemsize != 2 or importlib.util.find_spec("tokamax") is None:
+        return None
+    # Without its fallback to XLA, which computes all experts for every row.
+    tokamax: Any = importlib.import_module("tokamax")
+    return functools.partial(tokamax.ragged_dot, implementation=("mosaic", "triton"))
+
+
+def compute_in_buckets(
+    experts: Experts, x: jax.Array, chosen: jax.Array, weights: jax.Array, activate: Activation,
+    capacity: int, axis: str | None = None,
+) -> tuple[jax.Array, jax.Array]:  # fmt: skip
+    """As `compute_experts`, with at most `capacity` choices per expert; and the number dropped.
+
+    First choices precede second ones, and earlier tokens later ones. With a mapped mesh axis, each
+    device of it has a part of the experts, and they exchange the buckets of their tokens.
+    """
+    num_parts = 1 if axis is None else jax.lax.axis_size(axis)
+    num_experts = experts.up_kernel.shape[0] * num_parts
+    choices = sort_choices(chosen, num_experts)
+    fits = choices.rank < capacity
+    is_dropped = ~fits & (choices.experts < num_experts)
+    groups = jnp.arange(num_experts)
+    ranks = jnp.broadcast_to(jnp.arange(capacity), (num_experts, capacity))
+    kept = choices._replace(experts=jnp.where(fits, choices.experts, num_experts))
+    rows = group_rows(kept, groups, ranks, groups * capacity)
+
+    def exchange(array: jax.Array) -> jax.Array:
+        if axis is None:
+            return array
+        return jax.lax.all_to_all(array, axis, split_axis=0, concat_axis=0, tiled=True)
+
+    @jax.checkpoint
+    def apply(experts: Experts, buckets: jax.Array, is_real: jax.Array) -> jax.Array:
+        one = functools.partial(_apply, activate=activate, project=linear)
+        return jax.vmap(one)(experts, buckets, is_real)
+
+    axes = {"p": num_parts, "c": capacity}
+    arrays = (to_rows(x, rows), (rows.choices < choices.order.size)[:, None])
+    buckets, is_real = (
+        rearrange(exchange(array), "(p e c) d -> e (p c) d", **axes) for array in arrays
+    )
+    outputs = rearrange(apply(experts, buckets, is_real), "e (p c) d -> (p e c) d", **axes)
+    total = combine(from_rows(exchange(outputs), rows), weights)
+    return total, is_dropped.sum(dtype=jnp.int32)
+
+
+def _apply(
+    expert: Experts, x: jax.Array, is_real: jax.Array, activate: Activation,
+    project: Callable[..., jax.Array],
+) -> jax.Array:  # fmt: skip
+    """Output `[R, D]` of an expert, or of all by grouped products; 0 where is_real is False."""
+
+    # In the gradient, 0 times an expert's NaN would be NaN, so zero it after each product.
+    def cut(array: jax.Array) -> jax.Array:
+        return jnp.where(is_real, array, 0)
+
+    x = cut(x)
+    up = cut(project(x, expert.up_kernel, expert.up_bias, name="up_kernel"))
+    if expert.gate_kernel is None:
+        hidden = activate(up)
+    else:
+        gate = cut(project(x, expert.gate_kernel, expert.gate_bias, name="gate_kernel"))
+        hidden = activate(gate) * up
+    return cut(project(hidden, expert.down_kernel, expert.down_bias, name="down_kernel"))

@@ -1,0 +1,197 @@
+"""Sparse mixture of experts: each token is routed to a few of many feed-forward networks."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional.checks import (
+    Array,
+    as_array,
+    check_axes,
+    check_dtype,
+    check_fields,
+    is_int,
+    static_bool,
+    static_number,
+)
+from jaxformer.functional.experts.grouped import Experts
+from jaxformer.functional.experts.routing import route, statistics
+from jaxformer.functional.experts.sharded import ExpertsLayout, compute_on_devices
+from jaxformer.functional.feed_forward import activation_function, input_width
+from jaxformer.functional.linear import Kernel, checked_base
+
+
+class ExpertsParams(NamedTuple):
+    """Parameters of `mixture_of_experts`; with a gate_kernel, experts are gated, as in SwiGLU.
+
+    Each kernel may be a `LowRankKernel` of its shape.
+
+    Args:
+        router_kernel: float `[D, E]`.
+        up_kernel: float `[E, D, F]`.
+        down_kernel: float `[E, F, D]`.
+        gate_kernel: float `[E, D, F]` or None.
+        router_bias: float `[E]` or None.
+        up_bias: float `[E, F]` or None.
+        down_bias: float `[E, D]` or None.
+        gate_bias: float `[E, F]` or None.
+    """
+
+    router_kernel: Kernel
+    up_kernel: Kernel
+    down_kernel: Kernel
+    gate_kernel: Kernel | None = None
+    router_bias: jax.Array | None = None
+    up_bias: jax.Array | None = None
+    down_bias: jax.Array | None = None
+    gate_bias: jax.Array | None = None
+
+
+class ExpertsOutput(NamedTuple):
+    """Result of `mixture_of_experts`; statistics cover real tokens only, in float32 or better.
+
+    Args:
+        output: float `[..., D]`, in the dtype of x.
+        load_balancing_loss: float `[]`. With k experts per token, it is k if tokens are spread
+            evenly, and E if all tokens choose the same k experts with all their probability.
+        router_z_loss: float `[]`, the mean of `logsumexp(router logits)^2`.
+        expert_load: float `[E]`, the share of tokens that chose each expert; its sum is k.
+        dropped: float `[]`, the share of the choices that were dropped; 0 without a capacity.
+    """
+
+    output: jax.Array
+    load_balancing_loss: jax.Array
+    router_z_loss: jax.Array
+    expert_load: jax.Array
+    dropped: jax.Array
+
+
+def mixture_of_experts(
+    params: ExpertsParams, x: jax.Array,
+    *, num_experts_per_token: int, activation: str = "silu", normalize_weights: bool = True,
+    mask: Array | None = None, capacity_factor: float | None = None,
+    layout: ExpertsLayout | None = None,
+) -> ExpertsOutput:  # fmt: skip
+    r"""Sparse mixture of experts: the router sends each token to k experts.
+
+    With $p = \mathrm{softmax}(x W_{router} + b_{router})$ over all E experts and $K$ the set of the
+    k most probable (ties go to the lower index), it computes
+    $\sum_{e \in K} w_e \, \mathrm{expert}_e(x)$. The weights $w_e$ are $p_e / \sum_{i \in K} p_i$
+    as in Mixtral, or, unnormalized, $p_e$ as in Switch Transformers. A softmax over only the k
+    chosen logits, as in gpt-oss, equals the normalized weights. An expert is `feed_forward`, or
+    `gated_feed_forward` if there is a gate kernel.
+
+    Router, softmax and weighted sum are computed in float32 or better, the router at full
+    precision on every backend, because rounding a logit can change the choice of experts. What an
+    expert computes for tokens that did not choose it affects neither the output nor a gradient,
+    even if it is NaN.
+
+    Each expert is computed only for the tokens that chose it, so the FLOPs are about k / E of those
+    of all experts. TPUs, and GPUs with the package tokamax and 16-bit floats, use a grouped matrix
+    product; others a scan over blocks of up to 256 tokens of one expert. The backward pass computes
+    the experts again, so only the tokens and outputs of the k choices are kept for it.
+
+    No token is dropped unless you set a capacity. Then every expert takes C = ceil(capacity_factor
+    * N k / E) of the choices of N tokens, computed as one product of E matrices. Choices beyond it
+    add nothing to the output; the tokens' first choices come first, and earlier tokens before later
+    ones. Padding, by the mask, then takes no room, and its output is 0.
+
+    The auxiliary losses are statistics of the real tokens of this call. With several devices or
+    micro-batches they cover one of them, as in published implementations. `load_balancing_loss` is
+    $E \sum_e f_e P_e$, where $f_e$ is the share of tokens that chose expert e and $P_e$ its mean
+    probability. It is not a mean over tokens, so the losses of two batches cannot be combined.
+    Each layer has its own loss, as in the papers; Hugging Face's `transformers` pools $f$ and $P$
+    over all layers.
+
+    Args:
+        params: router and experts.
+        x: float `[..., D]`.
+        num_experts_per_token: k, in 1 .. E.
+        activation: "relu", "relu2" (its square), "gelu" (with the error function), "gelu_tanh"
+            or "silu".
+        normalize_weights: whether to scale the weights of a token's k experts to sum to 1. With
+            k = 1 that weight is always 1, so the router gets no gradient from the output.
+        mask: bool `[...]`, True = real token, which counts in the losses and the load; None = all.
+            It does not change the output, except with a capacity_factor.
+        capacity_factor: positive; 1.25 as in Switch Transformers, or None to drop nothing.
+        layout: mesh axes that split tokens and experts over devices, which exchange tokens; None if
+            each device has all. With a capacity, C is for the tokens of each device.
+
+    Returns:
+        The output with the auxiliary losses, which are 0 if there is no real token.
+
+    Raises:
+        ShapeError: the shapes or dtypes do not fit.
+        ConfigError: an option is invalid.
+
+    References:
+        Shazeer et al., "Outrageously Large Neural Networks", 2017; Jiang et al., "Mixtral of
+        Experts", 2024; Fedus et al., "Switch Transformers", 2021, equation 4 (load balancing);
+        Zoph et al., "ST-MoE", 2022, equation 5 (router z-loss); Gale et al., "MegaBlocks", 2022
+        (blocks of one expert); Lepikhin et al., "GShard", 2020 (capacity and exchange).
+
+    Example:
+        >>> kernel = jnp.stack([jnp.eye(2), 3 * jnp.eye(2)])
+        >>> params = ExpertsParams(jnp.eye(2), kernel, kernel)
+        >>> x = jnp.array([[1.0, 0.0], [0.0, 1.0]])
+        >>> options = {"num_experts_per_token": 1, "activation": "relu"}
+        >>> result = mixture_of_experts(params, x, **options)
+        >>> result.output.tolist(), result.load_balancing_loss.item()
+        ([[1.0, 0.0], [0.0, 9.0]], 1.0)
+    """
+    activate = activation_function(activation)
+    num_experts = _check_params(params, x)
+    if not is_int(num_experts_per_token, 1, num_experts):
+        raise ConfigError(
+            f"num_experts_per_token must be an int in 1 .. E={num_experts}, got "
+            f"{num_experts_per_token!r}"
+        )
+    normalize = static_bool("normalize_weights", normalize_weights)
+    x = jnp.asarray(x)
+    if mask is not None:
+        mask = as_array("mask", mask)
+        check_dtype("mask", mask, "bool")
+        if mask.shape != x.shape[:-1]:
+            raise ShapeError(f"mask must be [...] = {x.shape[:-1]} for x, got shape {mask.shape}")
+
+    if capacity_factor is not None:
+        capacity_factor = static_number(
+            "capacity_factor", capacity_factor, positive=True, remedy="None = drop nothing"
+        )
+    num_chosen = int(num_experts_per_token)
+    routing = route(params.router_kernel, params.router_bias, x, num_chosen, normalize)
+    chosen = routing.experts
+    if capacity_factor is not None and mask is not None:
+        chosen = jnp.where(mask[..., None], chosen, num_experts)
+    experts = Experts(**{name: getattr(params, name) for name in Experts._fields})
+    output, num_dropped = compute_on_devices(
+        experts, x, chosen, routing.weights, activate, capacity_factor, layout
+    )
+    return ExpertsOutput(output.astype(x.dtype), *statistics(routing, num_dropped, mask))
+
+
+def _check_params(params: ExpertsParams, x: jax.Array) -> int:
+    """Checks the widths of x and all parameters, and returns E."""
+    sizes = {"D": input_width(x)}
+    check_fields("params", params, ExpertsParams)
+    axes = {
+        "router_kernel": "D E", "up_kernel": "E D F", "down_kernel": "E F D",
+        "gate_kernel": "E D F", "router_bias": "E", "up_bias": "E F", "down_bias": "E D",
+        "gate_bias": "E F",
+    }  # fmt: skip
+    for name, letters in axes.items():
+        array = getattr(params, name)
+        if array is None and name in ExpertsParams._field_defaults:
+            continue
+        base = checked_base(name, array)
+        remedy = "D is x's last axis" if name == "router_kernel" else ""
+        sizes = check_axes(name, base, letters, sizes, remedy=remedy)
+        check_dtype(name, base, "floating")
+    if params.gate_bias is not None and params.gate_kernel is None:
+        raise ShapeError(
+            f"gate_bias is for experts with a gate_kernel, got gate_bias {params.gate_bias.shape} "
+            "and no gate_kernel; remove it"
+        )
+    return sizes["E"]

@@ -1,0 +1,106 @@
+"""Choices of experts sorted by expert, and the rows that hold their tokens in that order.
+
+A token makes k choices, each of one expert; choice j of token n has number j N + n.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from einops import rearrange
+
+from jaxformer.functional.linear_map import linear_map
+
+
+class Choices(NamedTuple):
+    """Choices sorted by expert; those of expert E, which does not exist, come last.
+
+    Args:
+        experts: int `[k, N]`, the expert of each choice.
+        order: int `[k N]`, the choices in the order of their experts, then of their numbers.
+        rank: int `[k, N]`, the place of each choice among those of its expert.
+        sizes: int `[E]`, the number of choices of each expert.
+        first: int `[E]`, the place in the order where each expert's choices begin.
+    """
+
+    experts: jax.Array
+    order: jax.Array
+    rank: jax.Array
+    sizes: jax.Array
+    first: jax.Array
+
+
+class Rows(NamedTuple):
+    """Which choice is in which row.
+
+    Args:
+        choices: int `[R]`, the choice in each row; k N where a row is padding.
+        rows: int `[k, N]`, the row of each choice; R where it has none.
+    """
+
+    choices: jax.Array
+    rows: jax.Array
+
+
+def sort_choices(chosen: jax.Array, num_experts: int) -> Choices:
+    """Sorts choices `[N, k]` by expert."""
+    experts = rearrange(chosen, "n k -> k n").astype(jnp.int32)
+    order = jnp.argsort(experts, axis=None, stable=True)
+    sizes = jax.nn.one_hot(experts, num_experts, dtype=jnp.int32).sum(axis=(0, 1))
+    first = jnp.cumsum(sizes) - sizes
+    # The inverse of a permutation sorts it.
+    places = rearrange(jnp.argsort(order), "(k n) -> k n", k=experts.shape[0])
+    rank = places - first.at[experts].get(mode="clip")
+    return Choices(experts, order, rank, sizes, first)
+
+
+def group_rows(choices: Choices, groups: jax.Array, ranks: jax.Array, starts: jax.Array) -> Rows:
+    """Rows `[G * B]` of G groups of B rows.
+
+    Args:
+        choices: the sorted choices.
+        groups: int `[G]`, the expert of each group.
+        ranks: int `[G, B]`, the rank of the choice in each row.
+        starts: int `[E]`, the row of each expert's choice of rank 0.
+    """
+    (num_choices,), num_rows = choices.order.shape, ranks.size
+    places = choices.first[groups][:, None] + ranks
+    in_rows = choices.order.at[places].get(mode="clip")
+    in_rows = jnp.where(ranks < choices.sizes[groups][:, None], in_rows, num_choices)
+    rows = starts.at[choices.experts].get(mode="clip") + choices.rank
+    rows = jnp.where(choices.experts < choices.sizes.shape[0], rows, num_rows)
+    return Rows(rearrange(in_rows, "g b -> (g b)"), rows)
+
+
+def to_rows(x: jax.Array, rows: Rows) -> jax.Array:
+    """Copies tokens `[N, D]` to rows `[R, D]`; padding is 0."""
+
+    # The transpose of a gather is a scatter, which is slow; the inverse gather is faster.
+    def copy(rows: Rows, x: jax.Array) -> jax.Array:
+        num_choices, num_tokens = rows.rows.size, x.shape[0]
+        tokens = jnp.where(rows.choices < num_choices, rows.choices % num_tokens, num_tokens)
+        return x.at[tokens].get(mode="fill", fill_value=0)
+
+    def transpose(rows: Rows, cotangent: jax.Array) -> jax.Array:
+        return cotangent.at[rows.rows].get(mode="fill", fill_value=0).sum(axis=0)
+
+    return linear_map(copy, transpose, rows, x)
+
+
+def from_rows(outputs: jax.Array, rows: Rows) -> jax.Array:
+    """Copies rows `[R, D]` to the choices `[k, N, D]`; a choice without a row gets 0."""
+
+    def copy(rows: Rows, outputs: jax.Array) -> jax.Array:
+        return outputs.at[rows.rows].get(mode="fill", fill_value=0)
+
+    def transpose(rows: Rows, cotangent: jax.Array) -> jax.Array:
+        flat = rearrange(cotangent, "k n d -> (k n) d")
+        return flat.at[rows.choices].get(mode="fill", fill_value=0)
+
+    return linear_map(copy, transpose, rows, outputs)
+
+
+def combine(outputs: jax.Array, weights: jax.Array) -> jax.Array:
+    """Weighted sum `[N, D]` of the outputs `[k, N, D]` of each token's choices."""
+    weights = rearrange(weights, "n k -> k n 1")
+    return jnp.sum(weights * outputs.astype(weights.dtype), axis=0)
