@@ -169,7 +169,7 @@ OTHERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("row", OTHERS, ids=str)
+@pytest.mark.parametrize("row", OTHERS, ids=lambda row: f"{row[0].__name__}-{row[2]}")
 def test_values_of_other_types_are_refused(row):
     make, changes, message = row
     assert_refused(functools.partial(make, **changes), [message])
