@@ -39,6 +39,7 @@ BENCHMARKS = {  # commands, by the headings of the page
     "Preparing text": ["prepare.py --gigabytes 1"],
     "Training on TPUs, as their compiler plans it": ["tpu_training.py --models auto full plain"],
     "Decoding on TPUs, as their compiler plans it": ["tpu_decoding.py"],
+    "Generation on TPUs, as their compiler makes it": ["tpu_programs.py"],
     "Experts on TPUs, as their compiler plans them": ["tpu_experts.py"],
 }
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "torch", "transformers", "libtpu")

@@ -17,6 +17,7 @@ from jaxformer.runs.hosts import require_same_data, require_shared, versions
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.lora import adapt
+from jaxformer.runs.weights.memory import require_training_memory
 from jaxformer.runs.weights.preparing import PreparedRun, prepare_run
 from jaxformer.runs.weights.run_folder import load_base, write_base
 from jaxformer.runs.weights.source import Start, WeightSource
@@ -199,8 +200,9 @@ def _resume(
 
 
 def _with_batches(task: Task, runner: Runner) -> tuple[Task, TrainingData]:
-    """The task without its texts, which frees them, and its batches."""
+    """The task without its texts, which frees them, and its batches, if they fit in memory."""
     task = dataclasses.replace(task, split=None)
+    require_training_memory(task.model, runner)
     data = task.training_data(runner)
     shapes = data.batches.shapes if isinstance(data.batches, BucketedBatches) else ()
     summary = dataclasses.replace(task.summary, shapes=shapes)

@@ -84,7 +84,7 @@ def test_parameters_are_split_where_one_device_has_no_room_for_them_twice(
     if sizes is None:
         assert isinstance(runner, SingleRunner)
     else:
-        assert runner.sizes == {"data": 1, "sequence": 1} | sizes
+        assert runner.sizes == {"data": 1, "expert": 1, "sequence": 1} | sizes
 
 
 def test_mesh_of_one_device_is_that_device():

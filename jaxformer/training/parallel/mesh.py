@@ -19,7 +19,7 @@ from jaxformer.training.parallel.layout import (
     num_row_parts,
     share_of_host,
 )
-from jaxformer.training.parallel.placement import check_rules, partition_specs
+from jaxformer.training.parallel.placement import bytes_per_device, check_rules, partition_specs
 from jaxformer.training.parallel.runner import Program, Runner
 from jaxformer.training.state import TrainState
 
@@ -88,6 +88,10 @@ class MeshRunner(Runner):
             fsdp, tensor = len(devices), 1
         config = MeshConfig(data=1, fsdp=fsdp, tensor=tensor, rules=trained_on.rules)
         return cls(config, devices[: fsdp * tensor])
+
+    def num_bytes(self, shapes: Any, *rest: Any) -> int:
+        """Bytes of a pytree of parameters or state on each device, during its update."""
+        return bytes_per_device(shapes, self._rules, self.sizes, *rest)
 
     def create(self, make: Callable[..., Any], arguments: tuple[Any, ...], *rest: Any) -> Any:
         """Computes a pytree of state directly in its shards; no device ever holds all of it."""

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxformer.training.parallel.runner import SingleRunner
+from jaxformer.training.parallel.runner import SingleRunner, num_bytes
 
 _RUNS = "runs"
 
@@ -29,6 +29,10 @@ class TogetherRunner(SingleRunner):
         self._by_run = NamedSharding(self._mesh, PartitionSpec(_RUNS))
         self._shared = NamedSharding(self._mesh, PartitionSpec())
         self._take = jax.jit(lambda tree, index: jax.tree.map(lambda x: x[index], tree))
+
+    def num_bytes(self, shapes: Any, *rest: Any) -> int:
+        """Bytes that the parameters or states of a device's runs take, from the shapes of one."""
+        return num_bytes(shapes) * self._num_runs // self.num_devices
 
     def take(self, tree: Any, index: int) -> Any:
         """One run's part of a pytree of all runs, on the first device."""
