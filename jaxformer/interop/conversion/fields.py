@@ -53,6 +53,11 @@ FieldTable = Mapping[str, Field | str | tuple[str, Any]]
 """Entries by field name; a key of `ModelConfig`, or it and its default, is short for `key`."""
 
 
+def default_head_dim(values: Values) -> int:
+    """Width of a head where the file has none; `ModelConfig` refuses a model without heads."""
+    return values["d_model"] // max(1, values["num_heads"])
+
+
 COMMON: FieldTable = {
     "vocab_size": "vocab_size",
     "num_hidden_layers": "num_layers",

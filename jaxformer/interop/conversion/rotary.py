@@ -16,7 +16,7 @@ from jaxformer.config import (
 )
 from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.config_fields import ConfigFields
-from jaxformer.interop.conversion.fields import Field, Values
+from jaxformer.interop.conversion.fields import Field, Values, default_head_dim
 from jaxformer.interop.conversion.layers import (
     FULL,
     SLIDING,
@@ -79,7 +79,7 @@ def _rotary_config(fields: ConfigFields, rope: Mapping[str, Any], values: Values
     inner = fields.inner(rope, "rope_parameters")
     inner.skip("type", "rope_type")
     has_own_width = "head_dim" in values
-    head_dim = values["head_dim"] if has_own_width else values["d_model"] // values["num_heads"]
+    head_dim = values["head_dim"] if has_own_width else default_head_dim(values)
     width = int(head_dim * inner.take("partial_rotary_factor", float, 1.0))
     base = float(inner.take("rope_theta", float))
     scaling = _scaling(_kind(rope), inner, values["max_len"])

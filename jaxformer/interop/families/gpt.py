@@ -8,6 +8,7 @@ from jaxformer.interop.conversion.fields import (
     Values,
     activation,
     biases,
+    default_head_dim,
     only,
     switch,
 )
@@ -129,7 +130,7 @@ _GPT_NEOX_FAMILY = decoder_family(
         "intermediate_size": "d_ff",
         "layer_norm_eps": ("norm_eps", 1e-5),
         "tie_word_embeddings": ("tied_embeddings", False),
-        "head_dim": only(None, lambda values: values["d_model"] // values["num_heads"]),
+        "head_dim": only(None, default_head_dim),
         "is_decoder": only(False, True),
         "use_parallel_residual": switch("residual", "parallel", "sequential"),
         "hidden_act": activation("gelu"),

@@ -13,6 +13,7 @@ from jaxformer.interop.conversion.fields import (
     Values,
     activation,
     biases,
+    default_head_dim,
     window,
 )
 from jaxformer.interop.conversion.layers import (
@@ -63,7 +64,7 @@ _FIELDS: FieldTable = {
     **COMMON,
     "max_position_embeddings": ("max_len", 2048),
     "num_key_value_heads": Field(_kv_heads, lambda model: model.kv_heads),
-    "head_dim": ("head_dim", lambda values: values["d_model"] // values["num_heads"]),
+    "head_dim": ("head_dim", default_head_dim),
     "intermediate_size": "d_ff",
     "rms_norm_eps": ("norm_eps", 1e-6),
     "tie_word_embeddings": ("tied_embeddings", False),

@@ -6,7 +6,14 @@ from typing import Any
 from jaxformer.config import ModelConfig, RotaryConfig
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import ModelKind, decoder_family
-from jaxformer.interop.conversion.fields import COMMON, Field, Values, activation, only
+from jaxformer.interop.conversion.fields import (
+    COMMON,
+    Field,
+    Values,
+    activation,
+    default_head_dim,
+    only,
+)
 from jaxformer.interop.conversion.layouts import QKV, Layout, dense, norm, projections, same
 from jaxformer.interop.conversion.rotary import rotary
 from jaxformer.interop.families.gpt import GPT2_FIELDS
@@ -157,7 +164,7 @@ _PHI_FAMILY = decoder_family(
         **COMMON,
         "max_position_embeddings": ("max_len", 2048),
         "num_key_value_heads": ("num_kv_heads", lambda values: values["num_heads"]),
-        "head_dim": ("head_dim", lambda values: values["d_model"] // values["num_heads"]),
+        "head_dim": ("head_dim", default_head_dim),
         "intermediate_size": "d_ff",
         "layer_norm_eps": ("norm_eps", 1e-5),
         "tie_word_embeddings": ("tied_embeddings", False),
