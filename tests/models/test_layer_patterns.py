@@ -82,7 +82,7 @@ def test_decoding_keeps_windows_only_and_equals_the_full_pass(name):
     cache = init_cache(config, B, CAPACITY)
     windows = [layer.local_window_size for layer in config.layer_overrides]
     assert [type(c) for c in cache] == [WindowCache if w else KVCache for w in windows]
-    assert [c.key.shape[2] for c in cache] == [w or CAPACITY for w in windows]
+    assert [c.key.shape[2] for c in cache] == [w + 1 if w else CAPACITY for w in windows]
     output = apply(model, params, TOKENS[:, :6], lengths=lengths, cache=cache)
     for row, length in enumerate(lengths):
         np.testing.assert_allclose(

@@ -111,7 +111,7 @@ def test_rates_of_stacked_layers_are_those_of_one_label_for_each_layer():
     """As optax.multi_transform has them, which needs layers apart."""
     params = tiny.state().params
     grads = jax.tree.map(
-        lambda leaf: np.cos(np.arange(1, 1 + leaf.size, dtype=np.float32)).reshape(leaf.shape),
+        lambda leaf: jnp.cos(jnp.arange(1.0, 1 + leaf.size)).reshape(leaf.shape),
         params,
     )
     adamw = functools.partial(optax.adamw, weight_decay=0.1)
