@@ -20,17 +20,16 @@ os.environ["JAX_PLATFORMS"] = "cpu"  # compiling for a TPU needs none: JAX shall
 import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
+from tpu_programs import CHUNK, traffic_by_part
 
 from jaxformer.config import MeshConfig, ModelConfig, RotaryConfig, SamplingConfig
 from jaxformer.functional.platforms import compiling_for
-from jaxformer.hlo import parse_hlo
 from jaxformer.inference.decodable import with_automatic_attention
 from jaxformer.inference.decoding_loop import Prompts, decode, prefill
 from jaxformer.inference.token_rules import TokenRules
 from jaxformer.models import Decoder
 from jaxformer.planning import ACCELERATORS
 from jaxformer.planning.compiler import topology_devices
-from jaxformer.planning.hbm import read_traffic
 from jaxformer.training import MeshRunner
 
 SMALL = ModelConfig(
@@ -45,7 +44,7 @@ PLACES = (
     (SMALL, MeshConfig(tensor=4)), (SMALL, MeshConfig(fsdp=2, tensor=2)),
     (SMALL, MeshConfig(fsdp=4)), (LARGE, MeshConfig(tensor=4)),
 )  # fmt: skip
-ROWS, PROMPT, CHUNK = 8, 512, 8
+ROWS, PROMPT = 8, 512
 COLLECTIVES = (
     r"= \S+ (all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all)(-start)?\("
 )
@@ -79,7 +78,7 @@ def measure(devices):
             sum(map(bytes_per_device, jax.tree.leaves(tree))) for tree in (params, state.cache)
         )
         table = 0 if config.tied_embeddings else bytes_per_device(params["embedding"]["embedding"])
-        needed, moved = weights - table + cache, traffic_of_a_token(program.as_text())
+        needed, moved = weights - table + cache, traffic_by_part(program.as_text()).total()
         temporaries = program.memory_analysis().temp_size_in_bytes
         collectives = Counter(name for name, _ in re.findall(COLLECTIVES, program.as_text()))
         print(
@@ -90,19 +89,6 @@ def measure(devices):
             f"collectives {dict(collectives)}",
             flush=True,
         )
-
-
-def traffic_of_a_token(text):
-    """Bytes that the loop's body moves, and its share of what the program moves around it."""
-    program = parse_hlo(text)
-    (loop,) = (
-        instruction
-        for instruction in program.instructions.values()
-        if instruction.opcode == "while" and instruction.op_name.endswith("jit(decode)/while")
-    )
-    (body,) = loop.called("body")
-    inside, whole = (sum(read_traffic(part).values()) for part in (body, program))
-    return inside + (whole - loop.trip_count * inside) / CHUNK
 
 
 def prefilled(model, params, everywhere):

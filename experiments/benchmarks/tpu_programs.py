@@ -123,17 +123,7 @@ def figures(lower, minimum):
     compiled = lowered.compile()
     compiling, memory = time.process_time() - start, compiled.memory_analysis()
     text = compiled.as_text()
-    traffic = collections.Counter(read_traffic(parse_hlo(text)))
-    loops = [op for op in parse_hlo(text).instructions.values() if is_decoding_loop(op)]
-    if loops:  # a step's share
-        inside = collections.Counter()
-        for body in loops[0].called("body"):
-            inside.update(read_traffic(body))
-        count = loops[0].trip_count
-        traffic = collections.Counter({
-            part: inside[part] + (size - count * inside[part]) // CHUNK
-            for part, size in traffic.items()
-        })  # fmt: skip
+    traffic = traffic_by_part(text)
     moved = traffic.total()
     parts = ", ".join(f"{part} {size / MIB:,.0f}" for part, size in traffic.most_common(6))
     return (
@@ -145,12 +135,24 @@ def figures(lower, minimum):
     )
 
 
-def is_decoding_loop(op):
-    return (
-        op.opcode == "while"
-        and "jit(decode)/while" in op.op_name
-        and op.op_name.count("while") == 1
-    )
+def traffic_by_part(text):
+    """Bytes that a program moves, by part of the model; for a token if it decodes several."""
+    program = parse_hlo(text)
+    whole = collections.Counter(read_traffic(program))
+    loops = [
+        op
+        for op in program.instructions.values()
+        if op.opcode == "while" and op.op_name.endswith("jit(decode)/while")
+    ]
+    if not loops:
+        return whole
+    (loop,) = loops
+    (body,) = loop.called("body")
+    inside = read_traffic(body)
+    return collections.Counter({
+        part: inside.get(part, 0) + (size - loop.trip_count * inside.get(part, 0)) // CHUNK
+        for part, size in whole.items()
+    })  # fmt: skip
 
 
 def num_bytes(tree):

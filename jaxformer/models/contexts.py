@@ -45,7 +45,7 @@ def layer_contexts(
     # Sharing avoids tracing the same tables and biases once per layer. A scan relies on it: it runs
     # every repeat of the pattern with the contexts of the first.
     functions = _functions_by_name(attention_fn, config)
-    caches = None if cache is None else caches_of_layers(cache)
+    caches = caches_of_layers(cache)
     room = _room(config, positions.shape[1], cache)
     rotations: dict[int, Rotation | None] = {}
     contexts: dict[tuple[LayerConfig, type, int], AttentionContext] = {}

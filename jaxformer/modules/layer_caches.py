@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+from typing import overload
 
 import jax
+from einops import rearrange
 
 from jaxformer.functional.multi_head import KVCache, WindowCache
 
@@ -44,6 +46,22 @@ Cache = tuple[LayerCache, ...] | ScannedCache
 """Key/value caches of a model: one for each layer, or those of a scan over layers."""
 
 
-def caches_of_layers(cache: Cache) -> tuple[LayerCache, ...]:
-    """One cache per layer."""
+@overload
+def caches_of_layers(cache: Cache) -> tuple[LayerCache, ...]: ...
+
+
+@overload
+def caches_of_layers(cache: None) -> None: ...
+
+
+def caches_of_layers(cache: Cache | None) -> tuple[LayerCache, ...] | None:
+    """One cache per layer; None without a cache."""
     return cache.layers if isinstance(cache, ScannedCache) else cache
+
+
+def rows_first(cache: KVCache, place: int) -> KVCache:
+    """Cache of a layer of the pattern, of those `[L, P, B, ...]` that a scan has put out."""
+    key, value = (
+        rearrange(array[:, place], "l b ... -> b l ...") for array in (cache.key, cache.value)
+    )
+    return KVCache(key, value, cache.lengths[0, place])

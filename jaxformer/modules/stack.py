@@ -20,7 +20,7 @@ from jaxformer.functional.multi_head import KVCache, WindowCache
 from jaxformer.functional.taps import LayerTaps, Taps
 from jaxformer.modules.attention import NO_CONTEXT, AttentionContext, check_needs_no_context
 from jaxformer.modules.block import AttentionWeights, Block, BlockOutput, check_block_output
-from jaxformer.modules.layer_caches import Cache, ScannedCache, caches_of_layers
+from jaxformer.modules.layer_caches import Cache, ScannedCache, caches_of_layers, rows_first
 from jaxformer.modules.layer_variables import GROUPS, layer_variables
 
 # A loop compiles each layer separately, so "auto" scans deeper models, even on a CPU. On TPUs a
@@ -152,8 +152,8 @@ class Stack(nn.Module):
             contexts = [contexts] * config.num_layers
         per_layer: dict[str, Any] = {
             "contexts": contexts,
-            "cache": cache and caches_of_layers(cache),
-            "cross_cache": cross_cache and caches_of_layers(cross_cache),
+            "cache": caches_of_layers(cache),
+            "cross_cache": caches_of_layers(cross_cache),
         }
         none = (None,) * config.num_layers
         for name, entries in per_layer.items():
@@ -189,7 +189,7 @@ class Stack(nn.Module):
             _joined([getattr(output, name) for output in outputs], first, scanned=scanned)
             for name in ("cache", "cross_cache")
         )
-        return StackOutput(x, new_cache, new_cross_cache, weights, read)
+        return StackOutput(x, new_cache, cross_cache or new_cross_cache, weights, read)
 
     def _make_block(self, name: str, x: jax.Array, group: list["_Layer"]) -> nn.Module:
         """Creates the block that holds the stacked parameters of a group of layers."""
@@ -238,31 +238,31 @@ class Stack(nn.Module):
         """Runs the repeats of the pattern as one scan, and loops over the remaining layers."""
         period = max(1, len(self.config.layers))
         repeats, pattern = len(group) // period, group[:period]
-        caches = [layer.cache for layer in pattern if layer.cache is not None]
-        held = tuple((cache.key, cache.value) for cache in caches)  # by layer of the pattern
+        caches = tuple(
+            layer.cache._replace(layer=None) for layer in pattern if layer.cache is not None
+        )
         # Only edits and caches need the index of the repeat.
         indices, edits = None, group[0].taps is not None and group[0].taps.edit
-        if held or edits:
+        if caches or edits:
             indices = jnp.arange(repeats, dtype=jnp.int32)
 
         def repeat(block: nn.Module, carry: Any, index: Any) -> tuple[Any, Any]:
-            x, held = carry
-            buffers, values = [], []
+            x, caches = carry
+            new_caches, values = [], []
             for place, layer in enumerate(pattern):
                 select = functools.partial(jax.tree.map, operator.itemgetter(place))
                 if index is not None:
-                    layer = layer.in_repeat(index, period, *held[place : place + 1])
+                    layer = layer.in_repeat(index, period, *caches[place : place + 1])
                 # XLA merges nothing across scan iterations, so remat does not need the barriers
                 # against CSE, which would cost speed.
                 run_layer = self._layer_function(select, layer, options, prevent_cse=False)
                 output = run_layer(block, x)
-                x, lengths, cross_cache = output.x, None, None
+                x, memory = output.x, None
                 if output.cache is not None:
-                    buffers.append((output.cache.key, output.cache.value))
-                    lengths = output.cache.lengths
-                    cross_cache = output.cross_cache if layer.cross_cache is None else None
-                values.append((output.weights, output.taps, (lengths, cross_cache)))
-            return (x, tuple(buffers)), jax.tree.map(lambda *leaves: jnp.stack(leaves), *values)
+                    new_caches.append(output.cache._replace(layer=None))
+                    memory = output.cross_cache if layer.cross_cache is None else None
+                values.append((output.weights, output.taps, memory))
+            return (x, tuple(new_caches)), jax.tree.map(lambda *leaves: jnp.stack(leaves), *values)
 
         scan = nn.scan(
             repeat,
@@ -280,25 +280,14 @@ class Stack(nn.Module):
         def run(block: nn.Module, carry: Any) -> tuple[Any, Any]:
             return scan(block, carry, indices)
 
-        (x, held), values = nn.map_variables(run, _STORED, trans_in_fn=by_repeat)(block, (x, held))
+        run_all = nn.map_variables(run, _STORED, trans_in_fn=by_repeat)
+        (x, new_caches), values = run_all(block, (x, caches))
         join = functools.partial(rearrange, pattern="r p ... -> (r p) ...")
-        weights, taps = jax.tree.map(join, values[:2])
-        rest = self._loop(block, x, group, options, start=repeats * period)
-        if not held:
-            return [BlockOutput(x, weights=weights, taps=taps), *rest]
-        new_caches, new_cross_caches = [], []
-        for place, (cache, (key, value)) in enumerate(zip(caches, held, strict=True)):
-            lengths, cross_cache = jax.tree.map(lambda leaf, p=place: leaf[:, p], values[2])
-            new_caches.append(cache._replace(key=key, value=value, lengths=lengths[-1], layer=None))
-            if cross_cache is not None:
-                rows_first = functools.partial(rearrange, pattern="l b ... -> b l ...")
-                cross_cache = jax.tree.map(rows_first, cross_cache)
-                cross_cache = cross_cache._replace(lengths=cross_cache.lengths[:, 0])
-            elif (memory := pattern[place].cross_cache) is not None:
-                cross_cache = memory._replace(layer=None)
-            new_cross_caches.append(cross_cache)
-        of_repeats: Any = tuple(new_caches), tuple(new_cross_caches)
-        return [BlockOutput(x, of_repeats[0], of_repeats[1], weights, taps), *rest]
+        (weights, taps), memory = jax.tree.map(join, values[:2]), values[2]
+        memories = () if memory is None else (rows_first(memory, place) for place in range(period))
+        of_repeats: Any = new_caches or None, tuple(memories) or None
+        output = BlockOutput(x, of_repeats[0], of_repeats[1], weights, taps)
+        return [output, *self._loop(block, x, group, options, start=repeats * period)]
 
     def _layer_function(
         self, select: Callable[[Any], Any], layer: "_Layer", options: dict[str, bool], *,
@@ -327,13 +316,14 @@ class _Layer(NamedTuple):
     taps: Taps | None
 
     def in_repeat(
-        self, index: jax.Array, period: int, held: tuple[jax.Array, jax.Array] | None = None
+        self, index: jax.Array, period: int, stacked: KVCache | WindowCache | None = None
     ) -> "_Layer":
-        """This layer of the pattern in a repeat, with the buffers of its cache so far."""
+        """This layer of the pattern in a repeat, with its part of the caches of all repeats."""
         layer = self._replace(number=self.number + index * period)
-        if held is None or self.cache is None:
+        if stacked is None or self.cache is None:
             return layer
-        cache = self.cache._replace(key=held[0], value=held[1], layer=index)
+        # The lengths are those before the scan: the same in all layers, and known if empty.
+        cache = stacked._replace(lengths=self.cache.lengths, layer=index)
         cross_cache = self.cross_cache and self.cross_cache._replace(layer=index)
         return layer._replace(cache=cache, cross_cache=cross_cache)
 

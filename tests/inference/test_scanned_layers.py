@@ -12,7 +12,7 @@ from jaxformer.config import BeamSearchConfig, LayerConfig, ModelConfig, Samplin
 from jaxformer.functional.platforms import compiling_for
 from jaxformer.inference import generate, translate
 from jaxformer.inference.decodable import scans_layers
-from jaxformer.models import Decoder, EncoderDecoder, init_cache
+from jaxformer.models import Decoder, EncoderDecoder, Taps, init_cache
 
 LOCAL = LayerConfig(local_window_size=3)
 CONFIG = ModelConfig(
@@ -63,7 +63,7 @@ def test_a_scan_translates_as_a_loop_does():
             np.testing.assert_allclose(hypothesis.score, best.score, rtol=1e-5)
 
 
-def test_weights_and_logits_of_a_scan_are_those_of_a_loop():
+def test_weights_taps_and_logits_of_a_scan_are_those_of_a_loop():
     model, tokens = Decoder(CONFIG), jnp.array([[1, 2, 3, 4, 5]])
     params = model.init_params(jax.random.key(0))
 
@@ -71,10 +71,12 @@ def test_weights_and_logits_of_a_scan_are_those_of_a_loop():
     def run(scanned):
         cache = init_cache(CONFIG, 1, 8, scanned=scanned)
         first = model.apply({"params": params}, tokens[:, :3], cache=cache)
+        taps = Taps(read=("hidden",), edit={"inputs": lambda x, layer: x * (1 + 0.1 * layer)})
+        edited = model.apply({"params": params}, tokens[:, 3:], cache=first.cache, taps=taps)
         second = model.apply(
             {"params": params}, tokens[:, 3:], cache=first.cache, return_weights=True
         )
-        return first.logits, second.logits, second.weights
+        return first.logits, second.logits, second.weights, edited.logits, edited.taps
 
     close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-5)
     looped = run(scanned=False)

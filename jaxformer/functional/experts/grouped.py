@@ -189,8 +189,8 @@ def compute_in_buckets(
     is_dropped = ~fits & (choices.experts < num_experts)
     groups = jnp.arange(num_experts)
     ranks = jnp.broadcast_to(jnp.arange(capacity), (num_experts, capacity))
-    kept = choices._replace(experts=jnp.where(fits, choices.experts, num_experts))
-    rows = group_rows(kept, groups, ranks, groups * capacity)
+    fitting = choices._replace(experts=jnp.where(fits, choices.experts, num_experts))
+    rows = group_rows(fitting, groups, ranks, groups * capacity)
 
     def exchange(array: jax.Array) -> jax.Array:
         if axis is None:
@@ -199,8 +199,8 @@ def compute_in_buckets(
 
     @jax.checkpoint
     def apply(experts: Experts, buckets: jax.Array, is_real: jax.Array) -> jax.Array:
-        one = functools.partial(_apply, activate=activate, project=linear)
-        return jax.vmap(one)(experts, buckets, is_real)
+        apply_expert = functools.partial(_apply, activate=activate, project=linear)
+        return jax.vmap(apply_expert)(experts, buckets, is_real)
 
     axes = {"p": num_parts, "c": capacity}
     arrays = (to_rows(x, rows), (rows.choices < choices.order.size)[:, None])

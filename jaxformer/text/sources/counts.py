@@ -72,8 +72,8 @@ class Counts:
         dropped = ", ".join(
             f"{n:,} {reason}{self._lines(reason)}" for reason, n in sorted(self.dropped.items())
         )
-        kept = f"{self.read:,} {self.unit} read, {self.kept:,} kept"
-        return f"{kept}; {dropped}" if dropped else kept
+        totals = f"{self.read:,} {self.unit} read, {self.kept:,} kept"
+        return f"{totals}; {dropped}" if dropped else totals
 
     def _lines(self, reason: str) -> str:
         lines = self.lines[reason]

@@ -5,6 +5,7 @@ import pytest
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional import KVCache
+from jaxformer.functional.platforms import compiling_for
 
 B, S, K, H, V = 3, 11, 2, 5, 7
 append = jax.jit(KVCache.append)  # lengths are traced: an overflow cannot raise
@@ -161,3 +162,19 @@ def test_append_of_tokens_not_given_poisons_that_row_only_while_traced(count):
     assert np.isnan(read).any()
     expected = reference_append(cache, *tokens(1, 5), [1, 0, 2])
     assert_same(*([leaf[::2] for leaf in jax.tree.leaves(tree)] for tree in (after, expected)))
+
+
+@pytest.mark.parametrize("layer", [None, 1])
+def test_a_token_is_written_for_a_tpu_as_elsewhere(layer):
+    """Row by row in place: also of rows that are full, overflow, or append nothing."""
+    filled = append(empty(), *tokens(0, S - 1))
+    cache = append(filled, *tokens(1, 1), np.array([1, 0, 1]))
+    if layer is not None:  # among the layers of a scan
+        stacks = (jnp.stack([leaf, leaf + 1, leaf], axis=1) for leaf in (cache.key, cache.value))
+        cache = KVCache(*stacks, cache.lengths, layer)
+    new, counts = tokens(2, 1), np.array([0, 1, 1])  # full, one place left, full
+    elsewhere = jax.jit(lambda *args: KVCache.append(*args))(cache, *new, counts)
+    with compiling_for("tpu"):
+        for_tpu = jax.jit(lambda *args: KVCache.append(*args))(cache, *new, counts)
+    assert_same(for_tpu, elsewhere)
+    assert np.isnan(for_tpu.key).sum() == np.isnan(for_tpu.value).sum() * H / V > 0

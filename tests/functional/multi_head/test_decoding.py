@@ -5,17 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.functional import (
-    multi_head_attention,
-    rotary_tables,
-)
+from jaxformer.functional import WindowCache, multi_head_attention, rotary_tables
 from tests.functional.multi_head.multi_head_cases import (
     CAPACITY,
     HEADS,
     B,
     D,
     H,
+    K,
+    N,
     T,
+    V,
     attend,
     empty_cache,
     float32,
@@ -93,6 +93,40 @@ def test_decoding_past_the_capacity_is_nan_in_that_row_only(layer):
         np.testing.assert_array_equal(output[1], expected[1])
     for leaf, other in zip(jax.tree.leaves(tight), jax.tree.leaves(roomy), strict=True):
         np.testing.assert_array_equal(leaf[1], other[1])
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_prefill_of_a_cache_known_to_be_empty_is_that_of_any(window):
+    """It attends to the new keys alone; bias, mask and weights have all slots as ever."""
+    params, x = float32(random_params(18)), float32(normal(19, B, T, D))
+    slots = CAPACITY if window is None else window + T
+    bias = float32(normal(20, B, N, T, slots))
+    mask = np.random.default_rng(21).random((B, 1, T, slots)) < 0.8
+    side = {} if window is None else {"local_window_size": (window, 0)}
+
+    def empty():
+        if window is None:
+            return empty_cache()
+        return WindowCache.init(B, window, num_kv_heads=K, head_dim=H, value_head_dim=V)
+
+    def prefill(cache, **options):
+        return multi_head_attention(
+            params, x, bias=bias, mask=mask, is_causal=True, cache=cache,
+            num_tokens=np.array([T, 2]), **side, **HEADS, **options,
+        )  # fmt: skip
+
+    @jax.jit
+    def next_token(cache):
+        return multi_head_attention(params, x[:, :1], is_causal=True, cache=cache, **side, **HEADS)
+
+    known = jax.jit(lambda: prefill(empty(), return_weights=True))()
+    unknown = jax.jit(lambda cache: prefill(cache, return_weights=True))(empty())
+    only_output = jax.jit(lambda: prefill(empty()))()
+    pairs = [(only_output.output, unknown.output), (known.weights, unknown.weights)]
+    # Unwritten slots may differ, and nothing is read from them.
+    pairs.append((next_token(known.cache).output, next_token(unknown.cache).output))
+    for result, expected in pairs:
+        np.testing.assert_allclose(result, expected, rtol=0, atol=1e-5)
 
 
 def test_decoding_with_a_narrower_cache_keeps_the_dtype_of_the_inputs():
