@@ -267,6 +267,9 @@ def test_blocks_that_a_rule_hides_are_not_computed():
     assert computed_weights(documents, 1024) == every // 4
     assert computed_weights(documents & Causal(), 1024) <= 0.2 * every
     assert computed_weights(Lengths(256, 512), 1024) == every // 8
+    assert computed_weights(~Causal(-1), 1024) <= 0.57 * every
+    assert computed_weights(~(Window(None, 64) | Lengths(keys=960)), 1024) <= every // 16
+    assert computed_weights(~Lengths(keys=960) & ~Rule(even), 1024) == every // 16
     assert computed_weights(Causal(-300) & Causal(-2000), 1024) == 0
 
 

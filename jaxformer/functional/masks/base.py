@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 import jax
@@ -17,6 +17,8 @@ from jaxformer.functional.masks.tiles import Tile
 
 Range = tuple[int, int]
 """First position, and the position after the last."""
+Part = tuple[Range, Range]
+"""Ranges of queries and of keys."""
 Kind = TypeVar("Kind", bound="type[Mask]")
 
 
@@ -67,8 +69,12 @@ class Mask:
         """The mask of a tile, bool `[..., N, t, s]`, size 1 along axes where it does not vary."""
         raise NotImplementedError
 
-    def visible_part(self, queries: Range, keys: Range) -> tuple[Range, Range]:
+    def visible_part(self, queries: Range, keys: Range) -> Part:
         """Ranges outside of which no query sees a key; ignores what is traced."""
+        return queries, keys
+
+    def hidden_part(self, queries: Range, keys: Range) -> Part:
+        """Ranges outside of which every query sees every key; ignores what is traced."""
         return queries, keys
 
     def __and__(self, other: "AnyMask") -> "Mask":
@@ -139,10 +145,11 @@ class And(Mask):
     def allows(self, tile: Tile) -> jax.Array:
         return functools.reduce(operator.and_, (rule.allows(tile) for rule in self.rules))
 
-    def visible_part(self, queries: Range, keys: Range) -> tuple[Range, Range]:
-        for rule in self.rules * 2:  # fewer queries may see fewer keys by an earlier rule
-            queries, keys = rule.visible_part(queries, keys)
-        return queries, keys
+    def visible_part(self, queries: Range, keys: Range) -> Part:
+        return _common((rule.visible_part for rule in self.rules), queries, keys)
+
+    def hidden_part(self, queries: Range, keys: Range) -> Part:
+        return hull(rule.hidden_part(queries, keys) for rule in self.rules)
 
 
 @mask_rule
@@ -157,20 +164,16 @@ class Or(Mask):
     def allows(self, tile: Tile) -> jax.Array:
         return functools.reduce(operator.or_, (rule.allows(tile) for rule in self.rules))
 
-    def visible_part(self, queries: Range, keys: Range) -> tuple[Range, Range]:
-        parts = [rule.visible_part(queries, keys) for rule in self.rules]
-        parts = [part for part in parts if not is_empty(*part)]
-        if not parts:
-            return (0, 0), (0, 0)
-        return tuple(  # type: ignore[return-value]
-            (min(first for first, _ in ranges), max(last for _, last in ranges))
-            for ranges in zip(*parts, strict=True)
-        )
+    def visible_part(self, queries: Range, keys: Range) -> Part:
+        return hull(rule.visible_part(queries, keys) for rule in self.rules)
+
+    def hidden_part(self, queries: Range, keys: Range) -> Part:
+        return _common((rule.hidden_part for rule in self.rules), queries, keys)
 
 
 @mask_rule
 class Not(Mask):
-    """Keys that a rule hides; skips no blocks."""
+    """Keys that a rule hides."""
 
     rule: Mask
 
@@ -179,6 +182,12 @@ class Not(Mask):
 
     def allows(self, tile: Tile) -> jax.Array:
         return ~self.rule.allows(tile)
+
+    def visible_part(self, queries: Range, keys: Range) -> Part:
+        return self.rule.hidden_part(queries, keys)
+
+    def hidden_part(self, queries: Range, keys: Range) -> Part:
+        return self.rule.visible_part(queries, keys)
 
 
 @mask_rule
@@ -217,6 +226,24 @@ def all_rules(*masks: AnyMask | None) -> Mask | None:
 def _flat(rules: Iterable[Mask]) -> Iterator[Mask]:
     for rule in rules:
         yield from rule.rules if isinstance(rule, And) else (rule,)
+
+
+def hull(parts: Iterable[Part]) -> Part:
+    """The smallest ranges around all parts; empty without any."""
+    parts = [part for part in parts if not is_empty(*part)]
+    if not parts:
+        return (0, 0), (0, 0)
+    return tuple(  # type: ignore[return-value]
+        (min(first for first, _ in ranges), max(last for _, last in ranges))
+        for ranges in zip(*parts, strict=True)
+    )
+
+
+def _common(narrow: Iterable[Callable[[Range, Range], Part]], queries: Range, keys: Range) -> Part:
+    """The ranges that all functions leave of these."""
+    for function in [*narrow] * 2:  # fewer queries may see fewer keys by an earlier rule
+        queries, keys = function(queries, keys)
+    return queries, keys
 
 
 def is_empty(queries: Range, keys: Range) -> bool:

@@ -10,7 +10,16 @@ import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import Array, as_array, check_broadcast, check_dtype, is_int
-from jaxformer.functional.masks.base import Mask, Or, Range, Sizes, mask_rule, not_in_cache
+from jaxformer.functional.masks.base import (
+    Mask,
+    Or,
+    Part,
+    Range,
+    Sizes,
+    hull,
+    mask_rule,
+    not_in_cache,
+)
 from jaxformer.functional.masks.checks import (
     Integers,
     read_lengths,
@@ -57,13 +66,23 @@ class Window(Mask):
             sides.append(distance <= self.right)
         return functools.reduce(operator.and_, sides) if sides else _all_of(tile)
 
-    def visible_part(self, queries: Range, keys: Range) -> tuple[Range, Range]:
+    def visible_part(self, queries: Range, keys: Range) -> Part:
         if not isinstance(self.offset, int):
             return queries, keys
         (first, last), (start, stop) = keys, queries
         first = first if self.left is None else max(first, start + self.offset - self.left)
         last = last if self.right is None else min(last, stop + self.offset + self.right)
         return queries, (first, last)
+
+    def hidden_part(self, queries: Range, keys: Range) -> Part:
+        if not isinstance(self.offset, int):
+            return queries, keys
+        (first, last), (start, stop), parts = keys, queries, []
+        if self.left is not None:
+            parts.append((queries, (first, min(last, stop - 1 + self.offset - self.left))))
+        if self.right is not None:
+            parts.append((queries, (max(first, start + 1 + self.offset + self.right), last)))
+        return hull(parts)
 
 
 @mask_rule
@@ -117,13 +136,21 @@ class Lengths(Mask):
             real.append(query < tile.along_rows(self.queries))
         return functools.reduce(operator.and_, real) if real else _all_of(tile)
 
-    def visible_part(self, queries: Range, keys: Range) -> tuple[Range, Range]:
+    def visible_part(self, queries: Range, keys: Range) -> Part:
         (first_query, last_query), (first_key, last_key) = queries, keys
         if isinstance(self.queries, int):
             last_query = min(last_query, self.queries)
         if isinstance(self.keys, int):
             last_key = min(last_key, self.keys)
         return (first_query, last_query), (first_key, last_key)
+
+    def hidden_part(self, queries: Range, keys: Range) -> Part:
+        parts = []
+        if self.queries is not None:
+            parts.append((_beyond(self.queries, queries), keys))
+        if self.keys is not None:
+            parts.append((queries, _beyond(self.keys, keys)))
+        return hull(parts)
 
 
 @mask_rule
@@ -233,13 +260,19 @@ class Rule(Mask):
         check_broadcast(name, allowed, (*tile.leading, 1, *block), "... 1 t s", remedy=remedy)
         return allowed
 
-    def visible_part(self, queries: Range, keys: Range) -> tuple[Range, Range]:
+    def visible_part(self, queries: Range, keys: Range) -> Part:
         if self.key_range is None:
             return queries, keys
         limits = self.key_range(*queries)
         if not (isinstance(limits, tuple) and len(limits) == 2 and all(map(is_int, limits))):
             raise ShapeError(f"key_range of Rule must return (first, after the last), got {limits}")
         return queries, (max(keys[0], limits[0]), min(keys[1], limits[1]))
+
+
+def _beyond(length: Integers, positions: Range) -> Range:
+    """Positions at or beyond a length; all of them if it is traced."""
+    first, last = positions
+    return (max(first, length), last) if isinstance(length, int) else positions
 
 
 def _all_of(tile: Tile) -> jax.Array:
