@@ -141,8 +141,6 @@ class MeshConfig(Config):
         tensor: number of devices along the axis that splits attention heads, the hidden width of
             feed-forward layers and the vocabulary (tensor parallelism).
         sequence: number of devices along the axis that splits the tokens of a sequence.
-        optimizer_state: where the optimizer state is kept between updates: on the "device", or in
-            the memory of its "host", from which each step copies it to the device and back.
         rules: rules for splitting parameters, before the built-in ones; the first rule that matches
             a parameter applies.
 
@@ -158,7 +156,6 @@ class MeshConfig(Config):
     expert: PositiveInt = 1
     tensor: PositiveInt = 1
     sequence: PositiveInt = 1
-    optimizer_state: Literal["device", "host"] = "device"
     rules: tuple[MeshRule, ...] = ()
 
 

@@ -45,7 +45,6 @@ class CompiledStep(NamedTuple):
         results: results that do not reuse the memory of an argument.
         temporaries: gradients, activations and buffers.
         program: the code.
-        host: bytes in the memory of the host; not part of the total.
         collectives: collectives of a step.
         traffic: bytes that a step reads from and writes to the device memory, on each device, by
             source, most first: "attention", "feed-forward", "norms", "embedding", "logits and
@@ -60,7 +59,6 @@ class CompiledStep(NamedTuple):
     results: int = 0
     temporaries: int = 0
     program: int = 0
-    host: int = 0
     collectives: tuple[Collective, ...] = ()
     traffic: Mapping[str, int] = MappingProxyType({})
     attention: tuple[str, ...] = ()
@@ -124,7 +122,6 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device], platform: str)
         results=memory.output_size_in_bytes - memory.alias_size_in_bytes,
         temporaries=memory.temp_size_in_bytes,
         program=memory.generated_code_size_in_bytes,
-        host=memory.host_argument_size_in_bytes + memory.host_temp_size_in_bytes,
         collectives=tuple(read_collectives(program, len(devices))),
         traffic=read_traffic(program),
         attention=attention,

@@ -20,8 +20,6 @@ class MemoryNeeds(NamedTuple):
         gradients: gradients of trained parameters, exact; twice if micro-batches are summed.
         optimizer: optimizer state, exact.
         activations: activations, estimated as `memory_needs` says.
-        optimizer_on_host: whether the optimizer state is on the device only for its update, when
-            there are no activations.
         frozen: the part of the parameters that is not trained.
         average: moving average of the trained parameters, exact.
     """
@@ -30,7 +28,6 @@ class MemoryNeeds(NamedTuple):
     gradients: int
     optimizer: int
     activations: int
-    optimizer_on_host: bool = False
     frozen: int = 0
     average: int = 0
 
@@ -42,9 +39,7 @@ class MemoryNeeds(NamedTuple):
     @property
     def total(self) -> int:
         """Largest number of bytes at a time."""
-        held = (self.optimizer, self.activations)
-        of_step = max(held) if self.optimizer_on_host else sum(held)
-        return self.parameters + self.average + self.gradients + of_step
+        return self.parameters + self.average + self.gradients + self.optimizer + self.activations
 
 
 def state_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNeeds:
@@ -59,7 +54,6 @@ def state_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNee
         gradients=trained * min(config.training.accumulate_steps, 2),
         optimizer=bytes_per_device(state, rules, sizes, frozen) - trained - average,
         activations=0,
-        optimizer_on_host=config.mesh.optimizer_state == "host",
         frozen=frozen_bytes,
         average=average,
     )

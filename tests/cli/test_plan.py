@@ -53,15 +53,11 @@ def test_plan_of_a_compiled_step_has_what_the_compiler_says(plan_config, capsys,
     words = ["plan", plan_config, "--model.vocab-size", 31, "--accelerator", "H100"]
     traffic = {"attention": 3 * 2**29, "logits and loss": 2**29 - 2**24, "other": 2**24}
     attention = ("splash, a fused kernel",)
-    compile_as(
-        CompiledStep(
-            2.6, 2**22, 2**20, 2**21, 2**10, host=2**30, traffic=traffic, attention=attention
-        )
-    )
+    compile_as(CompiledStep(2.6, 2**22, 2**20, 2**21, 2**10, traffic=traffic, attention=attention))
     printed = " ".join(output(capsys, *words).out.split())
     assert "attention splash, a fused kernel compiled" in printed
     assert "compiled arguments 4 MiB, results 1 MiB, temporaries 2 MiB, program 1 KiB" in printed
-    assert ", on the host 1 GiB; in 3 s memory 7.001 MiB of " in printed
+    assert "; in 3 s memory 7.001 MiB of " in printed
     assert (
         "traffic 2 GiB (compiled, through the memory of each device): attention 75%, "
         "logits and loss 24% bounds" in printed

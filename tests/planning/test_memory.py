@@ -49,13 +49,13 @@ def test_state_has_the_bytes_of_arrays_on_a_mesh():
     assert needs.parameters == needs.gradients == on_one_device(state.params)
     assert needs.optimizer == on_one_device(state) - on_one_device(state.params)
     assert needs.optimizer > 2 * needs.parameters
+    assert needs.total == sum(needs[:4])
 
 
-def test_average_takes_as_much_as_the_parameters_and_stays_on_the_device():
-    whole, mesh = state_needs(config(), SIZES), config().mesh
+def test_average_takes_as_much_as_the_parameters():
+    whole = state_needs(config(), SIZES)
     training = dataclasses.replace(config().training, average_decay=0.999)
-    mesh = dataclasses.replace(mesh, optimizer_state="host")
-    needs = state_needs(dataclasses.replace(config(), training=training, mesh=mesh), SIZES)
+    needs = state_needs(dataclasses.replace(config(), training=training), SIZES)
     assert needs.average == needs.parameters == whole.parameters
     assert needs.optimizer == whole.optimizer
     assert needs.total == whole.total + needs.average
@@ -76,16 +76,6 @@ def test_frozen_weights_have_neither_gradients_nor_a_state_of_the_optimizer():
     wrong = dataclasses.replace(wanted.mesh, rules=(MeshRule(path="*/nothing", axes=()),))
     with pytest.raises(ConfigError, match="'.*/nothing', which matches no parameter"):
         memory_needs(dataclasses.replace(wanted, mesh=wrong), SIZES)
-
-
-def test_optimizer_on_the_host_takes_no_room_beside_the_activations():
-    needs = memory_needs(config(), SIZES)
-    assert needs.total == sum(needs[:4])
-    mesh = dataclasses.replace(config().mesh, optimizer_state="host")
-    on_host = memory_needs(dataclasses.replace(config(), mesh=mesh), SIZES)
-    assert on_host[:4] == needs[:4]
-    larger = max(needs.optimizer, needs.activations)
-    assert on_host.total == needs.parameters + needs.gradients + larger
 
 
 def test_heads_are_split_over_as_many_devices_as_they_divide():

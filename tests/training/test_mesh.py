@@ -192,23 +192,6 @@ def test_no_device_has_more_than_its_share():
     assert bytes_per_device(shapes, MeshConfig().rules, runner.sizes) == on_a_device
 
 
-def test_optimizer_state_on_the_host_trains_as_on_the_devices(tmp_path):
-    mesh = dataclasses.replace(MESHES["fsdp_tensor"], optimizer_state="host")
-    runner = MeshRunner(mesh)
-    losses, state, step = trained("decoder", runner, steps=4)
-    np.testing.assert_allclose(losses, losses_on_one_device("decoder")[:4], rtol=1e-6)
-    assert step._function._cache_size() == 1
-    assert memory_kinds(state.params) == {"device"} and memory_kinds(state.opt_state[0]) == set()
-    assert memory_kinds(state.opt_state[1]) == {"pinned_host"}
-    assert_restores(tmp_path / "onto the host", MeshRunner(MESHES["rows"]), runner)
-    assert_restores(tmp_path / "from the host", runner, SingleRunner())
-
-
-def memory_kinds(tree):
-    """Memories in which the arrays of a pytree are; numbers, such as counts, are on the device."""
-    return {leaf.sharding.memory_kind for leaf in jax.tree.leaves(tree) if leaf.ndim}
-
-
 @pytest.mark.parametrize("way", ["to_pmap", "from_pmap"])
 def test_checkpoint_of_a_runner_restores_on_another(tmp_path, way):
     runners = [MeshRunner(MESHES["all"]), PmapRunner(jax.local_devices()[:2])]

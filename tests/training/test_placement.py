@@ -17,18 +17,6 @@ from jaxformer.training.parallel.layout import axis_sizes, share_of_host
 from jaxformer.training.parallel.placement import partition_specs
 
 
-def test_optimizer_state_stays_where_the_host_cannot_be_reached():
-    class Chip(typing.NamedTuple):
-        process_index: int = 0
-        device_kind: str = "Chip"
-
-        def addressable_memories(self):
-            return [jax.local_devices()[0].memory("device")]
-
-    with pytest.raises(ConfigError, match="got Chip, which only has device; remove it"):
-        MeshRunner(MeshConfig(optimizer_state="host"), [Chip()])
-
-
 def test_rules_of_the_user_come_first():
     rules = (MeshRule(path="*down_kernel", axes=("", "tensor")),)
     shapes = {

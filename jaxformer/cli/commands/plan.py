@@ -104,8 +104,6 @@ def _memory_lines(plan: "planning.Plan") -> dict[str, str]:
     if compiled.failure is not None:
         return attention | {"memory": f"does not fit; the compiler reports: {compiled.failure}"}
     parts = _parts(compiled, "arguments", "results", "temporaries", "program")
-    if compiled.host:
-        parts += f", on the host {readable_bytes(compiled.host)}"
     return attention | {
         "compiled": f"{parts}; in {compiled.seconds:.0f} s",
         "memory": f"{readable_bytes(compiled.total)} of {available} on each device: fits",

@@ -18,14 +18,10 @@ def require_training_memory(model: TextModel, runner: Runner) -> None:
     tokens = _tokens_per_device(model, runner)
     width = config.model.d_model * jax.numpy.dtype(config.model.dtype).itemsize
     batch = tokens * (config.training.accumulate_steps * 8 + width * config.model.num_layers)
-    optimizer = runner.num_bytes(state, *neighbors) - gradients
-    if config.mesh.optimizer_state == "host" and jax.default_backend() != "cpu":
-        # On the device only during the update, when nothing of the batch is left.
-        optimizer = max(optimizer - batch, 0)
     needs = {
         "parameters": gradients + (0 if frozen is None else runner.num_bytes(frozen, trained)),
         "gradients": gradients,
-        "optimizer": optimizer,
+        "optimizer": runner.num_bytes(state, *neighbors) - gradients,
         "a batch and the inputs of the layers": batch,
     }
     if sum(needs.values()) > runner.memory:

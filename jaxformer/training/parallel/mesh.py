@@ -11,7 +11,7 @@ from flax import linen as nn
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxformer.config import MESH_AXES, MeshConfig
-from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.errors import ShapeError
 from jaxformer.training.parallel.layout import (
     BATCH_SPEC,
     ROW_AXES,
@@ -21,14 +21,12 @@ from jaxformer.training.parallel.layout import (
 )
 from jaxformer.training.parallel.placement import bytes_per_device, check_rules, partition_specs
 from jaxformer.training.parallel.runner import Program, Runner
-from jaxformer.training.state import TrainState
 
 # Mesh axes of activations, by the axis names that modules use.
 _ACTIVATIONS = (
     ("batch", ROW_AXES), ("sequence", "sequence"), ("heads", "tensor"), ("hidden", "tensor"),
     ("experts", "expert"),
 )  # fmt: skip
-_HOST_MEMORY = "pinned_host"  # JAX's name of host memory that devices access directly
 
 
 class MeshRunner(Runner):
@@ -43,8 +41,8 @@ class MeshRunner(Runner):
         devices: devices to use; all devices of all hosts when not given.
 
     Raises:
-        ConfigError: the product of the axes is not the number of devices, hosts have unequal parts,
-            or devices cannot use the memory of their host.
+        ConfigError: the product of the axes is not the number of devices, or hosts have unequal
+            parts.
 
     Example:
         >>> runner = MeshRunner(MeshConfig(fsdp=1), jax.local_devices()[:1])
@@ -59,9 +57,6 @@ class MeshRunner(Runner):
         devices = list(devices) if devices is not None else jax.devices()
         self.sizes = axis_sizes(config, len(devices))
         self._config, self._rules = config, config.rules
-        self._offloads = config.optimizer_state == "host"
-        if self._offloads:
-            _require_host_memory(devices[0])
         self._mesh = jax.make_mesh(
             tuple(self.sizes.values()), MESH_AXES, devices=devices,
             axis_types=(AxisType.Auto,) * len(MESH_AXES),
@@ -112,14 +107,6 @@ class MeshRunner(Runner):
 
     def _shardings(self, tree: Any) -> Any:
         """Shardings of a pytree between steps."""
-        shardings = self._device_shardings(tree)
-        if not (self._offloads and isinstance(tree, TrainState)):
-            return shardings
-        on_host = jax.tree.map(_in_host_memory, tree.opt_state, shardings.opt_state)
-        return shardings._replace(opt_state=on_host)
-
-    def _device_shardings(self, tree: Any) -> Any:
-        """Shardings of a pytree during a step."""
         specs = partition_specs(tree, self._rules, self.sizes)
         return jax.tree.map(functools.partial(NamedSharding, self._mesh), specs)
 
@@ -127,14 +114,10 @@ class MeshRunner(Runner):
         """Makes a program of a training step, as in `Runner`."""
 
         def placed_step(state: Any, batch: Any, *rest: Any) -> tuple[Any, Any]:
-            if self._offloads:
-                state = jax.device_put(state, self._device_shardings(state))
             with nn.logical_axis_rules(_ACTIVATIONS):
                 state, metrics = step(state, batch, *rest)
             # The shardings it came with, so that the next step is the same program.
-            state = jax.lax.with_sharding_constraint(state, self._device_shardings(state))
-            if self._offloads:
-                state = jax.device_put(state, self._shardings(state))
+            state = jax.lax.with_sharding_constraint(state, self._shardings(state))
             return state, self._constrain_all(metrics)
 
         return super().compile_train(placed_step)
@@ -207,20 +190,6 @@ class MeshRunner(Runner):
             return jax.device_put(jax.device_put(leaf, self._whole).addressable_data(0), sharding)
 
         return jax.tree.map(gather, params, inner._shardings(params))
-
-
-def _require_host_memory(device: jax.Device) -> None:
-    kinds = [memory.kind for memory in device.addressable_memories()]
-    if _HOST_MEMORY not in kinds:
-        raise ConfigError(
-            "mesh.optimizer_state='host' needs devices that can use the memory of their host, got "
-            f"{device.device_kind}, which only has {', '.join(kinds)}; remove it"
-        )
-
-
-def _in_host_memory(leaf: Any, sharding: NamedSharding) -> NamedSharding:
-    """Sharding in host memory; scalars of the optimizer state, such as a count, stay."""
-    return sharding.with_memory_kind(_HOST_MEMORY) if leaf.ndim else sharding
 
 
 def _place_leaf(leaf: Any, sharding: NamedSharding, *, copy: bool = True) -> jax.Array:
