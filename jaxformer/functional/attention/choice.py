@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from jaxformer.errors import ConfigError
@@ -114,7 +115,8 @@ class _Program(NamedTuple):
     """Implementation for a platform, with block sizes if chunked."""
 
     name: Name
-    blocks: Blocks | None = None
+    operands: str | None  # as in `StaticOptions`
+    blocks: Blocks | None
 
 
 def attention_implementation(
@@ -241,8 +243,12 @@ def check_implementation(implementation: Implementation) -> str:
 
 def _program(name: str, inputs: AttentionInputs, platform: str) -> _Program:
     taken = _choose(inputs, platform).name if name == "auto" else cast(Name, name)
-    blocks = block_sizes(inputs, _tuning(platform)) if taken == "chunked" else None
-    return _Program(taken, blocks)
+    tuning = _tuning(platform)
+    blocks = block_sizes(inputs, tuning) if taken == "chunked" else None
+    # Matrix units take bfloat16, as fused kernels do (Dao et al., "FlashAttention", 2022). In
+    # float16, small gradients of scores would become 0.
+    rounds = tuning != "cpu" and inputs.query.dtype == jnp.bfloat16
+    return _Program(taken, "bfloat16" if rounds and taken in ("dense", "chunked") else None, blocks)
 
 
 def _tuning(platform: str) -> str:
@@ -252,6 +258,7 @@ def _tuning(platform: str) -> str:
 
 
 def _run(program: _Program, inputs: AttentionInputs, dropout_rng: jax.Array | None) -> _Attended:
+    inputs = inputs._replace(static=inputs.static._replace(operands=program.operands))
     options = () if program.blocks is None else (program.blocks,)
     return _FUNCTIONS[program.name](inputs, dropout_rng, *options)
 

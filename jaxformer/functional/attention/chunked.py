@@ -38,7 +38,6 @@ class Blocks(NamedTuple):
 
     queries: int
     heads: int
-    rounds: bool = False  # whether operands of products are rounded to the dtype of the inputs
 
 
 _Attended = tuple[jax.Array, jax.Array | None]
@@ -72,9 +71,6 @@ def chunked_attention(
     inputs: AttentionInputs, dropout_rng: jax.Array | None, blocks: Blocks
 ) -> _Attended:
     """`dot_product_attention` by blocks of queries; T and S may not be symbolic."""
-    if blocks.rounds:
-        static = inputs.static._replace(operands=inputs.query.dtype.name)
-        inputs = inputs._replace(static=static)
     # Empty blocks cannot be planned.
     if 0 in inputs.query.shape:
         output, residual = _nothing(inputs, inputs.query.shape[:-1])
@@ -259,6 +255,4 @@ def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
     if left is not None and right is not None:
         num_keys = min(num_keys, left + right + block)
     heads = max(1, min(kv_heads, at_once // max(1, block * per_key * num_keys)))
-    # Matrix units take bfloat16, as fused kernels do (Dao et al., "FlashAttention", 2022). In
-    # float16, small gradients of scores would become 0.
-    return Blocks(block, heads, platform != "cpu" and inputs.query.dtype == jnp.bfloat16)
+    return Blocks(block, heads)

@@ -16,6 +16,7 @@ from jaxformer.functional.attention.block import (
 )
 from jaxformer.functional.attention.block_mask import full_bias, full_mask
 from jaxformer.functional.attention.inputs import AttentionInputs
+from jaxformer.functional.attention.recomputed import Block, Masks, attend_recomputing
 from jaxformer.functional.dtypes import widened
 from jaxformer.functional.taps import LayerTaps
 
@@ -27,17 +28,23 @@ def dense_attention(
     query, key = _heads_first(inputs)
     bias, mask = (_by_key_head(x, key.shape[-3]) for x in (full_bias(inputs), full_mask(inputs)))
     # Keys that no query attends to, and queries that attend to none, matter to gradients alone, so
-    # the derivative of `attend` zeroes them: a pass over the keys of a cache would cost as much as
-    # the scores.
+    # the derivative zeroes them: a pass over the keys of a cache would cost as much as the scores.
     value = zero_unseen(rearrange(inputs.value, "... s k v -> ... k s v"), mask)
-    # Weights stay float32 in this product: rounding them to bfloat16 makes the error 1.5 times as
-    # large.
+    # Where operands are not rounded, weights stay float32 in the product with the values: their
+    # rounding to bfloat16 makes the error 1.5 times as large.
     value = widened(value)
     keep = None
     if dropout_rng is not None:
         shape = (*query.shape[:-1], key.shape[-2])
         keep = jax.random.bernoulli(dropout_rng, 1 - inputs.static.dropout_rate, shape)
-    if edited_weights is None:
+    if edited_weights is None and inputs.static.operands is not None:
+        masks = unseen = None
+        if mask is not None:
+            masks = Masks(mask, rearrange(mask, "... t s -> ... s t"))
+            unseen = ~mask.any(axis=(-3, -2))
+        block = Block(widened(query), widened(key), value, bias, masks, keep, unseen)
+        output, residual = attend_recomputing(inputs.static, block)
+    elif edited_weights is None:
         output, residual = attend(inputs.static, query, key, value, bias, mask, keep)
     else:
         weights = rearrange(edited_weights, "... (k g) t s -> ... k g t s", k=key.shape[-3])

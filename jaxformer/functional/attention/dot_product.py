@@ -74,8 +74,8 @@ def dot_product_attention(
     - NaNs and Infs in keys and values that no query sees do not affect any result or gradient. Nor
       do those in queries without visible keys ("splash": in queries beyond their length).
     - Scores, softmax and the product with the values are computed in float32 (float64 for float64
-      inputs). On GPU and TPU, float32 products follow `jax.default_matmul_precision`, and "chunked"
-      rounds the operands of products with bfloat16 inputs to bfloat16, as fused kernels do.
+      inputs). On GPU and TPU, float32 products follow `jax.default_matmul_precision`, and "dense"
+      and "chunked" round operands of products to bfloat16 for bfloat16 inputs, as fused kernels do.
 
     Args:
         query: float `[..., T, N, H]`, with any number of leading axes.

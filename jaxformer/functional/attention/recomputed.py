@@ -47,6 +47,7 @@ class Block(NamedTuple):
     bias: jax.Array | None
     masks: Masks | None
     keep: jax.Array | None
+    unseen: jax.Array | None = None  # keys that the derivative has to zero, bool [..., s]
 
 
 class _Saved(NamedTuple):
@@ -88,6 +89,8 @@ def _attend_jvp(
     # The gradient of the key is a product with all queries, also with those that see nothing.
     sees = jnp.broadcast_to(saved.inverse != 0, saved.block.query.shape)
     block = saved.block._replace(query=jnp.where(sees, saved.block.query, 0))
+    if block.unseen is not None:
+        block = block._replace(key=jnp.where(block.unseen[..., None], 0, block.key))
     saved = saved._replace(block=block, output=checkpoint_name(saved.output, OUTPUT))
     dots = linear_map(
         functools.partial(_forward, static),
@@ -110,7 +113,7 @@ def _average(static: StaticOptions, block: Block) -> tuple[_Saved, jax.Array]:
 def _forward(static: StaticOptions, saved: _Saved, dots: _Dots) -> _Attended:
     """Tangents of the results for those of the inputs."""
     static = static._replace(operands=None)  # a gradient of this is not rounded
-    query, key, value, bias, masks, keep = saved.block
+    query, key, value, bias, masks, keep, _ = saved.block
     mask = None if masks is None else masks.by_query
     scores, scores_dot = jax.jvp(
         functools.partial(block_scores, static, mask),
