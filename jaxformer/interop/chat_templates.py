@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.interop.tokenizers.settings import read_tokenizer_config, special_token_names
-from jaxformer.storage import read_download
+from jaxformer.storage import read_whole
 from jaxformer.text import Tokenizer
 
 _FILE = "chat_template.jinja"
@@ -97,7 +97,7 @@ def load_chat_template(folder: pathlib.Path) -> HuggingFaceChatTemplate | None:
     config = read_tokenizer_config(folder)
     template = config.get("chat_template")
     if (folder / _FILE).exists():
-        template = read_download(folder / _FILE).decode()
+        template = read_whole(folder / _FILE).decode()
     if template is None:
         return None
     if isinstance(template, list):

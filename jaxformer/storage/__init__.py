@@ -16,7 +16,6 @@ from jaxformer.storage.files import (
 )
 from jaxformer.storage.json_files import (
     damaged_download,
-    read_download,
     read_json,
     read_object,
     shown,
@@ -37,7 +36,7 @@ from jaxformer.storage.paths import as_path, bucket_files, in_bucket, lexists, r
 __all__ = [
     "DRAFT", "HOLDER", "LOCK", "Manifest", "append", "as_path", "bucket_files", "damaged_download",
     "default_cache_dir", "drafted", "file_digest", "files_below", "in_bucket",
-    "lexists", "lock_holder", "make_folder", "on_disk", "open_regular", "read_download",
+    "lexists", "lock_holder", "make_folder", "on_disk", "open_regular",
     "read_json", "read_manifest", "read_object", "read_regular", "read_whole", "real_path",
     "remove", "remove_drafts", "replacing", "run_lock", "sha256", "shown", "some", "stamp",
     "write_json", "write_manifest", "write_whole", "written_folder",

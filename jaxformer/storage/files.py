@@ -109,10 +109,7 @@ def make_folder(folder: pathlib.Path) -> None:
 
 
 def append(path: pathlib.Path, data: bytes) -> None:
-    """Appends to a file, which is created if it is missing; in a bucket, it is written anew."""
-    if in_bucket(path):
-        write_whole(path, (path.read_bytes() if path.exists() else b"") + data)
-        return
+    """Appends to a file on a disk, which is created if it is missing."""
     try:
         with open(path, "ab") as file:
             file.write(data)
@@ -142,7 +139,7 @@ def read_regular(path: str | pathlib.Path) -> bytes:
 
 
 def read_whole(path: str | pathlib.Path) -> bytes:
-    """Reads a file of a run folder; CheckpointError if it is missing or cannot be read."""
+    """Reads a file of a run or model folder; CheckpointError if it cannot be read."""
     try:
         return read_regular(path)
     except OSError as error:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from jaxformer.errors import CheckpointError
-from jaxformer.storage.files import read_regular, read_whole, write_whole
+from jaxformer.storage.files import read_whole, write_whole
 
 T = TypeVar("T")
 
@@ -38,16 +38,6 @@ def read_json(
         raise CheckpointError(damaged.format(path=path, error=error)) from error
 
 
-def read_download(path: pathlib.Path) -> bytes:
-    """Reads a file of a Hugging Face folder; CheckpointError if that fails."""
-    try:
-        return read_regular(path)
-    except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be read: {error.strerror}; pass a Hugging Face model folder"
-        ) from error
-
-
 def damaged_download(path: pathlib.Path, reason: object) -> CheckpointError:
     """The error for a damaged file of a Hugging Face folder."""
     return CheckpointError(f"{path} is damaged: {reason}; download it again")
@@ -57,7 +47,7 @@ def read_object(path: pathlib.Path, *, optional: bool = False) -> dict[str, Any]
     """A JSON object of a Hugging Face folder, empty if `optional` and missing; CheckpointError."""
     if optional and not path.exists():
         return {}
-    data = read_download(path)
+    data = read_whole(path)
     try:
         value = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:

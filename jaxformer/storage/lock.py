@@ -1,10 +1,9 @@
 """The lock of a run folder: one process at a time trains in it.
 
 On a disk, it is a lock of the file system. In a bucket, it is a small file that names its holder,
-who refreshes it.
+who writes it anew every few seconds.
 """
 
-import concurrent.futures
 import contextlib
 import os
 import pathlib
@@ -34,7 +33,7 @@ _POLL = 1.0  # seconds between two looks at the lock of another process
 def run_lock(folder: pathlib.Path) -> Iterator[Callable[[], None]]:
     """Locks a run folder, made if missing; yields a check that it still is. CheckpointError."""
     if in_bucket(folder):
-        with bucket_lock(folder / LOCK) as require:
+        with bucket_lock(folder) as require:
             yield require
         return
     import filelock
@@ -67,29 +66,23 @@ def lock_holder(folder: pathlib.Path) -> str:
 
 
 @contextlib.contextmanager
-def bucket_lock(path: pathlib.Path) -> Iterator[Callable[[], None]]:
+def bucket_lock(folder: pathlib.Path) -> Iterator[Callable[[], None]]:
     """Holds the lock of a run in a bucket; yields a check that nobody else has taken it."""
-    if not str(path).startswith("gs://"):
+    if not str(folder).startswith("gs://"):
         raise ConfigError(
-            f"a run folder must be on a disk or in a bucket gs://, got {path.parent}; Orbax saves "
+            f"a run folder must be on a disk or in a bucket gs://, got {folder}; Orbax saves "
             "checkpoints in no other kind of bucket"
         )
-    guard = _Guard(path)
-    guard.take()
-    ended = threading.Event()
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        refreshing = thread.submit(guard.refresh_until, ended)
-
-        def require() -> None:
-            if refreshing.done():
-                refreshing.result()  # raises what the bucket has answered
-            guard.require()
-
-        try:
-            yield require
-        finally:
-            ended.set()
-            guard.release()
+    lock, ended = _BucketLock(folder), threading.Event()
+    lock.take()
+    thread = threading.Thread(target=lock.refresh_until, args=(ended,), daemon=True)
+    thread.start()
+    try:
+        yield lock.require
+    finally:
+        ended.set()
+        thread.join()
+        lock.release()
 
 
 def _holder_text() -> str:
@@ -106,11 +99,11 @@ def _being_trained(folder: pathlib.Path, holder: str) -> CheckpointError:
     )
 
 
-class _Guard:
+class _BucketLock:
     """A lock file, whose text differs from that of every other holder."""
 
-    def __init__(self, path: pathlib.Path) -> None:
-        self._folder, (self._system, self._key) = path.parent, bucket_system(path)
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder, (self._system, self._key) = folder, bucket_system(folder / LOCK)
         self._text = f"{_holder_text()}, {secrets.token_hex(4)}"
 
     def take(self) -> None:
@@ -153,12 +146,6 @@ class _Guard:
             self._system.pipe_file(self._key, self._text.encode(), mode="create")
         except FileExistsError:  # or the answer to a first request was lost
             return self._read() == self._text
-        except FileNotFoundError:
-            bucket = f"gs://{self._key.partition('/')[0]}"
-            raise StorageError(
-                f"there is no bucket {bucket}; correct its name, or create it with: gcloud storage "
-                f"buckets create {bucket}"
-            ) from None
         return True
 
     def _read(self) -> str:

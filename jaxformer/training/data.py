@@ -102,19 +102,14 @@ def check_data(data: TrainingData, steps: int) -> None:
     if not hasattr(batches, "__getitem__"):
         raise DataError(
             "batches must be indexed by step, as batches[step], because a resumed run needs the "
-            f"batch of any step again, got {_kind(batches)}; pass a list, or write a class with "
-            "__getitem__(self, step)"
+            f"batch of any step again, got {type(batches).__name__}; pass a list, or write a class "
+            "with __getitem__(self, step)"
         )
     if isinstance(batches, Sequence) and len(batches) < steps:
         raise DataError(
             f"a list of batches must have one for each of the {steps} steps, got {len(batches)}; "
             "lower steps, or to repeat batches, write a class whose __getitem__(self, step) uses "
             f"step % {len(batches) or 'their number'}"
-        )
-    if data.validation is not None and not callable(data.validation):
-        raise DataError(
-            "validation must be a function that returns the batches, because every evaluation "
-            f"starts from the first, got {_kind(data.validation)}; try lambda: batches"
         )
     if data.scores is not None and data.validation is None:
         raise DataError("scores need validation batches, got none; set validation or remove scores")
@@ -134,29 +129,13 @@ def batch_at(batches: BatchSource, step: int, parts: int) -> Any:
 
 
 def check_rows(name: str, batch: Any, parts: int) -> None:
-    """Raises DataError unless a batch is a pytree of arrays whose rows divide into `parts`."""
-    leaves = jax.tree.leaves_with_path(batch)
-    if not leaves:
-        raise DataError(f"{name} must have arrays, got {batch!r}")
-    rows = np.shape(leaves[0][1])[:1]
-    for path, leaf in leaves:
-        where = jax.tree_util.keystr(path) or "it"
-        shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
-        if shape is None or dtype is None or dtype.kind in "OSUMm":
-            raise DataError(
-                f"{name} must be a dict, or another pytree, of arrays of numbers, got "
-                f"{_kind(leaf) if dtype is None else f'an array of {dtype}'} at {where}; make "
-                "arrays with np.asarray"
-            )
-        if not shape or shape[:1] != rows or shape[0] % parts:
+    """Raises DataError unless arrays have equally many rows, which divide into `parts`."""
+    shapes = [(path, np.shape(leaf)) for path, leaf in jax.tree.leaves_with_path(batch)]
+    for path, shape in shapes:
+        if not shape or shape[:1] != shapes[0][1][:1] or shape[0] % parts:
             raise DataError(
                 f"{name} must have the same number of rows in every array, a multiple of devices "
-                f"* accumulate_steps = {parts}, got shape {tuple(shape)} at {where}; pad with rows "
-                "of weight 0, or use fewer devices, such as runner=SingleRunner()"
+                f"* accumulate_steps = {parts}, got shape {shape} at "
+                f"{jax.tree_util.keystr(path) or 'it'}; pad with rows of weight 0, or use fewer "
+                "devices, such as runner=SingleRunner()"
             )
-
-
-def _kind(value: Any) -> str:
-    """Type name of a value with its article, for messages."""
-    name = type(value).__name__
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

@@ -92,12 +92,11 @@ def fit(
         the handlers that the process had before.
 
     Raises:
-        ConfigError: the newest checkpoint is beyond `loop.steps`, the optimizer is not an optax
-            transformation, the loss does not return two numbers, only one of frozen and combine is
-            given, a callback needs validation data and there is none, or profile has steps beyond
-            `loop.steps` or no folder.
-        DataError: batches cannot be indexed by step, or a batch is not a pytree of arrays whose
-            rows divide over the devices.
+        ConfigError: the newest checkpoint is beyond `loop.steps`, the loss does not return two
+            numbers, only one of frozen and combine is given, a callback needs validation data and
+            there is none, or profile has steps beyond `loop.steps` or no folder.
+        DataError: batches cannot be indexed by step, or the rows of a batch do not divide over the
+            devices.
         CheckpointError: a checkpoint is damaged or has parameters of other shapes, or another
             process is training in the folder.
         StorageError: a file cannot be written.

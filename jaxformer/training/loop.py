@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
-import numpy as np
 
 from jaxformer.functional.attention.choice import describe_choices, observed_choices
 from jaxformer.stopping import StopRequest
@@ -119,19 +118,10 @@ class TrainingLoop:
                 self.save(self.training)
 
     def _start(self) -> None:
-        """Starts from what the last call has recorded, and makes up for a missing validation."""
+        """Gives callbacks the records of earlier steps, and makes up for a missing validation."""
         for run in self.runs:
             run.resume_callbacks()
         self._meters.begin()
-        if self.step:
-            seconds, steps = zip(
-                *(run.checkpoints.unlogged(self.step) for run in self.runs), strict=True
-            )
-            self._meters.begin(max(seconds))
-            self._unlogged = [
-                jax.tree.map(lambda *x: np.array(x), *metrics)
-                for metrics in zip(*steps, strict=True)
-            ]
         if self.step and self.is_evaluation_due():
             # A signal may have cut this validation short; the best checkpoint needs its loss.
             for run in self.runs:
@@ -233,10 +223,9 @@ class TrainingLoop:
         self.for_each(runs, lambda run: run.check(metrics))
         if not (runs := [run for run in runs if not run.has_left]):
             return
-        steps, seconds = jax.device_get(self._unlogged), self._meters.seconds
         with self.clock.during(Activity.SAVING):
             for run in runs:
-                run.save(run.part(self.state), steps, seconds)
+                run.save(run.part(self.state))
 
     def wait(self) -> None:
         """Waits until all that is saved is on disk."""

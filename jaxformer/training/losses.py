@@ -8,7 +8,6 @@ from typing import Any
 import jax
 from flax import linen as nn
 
-from jaxformer.errors import DataError
 from jaxformer.functional.losses import chunked_cross_entropy, cross_entropy
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.training.parallel.layout import num_parts, sum_over_parts
@@ -117,12 +116,6 @@ def _inputs(
     batch: Batch, dropout_rng: jax.Array | None
 ) -> tuple[dict[str, Any], jax.Array, dict[str, jax.Array] | None]:
     """Arguments of the model's call, the labels, and the PRNG keys of the call."""
-    if not isinstance(batch, Mapping) or "labels" not in batch:
-        got = ", ".join(batch) if isinstance(batch, Mapping) else type(batch).__name__
-        raise DataError(
-            'a batch must be a dict of arrays with "labels" and the arguments of the model, such '
-            f'as "tokens", got {got}'
-        )
     inputs: dict[str, Any] = {name: array for name, array in batch.items() if name != "labels"}
     rngs = None if dropout_rng is None else {"dropout": dropout_rng}
     return {**inputs, "deterministic": dropout_rng is None}, batch["labels"], rngs

@@ -53,13 +53,7 @@ class Trial(NamedTuple):
 
 
 def check_trial(trial: Trial) -> None:
-    """Raises ConfigError for an optimizer that is none, or only one of frozen and combine."""
-    optimizer: Any = trial.optimizer
-    if not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
-        raise ConfigError(
-            "optimizer must be an optax transformation, with init and update, got "
-            f"{getattr(optimizer, '__name__', repr(optimizer))}; for example optax.adam(1e-3)"
-        )
+    """Raises ConfigError for only one of frozen and combine."""
     if (trial.frozen is None) != (trial.combine is None):
         name, missing = ("combine", "frozen") if trial.frozen is None else ("frozen", "combine")
         raise ConfigError(f"frozen and combine go together, got only {name}; pass {missing}, too")

@@ -28,7 +28,7 @@ learning_rate = 3e-2
 steps = 24
 cpu_devices = 2
 accumulate_steps = 2
-log_every = 2
+log_every = 1
 eval_every = 6
 checkpoint_every = 4
 {training}

@@ -65,24 +65,7 @@ def test_a_lock_of_a_killed_process_is_taken_when_it_is_stale(bucket):
         assert 1.0 <= time.monotonic() - started < 10
 
 
-def test_a_refresh_that_the_bucket_refuses_ends_the_training_at_its_next_save(bucket, emulator):
-    with run_lock(bucket) as require:
-        emulator.fault = lambda *_: 403
-        time.sleep(0.5)
-        emulator.fault = lambda *_: None
-        with pytest.raises(OSError, match="Forbidden"):
-            require()
-
-
 def test_a_lock_in_no_bucket_that_checkpoints_can_be_in_is_refused():
     with pytest.raises(ConfigError, match="must be on a disk or in a bucket gs://, got s3:/b/run;"):
-        with lock.bucket_lock(pathlib.PurePath("s3://b/run/lock")):
+        with lock.bucket_lock(pathlib.PurePath("s3://b/run")):
             pass
-
-
-def test_missing_bucket_is_one_line(bucket):
-    folder = bucket.parent / "no-such-bucket" / "run"
-    with pytest.raises(StorageError, match="there is no bucket gs://no-such-bucket;") as info:
-        with run_lock(folder):
-            pass
-    assert "\n" not in str(info.value)

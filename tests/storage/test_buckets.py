@@ -11,7 +11,6 @@ import pytest
 from jaxformer.errors import CheckpointError, ConfigError, StorageError
 from jaxformer.storage import (
     Manifest,
-    append,
     as_path,
     drafted,
     files_below,
@@ -86,12 +85,6 @@ def test_missing_right_to_write_is_one_line(bucket, emulator):
     with pytest.raises(StorageError, match="a cannot be written: Forbidden") as info:
         write_whole(bucket / "a", b"")
     assert "\n" not in str(info.value)
-
-
-def test_appending_makes_a_file_and_goes_on_with_it(bucket):
-    for line in (b"one\n", b"two\n"):
-        append(bucket / "log", line)
-    assert (bucket / "log").read_bytes() == b"one\ntwo\n"
 
 
 def test_a_folder_is_filled_in_order(bucket, emulator):

@@ -23,7 +23,7 @@ from jaxformer.training import (
 )
 from jaxformer.training.checkpoints import checkpoint_steps
 from jaxformer.training.parallel import Program
-from tests.records import CPU_METERS, without_meters
+from tests.records import CPU_METERS
 from tests.training import saved
 
 TRUE = np.float32([[1.0], [-2.0], [0.5]])
@@ -131,14 +131,9 @@ def test_batches_may_be_any_pytree_of_arrays(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"optimizer": optax.adam}, ConfigError, "optax transformation.*got adam; for example"),
-        ({"optimizer": "adam"}, ConfigError, "with init and update, got 'adam'"),
-        ({"batches": iter([batch(0)])}, DataError, "indexed by step.*got a list_iterator; pass a"),
+        ({"batches": iter([batch(0)])}, DataError, "indexed by step.*got list_iterator; pass a"),
         ({"batches": [batch(0)] * 5}, DataError, "each of the 6 steps, got 5; .*step % 5"),
         ({"batches": {0: batch(0)}}, DataError, "got KeyError for step 1"),
-        ({"batches": [[1, 2]] * 6}, DataError, r"batch of step 0 must be a dict.*an int at \[0"),
-        ({"batches": [{"x": np.array(["a"])}] * 6}, DataError, r"array of <U1 at \['x'\]"),
-        ({"batches": [{}] * 6}, DataError, "must have arrays, got {}"),
         ({"batches": [{"x": np.float32(1)}] * 6}, DataError, r"got shape \(\) at \['x'\]"),
         (
             {"batches": [batch(0), batch(1, 7)] * 3, "runner": PmapRunner(jax.devices()[:2])},
@@ -148,7 +143,6 @@ def test_batches_may_be_any_pytree_of_arrays(tmp_path):
             {"batches": [batch(0) | {"y": np.zeros((4, 1))}] * 6},
             DataError, r"same number of rows in every array.*got shape \(4, 1\) at \['y'\]",
         ),
-        ({"validation": [batch(0)]}, DataError, "validation must be a function.*got a list; try"),
         ({"validation": lambda: []}, DataError, "at least one batch, got none; return a new"),
         ({"loss": lambda *a: loss(*a)[0]}, ConfigError, r"two numbers.*got float32\[\]; sum over"),
         (
@@ -226,25 +220,6 @@ def test_no_more_than_one_step_is_queued_which_a_signal_would_wait_for(tmp_path,
     monkeypatch.setattr(jax, "block_until_ready", block)
     train(tmp_path, steps=4)
     assert " ".join(events) == "step 1 step 2 wait 1 step 3 wait 2 step 4 wait 3"
-
-
-def test_metrics_of_a_killed_run_are_those_of_an_uninterrupted_one(tmp_path):
-    """The checkpoint lies between two records."""
-
-    class Killed(dict):
-        def __missing__(self, step):
-            raise RuntimeError("killed")
-
-    loop = LoopConfig(steps=6, log_every=4, checkpoint_every=3)
-    batches = [batch(step) for step in range(6)]
-    with pytest.raises(RuntimeError, match="killed"):
-        train(tmp_path / "parts", batches=Killed(enumerate(batches[:5])), loop=loop)
-    runs = []
-    for name in ("parts", "whole"):
-        train(tmp_path / name, batches=batches, loop=loop)
-        runs.append(without_meters(read_metrics(tmp_path / name)))
-    assert [record["step"] for record in runs[0]] == [4, 6]
-    assert runs[0] == runs[1]
 
 
 def test_validation_that_a_signal_cuts_short_is_made_up_for(tmp_path):

@@ -27,15 +27,6 @@ def test_runners_of_one_host_are_refused_on_several(monkeypatch, kind):
         make_runner(kind)
 
 
-def test_coordinator_that_finds_no_processes_is_one_line_with_the_flags(monkeypatch):
-    def initialize(**_):
-        raise ValueError("coordinator_address should be defined.")
-
-    monkeypatch.setattr(jax.distributed, "initialize", initialize)
-    with pytest.raises(ConfigError, match=r"auto finds no .*defined\.\); pass --coordinator HOST"):
-        hosts.start_hosts(hosts.Launch(coordinator="auto"))
-
-
 def test_texts_of_unequal_length_are_gathered(monkeypatch):
     """Each process pads its own to the longest."""
     texts = ["", "größer"]

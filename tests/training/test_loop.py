@@ -114,14 +114,14 @@ def test_resumed_run_of_another_optimizer_is_bitwise_the_uninterrupted_one(tmp_p
 @pytest.mark.thorough
 def test_run_stopped_by_a_signal_is_saved_and_goes_on_bitwise(tmp_path, uninterrupted):
     def interrupt(step):
-        if step == 2:
+        if step == 3:
             os.kill(os.getpid(), signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
     result = train(tmp_path, 5, Batches(interrupt))
-    assert result.stop_signal == signal.SIGTERM and result.step == 3
+    assert result.stop_signal == signal.SIGTERM and result.step == 4
     assert signal.getsignal(signal.SIGTERM) is before
-    assert [record["step"] for record in read_metrics(tmp_path)] == [2, 2]
+    assert [record["step"] for record in read_metrics(tmp_path)] == [2, 2, 4]
     train(tmp_path, 5)
     jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(uninterrupted))
     assert without_meters(read_metrics(tmp_path)) == without_meters(read_metrics(uninterrupted))

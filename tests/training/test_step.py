@@ -7,7 +7,6 @@ import optax
 import pytest
 
 from jaxformer.config import ModelConfig
-from jaxformer.errors import DataError
 from jaxformer.models import Decoder, TokenClassifier
 from jaxformer.training import (
     PmapRunner,
@@ -201,12 +200,3 @@ def test_loss_of_token_classes_counts_each_token_that_has_a_label():
     logits = np.asarray(output.logits, np.float64)[labels >= 0]
     nats = np.logaddexp.reduce(logits, axis=-1) - logits[np.arange(3), labels[labels >= 0]]
     assert float(total) == pytest.approx(nats.sum(), rel=1e-5) and int(count) == 3
-
-
-@pytest.mark.parametrize(
-    ("batch", "got"), [({"tokens": None}, "tokens"), (([[1]], [[2]]), "tuple")]
-)
-@pytest.mark.parametrize("make", [language_model_loss, losses.classification_loss])
-def test_a_batch_without_labels_is_refused(make, batch, got):
-    with pytest.raises(DataError, match=f'a batch must be a dict.*"labels".*got {got}$'):
-        make(tiny.model())({}, batch, None)

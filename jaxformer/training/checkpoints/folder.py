@@ -14,7 +14,6 @@ from jaxformer.storage import in_bucket, make_folder
 from jaxformer.training.checkpoints.arrays import items_of, load_arrays, require_readable
 from jaxformer.training.checkpoints.index import CheckpointIndex
 from jaxformer.training.checkpoints.manifest import (
-    Unlogged,
     add_checkpoint_loss,
     is_whole,
     write_checkpoint_manifest,
@@ -110,10 +109,7 @@ class Checkpoints(CheckpointIndex):
             )
         return trained
 
-    def save(
-        self, state: TrainState, validation_loss: float | None = None,
-        unlogged: Unlogged = (0.0, []),
-    ) -> None:  # fmt: skip
+    def save(self, state: TrainState, validation_loss: float | None = None) -> None:
         """Starts saving a state in the background, once the previous save is done.
 
         A step is not saved twice, but if its checkpoint has no validation loss yet, it is added.
@@ -121,8 +117,6 @@ class Checkpoints(CheckpointIndex):
         Args:
             state: the state; its step names the checkpoint.
             validation_loss: nats per label; the best checkpoint has the lowest.
-            unlogged: seconds and metrics of the steps since the last record of metrics, which a
-                resumed run needs for its next record.
 
         Raises:
             StorageError: this or the previous save failed, or the lock of the run is lost.
@@ -130,7 +124,7 @@ class Checkpoints(CheckpointIndex):
         step = int(state.step)
         self.wait()
         self._require_lock()
-        about = {"step": step, "validation_loss": validation_loss, "unlogged": unlogged}
+        about = {"step": step, "validation_loss": validation_loss}
         if step in self._about:
             if validation_loss is not None and self.validation_loss(step) is None:
                 if is_first_process():

@@ -8,7 +8,6 @@ from typing import Any
 from jaxformer.errors import CheckpointError, CheckpointWarning
 from jaxformer.storage import lexists
 from jaxformer.training.checkpoints.manifest import (
-    Unlogged,
     checkpoint_damage,
     checkpoint_steps,
     read_checkpoint_manifest,
@@ -66,11 +65,6 @@ class CheckpointIndex:
     def validation_loss(self, step: int) -> float | None:
         """Validation loss of a checkpoint, in nats per label; None if not measured."""
         return self._about[step]["validation_loss"] if step in self._about else None
-
-    def unlogged(self, step: int) -> Unlogged:
-        """Unrecorded seconds and metrics of the steps before a checkpoint."""
-        seconds, metrics = self._about[step]["unlogged"]
-        return seconds, metrics
 
     def require_step(self, step: int | None = None) -> int:
         """Step of a verified checkpoint, by default the best; or CheckpointError."""

@@ -16,9 +16,6 @@ _COMMITTED = "commit_success.txt"
 _NOT_COVERED = (MANIFEST, "_CHECKPOINT_METADATA", _COMMITTED)
 _STEP = re.compile(r"0|[1-9][0-9]*")
 
-Unlogged = tuple[float, list[dict[str, float]]]
-"""Seconds of training, and metrics of the steps, since the last record of metrics."""
-
 
 def checkpoint_steps(folder: pathlib.Path) -> list[int]:
     """Steps of the complete checkpoints in a folder in order, including damaged ones."""
@@ -33,7 +30,7 @@ def write_checkpoint_manifest(folder: pathlib.Path, **about: Any) -> None:
 
 
 def read_checkpoint_manifest(folder: pathlib.Path) -> Manifest:
-    """The manifest of a checkpoint, with its "step", "validation_loss" and what is "unlogged"."""
+    """The manifest of a checkpoint, with its "step" and "validation_loss"."""
     manifest = read_manifest(folder / MANIFEST)
     if str(manifest.about["step"]) != folder.name:
         raise CheckpointError(f"its manifest belongs to step {manifest.about['step']}")

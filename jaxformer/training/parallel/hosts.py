@@ -26,18 +26,12 @@ def start_hosts(launch: Launch) -> None:
             "coordinator_address": launch.coordinator, "num_processes": launch.num_processes,
             "process_id": launch.process_id, "cluster_detection_method": "deactivate",
         }  # fmt: skip
-    try:
-        jax.distributed.initialize(
-            **addresses,
-            initialization_timeout=launch.start_timeout,
-            heartbeat_timeout_seconds=launch.host_timeout,
-            shutdown_timeout_seconds=launch.host_timeout,
-        )
-    except ValueError as error:  # JAX finds no cluster
-        raise ConfigError(
-            f"--coordinator {launch.coordinator} finds no other processes ({error}); pass "
-            "--coordinator HOST:PORT, --num-processes and --process-id"
-        ) from error
+    jax.distributed.initialize(
+        **addresses,
+        initialization_timeout=launch.start_timeout,
+        heartbeat_timeout_seconds=launch.host_timeout,
+        shutdown_timeout_seconds=launch.host_timeout,
+    )
 
 
 def is_first_process() -> bool:

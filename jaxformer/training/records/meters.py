@@ -20,28 +20,20 @@ class StepMeters:
         self._clock, self._runner = clock, runner
         self.begin()
 
-    def begin(self, seconds: float = 0.0) -> None:
-        """Begins anew, with the seconds of steps that an earlier process has taken."""
-        self._since, self._earlier = self._clock.seconds(), seconds
-        self._flops: list[float] = []  # of the steps of this process
+    def begin(self) -> None:
+        """Begins anew."""
+        self._since = self._clock.seconds()
+        self._flops: list[float] = []  # of each step
 
     def add(self, flops: float | None) -> None:
         """Adds a step with its model FLOPs on all devices, if known."""
         if flops is not None:
             self._flops.append(flops)
 
-    @property
-    def seconds(self) -> float:
-        """Seconds of the steps, with waiting for data."""
-        return self._seconds(self._clock.since(self._since))
-
-    def _seconds(self, spent: Mapping[Activity, float]) -> float:
-        return self._earlier + spent[Activity.STEPS] + spent[Activity.DATA]
-
     def read(self, num_steps: int) -> dict[str, float]:
         """Metrics of the steps, by names of `METERS`; begins anew."""
         spent = self._clock.since(self._since)
-        per_step = self._seconds(spent) / num_steps
+        per_step = (spent[Activity.STEPS] + spent[Activity.DATA]) / num_steps
         metrics = {"seconds_per_step": per_step}
         metrics |= {activity.metric: spent[activity] for activity in RECORDED}
         accelerator = self._runner.accelerator

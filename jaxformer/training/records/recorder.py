@@ -152,9 +152,8 @@ class Recorder:
             return params
         return combine(params, self.runner.on_one_host(self.trial.frozen))
 
-    def save(self, state: TrainState, steps: Sequence[Mapping[str, Any]], seconds: float) -> None:
-        """Saves the run's state; `steps` and `seconds` are those since the last record."""
-        unlogged = [self.select(metrics) for metrics in steps]
+    def save(self, state: TrainState) -> None:
+        """Saves the run's state."""
         self.metrics.flush()  # a run that resumes from a checkpoint has the records up to it
-        self.checkpoints.save(state, self.validation_loss, (seconds, unlogged))
+        self.checkpoints.save(state, self.validation_loss)
         self.last_saved = int(state.step)
