@@ -44,7 +44,7 @@ jax.config.update("jax_traceback_in_locations_limit", 0)  # which nothing reads,
 TIERS = {
     "unit": ("config", "functional", "interop", "storage", "testing", "text"),
     "model": ("inference", "models", "modules", "planning", "training", "viz"),
-    "run": ("cli", "runs", "seams"),
+    "run": ("cli", "runs", "seams", "sweeps"),
     "system": ("docs", "examples", "experiments"),
 }
 TIER_OF = {folder: tier for tier, folders in TIERS.items() for folder in folders}

@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 
 from jaxformer.config import LoopConfig, ModelConfig
 from jaxformer.models import Decoder
+from jaxformer.sweeps import fit_sweep
 from jaxformer.text import Batches
-from jaxformer.training import TrainingData, Trial, fit_sweep, language_model_loss
+from jaxformer.training import TrainingData, Trial, language_model_loss
 
 
 @dataclasses.dataclass(frozen=True)

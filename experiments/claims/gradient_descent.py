@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 
 from jaxformer.config import LoopConfig
 from jaxformer.functional import MultiHeadParams, multi_head_attention
-from jaxformer.training import TrainingData, Trial, fit_sweep
+from jaxformer.sweeps import fit_sweep
+from jaxformer.training import TrainingData, Trial
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 
 from jaxformer.config import LoopConfig, ModelConfig
 from jaxformer.models import Decoder
-from jaxformer.training import SweepRun, TrainingData, Trial, fit_sweep, language_model_loss
+from jaxformer.sweeps import SweepRun, fit_sweep
+from jaxformer.training import TrainingData, Trial, language_model_loss
 
 NAMES = "training", "validation", "without", "start", "end"
 

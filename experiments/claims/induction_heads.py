@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 
 from jaxformer.config import LoopConfig
 from jaxformer.models import AttentionMap, Decoder
-from jaxformer.training import TrainingData, Trial, fit_sweep, language_model_loss
+from jaxformer.sweeps import fit_sweep
+from jaxformer.training import TrainingData, Trial, language_model_loss
 from jaxformer.viz import attention_page
 
 

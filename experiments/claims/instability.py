@@ -18,8 +18,9 @@ from matplotlib.figure import Figure
 
 from jaxformer.config import LoopConfig, ScheduleConfig
 from jaxformer.models import Decoder, Taps
+from jaxformer.sweeps import fit_sweep
 from jaxformer.text import Batches
-from jaxformer.training import TrainingData, Trial, fit_sweep, language_model_loss, make_schedule
+from jaxformer.training import TrainingData, Trial, language_model_loss, make_schedule
 
 VARIANTS = {"both": 1e-4, "no qk-norm": 1e-4, "no z-loss": 0.0}  # weight of the z-loss
 DIVERGED = {"validation_loss": np.inf, "largest_score": np.inf, "log_normalizer": np.inf}

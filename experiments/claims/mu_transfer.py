@@ -15,7 +15,7 @@ from byte_decoders import byte_decoder, seeded_batches
 from claim import Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
-from jaxformer import training
+from jaxformer import sweeps, training
 from jaxformer.config import LoopConfig, ModelConfig, MupConfig
 from jaxformer.models import Decoder
 from jaxformer.text import Batches
@@ -79,13 +79,13 @@ def make(learning_rate: Any, width: int, name: str, *, size: Size) -> training.T
     return training.Trial(training.language_model_loss(model), model.init_params, optimizer)
 
 
-def train(size: Size, batches: Mapping[int, Batches], rates: Any) -> list[training.SweepRun]:
+def train(size: Size, batches: Mapping[int, Batches], rates: Any) -> list[sweeps.SweepRun]:
     """Trains all names, widths, seeds and rates, of which the last changes first."""
     values = {"name": NAMES, "width": size.widths, "seed": list(batches), "learning_rate": rates}
     loop = LoopConfig(steps=size.steps, log_every=size.steps // 10)
     data = {seed: training.TrainingData(drawn) for seed, drawn in batches.items()}
     make_model = functools.partial(make, size=size)
-    return training.fit_sweep(make_model, values, lambda seed, **_: data[seed], None, loop)
+    return sweeps.fit_sweep(make_model, values, lambda seed, **_: data[seed], None, loop)
 
 
 @functools.partial(jax.jit, static_argnums=0)

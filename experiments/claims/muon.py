@@ -15,7 +15,7 @@ from byte_decoders import byte_decoder, validation_split
 from claim import Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
-from jaxformer import models, training
+from jaxformer import models, sweeps, training
 from jaxformer.config import AdamWConfig, LoopConfig, MuonConfig, ScheduleConfig
 
 OPTIMIZERS = {"AdamW": AdamWConfig(learning_rate=1.0), "Muon": MuonConfig(learning_rate=1.0)}
@@ -75,7 +75,7 @@ def train(size: Size, name: str, share: float, data: Any) -> np.ndarray:
     values = {"width": size.widths, "rate": rates, "seed": seeds}
     loop = LoopConfig(steps=steps, log_every=steps, eval_every=steps)
     make = functools.partial(trial, size, name, steps)
-    trained = training.fit_sweep(make, values, data, None, loop)
+    trained = sweeps.fit_sweep(make, values, data, None, loop)
     ends = [np.inf if run.failure else run.result.evaluation.loss for run in trained]
     return np.reshape(ends, (len(size.widths), len(rates), len(seeds)))
 

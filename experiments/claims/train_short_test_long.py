@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 from jaxformer import text
 from jaxformer.config import LoopConfig, RelativeConfig
 from jaxformer.models import Decoder
-from jaxformer.training import TrainingData, Trial, fit_sweep, language_model_loss
+from jaxformer.sweeps import fit_sweep
+from jaxformer.training import TrainingData, Trial, language_model_loss
 
 TWICE = "sinusoidal, trained at 2 L"
 KINDS = ("sinusoidal", TWICE, "rotary", "T5's bias", "ALiBi", "none")

@@ -1,7 +1,12 @@
-"""Sweeps: many runs of one config at once, and a table of their results."""
+"""Sweeps: many runs at once, of a config or of your own loss, and a table of their results."""
 
 from jaxformer.sweeps.configs import sweep_configs
+from jaxformer.sweeps.fit import fit_sweep
 from jaxformer.sweeps.results import SweepTable, sweep_table
+from jaxformer.sweeps.runs import SweepRun
 from jaxformer.sweeps.train import train_configs, train_sweep
 
-__all__ = ["SweepTable", "sweep_configs", "sweep_table", "train_configs", "train_sweep"]
+__all__ = [
+    "SweepRun", "SweepTable", "fit_sweep", "sweep_configs", "sweep_table", "train_configs",
+    "train_sweep",
+]  # fmt: skip

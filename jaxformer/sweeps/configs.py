@@ -7,7 +7,7 @@ from typing import Any
 from jaxformer.config import ExperimentConfig, config_from_dict
 from jaxformer.config.files import tables_of
 from jaxformer.config.reading import with_values
-from jaxformer.training.sweep import combine_values, name_runs
+from jaxformer.sweeps.runs import combine_values, name_runs
 
 NamedConfigs = Mapping[str, tuple[Mapping[str, Any], ExperimentConfig]]
 """What distinguishes each run of a sweep, and its config, by the run's name."""

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxformer.errors import DataError
+from jaxformer.sweeps.runs import read_sweep
 from jaxformer.training import read_metrics
 from jaxformer.training.records import METERS
-from jaxformer.training.sweep import read_sweep
 
 _SEED = "seed"
 _LOWER_IS_BETTER = ("loss", "bits", "perplexity")

@@ -16,12 +16,13 @@ from jaxformer.runs.weights.preparing import PreparedRun, prepare_run
 from jaxformer.runs.weights.trials import numbers_of, with_numbers
 from jaxformer.storage import as_path
 from jaxformer.sweeps.configs import NamedConfigs, sweep_configs
+from jaxformer.sweeps.groups import train_specs
+from jaxformer.sweeps.runs import SweepRun, SweepSpec
 from jaxformer.text import BucketedBatches
-from jaxformer.training import SweepRun, Trial, make_runner
+from jaxformer.training import Trial, make_runner
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints.open_run import OpenRun
 from jaxformer.training.parallel import TogetherRunner, num_processes
-from jaxformer.training.sweep import SweepSpec, train_specs
 from jaxformer.training.trial import RunSpec
 
 

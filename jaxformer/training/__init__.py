@@ -19,14 +19,13 @@ from jaxformer.training.parallel import MeshRunner, PmapRunner, SingleRunner, ma
 from jaxformer.training.records import MetricsWriter, StepProfile, read_metrics, read_profile
 from jaxformer.training.state import TrainState
 from jaxformer.training.step import make_eval_step, make_train_step
-from jaxformer.training.sweep import SweepRun, fit_sweep
 from jaxformer.training.trial import Trial
 
 __all__ = [
     "Checkpoints", "EarlyStopping", "Evaluation", "FitResult", "LossFunction", "MetricsWriter",
-    "MeshRunner", "PmapRunner", "SingleRunner", "StepProfile", "SweepRun", "TrainState", "Trial",
+    "MeshRunner", "PmapRunner", "SingleRunner", "StepProfile", "TrainState", "Trial",
     "TrainingData", "classification_loss", "combine_low_rank", "decay_mask", "evaluate", "fit",
-    "fit_sweep", "language_model_loss", "layers_above", "low_rank_params", "make_eval_step",
+    "language_model_loss", "layers_above", "low_rank_params", "make_eval_step",
     "make_optimizer", "make_runner", "make_schedule", "make_train_step", "merge_low_rank",
     "mup_factors", "read_metrics", "read_profile", "scale_by_factors", "split_cpu",
 ]  # fmt: skip

@@ -1,7 +1,6 @@
 """`fit`: trains parameters on batches; and the assembly of every training, of a group of runs."""
 
 import contextlib
-import functools
 import pathlib
 import signal
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from jaxformer.errors import ConfigError, TrainingError
 from jaxformer.stopping import StopRequest
 from jaxformer.storage import as_path
 from jaxformer.training.callbacks import Callback
-from jaxformer.training.checkpoints.open_run import open_run, remove_written
+from jaxformer.training.checkpoints.open_run import open_run
 from jaxformer.training.data import TrainingData, check_data, joined_runs
 from jaxformer.training.evaluation import Evaluation
 from jaxformer.training.loop import TrainingLoop
@@ -57,7 +56,6 @@ def fit(
     seed: int = 0,
     callbacks: Sequence[Callback] = (),
     profile: range | None = None,
-    restart: bool = False,
 ) -> FitResult:
     """Trains up to `loop.steps`; resumes from the newest checkpoint in the folder if there is one.
 
@@ -84,7 +82,6 @@ def fit(
             `read_profile` reads it, and so do XProf, TensorBoard and Perfetto. Training waits for
             the devices before the first traced step and after the last. A resumed training traces
             those of the steps that are left.
-        restart: remove what an earlier call has written to the folder, and train anew.
 
     Returns:
         The parameters, and how training ended. On SIGINT or SIGTERM, the step in progress is
@@ -127,8 +124,7 @@ def fit(
     check_run(spec)
     with contextlib.ExitStack() as stack:
         if path is not None:
-            prepare = functools.partial(remove_written, path) if restart else lambda: None
-            opened = stack.enter_context(open_run(path, loop.keep_checkpoints, prepare=prepare))
+            opened = stack.enter_context(open_run(path, loop.keep_checkpoints))
             spec = spec._replace(opened=opened)
         return fit_run(spec, runner, profile=profile)
 

@@ -64,7 +64,7 @@ class Recipe(NamedTuple):
 
     make: Callable[..., Trial]  # of the numbers except "seed"; recipes with an equal one share
     numbers: Mapping[str, float]  # "seed", and what `make` takes; traced in programs
-    params: Any = None  # None if the trial draws them
+    params: Any = None  # None for those of the trial
     frozen: Any = None
 
     @classmethod
@@ -138,8 +138,9 @@ def make_programs(make: Callable[..., Trial], loop: LoopConfig, runner: Runner) 
 
     def create(numbers: Mapping[str, Any], params: Any) -> TrainState:
         trial = make_trial(make, numbers)
-        if callable(trial.init_params):
-            params = trial.init_params(jax.random.key(numbers["seed"]))
+        if params is None:
+            init = trial.init_params
+            params = init(jax.random.key(numbers["seed"])) if callable(init) else init
         return TrainState.create(params, trial.optimizer, averages=loop.average_decay is not None)
 
     def train_step(state: TrainState, batch: Any, numbers: Mapping[str, Any], frozen: Any) -> Any:

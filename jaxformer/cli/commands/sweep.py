@@ -44,7 +44,7 @@ def sweep(config: str, *, flags: ConfigFlags) -> None:
     values, configs, folder = read_sweep(config, flags)
     start_jax(configs[0])
     from jaxformer.sweeps import train_configs
-    from jaxformer.training.sweep import name_runs
+    from jaxformer.sweeps.runs import name_runs
 
     named = dict(zip(name_runs(values), zip(values, configs, strict=True), strict=True))
     show(f"{len(named)} runs, in {for_terminal(str(folder))}")

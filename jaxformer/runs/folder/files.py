@@ -24,7 +24,6 @@ from jaxformer.storage import (
     write_manifest,
     write_whole,
 )
-from jaxformer.training.checkpoints.open_run import WRITTEN
 
 CHECKPOINTS = "checkpoints"
 _CONFIG = "config.toml"
@@ -33,7 +32,10 @@ _SHOWN = 5  # runs in a message
 
 _MANIFEST = "manifest.json"
 # Files that grow or are rewritten during a run, so the manifest does not cover them.
-_GROWING = (*WRITTEN, "samples.txt", "loss.png", LOCK, HOLDER)
+_GROWING = (
+    "checkpoints", "metrics.jsonl", "tensorboard", "profile", "samples.txt", "loss.png", LOCK,
+    HOLDER,
+)  # fmt: skip
 
 # Settings that may change when a run is resumed: how long, how often, where; never what is
 # computed.

@@ -6,13 +6,10 @@ import functools
 import pathlib
 from collections.abc import Callable, Iterator
 
-from jaxformer.storage import remove, remove_drafts, run_lock
+from jaxformer.storage import remove_drafts, run_lock
 from jaxformer.training.checkpoints.arrays import require_readable
 from jaxformer.training.checkpoints.folder import Checkpoints
 from jaxformer.training.parallel import in_first_process
-
-WRITTEN = ("checkpoints", "metrics.jsonl", "tensorboard", "profile")
-"""What training writes to a run folder."""
 
 
 @dataclasses.dataclass
@@ -52,9 +49,3 @@ def open_run(
 
         in_first_process("take the run folder", take)
         yield run
-
-
-def remove_written(folder: pathlib.Path) -> None:
-    """Removes what trainings have written to a locked run folder."""
-    for name in WRITTEN:
-        remove(folder / name)

@@ -11,10 +11,10 @@ import numpy as np
 from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path
+from jaxformer.sweeps.groups import train_specs
+from jaxformer.sweeps.runs import SweepRun, SweepSpec, combine_values, name_runs
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.data import TrainingData
-from jaxformer.training.sweep.runs import SweepRun, SweepSpec, combine_values, name_runs
-from jaxformer.training.sweep.train import train_specs
 from jaxformer.training.trial import Recipe, RunSpec, Trial
 
 
@@ -34,13 +34,12 @@ def fit_sweep(
     "seed". For each combination of the other values that `make` takes there is one program, and its
     runs train at once, split over the local devices. Each run has the losses that `fit` gives it
     alone, but for rounding. A run whose loss or gradient is not finite leaves the sweep, and the
-    others go on. All programs are traced before the first run trains, so that a mistake in one of
-    them, such as a shape, costs no training.
+    others go on.
 
     Args:
         make: function of values to what the run trains; it gets those that it has a parameter for,
             by name, except "seed". Numbers are traced arrays in it, so it must not branch on them
-            in Python.
+            in Python. A sweep trains all parameters: `frozen` of a trial is for `fit` alone.
         values: values of each name. "seed" is the seed of parameters and dropout, as in `fit`; it
             is 0 if there is none.
         data: batches of all runs; or a function of all values, "seed" included, to those of a run.

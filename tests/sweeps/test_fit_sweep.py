@@ -10,18 +10,17 @@ import pytest
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError
+from jaxformer.sweeps import fit_sweep, groups
+from jaxformer.sweeps.runs import name_runs
 from jaxformer.training import (
     EarlyStopping,
     SingleRunner,
     TrainingData,
     Trial,
     fit,
-    fit_sweep,
     read_metrics,
 )
 from jaxformer.training.parallel import TogetherRunner
-from jaxformer.training.sweep import name_runs
-from jaxformer.training.sweep import train as sweep_train
 from tests.records import without_meters
 
 TRUE = np.float32([[1.0], [-2.0], [0.5]])
@@ -119,16 +118,6 @@ def test_a_run_that_diverges_leaves_alone(tmp_path, capsys):
     assert again[2].failure == runs[2].failure and again[0].result.step == 6
 
 
-def test_a_mistake_in_one_program_costs_no_training(tmp_path, capsys):
-    def make(width):
-        return Trial(loss, lambda rng: {"kernel": jnp.zeros((width, 1))}, optax.sgd(0.1))
-
-    with pytest.raises(TypeError, match="dot_general") as raised:
-        sweep(tmp_path / "sweep", {"width": [3, 4]}, make=make)
-    assert raised.value.__notes__[-1] == "in the run width=4; no run of the sweep was trained"
-    assert not (tmp_path / "sweep").exists() and capsys.readouterr().out == ""
-
-
 def test_what_is_not_a_number_is_compiled_in(tmp_path):
     def make(learning_rate, name, width):
         def draw(rng):
@@ -143,14 +132,6 @@ def test_what_is_not_a_number_is_compiled_in(tmp_path):
     ]  # fmt: skip
     expected = alone(optax.adam(1.0), init_params={"kernel": jnp.zeros((3, 1))})
     assert_same_records(runs[3].result.records, expected.records)
-
-
-def test_frozen_parameters_are_for_fit_alone():
-    def make():
-        return Trial(loss, draw, optax.sgd(0.1), frozen={}, combine=lambda params, frozen: params)
-
-    with pytest.raises(ConfigError, match="a sweep trains all parameters, got frozen ones"):
-        sweep(None, {"seed": [0]}, make=make)
 
 
 def test_what_only_the_data_takes_shares_a_program(monkeypatch):
@@ -224,7 +205,7 @@ def test_devices_share_the_runs(num_devices, monkeypatch):
     assert jax.local_device_count() >= 4
     used = []
     monkeypatch.setattr(
-        sweep_train, "TogetherRunner", lambda *args, **options: used.append(
+        groups, "TogetherRunner", lambda *args, **options: used.append(
             TogetherRunner(*args, **options)
         ) or used[-1],
     )  # fmt: skip
