@@ -56,7 +56,7 @@ def main():
         return
     devices = topology_devices(ACCELERATORS["v5e"], "2x2")
     print("GiB on each device:")
-    with compiling_for("tpu", devices[0].device_kind):
+    with compiling_for("tpu"):
         measure(devices)
 
 

@@ -89,7 +89,7 @@ def main():
             return jnp.square(function(params, x).astype(jnp.float32)).sum()
 
         step = jax.value_and_grad(loss, argnums=(0, 1))
-        with compiling_for("tpu", "TPU v5 lite"), jax.sharding.use_abstract_mesh(ONE_DEVICE):
+        with compiling_for("tpu"), jax.sharding.use_abstract_mesh(ONE_DEVICE):
             counted = count_flops(step, ExpertsParams(*kernels), x).total
             lowered = (
                 jax.jit(step).trace(ExpertsParams(*kernels), x).lower(lowering_platforms=("tpu",))

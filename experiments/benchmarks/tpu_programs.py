@@ -59,7 +59,7 @@ def main():
     model = with_automatic_attention(Decoder(config))
     for chip in options.chips:
         device = topology_devices(ACCELERATORS[chip], TOPOLOGIES[chip])[0]
-        with compiling_for("tpu", device.device_kind):
+        with compiling_for("tpu"):
             for name, lower, minimum in programs(model, options, SingleDeviceSharding(device)):
                 print(f"{chip} {name}: {figures(lower, minimum)}", flush=True)
 

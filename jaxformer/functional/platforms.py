@@ -19,15 +19,13 @@ PLATFORMS = ("cpu", "cuda", "tpu", OTHERS)
 
 Result = TypeVar("Result")
 
-_compiled_for: contextvars.ContextVar[tuple[str, str] | None] = contextvars.ContextVar(
-    "platform and kind of device", default=None
-)
+_compiled_for: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform", default=None)
 
 
 @contextlib.contextmanager
-def compiling_for(platform: str, device_kind: str = "") -> Iterator[None]:
+def compiling_for(platform: str) -> Iterator[None]:
     """Traces as where a platform is the default backend, for devices that need not be present."""
-    token = _compiled_for.set((platform, device_kind))
+    token = _compiled_for.set(platform)
     try:
         yield
     finally:
@@ -37,17 +35,11 @@ def compiling_for(platform: str, device_kind: str = "") -> Iterator[None]:
 def default_platform() -> str:
     """Name of the default backend, "cuda" or "rocm" for a GPU."""
     if (compiled_for := _compiled_for.get()) is not None:
-        return compiled_for[0]
+        return compiled_for
     backend = jax.default_backend()
     if backend != "gpu":
         return backend
     return "cuda" if "cuda" in jax.devices()[0].client.platform_version else "rocm"
-
-
-def default_device_kind() -> str:
-    """Kind of the default backend's devices, such as "TPU v6 lite"."""
-    compiled_for = _compiled_for.get()
-    return jax.devices()[0].device_kind if compiled_for is None else compiled_for[1]
 
 
 def jit_with_numbers(function: Callable[..., Result]) -> Callable[..., Result]:

@@ -99,7 +99,7 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device], platform: str)
     recipe = run_recipe(model, None)
     _, frozen = split_shapes(model)
     # Layers and attention that are "auto", and chunks of the loss, depend on it.
-    with compiling_for(platform, devices[0].device_kind), observed_choices() as choices:
+    with compiling_for(platform), observed_choices() as choices:
         lowered = make_programs(recipe.make, training, runner).train.lower(
             runner.template(state_shapes(model)), runner.batch_template(batch),
             runner.template(jax.eval_shape(lambda: recipe.arguments)), runner.template(frozen),

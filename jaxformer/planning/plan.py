@@ -163,9 +163,7 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
         collectives, traffic = step.collectives, step.traffic
     parts = num_row_parts(sizes) * config.training.accumulate_steps
     local_config = dataclasses.replace(model.config, mesh=MeshConfig())
-    # The loss depends on the kind of device unless the table is split over several.
-    kind = "" if devices is None or sizes["tensor"] > 1 else devices[0].device_kind
-    flops = step_of_config(local_config, rows // parts, kind).flops.times(parts)
+    flops = step_of_config(local_config, rows // parts).flops.times(parts)
     peak = accelerator.bfloat16 if config.model.dtype == "bfloat16" else accelerator.float32
     return Plan(
         config=config, model=model, place=place, sizes=sizes, rows=rows,

@@ -66,13 +66,13 @@ class TracedStep(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def step_of_config(config: ExperimentConfig, rows: int, device_kind: str) -> TracedStep:
+def step_of_config(config: ExperimentConfig, rows: int) -> TracedStep:
     """`trace_step` of the model of a config, remembered."""
     # The config has no mesh, since it may be one device's share of a model, which no mesh divides.
-    return trace_step(planned_model(config), rows, device_kind)
+    return trace_step(planned_model(config), rows)
 
 
-def trace_step(model: TextModel, rows: int, device_kind: str) -> TracedStep:
+def trace_step(model: TextModel, rows: int) -> TracedStep:
     """Traces both passes of a micro-batch of some rows on one device; computes nothing."""
     # Automatic attention counts as what runs without a fused kernel.
     config, (params, frozen) = model.config, split_shapes(model)
@@ -84,7 +84,7 @@ def trace_step(model: TextModel, rows: int, device_kind: str) -> TracedStep:
 
     rng = jax.eval_shape(jax.random.key, 0)
     batch, platform = model.batch_shapes(rows), platforms.default_platform()
-    with platforms.compiling_for(platform, device_kind), on_one_device():
+    with platforms.compiling_for(platform), on_one_device():
         jaxpr = jax.make_jaxpr(passes)(params, frozen, batch, rng).jaxpr
     residuals = jaxpr.outvars[: -len(jax.tree.leaves(params))]  # the gradients follow
     avals: dict[int, Any] = {id(var): var.aval for var in residuals}  # without duplicates

@@ -12,7 +12,6 @@ import jax
 import pytest
 
 from jaxformer.config import MeshConfig
-from jaxformer.functional import platforms
 from jaxformer.functional.attention import choice
 from jaxformer.functional.attention.dense import dense_attention
 from jaxformer.planning import ACCELERATORS
@@ -85,11 +84,10 @@ print(json.dumps([
 @pytest.mark.parametrize("implementation", ["auto", "splash"])
 def test_attention_is_compiled_as_on_the_accelerator(implementation, monkeypatch):
     """But FLOPs are those of attention whose products can be counted."""
-    taken, kinds = [], set()
+    taken = []
 
     def note(*args):
         taken.append(args)
-        kinds.add(platforms.default_device_kind())
         return dense_attention(*args)
 
     monkeypatch.setitem(choice._FUNCTIONS, "splash", note)
@@ -98,7 +96,6 @@ def test_attention_is_compiled_as_on_the_accelerator(implementation, monkeypatch
     one_device = Place(ACCELERATORS["v5e"], 1, jax.devices()[:1])
     plan = _plan(dataclasses.replace(config(), model=long), one_device)
     assert taken and plan.compiled.failure is None
-    assert kinds == {jax.devices()[0].device_kind}
     taken.clear()
     chunked = dataclasses.replace(long, attention_implementation="chunked")
     expected = _plan(dataclasses.replace(config(), model=chunked), one_device).flops

@@ -19,15 +19,14 @@ from jaxformer.functional.checks import (
     static_number,
 )
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.losses.chunk import Chunk, Gradients, loss_and_gradients
-from jaxformer.functional.losses.cross_entropy import LossTerms, read_labels, read_terms
-from jaxformer.functional.sharding import is_one_device
-
-# Largest D by kind of device: a logit is computed again, in 2 D FLOPs, before its 4 bytes are read.
-# A TPU v6e has 560 FLOPs a byte (918 TFLOPS, 1,638 GB/s). It keeps a block of so many logits in its
-# vector memory, and the gradient of the hidden states of so many tokens, in float32.
-_COMPUTED_TWICE = {"TPU v6 lite": 1120, "TPU v6e": 1120}
-_BLOCK_LOGITS, _CHUNK_TOKENS = 2**22, 8192
+from jaxformer.functional.embedding import unembed
+from jaxformer.functional.losses.cross_entropy import (
+    LossTerms,
+    label_losses,
+    read_labels,
+    read_terms,
+)
+from jaxformer.functional.sharding import varying_alike
 
 
 def chunked_cross_entropy(
@@ -39,12 +38,6 @@ def chunked_cross_entropy(
 
     Processes the tokens in chunks, so only one chunk of logits exists at a time. If derivatives are
     needed, each chunk computes its share while it has its logits, so nothing is computed twice.
-
-    A TPU v6e is an exception, with a D of at most 1,120, chunks of at most 8,192 tokens, and in a
-    program for one device (mapped, or with one device only): there a chunk goes through the
-    vocabulary in blocks that fit into the vector memory. No logits are written to HBM. As the
-    normalizer is known only after the last block, derivatives need all of them a second time, which
-    is faster than HBM.
 
     Equal to `cross_entropy` up to rounding, because the order of summation differs. Gradients are
     accumulated in the dtype of the logits and rounded once, to the dtype of hidden or table. Hidden
@@ -65,10 +58,9 @@ def chunked_cross_entropy(
         scale: factor of the hidden states, and so of the logits before the bias; 1 when not given.
         softcap: c in c * tanh(logits / c), which bounds the logits; None = no cap.
         chunk_size: tokens per chunk. None = on a CPU a sixteenth of the tokens, between 128 and
-            1024; on accelerators as many as have 2^28 logits (1 GiB), at least 1024, and 8192 with
-            blocks of the vocabulary. Smaller chunks read and write the table's gradient too often;
-            larger ones hold too much. Must be None if the number of tokens is symbolic
-            (`jax.export`); a chunk is then exactly a sixteenth.
+            1024; on accelerators as many as have 2^28 logits (1 GiB), at least 1024. Smaller chunks
+            read and write the table's gradient too often; larger ones hold too much. Must be None
+            if the number of tokens is symbolic (`jax.export`); a chunk is then exactly a sixteenth.
 
     Returns:
         (loss_sum, weight_sum), like `cross_entropy`, in float32 (float64 for float64).
@@ -80,8 +72,7 @@ def chunked_cross_entropy(
 
     References:
         Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM Training", 2024 (chunks of
-        tokens, gradients computed in the forward pass); Wijmans et al., "Cut Your Losses in
-        Large-Vocabulary Language Models", 2024 (blocks of the vocabulary, logits computed twice).
+        tokens, gradients computed in the forward pass).
 
     Example:
         >>> hidden, table = jnp.ones((3, 2)), jnp.zeros((4, 2))
@@ -112,78 +103,60 @@ def chunked_cross_entropy(
     if scale is not None:
         hidden = hidden * static_number("scale", scale, positive=True)
 
-    tokens = labels.size
-    chunks, height = _chunks_and_height(tokens, sizes["V"], sizes["D"], chunk_size)
-    size = -(-tokens // chunks)  # even chunks: less than one padding token in each
-    fill = chunks * size - tokens
+    num_chunks = _num_chunks(labels.size, sizes["V"], chunk_size)
+    size = -(-labels.size // num_chunks)  # even chunks: less than one padding token in each
+    num_padding = num_chunks * size - labels.size
 
     def in_chunks(x: jax.Array, axes: str = "") -> jax.Array:
         flat = rearrange(x, f"... {axes} -> (...) {axes}")
-        flat = jnp.pad(flat, ((0, fill), *((0, 0) for _ in flat.shape[1:])))
+        flat = jnp.pad(flat, ((0, num_padding), *((0, 0) for _ in flat.shape[1:])))
         # Strided, so that every chunk is spread over all devices that hold tokens.
-        return rearrange(flat, "(size chunks) ... -> chunks size ...", chunks=chunks)
+        return rearrange(flat, "(i chunks) ... -> chunks i ...", chunks=num_chunks)
 
     loss = _chunked_loss(
-        terms, height, in_chunks(hidden, "d"), table, bias, in_chunks(labels), in_chunks(counted)
+        terms, in_chunks(hidden, "d"), table, bias, in_chunks(labels), in_chunks(counted)
     )
     return loss, counted.sum(dtype=jnp.int32).astype(loss.dtype)
 
 
-def _chunks_and_height(
-    tokens: int, vocab_size: int, width: int, chunk_size: int | None
-) -> tuple[int, int | None]:
-    """Number of chunks, and rows of the table in a block; None = all in one."""
-    if is_symbolic(tokens):
+def _num_chunks(num_tokens: int, vocab_size: int, chunk_size: int | None) -> int:
+    """Number of chunks that the tokens are split into."""
+    if is_symbolic(num_tokens):
         if chunk_size is not None:
             raise ConfigError(
                 "chunk_size must be None where the number of tokens is symbolic, since a scan has "
-                f"a fixed number of chunks, got chunk_size={chunk_size} and {tokens} tokens"
+                f"a fixed number of chunks, got chunk_size={chunk_size} and {num_tokens} tokens"
             )
-        return 16, None
+        return 16
     if chunk_size is None:
         # A CPU wants a chunk in its cache. On an accelerator each chunk costs two passes over the
         # table's gradient in its memory.
         if platforms.default_platform() == "cpu":
-            chunk_size = min(max(tokens // 16, 128), 1024)
-        elif _block_height(min(tokens, _CHUNK_TOKENS), vocab_size, width) is not None:
-            chunk_size = _CHUNK_TOKENS
+            chunk_size = min(max(num_tokens // 16, 128), 1024)
         else:
-            known = 1 if is_symbolic(vocab_size) else vocab_size
-            chunk_size = max(2**28 // known, 1024)
-    chunks = max(-(-tokens // chunk_size), 1)
-    return chunks, _block_height(-(-tokens // chunks), vocab_size, width)
+            chunk_size = max(2**28 // (1 if is_symbolic(vocab_size) else vocab_size), 1024)
+    return max(-(-num_tokens // chunk_size), 1)
 
 
-def _block_height(tokens: int, vocab_size: int, width: int) -> int | None:
-    """Rows of the table in a block, whose logits are computed twice; None = all, computed once."""
-    largest = _COMPUTED_TWICE.get(platforms.default_device_kind(), 0)
-    if is_symbolic(vocab_size, width) or width > largest or tokens > _CHUNK_TOKENS:
-        return None
-    if not is_one_device():  # jit may split the table, and a block would be on one of the devices
-        return None
-    height = _BLOCK_LOGITS // max(tokens, 128) // 128 * 128  # a TPU's lanes
-    return height if height < vocab_size else None
+Gradients = tuple[jax.Array | None, jax.Array | None, jax.Array | None]
+"""For hidden states, table `[V, D]` and bias `[V]`, in the loss dtype; None if not requested."""
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _chunked_loss(
-    terms: LossTerms, height: int | None,
-    hidden: jax.Array, table: jax.Array, bias: jax.Array | None,
+    terms: LossTerms, hidden: jax.Array, table: jax.Array, bias: jax.Array | None,
     labels: jax.Array, counted: jax.Array,
 ) -> jax.Array:  # fmt: skip
-    """Summed loss of hidden states `[chunks, size, D]`; height as in `_chunks_and_height`."""
-    none = (False, False, False)
-    return _scan_chunks(terms, height, none, hidden, table, bias, labels, counted)[0]
+    """Summed loss of hidden states `[chunks, I, D]` and their labels `[chunks, I]`."""
+    return _scan_chunks(terms, (False, False, False), hidden, table, bias, labels, counted)[0]
 
 
 @functools.partial(_chunked_loss.defjvp, symbolic_zeros=True)
-def _chunked_loss_jvp(
-    terms: LossTerms, height: int | None, primals: Any, tangents: Any
-) -> tuple[jax.Array, jax.Array]:
+def _chunked_loss_jvp(terms: LossTerms, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     """Loss and its tangent, which is linear in the tangents, so reverse mode transposes it."""
     zero = jax.custom_derivatives.SymbolicZero
     differentiated = tuple(t is not None and not isinstance(t, zero) for t in tangents[:3])
-    loss, gradients = _scan_chunks(terms, height, differentiated, *primals)
+    loss, gradients = _scan_chunks(terms, differentiated, *primals)
     tangent = jnp.zeros_like(loss)
     for gradient, direction in zip(gradients, tangents[:3], strict=True):
         if gradient is not None:
@@ -191,29 +164,57 @@ def _chunked_loss_jvp(
     return loss, tangent
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))  # so that an eager call compiles only once
+@functools.partial(jax.jit, static_argnums=(0, 1))  # so that an eager call compiles only once
 def _scan_chunks(
-    terms: LossTerms, height: int | None, differentiated: tuple[bool, ...],
+    terms: LossTerms, differentiated: tuple[bool, ...],
     hidden: jax.Array, table: jax.Array, bias: jax.Array | None,
     labels: jax.Array, counted: jax.Array,
-) -> tuple[jax.Array, tuple[jax.Array | None, ...]]:  # fmt: skip
-    """Summed loss and the requested gradients (hidden, table, bias), in the loss dtype."""
-    dtype, rows = at_least(hidden.dtype, jnp.float32), table.astype(hidden.dtype)
+) -> tuple[jax.Array, Gradients]:  # fmt: skip
+    """Summed loss of all chunks, and its gradients, made of each chunk while it has its logits."""
     # Under shard_map a loop's initial carry must already vary over all axes of its inputs.
-    inputs = (hidden, table, labels) if bias is None else (hidden, table, labels, bias)
-    zeros_of = (jnp.zeros_like(x, shape=(), dtype=dtype) for x in inputs)
-    zero = sum(zeros_of, jnp.zeros((), dtype))
+    hidden, table, bias, labels, counted = varying_alike((hidden, table, bias, labels, counted))
+    dtype, rows = at_least(hidden.dtype, jnp.float32), table.astype(hidden.dtype)  # [V, D]
+    has_hidden, has_table, has_bias = differentiated
 
-    def zeros(is_differentiated: bool, like: jax.Array) -> jax.Array | None:
-        return jnp.broadcast_to(zero, like.shape) if is_differentiated else None
+    def step(of_weights: tuple[Any, Any], chunk: tuple[jax.Array, ...]) -> Any:
+        (of_table, of_bias), (x, labels, counted) = of_weights, chunk
+        logits = unembed(rows, x, bias)  # [I, V]
+        loss, pull = jax.vjp(lambda z: label_losses(terms, z, labels, counted).sum(), logits)
+        (by_logits,) = pull(jnp.ones_like(loss))  # [I, V]; unused ones are not computed
+        of_hidden = None
+        if has_hidden:
+            of_hidden = jnp.einsum("iv,vd->id", by_logits, rows, preferred_element_type=dtype)
+        if has_table:
+            of_table = _add_product(of_table, by_logits, x)
+        if has_bias:
+            of_bias += by_logits.sum(axis=0)  # [V]
+        return (of_table, of_bias), (loss, of_hidden)
 
-    def step(of_weights: Gradients, tokens: tuple[jax.Array, ...]) -> Any:
-        chunk = Chunk(terms, rows, bias, *tokens)
-        start = (zeros(differentiated[0], chunk.hidden), *of_weights)
-        loss, (of_hidden, *added) = loss_and_gradients(chunk, height, start, zero)
-        return tuple(added), (loss, of_hidden)
-
-    start = (zeros(differentiated[1], table), zeros(differentiated[2], table[:, 0]))
-    tokens = (hidden, labels, counted, jnp.zeros(hidden.shape[0], jnp.int32))
-    of_weights, (losses, of_hidden) = jax.lax.scan(step, start, tokens)
+    of_weights = (
+        jnp.zeros_like(table, dtype) if has_table else None,
+        jnp.zeros_like(table[:, 0], dtype) if has_bias else None,
+    )
+    of_weights, (losses, of_hidden) = jax.lax.scan(step, of_weights, (hidden, labels, counted))
     return losses.sum(), (of_hidden, *of_weights)
+
+
+def _add_product(total: jax.Array, by_logits: jax.Array, x: jax.Array) -> jax.Array:
+    """`total + by_logits.T @ x` `[V, D]`, in blocks of rows about half as large as `by_logits`."""
+    (vocab_size, width), num_tokens = total.shape, x.shape[0]
+    # At most 32: with few tokens per chunk, more blocks would make the products too small.
+    known = not is_symbolic(num_tokens, width)
+    num_blocks = max(min(-(-2 * width // max(num_tokens, 1)), 32), 1) if known else 32
+    height = -(-vocab_size // num_blocks)
+
+    def add(block: jax.Array, total: jax.Array) -> jax.Array:
+        # The last block starts early, to be as high as the others: it adds 0 to rows of the block
+        # before it. A product, not `where`: XLA for CPUs would hold zeros ahead of the loop.
+        start = jnp.minimum(block * height, vocab_size - height)
+        is_new = start + jnp.arange(height) >= block * height
+        part = jax.lax.dynamic_slice_in_dim(by_logits, start, height, axis=1)  # [I, height]
+        part = part * is_new.astype(part.dtype)[None]
+        product = jnp.einsum("iv,id->vd", part, x, preferred_element_type=total.dtype)
+        product += jax.lax.dynamic_slice_in_dim(total, start, height, axis=0)
+        return jax.lax.dynamic_update_slice_in_dim(total, product, start, axis=0)
+
+    return jax.lax.fori_loop(0, -(-vocab_size // height), add, total)

@@ -1,7 +1,7 @@
 """Cross-entropy over a vocabulary, as sums instead of means."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,14 +28,6 @@ class LossTerms:
     label_smoothing: float
     z_loss: float
     softcap: float | None = None
-
-
-class LogitStatistics(NamedTuple):
-    """Log Z, the label's logit and the mean logit, after a soft cap, `[...]`, for a loss."""
-
-    log_normalizer: jax.Array
-    label: jax.Array
-    mean: jax.Array
 
 
 def cross_entropy(
@@ -84,11 +76,8 @@ def cross_entropy(
         raise ShapeError(f"logits [..., V] must have a positive V, got shape {logits.shape}")
     labels, counted = read_labels(labels, "logits [..., V]", logits, vocab_size, ignore_label)
     # Ignored logits may be NaN, and their gradient, 0 * NaN, would be NaN too.
-    wide = jnp.where(counted[..., None], widened(logits), 0)
-    statistics = LogitStatistics(
-        _log_normalizer(wide), take_label(wide, labels.clip(0, vocab_size - 1)), wide.mean(axis=-1)
-    )
-    losses = label_losses(terms, statistics, labels, counted, vocab_size)
+    wide = jnp.where(counted[..., None], widened(logits), 0)  # [..., V]
+    losses = label_losses(terms, wide, labels, counted)  # [...]
     return losses.sum(), counted.sum(dtype=jnp.int32).astype(losses.dtype)
 
 
@@ -127,20 +116,21 @@ def read_labels(
 
 
 def label_losses(
-    terms: LossTerms,
-    statistics: LogitStatistics,
-    labels: jax.Array,
-    counted: jax.Array,
-    vocab_size: int,
+    terms: LossTerms, logits: jax.Array, labels: jax.Array, counted: jax.Array
 ) -> jax.Array:
-    """Loss of each label `[...]`; 0 for ignored ones, and NaN for a label out of range."""
-    valid = (labels >= 0) & (labels < vocab_size)
-    loss = statistics.log_normalizer - jnp.where(valid, statistics.label, jnp.nan)
+    """Loss of each label `[...]` by its logits `[..., V]`; 0 if ignored, NaN if out of range."""
+    if terms.softcap is not None:
+        logits = terms.softcap * jnp.tanh(logits / terms.softcap)
+    vocab_size = logits.shape[-1]
+    is_valid = (labels >= 0) & (labels < vocab_size)
+    label_logits = _take_labels(logits, labels.clip(0, vocab_size - 1))  # [...]
+    log_normalizer = _log_normalizer(logits)  # [...]
+    loss = log_normalizer - jnp.where(is_valid, label_logits, jnp.nan)
     if terms.label_smoothing:
-        smooth = statistics.log_normalizer - statistics.mean
+        smooth = log_normalizer - logits.mean(axis=-1)
         loss = (1 - terms.label_smoothing) * loss + terms.label_smoothing * smooth
     if terms.z_loss:
-        loss = loss + terms.z_loss * jnp.square(statistics.log_normalizer)
+        loss = loss + terms.z_loss * jnp.square(log_normalizer)
     return jnp.where(counted, loss, 0)
 
 
@@ -160,17 +150,17 @@ def _log_normalizer_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Arr
 
 
 @jax.custom_jvp
-def take_label(logits: jax.Array, labels: jax.Array) -> jax.Array:
+def _take_labels(logits: jax.Array, labels: jax.Array) -> jax.Array:
     """Logits of labels that are in range."""
     return jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
 
 
-@take_label.defjvp
-def _take_label_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+@_take_labels.defjvp
+def _take_labels_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     logits, labels = primals
     # XLA fuses the one-hot into the sum: the gradient is a select, not a scatter.
     one_hot = jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
-    return take_label(logits, labels), jnp.sum(one_hot * tangents[0], axis=-1)
+    return _take_labels(logits, labels), jnp.sum(one_hot * tangents[0], axis=-1)
 
 
 def _check_labels(labels: np.ndarray, vocab_size: int, ignore_label: int | None) -> None:
