@@ -2,8 +2,8 @@
 
 from jaxformer.functional.multi_head.attention_function import AttentionFunction
 from jaxformer.functional.multi_head.cache import CachedKeys, KVCache
-from jaxformer.functional.multi_head.layer import MultiHeadOutput, Rotation, multi_head_attention
-from jaxformer.functional.multi_head.projections import MultiHeadParams, project_memory
+from jaxformer.functional.multi_head.layer import MultiHeadOutput, multi_head_attention
+from jaxformer.functional.multi_head.projections import MultiHeadParams, Rotation, project_memory
 from jaxformer.functional.multi_head.window_cache import WindowCache
 
 __all__ = [

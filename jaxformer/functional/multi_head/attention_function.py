@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,6 @@ from jaxformer.functional.attention.block_mask import full_bias, full_mask
 from jaxformer.functional.attention.inputs import prepare_attention, split_bias
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.masks.base import AnyMask, Mask
-from jaxformer.functional.multi_head.cached import uses_positions
 
 AttentionFunction = Callable[..., jax.Array]
 """A function with the signature of `dot_product_attention`."""
@@ -32,66 +31,76 @@ _DEFAULTS = {
 }
 
 
+class AttentionCall(NamedTuple):
+    """Arguments of an attention function."""
+
+    query: jax.Array  # [..., T, N, H]
+    key: jax.Array  # [..., S, K, H]
+    value: jax.Array  # [..., S, K, Hv]
+    bias: Bias | None
+    mask: AnyMask | None
+    options: AttentionKeywords
+
+
 def call_attention(
-    attention_fn: AttentionFunction,
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    bias: Bias | None,
-    mask: AnyMask | None,
-    options: AttentionKeywords,
-    *,
-    with_residual: bool = False,
+    attention_fn: AttentionFunction, call: AttentionCall, *, with_residual: bool = False
 ) -> tuple[jax.Array, jax.Array | None]:
     """Checked output `[..., T, N, Hv]` of any attention function, and residual or None."""
     result: Any
-    keywords: dict[str, Any] = {**options, "return_residual": with_residual}
     if attention_fn is dot_product_attention:
-        result = dot_product_attention(query, key, value, bias, mask, **keywords)
+        keywords: dict[str, Any] = {**call.options, "return_residual": with_residual}
+        result = dot_product_attention(*call[:-1], **keywords)
         return result if with_residual else (result, None)
     inner = attention_fn.func if isinstance(attention_fn, functools.partial) else attention_fn
     if inner not in _TAKE_RULES_AND_POSITION_BIASES:
-        # A user's own function knows masks and biases as arrays only.
-        if isinstance(mask, Mask):
-            mask = full_mask(prepare_attention(query, key, value, mask=mask))
-        if split_bias(bias)[1] is not None:
-            offset = options.get("query_offset")
-            bias = full_bias(prepare_attention(query, key, value, bias, query_offset=offset))
-            if not uses_positions(options):
-                keywords.pop("query_offset", None)
-    result = _call(attention_fn, query, key, value, bias, mask, keywords)
+        call = _with_arrays(call)
+    result = _call_function(attention_fn, call, with_residual)
     if with_residual and not (isinstance(result, tuple) and len(result) == 2):
         raise ShapeError(
             "attention_fn with return_residual=True must return (output, residual), got "
             f"{type(result).__name__} from {function_name(attention_fn)}"
         )
-    attended, residual = result if with_residual else (result, None)
-    _check_result(attention_fn, "", attended, (*query.shape[:-1], value.shape[-1]), query.dtype)
+    output, residual = result if with_residual else (result, None)
+    rows, dtype = call.query.shape[:-1], call.query.dtype
+    _check_result(attention_fn, "", output, (*rows, call.value.shape[-1]), dtype)
     if with_residual:
-        wide = at_least(query.dtype, jnp.float32)
-        _check_result(attention_fn, " as residual", residual, query.shape[:-1], wide)
-    return attended, residual
+        _check_result(attention_fn, " as residual", residual, rows, at_least(dtype, jnp.float32))
+    return output, residual
 
 
-def _call(
-    attention_fn: AttentionFunction, query: jax.Array, key: jax.Array, value: jax.Array,
-    bias: Bias | None, mask: AnyMask | None, options: dict[str, Any],
-) -> Any:  # fmt: skip
-    """Calls a user's attention function with the options that are not at their defaults."""
+def uses_positions(options: AttentionKeywords) -> bool:
+    """Whether a call depends on query_offset without a position bias."""
+    return bool(options.get("is_causal")) or options.get("local_window_size") is not None
+
+
+def _with_arrays(call: AttentionCall) -> AttentionCall:
+    """The call with arrays as mask and bias, since a user's own function knows no others."""
+    arrays, bias, mask, options = call[:3], call.bias, call.mask, call.options
+    if isinstance(mask, Mask):
+        mask = full_mask(prepare_attention(*arrays, mask=mask))
+    if split_bias(bias)[1] is not None:
+        bias = full_bias(prepare_attention(*arrays, bias, query_offset=options.get("query_offset")))
+        if not uses_positions(options):
+            options = {**options, "query_offset": None}
+    return AttentionCall(*arrays, bias, mask, options)
+
+
+def _call_function(attention_fn: AttentionFunction, call: AttentionCall, residual: bool) -> Any:
+    """Calls a user's attention function with the arguments that are not at their defaults."""
     if not callable(attention_fn):
         raise ConfigError(f"attention_fn must be a function, got {attention_fn!r}")
-    keywords = {k: v for k, v in options.items() if not _is_default(k, v)}
-    keywords |= {k: v for k, v in (("bias", bias), ("mask", mask)) if v is not None}
-    name = function_name(attention_fn)
+    arguments = {**call.options, "return_residual": residual, "bias": call.bias, "mask": call.mask}
+    keywords = {name: v for name, v in arguments.items() if not _is_default(name, v)}
     try:
-        inspect.signature(attention_fn).bind(query, key, value, **keywords)
+        inspect.signature(attention_fn).bind(*call[:3], **keywords)
     except TypeError as error:
         raise ConfigError(
             "attention_fn must take the arguments of dot_product_attention that the model uses, "
-            f"here {', '.join(['query', 'key', 'value', *keywords])}, got {name}: {error}; add "
-            "them, and honour each (functional.attention_mask combines them into one mask)"
+            f"here {', '.join(['query', 'key', 'value', *keywords])}, got "
+            f"{function_name(attention_fn)}: {error}; add them, and honour each "
+            "(functional.attention_mask combines them into one mask)"
         ) from None
-    return attention_fn(query, key, value, **keywords)
+    return attention_fn(*call[:3], **keywords)
 
 
 def _is_default(name: str, value: Any) -> bool:

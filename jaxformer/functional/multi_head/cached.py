@@ -1,4 +1,4 @@
-"""Attention arguments that a cache sets, and checks of a call with one."""
+"""Attention to the keys of a cache: arguments that the cache sets, and checks of such a call."""
 
 from typing import Any
 
@@ -6,28 +6,37 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
-from jaxformer.functional.attention import AttentionKeywords, Bias, add_biases
+from jaxformer.functional.attention import AttentionKeywords, add_biases
 from jaxformer.functional.attention.inputs import split_bias
-from jaxformer.functional.checks import Array
-from jaxformer.functional.masks.base import AnyMask, Mask, Moved
+from jaxformer.functional.checks import check_axes
+from jaxformer.functional.masks.base import AnyMask, Mask, Moved, all_rules
 from jaxformer.functional.masks.checks import window_sides
 from jaxformer.functional.masks.tiles import to_rank
-from jaxformer.functional.multi_head.cache import CachedKeys, KVCache
+from jaxformer.functional.multi_head.attention_function import AttentionCall, uses_positions
+from jaxformer.functional.multi_head.cache import CachedKeys, KVCache, read_layer
 from jaxformer.functional.multi_head.window_cache import WindowCache
 
+Cache = KVCache | WindowCache
 
-def with_cross_cache(options: AttentionKeywords, cross_cache: KVCache) -> AttentionKeywords:
-    """Adds the lengths of a cross-attention cache."""
+
+def read_memory(
+    cross_cache: KVCache, query: jax.Array, num_kv_heads: int, options: AttentionKeywords
+) -> tuple[jax.Array, jax.Array, AttentionKeywords]:
+    """Keys `[B, S, K, H]` and values `[B, S, K, Hv]` of a cross-attention cache; options."""
+    sizes = {"B": query.shape[0], "K": num_kv_heads, "H": query.shape[-1]}
+    heads_first = read_layer(cross_cache.key, cross_cache.layer)  # [B, K, S, H]
+    check_axes("cross_cache.key", heads_first, "B K S H", sizes)
     if options.get("key_value_seq_lengths") is not None:
         raise ShapeError(
             "key_value_seq_lengths must be left out with a cross_cache, which has its own, got both"
         )
-    return {**options, "key_value_seq_lengths": cross_cache.lengths}
+    key, value = (array.astype(query.dtype) for array in cross_cache.by_position)
+    return key, value, {**options, "key_value_seq_lengths": cross_cache.lengths}
 
 
 def check_cached(
     options: AttentionKeywords,
-    cache: KVCache | WindowCache,
+    cache: Cache,
     crosses: str,
     mask: AnyMask | None,
 ) -> None:
@@ -54,22 +63,77 @@ def check_cached(
         )
 
 
-def of_new_tokens(
-    cache: KVCache | WindowCache, bias: Bias | None, mask: AnyMask | None, num_tokens: int
-) -> tuple[Bias | None, AnyMask | None]:
+def with_cached_keys(
+    call: AttentionCall, cache: Cache, num_tokens: jax.Array | None, *, in_order: bool
+) -> tuple[AttentionCall, Cache]:
+    """The call with the keys that new tokens attend to, and the cache with the new ones.
+
+    Args:
+        call: attention to the new tokens, key `[B, T, K, H]`; bias and mask have all slots.
+        cache: keys and values of earlier tokens.
+        num_tokens: int `[B]`, real tokens among the T of each row; None = all.
+        in_order: whether keys must be in order of position. A ring is out of order.
+    """
+    if cache.is_empty:
+        call = _to_new_tokens(call, cache)
+    in_order = in_order or isinstance(call.mask, Mask)
+    keys, longer = cache.extend(call.key, call.value, num_tokens, in_order=in_order)
+    if keys.order is not None:
+        call = _in_slot_order(call, keys, keys.order)
+    options: AttentionKeywords = {
+        **call.options, "query_seq_lengths": num_tokens, "key_value_seq_lengths": keys.lengths,
+    }  # fmt: skip
+    if split_bias(call.bias)[1] is not None or uses_positions(options):
+        options["query_offset"] = keys.query_offset
+    mask = call.mask
+    if isinstance(mask, Mask) and not (
+        isinstance(keys.query_offset, int) and not keys.query_offset
+    ):
+        # The rule's positions count all tokens, of which `lengths` came before the new ones.
+        first_key = cache.lengths - keys.query_offset if isinstance(cache, WindowCache) else 0
+        mask = Moved(mask, cache.lengths, first_key)
+    mask, dtype = all_rules(mask, keys.mask), call.query.dtype
+    key, value = keys.key.astype(dtype), keys.value.astype(dtype)  # [B, S, K, H], [B, S, K, Hv]
+    return AttentionCall(call.query, key, value, call.bias, mask, options), longer
+
+
+def _to_new_tokens(call: AttentionCall, cache: Cache) -> AttentionCall:
     """Bias and mask for the keys of new tokens alone, which those of an empty cache are."""
-    first, full = _slots_of_empty(cache, num_tokens)
+    num_tokens = call.key.shape[1]
+    first, num_slots = _slots_of_empty(cache, num_tokens)
 
     def new_keys(array: Any) -> Any:
-        if getattr(array, "ndim", 0) == 0 or array.shape[-1] != full:
+        if getattr(array, "ndim", 0) == 0 or array.shape[-1] != num_slots:
             return array
         return array[..., first : first + num_tokens]
 
-    array, position_bias = split_bias(bias)
-    return add_biases(new_keys(array), position_bias), new_keys(mask)
+    array, position_bias = split_bias(call.bias)
+    bias = add_biases(new_keys(array), position_bias)
+    return call._replace(bias=bias, mask=new_keys(call.mask))
 
 
-def with_empty_slots(cache: KVCache | WindowCache, weights: jax.Array) -> jax.Array:
+def _in_slot_order(call: AttentionCall, keys: CachedKeys, order: jax.Array) -> AttentionCall:
+    """Bias and mask for the keys of a ring, which `CachedKeys.mask` alone hides."""
+    order = order[:, None, None]  # [B, 1, 1, S]
+
+    def reorder(array: Any) -> jax.Array:
+        array = to_rank(jnp.asarray(array), 4)
+        if array.shape[-1] == 1:
+            return array
+        array = jnp.broadcast_to(array, (order.shape[0], *array.shape[1:]))
+        return jnp.take_along_axis(array, order, axis=-1)
+
+    array, position_bias = split_bias(call.bias)
+    bias = None if array is None else reorder(array)
+    if position_bias is not None:
+        by_distance = reorder(position_bias.array(1, order.shape[-1], keys.query_offset))
+        bias = by_distance if bias is None else bias + by_distance
+    mask = None if call.mask is None else reorder(call.mask)  # no rule comes to a ring
+    options: AttentionKeywords = {**call.options, "is_causal": False, "local_window_size": None}
+    return call._replace(bias=bias, mask=mask, options=options)
+
+
+def with_empty_slots(cache: Cache, weights: jax.Array) -> jax.Array:
     """Weights `[..., T]` of the keys of new tokens with those of unwritten slots, which are 0."""
     num_tokens = weights.shape[-1]
     first, full = _slots_of_empty(cache, num_tokens)
@@ -77,64 +141,8 @@ def with_empty_slots(cache: KVCache | WindowCache, weights: jax.Array) -> jax.Ar
     return jnp.pad(weights, [(0, 0)] * (weights.ndim - 1) + [pad])
 
 
-def _slots_of_empty(cache: KVCache | WindowCache, num_tokens: int) -> tuple[int, int]:
+def _slots_of_empty(cache: Cache, num_tokens: int) -> tuple[int, int]:
     """First slot of new tokens in an empty cache, and number of slots."""
     if isinstance(cache, WindowCache):
         return cache.window, cache.window + num_tokens
     return 0, cache.capacity
-
-
-def in_slot_order(
-    options: AttentionKeywords, keys: CachedKeys, bias: Bias | None, mask: AnyMask | None
-) -> tuple[AttentionKeywords, Bias | None, AnyMask | None]:
-    """Options, bias and mask for the keys of a ring, which `CachedKeys.mask` alone hides."""
-    if keys.order is None:
-        return options, bias, mask
-    order = keys.order[:, None, None]
-    options = {**options, "is_causal": False, "local_window_size": None}
-
-    def reorder(array: Array) -> jax.Array:
-        array = to_rank(jnp.asarray(array), 4)
-        if array.shape[-1] == 1:
-            return array
-        array = jnp.broadcast_to(array, (order.shape[0], *array.shape[1:]))
-        return jnp.take_along_axis(array, order, axis=-1)
-
-    array, position_bias = split_bias(bias)
-    bias = None if array is None else reorder(array)
-    if position_bias is not None:
-        by_distance = reorder(position_bias.array(1, order.shape[-1], keys.query_offset))
-        bias = by_distance if bias is None else bias + by_distance
-    if mask is None or isinstance(mask, Mask):  # no rule comes to a ring
-        return options, bias, mask
-    return options, bias, reorder(mask)
-
-
-def with_cached_keys(
-    options: AttentionKeywords, keys: CachedKeys, num_tokens: jax.Array | None,
-    *, has_position_bias: bool,
-) -> AttentionKeywords:  # fmt: skip
-    """Adds the query offset and lengths for queries that attend to the keys of a cache."""
-    options = {
-        **options,
-        "query_seq_lengths": num_tokens,
-        "key_value_seq_lengths": keys.lengths,
-    }
-    if has_position_bias or uses_positions(options):
-        options["query_offset"] = keys.query_offset
-    return options
-
-
-def uses_positions(options: AttentionKeywords) -> bool:
-    """Whether a call depends on query_offset without a position bias."""
-    return bool(options.get("is_causal")) or options.get("local_window_size") is not None
-
-
-def with_cached_positions(
-    mask: AnyMask | None, keys: CachedKeys, lengths: jax.Array, cache: KVCache | WindowCache
-) -> AnyMask | None:
-    """A rule for positions among all tokens, `lengths` of which came before, for those of keys."""
-    if not isinstance(mask, Mask) or (isinstance(keys.query_offset, int) and not keys.query_offset):
-        return mask
-    first_key = lengths - keys.query_offset if isinstance(cache, WindowCache) else 0
-    return Moved(mask, lengths, first_key)

@@ -4,7 +4,6 @@ Axes: `B` batch, `T` query length, `S` key/value length, `N` query heads, `K` ke
 `H` query and key width, `Hv` value width, `D` d_model.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, Unpack
 
 import jax
@@ -18,7 +17,6 @@ from jaxformer.functional.attention.dense import dense_attention, dense_weights
 from jaxformer.functional.attention.inputs import (
     AttentionInputs,
     prepare_attention,
-    split_bias,
     used_rng,
 )
 from jaxformer.functional.checks import (
@@ -31,35 +29,32 @@ from jaxformer.functional.checks import (
 )
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.linear import linear
-from jaxformer.functional.masks.base import AnyMask, Mask, all_rules
+from jaxformer.functional.masks.base import AnyMask, Mask
 from jaxformer.functional.multi_head.attention_function import (
+    AttentionCall,
     AttentionFunction,
     call_attention,
     function_name,
 )
-from jaxformer.functional.multi_head.cache import KVCache, read_layer
+from jaxformer.functional.multi_head.cache import KVCache
 from jaxformer.functional.multi_head.cached import (
     check_cached,
-    in_slot_order,
-    of_new_tokens,
+    read_memory,
     with_cached_keys,
-    with_cached_positions,
-    with_cross_cache,
     with_empty_slots,
 )
 from jaxformer.functional.multi_head.projections import (
     MultiHeadParams,
+    Rotation,
     check_layer,
     head_counts,
     keys_and_values,
     project_heads,
+    rotate_heads,
 )
 from jaxformer.functional.multi_head.window_cache import WindowCache
-from jaxformer.functional.positions.sinusoids import ROTARY_LAYOUTS, apply_rotary
+from jaxformer.functional.positions.sinusoids import ROTARY_LAYOUTS
 from jaxformer.functional.taps import LayerTaps
-
-Rotation = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
-"""A function from query `[..., T, N, H]` and key `[..., T, K, H]` to both, rotated."""
 
 
 class MultiHeadOutput(NamedTuple):
@@ -157,10 +152,54 @@ def multi_head_attention(
         (2, 3, 8)
     """
     check_keywords("multi_head_attention", options, AttentionKeywords)
+    num_heads, kv_heads = head_counts(num_heads, num_kv_heads)
+    return_weights = static_bool("return_weights", return_weights)
+    check_choice("rotary_layout", rotary_layout, ROTARY_LAYOUTS)
+    check_layer(params, "query_inputs", query_inputs, norm_eps)
+    crosses = _check_sources(key_value_inputs, cross_cache, cache, rotary, num_tokens)
+    mask = mask if mask is None or isinstance(mask, Mask) else as_array("mask", mask)
+
+    # 1. Project the inputs to heads, and rotate them by their positions.
+    query = project_heads(params, "query", query_inputs, num_heads, norm_eps)  # [..., T, N, H]
+    if cross_cache is not None:
+        check_axes("query_inputs", query_inputs, "B T D")
+        key, value, options = read_memory(cross_cache, query, kv_heads, options)
+    else:
+        inputs = query_inputs if key_value_inputs is None else key_value_inputs
+        key, value = keys_and_values(params, inputs, kv_heads, norm_eps)  # [..., S, K, H]
+    if rotary is not None:
+        query, key = rotate_heads(rotary, rotary_layout, query, key)
+    call = AttentionCall(query, key, value, bias, mask, options)
+
+    # 2. Append to the cache, and take the keys of all of its tokens.
+    earlier = cache
+    if cache is not None:
+        check_axes("query_inputs", query_inputs, "B T D", {"B": cache.lengths.shape[0]})
+        check_cached(options, cache, crosses, mask)
+        # What looks at weights or positions gets the keys of a ring in order.
+        in_order = return_weights or tap is not None or attention_fn is not dot_product_attention
+        call, cache = with_cached_keys(call, cache, num_tokens, in_order=in_order)
+
+    # 3. Attend in each head.
+    attended, weights = _attend(attention_fn, call, params.sinks, tap, return_weights)
+    if weights is not None and earlier is not None and earlier.is_empty:
+        weights = with_empty_slots(earlier, weights)  # [..., N, T, S]
+
+    # 4. Merge the heads, and project them back.
+    merged = rearrange(attended, "... t n h -> ... t (n h)")
+    output = linear(merged, params.output_kernel, params.output_bias, name="output_kernel")
+    output = output if tap is None else tap("attention_output", output)
+    return MultiHeadOutput(output, cache, weights)
+
+
+def _check_sources(
+    key_value_inputs: jax.Array | None, cross_cache: Any, cache: Any, rotary: Any, num_tokens: Any
+) -> str:
+    """Checks where keys and values come from; name of the argument of cross-attention, or ""."""
     if key_value_inputs is not None and cross_cache is not None:
         raise ShapeError("cross_cache replaces key_value_inputs, got both; leave one out")
-    memory = {"key_value_inputs": key_value_inputs, "cross_cache": cross_cache}
-    crosses = next((name for name, argument in memory.items() if argument is not None), "")
+    crosses = "key_value_inputs" if key_value_inputs is not None else ""
+    crosses = "cross_cache" if cross_cache is not None else crosses
     if rotary is not None and crosses:
         raise ShapeError(f"rotary tables are for self-attention, got {crosses} as well")
     if cache is None and num_tokens is not None:
@@ -168,109 +207,77 @@ def multi_head_attention(
             "num_tokens goes with a cache, got none; pass query_seq_lengths and "
             "key_value_seq_lengths"
         )
-    num_heads, kv_heads = head_counts(num_heads, num_kv_heads)
-    return_weights = static_bool("return_weights", return_weights)
-    check_choice("rotary_layout", rotary_layout, ROTARY_LAYOUTS)
     if not isinstance(cache, KVCache | WindowCache | None):
         raise ShapeError(f"cache must be a KVCache, got {type(cache).__name__}")
     if not isinstance(cross_cache, KVCache | None):
         raise ShapeError(f"cross_cache must be a KVCache, got {type(cross_cache).__name__}")
-    check_layer(params, "query_inputs", query_inputs, norm_eps)
-    mask = mask if mask is None or isinstance(mask, Mask) else as_array("mask", mask)
-    query = project_heads(params, "query", query_inputs, num_heads, norm_eps)
-    if cross_cache is not None:
-        sizes = check_axes("query_inputs", query_inputs, "B T D")
-        sizes |= {"K": kv_heads, "H": query.shape[-1]}
-        held = read_layer(cross_cache.key, cross_cache.layer)
-        check_axes("cross_cache.key", held, "B K S H", sizes)
-        key, value = (array.astype(query.dtype) for array in cross_cache.by_position)
-        options = with_cross_cache(options, cross_cache)
-    else:
-        key_value_inputs = query_inputs if key_value_inputs is None else key_value_inputs
-        key, value = keys_and_values(params, key_value_inputs, kv_heads, norm_eps)
-    if rotary is not None:
-        query, key = _rotate(rotary, rotary_layout, query, key)
-    empty: KVCache | WindowCache | None = None
-    if cache is not None:
-        check_axes("query_inputs", query_inputs, "B T D", {"B": cache.lengths.shape[0]})
-        check_cached(options, cache, crosses, mask)
-        lengths, empty = cache.lengths, cache if cache.is_empty else None
-        if empty is not None:
-            bias, mask = of_new_tokens(empty, bias, mask, key.shape[1])
-        # A ring is out of order: what looks at weights or positions gets a copy in order.
-        in_order = attention_fn is not dot_product_attention or isinstance(mask, Mask)
-        in_order = in_order or return_weights or tap is not None
-        keys, cache = cache.extend(key, value, num_tokens, in_order=in_order)
-        options, bias, mask = in_slot_order(options, keys, bias, mask)
-        has_position_bias = split_bias(bias)[1] is not None
-        options = with_cached_keys(options, keys, num_tokens, has_position_bias=has_position_bias)
-        mask = all_rules(with_cached_positions(mask, keys, lengths, cache), keys.mask)
-        key, value = keys.key.astype(query.dtype), keys.value.astype(query.dtype)
-    weights: jax.Array | None = None
-    if attention_fn is not dot_product_attention:
-        if tap is not None and (tap.asks("scores") or tap.edits("weights")):
-            raise ConfigError(
-                "scores of a custom attention_fn are not known, and its weights cannot be edited, "
-                f"got {function_name(attention_fn)}; do not request it, or use "
-                "dot_product_attention"
-            )
-        if return_weights or (tap is not None and tap.asks("weights")):
-            weights = _weights_of(
-                attention_fn, query, key, kv_heads, bias, mask, options, params.sinks
-            )
-            weights = weights if tap is None else tap("weights", weights)
-    elif return_weights or (tap is not None and tap.asks("scores", "weights")):
-        rate = options.get("dropout_rate", 0.0)
-        scoring: Any = {
-            n: v for n, v in options.items() if n not in ("dropout_rng", "implementation")
-        }
-        inputs = prepare_attention(query, key, value, bias, mask, **scoring)
-        weights = _weights(inputs, params.sinks, tap)
-    if weights is not None and tap is not None and tap.edits("scores", "weights"):
-        attended, _ = dense_attention(inputs, used_rng(rate, options.get("dropout_rng")), weights)
+    return crosses
+
+
+def _attend(
+    attention_fn: AttentionFunction, call: AttentionCall, sinks: jax.Array | None,
+    tap: LayerTaps | None, return_weights: bool,
+) -> tuple[jax.Array, jax.Array | None]:  # fmt: skip
+    """Head outputs `[..., T, N, Hv]`, and weights `[..., N, T, S]` if anything reads them."""
+    is_custom = attention_fn is not dot_product_attention
+    if is_custom and tap is not None and (tap.asks("scores") or tap.edits("weights")):
+        raise ConfigError(
+            "scores of a custom attention_fn are not known, and its weights cannot be edited, "
+            f"got {function_name(attention_fn)}; do not request it, or use dot_product_attention"
+        )
+    weights, inputs = None, None
+    if return_weights or (tap is not None and tap.asks("scores", "weights")):
+        if is_custom:
+            weights = _weights_of_function(attention_fn, call, sinks)
+        else:
+            without = ("dropout_rng", "implementation")
+            scoring: Any = {n: v for n, v in call.options.items() if n not in without}
+            inputs = prepare_attention(*call[:-1], **scoring)
+            weights = _softmax_weights(inputs, sinks, tap)
+        weights = weights if tap is None else tap("weights", weights)
+    if inputs is not None and tap is not None and tap.edits("scores", "weights"):
+        rng = used_rng(inputs.static.dropout_rate, call.options.get("dropout_rng"))
+        attended, _ = dense_attention(inputs, rng, weights)
     else:  # Reading weights does not change which implementation computes the output.
-        attended, residual = call_attention(
-            attention_fn, query, key, value, bias, mask, options,
-            with_residual=params.sinks is not None,
-        )  # fmt: skip
-        if params.sinks is not None and residual is not None:
-            shares = _shares_beside_sinks(params.sinks, residual)
-            attended = attended * shares[..., None].astype(attended.dtype)
-    attended = attended if tap is None else tap("head_outputs", attended)
-    merged = rearrange(attended, "... t n h -> ... t (n h)")
-    output = linear(merged, params.output_kernel, params.output_bias, name="output_kernel")
-    output = output if tap is None else tap("attention_output", output)
-    if weights is not None and empty is not None:
-        weights = with_empty_slots(empty, weights)
-    return MultiHeadOutput(output, cache, weights)
+        attended = _attend_beside_sinks(attention_fn, call, sinks)
+    return attended if tap is None else tap("head_outputs", attended), weights
 
 
-def _weights(inputs: AttentionInputs, sinks: jax.Array | None, tap: LayerTaps | None) -> jax.Array:
-    """Weights `[..., N, T, S]` before dropout; the tap is called at "scores" and "weights"."""
+def _attend_beside_sinks(
+    attention_fn: AttentionFunction, call: AttentionCall, sinks: jax.Array | None
+) -> jax.Array:
+    """Head outputs `[..., T, N, Hv]` of a softmax that the sinks, if any, take part in."""
+    attended, residual = call_attention(attention_fn, call, with_residual=sinks is not None)
+    if sinks is None or residual is None:
+        return attended
+    return attended * _shares_beside_sinks(sinks, residual)[..., None].astype(attended.dtype)
+
+
+def _softmax_weights(
+    inputs: AttentionInputs, sinks: jax.Array | None, tap: LayerTaps | None
+) -> jax.Array:
+    """Weights `[..., N, T, S]` before dropout; the tap reads and edits the scores."""
     exponentials, inverse, _, total = softmax_factors(dense_weights(inputs, "masked", tap))
     weights = exponentials * inverse
-    if sinks is not None:
-        shares = _shares_beside_sinks(sinks, rearrange(total, "... n t 1 -> ... t n"))
-        weights = weights * rearrange(shares, "... t n -> ... n t 1")
-    return weights if tap is None else tap("weights", weights)
+    if sinks is None:
+        return weights
+    shares = _shares_beside_sinks(sinks, rearrange(total, "... n t 1 -> ... t n"))
+    return weights * rearrange(shares, "... t n -> ... n t 1")
 
 
-def _weights_of(
-    attention_fn: AttentionFunction, query: jax.Array, key: jax.Array, num_kv_heads: int,
-    bias: Bias | None, mask: AnyMask | None, options: AttentionKeywords, sinks: jax.Array | None,
-) -> jax.Array:  # fmt: skip
+def _weights_of_function(
+    attention_fn: AttentionFunction, call: AttentionCall, sinks: jax.Array | None
+) -> jax.Array:
     """Weights `[..., N, T, S]` of a user's function, before dropout."""
     # Its output for the identity matrix as values, one row per key: exact if it is linear in them.
-    num_keys, wide = key.shape[-3], at_least(query.dtype, jnp.float32)
+    (*leading, num_keys, kv_heads, _), wide = call.key.shape, at_least(call.key.dtype, jnp.float32)
     identity = rearrange(jnp.eye(num_keys, dtype=wide), "s v -> s 1 v")
-    values = jnp.broadcast_to(identity, (*key.shape[:-3], num_keys, num_kv_heads, num_keys))
-    options = {**options, "dropout_rate": 0.0, "dropout_rng": None}
-    attended, residual = call_attention(
-        attention_fn, query.astype(wide), key.astype(wide), values, bias, mask, options,
-        with_residual=sinks is not None,
+    call = call._replace(
+        query=call.query.astype(wide), key=call.key.astype(wide),
+        value=jnp.broadcast_to(identity, (*leading, num_keys, kv_heads, num_keys)),
+        options={**call.options, "dropout_rate": 0.0, "dropout_rng": None},
     )  # fmt: skip
-    if sinks is not None and residual is not None:
-        attended = attended * _shares_beside_sinks(sinks, residual)[..., None]
+    attended = _attend_beside_sinks(attention_fn, call, sinks)  # [..., T, N, S]
     return rearrange(attended, "... t n s -> ... n t s")
 
 
@@ -280,27 +287,3 @@ def _shares_beside_sinks(sinks: jax.Array, residual: jax.Array) -> jax.Array:
     check_dtype("sinks", sinks, "floating")
     # exp(residual) / (exp(residual) + exp(sink)), with the log-sum-exp of the scores as residual.
     return jax.nn.sigmoid(residual - jnp.broadcast_to(sinks.astype(residual.dtype), residual.shape))
-
-
-def _rotate(
-    rotary: tuple[jax.Array, jax.Array] | Rotation, layout: str, query: jax.Array, key: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Rotates with tables or a user's function, whose result is checked."""
-    if not callable(rotary):
-        try:
-            query, key = (apply_rotary(x, rotary, layout=layout) for x in (query, key))
-            return query, key
-        except ShapeError as error:
-            raise ShapeError(f"rotary must be tables or a function: {error}") from None
-    rotated = rotary(query, key)
-    if not isinstance(rotated, tuple) or len(rotated) != 2:
-        raise ShapeError(
-            f"a rotary function must return (query, key), got {type(rotated).__name__}"
-        )
-    for name, before, after in zip(("query", "key"), (query, key), rotated, strict=True):
-        if (after.shape, after.dtype) != (before.shape, before.dtype):
-            raise ShapeError(
-                f"a rotation must keep the {name}'s shape {before.shape} and dtype "
-                f"{before.dtype}, got {after.shape} and {after.dtype}"
-            )
-    return rotated

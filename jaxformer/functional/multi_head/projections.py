@@ -1,5 +1,6 @@
 """Parameters of multi-head attention, and its projections to queries, keys and values."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -19,6 +20,10 @@ from jaxformer.functional.checks import (
 from jaxformer.functional.linear import Kernel, linear
 from jaxformer.functional.multi_head.cache import KVCache, swap_heads
 from jaxformer.functional.normalization import rms_norm
+from jaxformer.functional.positions.sinusoids import apply_rotary
+
+Rotation = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+"""A function from query `[..., T, N, H]` and key `[..., T, K, H]` to both, rotated."""
 
 
 class MultiHeadParams(NamedTuple):
@@ -145,3 +150,27 @@ def project_heads(
         return x
     check_axes(scale_name, norm_scale, "H", {"H": x.shape[-1]}, remedy="or heads * H, over all")
     return rms_norm(x, norm_scale, eps=norm_eps)
+
+
+def rotate_heads(
+    rotary: tuple[jax.Array, jax.Array] | Rotation, layout: str, query: jax.Array, key: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Rotates `[..., T, N, H]` and `[..., T, K, H]` by tables or by a user's function."""
+    if not callable(rotary):
+        try:
+            query, key = (apply_rotary(x, rotary, layout=layout) for x in (query, key))
+            return query, key
+        except ShapeError as error:
+            raise ShapeError(f"rotary must be tables or a function: {error}") from None
+    rotated = rotary(query, key)
+    if not isinstance(rotated, tuple) or len(rotated) != 2:
+        raise ShapeError(
+            f"a rotary function must return (query, key), got {type(rotated).__name__}"
+        )
+    for name, before, after in zip(("query", "key"), (query, key), rotated, strict=True):
+        if (after.shape, after.dtype) != (before.shape, before.dtype):
+            raise ShapeError(
+                f"a rotation must keep the {name}'s shape {before.shape} and dtype "
+                f"{before.dtype}, got {after.shape} and {after.dtype}"
+            )
+    return rotated
