@@ -60,7 +60,7 @@ def document(folder: pathlib.Path, sentence: str = SENTENCE) -> Document:
     """
     model = runs.open_run(folder).require(runs.Translator)
     maps = {attention_map.name: attention_map for attention_map in model.attention(sentence)}
-    cross, labels = maps["cross-attention"], model.loss_labels(model.config)
+    cross = maps["cross-attention"]
     translation = model.translate([sentence])[0][0].text
 
     def training_curve() -> Shown:
@@ -69,18 +69,14 @@ def document(folder: pathlib.Path, sentence: str = SENTENCE) -> Document:
         names = [name for name in ("validation_loss", "bleu", "exact") if name in scored[-1]]
         cells = [[float(record[name]) for name in names] for record in scored]
         return Shown(
-            f"The losses of an encoder-decoder in nats per token, while it was trained. The first "
-            f"is called {labels.training}; the validation loss is of the model alone, on "
-            "pairs that were not trained on. The table has it with the share of exact translations "
-            "and BLEU, where the run measured them.",
+            "The losses of an encoder-decoder in nats per token, while it was trained. That of "
+            "training includes dropout and label smoothing; the validation loss is of the model "
+            "alone, on pairs that were not trained on. The table has it with the share of exact "
+            "translations and BLEU, where the run measured them.",
             tables={
                 "Validation": Table(names, [f"step {record['step']}" for record in scored], cells)
             },
-            figures={
-                "training_curve": viz.loss_curves(
-                    {folder.name: records}, training_label=labels.training
-                )
-            },
+            figures={"training_curve": viz.loss_curves({folder.name: records})},
             captions={"training_curve": "Training and validation loss over the optimizer's steps."},
         )
 

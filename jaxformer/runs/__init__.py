@@ -1,6 +1,6 @@
 """Runs: train a task in a folder, and open it to generate, translate, predict and evaluate."""
 
-from jaxformer.runs.data.values import LogLikelihood, LossLabels, Split
+from jaxformer.runs.data.values import LogLikelihood, Split
 from jaxformer.runs.data.view import DataView
 from jaxformer.runs.folder.files import read_run_config
 from jaxformer.runs.folder.verify import Verified, verify_run
@@ -51,7 +51,6 @@ __all__ = [
     "LanguageModel",
     "LanguageModelTask",
     "LogLikelihood",
-    "LossLabels",
     "MaskedModel",
     "MaskedTask",
     "PositionBiases",

@@ -1,7 +1,6 @@
 """jaxformer plot, on the smallest trained runs."""
 
 import json
-import pathlib
 import re
 
 import numpy as np
@@ -12,13 +11,7 @@ from jaxformer.training import read_metrics
 from tests.cli.commands import one_line, output, write_config
 from tests.runs import tiny
 
-TRAINING = "training (with dropout and label smoothing)"
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
-
-
-def loss_labels(folder):
-    config = runs.read_run_config(folder)
-    return runs.task_class(config).text_model.loss_labels(config)
 
 
 @pytest.fixture
@@ -57,7 +50,7 @@ def test_losses_are_those_that_the_run_recorded(translation_run, tmp_path, capsy
     ((name, _, _, figure),) = drawn
     records = read_metrics(folder)
     assert name == "loss_curves" and lines(figure) == {
-        TRAINING: [[r["step"], r["loss"]] for r in records if "loss" in r],
+        "training": [[r["step"], r["loss"]] for r in records if "loss" in r],
         "validation": [
             [r["step"], r["validation_loss"]] for r in records if "validation_loss" in r
         ],
@@ -68,13 +61,11 @@ def test_losses_are_those_that_the_run_recorded(translation_run, tmp_path, capsy
 
 def test_runs_of_one_name_are_named_by_their_folders(translation_run, tmp_path, capsys, drawn):
     folders = translation_run[0], tmp_path / "other" / "run"
-    config = (folders[0] / "config.toml").read_text()
-    tiny.put_config(folders[1], re.sub("label_smoothing = .*", "label_smoothing = 0.0", config))
+    tiny.put_config(folders[1], (folders[0] / "config.toml").read_text())
     (folders[1] / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n')
     output(capsys, "plot", "loss", *folders, "--output", tmp_path / "loss.png")
-    ((_, (runs_drawn,), options, figure),) = drawn
+    ((_, (runs_drawn,), _, figure),) = drawn
     assert runs_drawn == {str(folder): read_metrics(folder) for folder in folders}
-    assert options["training_label"] == "training"  # as the two have different parts
     assert figure.axes[0].get_title() == "Losses of several runs"
 
 
@@ -91,19 +82,8 @@ def test_run_under_way_needs_its_folder_only(
     assert output(capsys, "plot", "loss", "young").out == "loss.png\n"
     assert (tmp_path / "loss.png").is_file()
     figure = drawn[-1][-1]
-    assert lines(figure) == {TRAINING: [[3, 1.25]]}
+    assert lines(figure) == {"training": [[3, 1.25]]}
     assert figure.axes[0].get_ylabel() == "loss (nats per text)"
-
-
-def test_loss_is_labelled_by_what_it_is_the_mean_of_and_what_else_is_in_it(
-    translation_run, masked_run, classification_run, tmp_path
-):
-    assert loss_labels(translation_run[0]) == ("token", TRAINING)
-    assert loss_labels(masked_run[0]) == ("masked token", "training")
-    assert loss_labels(classification_run[0]) == ("text", TRAINING)
-    config = pathlib.Path("configs/phrasebook_en_kn.toml").read_text()
-    tiny.put_config(tmp_path, config.replace("label_smoothing = 0.1", ""))
-    assert loss_labels(tmp_path).training == "training (with dropout)"
 
 
 def test_profile_of_a_training_is_drawn_and_printed(tmp_path, capsys, drawn):

@@ -105,7 +105,6 @@ def test_prompts_are_validation_lines_with_a_mask(run):
         ("the cat", 1, r"must have \[MASK\] where a token is to be predicted, got 'the cat'"),
         ("", 1, r"must have \[MASK\]"),
         ("the " * 12 + "[MASK]", 1, "1 to max_len=12 tokens, got 13"),
-        ("[MASK]", 0, "num_best must be positive, got 0"),
     ],
 )
 def test_texts_that_cannot_be_filled_are_refused(run, prompt, num_best, message):

@@ -133,16 +133,6 @@ def test_command_says_what_is_there_and_what_was_left_out(tmp_path, capsys):
     assert "quickstart" in one_line(capsys, "prepare", "quickstar")
 
 
-@pytest.mark.parametrize("folder", [None, pathlib.Path("/dev/null/x")])
-def test_text_is_in_memory_without_a_folder_to_write_into(tmp_path, monkeypatch, folder):
-    expected = runs.prepare_task(experiment(tmp_path))
-    monkeypatch.setattr(text, "default_cache_dir", lambda: folder)
-    with pytest.warns(UserWarning, match="tokens are kept in memory, .*; set data.cache"):
-        task = runs.prepare_task(experiment(tmp_path, data={"cache": None}))
-    np.testing.assert_array_equal(task.train[""].tokens, expected.train[""].tokens)
-    assert not isinstance(task.train[""].tokens, np.memmap)
-
-
 def test_there_is_no_cache_folder_without_a_home(monkeypatch):
     def no_home():
         raise RuntimeError("Could not determine home directory.")

@@ -51,6 +51,7 @@ def own(tmp_path_factory):
 def test_own_source_is_trained_evaluated_and_opened_as_the_built_in_ones(own):
     folder, result = own
     run = runs.open_run(folder, 20, task=Colours)
+    assert repr(run) == f"<ColourModel of {folder}, step 20>"
     assert type(run) is ColourModel and run.classes == tuple(sorted(COLOURS))
     jax.tree.map(np.testing.assert_array_equal, run.params, result.params)
     evaluation = run.evaluate()
@@ -77,11 +78,6 @@ def test_own_source_is_resumed_and_its_data_is_guarded(own, tmp_path):
     result = runs.train_run(config(tmp_path, steps=1), task=Others, restart=True)
     assert result.step == 1
     assert runs.read_run_config(tmp_path / "run").training.steps == 1
-
-
-def test_repr_of_a_run_is_short(own):
-    run = runs.open_run(own[0], 20, task=Colours)
-    assert repr(run) == f"<ColourModel of {own[0]}, step 20>"
 
 
 def test_model_is_made_in_one_place(tmp_path):
@@ -131,5 +127,3 @@ def test_other_data_is_read_as_the_configs_is(own, tmp_path):
         run.evaluate([tmp_path / "absent.tsv"])
     with pytest.raises(DataError, match="one of the classes.*got 'pink' in line 1"):
         run.evaluate([tiny.write(tmp_path / "pink.tsv", ["rose\tpink"])])
-    with pytest.raises(DataError, match="data must be a list of files"):
-        run.evaluate(path)

@@ -238,11 +238,6 @@ def test_one_sentence_in_place_of_a_list_is_refused(run, validation):
         run.translate(validation.sources[0])
 
 
-def test_options_that_do_not_exist_are_refused_with_those_that_do(run):
-    with pytest.raises(ConfigError, match="no option 'search'; the options are beam_size, length"):
-        run.translate(["one two"], search=None)
-
-
 def test_sources_are_encoded_and_targets_decoded(run):
     words = run.tokenizers[1].words
     ids = [words["drei"], words["eins"], run.tokenizers[1].end_of_text]

@@ -37,18 +37,16 @@ def loss_figure(folders: Sequence[pathlib.Path]) -> "Figure":
     from jaxformer.viz import loss_curves
 
     configs = [read_run_config(folder) for folder in folders]
-    labels = [task_class(config).text_model.loss_labels(config) for config in configs]
-    unit = labels[0].unit
-    for folder, label in zip(folders, labels, strict=True):
-        if label.unit != unit:
+    unit, *others = [task_class(config).text_model.unit for config in configs]
+    for folder, other in zip(folders[1:], others, strict=True):
+        if other != unit:
             raise ConfigError(
                 f"losses in one figure must have the same unit, got nats per {unit} for "
-                f"{folders[0]} and nats per {label.unit} for {folder}; plot them separately"
+                f"{folders[0]} and nats per {other} for {folder}; plot them separately"
             )
     names = [folder.resolve().name for folder in folders]
     if len(set(names)) < len(names):
         names = list(map(str, folders))
     records = {name: read_metrics(folder) for name, folder in zip(names, folders, strict=True)}
     title = f"Loss of {names[0]}" if len(names) == 1 else "Losses of several runs"
-    training = labels[0].training if len(set(labels)) == 1 else "training"
-    return loss_curves(records, unit=unit, training_label=training, title=title)
+    return loss_curves(records, unit=unit, title=title)

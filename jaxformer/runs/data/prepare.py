@@ -1,10 +1,8 @@
 """Helpers to prepare texts: tokenizers, vocabulary sizes, checks and samples."""
 
-import contextlib
 import dataclasses
 import hashlib
 import pathlib
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -12,8 +10,7 @@ import numpy as np
 
 from jaxformer import text
 from jaxformer.config import DataConfig, ExperimentConfig, ModelConfig, TokenizerConfig
-from jaxformer.errors import ConfigError, DataError, StorageError
-from jaxformer.storage import make_folder
+from jaxformer.errors import ConfigError, DataError
 from jaxformer.text.store.store import cache_path, remembered
 from jaxformer.text.tables.table import text_bytes
 
@@ -21,19 +18,8 @@ _LAYOUT = 1  # version of how tokenizers are trained; part of their key in the c
 
 
 def cache_dir(config: DataConfig) -> pathlib.Path | None:
-    """Folder for what is prepared; None, with a warning, if there is no folder to write into."""
-    if config.cache is not None:
-        return pathlib.Path(config.cache)
-    if (folder := text.default_cache_dir()) is not None:
-        with contextlib.suppress(StorageError):
-            make_folder(folder)
-            return folder
-    warnings.warn(
-        "tokens are kept in memory, and made again at the next start, since there is no home "
-        "folder to write into; set data.cache or XDG_CACHE_HOME to a writable folder",
-        stacklevel=2,
-    )
-    return None
+    """Folder for what is prepared; None, and so memory, if there is no home folder."""
+    return text.default_cache_dir() if config.cache is None else pathlib.Path(config.cache)
 
 
 def encode_each(
@@ -132,36 +118,45 @@ def _train_tokenizer(
     return text.train_bpe(train_text, config.most_tokens)
 
 
-def most_tokens(config: ExperimentConfig, key: str, added: Sequence[str]) -> int:
-    """Largest vocabulary that data can lead to, by the model's `key`; ConfigError if unknown."""
-    size: int | None = getattr(config.model, key)
-    if size is not None:
-        return size
-    tokenizer = config.tokenizer
-    if tokenizer.most_tokens is not None:
-        return tokenizer.most_tokens
-    if tokenizer.kind == "byte" or tokenizer.path is not None:  # not trained
-        return train_tokenizer(tokenizer, (), (), None, added).vocab_size
-    flag = f"--model.{key.replace('_', '-')} 256"
-    raise needs_flag(f"the vocabulary of a {tokenizer.kind} tokenizer", flag)
+def with_vocab_sizes(
+    config: ExperimentConfig, tokenizers: tuple[text.Tokenizer, ...]
+) -> ExperimentConfig:
+    """Fills in the sizes of the vocabularies, or checks that they are large enough."""
+    sizes = dict[str, Any]()
+    for key, tokenizer in zip(_vocab_keys(config, len(tokenizers)), tokenizers[::-1], strict=False):
+        sizes[key] = getattr(config.model, key) or tokenizer.vocab_size
+        if sizes[key] < tokenizer.vocab_size:
+            raise ConfigError(
+                f"model.{key} must be at least the tokenizer's {tokenizer.vocab_size}, got "
+                f"{sizes[key]}; raise it, or remove it to take the tokenizer's"
+            )
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, **sizes))
+
+
+def with_most_tokens(
+    config: ExperimentConfig, num_tokenizers: int, added: Sequence[str]
+) -> ExperimentConfig:
+    """Fills in the largest vocabularies that data can lead to; ConfigError if unknown."""
+    tokenizer, model, sizes = config.tokenizer, config.model, dict[str, Any]()
+    for key in _vocab_keys(config, num_tokenizers):
+        sizes[key] = getattr(model, key) or tokenizer.most_tokens
+        if sizes[key] is None and (tokenizer.kind == "byte" or tokenizer.path is not None):
+            sizes[key] = train_tokenizer(tokenizer, (), (), None, added).vocab_size
+        if sizes[key] is None:
+            flag = f"--model.{key.replace('_', '-')} 256"
+            raise needs_flag(f"the vocabulary of a {tokenizer.kind} tokenizer", flag)
+    return dataclasses.replace(config, model=dataclasses.replace(model, **sizes))
+
+
+def _vocab_keys(config: ExperimentConfig, num_tokenizers: int) -> tuple[str, ...]:
+    """Keys of the vocabularies: that of the targets, and of the sources if it is separate."""
+    is_joint = num_tokenizers == 1 or config.tokenizer.joint
+    return ("vocab_size",) if is_joint else ("vocab_size", "source_vocab_size")
 
 
 def needs_flag(size: str, flag: str) -> ConfigError:
     """Error for a size that only data or a flag can set."""
     return ConfigError(f"a plan reads no data, so it needs {size} from a flag; for example, {flag}")
-
-
-def fill_vocab_size(key: str, model: ModelConfig, tokenizer: text.Tokenizer) -> int:
-    """Takes the number of tokens from the tokenizer, or checks that the config's is enough."""
-    size: int | None = getattr(model, key)
-    if size is None:
-        return tokenizer.vocab_size
-    if size < tokenizer.vocab_size:
-        raise ConfigError(
-            f"model.{key} must be at least the tokenizer's {tokenizer.vocab_size}, got {size}; "
-            "raise it, or remove it to take the tokenizer's"
-        )
-    return size
 
 
 def within_tables(

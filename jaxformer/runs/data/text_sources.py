@@ -109,6 +109,16 @@ Sources = Mapping[str, DocumentText | TokenText]
 """The text of a run by source: that of a mixture by name, a single one under ""."""
 
 
+def train_texts(sources: Sources) -> list[str]:
+    """The training texts, or samples of them, of all sources."""
+    return [piece for source in sources.values() for piece in source.train_texts]
+
+
+def validation_texts(sources: Sources) -> list[str]:
+    """The validation texts, or samples of them, of all sources."""
+    return [piece for source in sources.values() for piece in source.validation_texts]
+
+
 def encode_documents(
     corpus: text.Corpus, tokenizer: text.Tokenizer, config: DataConfig
 ) -> text.PreparedDocuments:

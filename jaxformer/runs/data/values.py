@@ -1,4 +1,4 @@
-"""Return types of methods of tasks and text models: data, labels of losses, log-likelihoods."""
+"""Return types of methods of tasks and text models: data and log-likelihoods."""
 
 from typing import Any, NamedTuple
 
@@ -18,19 +18,6 @@ class Split(NamedTuple):
     train: Any
     validation: Any = None
     validation_counts: text.Counts | None = None
-
-
-class LossLabels(NamedTuple):
-    """Training losses of a run, as labels for plots.
-
-    Args:
-        unit: what the loss is a mean over: "token", "masked token" or "text".
-        training: label of the training loss. It names dropout and label smoothing, which the
-            training loss may include and the validation loss never does.
-    """
-
-    unit: str
-    training: str
 
 
 class LogLikelihood(NamedTuple):

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import logging
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -12,13 +12,6 @@ import numpy as np
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import DataError
-from jaxformer.runs.data.mixed_text import (
-    mixture_report,
-    require_apart,
-    train_texts,
-    validation_texts,
-    weighted_texts,
-)
 from jaxformer.runs.data.prepare import fingerprint
 from jaxformer.runs.data.stream_text import first_documents, load_text, save_text
 from jaxformer.runs.data.summary import DataSummary
@@ -28,6 +21,8 @@ from jaxformer.runs.data.text_sources import (
     encode_documents,
     read_sources,
     scan_files,
+    train_texts,
+    validation_texts,
 )
 from jaxformer.runs.data.values import Split, counted
 from jaxformer.runs.data.view import DataView
@@ -50,7 +45,6 @@ class StreamTask(Task):
     @classmethod
     def read(cls, config: ExperimentConfig) -> Split:
         """Reads the text files of the config or built-in documents, or maps token files."""
-        require_apart(config.data.mixture)
         return Split(read_sources(config.data))
 
     @classmethod
@@ -69,10 +63,7 @@ class StreamTask(Task):
         cls, split: Split, config: ExperimentConfig
     ) -> tuple[Sequence[str], Sequence[str]]:
         """All documents, or samples of them."""
-        train = train_texts(split.train)
-        if config.data.mixture and config.tokenizer.kind != "character":
-            train = weighted_texts(split.train, config.data.mixture)
-        return train, validation_texts(split.train)
+        return train_texts(split.train), validation_texts(split.train)
 
     def with_data(self, data: Split) -> Self:
         """Encodes the documents, or finds their tokens in the cache."""
@@ -115,12 +106,16 @@ class StreamTask(Task):
         return task
 
     def _log_mixture(self) -> None:
-        """Logs the sources of a mixture."""
-        training = self.config.training
+        """Logs each source of a mixture: its share, its size, and its epochs in the run."""
+        mixture, training = self._mixture(), self.config.training
         assert training.batch_size is not None  # the config requires it of streams
-        steps, batch_size = training.steps, training.batch_size
-        for line in mixture_report(self._mixture(), self.train, steps=steps, batch_size=batch_size):
-            _LOG.info(line)
+        epochs = mixture.epochs(training.steps * training.batch_size)
+        for name, stream in self.train.items():
+            _LOG.info(
+                f"{name}: {100 * mixture.shares[name]:.3g}% of the sequences; "
+                f"{counted(len(stream), 'documents')}, {stream.tokens.size:,} tokens, "
+                f"{epochs[name]:.3g} epochs in {training.steps:,} steps (training.steps)"
+            )
 
     def _mixture(self) -> text.Mixture:
         """The windows of the sources, with their weights."""
@@ -179,17 +174,15 @@ class StreamTask(Task):
         )
         if self.split is None:
             return view._replace(validation=None)
-        train, validation = train_texts(self.split.train), validation_texts(self.split.train)
-        if not train:  # tokens
+        sides = train_texts(self.split.train), validation_texts(self.split.train)
+        if not sides[0]:  # tokens
             return view
-        of = f"of {LONG} characters or more"
-        shared: dict[str, tuple[Iterable[str], Iterable[str]]] = {
-            "documents": (train, validation),
-            f"paragraphs {of}": (_cut(paragraphs, train), _cut(paragraphs, validation)),
-            f"lines {of}": (_cut(long_lines, train), _cut(long_lines, validation)),
-        }
-        if any(source.is_sampled for source in self.split.train.values()):
-            shared = {f"{name}, in samples of both": texts for name, texts in shared.items()}
+        is_sampled = any(source.is_sampled for source in self.split.train.values())
+        of, samples = f"of {LONG} characters or more", ", in samples of both" if is_sampled else ""
+        shared = {f"documents{samples}": sides}
+        for name, cut in ((f"paragraphs {of}", paragraphs), (f"lines {of}", long_lines)):
+            train, validation = ([part for text in side for part in cut(text)] for side in sides)
+            shared[f"{name}{samples}"] = train, validation
         return view._replace(shared=shared)
 
     def save(self, folder: pathlib.Path) -> None:
@@ -222,8 +215,3 @@ class WindowsWithLengths(text.Windows):
         padding = np.argmax(has_label[:, ::-1], axis=1)
         lengths = np.where(has_label.any(axis=1), self.length - padding, 0).astype(np.int32)
         return {**rows, "lengths": lengths}
-
-
-def _cut(cut: Callable[[str], Iterator[str]], documents: Sequence[str]) -> Iterator[str]:
-    """Paragraphs or lines of all documents."""
-    return (part for document in documents for part in cut(document))

@@ -90,8 +90,12 @@ class Classifier(TextModel):
     @classmethod
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
         """Reads tokenizer and classes."""
-        classes, kind = read_json(folder / _CLASSES, _stored_classes)
-        return dataclasses.replace(super().load(folder, config), classes=classes, problem_type=kind)
+        stored = read_json(folder / _CLASSES, dict)
+        return dataclasses.replace(
+            super().load(folder, config),
+            classes=tuple(stored["classes"]),
+            problem_type=stored["problem_type"],
+        )
 
     def to_huggingface(self) -> HuggingFaceModel:
         """The model, with its classes."""
@@ -110,10 +114,8 @@ class Classifier(TextModel):
 
         Raises:
             ConfigError: the model's scores are not probabilities.
-            DataError: a text is empty or too long, or num_best is not positive.
+            DataError: a text is empty or too long.
         """
-        if num_best < 1:
-            raise DataError(f"num_best must be positive, got {num_best}")
         if self.gives_scores:
             raise ConfigError(
                 f"this model scores texts ({', '.join(self.classes[:_SHOWN])}), and its scores are "
@@ -148,9 +150,9 @@ class Classifier(TextModel):
         """
         if second_texts is None:
             return self.logits(encode_each(texts, self.encode))
-        if len(second_texts) != len(texts) or isinstance(second_texts, str):
+        if len(second_texts) != len(texts):
             raise DataError(
-                f"second_texts must be a list with one for each text, got {len(second_texts)} and "
+                f"second_texts must have one for each text, got {len(second_texts)} and "
                 f"{len(texts)} texts"
             )
         return self.logits(encode_each(texts, self._encode_pair, second_texts))
@@ -169,11 +171,12 @@ class Classifier(TextModel):
 
     def logits(self, texts: Sequence[np.ndarray]) -> np.ndarray:
         """Logits of encoded texts, [tokens] or [2, tokens] with types: float64 [texts, classes]."""
-        names = ["tokens", "token_types"]
-        if self.config.model.num_token_types is None:
-            names = ["tokens"]
-        rows = [dict(zip(names, np.atleast_2d(ids), strict=False)) for ids in texts]
-        rows = [row | {"lengths": np.array(row["tokens"].size, np.int32)} for row in rows]
+        has_types = self.config.model.num_token_types is not None
+        names = ("lengths", "tokens", "token_types") if has_types else ("lengths", "tokens")
+        rows = [
+            dict(zip(names, (np.array(ids.shape[-1], np.int32), *np.atleast_2d(ids)), strict=False))
+            for ids in texts
+        ]
         logits = np.zeros((len(rows), len(self.classes)))
         for indices, batch in padded_batches(rows, self.max_len):
             scores = apply_model(self.module, _class_logits, self.params, **batch)
@@ -185,7 +188,7 @@ class Classifier(TextModel):
         return result._replace(scores={**result.scores, **self.accuracy(validation)})
 
     def accuracy(self, validation: Any) -> dict[str, float]:
-        """The share of encoded rows whose likeliest class is their label."""
+        """The share of encoded rows whose likeliest class is their label, by its name."""
         tokens = [example["tokens"] for example in validation.examples]
         labels = np.array([example["labels"] for example in validation.examples])
         return {"accuracy": float((self.logits(tokens).argmax(axis=-1) == labels).mean())}
@@ -194,15 +197,11 @@ class Classifier(TextModel):
         """Shows a text with its likeliest classes, or its scores."""
         if self.gives_scores:
             pairs = zip(self.classes, *self.score([prompt]), strict=True)
-            return f"{prompt}\n" + ", ".join(f"{name} {score:.4f}" for name, score in pairs)
-        (classes,) = self.classify([prompt], _SHOWN)
-        return f"{prompt}\n" + ", ".join(f"{c.name} {c.probability:.1%}" for c in classes)
-
-
-def _stored_classes(values: Any) -> tuple[tuple[str, ...], ProblemType]:
-    """Classes and problem type of a run folder."""
-    kind = PROBLEM_TYPES[PROBLEM_TYPES.index(values["problem_type"])]
-    return tuple(map(str, values["classes"])), kind
+            shown = [f"{name} {score:.4f}" for name, score in pairs]
+        else:
+            (classes,) = self.classify([prompt], _SHOWN)
+            shown = [f"{c.name} {c.probability:.1%}" for c in classes]
+        return f"{prompt}\n{', '.join(shown)}"
 
 
 def _class_logits(model: Any, tokens: jax.Array, **inputs: jax.Array) -> jax.Array:

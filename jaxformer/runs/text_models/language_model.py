@@ -22,7 +22,7 @@ from jaxformer.runs.data.values import LogLikelihood
 from jaxformer.runs.text_models.forward import apply_model, self_attention_map, with_weights
 from jaxformer.runs.text_models.likelihoods import (
     label_log_likelihoods,
-    labelled_rows,
+    labelled_row,
     require_prompts,
     scored_tokens,
 )
@@ -34,8 +34,6 @@ from jaxformer.runs.text_models.options import (
 )
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.storage import read_json, write_json
-from jaxformer.training import language_model_loss
-from jaxformer.training.losses import LossFunction
 
 CONTINUES = "to continue text: jaxformer generate {} TEXT"
 ANSWERS = "to have messages answered: jaxformer generate {} MESSAGE --chat"
@@ -57,15 +55,12 @@ class LanguageModel(TextModel):
     chat_template: HuggingFaceChatTemplate | None = None
 
     kind: ClassVar[str] = "a language model, which continues text"
+    behind_prompt: ClassVar[str] = ""  # shown between a prompt and what continues it
 
     @property
     def module(self) -> Decoder:
         """The decoder."""
         return Decoder(self.config.model)
-
-    def loss(self, label_smoothing: float) -> LossFunction:
-        """Cross-entropy of every next token."""
-        return language_model_loss(self.module, label_smoothing=label_smoothing)
 
     @property
     def uses(self) -> tuple[str, ...]:
@@ -110,13 +105,9 @@ class LanguageModel(TextModel):
     def to_huggingface(self) -> HuggingFaceModel:
         """The model, with the sampling of the config's samples and the chat template."""
         model = super().to_huggingface()
-        special = model.unchecked_special_tokens
-        assert special is not None
         sampling = with_options(SamplingConfig, self.config.samples)
-        return model._replace(
-            unchecked_special_tokens=dataclasses.replace(special, sampling=sampling),
-            chat_template=self.chat_template,
-        )
+        special = dataclasses.replace(model.unchecked_special_tokens, sampling=sampling)
+        return model._replace(unchecked_special_tokens=special, chat_template=self.chat_template)
 
     @property
     def surrounding_tokens(self) -> text.SurroundingTokens:
@@ -137,12 +128,12 @@ class LanguageModel(TextModel):
             DataError: it is empty, or cannot be encoded.
         """
         ids: list[int] = self.surrounding_tokens.around(self.tokenizer.encode(prompt)).tolist()
-        if not ids and self.tokenizer.end_of_text is not None:
-            if self.num_documents > 1 and self.config.data.packing == "windows":
-                return [self.tokenizer.end_of_text]
-        if not ids:
+        if ids:
+            return ids
+        follows_documents = self.num_documents > 1 and self.config.data.packing == "windows"
+        if (end := self.tokenizer.end_of_text) is None or not follows_documents:
             raise DataError("the prompt is empty; give at least one character to continue")
-        return ids
+        return [end]
 
     def encode_messages(self, messages: Sequence[text.Message]) -> list[int]:
         """Encodes messages and the start of the answer to them.
@@ -218,22 +209,17 @@ class LanguageModel(TextModel):
         """Continues tokens with text, piece by piece."""
         if max_new_tokens is None:
             max_new_tokens = longest_continuation(self.decoding, self.max_len, len(ids))
-        arguments = "seed", "max_new_tokens"
         chunks = generate_stream(
             self.module,
             self.params,
             [ids],
             max_new_tokens=max_new_tokens,
             rng=seed_key(seed),
-            sampling=with_options(SamplingConfig, self.config.samples, sampling, *arguments),
+            sampling=with_options(SamplingConfig, self.config.samples, sampling),
             stop_tokens=self.in_vocabulary(self.stop_tokens),
             vocab_size=self.tokenizer.vocab_size,
             forbidden_tokens=self.in_vocabulary(self.decoding.forbidden),
         )
-        return self._pieces(ids, chunks)
-
-    def _pieces(self, ids: list[int], chunks: Iterator[list[np.ndarray]]) -> Iterator[str]:
-        """Text of the chunks that continue a prompt."""
         decoder = self.tokenizer.stream()
         decoder.skip(self.text_before(ids))
         for (tokens,) in chunks:
@@ -281,23 +267,20 @@ class LanguageModel(TextModel):
             scored_tokens, self.tokenizer, self.surrounding_tokens, self.max_len
         )
         if prompts is None:
-            starts = [0] * len(texts)
-            sequences = encode_each(texts, encode)
+            rows = [labelled_row(ids) for ids in encode_each(texts, encode)]
         else:
             require_prompts(texts, prompts)
             prompt_ids = encode_each(prompts, lambda prompt: np.array(self.encode_prompt(prompt)))
-            starts = [ids.size - 1 for ids in prompt_ids]
             sequences = encode_each(texts, encode, prompts, prompt_ids)
-        rows = labelled_rows(sequences, starts)
+            starts = [ids.size - 1 for ids in prompt_ids]
+            rows = list(map(labelled_row, sequences, starts))
         return label_log_likelihoods(self.module, self.params, rows, self.max_len)
 
     def attention(self, text: str) -> list[AttentionMap]:
         """Also has the token after each; behind the last one, the likeliest."""
         ids = self.encode(text)
         output = apply_model(self.module, with_weights, self.params, tokens=ids[None])
-        weights = output.weights.self_attention
         likeliest = output.logits[0, -1, : self.tokenizer.vocab_size].argmax()
-        next_ids = np.append(ids[1:], likeliest)
-        return [
-            self_attention_map("decoder self-attention", weights, self.tokenizer, ids, next_ids)
-        ]
+        next_ids, weights = np.append(ids[1:], likeliest), output.weights.self_attention
+        name = "decoder self-attention"
+        return [self_attention_map(name, weights, self.tokenizer, ids, next_ids)]

@@ -40,16 +40,11 @@ def label_log_likelihoods(
     return scores
 
 
-def labelled_rows(
-    sequences: Sequence[np.ndarray], starts: Sequence[int]
-) -> list[dict[str, np.ndarray]]:
-    """Tokens of sequences and the tokens that follow, without the first `starts` of these."""
-    rows = []
-    for ids, start in zip(sequences, starts, strict=True):
-        labels = ids[1:].copy()
-        labels[:start] = IGNORE
-        rows.append({"tokens": ids[:-1], "labels": labels})
-    return rows
+def labelled_row(ids: np.ndarray, start: int = 0) -> dict[str, np.ndarray]:
+    """Tokens of a sequence and the tokens that follow, without the first `start` of these."""
+    labels = ids[1:].copy()
+    labels[:start] = IGNORE
+    return {"tokens": ids[:-1], "labels": labels}
 
 
 def require_prompts(texts: Sequence[str], prompts: Sequence[str]) -> None:

@@ -14,8 +14,6 @@ from jaxformer.runs.data.prepare import encode_each
 from jaxformer.runs.text_models.forward import apply_model, padded_batches
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.text.tokenizers.vocabulary import MASK
-from jaxformer.training import language_model_loss
-from jaxformer.training.losses import LossFunction
 
 MASK_IN_TEXT = "[MASK]"
 """How users write a masked token."""
@@ -46,10 +44,6 @@ class MaskedModel(TextModel):
     def module(self) -> MaskedLanguageModel:
         """The encoder with its head."""
         return MaskedLanguageModel(self.config.model)
-
-    def loss(self, label_smoothing: float) -> LossFunction:
-        """Cross-entropy of the masked tokens."""
-        return language_model_loss(self.module, label_smoothing=label_smoothing)
 
     def batch_shapes(self, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
         """Tokens, labels and lengths."""
@@ -97,10 +91,8 @@ class MaskedModel(TextModel):
             with the others masked.
 
         Raises:
-            DataError: a text has no [MASK], or is too long, or num_best is not positive.
+            DataError: a text has no [MASK], or is too long.
         """
-        if num_best < 1:
-            raise DataError(f"num_best must be positive, got {num_best}")
         rows = []
         for ids in encode_each(prompts, self._encode_with_mask):
             places = np.flatnonzero(ids == self.tokenizer.mask).astype(np.int32)

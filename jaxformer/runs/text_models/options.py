@@ -17,15 +17,11 @@ Settings = TypeVar("Settings", SamplingConfig, BeamSearchConfig)
 
 
 def with_options(
-    kind: type[Settings], defaults: Settings, options: Mapping[str, Any] = {}, *arguments: str
+    kind: type[Settings], defaults: Settings, options: Mapping[str, Any] = {}
 ) -> Settings:
-    """Settings of `kind` for a call, from defaults and options; ConfigError for unknown ones."""
-    names: list[str] = [field.name for field in dataclasses.fields(kind)]
-    for name in options:
-        if name not in names:
-            known = ", ".join([*names, *arguments])
-            raise ConfigError(f"there is no option {name!r}; the options are {known}")
-    return kind(**{name: getattr(defaults, name) for name in names} | dict(options))
+    """Settings of `kind` for a call, from defaults and options; TypeError for unknown ones."""
+    values = {field.name: getattr(defaults, field.name) for field in dataclasses.fields(kind)}
+    return kind(**{**values, **options})
 
 
 def seed_key(seed: int) -> jax.Array:

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,17 +12,15 @@ import tokenizers
 from tokenizers import processors
 
 from jaxformer import text
-from jaxformer.config import BeamSearchConfig, ExperimentConfig
+from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import Hypothesis, translate_stream
 from jaxformer.interop import HuggingFaceModel
 from jaxformer.models import EncoderDecoder
-from jaxformer.runs.data.prepare import encode_each, fill_vocab_size, most_tokens
+from jaxformer.runs.data.prepare import encode_each
 from jaxformer.runs.text_models.options import with_options
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.text.tables.pairs import encode_source
-from jaxformer.training import language_model_loss
-from jaxformer.training.losses import LossFunction
 
 
 class PairModel(TextModel):
@@ -35,35 +33,10 @@ class PairModel(TextModel):
         """The encoder-decoder."""
         return EncoderDecoder(self.config.model)
 
-    def loss(self, label_smoothing: float) -> LossFunction:
-        """Cross-entropy of the targets' tokens."""
-        return language_model_loss(self.module, label_smoothing=label_smoothing)
-
     @property
     def init_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         """A source and a target."""
         return 2 * super().init_inputs
-
-    @classmethod
-    def with_vocab_sizes(
-        cls, config: ExperimentConfig, tokenizers: tuple[text.Tokenizer, ...]
-    ) -> ExperimentConfig:
-        """Fills in the vocabulary size, and that of the sources if it is separate."""
-        config = super().with_vocab_sizes(config, tokenizers)
-        if config.tokenizer.joint:
-            return config
-        size = fill_vocab_size("source_vocab_size", config.model, tokenizers[0])
-        model = dataclasses.replace(config.model, source_vocab_size=size)
-        return dataclasses.replace(config, model=model)
-
-    @classmethod
-    def without_data(cls, config: ExperimentConfig) -> Self:
-        """Makes a model before its pairs are read, with the size of both vocabularies."""
-        if not config.tokenizer.joint:
-            size = most_tokens(config, "source_vocab_size", ())
-            model = dataclasses.replace(config.model, source_vocab_size=size)
-            config = dataclasses.replace(config, model=model)
-        return super().without_data(config)
 
     def batch_shapes(self, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
         """Tokens and lengths of sources and targets, and the targets' labels."""

@@ -18,8 +18,12 @@ from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.interop import HuggingFaceModel, SpecialTokens
 from jaxformer.models import AttentionMap
-from jaxformer.runs.data.prepare import encode_each, fill_vocab_size, most_tokens, within_tables
-from jaxformer.runs.data.values import LossLabels
+from jaxformer.runs.data.prepare import (
+    encode_each,
+    with_most_tokens,
+    with_vocab_sizes,
+    within_tables,
+)
 from jaxformer.runs.folder.tokenizers import load_tokenizers, save_tokenizers
 from jaxformer.runs.text_models.forward import (
     Initializer,
@@ -28,7 +32,7 @@ from jaxformer.runs.text_models.forward import (
     self_attention_map,
     with_weights,
 )
-from jaxformer.training import Evaluation, SingleRunner
+from jaxformer.training import Evaluation, SingleRunner, language_model_loss
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.parallel import Runner
 
@@ -39,20 +43,19 @@ Model = TypeVar("Model", bound="TextModel")
 class TextModel(abc.ABC):
     """A model with its tokenizers; with its parameters, if `open_run` has opened it.
 
-    Write your own as a subclass, with three members: `module`, `loss` and `sample`. To change a
-    built-in model, such as `LanguageModel`, override what differs.
+    Write your own as a subclass, with two members: `module` and `sample`; and with `loss`, unless
+    it is the cross-entropy of labels for each position. To change a built-in model, such as
+    `LanguageModel`, override what differs.
 
     Attributes:
         kind: the kind of model, in words, for messages.
         unit: what the model predicts; the loss is a mean over these.
-        behind_prompt: text shown between a prompt and the model's continuation.
         num_tokenizers: 1, or 2 if sources and targets have their own.
 
     Args:
         config: the experiment, completed with what the data decides.
         tokenizers: one tokenizer; or those of sources and targets, which may be the same.
-        decoding: special tokens of a model made elsewhere, whose settings of sampling and search
-            are in the config; the defaults are those of models made here.
+        decoding: special tokens of a model made elsewhere; sampling and search are in the config.
         params: parameters of the checkpoint that was opened; None in training.
         folder: run folder or Hugging Face folder that was opened; None in training.
         step: step of the checkpoint; None in training, and for a Hugging Face folder.
@@ -72,7 +75,6 @@ class TextModel(abc.ABC):
 
     kind: ClassVar[str] = "a custom model"
     unit: ClassVar[str] = "token"
-    behind_prompt: ClassVar[str] = ""
     num_tokenizers: ClassVar[int] = 1
 
     # A subclass must define these.
@@ -83,10 +85,6 @@ class TextModel(abc.ABC):
         """The Flax module, for training and use."""
 
     @abc.abstractmethod
-    def loss(self, label_smoothing: float) -> LossFunction:
-        """Makes the loss of the model: (params, batch, dropout_rng) to (loss_sum, weight_sum)."""
-
-    @abc.abstractmethod
     def sample(self, prompt: str, seed: int = 0) -> str:
         """Shows the model's output for a prompt, with the settings of the config's samples."""
 
@@ -95,21 +93,17 @@ class TextModel(abc.ABC):
     @classmethod
     def create(cls, config: ExperimentConfig, tokenizers: tuple[text.Tokenizer, ...]) -> Self:
         """Makes the model of a new run."""
-        return cls(config=cls.with_vocab_sizes(config, tokenizers), tokenizers=tokenizers)
+        return cls(config=with_vocab_sizes(config, tokenizers), tokenizers=tokenizers)
 
     @classmethod
     def without_data(cls, config: ExperimentConfig) -> Self:
         """Makes the model that a plan describes, before its data is read.
 
-        An unknown vocabulary has its largest size. There are no tokenizers, so that only `module`,
-        `loss` and shapes work. Override this if your model has fields without defaults.
-
-        Raises:
-            ConfigError: a size depends on the data; the message names the flag that sets it.
+        An unknown vocabulary has its largest size, and there are no tokenizers. Raises ConfigError
+        if a size depends on the data.
         """
-        size = most_tokens(config, "vocab_size", cls.added_tokens(config))
-        model = dataclasses.replace(config.model, vocab_size=size)
-        return cls(config=dataclasses.replace(config, model=model), tokenizers=())
+        config = with_most_tokens(config, cls.num_tokenizers, cls.added_tokens(config))
+        return cls(config=config, tokenizers=())
 
     def started_from(self, start: "TextModel") -> Self:
         """The model, with what it keeps of the one that it resumes or starts from."""
@@ -122,7 +116,7 @@ class TextModel(abc.ABC):
         tokenizers = source_and_target[-cls.num_tokenizers :]
         if config.tokenizer.kind == "pretrained":
             tokenizers = within_tables(tokenizers, config.model)
-        config = cls.with_vocab_sizes(config, tokenizers)
+        config = with_vocab_sizes(config, tokenizers)
         return cls(config=config, tokenizers=tokenizers, decoding=decoding)
 
     def save(self, folder: pathlib.Path) -> None:
@@ -130,10 +124,7 @@ class TextModel(abc.ABC):
         save_tokenizers(folder, self.tokenizers, self.decoding)
 
     def to_huggingface(self) -> HuggingFaceModel:
-        """The opened model, as `jaxformer convert` writes it to a Hugging Face folder.
-
-        Override it if your model decodes differently.
-        """
+        """The opened model, as `jaxformer convert` writes it to a Hugging Face folder."""
         return HuggingFaceModel(
             self.config.model, self.params, self.tokenizers[0],
             unchecked_special_tokens=dataclasses.replace(self.decoding, eos=self.stop_tokens),
@@ -145,39 +136,19 @@ class TextModel(abc.ABC):
         """Special tokens besides the end of text, such as a mask."""
         return ()
 
-    @classmethod
-    def with_vocab_sizes(
-        cls, config: ExperimentConfig, tokenizers: tuple[text.Tokenizer, ...]
-    ) -> ExperimentConfig:
-        """Fills in the vocabulary size, or checks that it is large enough."""
-        size = fill_vocab_size("vocab_size", config.model, tokenizers[-1])
-        return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=size))
-
     # What training and planning ask for.
 
-    @classmethod
-    def loss_labels(cls, config: ExperimentConfig) -> LossLabels:
-        """Labels for the losses of a run of this model."""
-        rates = {
-            "dropout": config.model.dropout_rate,
-            "label smoothing": config.training.label_smoothing,
-        }
-        mixed_in = " and ".join(name for name, rate in rates.items() if rate)
-        return LossLabels(cls.unit, f"training (with {mixed_in})" if mixed_in else "training")
+    def loss(self, label_smoothing: float) -> LossFunction:
+        """Cross-entropy of labels: (params, batch, dropout_rng) to (loss_sum, weight_sum)."""
+        return language_model_loss(self.module, label_smoothing=label_smoothing)
 
     @property
     def init_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Shapes and dtypes of inputs for initialization: `[1, 2]` tokens.
-
-        Override it if your module takes other inputs.
-        """
+        """Shapes and dtypes of the module's inputs for initialization: `[1, 2]` tokens."""
         return (jax.ShapeDtypeStruct((1, min(2, self.max_len)), jnp.int32),)
 
     def batch_shapes(self, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """Shapes and dtypes of the arrays of a training batch, with rows of max_len tokens.
-
-        Override it if your batches have other arrays.
-        """
+        """Shapes and dtypes of the arrays of a training batch, with rows of max_len tokens."""
         tokens = jax.ShapeDtypeStruct((rows, self.max_len), jnp.int32)
         return {"tokens": tokens, "labels": tokens}
 
@@ -189,9 +160,7 @@ class TextModel(abc.ABC):
     # What every model can do.
 
     def __repr__(self) -> str:
-        opened = "" if self.folder is None else f" of {self.folder}"
-        step = "" if self.step is None else f", step {self.step}"
-        return f"<{type(self).__name__}{opened}{step}>"
+        return f"<{type(self).__name__} of {self.folder}, step {self.step}>"
 
     @property
     def uses(self) -> tuple[str, ...]:
@@ -207,9 +176,9 @@ class TextModel(abc.ABC):
         if isinstance(self, kinds):
             return self
         needed = " or ".join(kind.kind.partition(",")[0] for kind in kinds)
-        message = f"{self.folder} is {self.kind.partition(',')[0]}, but this needs {needed}"
+        problem = f"{self.folder} is {self.kind.partition(',')[0]}, but this needs {needed}"
         uses = [use.format(shlex.quote(str(self.folder))) for use in self.uses]
-        raise ConfigError("; ".join([message, *uses]))
+        raise ConfigError("; ".join([problem, *uses]))
 
     @property
     def tokenizer(self) -> text.Tokenizer:
@@ -229,9 +198,6 @@ class TextModel(abc.ABC):
     def encode(self, text: str) -> np.ndarray:
         """Encodes a text as the model reads it; for an encoder-decoder, a source and its end.
 
-        Args:
-            text: the text.
-
         Returns:
             Token ids, int32 [tokens].
 
@@ -245,9 +211,6 @@ class TextModel(abc.ABC):
 
         Args:
             ids: integers [tokens]; special tokens, such as the end of text, are skipped.
-
-        Returns:
-            The text.
 
         Raises:
             DataError: an id is not an integer, is negative, or is not in the vocabulary.
@@ -288,12 +251,8 @@ class TextModel(abc.ABC):
 
         Raises:
             CheckpointError: the run's validation data is missing or damaged.
-            ConfigError: files are given to a translator from a folder with unsupported generation
-                settings.
             DataError: a file cannot be used, or the run has no validation data.
         """
-        if isinstance(data, str | pathlib.Path):
-            raise DataError(f"data must be a list of files, got {str(data)!r}; put it in []")
         assert self.evaluator is not None  # `open_run` sets it
         return self.evaluator(self, None if data is None else list(map(str, data)))
 

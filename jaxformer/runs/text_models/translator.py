@@ -59,33 +59,22 @@ class Translator(PairModel):
                 option is unknown or out of range.
             DataError: a sentence is empty or too long, or cannot be encoded.
         """
-        return self.best_translations(sentences, self._search_settings(search))
+        translations = dict(self.translate_stream(sentences, **search))
+        return [translations[i] for i in range(len(sentences))]
 
     def translate_stream(
         self, sentences: Sequence[str], **search: Any
     ) -> Iterator[tuple[int, list[Translation]]]:
         """Translates a list like `translate`, yielding (index, translations) as they are done."""
-        return self._translated(sentences, self._search_settings(search))
-
-    def _search_settings(self, options: dict[str, Any]) -> BeamSearchConfig:
-        """Settings of a search, which the model's folder must support."""
-        settings = with_options(BeamSearchConfig, self.config.translation, options)
         require_supported(self.decoding.unsupported)
-        return settings
-
-    def best_translations(
-        self, sentences: Sequence[str], search: BeamSearchConfig
-    ) -> list[list[Translation]]:
-        """Translates by beam search, whatever the model's folder says of generation."""
-        translations = dict(self._translated(sentences, search))
-        return [translations[i] for i in range(len(sentences))]
-
-    def _translated(
-        self, sentences: Sequence[str], search: BeamSearchConfig
-    ) -> Iterator[tuple[int, list[Translation]]]:
-        """Translates by beam search, yielding (index, translations) as they are done."""
-        results = self.search(sentences, search)
+        settings = with_options(BeamSearchConfig, self.config.translation, search)
+        results = self.search(sentences, settings)
         return ((i, list(map(self._translation, hypotheses))) for i, hypotheses in results)
+
+    def _best(self, sentences: Sequence[str], search: BeamSearchConfig) -> list[Translation]:
+        """The best translations, whatever the model's folder says of generation."""
+        best = {i: hypotheses[0] for i, hypotheses in self.search(sentences, search)}
+        return [self._translation(best[i]) for i in range(len(sentences))]
 
     def _translation(self, hypothesis: Hypothesis) -> Translation:
         """A hypothesis as text, which has the end if that is an ordinary token."""
@@ -95,7 +84,7 @@ class Translator(PairModel):
 
     def sample(self, prompt: str, seed: int = 0) -> str:
         """Shows a sentence and its translation."""
-        ((best, *_),) = self.best_translations([prompt], self.config.translation)
+        (best,) = self._best([prompt], self.config.translation)
         return f"{prompt}\n{best.text}"
 
     def evaluate(self, data: Sequence[str | pathlib.Path] | None = None) -> Evaluation:
@@ -108,7 +97,7 @@ class Translator(PairModel):
         """Adds BLEU, chrF and the share of exact translations, by beam search."""
         pairs = validation.rows
         sources, references = pairs.sources[:_MOST], pairs.targets[:_MOST]
-        best = [ranked[0] for ranked in self.best_translations(sources, self.config.translation)]
+        best = self._best(sources, self.config.translation)
         translations = [translation.text for translation in best]
         figures, details = {"exact": text.exact_matches(translations, references)}, []
         try:
@@ -129,7 +118,7 @@ class Translator(PairModel):
     def greedy_scores(self, sources: Sequence[str], references: Sequence[str]) -> dict[str, float]:
         """BLEU, chrF and the share of exact translations, greedily."""
         greedy = BeamSearchConfig(beam_size=1)
-        translations = [best[0].text for best in self.best_translations(sources, greedy)]
+        translations = [best.text for best in self._best(sources, greedy)]
         scores = text.translation_scores(translations, references)
         exact = text.exact_matches(translations, references)
         return {"bleu": scores.bleu, "chrf": scores.chrf, "exact": exact}
@@ -155,20 +144,11 @@ class Translator(PairModel):
                 f"{self.kind}, scores targets as translations of sources; give those as prompts"
             )
         require_prompts(texts, prompts)
-        rows, starts = [], self.starts
-        for source, target in zip(
-            encode_each(prompts, self.encode), encode_each(texts, self.encode_target), strict=True
-        ):
-            labels = [text.IGNORE] * len(starts[1:]) + target.tolist() + [self.end_of_text]
-            rows.append(
-                {
-                    "source_tokens": source,
-                    "source_lengths": np.array(source.size, np.int32),
-                    "tokens": np.concatenate([starts, target]).astype(np.int32),
-                    "lengths": np.array(len(starts) + target.size, np.int32),
-                    "labels": np.array(labels, np.int32),
-                }
-            )
+        for column, encode in ((prompts, self.encode), (texts, self.encode_target)):
+            encode_each(column, encode)  # names the text that cannot be used
+        pairs = text.Pairs(*(tuple(map(str.strip, column)) for column in (prompts, texts)))
+        encoded = text.encode_pairs(pairs, *self.tokenizers, start=self.start_tokens)
+        rows = [row for row in encoded if row is not None]
         return label_log_likelihoods(self.module, self.params, rows, self.max_len)
 
     def attention(self, text: str, *, target: str | None = None) -> list[AttentionMap]:
