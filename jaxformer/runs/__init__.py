@@ -2,15 +2,8 @@
 
 from jaxformer.runs.data.values import LogLikelihood, Split
 from jaxformer.runs.data.view import DataView
-from jaxformer.runs.folder.files import read_run_config
-from jaxformer.runs.folder.verify import Verified, verify_run
-from jaxformer.runs.inspection import (
-    BatchReport,
-    DataReport,
-    SharedTexts,
-    TextLengths,
-    inspect_data,
-)
+from jaxformer.runs.folder.files import Verified, read_run_config, verify_run
+from jaxformer.runs.inspection import BatchReport, DataReport, SharedTexts, inspect_data
 from jaxformer.runs.tasks.classification import ClassificationTask
 from jaxformer.runs.tasks.conversation import ConversationTask
 from jaxformer.runs.tasks.language_model import LanguageModelTask
@@ -62,7 +55,6 @@ __all__ = [
     "StreamTask",
     "TableTask",
     "Task",
-    "TextLengths",
     "TextModel",
     "Translation",
     "TranslationTask",

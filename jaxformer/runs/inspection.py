@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jaxformer.config import ExperimentConfig
-from jaxformer.errors import ConfigError
+from jaxformer.runs.data.view import DataView
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.weights.preparing import prepare_task
 from jaxformer.runs.weights.trials import training_runner
@@ -18,22 +18,6 @@ from jaxformer.text import IGNORE
 from jaxformer.training.data import batch_at
 
 _EXAMPLES = 3  # of texts in both parts
-
-
-class TextLengths(NamedTuple):
-    """Lengths of training texts, in tokens as the model reads them.
-
-    Args:
-        name: plural name of the texts.
-        shortest: shortest length.
-        median: median length.
-        longest: longest length.
-    """
-
-    name: str
-    shortest: int
-    median: float
-    longest: int
 
 
 class SharedTexts(NamedTuple):
@@ -78,22 +62,17 @@ class DataReport:
 
     Args:
         task: the task, with its model and the summary of its data.
-        unit: plural name of the documents or rows.
-        train: number of training documents or rows; None if unknown.
-        validation: number of validation documents or rows; None if unknown.
+        view: numbers of documents or rows, and the lengths of training texts in tokens, as the
+            model reads them.
         steps_per_epoch: steps in an epoch; None if unknown, and for a mixture, which logs the
             epochs of each source.
-        lengths: lengths of training texts.
         shared: overlap of validation and training data.
         batch: the training batch of a step.
     """
 
     task: Task
-    unit: str
-    train: int | None
-    validation: int | None
+    view: DataView
     steps_per_epoch: float | None
-    lengths: tuple[TextLengths, ...]
     shared: tuple[SharedTexts, ...]
     batch: BatchReport
 
@@ -113,19 +92,16 @@ def inspect_data(
         task: the task to train; default: the built-in task of the config.
 
     Raises:
-        ConfigError: step or rows are negative; or as for `train_run`.
+        ConfigError: as for `train_run`.
         CheckpointError: the run that the config starts from is missing or damaged.
         DataError: the data cannot be used, or the step has no batch.
 
     Example:
         >>> from jaxformer.config import load_config
         >>> report = inspect_data(load_config("configs/phrasebook_topics.toml"), step=5)
-        >>> report.unit, report.batch.step, sorted(report.batch.rows[0])
+        >>> report.view.unit, report.batch.step, sorted(report.batch.rows[0])
         ('texts', 5, ['label', 'text'])
     """
-    for name, value in (("step", step), ("rows", rows)):
-        if value < 0:
-            raise ConfigError(f"{name} must be at least 0, got {value}; try 0")
     runner = training_runner(config)
     prepared = prepare_task(config, task=task)
     batches = prepared.training_data(runner).batches
@@ -139,15 +115,8 @@ def inspect_data(
     view = prepared.data_view()
     return DataReport(
         task=prepared,
-        unit=view.unit,
-        train=view.train,
-        validation=view.validation,
+        view=view,
         steps_per_epoch=getattr(batches, "batches_per_epoch", None),
-        lengths=tuple(
-            TextLengths(name, int(sizes.min()), float(np.median(sizes)), int(sizes.max()))
-            for name, sizes in view.lengths.items()
-            if sizes.size
-        ),
         shared=tuple(_shared_texts(name, *texts) for name, texts in view.shared.items()),
         batch=batch,
     )

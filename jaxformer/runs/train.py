@@ -163,7 +163,7 @@ def _create(
     def write(draft: pathlib.Path) -> None:
         new_task.save(draft)
         if source is not None and new_task.config.lora is not None:
-            write_base(draft, folder, source)
+            write_base(draft, source)
 
     in_first_process(
         "start the run folder",

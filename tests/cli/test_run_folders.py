@@ -140,23 +140,6 @@ def test_a_training_that_resumes_locks_its_folder_and_verifies_its_checkpoint_on
     assert calls == ["run_lock", "checkpoint_damage"]
 
 
-def test_run_folder_that_is_not_there_is_answered_with_those_that_are(
-    tmp_path, capsys, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    for name in ("quickstart", "own"):
-        tiny.put_config(tmp_path / "runs" / name, "")
-    for wrong in ("runs/quickstrat", "quickstart"):
-        error = one_line(capsys, "generate", wrong)
-        assert "there is no such folder; did you mean runs/quickstart?" in error
-    for config in ("runs/quickstrat", "quickstrat"):
-        assert "there is no such config file" in one_line(capsys, "inspect", config)
-    error = one_line(capsys, "plot", "loss", "runs/zzz")
-    assert error.endswith("; the run folders there are runs/own, runs/quickstart\n")
-    error = one_line(capsys, "generate", tmp_path / "nowhere" / "zzz")
-    assert error.endswith("; jaxformer train CONFIG makes one\n")
-
-
 def test_inspect_of_a_run_says_how_far_it_is_and_what_to_do_next(trained, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
     run = trained[0] / "run"

@@ -186,16 +186,6 @@ def test_samples_that_cannot_be_classified_are_refused_before_training(tmp_path)
     refused(tmp_path, DataError, "samples.prompts has 'dog dog.*got 13", samples=samples)
 
 
-def test_validation_texts_that_are_trained_on_are_reported(tmp_path):
-    path = tiny.write(tmp_path / "validation.tsv", [LINES[0], "moon\tsky"])
-    _, lines = tiny.logged_of_data(config(tmp_path, data={"validation_paths": (path,)}))
-    assert lines[1:] == [
-        "validating on 2 texts (2 texts read, 2 kept)",
-        "1 validation text is also in the training texts",
-        "classes: animals (22), food (20), sky (21)",
-    ]
-
-
 def test_classes_are_listed_with_their_sizes(tmp_path):
     lines = ["phrase\tlabel", *LINES[6:], "a typing error\tsyk"]
     _, logged = tiny.logged_of_data(config(tmp_path, lines))

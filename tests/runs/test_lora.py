@@ -76,11 +76,7 @@ def test_run_trains_and_stores_matrices_alone(source, adapted):
     base = runs.open_run(source).params
     whole = trained + sum(leaf.size for leaf in jax.tree.leaves(base))
     assert reports[-2] == f"starting from the weights and tokenizers of {source} at step 4"
-    assert reports[-1] == (
-        f"LoRA: {trained:,} of {whole:,} parameters are trained; the optimizer's state takes "
-        f"{(8 * trained + 8) / 2**10:.4g} KiB rather than {(8 * (whole - trained) + 8) / 2**10:.4g}"
-        " KiB"
-    )
+    assert reports[-1] == f"LoRA: {trained:,} of {whole:,} parameters are trained"
 
     def stored(folder):
         files = (pathlib.Path(folder) / "checkpoints/4").rglob("*")
@@ -168,17 +164,11 @@ def test_base_that_is_split_over_devices_is_trained_beside_as_any(source, adapte
 
 def test_base_that_has_moved_is_named_and_one_that_has_changed_refused(source, adapted, tmp_path):
     made, _, _ = adapted
-    before = runs.open_run(made.out).params
-    both = tmp_path / "both"
-    shutil.copytree(source, both / source.parent.name / "run")
-    shutil.copytree(made.out, both / pathlib.Path(made.out).parent.name / "run")
-    run, base = both / pathlib.Path(made.out).parent.name / "run", both / source.parent.name / "run"
-    # As long as it lies where it did it is found there, else beside the run as before.
+    before, run = runs.open_run(made.out).params, made.out
+    shutil.copytree(source, tmp_path / "base")
     hidden = source.with_name("hidden")
     source.rename(hidden)
     try:
-        assert_same(runs.open_run(run).params, before)
-        base.rename(tmp_path / "base")
         with pytest.raises(CheckpointError, match=r"cannot be read: .* no such folder; .*--base"):
             runs.open_run(run)
         with pytest.raises(CheckpointError, match="cannot be read: .* no such folder"):
@@ -193,8 +183,6 @@ def test_base_that_has_moved_is_named_and_one_that_has_changed_refused(source, a
         runs.open_run(run, base=tmp_path / "base")
     with pytest.raises(ConfigError, match="base can only be set for a LoRA run, got .*; leave"):
         runs.open_run(source, base=tmp_path / "base")
-    (tmp_path / "base").rename(base)  # the damaged one, beside the run; the other is where it was
-    assert_same(runs.open_run(run).params, before)
 
 
 def test_run_whose_base_has_moved_is_resumed(source, adapted, tmp_path):

@@ -112,9 +112,11 @@ def test_inspection_names_the_source_of_each_row(tmp_path):
     for row in report.batch.rows:
         words = set(row["text"].replace("‹", " ").replace("›", " ").replace("‖", " ").split())
         assert len({word.strip(".") for word in words} & set(WORDS[row["source"]])) > 1
-    assert report.steps_per_epoch is None and report.unit == "documents"
+    assert report.steps_per_epoch is None and report.view.unit == "documents"
     assert lines[0].startswith("web: 75% of the sequences")
-    assert report.train + report.validation == sum(COUNTS.values()) + 2  # one of each is cut
+    assert (
+        report.view.train + report.view.validation == sum(COUNTS.values()) + 2
+    )  # one of each is cut
 
 
 def test_characters_of_a_mixture_are_all_known(tmp_path):

@@ -80,21 +80,10 @@ def test_rows_of_an_own_task_are_encoded_anew(tmp_path):
     assert first == [plain.tokenizer.decode(plain.train.examples[0]["source_tokens"]).upper()] * 2
 
 
-def test_validation_may_have_files_of_its_own(tmp_path):
-    path = tiny.write(tmp_path / "validation.tsv", [f"{TEXTS[0]}\t{TEXTS[0]}", "seven\teight"])
-    made = experiment(
-        tmp_path, "pairs", data={"validation_paths": (path,), "validation_fraction": 0.1}
-    )
-    task, lines = tiny.logged_of_data(made)
-    assert task.summary.documents == len(TEXTS)
-    assert task.validation.rows.sources == (TEXTS[0], "seven")
-    assert "1 validation source is also in the training pairs" in lines
-
-
 def test_inspect_describes_a_sample_of_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(scan_module, "_SAMPLE", 300)
     report = runs.inspect_data(experiment(tmp_path, "pairs"))
-    assert report.train == len(TEXTS) - report.validation > 0
+    assert report.view.train == len(TEXTS) - report.view.validation > 0
     assert [shared.name for shared in report.shared] == [
         "sources, in a sample", "targets, in a sample", "pairs, in a sample",
     ]  # fmt: skip

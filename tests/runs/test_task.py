@@ -10,7 +10,7 @@ from jaxformer import runs
 from jaxformer.config import TrainingConfig
 from jaxformer.errors import CheckpointError, DataError
 from jaxformer.models import Decoder
-from jaxformer.text import Labelled
+from jaxformer.text import Corpus, Labelled
 from tests.runs import tiny
 
 COLOURS = ("red", "green", "blue")
@@ -31,7 +31,7 @@ class Colours(runs.ClassificationTask):
     def read(cls, config):
         texts = tuple(f"{colour} no {i}" for i in range(12) for colour in COLOURS)
         labelled = Labelled(texts, tuple(text.split()[0] for text in texts))
-        return runs.Split(labelled.take(range(27)), labelled.take(range(27, 36)))
+        return runs.Split(Corpus.of(labelled.take(range(27))), labelled.take(range(27, 36)))
 
 
 def config(folder, steps=20):
@@ -71,7 +71,7 @@ def test_own_source_is_resumed_and_its_data_is_guarded(own, tmp_path):
         @classmethod
         def read(cls, config):
             train, validation, *_ = super().read(config)
-            return runs.Split(train.take(range(26)), validation)
+            return runs.Split(Corpus.of(train.rows.take(range(26))), validation)
 
     with pytest.raises(CheckpointError, match="was trained on another text"):
         runs.train_run(tiny.change(parts, training={"steps": 30}), task=Others)

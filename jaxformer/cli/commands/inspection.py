@@ -2,12 +2,14 @@
 
 import pathlib
 import shlex
+import statistics
 from typing import TYPE_CHECKING
 
 from jaxformer.cli.commands.train import show_changed
 from jaxformer.cli.experiment import read_config, start_jax
 from jaxformer.cli.flags import ConfigFlags
 from jaxformer.cli.terminal import for_terminal, show, show_named, wrapped
+from jaxformer.config.checks import NonNegativeInt
 from jaxformer.storage import as_path
 
 if TYPE_CHECKING:
@@ -19,7 +21,11 @@ _ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
 
 
 def inspect(
-    config: str, *, flags: ConfigFlags, step: int | None = None, rows: int | None = None
+    config: str,
+    *,
+    flags: ConfigFlags,
+    step: NonNegativeInt | None = None,
+    rows: NonNegativeInt | None = None,
 ) -> None:
     """Show the data and a batch of a config, or the state of a run.
 
@@ -48,8 +54,9 @@ def inspect(
     show_named("model", report.task.model.kind)
     _show_data(report)
     lengths = [
-        f"training {name}: {least:,} to {most:,} tokens, median {_number(median)}"
-        for name, least, median, most in report.lengths
+        f"training {name}: {sizes.min():,} to {sizes.max():,} tokens, median "
+        f"{_number(statistics.median(sizes.tolist()))}"
+        for name, sizes in report.view.lengths.items()
     ]
     show_named("lengths", *lengths)
     for index, shared in enumerate(report.shared):
@@ -98,14 +105,14 @@ def _show_data(report: "DataReport") -> None:
     from jaxformer.runs.data.values import counted
 
     # With several columns, only the tokens of the last one, which is predicted, are counted.
-    columns = [lengths.name for lengths in report.lengths]
+    view, columns = report.view, [*report.view.lengths]
     column = f" of the {columns[-1]}" if len(columns) > 1 else ""
     summary, steps = report.task.summary, report.task.config.training.steps
     for name, count, tokens in (
-        ("training", report.train, summary.train_tokens),
-        ("validation", report.validation, summary.validation_tokens),
+        ("training", view.train, summary.train_tokens),
+        ("validation", view.validation, summary.validation_tokens),
     ):
-        sizes = [] if count is None else [counted(count, report.unit)]
+        sizes = [] if count is None else [counted(count, view.unit)]
         sizes += [f"{tokens:,} tokens{column}"] if tokens else []
         if sizes:
             show_named(name, ", ".join(sizes))

@@ -3,23 +3,11 @@
 import pathlib
 from collections.abc import Mapping
 
-import numpy as np
-
 from jaxformer import text
 from jaxformer.storage import read_json, write_json
 from jaxformer.text.store.arrays import map_array, write_array
 
 _SIZES = "validation.json"  # bytes of the text of each source, by name
-_FIRST = 2**12  # tokens from which prompts are taken
-
-
-def first_documents(stream: text.TokenStream, tokenizer: text.Tokenizer) -> list[str]:
-    """Texts of the first documents of a stream, a few thousand tokens in all."""
-    end = min(stream.tokens.size, _FIRST)
-    starts = stream.offsets[: np.searchsorted(stream.offsets, end)]
-    pieces = zip(starts, [*starts[1:], end], strict=True)
-    texts = (tokenizer.decode(stream.tokens[int(begin) : int(end)]) for begin, end in pieces)
-    return [document.strip("\ufffd") for document in texts]  # incomplete characters
 
 
 def save_text(folder: pathlib.Path, validation: Mapping[str, text.TokenStream]) -> None:

@@ -9,9 +9,8 @@ class Split(NamedTuple):
     """Result of `Task.read`: the data before encoding.
 
     Args:
-        train: for a `StreamTask`, a list of documents; for a `TableTask`, a `text.Corpus` or a
-            `text.Table`. Or, without `validation`, sources of text by name.
-        validation: validation data: a list of documents, or a `text.Table`.
+        train: for a `TableTask`, a `text.Corpus`; for a `StreamTask`, sources of text by name.
+        validation: validation rows, a `text.Table`; None for a `StreamTask`.
         validation_counts: counts of the validation rows read and dropped, if some were.
     """
 

@@ -1,10 +1,9 @@
 """The files of a run folder except its checkpoints: atomic writes, checked reads."""
 
-import contextlib
 import dataclasses
-import difflib
 import pathlib
 from collections.abc import Callable
+from typing import NamedTuple
 
 from jaxformer import __version__
 from jaxformer.config import ExperimentConfig, config_differences, config_to_toml, load_config
@@ -15,6 +14,7 @@ from jaxformer.storage import (
     HOLDER,
     LOCK,
     Manifest,
+    as_path,
     drafted,
     in_bucket,
     lexists,
@@ -24,11 +24,11 @@ from jaxformer.storage import (
     write_manifest,
     write_whole,
 )
+from jaxformer.training.checkpoints import checkpoint_damage, checkpoint_steps
 
 CHECKPOINTS = "checkpoints"
 _CONFIG = "config.toml"
 VALIDATION = "validation.json"
-_SHOWN = 5  # runs in a message
 
 _MANIFEST = "manifest.json"
 # Files that grow or are rewritten during a run, so the manifest does not cover them.
@@ -143,23 +143,10 @@ def read_run_config(folder: pathlib.Path) -> ExperimentConfig:
     """
     if not is_run(folder):
         reason = "it has no config.toml" if folder.is_dir() else "there is no such folder"
-        raise CheckpointError(f"{folder} is not a run folder: {reason}; {_runs_like(folder)}")
+        raise CheckpointError(f"{folder} is not a run folder: {reason}; jaxformer train makes one")
     if (damage := folder_damage(folder)) is not None:
         raise CheckpointError(f"{folder} is damaged: {damage}")
     return load_config(folder / _CONFIG)
-
-
-def _runs_like(folder: pathlib.Path) -> str:
-    """End of a message: a run that may be meant, those that there are, or how to make one."""
-    paths: dict[str, pathlib.Path] = {}
-    for place in (folder.parent / "runs", folder.parent):
-        with contextlib.suppress(OSError):  # a hint is no reason for another error
-            paths |= {path.name: path for path in sorted(place.iterdir()) if is_run(path)}
-    if near := difflib.get_close_matches(folder.name, paths, n=1):
-        return f"did you mean {paths[near[0]]}?"
-    if paths:
-        return f"the run folders there are {', '.join(map(str, list(paths.values())[:_SHOWN]))}"
-    return "jaxformer train CONFIG makes one"
 
 
 def folder_damage(folder: pathlib.Path) -> str | None:
@@ -229,3 +216,40 @@ def check_same_run(
             f"{folder} has batches of (rows, length) {before.shapes}, got {summary.shapes} with "
             "this number of devices; resume with the same number as before, or choose another out"
         )
+
+
+class Verified(NamedTuple):
+    """Result of `verify_run` for one part of a run.
+
+    Args:
+        name: "run folder", or the path of a checkpoint in it.
+        damage: the damage; None if every file is as it was written.
+    """
+
+    name: str
+    damage: str | None
+
+
+def verify_run(path: str | pathlib.Path) -> list[Verified]:
+    """Compares every file of a run folder and of its checkpoints with their manifests.
+
+    Files that grow during training, such as the metrics, are not in a manifest and not compared.
+
+    Args:
+        path: path of the run folder.
+
+    Returns:
+        The result for the run folder, then for each checkpoint, by step.
+
+    Raises:
+        CheckpointError: the path is not a run folder.
+    """
+    folder = as_path(path)
+    if not is_run(folder) and not lexists(folder / CHECKPOINTS):
+        raise CheckpointError(f"{folder} is not a run folder: it has no config.toml")
+    parts = [Verified("run folder", folder_damage(folder))]
+    checkpoints = folder / CHECKPOINTS
+    for step in checkpoint_steps(checkpoints):
+        damage = checkpoint_damage(checkpoints / str(step))
+        parts.append(Verified(f"{CHECKPOINTS}/{step}", damage))
+    return parts

@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 from jaxformer import text
-from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.config_fields import PROBLEM_TYPES
-from jaxformer.runs.data.row_data import split_phrasebook
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.text_models.classifier import Classifier
@@ -29,21 +27,10 @@ class ClassificationTask(TableTask):
     marks: ClassVar[str] = "the label is predicted"
 
     @classmethod
-    def read(cls, config: ExperimentConfig) -> Split:
-        """Reads labelled texts from files, or the phrasebook with its topics as labels."""
-        if config.data.source == "phrasebook":
-            return split_phrasebook(
-                lambda phrases: text.Labelled(
-                    tuple(phrase.english for phrase in phrases),
-                    tuple(phrase.topic for phrase in phrases),
-                )
-            )
-        if not config.data.paths:
-            raise ConfigError(
-                "data.source 'labelled' needs data.paths: TSV files of text, tab, label; for "
-                "example --data.paths reviews.tsv"
-            )
-        return cls.split_rows(config)
+    def phrase_rows(cls, phrases: Sequence[text.Phrase]) -> text.Labelled:
+        """English phrases with their topics as labels."""
+        rows = ((phrase.english, phrase.topic) for phrase in phrases)
+        return text.Labelled(*zip(*rows, strict=True))
 
     def with_data(self, data: Split) -> Self:
         """Numbers the classes, encodes the texts, and reports the number of texts per class."""

@@ -5,9 +5,8 @@ from typing import Any, ClassVar
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
-from jaxformer.errors import ConfigError
 from jaxformer.runs.data.prepare import cache_dir, evenly_chosen, train_tokenizer
-from jaxformer.runs.data.row_data import EncodedRows, split_phrasebook
+from jaxformer.runs.data.row_data import EncodedRows
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import CAUSAL_MARKS, causal_texts
 from jaxformer.runs.tasks.tables import TableTask
@@ -32,17 +31,17 @@ class ConversationTask(TableTask):
     marks: ClassVar[str] = CAUSAL_MARKS
 
     @classmethod
-    def read(cls, config: ExperimentConfig) -> Split:
-        """Reads conversations from files, or makes questions on the phrasebook's translations."""
-        data = config.data
-        if data.source == "phrasebook":
-            return split_phrasebook(_about_phrases)
-        if not data.paths:
-            raise ConfigError(
-                "data.source 'conversations' needs data.paths: JSON Lines files, each line "
-                f"{text.Conversations.layout}; for example --data.paths chat.jsonl"
-            )
-        return cls.split_rows(config)
+    def phrase_rows(cls, phrases: Sequence[text.Phrase]) -> text.Conversations:
+        """Conversations that ask for the translation of each phrase."""
+        return text.Conversations.of(
+            [
+                [
+                    {"role": "user", "content": f'How do you say "{phrase.english}" in Kannada?'},
+                    {"role": "assistant", "content": phrase.kannada},
+                ]
+                for phrase in phrases
+            ]
+        )
 
     @classmethod
     def training_texts(
@@ -112,16 +111,3 @@ def _messages(conversations: text.Conversations) -> list[text.Message]:
 def _contents(conversations: text.Conversations) -> list[str]:
     """The content of every message."""
     return [message["content"] for message in _messages(conversations)]
-
-
-def _about_phrases(phrases: Sequence[text.Phrase]) -> text.Conversations:
-    """Conversations that ask for the translation of each phrase."""
-    return text.Conversations.of(
-        [
-            [
-                {"role": "user", "content": f'How do you say "{phrase.english}" in Kannada?'},
-                {"role": "assistant", "content": phrase.kannada},
-            ]
-            for phrase in phrases
-        ]
-    )

@@ -13,7 +13,7 @@ from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import DataError
 from jaxformer.runs.data.prepare import fingerprint
-from jaxformer.runs.data.stream_text import first_documents, load_text, save_text
+from jaxformer.runs.data.stream_text import load_text, save_text
 from jaxformer.runs.data.summary import DataSummary
 from jaxformer.runs.data.text_sources import (
     DocumentText,
@@ -37,7 +37,7 @@ _PROMPTS = 3
 
 
 class StreamTask(Task):
-    """A task on documents; `read` returns them as training and validation parts.
+    """A task on documents; your own `read` returns `documents(train, validation)`.
 
     `train` and `validation` are dicts by name of the source; a single source has the name "".
     """
@@ -47,16 +47,11 @@ class StreamTask(Task):
         """Reads the text files of the config or built-in documents, or maps token files."""
         return Split(read_sources(config.data))
 
-    @classmethod
-    def parts_of(cls, data: Split) -> Split:
-        """The texts by source; lists of documents are made corpora."""
-        if data.validation is None:
-            return data
-        train, validation = (
-            text.Corpus.of(text.Documents.of(documents))
-            for documents in (data.train, data.validation)
-        )
-        return Split({"": DocumentText(train, validation)})
+    @staticmethod
+    def documents(train: Sequence[str], validation: Sequence[str]) -> Split:
+        """The result of `read` for documents in memory."""
+        parts = (text.Corpus.of(text.Documents.of(part)) for part in (train, validation))
+        return Split({"": DocumentText(*parts)})
 
     @classmethod
     def training_texts(
@@ -87,9 +82,7 @@ class StreamTask(Task):
             train_tokens=sum(stream.tokens.size for stream in train.values()),
             validation_tokens=sum(stream.tokens.size for stream in validation.values()),
         )
-        texts = validation_texts(data.train)
-        if not texts:  # token files
-            texts = first_documents(validation[""], self.tokenizer)
+        if not (texts := validation_texts(data.train)):
             _LOG.info(
                 f"token files: {counted(len(train['']), 'documents')} for training, "
                 f"{len(validation['']):,} for validation"
@@ -127,7 +120,7 @@ class StreamTask(Task):
     def default_prompts(self, documents: Sequence[str]) -> tuple[str, ...]:
         """Starts of three lines: up to 20 characters, half a context, whole words if possible."""
         lines = [line for line in "\n".join(documents).splitlines() if line.strip()]
-        if not lines:  # for example, token files that do not begin with text
+        if not lines:  # as of token files
             return ()
         prompts = []
         for place in range(_PROMPTS):

@@ -11,8 +11,15 @@ import numpy as np
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
+from jaxformer.errors import ConfigError
 from jaxformer.runs.data.prepare import evenly_chosen, fingerprint
-from jaxformer.runs.data.row_data import EncodedRows, encode_corpus, encode_table, split_files
+from jaxformer.runs.data.row_data import (
+    EncodedRows,
+    encode_corpus,
+    encode_table,
+    split_files,
+    split_phrasebook,
+)
 from jaxformer.runs.data.summary import DataSummary
 from jaxformer.runs.data.values import Split, counted
 from jaxformer.runs.data.view import DataView
@@ -20,7 +27,6 @@ from jaxformer.runs.folder.files import VALIDATION
 from jaxformer.runs.tasks.task import Task
 from jaxformer.storage import read_json, write_json
 from jaxformer.text.store.ragged import Example
-from jaxformer.text.tables.table import count_shared
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
@@ -32,14 +38,14 @@ _PROMPTS = 3
 class TableTask(Task):
     """A task on rows of text, in length-bucketed batches.
 
-    `read` returns a table for training and one for validation. Padding has the label -1, which the
-    loss must ignore.
+    `read` returns a `text.Corpus` for training, and a table for validation. Padding has the label
+    -1, which the loss must ignore.
 
     Attributes:
         table: the kind of table, a dataclass with one field per column.
     """
 
-    table: ClassVar[type[Any]]
+    table: ClassVar[type[text.Table]]
 
     @abc.abstractmethod
     def encode_rows(self, rows: Any) -> Sequence[Example | None]:
@@ -62,16 +68,21 @@ class TableTask(Task):
         return None
 
     @classmethod
-    def split_rows(cls, config: ExperimentConfig) -> Split:
-        """Reads the files of the config, and holds out rows for validation."""
+    def read(cls, config: ExperimentConfig) -> Split:
+        """Reads the files of the config, or the phrasebook, and holds out rows for validation."""
+        if config.data.source == "phrasebook":
+            return split_phrasebook(cls.phrase_rows)
+        if not config.data.paths:
+            raise ConfigError(
+                f"data.source {config.data.source!r} needs data.paths: files with lines of "
+                f"{cls.table.layout}; for example --data.paths rows.txt"
+            )
         return split_files(cls.table, config.data)
 
     @classmethod
-    def parts_of(cls, data: Split) -> Split:
-        """The training rows as a corpus."""
-        rows = data.train
-        is_corpus = isinstance(rows, text.Corpus)
-        return data._replace(train=rows if is_corpus else text.Corpus.of(rows))
+    def phrase_rows(cls, phrases: Sequence[text.Phrase]) -> text.Table:
+        """Rows made of phrases of the phrasebook; only for data.source "phrasebook"."""
+        raise NotImplementedError
 
     @classmethod
     def training_texts(
@@ -85,13 +96,8 @@ class TableTask(Task):
         key = self._known_key()
         train = encode_corpus(data.train, self.encode_rows, self.max_len, key, self.config.data)
         validation = self._encoded(data.validation, data.validation_counts)
-        unit, first, shown = train.rows.unit, train.rows.inputs[0], validation.rows.columns[0]
-        _LOG.info(f"training on {counted(len(train.examples), unit)} ({train.counts})")
-        _LOG.info(f"validating on {counted(len(validation.examples), unit)} ({validation.counts})")
-        if shared := count_shared(train.rows.columns[0], shown):
-            of = f"{unit}, of a sample of {len(train.rows):,}" if train.is_sampled else unit
-            are = "is" if shared == 1 else "are"
-            _LOG.info(f"{counted(shared, f'validation {first}')} {are} also in the training {of}")
+        for doing, rows in (("training", train), ("validating", validation)):
+            _LOG.info(f"{doing} on {counted(len(rows.examples), rows.rows.unit)} ({rows.counts})")
         summary = DataSummary(
             fingerprint=fingerprint([data.train.fingerprint], *validation.rows.columns),
             documents=len(train.examples),
@@ -99,11 +105,9 @@ class TableTask(Task):
             validation_tokens=int(validation.examples.sizes("tokens").sum()),
         )
         return dataclasses.replace(
-            self.with_prompts(self.default_prompts(shown)),
-            train=train,
-            validation=validation,
-            summary=summary,
-        )
+            self.with_prompts(self.default_prompts(validation.rows.columns[0])),
+            train=train, validation=validation, summary=summary,
+        )  # fmt: skip
 
     def default_prompts(self, texts: Sequence[str]) -> tuple[str, ...]:
         """Three validation texts of the first column."""

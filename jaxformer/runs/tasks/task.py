@@ -68,7 +68,7 @@ class Task(abc.ABC):
             ConfigError: the config is impossible with this data.
             DataError: the data cannot be used, or a prompt of the samples does not fit.
         """
-        data = cls.parts_of(cls.read(config))
+        data = cls.read(config)
         tokenizers = cls.make_tokenizers(config, data) if start is None else start.tokenizers
         model = cls.text_model.create(config, tokenizers)
         model = model if start is None else model.started_from(start)
@@ -120,11 +120,6 @@ class Task(abc.ABC):
         """Reads files in the same way as the config's data, and encodes them."""
 
     # The rest follows from these.
-
-    @classmethod
-    def parts_of(cls, data: Split) -> Split:
-        """The result of `read`, with lists of texts and tables as the corpora that they are."""
-        return data
 
     @property
     def config(self) -> ExperimentConfig:

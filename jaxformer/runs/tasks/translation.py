@@ -8,10 +8,8 @@ import numpy as np
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
-from jaxformer.errors import ConfigError
 from jaxformer.inference.beams import length_divisors
 from jaxformer.runs.data.prepare import cache_dir, train_tokenizer
-from jaxformer.runs.data.row_data import split_phrasebook
 from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import DataView, plain_text, real_tokens
 from jaxformer.runs.tasks.tables import TableTask
@@ -32,25 +30,19 @@ class TranslationTask(TableTask):
     @classmethod
     def read(cls, config: ExperimentConfig) -> Split:
         """Reads pairs from files or the phrasebook, or makes synthetic pairs."""
-        data = config.data
-        if data.source == "phrasebook":
-            return split_phrasebook(
-                lambda phrases: text.Pairs(
-                    tuple(phrase.english for phrase in phrases),
-                    tuple(phrase.kannada for phrase in phrases),
-                )
-            )
-        if data.source != "pairs":
-            options = dataclasses.asdict(data.synthetic)
-            parts = text.synthetic_pairs(data.source, **options, seed=config.seed)
-            train, validation = (text.Pairs(*part) for part in parts)
-            return Split(text.Corpus.of(train), validation)
-        if not data.paths:
-            raise ConfigError(
-                "data.source 'pairs' needs data.paths: a TSV file of source, tab, target, or a "
-                "file of sources and one of targets; for example --data.paths train.en train.de"
-            )
-        return cls.split_rows(config)
+        if config.data.source in ("pairs", "phrasebook"):
+            return super().read(config)
+        options = dataclasses.asdict(config.data.synthetic)
+        parts = text.synthetic_pairs(config.data.source, **options, seed=config.seed)
+        train, validation = (text.Pairs(*part) for part in parts)
+        return Split(text.Corpus.of(train), validation)
+
+    @classmethod
+    def phrase_rows(cls, phrases: Sequence[text.Phrase]) -> text.Pairs:
+        """English phrases with their translations into Kannada."""
+        return text.Pairs(
+            *zip(*((phrase.english, phrase.kannada) for phrase in phrases), strict=True)
+        )
 
     @classmethod
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:

@@ -15,7 +15,7 @@ from jaxformer.interop import HuggingFaceModel
 from jaxformer.interop.conversion.config_fields import PROBLEM_TYPES, ProblemType
 from jaxformer.models import SequenceClassifier
 from jaxformer.runs.data.prepare import encode_each, needs_flag
-from jaxformer.runs.text_models.forward import apply_model, padded_batches
+from jaxformer.runs.text_models.forward import apply_to_rows
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.storage import read_json, write_json
 from jaxformer.training import Evaluation, classification_loss
@@ -177,11 +177,8 @@ class Classifier(TextModel):
             dict(zip(names, (np.array(ids.shape[-1], np.int32), *np.atleast_2d(ids)), strict=False))
             for ids in texts
         ]
-        logits = np.zeros((len(rows), len(self.classes)))
-        for indices, batch in padded_batches(rows, self.max_len):
-            scores = apply_model(self.module, _class_logits, self.params, **batch)
-            logits[indices] = scores[: len(indices)]
-        return logits
+        scores = apply_to_rows(self.module, _class_logits, self.params, rows, self.max_len)
+        return np.array(scores, np.float64).reshape(len(rows), len(self.classes))
 
     def with_scores(self, result: Evaluation, validation: Any) -> Evaluation:
         """Adds the accuracy on encoded rows."""

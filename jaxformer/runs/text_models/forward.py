@@ -39,7 +39,7 @@ def apply_model(
     return nn.apply(method, model)({"params": params}, **inputs)
 
 
-def padded_batches(
+def _padded_batches(
     rows: Sequence[Mapping[str, np.ndarray]], max_len: int
 ) -> Iterator[tuple[list[int], dict[str, np.ndarray]]]:
     """Padded batches of rows of similar length, in few shapes; yields indices and arrays."""
@@ -60,18 +60,20 @@ def padded_batches(
         yield indices, batch
 
 
-def hidden_states(
-    model: nn.Module, method: Callable[..., jax.Array], params: Any, ids: Sequence[np.ndarray],
+def apply_to_rows(
+    model: nn.Module,
+    method: Callable[..., jax.Array],
+    params: Any,
+    rows: Sequence[Mapping[str, np.ndarray]],
     max_len: int,
-) -> list[np.ndarray]:  # fmt: skip
-    """Hidden states of texts, int `[T]` each: float32 `[T, D]` for each."""
-    rows = [{"tokens": tokens, "lengths": np.array(tokens.size, np.int32)} for tokens in ids]
-    states = [np.zeros(0, np.float32)] * len(rows)
-    for indices, batch in padded_batches(rows, max_len):
-        hidden = np.asarray(apply_model(model, method, params, **batch))
-        for row, i in enumerate(indices):
-            states[i] = hidden[row, : ids[i].size].astype(np.float32)
-    return states
+) -> list[np.ndarray]:
+    """Output of the module-level `method`(model, **rows) for each row, with its padding."""
+    outputs = [np.zeros(0)] * len(rows)
+    for indices, batch in _padded_batches(rows, max_len):
+        computed = np.asarray(apply_model(model, method, params, **batch))
+        for i, output in zip(indices, computed, strict=False):
+            outputs[i] = output
+    return outputs
 
 
 def self_attention_map(

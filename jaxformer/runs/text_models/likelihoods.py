@@ -10,7 +10,7 @@ from flax import linen as nn
 
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs.data.values import LogLikelihood
-from jaxformer.runs.text_models.forward import apply_model, padded_batches
+from jaxformer.runs.text_models.forward import apply_to_rows
 from jaxformer.text import IGNORE, SurroundingTokens, Tokenizer
 
 
@@ -31,13 +31,11 @@ def label_log_likelihoods(
     model: nn.Module, params: Any, rows: Sequence[Mapping[str, np.ndarray]], max_len: int
 ) -> list[LogLikelihood]:
     """Log-probability of each row's labels, in nats, and their number without `IGNORE`."""
-    scores = [LogLikelihood(0.0, 0)] * len(rows)
-    for indices, batch in padded_batches(rows, max_len):
-        nats = np.asarray(apply_model(model, _log_likelihoods, params, **batch), np.float64)
-        for row, i in enumerate(indices):
-            num_tokens = int((rows[i]["labels"] != IGNORE).sum())
-            scores[i] = LogLikelihood(float(nats[row].sum()), num_tokens)
-    return scores
+    nats = apply_to_rows(model, _log_likelihoods, params, rows, max_len)
+    return [
+        LogLikelihood(float(values.sum(dtype=np.float64)), int((row["labels"] != IGNORE).sum()))
+        for values, row in zip(nats, rows, strict=True)
+    ]
 
 
 def labelled_row(ids: np.ndarray, start: int = 0) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ from jaxformer.config import ExperimentConfig
 from jaxformer.errors import DataError
 from jaxformer.models import MaskedLanguageModel
 from jaxformer.runs.data.prepare import encode_each
-from jaxformer.runs.text_models.forward import apply_model, padded_batches
+from jaxformer.runs.text_models.forward import apply_to_rows
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.text.tokenizers.vocabulary import MASK
 
@@ -99,13 +99,11 @@ class MaskedModel(TextModel):
             rows.append({"tokens": ids, "lengths": np.array(ids.size, np.int32), "places": places})
         special = self.tokenizer.special
         ordinary = np.array([i for i in range(self.tokenizer.vocab_size) if i not in special])
-        fills: list[list[list[Fill]]] = [[]] * len(rows)
-        for indices, batch in padded_batches(rows, self.max_len):
-            logits = np.asarray(apply_model(self.module, _logits_at, self.params, **batch))
-            for row, i in enumerate(indices):
-                masks = logits[row, : rows[i]["places"].size]
-                fills[i] = [self._best(scores, ordinary, num_best) for scores in masks]
-        return fills
+        logits = apply_to_rows(self.module, _logits_at, self.params, rows, self.max_len)
+        return [
+            [self._best(scores, ordinary, num_best) for scores in masks[: row["places"].size]]
+            for masks, row in zip(logits, rows, strict=True)
+        ]
 
     def _best(self, logits: np.ndarray, ordinary: np.ndarray, num_best: int) -> list[Fill]:
         """The likeliest ordinary tokens by logits `[V]`."""

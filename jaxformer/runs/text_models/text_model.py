@@ -28,7 +28,7 @@ from jaxformer.runs.folder.tokenizers import load_tokenizers, save_tokenizers
 from jaxformer.runs.text_models.forward import (
     Initializer,
     apply_model,
-    hidden_states,
+    apply_to_rows,
     self_attention_map,
     with_weights,
 )
@@ -264,13 +264,10 @@ class TextModel(abc.ABC):
         """Computes the attention weights of a text, in every layer and head.
 
         Args:
-            text: the text, encoded as for training.
+            text: the text, encoded as by `encode`, with its errors.
 
         Returns:
             A map for each kind of attention of the model, for `viz.attention_page`.
-
-        Raises:
-            DataError: the text is empty or too long, or cannot be encoded.
         """
         ids = self.encode(text)
         output = apply_model(self.module, with_weights, self.params, tokens=ids[None])
@@ -296,4 +293,7 @@ class TextModel(abc.ABC):
             DataError: a text is empty or too long, or cannot be encoded; the message has its index.
         """
         encoded = encode_each(texts, self.encode)
-        return hidden_states(self.module, self.read_hidden, self.params, encoded, self.max_len)
+        rows = [{"tokens": ids, "lengths": np.array(ids.size, np.int32)} for ids in encoded]
+        states = apply_to_rows(self.module, self.read_hidden, self.params, rows, self.max_len)
+        pairs = zip(states, encoded, strict=True)
+        return [state[: ids.size].astype(np.float32) for state, ids in pairs]

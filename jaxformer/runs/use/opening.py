@@ -87,8 +87,14 @@ def open_run(
         model = source.model
     else:
         _refuse(path, "a run", "a Hugging Face folder", dtype=dtype, max_len=max_len, **languages)
-        source = _run_weights(as_path(path), step, task, base)
-        model = _ignoring(source.model, ignore, source.path)
+        kind = None if task is None else task.text_model
+        source = RunWeights(as_path(path), step, kind, base=base)
+        if source.config.lora is None:
+            _refuse(path, "a run without LoRA", "a LoRA run", base=base)
+        model, settings = source.model, source.model.decoding.unsupported
+        supported = {name: value for name, value in settings.items() if name not in ignore}
+        decoding = dataclasses.replace(model.decoding, unsupported=supported)
+        model = dataclasses.replace(model, decoding=decoding)
     runner = make_inference_runner(source.shapes, source.config.mesh, mesh)
     params = source.params(runner)
     evaluator = (task_class(source.config) if task is None else task).evaluate
@@ -96,22 +102,6 @@ def open_run(
         model, params=params, folder=source.folder, step=source.step, runner=runner,
         evaluator=evaluator,
     )  # fmt: skip
-
-
-def _run_weights(
-    folder: pathlib.Path,
-    step: int | None,
-    task: type[Task] | None,
-    base: str | os.PathLike[str] | None,
-) -> RunWeights:
-    """Weights of a run folder; raises ConfigError for a base of a run without LoRA."""
-    source = RunWeights(folder, step, None if task is None else task.text_model, base=base)
-    if base is not None and source.config.lora is None:
-        raise ConfigError(
-            f"base can only be set for a LoRA run, got {base} for {folder}, which was trained "
-            "without LoRA; leave it out"
-        )
-    return source
 
 
 def _refuse(path: str | pathlib.Path, kind: str, other: str, **options: Any) -> None:
@@ -122,18 +112,3 @@ def _refuse(path: str | pathlib.Path, kind: str, other: str, **options: Any) -> 
                 f"{name} can only be set for {other}, got {value} for {path}, which is {kind}; "
                 "leave it out"
             )
-
-
-def _ignoring(model: TextModel, ignore: Sequence[str], folder: pathlib.Path) -> TextModel:
-    """The model of a run, without the unsupported generation settings that `ignore` names."""
-    unsupported = dict(model.decoding.unsupported)
-    for name in ignore:
-        if name not in unsupported:
-            known = " and ".join(unsupported) or "none"
-            raise ConfigError(
-                f"ignore must name unsupported generation settings; {folder} has {known}, "
-                f"got {name!r}; leave it out"
-            )
-        del unsupported[name]
-    decoding = dataclasses.replace(model.decoding, unsupported=unsupported)
-    return dataclasses.replace(model, decoding=decoding)

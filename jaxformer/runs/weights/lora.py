@@ -8,10 +8,9 @@ from typing import Any
 import jax
 
 from jaxformer.config import LoraConfig
-from jaxformer.memory import readable_bytes
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.source import Start
-from jaxformer.training import combine_low_rank, low_rank_params, make_optimizer
+from jaxformer.training import combine_low_rank, low_rank_params
 from jaxformer.training.losses import Combine
 
 _LOG = logging.getLogger(__name__)
@@ -27,7 +26,10 @@ def adapt(model: TextModel, start: Start) -> tuple[Any, Any]:
         **jax.jit(draw)(jax.random.key(model.config.seed)),
         **{name: start.params[name] for name in start.new},
     }
-    _log_sizes(model, params, start)
+    trained, fixed = (
+        sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree)) for tree in (params, frozen)
+    )
+    _LOG.info(f"LoRA: {trained:,} of {trained + fixed:,} parameters are trained")
     return params, frozen
 
 
@@ -37,21 +39,3 @@ def combine_of(lora: LoraConfig | None) -> Combine | None:
     if lora is None:
         return None
     return functools.partial(combine_low_rank, scale=lora.scale)
-
-
-def _log_sizes(model: TextModel, trained: Any, start: Start) -> None:
-    """Logs the number of trained parameters and the size of the optimizer state."""
-    optimizer = make_optimizer(model.config.optimizer, model.config.schedule)
-
-    def count(tree: Any) -> int:
-        return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
-
-    def state_bytes(params: Any) -> str:
-        leaves = jax.tree.leaves(jax.eval_shape(optimizer.init, params))
-        return readable_bytes(sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves))
-
-    _LOG.info(
-        f"LoRA: {count(trained):,} of {count(trained) + count(start.stored):,} parameters are "
-        f"trained; the optimizer's state takes {state_bytes(trained)} rather than "
-        f"{state_bytes(start.params)}"
-    )

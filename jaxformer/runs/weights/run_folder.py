@@ -97,11 +97,9 @@ def weight_source(
     return HuggingFaceWeights(path, options=dtypes)
 
 
-def write_base(draft: pathlib.Path, folder: pathlib.Path, source: WeightSource) -> None:
-    """Records the base of a new run with LoRA; its path from the folder, too, as both may move."""
-    path = real_path(source.folder)
-    relative = os.path.relpath(path, real_path(folder))
-    write_json(draft / _BASE, {"path": path, "relative": relative, "sha256": source.digest})
+def write_base(draft: pathlib.Path, source: WeightSource) -> None:
+    """Records the base of a new run with LoRA."""
+    write_json(draft / _BASE, {"path": real_path(source.folder), "sha256": source.digest})
 
 
 def load_base(
@@ -111,15 +109,11 @@ def load_base(
     base: str | os.PathLike[str] | None = None,
 ) -> Start:
     """Base weights of a run with LoRA, from `base` if moved; CheckpointError if they are others."""
-    path, relative, sha256 = read_json(
-        folder / _BASE, lambda values: [values[name] for name in ("path", "relative", "sha256")]
-    )
+    stored = read_json(folder / _BASE, dict)
     assert model.config.init_from is not None
     step = weight_source(model.config.init_from).step
-    if base is None:
-        moved = folder / relative
-        base = moved if moved.exists() and not as_path(path).exists() else path
-    init_from = f"{base}" if step is None else f"{base}@{step}"
+    path = stored["path"] if base is None else base
+    init_from = f"{path}" if step is None else f"{path}@{step}"
     source = weight_source(init_from, type(model), model.config)
 
     def missing(problem: str) -> CheckpointError:
@@ -130,12 +124,10 @@ def load_base(
         )
 
     try:
-        digest = source.digest
-    except CheckpointError:
-        digest = sha256  # missing; reported below
-    if digest != sha256:
-        raise missing("is not the one of the training: its SHA-256 differs")
-    try:
-        return source.start(model, runner)
+        is_same = source.digest == stored["sha256"]
+        start = source.start(model, runner) if is_same else None
     except (CheckpointError, ConfigError) as error:
         raise missing(f"cannot be read: {error}") from None
+    if start is None:
+        raise missing("is not the one of the training: its SHA-256 differs")
+    return start
