@@ -15,8 +15,7 @@ from jaxformer.config import TrainingConfig
 from jaxformer.errors import ConfigError
 from jaxformer.modules import Block
 from jaxformer.runs import task_class
-from jaxformer.runs.weights.memory import require_training_memory
-from jaxformer.runs.weights.shapes import param_shapes
+from jaxformer.runs.weights.shapes import param_shapes, require_training_memory
 from jaxformer.training import SingleRunner
 from jaxformer.training.parallel import PmapRunner
 from tests.runs import tiny

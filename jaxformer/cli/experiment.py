@@ -33,7 +33,7 @@ def config_tables(path: str, flags: Mapping[str, Any]) -> dict[str, Any]:
     start = flags.get("init_from", tables.get("init_from"))
     if start is None:
         return tables
-    from jaxformer.runs import complete_tables
+    from jaxformer.runs.weights.preparing import complete_tables
 
     return complete_tables(tables, start, flags.get("out") or tables["out"])
 

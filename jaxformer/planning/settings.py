@@ -15,8 +15,8 @@ from jaxformer.flops import Flops, count_products
 from jaxformer.functional import platforms
 from jaxformer.functional.sharding import on_one_device
 from jaxformer.runs import TextModel, task_class
-from jaxformer.runs.weights.lora import combine_of
 from jaxformer.runs.weights.shapes import split_shapes
+from jaxformer.runs.weights.trials import combine_of
 from jaxformer.training.step import checked_loss
 
 

@@ -22,14 +22,8 @@ from jaxformer.runs.text_models.translator import Translation, Translator
 from jaxformer.runs.train import train_run
 from jaxformer.runs.use.convert import convert
 from jaxformer.runs.use.opening import open_run
-from jaxformer.runs.use.positions import (
-    PositionBiases,
-    PositionRotations,
-    Positions,
-    PositionTable,
-    model_positions,
-)
-from jaxformer.runs.weights.preparing import complete_tables, prepare_task
+from jaxformer.runs.use.positions import Positions, model_positions
+from jaxformer.runs.weights.preparing import prepare_task
 
 __all__ = [
     "BatchReport",
@@ -46,9 +40,6 @@ __all__ = [
     "LogLikelihood",
     "MaskedModel",
     "MaskedTask",
-    "PositionBiases",
-    "PositionRotations",
-    "PositionTable",
     "Positions",
     "SharedTexts",
     "Split",
@@ -60,7 +51,6 @@ __all__ = [
     "TranslationTask",
     "Translator",
     "Verified",
-    "complete_tables",
     "convert",
     "inspect_data",
     "model_positions",

@@ -16,14 +16,12 @@ from jaxformer.runs.folder import files
 from jaxformer.runs.hosts import require_same_data, require_shared, versions
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.text_models.text_model import TextModel
-from jaxformer.runs.weights.lora import adapt
-from jaxformer.runs.weights.memory import require_training_memory
 from jaxformer.runs.weights.preparing import PreparedRun, prepare_run
 from jaxformer.runs.weights.run_folder import load_base, write_base
+from jaxformer.runs.weights.shapes import require_training_memory
 from jaxformer.runs.weights.source import Start, WeightSource
-from jaxformer.runs.weights.trials import can_share, run_recipe, training_runner
+from jaxformer.runs.weights.trials import adapt, can_share, run_recipe, training_runner
 from jaxformer.storage import LOCK, as_path
-from jaxformer.text import BucketedBatches
 from jaxformer.training import FitResult, TrainingData, make_schedule
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints.open_run import OpenRun, open_run
@@ -204,7 +202,7 @@ def _with_batches(task: Task, runner: Runner) -> tuple[Task, TrainingData]:
     task = dataclasses.replace(task, split=None)
     require_training_memory(task.model, runner)
     data = task.training_data(runner)
-    shapes = data.batches.shapes if isinstance(data.batches, BucketedBatches) else ()
+    shapes = getattr(data.batches, "shapes", ())  # of rows in buckets
     summary = dataclasses.replace(task.summary, shapes=shapes)
     return dataclasses.replace(task, summary=summary), data
 

@@ -159,7 +159,7 @@ def test_encoder_and_decoder_have_files_of_their_own(
 
     monkeypatch.setattr(runs, "model_positions", model_positions)
     monkeypatch.chdir(tmp_path)
-    positions = {part: runs.PositionTable("learned", table) for part, table in tables.items()}
+    positions = {part: runs.Positions("learned", table) for part, table in tables.items()}
     printed = output(capsys, "plot", "positions", masked_run[0])
     assert printed.out == "positions_encoder.png\npositions_decoder.png\n"
     assert {path.name for path in tmp_path.iterdir()} == set(printed.out.split())
@@ -169,11 +169,11 @@ def test_encoder_and_decoder_have_files_of_their_own(
         # The scale is the table's own, which need not reach 1.
         assert figure.axes[0].images[0].get_clim() == (-tables[part].max(), tables[part].max())
     drawn.clear()
-    positions = {"model": runs.PositionTable("sinusoidal", tables["encoder"])}
+    positions = {"model": runs.Positions("sinusoidal", tables["encoder"])}
     output(capsys, "plot", "positions", masked_run[0])
     assert drawn[0][-1].axes[0].images[0].get_clim() == (-1, 1)
     drawn.clear()
-    positions = {"model": runs.PositionBiases("alibi", *biases)}
+    positions = {"model": runs.Positions("alibi", *biases)}
     output(capsys, "plot", "positions", masked_run[0])
     ((name, (bias, distances), options, _),) = drawn
     assert name == "position_bias_curves" and bias is biases[0] and distances is biases[1]

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
-from jaxformer import runs
 from jaxformer.config import ExperimentConfig, ModelConfig, RelativeConfig, config_from_dict
 from jaxformer.interop import HuggingFaceModel, save_huggingface
 from jaxformer.models import (
@@ -18,6 +17,7 @@ from jaxformer.models import (
     PooledEncoder,
     SequenceClassifier,
 )
+from jaxformer.runs.weights.preparing import complete_tables
 
 TEXT = "the cat sat on the mat"
 WORDS = "the a cat dog sat ran on to mat log house red blue green good bad well is was".split()
@@ -122,6 +122,6 @@ def ids_of(folder, text):
 
 def starting(out, folder, values):
     """A config that says of the model only what is its own, completed as the command line does."""
-    values = runs.complete_tables(values, str(folder), str(out))
+    values = complete_tables(values, str(folder), str(out))
     config = config_from_dict(ExperimentConfig, values)
     return dataclasses.replace(config, out=str(out), init_from=str(folder))

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from jaxformer import runs
-from jaxformer.errors import DataError
 from jaxformer.inference import Hypothesis
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.viz import attention_page
@@ -103,9 +102,3 @@ def test_language_model_looks_back_alone(language_model_run):
     likeliest = run.tokenizer.token_texts(output.logits[0, 5].argmax()[None])
     assert found.next_tokens == [*found.query_tokens[1:], *likeliest]
     assert attention_page([found])  # which checks the weights
-
-
-@pytest.mark.parametrize(("sentence", "count"), [("", 0), ("a" * 13, 13)])
-def test_language_model_refuses_what_it_cannot_read(language_model_run, sentence, count):
-    with pytest.raises(DataError, match=f"must have 1 to max_len=12 tokens, got {count} for "):
-        language_model_run.attention(sentence)

@@ -1,17 +1,14 @@
 """Runs of an encoder that classifies texts: one tiny training."""
 
 import json
-import shutil
 
 import jax
 import numpy as np
 import pytest
 
 from jaxformer import runs
-from jaxformer.config import SamplesConfig
-from jaxformer.errors import CheckpointError, ConfigError, DataError
+from jaxformer.errors import ConfigError, DataError
 from jaxformer.models import SequenceClassifier
-from jaxformer.runs.data.summary import load_summary
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
 
@@ -73,13 +70,6 @@ def test_report_counts_what_was_dropped_and_where(classification_run):
     assert report in classification_run[1]
 
 
-def test_summary_has_the_classes_in_the_order_of_their_numbers(trained, run):
-    summary = load_summary(trained / "run")
-    assert run.classes == ("animals", "food", "sky")
-    assert run.config.model.num_classes == 3
-    assert summary.documents == 46
-
-
 def test_texts_are_counted_as_texts(trained):
     speeds = tiny.figures(trained, "texts_per_second")
     assert len(speeds) == 8 and min(speeds.values()) > 0
@@ -125,12 +115,6 @@ def test_more_texts_than_are_classified_at_a_time_keep_their_order(run, validati
     assert run.classify([]) == []
 
 
-def test_sample_shows_classes_by_probability(run, validation):
-    first, second = run.sample(validation[0][0]).splitlines()
-    names = [c.name for c in run.classify(validation[0][:1], 3)[0]]
-    assert first == validation[0][0] and [part.split()[0] for part in second.split(", ")] == names
-
-
 @pytest.mark.parametrize(
     ("text", "num_best", "message"),
     [
@@ -141,20 +125,6 @@ def test_sample_shows_classes_by_probability(run, validation):
 def test_texts_that_cannot_be_classified_are_refused(run, text, num_best, message):
     with pytest.raises(DataError, match=message):
         run.classify(["dog", text], num_best)
-
-
-def test_run_is_not_continued_on_other_labels(trained, tmp_path):
-    shutil.copytree(trained / "run", tmp_path / "run")
-    before = (tmp_path / "run" / "config.toml").read_text()
-    tiny.put_config(tmp_path / "run", before.replace(str(trained), str(tmp_path)))
-    longer = TRAINING | {"steps": 60}
-    lines = [line.replace("no 1\tfood", "no 1\tsky") for line in LINES]
-    assert lines != LINES
-    with pytest.raises(CheckpointError, match="another text"):
-        tiny.train(config(tmp_path, lines, training=longer))
-    lines = [*LINES, *(f"{word}\tweather" for word in "cold hot wet dry mild".split())]
-    with pytest.raises(CheckpointError, match="model.num_classes: 3 there, 4 now"):
-        tiny.train(config(tmp_path, lines, training=longer))
 
 
 def refused(folder, error, message, lines=LINES, **changes):
@@ -171,37 +141,16 @@ def test_number_of_classes_is_that_of_the_labels(tmp_path):
     refused(tmp_path, DataError, "at least 2 classes, got 1", lines=["a\tx", "b\tx", "c\tx"] * 3)
 
 
-def test_labels_need_texts(tmp_path):
-    refused(tmp_path, ConfigError, "'labelled' needs data.paths", data={"paths": ()})
-
-
 def test_validation_label_must_be_known(tmp_path):
     path = tiny.write(tmp_path / "validation.tsv", ["rain\tweather", "cat\tanimals"])
     validation = {"validation_paths": (path,)}
     refused(tmp_path, DataError, "weather", data=validation)
 
 
-def test_samples_that_cannot_be_classified_are_refused_before_training(tmp_path):
-    samples = SamplesConfig(prompts=("cat", "dog " * 13))
-    refused(tmp_path, DataError, "samples.prompts has 'dog dog.*got 13", samples=samples)
-
-
 def test_classes_are_listed_with_their_sizes(tmp_path):
     lines = ["phrase\tlabel", *LINES[6:], "a typing error\tsyk"]
     _, logged = tiny.logged_of_data(config(tmp_path, lines))
     assert logged[2].endswith("food (20), label (1), sky (20), syk (1)")
-
-
-def test_phrasebook_has_topics(tmp_path):
-    task = tiny.prepare(
-        tiny.config(
-            tmp_path, architecture="encoder", data={"source": "phrasebook"},
-            model={"max_len": 32}, training={"batch_tokens": 256},
-        )
-    )  # fmt: skip
-    classes = task.model.classes
-    assert set(task.validation.rows.labels) <= set(classes)
-    assert task.config.model.num_classes == len(classes) > 2
 
 
 def test_label_smoothing_is_in_the_training_loss_alone(tmp_path, run):

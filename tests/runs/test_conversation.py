@@ -5,11 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from jaxformer import runs, text
-from jaxformer.config import SamplesConfig, load_config
+from jaxformer import runs
+from jaxformer.config import SamplesConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.models import Decoder
-from tests.cli.commands import output
 from tests.runs import tiny
 
 WORDS = "one two three four five six".split()
@@ -96,19 +95,6 @@ def test_answers_are_what_the_model_finds_likeliest_behind_the_question(trained)
         run.require(runs.Translator)
 
 
-def test_generate_shows_the_answer_on_a_line_of_its_own(trained, capsys):
-    words = ("generate", trained[0] / "run", "two six", "--max-new-tokens", 1)
-    assert output(capsys, *words).out.startswith("two six\n")
-
-
-def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
-    whole = runs.train_run(experiment(tmp_path, training={"steps": 6}))
-    (tmp_path / "again").mkdir()
-    runs.train_run(experiment(tmp_path / "again"))
-    resumed = runs.train_run(experiment(tmp_path / "again", training={"steps": 6}))
-    np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in (whole, resumed)))
-
-
 def test_examples_are_the_conversations_for_training(tmp_path):
     task = runs.prepare_task(
         experiment(tmp_path, tokenizer={"kind": "byte"}, model={"max_len": 70})
@@ -148,18 +134,6 @@ def test_run_starts_from_a_language_model_with_the_plain_template(tmp_path):
     tiny.assert_stood_still(*params)
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"source": "files", "template": "plain"}, "data.template has no effect with"),
-        ({"num_buckets": 2}, "data.num_buckets has no effect"),
-    ],
-)
-def test_settings_that_nothing_reads_are_refused(tmp_path, data, message):
-    with pytest.raises(ConfigError, match=message):
-        experiment(tmp_path, data=data)
-
-
 def test_prompts_of_samples_leave_room_for_what_is_asked_of_them(tmp_path):
     samples = SamplesConfig(max_new_tokens=19)
     task = runs.prepare_task(experiment(tmp_path, samples=samples, model={"max_len": 24}))
@@ -173,14 +147,3 @@ def test_vocabulary_must_have_room_for_the_template(tmp_path):
     made = experiment(tmp_path, tokenizer={"kind": "bpe", "vocab_size": 258})
     with pytest.raises(ConfigError, match=r"vocab_size=258 must have room for \d+ more \(.*<.im_"):
         runs.prepare_task(made)
-
-
-def test_phrasebook_becomes_questions_and_answers():
-    config = load_config("configs/phrasebook_chat.toml")
-    split = runs.ConversationTask.read(config)
-    assert split.validation.prompts[0].startswith('How do you say "')
-    book = text.load_phrasebook()
-    assert [one[1]["content"] for one in split.train.rows.messages[:3]] == [
-        phrase.kannada for phrase in book.train[:3]
-    ]
-    assert len(split.train.rows) == len(book.train)

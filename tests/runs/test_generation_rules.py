@@ -104,30 +104,6 @@ def test_settings_that_are_not_supported_stay_with_a_run(refused, tmp_path):
     runs.convert(refused, tmp_path / "model.safetensors")
 
 
-def test_settings_that_are_not_supported_stay_with_what_starts_from_them(refused, tmp_path):
-    paths = [str(tiny.write(tmp_path / "text.txt", [TEXT, "a dog ran"] * 40))]
-    config = tmp_path / "tune.toml"
-    config.write_text(
-        f"""
-        init_from = "{refused}"
-        [data]
-        source = "files"
-        paths = {json.dumps(paths)}
-        [model]
-        max_len = 12
-        [optimizer]
-        learning_rate = 1e-3
-        [training]
-        steps = 1
-        batch_size = 4
-        runner = "single"
-        """
-    )
-    out = tmp_path / "run"
-    main(["train", str(config), "--out", str(out), "--samples.max-new-tokens", "2"])
-    assert runs.open_run(out).decoding.unsupported == {"typical_p": 0.9}
-
-
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -164,19 +140,10 @@ DRAWN = {"do_sample": True, "temperature": 0.5, "top_k": 7}
     [
         ("t5", DRAWN),
         ("t5", {"num_beams": 2, "eos_token_id": [1, 8], "max_length": 9, **DRAWN}),
-        (
-            "llama",
-            {
-                "num_beams": 3,
-                "length_penalty": 0.5,
-                "num_return_sequences": 2,
-                "max_length": 9,
-                "eos_token_id": [1, -1],
-                "pad_token_id": -1,
-            },
-        ),
+        ("llama", {"num_beams": 3, "length_penalty": 0.5, "num_return_sequences": 2,
+                   "max_length": 9, "eos_token_id": [1, -1], "pad_token_id": -1}),
     ],
-)
+)  # fmt: skip
 def test_settings_that_are_refused_together_are_written_as_they_were(
     folders, tmp_path, name, settings
 ):

@@ -1,6 +1,5 @@
 """Folders of Hugging Face that are used as runs are."""
 
-import json
 import shutil
 
 import jax
@@ -36,15 +35,6 @@ def test_decoder_continues_a_text_behind_its_start_token(folders):
     assert run.generate(TEXT, max_new_tokens=9, temperature=0.0).strip() == run.decode(expected)
     np.testing.assert_array_equal(run.encode(TEXT), prompt)
     assert run.stop_tokens == (1, 2) and run.step is None
-
-
-def test_tokens_that_a_folder_forbids_are_not_generated(folders, tmp_path):
-    folder = tmp_path / "model"
-    shutil.copytree(folders("llama")[0], folder)
-    free = runs.open_run(folder).generate(TEXT, max_new_tokens=4).split()
-    word = ids_of(folder, free[0])[1]
-    (folder / "generation_config.json").write_text(json.dumps({"bad_words_ids": [[word]]}))
-    assert free[0] not in runs.open_run(folder).generate(TEXT, max_new_tokens=4).split()
 
 
 def test_likelihood_counts_the_first_token_where_one_is_before_it(folders):
@@ -206,8 +196,6 @@ def test_ids_need_the_hub_and_other_missing_folders_are_runs(monkeypatch, tmp_pa
     monkeypatch.chdir(tmp_path)  # where there is no folder runs
     with pytest.raises(CheckpointError, match="runs/quickstart is not a run folder: there is no"):
         runs.open_run("runs/quickstart")
-    with pytest.raises(CheckpointError, match="is not a run folder: there is no such folder"):
-        runs.open_run(tmp_path / "missing")
     import huggingface_hub
 
     def download(name, allow_patterns):
@@ -219,14 +207,13 @@ def test_ids_need_the_hub_and_other_missing_folders_are_runs(monkeypatch, tmp_pa
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     assert local_folder("owner/model") == tmp_path
     assert capsys.readouterr().err == "downloading owner/model from the Hugging Face Hub\n"
-    with pytest.raises(
-        CheckpointError, match="cannot be downloaded: 404 Client Error; check the name"
+    for name, message in (
+        ("owner/none", "cannot be downloaded: 404 Client Error; check the name"),
+        ("a/b/c", "must be the folder of a model, or an id"),
+        ("runs/quickstart", "must be the folder of a model, or an id"),
     ):
-        local_folder("owner/none")
-    with pytest.raises(CheckpointError, match="must be the folder of a model, or an id"):
-        local_folder("a/b/c")
-    with pytest.raises(CheckpointError, match="must be the folder of a model, or an id"):
-        local_folder("runs/quickstart")
+        with pytest.raises(CheckpointError, match=message):
+            local_folder(name)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 from jaxformer import runs, text
 from jaxformer.config import ExpertsConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.interop import HuggingFaceChatTemplate
 from jaxformer.runs.data import view
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
@@ -103,21 +102,6 @@ def test_how_full_sequences_are_is_logged_before_the_first_step(tmp_path, archit
     assert "training sequences: 3 of 90 tokens, 83% full" in tiny.logged_before_the_first_step(
         config
     )
-
-
-def test_chat_template_of_a_folder_is_loaded_by_models_of_ones_own_too(tmp_path):
-    class Own(runs.LanguageModel):
-        """A user's own model."""
-
-    config, tokenizers = tiny.untrained_language_model(tmp_path).config, (text.byte_tokenizer(),)
-    template = HuggingFaceChatTemplate("{{ messages[0].content }}")
-    model = runs.LanguageModel(config=config, tokenizers=tokenizers, chat_template=template)
-    model.save(tmp_path)
-    (tmp_path / "data.json").write_text('{"shapes": [], "documents": 7}')
-    for kind in (runs.LanguageModel, Own):
-        opened = kind.load(tmp_path, config)
-        assert type(opened) is kind and opened.num_documents == 7
-        assert opened.chat_template == template
 
 
 def test_kind_of_model_of_ones_own_is_named_where_it_is_needed(tmp_path):

@@ -1,7 +1,6 @@
 """Runs with LoRA: matrices beside the weights of another run."""
 
 import dataclasses
-import os
 import pathlib
 import shutil
 
@@ -15,11 +14,9 @@ from jaxformer.config import (
     MeshConfig,
 )
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.runs.weights.lora import adapt, combine_of
 from jaxformer.runs.weights.preparing import prepare_run
-from jaxformer.runs.weights.shapes import split_shapes, state_shapes
+from jaxformer.runs.weights.trials import adapt, combine_of
 from jaxformer.training import SingleRunner
-from jaxformer.training.parallel.runner import num_bytes
 from tests.runs import tiny
 from tests.training import saved
 
@@ -128,27 +125,6 @@ def test_resumed_run_is_the_same_to_the_bit(source, adapted, tmp_path):
         runs.train_run(tiny.change(made, lora={"rank": 3}))
 
 
-def test_average_of_the_matrices_is_what_is_validated_opened_and_started_from(
-    source, adapted, tmp_path
-):
-    made = adapting(tmp_path, source, training={"average_decay": 0.75})
-    result, run = runs.train_run(made), runs.open_run(made.out, 4)
-    query = run.params["stack"]["layers"]["attention"]["query_kernel"]
-    base, own = (
-        params["stack"]["layers"]["attention"]["query_kernel"]
-        for params in (runs.open_run(source).params, result.params)
-    )
-    np.testing.assert_allclose(query, base + 3.0 * own["down"] @ own["up"], rtol=0, atol=1e-6)
-    raw = runs.open_run(adapted[0].out, 4).params["stack"]["layers"]["attention"]["query_kernel"]
-    assert float(np.abs(query - raw).max()) > 1e-4
-    assert run.evaluate().loss == pytest.approx(result.evaluation.loss, rel=1e-5)
-    later = config(tmp_path / "later", OTHER * 2, init_from=f"{made.out}@4")
-    task, averaged = prepare_run(later)
-    assert_same(averaged.start(task, SingleRunner()).params, run.params)
-    with pytest.raises(CheckpointError, match="training.average_decay: 0.75 there, None now"):
-        runs.train_run(tiny.change(made, training={"average_decay": None}))
-
-
 def test_base_that_is_split_over_devices_is_trained_beside_as_any(source, adapted, tmp_path):
     _, result, _ = adapted
     made = adapting(tmp_path, source, training={"runner": "mesh", "devices": 2})
@@ -226,20 +202,6 @@ def test_run_starts_from_merged_weights_of_one_with_lora(adapted, tmp_path):
     assert float(np.abs(feed_forward["up_kernel"] - others["up_kernel"]).max()) > 0
 
 
-def test_base_is_found_however_its_path_was_written(source, tmp_path, monkeypatch):
-    shutil.copytree(source, tmp_path / "models/base")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(tmp_path)
-    for start in ("./models/base", "models/base@4"):
-        made = adapting(tmp_path / start.replace("/", "-"), start)
-        runs.train_run(tiny.change(made, training={"steps": 1}))
-        monkeypatch.chdir(elsewhere)
-        before = runs.open_run(made.out).params
-        assert_same(runs.open_run(made.out, base=tmp_path / "models/base").params, before)
-        monkeypatch.chdir(tmp_path)
-
-
 def test_classifier_trains_its_new_scores_in_full(tmp_path):
     masked = config(tmp_path / "masked")
     masked = dataclasses.replace(
@@ -262,26 +224,6 @@ def test_classifier_trains_its_new_scores_in_full(tmp_path):
     run = runs.open_run(made.out, 2)
     assert_same(run.params["class_kernel"], result.params["class_kernel"])
     assert run.evaluate().loss == pytest.approx(result.evaluation.loss, rel=1e-5)
-    with pytest.raises(ConfigError, match="'class_kernel', which matches no kernel"):
-        other = dataclasses.replace(made, out=str(tmp_path / "other"))
-        runs.train_run(tiny.change(other, lora={"targets": ("class_kernel",)}))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"rank": 0}, "rank must be positive, got rank=0"),
-        ({"rank": 2.5}, "rank must be an integer, got rank=2.5"),
-        ({"alpha": 0.0}, "alpha must be positive, got alpha=0.0"),
-        ({"alpha": float("inf")}, "alpha must be positive"),
-        ({"targets": ()}, r"targets must be patterns of paths of kernels, such as .*, got targets"),
-        ({"targets": ("",)}, "targets must be patterns"),
-        ({"targets": "*kernel"}, "targets must be a tuple"),
-    ],
-)
-def test_impossible_settings_are_refused(wrong, message):
-    with pytest.raises(ConfigError, match=message):
-        LoraConfig(**wrong)
 
 
 def test_lora_needs_weights_to_start_from_and_kernels(source, adapted, tmp_path):
@@ -299,17 +241,6 @@ def test_lora_needs_weights_to_start_from_and_kernels(source, adapted, tmp_path)
             runs.train_run(dataclasses.replace(plain, lora=lora))
     with pytest.raises(CheckpointError, match="lora.rank: 2 there, None now"):
         runs.train_run(dataclasses.replace(adapted[0], lora=None))
-
-
-def test_memory_counts_frozen_weights_without_gradients_and_optimizer(source, tmp_path):
-    made = adapting(tmp_path, source)
-    task = runs.prepare_task(made)
-    trained, frozen = split_shapes(task.model)
-    state = state_shapes(task.model)
-    assert jax.tree.structure(state.params) == jax.tree.structure(trained)
-    assert num_bytes(state.opt_state) == 2 * num_bytes(trained) + 8
-    assert num_bytes(frozen) > 4 * num_bytes(trained)
-    assert os.path.exists(made.data.paths[0])
 
 
 def test_adapter_needs_matrices_of_a_model_made_elsewhere(adapted, source, tmp_path):

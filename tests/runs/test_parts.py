@@ -3,8 +3,6 @@
 import pytest
 
 from jaxformer import runs, text
-from jaxformer.config import DataConfig
-from jaxformer.runs.data.row_data import encode_corpus, encode_table
 from jaxformer.text.sources.documents import paragraphs
 from tests.runs import tiny
 
@@ -28,28 +26,3 @@ def test_built_in_documents_may_be_validated_on_files(tmp_path):
     source = runs.LanguageModelTask.read(config).train[""]
     assert "".join(source.validation_texts).strip() == "another text"
     assert len(source.train_texts) > 70
-
-
-def test_rows_in_memory_and_in_files_are_encoded_alike(tmp_path):
-    rows = text.Labelled(("one", "two", "three"), ("a", "b", "a"))
-    lines = [f"{one}\t{label}" for one, label in zip(rows.texts, rows.labels, strict=True)]
-    path = tiny.write(tmp_path / "rows.tsv", lines)
-    data = DataConfig(source="labelled", paths=(path,), cache=str(tmp_path / "cache"))
-    in_files = text.scan_corpus(text.Labelled, [path], validation_fraction=0)
-    for corpus in (text.Corpus.of(rows), in_files):
-        assert corpus.train == rows and not corpus.is_sampled
-        assert corpus.distinct == {"labels": ("a", "b")}
-        for key in (None, ["key"], ["key"]):
-            encoded = encode_corpus(corpus, _encoded, 5, key, data)
-            assert encoded.examples.sizes("tokens").tolist() == [3, 5] and encoded.rows == rows
-            assert str(encoded.counts) == "3 texts read, 2 kept; 1 empty (line 2)"
-    assert len(list((tmp_path / "cache" / "corpora").iterdir())) == 2
-    encoded = encode_table(rows, None, _encoded, 5)
-    assert encoded.rows.texts == ("one", "three") and encoded.counts.read == 3
-
-
-def _encoded(rows):
-    """The bytes of the texts; "two" counts as one without tokens."""
-    ids = [text.byte_tokenizer().encode(one) for one in rows.texts]
-    both = zip(rows.texts, ids, strict=True)
-    return [None if one == "two" else {"tokens": x, "labels": x} for one, x in both]

@@ -49,23 +49,22 @@ def model(kind, positions, depth=1, **options):
 def test_positions_without_parameters_are_those_of_the_functions(kind):
     config, params = model(kind, "sinusoidal")
     (found,) = runs.model_positions(config, params, 5).values()
-    assert isinstance(found, runs.PositionTable) and found.kind == "sinusoidal"
-    np.testing.assert_array_equal(found.table, sinusoidal_positions(5, 6))
+    assert found.kind == "sinusoidal" and found.distances is None
+    np.testing.assert_array_equal(found.values, sinusoidal_positions(5, 6))
     rotary = dataclasses.replace(
         config, positions=RotaryConfig(base=50.0, scaling=LinearScalingConfig(factor=2.0))
     )
     found = runs.model_positions(rotary, params, 5)["model"]
-    assert isinstance(found, runs.PositionRotations) and found.kind == "rotary"
+    assert found.kind == "rotary"
     expected = rotary_tables(5, 2, base=50.0, scaling=LinearScaling(2.0))
-    np.testing.assert_array_equal(found.cos, expected[0])
-    np.testing.assert_array_equal(found.sin, expected[1])
+    np.testing.assert_array_equal(found.values, expected)
 
 
 def test_settings_of_positions_reach_the_functions():
     settings = SinusoidalConfig(base=50.0, layout="half")
     found = runs.model_positions(*model("decoder", settings), 5)["model"]
     expected = sinusoidal_positions(5, 6, base=50.0, layout="half")
-    np.testing.assert_array_equal(found.table, expected)
+    np.testing.assert_array_equal(found.values, expected)
     options = dict(
         factor=3.0, original_max_len=16, beta_fast=5.0, beta_slow=0.5, truncate=False, mscale=0.7,
         mscale_all_dim=0.3,
@@ -74,10 +73,10 @@ def test_settings_of_positions_reach_the_functions():
     config, params = model("decoder", RotaryConfig(base=7.0, scaling=scaling), head_dim=8)
     found = runs.model_positions(config, params, 5)["model"]
     expected = rotary_tables(5, 8, base=7.0, scaling=YarnScaling(**options))
-    np.testing.assert_array_equal(found.cos, expected[0])
+    np.testing.assert_array_equal(found.values, expected)
     rounded = dataclasses.replace(scaling, truncate=True)
     config = dataclasses.replace(config, positions=RotaryConfig(base=7.0, scaling=rounded))
-    assert (runs.model_positions(config, params, 5)["model"].cos != expected[0]).any()
+    assert (runs.model_positions(config, params, 5)["model"].values != np.stack(expected)).any()
 
 
 def test_learned_positions_are_the_first_rows_of_the_parameters():
@@ -90,8 +89,8 @@ def test_learned_positions_are_the_first_rows_of_the_parameters():
         found = runs.model_positions(config, params, 11)
         assert list(found) == ["model"] and found["model"].kind == "learned"
         table = path(params)["positions"]["embedding"]
-        np.testing.assert_array_equal(found["model"].table, table)
-        first = runs.model_positions(config, params, 4)["model"].table
+        np.testing.assert_array_equal(found["model"].values, table)
+        first = runs.model_positions(config, params, 4)["model"].values
         np.testing.assert_array_equal(first, table[:4])
 
 
@@ -101,8 +100,8 @@ def test_encoder_and_decoder_have_learned_positions_of_their_own():
     assert list(found) == ["encoder", "decoder"]
     for part, positions in found.items():
         table = params[part]["positions"]["embedding"]
-        np.testing.assert_array_equal(positions.table, table[:5])
-    assert (found["encoder"].table != found["decoder"].table).any()
+        np.testing.assert_array_equal(positions.values, table[:5])
+    assert (found["encoder"].values != found["decoder"].values).any()
 
 
 def test_alibi_is_the_bias_by_the_distance_a_mask_leaves():
@@ -110,11 +109,11 @@ def test_alibi_is_the_bias_by_the_distance_a_mask_leaves():
     config, params = model("decoder", "alibi")
     found = runs.model_positions(config, params, 5)["model"]
     assert found.kind == "alibi" and found.distances.tolist() == [-4, -3, -2, -1, 0]
-    np.testing.assert_array_equal(found.bias, bias[:, 4, :5])
+    np.testing.assert_array_equal(found.values, bias[:, 4, :5])
     config, params = model("masked", "alibi")
     found = runs.model_positions(config, params, 5)["model"]
     assert found.distances.tolist() == list(range(-4, 5))
-    np.testing.assert_array_equal(found.bias, bias[:, 4])
+    np.testing.assert_array_equal(found.values, bias[:, 4])
 
 
 def test_relative_positions_are_the_learned_biases_of_buckets():
@@ -124,10 +123,10 @@ def test_relative_positions_are_the_learned_biases_of_buckets():
     # Two buckets in each direction: 0 and 1 at or before the query, 2 and 3 after it.
     table = params["encoder"]["positions"]["table"]
     assert found["encoder"].distances.tolist() == [-2, -1, 0, 1, 2]
-    np.testing.assert_array_equal(found["encoder"].bias, table[np.array([1, 1, 0, 3, 3])].T)
+    np.testing.assert_array_equal(found["encoder"].values, table[np.array([1, 1, 0, 3, 3])].T)
     table = params["decoder"]["positions"]["table"]
     assert found["decoder"].distances.tolist() == [-2, -1, 0]
-    np.testing.assert_array_equal(found["decoder"].bias, table[np.array([2, 1, 0])].T)
+    np.testing.assert_array_equal(found["decoder"].values, table[np.array([2, 1, 0])].T)
     assert found["decoder"].kind == "relative"
 
 
@@ -138,9 +137,9 @@ def test_positions_that_layers_override_are_shown_by_the_first_of_them():
     assert {name: positions.kind for name, positions in found.items()} == {
         "model": "rotary", "model_layer_1": "alibi", "model_layer_2": "relative",
     }  # fmt: skip
-    np.testing.assert_array_equal(found["model_layer_1"].bias, alibi_bias(3, 5, 5)[:, 4])
+    np.testing.assert_array_equal(found["model_layer_1"].values, alibi_bias(3, 5, 5)[:, 4])
     table = params["layer_positions_1"]["table"]
-    np.testing.assert_array_equal(found["model_layer_2"].bias[:, ::-1].T, table[:5])
+    np.testing.assert_array_equal(found["model_layer_2"].values[:, ::-1].T, table[:5])
     config, params = model("encoder_decoder", "none", layers=(alibi,))
     assert list(runs.model_positions(config, params, 5)) == ["encoder_layer_0", "decoder_layer_0"]
 

@@ -25,22 +25,6 @@ def experiment(folder, source, **changes):
     return tiny.config(folder, architecture=architecture, data=data, **changes)
 
 
-@pytest.mark.parametrize("source", ["pairs", "labelled"])
-def test_run_is_trained_and_opened(tmp_path, source):
-    made = experiment(tmp_path, source)
-    reports = tiny.train(made)
-    assert any(f"{len(TEXTS)} {'pairs' if source == 'pairs' else 'texts'} read" in one
-               for one in reports)  # fmt: skip
-    run = runs.open_run(made.out)
-    assert [run.evaluate().loss] == pytest.approx(
-        list(tiny.figures(tmp_path, "validation_loss").values()), rel=1e-5
-    )
-    rows = runs.prepare_task(made)
-    assert tiny.validation_of(run).rows.columns == rows.validation.rows.columns
-    if source == "labelled":
-        assert run.classes == tuple(sorted(WORDS))
-
-
 @pytest.mark.parametrize("kind", ["byte", "character", "word"])
 def test_examples_are_those_of_the_rows(tmp_path, kind):
     made = experiment(tmp_path, "pairs", tokenizer={"kind": kind, "joint": False})

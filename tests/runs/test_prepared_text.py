@@ -1,7 +1,5 @@
 """Runs on text: scanned, remembered, and prepared in the cache."""
 
-import pathlib
-
 import numpy as np
 import pytest
 
@@ -24,10 +22,8 @@ def experiment(folder, architecture="decoder", data=None, **changes):
     return tiny.config_of_text(folder, data, architecture, **changes)
 
 
-@pytest.mark.parametrize("architecture", ["decoder", "encoder"])
-def test_run_is_trained_and_opened(tmp_path, architecture):
-    data = {"packing": "documents"} if architecture == "decoder" else {}
-    made = experiment(tmp_path, architecture, data)
+def test_run_is_trained_and_opened(tmp_path):
+    made = experiment(tmp_path, data={"packing": "documents"})
     tiny.train(made)
     run = runs.open_run(made.out)
     evaluation = run.evaluate()
@@ -36,10 +32,9 @@ def test_run_is_trained_and_opened(tmp_path, architecture):
     )
     validation = tiny.validation_of(run)
     assert validation[""].num_bytes == runs.prepare_task(made).validation[""].num_bytes
-    if architecture == "decoder":
-        measured = list(tiny.figures(tmp_path, "bits_per_byte").values())
-        assert [evaluation.bits_per_byte] == pytest.approx(measured, rel=1e-6)
-        assert run.evaluate([made.data.paths[0]]).predicted > evaluation.predicted
+    measured = list(tiny.figures(tmp_path, "bits_per_byte").values())
+    assert [evaluation.bits_per_byte] == pytest.approx(measured, rel=1e-6)
+    assert run.evaluate([made.data.paths[0]]).predicted > evaluation.predicted
 
 
 def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
@@ -57,23 +52,14 @@ def test_nothing_is_read_or_trained_again(tmp_path, monkeypatch):
     np.testing.assert_array_equal(again.train[""].tokens, first.train[""].tokens)
 
 
-def test_another_text_is_not_gone_on_with(tmp_path):
-    tiny.train(experiment(tmp_path))
-    made = experiment(tmp_path, training={"steps": 6})
-    tiny.write_bodies(tmp_path / "text.jsonl", [*TEXTS, "a dog"])
-    with pytest.raises(CheckpointError, match="was trained on another text"):
-        runs.train_run(made)
-
-
-def test_tokens_may_be_elsewhere_when_a_run_goes_on(tmp_path):
+def test_tokens_may_be_elsewhere_when_a_run_goes_on_but_not_others(tmp_path):
     tiny.train(experiment(tmp_path))
     data = {"cache": str(tmp_path / "other")}
-    assert runs.train_run(experiment(tmp_path, data=data, training={"steps": 6})).step == 6
-
-
-def test_damaged_validation_tokens_are_named(tmp_path):
-    made = experiment(tmp_path)
-    tiny.train(made)
+    made = experiment(tmp_path, data=data, training={"steps": 6})
+    assert runs.train_run(made).step == 6
+    tiny.write_bodies(tmp_path / "text.jsonl", [*TEXTS, "a dog"])
+    with pytest.raises(CheckpointError, match="was trained on another text"):
+        runs.train_run(tiny.change(made, training={"steps": 7}))
     path = tmp_path / "run" / "validation_0_tokens.npy"
     path.write_bytes(path.read_bytes()[:-2])
     with pytest.raises(CheckpointError, match="validation_0_tokens.npy"):
@@ -131,25 +117,6 @@ def test_command_says_what_is_there_and_what_was_left_out(tmp_path, capsys):
     assert int(capsys.readouterr().out.splitlines()[-2].split()[0].replace(",", "")) < train
     assert "jsonl:41: " in one_line(capsys, "prepare", config, "--data.errors", "strict")
     assert "quickstart" in one_line(capsys, "prepare", "quickstar")
-
-
-def test_there_is_no_cache_folder_without_a_home(monkeypatch):
-    def no_home():
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(pathlib.Path, "home", no_home)
-    assert text.default_cache_dir() is None
-
-
-def test_default_cache_dir_follows_the_environment(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert text.default_cache_dir() == tmp_path / "jaxformer"
-    for unset in (lambda: monkeypatch.setenv("XDG_CACHE_HOME", ""), monkeypatch.undo):
-        unset()
-        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-        monkeypatch.setenv("HOME", str(tmp_path))
-        assert text.default_cache_dir() == tmp_path / ".cache" / "jaxformer"
 
 
 def test_file_for_both_parts_is_refused(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 from jaxformer import runs
 from jaxformer.config import AdamWConfig, LoraConfig, ScheduleConfig, SgdConfig
 from jaxformer.runs.weights.trials import run_recipe, training_runner
-from jaxformer.training import SingleRunner, make_train_step, trial
+from jaxformer.training import make_train_step, trial
 from tests.runs import tiny
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -165,13 +165,3 @@ def test_functions_as_losses_share_nothing_and_are_not_kept(folder, unshared):
     gc.collect()
     assert trial._cached.cache_info().currsize == 0
     assert held and all(each() is None for each in held)
-
-
-def test_values_that_hold_what_cannot_be_hashed_share_nothing(unshared):
-    @dataclasses.dataclass(frozen=True)
-    class Loss:
-        table: list
-
-    assert trial.is_value(Loss([1])) and not trial.is_value(lambda: 0)
-    trial.shared_evaluation(Loss([1]), SingleRunner())
-    assert trial._cached.cache_info().currsize == 0

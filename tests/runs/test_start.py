@@ -10,7 +10,6 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.config import (
-    LayerConfig,
     LearnedConfig,
     MeshConfig,
     RotaryConfig,
@@ -156,11 +155,6 @@ def test_start_from_another_model_is_refused(source, tmp_path, change, message):
     [
         # A base stretches what rotary positions turn; of added ones, the weights have learnt it.
         ({"positions": RotaryConfig(base=100.0)}, {"positions": RotaryConfig(base=900.0)}, None),
-        (
-            {"layers": (LayerConfig(positions=RotaryConfig(base=100.0)),)},
-            {"layers": (LayerConfig(positions=RotaryConfig(base=900.0)),)},
-            None,
-        ),
         (
             {"positions": SinusoidalConfig(base=100.0)},
             {"positions": SinusoidalConfig(base=900.0)},

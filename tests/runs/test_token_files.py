@@ -1,18 +1,13 @@
 """Runs on tokens that were made elsewhere, in files."""
 
 import dataclasses
-import tomllib
 
 import numpy as np
 import pytest
 
 from jaxformer import runs, text
-from jaxformer.cli import main
-from jaxformer.cli.experiment import merged_config
-from jaxformer.config import AdamWConfig, config_to_toml
 from jaxformer.errors import ConfigError
 from jaxformer.training import SingleRunner
-from tests.cli.commands import one_line
 from tests.runs import tiny
 from tests.text.foreign_tokenizers import TEXT, foreign_json
 
@@ -59,10 +54,8 @@ def test_tokens_are_trained_on_as_their_text_is(tmp_path, packing):
     assert made.summary.documents == len(DOCUMENTS) - 9
 
 
-@pytest.mark.parametrize("architecture", ["decoder", "encoder"])
-def test_run_is_trained_resumed_and_opened(tmp_path, architecture):
-    data = {"packing": "documents"} if architecture == "decoder" else {}
-    made = experiment(tmp_path, architecture, data)
+def test_run_is_trained_resumed_and_opened(tmp_path):
+    made = experiment(tmp_path, data={"packing": "documents"})
     report = tiny.train(made)
     assert report[0] == "token files: 45 documents for training, 9 for validation"
     assert runs.train_run(tiny.change(made, training={"steps": 6})).step == 6
@@ -72,15 +65,10 @@ def test_run_is_trained_resumed_and_opened(tmp_path, architecture):
     measured = tiny.figures(tmp_path, "validation_loss")[6]
     assert evaluation.loss == pytest.approx(measured, rel=1e-6)
     assert run.evaluate([made.data.paths[0]]).predicted > evaluation.predicted
-    if architecture == "decoder":
-        assert evaluation.bits_per_byte == pytest.approx(
-            tiny.figures(tmp_path, "bits_per_byte")[6], rel=1e-6
-        )
-        assert run.generate("The night", max_new_tokens=3, seed=0)
-        assert run.config.samples.prompts == ()  # the files have no text
-    else:
-        assert run.tokenizer.mask == text.Tokenizer.load(tmp_path / "their.json").vocab_size
-        assert run.fill_masks(["The [MASK]"])
+    measured = tiny.figures(tmp_path, "bits_per_byte")[6]
+    assert evaluation.bits_per_byte == pytest.approx(measured, rel=1e-6)
+    assert run.generate("The night", max_new_tokens=3, seed=0)
+    assert run.config.samples.prompts == ()  # the files have no text
 
 
 def test_loss_has_no_bytes_where_tokens_do_not_say_them(tmp_path):
@@ -88,45 +76,6 @@ def test_loss_has_no_bytes_where_tokens_do_not_say_them(tmp_path):
     assert task.training_data(SingleRunner()).validation_bytes is None
     task.save(tmp_path)
     assert task.load_validation(tmp_path)[""].num_bytes is None
-
-
-def test_bytes_are_tokens_of_the_byte_tokenizer(tmp_path):
-    path = tmp_path / "bytes.npy"
-    np.save(path, np.frombuffer("".join(DOCUMENTS).encode(), np.uint8))
-    made = experiment(
-        tmp_path,
-        data={"paths": (str(path),), "validation_paths": (), "validation_fraction": 0.5},
-        tokenizer={"kind": "byte", "path": None},
-    )
-    task = tiny.prepare(made)
-    assert task.validation[""].num_bytes == task.summary.validation_tokens
-
-
-@pytest.mark.parametrize("kind", ["character", "word", "bpe"])
-def test_tokenizer_that_is_trained_on_text_is_refused(tmp_path, kind):
-    tokenizer = {"kind": kind, "path": None, "vocab_size": 300 if kind == "bpe" else None}
-    with pytest.raises(
-        ConfigError, match=f"'tokens' needs the tokenizer that made .* got '{kind}'"
-    ):
-        experiment(tmp_path, tokenizer=tokenizer)
-
-
-def test_run_to_start_from_has_the_tokenizer(tmp_path):
-    """Even one that was trained on text."""
-    (tmp_path / "first").mkdir()
-    lines = tiny.write(tmp_path / "first" / "text.txt", DOCUMENTS)
-    before = tiny.config(
-        tmp_path / "first", architecture="decoder", data={"source": "files", "paths": (lines,)},
-        training={"steps": 1, "eval_every": 1},
-    )  # fmt: skip
-    tiny.train(before)
-    tokenizer = runs.open_run(before.out).tokenizer
-    np.save(tmp_path / "a.npy", text.build_stream(DOCUMENTS, tokenizer).tokens)
-    data = {"paths": (str(tmp_path / "a.npy"),), "validation_paths": ()}
-    word = {"kind": "word", "path": None}
-    made = experiment(tmp_path, data=data, tokenizer=word, init_from=before.out)
-    task = runs.prepare_task(made)
-    assert task.tokenizer.to_json() == tokenizer.to_json()
 
 
 def test_packing_needs_what_ends_documents(tmp_path):
@@ -138,25 +87,3 @@ def test_packing_needs_what_ends_documents(tmp_path):
     ended = experiment(tmp_path, data=data, theirs="t5", tokenizer={"end_of_text": "</s>"})
     assert tiny.prepare(ended).summary.documents == 1  # as the file has none
     assert tiny.prepare(experiment(tmp_path, theirs="t5")).summary.documents == 1
-
-
-def test_files_of_the_command_line_are_token_files_too(tmp_path):
-    made = experiment(tmp_path)
-    tables = tomllib.loads(config_to_toml(made))
-    changed = merged_config("a", tables, {"data.paths": ("other.bin",)})
-    assert changed.data.source == "tokens" and changed.data.validation_paths == ()
-
-
-def test_commands_take_token_files(tmp_path, capsys):
-    made = dataclasses.replace(experiment(tmp_path), optimizer=AdamWConfig(learning_rate=1e-3))
-    config = tmp_path / "tiny.toml"
-    config.write_text(config_to_toml(made), encoding="utf-8")
-    main(["prepare", str(config)])
-    _, how, tokens, *_ = capsys.readouterr().out.splitlines()
-    assert how.endswith("train.bin' has no header, and is read as uint16")
-    assert tokens.endswith("320 in the vocabulary")
-    main(["inspect", str(config), "--rows", "1"])
-    shown = capsys.readouterr().out
-    assert "45 documents" in shown and "lengths" in shown and "row 0" in shown
-    np.array([1, 2, 999], np.uint16).tofile(tmp_path / "train.bin")
-    assert "got 999 at index 2 of" in one_line(capsys, "prepare", config)

@@ -3,8 +3,7 @@
 import pytest
 
 from jaxformer import runs, text
-from jaxformer.config import ModelConfig
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import DataError
 from jaxformer.planning.settings import planned_model
 from tests.runs import tiny
 from tests.text.foreign_tokenizers import END, TEXT, foreign_json
@@ -88,15 +87,3 @@ def test_file_without_a_tokenizer_is_one_line(tmp_path, content, message):
     ) as found:
         tiny.prepare(made)
     assert "\n" not in str(found.value)
-
-
-def test_tokenizer_of_a_file_needs_its_path(tmp_path):
-    with pytest.raises(ConfigError, match="kind 'file' needs tokenizer.path"):
-        experiment(tmp_path, "encoder_decoder", tokenizer={"path": None})
-
-
-def test_model_must_have_a_row_for_every_token(tmp_path):
-    model = {"vocab_size": 300}
-    assert ModelConfig(max_len=2, num_layers=1, d_model=4, num_heads=1, **model)
-    with pytest.raises(ConfigError, match=r"model.vocab_size must be at least the tokenizer's 3"):
-        tiny.prepare(experiment(tmp_path, "decoder", model=model))

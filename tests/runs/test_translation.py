@@ -14,12 +14,10 @@ import sacrebleu
 from jaxformer import runs, text
 from jaxformer.config import (
     SamplesConfig,
-    SyntheticConfig,
     TranslationConfig,
 )
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.models import EncoderDecoder
-from jaxformer.runs.data.summary import load_summary
 from jaxformer.runs.folder.files import start_folder
 from jaxformer.training import PmapRunner, SingleRunner
 from tests.runs import tiny
@@ -95,17 +93,14 @@ def evaluation(run):
     return run.evaluate()
 
 
-def test_report_counts_what_was_dropped_and_where(translation_run):
+def test_folder_has_all_that_the_run_needs(translation_run, validation):
+    folder, printed = translation_run
     report = (
         "training on 36 pairs (44 pairs read, 40 kept; 1 empty (line 3), 1 misaligned (line 5), "
         "2 too long (lines 9, 10))\n"
         "validating on 4 pairs (4 pairs read, 4 kept)\n"
     )
-    assert report in translation_run[1]
-
-
-def test_folder_has_all_that_the_run_needs(trained, validation):
-    folder = trained / "run"
+    assert report in printed
     assert {path.name for path in folder.iterdir()} == {
         "config.toml", "tokenizer.json", "source_tokenizer.json", "validation.json", "data.json",
         "metrics.jsonl", "tensorboard", "checkpoints", "samples.txt", "loss.png",
@@ -114,32 +109,13 @@ def test_folder_has_all_that_the_run_needs(trained, validation):
     assert set(zip(validation.sources, validation.targets, strict=True)) <= set(pairs())
 
 
-def test_summary_counts_pairs_and_target_tokens(trained, run, validation):
-    summary = load_summary(trained / "run")
-    kept = [pair for pair in pairs() if pair[0] not in validation.sources]
-    assert summary.documents == len(kept)
-    assert summary.train_tokens == sum(len(target.split()) + 1 for _, target in kept)
-    assert summary.validation_tokens == sum(len(t.split()) + 1 for t in validation.targets)
-
-
-def test_training_learns(trained):
-    losses = tiny.figures(trained, "loss")
-    assert list(losses) == list(range(5, 101, 5))
-    assert losses[100] < 0.8 * losses[5]
-
-
-def test_samples_are_the_first_validation_sources(run, validation):
-    assert run.config.samples.prompts == validation.sources[:3]
-    best = run.translate([validation.sources[0]])[0][0].text
-    shown = run.sample(validation.sources[0])
-    assert shown == f"{validation.sources[0]}\n{best}"
-
-
 def test_evaluation_is_the_one_of_training_with_the_lowest_loss(
     trained, run, evaluation, validation
 ):
     losses = tiny.figures(trained, "validation_loss")
     assert list(losses) == [50, 100] and run.step == min(losses, key=losses.get)
+    training = tiny.figures(trained, "loss")
+    assert list(training) == list(range(5, 101, 5)) and training[100] < 0.8 * training[5]
     assert evaluation.loss == pytest.approx(losses[run.step], rel=1e-5)
     assert evaluation.predicted == sum(len(t.split()) + 1 for t in validation.targets)
     assert evaluation.unit == "token"
@@ -149,8 +125,10 @@ def test_evaluation_is_the_one_of_training_with_the_lowest_loss(
     assert tiny.figures(trained, "bits_per_byte")[run.step] == pytest.approx(bits, rel=1e-5)
 
 
-def test_evaluation_scores_are_those_of_the_translations(run, evaluation, validation):
+def test_evaluation_scores_are_those_of_the_translations(run, trained, evaluation, validation):
     translations = [best[0].text for best in run.translate(validation.sources)]
+    assert run.config.samples.prompts == validation.sources[:3]
+    assert run.sample(validation.sources[0]) == f"{validation.sources[0]}\n{translations[0]}"
     bleu = sacrebleu.metrics.BLEU(tokenize="13a").corpus_score(translations, [validation.targets])
     chrf = sacrebleu.metrics.CHRF().corpus_score(translations, [validation.targets])
     exact = np.mean([a == b for a, b in zip(translations, validation.targets, strict=True)])
@@ -161,16 +139,11 @@ def test_evaluation_scores_are_those_of_the_translations(run, evaluation, valida
     assert chrf.score > 0
     assert [line.split(":")[0] for line in evaluation.details] == ["BLEU", "chrF"]
     assert "version" in evaluation.details[0] or "|v:" in evaluation.details[0]
-
-
-def test_training_measures_greedy_translations_of_the_first_pairs(trained, run, validation):
-    found = {name: tiny.figures(trained, name) for name in ("bleu", "chrf", "exact")}
-    assert all(list(steps) == [50, 100] for steps in found.values())
+    # Those of a training are of greedy translations of the first pairs.
     greedy = [best[0].text for best in run.translate(validation.sources[:3], beam_size=1)]
     scores = text.translation_scores(greedy, validation.targets[:3])
-    assert found["chrf"][run.step] == pytest.approx(scores.chrf)
-    assert found["bleu"][run.step] == pytest.approx(scores.bleu)
-    assert found["exact"][run.step] == text.exact_matches(greedy, validation.targets[:3])
+    assert tiny.figures(trained, "chrf")[run.step] == pytest.approx(scores.chrf)
+    assert tiny.figures(trained, "bleu")[run.step] == pytest.approx(scores.bleu)
 
 
 def logits_of(run, sentence, written):
@@ -211,31 +184,21 @@ def test_scores_are_log_probabilities_by_length_and_the_best_come_first(run, val
 
 
 def test_options_of_the_search_are_the_configs_when_not_given(run, validation):
-    given = run.translate(validation.sources, beam_size=3, length_penalty=0.5)
-    assert run.translate(validation.sources) == given
+    assert run.translate([]) == []
+    expected = run.translate(validation.sources, beam_size=3, length_penalty=0.5)
+    assert run.translate(validation.sources) == expected
     other = run.translate(validation.sources, num_best=3, length_penalty=0.0)
-    assert [best[0].score for best in other] != [best[0].score for best in given]
-
-
-def test_translations_are_in_the_order_of_the_sentences(run, validation):
-    forward = run.translate(validation.sources)
-    assert run.translate(validation.sources[::-1])[::-1] == forward
-    streamed = dict(run.translate_stream(validation.sources))
-    assert [streamed[i] for i in range(4)] == forward
+    assert [best[0].score for best in other] != [best[0].score for best in expected]
 
 
 @pytest.mark.essential
 def test_sentence_is_translated_as_it_would_be_alone(run, validation):
     together = run.translate(validation.sources)
+    assert dict(run.translate_stream(validation.sources)) == dict(enumerate(together))
     for sentence, best in zip(validation.sources, together, strict=True):
         (alone,) = run.translate([f"  {sentence} "])
         assert alone[0].text == best[0].text
         assert alone[0].score == pytest.approx(best[0].score, rel=1e-4)
-
-
-def test_one_sentence_in_place_of_a_list_is_refused(run, validation):
-    with pytest.raises(DataError, match="texts must be a list of texts"):
-        run.translate(validation.sources[0])
 
 
 def test_sources_are_encoded_and_targets_decoded(run):
@@ -247,31 +210,27 @@ def test_sources_are_encoded_and_targets_decoded(run):
         run.decode([8])
 
 
-def test_nothing_to_translate_gives_nothing(run):
-    assert run.translate([]) == []
-
-
 @pytest.mark.parametrize(
-    ("sentence", "message"),
-    [(" ", "must have text"), ("one " * 12, "at most max_len=12 tokens.*got 13 for 'one one")],
+    ("sentences", "message"),
+    [
+        (["one two", " "], "text 1: .*must have text"),
+        (["one " * 12], "at most max_len=12 tokens.*got 13 for 'one one"),
+        ("one two", "texts must be a list of texts"),
+    ],
 )
-def test_sentence_that_cannot_be_translated_is_refused(run, sentence, message):
+def test_sentence_that_cannot_be_translated_is_refused(run, sentences, message):
     with pytest.raises(DataError, match=message):
-        run.translate(["one two", sentence])
+        run.translate(sentences)
 
 
-def test_evaluation_without_sacrebleu_says_what_to_install(run, evaluation, monkeypatch):
+def test_evaluation_without_sacrebleu_says_what_to_install(run, evaluation, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     result = run.evaluate()
     assert result.scores == {"exact": evaluation.scores["exact"]}
     (line,) = result.details
     assert line.startswith("no BLEU and chrF: ") and 'pip install "jaxformer[eval]"' in line
     assert result.loss == evaluation.loss
-
-
-def test_training_that_needs_sacrebleu_is_refused_without_it(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
-    with pytest.raises(ConfigError, match="pip install"):
+    with pytest.raises(ConfigError, match="pip install"):  # of a training that measures it
         runs.train_run(full_config(tmp_path))
     assert not (tmp_path / "run").exists()
 
@@ -335,37 +294,29 @@ def prepare(folder, **changes):
     return tiny.prepare(config(folder, **changes))
 
 
-def refused(folder, error, message, **changes):
+MODEL, SAMPLES = {"vocab_size": 13}, SamplesConfig(prompts=("one", "two " * 12))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"model": MODEL}, ConfigError, "model.vocab_size must be at least the tokenizer's 14, g"),
+        (
+            {"model": {"source_vocab_size": 7}, "tokenizer": {"joint": False}},
+            ConfigError, "model.source_vocab_size must be at least the tokenizer's 8, got 7",
+        ),
+        ({"data": {"paths": ()}}, ConfigError, "'pairs' needs data.paths"),
+        ({"data": {"paths": ("a.en", "a.fr")}}, DataError, "a.fr': No such file"),
+        ({"data": {"paths": ("a.en", "a.de")}}, DataError, "got only 2 in 'a.de'"),
+        ({"samples": SAMPLES}, DataError, "samples.prompts has 'two two.*got 13"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_prepared_is_refused(tmp_path, monkeypatch, changes, error, message):
+    monkeypatch.chdir(tmp_path)
+    tiny.write(tmp_path / "a.en", ["one", "two", "three"])
+    tiny.write(tmp_path / "a.de", ["eins", "zwei"])
     with pytest.raises(error, match=message):
-        prepare(folder, **changes)
-
-
-def test_vocabulary_must_hold_the_tokenizers(tmp_path):
-    refused(
-        tmp_path, ConfigError, "model.vocab_size must be at least the tokenizer's 14, got 13",
-        model={"vocab_size": 13},
-    )  # fmt: skip
-    refused(
-        tmp_path, ConfigError, "model.source_vocab_size must be at least the tokenizer's 8, got 7",
-        model={"source_vocab_size": 7}, tokenizer={"joint": False},
-    )  # fmt: skip
-
-
-def test_files_must_be_there_and_aligned(tmp_path):
-    english = tiny.write(tmp_path / "a.en", ["one", "two", "three"])
-    german = tiny.write(tmp_path / "a.de", ["eins", "zwei"])
-    missing = str(tmp_path / "a.fr")
-    refused(tmp_path, ConfigError, "'pairs' needs data.paths", data={"paths": ()})
-    refused(tmp_path, DataError, "a.fr': No such file", data={"paths": (english, missing)})
-    refused(
-        tmp_path, DataError, "got only 2 in '.*a.de'",
-        data={"paths": (english, german)},
-    )  # fmt: skip
-
-
-def test_samples_that_cannot_be_translated_are_refused_before_training(tmp_path):
-    samples = SamplesConfig(prompts=("one", "two " * 12))
-    refused(tmp_path, DataError, "samples.prompts has 'two two.*got 13", samples=samples)
+        prepare(tmp_path, **changes)
 
 
 def test_validation_pairs_longer_than_any_trained_on_are_evaluated_too(tmp_path):
@@ -387,28 +338,6 @@ def test_files_to_hold_out_are_reported(tmp_path):
     task, lines = tiny.logged_of_data(held_out)
     assert task.validation.rows.targets == (pairs()[0][1], "zehn")
     assert lines[1:] == ["validating on 2 pairs (3 pairs read, 2 kept; 1 empty (line 3))"]
-
-
-def test_symbols_are_made_by_the_config(tmp_path):
-    task = SyntheticConfig(num_symbols=5, min_len=2, max_len=3, num_pairs=30, num_validation=7)
-    paths = {"source": "reverse", "paths": (), "synthetic": task}
-    run = tiny.prepare(tiny.config(tmp_path, architecture="encoder_decoder", data=paths))
-    assert len(run.train.rows) == 30 and len(run.validation.rows) == 7
-    for source, target in zip(
-        run.validation.rows.sources, run.validation.rows.targets, strict=True
-    ):
-        assert target.split() == source.split()[::-1] and 2 <= len(target.split()) <= 3
-    other = dataclasses.replace(run.config, seed=1)
-    assert tiny.prepare(other).summary.fingerprint != run.summary.fingerprint
-
-
-def test_phrasebook_pairs_english_with_kannada(tmp_path):
-    data = {"source": "phrasebook", "paths": ()}
-    run = tiny.prepare(tiny.config(tmp_path, architecture="encoder_decoder", data=data))
-    book = text.load_phrasebook()
-    english = [phrase.english for phrase in book.validation]
-    assert set(run.validation.rows.sources) <= set(english)
-    assert all(ord(max(target)) > 0x0C80 for target in run.validation.rows.targets[:20])
 
 
 def test_label_smoothing_is_in_the_training_loss_alone(trained, run, evaluation, tmp_path):

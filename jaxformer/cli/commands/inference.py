@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from jaxformer.cli.inputs import Lines, Opening
 from jaxformer.cli.terminal import show
 from jaxformer.config import BeamSearchConfig, SamplingConfig
-from jaxformer.config.checks import PositiveInt
+from jaxformer.config.checks import NonNegativeInt, PositiveInt
 
 if TYPE_CHECKING:
     from jaxformer.runs import TextModel, Translation
@@ -19,7 +19,7 @@ def generate(
     *,
     chat: bool = False,
     max_new_tokens: int | None = None,
-    seed: int = 0,
+    seed: NonNegativeInt = 0,
     opening: Opening,
     sampling: Annotated[Mapping[str, Any], SamplingConfig],
 ) -> None:

@@ -139,14 +139,14 @@ def plot_profile(run: pathlib.Path, *, output: pathlib.Path = pathlib.Path("prof
 def _draw(positions: "Positions", title: str) -> "Figure":
     import numpy as np
 
-    from jaxformer import runs, viz
+    from jaxformer import viz
 
-    if isinstance(positions, runs.PositionRotations):
-        return viz.rotary_heatmaps(positions.cos, positions.sin, title=title)
-    if isinstance(positions, runs.PositionBiases):
-        return viz.position_bias_curves(positions.bias, positions.distances, title=title)
-    figure = viz.position_heatmap(positions.table, title=title)
-    largest = float(np.abs(positions.table).max())
+    if positions.kind == "rotary":
+        return viz.rotary_heatmaps(*positions.values, title=title)
+    if positions.distances is not None:
+        return viz.position_bias_curves(positions.values, positions.distances, title=title)
+    figure = viz.position_heatmap(positions.values, title=title)
+    largest = float(np.abs(positions.values).max())
     if positions.kind == "learned" and largest:  # can be much smaller than 1, the default limit
         figure.axes[0].images[0].set_clim(-largest, largest)
     return figure

@@ -54,7 +54,12 @@ def train_tokenizer(
         tokenizer = _read_tokenizer(config.path, config.end_of_text)
     else:
         config = _without(config, added)
-        tokenizer = _cached_tokenizer(config, train_text, validation_text, cache)
+        key = _LAYOUT, config, fingerprint(train_text, validation_text)
+        stored = remembered(
+            cache_path(cache, "tokenizers", *key),
+            lambda: _train_tokenizer(config, train_text, validation_text).to_json(),
+        )
+        tokenizer = text.Tokenizer.from_json(stored)
     return text.with_special_tokens(tokenizer, added) if added else tokenizer
 
 
@@ -69,22 +74,6 @@ def _without(config: TokenizerConfig, added: Sequence[str]) -> TokenizerConfig:
             f"tokenizer.vocab_size={config.vocab_size} must have room for {len(added)} more "
             f"({', '.join(added)}): {error}"
         ) from None
-
-
-def _cached_tokenizer(
-    config: TokenizerConfig,
-    train_text: Sequence[str],
-    validation_text: Sequence[str],
-    cache: pathlib.Path | None,
-) -> text.Tokenizer:
-    """Trains a tokenizer, or reads it from the cache."""
-    key = _LAYOUT, config, fingerprint(train_text, validation_text)
-    return text.Tokenizer.from_json(
-        remembered(
-            cache_path(cache, "tokenizers", *key),
-            lambda: _train_tokenizer(config, train_text, validation_text).to_json(),
-        )
-    )
 
 
 def _read_tokenizer(path: str, end_of_text: str | None) -> text.Tokenizer:

@@ -56,7 +56,7 @@ def split_files(table: type[text.Table], config: DataConfig) -> Split:
     if not config.validation_paths:
         corpus = scan_files(table, config, config.paths, config.validation_fraction)
         return Split(corpus, corpus.validation)
-    require_other_files(config.paths, config.validation_paths)
+    require_other_files(config)
     validation, counts = table.read(config.validation_paths, errors=config.errors)
     return Split(scan_files(table, config, config.paths), validation, counts)
 

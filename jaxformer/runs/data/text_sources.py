@@ -31,10 +31,11 @@ def scan_files(
         )  # fmt: skip
 
 
-def require_other_files(paths: Sequence[str], validation_paths: Sequence[str]) -> None:
+def require_other_files(config: DataConfig) -> None:
     """Raises DataError, which names the file, if one is both for training and validation."""
     train, validation = (
-        {real_path(file) for file in text.text_files(names)} for names in (paths, validation_paths)
+        {real_path(file) for file in text.text_files(paths)} if paths else set()
+        for paths in (config.paths, config.validation_paths)
     )
     if shared := train & validation:
         raise DataError(
@@ -146,8 +147,6 @@ def read_sources(config: DataConfig) -> Sources:
     """Reads the text of a config."""
     if config.source == "tokens":
         return {"": _read_tokens(config)}
-    if config.source in BUILT_IN:
-        return {"": _read_built_in(config)}
     if not config.mixture:
         return {"": _read_documents(config)}
     parts = {
@@ -158,28 +157,26 @@ def read_sources(config: DataConfig) -> Sources:
 
 
 def _read_documents(config: DataConfig) -> DocumentText:
-    """Reads text files, and holds out a share of the text if no others are for validation."""
-    if not config.paths:
+    """Documents of text files, or built-in ones without the paragraphs that they repeat."""
+    fraction = 0 if config.validation_paths else config.validation_fraction
+    if config.source in BUILT_IN:
+        documents = text.Documents.of(without_repeats(BUILT_IN[config.source]()))
+        corpus = text.Corpus.of(documents, fraction)
+    elif not config.paths:
         raise ConfigError(
             "data.source 'files' needs data.paths: text files or globs; for example "
             "--data.paths my_text.txt"
         )
+    else:
+        require_other_files(config)
+        corpus = _scan(config, config.paths, fraction)
     if not config.validation_paths:
-        return DocumentText(_scan(config, config.paths, config.validation_fraction))
-    require_other_files(config.paths, config.validation_paths)
-    return DocumentText(_scan(config, config.paths), _scan(config, config.validation_paths))
+        return DocumentText(corpus)
+    return DocumentText(corpus, _scan(config, config.validation_paths))
 
 
 def _scan(config: DataConfig, paths: Sequence[str], fraction: float = 0) -> text.Corpus:
     return scan_files(text.Documents, config, paths, fraction, field=config.field)
-
-
-def _read_built_in(config: DataConfig) -> DocumentText:
-    """Reads documents that need no files, without the paragraphs that they repeat."""
-    documents = text.Documents.of(without_repeats(BUILT_IN[config.source]()))
-    if not config.validation_paths:
-        return DocumentText(text.Corpus.of(documents, config.validation_fraction))
-    return DocumentText(text.Corpus.of(documents), _scan(config, config.validation_paths))
 
 
 def _read_tokens(config: DataConfig) -> TokenText:
@@ -197,6 +194,6 @@ def _read_tokens(config: DataConfig) -> TokenText:
         report = (f"tokens: '{first.path}' has no header, and is read as {dtype}",)
     if not config.validation_paths:
         return TokenText(*files.split(config.validation_fraction), report=report)
-    require_other_files(config.paths, config.validation_paths)
+    require_other_files(config)
     held_out = text.map_token_files(text.text_files(config.validation_paths), dtype=dtype)
     return TokenText(files, held_out, report=report)

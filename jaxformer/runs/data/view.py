@@ -38,10 +38,10 @@ class DataView(NamedTuple):
 
 def plain_texts(tokenizer: Tokenizer, batch: Any, count: int) -> list[dict[str, str]]:
     """The first rows of any batch that are not padding, if it has token ids under "tokens"."""
-    tokens = batch.get("tokens") if isinstance(batch, dict) else None
-    if not isinstance(tokens, np.ndarray) or tokens.ndim != 2 or tokens.dtype.kind not in "iu":
+    if "tokens" not in batch:
         return []
-    rows = [ids[real] for ids, real in zip(tokens, real_tokens(batch), strict=True) if real.any()]
+    masks = zip(batch["tokens"], real_tokens(batch), strict=True)
+    rows = [ids[is_real] for ids, is_real in masks if is_real.any()]
     return [{"text": plain_text(tokenizer, ids)} for ids in rows[:count]]
 
 

@@ -1,10 +1,8 @@
 """Documents as the data of a causal language model."""
 
-import dataclasses
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from jaxformer import text
-from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import CAUSAL_MARKS, causal_texts
 from jaxformer.runs.tasks.streams import StreamTask, WindowsWithLengths
 from jaxformer.runs.text_models.language_model import LanguageModel
@@ -18,12 +16,6 @@ class LanguageModelTask(StreamTask):
     model: LanguageModel
     text_model = LanguageModel
     marks: ClassVar[str] = CAUSAL_MARKS
-
-    def with_data(self, data: Split) -> Self:
-        """Encodes the documents, and tells the model how many there are."""
-        task = super().with_data(data)
-        model = dataclasses.replace(task.model, num_documents=task.summary.documents)
-        return dataclasses.replace(task, model=model)
 
     def windows(self, stream: text.TokenStream) -> text.Windows:
         """Windows of the stream, or packed documents, depending on the config."""

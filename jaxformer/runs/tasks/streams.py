@@ -13,7 +13,6 @@ from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import DataError
 from jaxformer.runs.data.prepare import fingerprint
-from jaxformer.runs.data.stream_text import load_text, save_text
 from jaxformer.runs.data.summary import DataSummary
 from jaxformer.runs.data.text_sources import (
     DocumentText,
@@ -26,8 +25,11 @@ from jaxformer.runs.data.text_sources import (
 )
 from jaxformer.runs.data.values import Split, counted
 from jaxformer.runs.data.view import DataView
+from jaxformer.runs.folder.files import VALIDATION
 from jaxformer.runs.tasks.task import Task
+from jaxformer.storage import read_json, write_json
 from jaxformer.text.sources.documents import LONG, long_lines, paragraphs
+from jaxformer.text.store.arrays import map_array, write_array
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource, joined_validation
 from jaxformer.training.parallel import Runner
@@ -181,12 +183,24 @@ class StreamTask(Task):
     def save(self, folder: pathlib.Path) -> None:
         """Writes the model and the validation tokens, if any."""
         super().save(folder)
-        if self.validation is not None:
-            save_text(folder, self.validation)
+        if self.validation is None:
+            return
+        sizes = {name: stream.num_bytes for name, stream in self.validation.items()}
+        write_json(folder / VALIDATION, sizes)
+        for index, stream in enumerate(self.validation.values()):
+            write_array(folder / f"validation_{index}_tokens.npy", stream.tokens)
+            write_array(folder / f"validation_{index}_documents.npy", stream.offsets)
 
     def load_validation(self, folder: pathlib.Path) -> dict[str, text.TokenStream]:
-        """Reads the validation text by source."""
-        return load_text(folder)
+        """Reads the validation tokens by source."""
+        remedy, streams = "restore the run folder, or train again", {}
+        for index, (name, num_bytes) in enumerate(read_json(folder / VALIDATION, dict).items()):
+            tokens, starts = (
+                map_array(folder / f"validation_{index}_{array}.npy", remedy=remedy)
+                for array in ("tokens", "documents")
+            )
+            streams[name] = text.TokenStream(tokens, starts, num_bytes)
+        return streams
 
     def read_validation(self, paths: Sequence[str]) -> dict[str, text.TokenStream]:
         """Reads and encodes files with the settings of the config."""

@@ -150,11 +150,6 @@ class Classifier(TextModel):
         """
         if second_texts is None:
             return self.logits(encode_each(texts, self.encode))
-        if len(second_texts) != len(texts):
-            raise DataError(
-                f"second_texts must have one for each text, got {len(second_texts)} and "
-                f"{len(texts)} texts"
-            )
         return self.logits(encode_each(texts, self._encode_pair, second_texts))
 
     def _encode_pair(self, first: str, second: str) -> np.ndarray:

@@ -17,19 +17,16 @@ from jaxformer.interop import HuggingFaceChatTemplate, HuggingFaceModel
 from jaxformer.interop.special_tokens import require_supported
 from jaxformer.models import AttentionMap, Decoder
 from jaxformer.runs.data.prepare import encode_each
-from jaxformer.runs.data.summary import load_summary
 from jaxformer.runs.data.values import LogLikelihood
 from jaxformer.runs.text_models.forward import apply_model, self_attention_map, with_weights
 from jaxformer.runs.text_models.likelihoods import (
     label_log_likelihoods,
     labelled_row,
-    require_prompts,
     scored_tokens,
 )
 from jaxformer.runs.text_models.options import (
     longest_continuation,
     room_for_continuation,
-    seed_key,
     with_options,
 )
 from jaxformer.runs.text_models.text_model import TextModel
@@ -45,13 +42,9 @@ class LanguageModel(TextModel):
     """A decoder, which continues text.
 
     Args:
-        num_documents: number of documents that it was trained on; 0 if it was trained on other
-            data. If there are several, and windows run from one into the next, an empty prompt
-            starts a new one.
         chat_template: chat template of a Hugging Face folder, with which it answers; None without.
     """
 
-    num_documents: int = 0
     chat_template: HuggingFaceChatTemplate | None = None
 
     kind: ClassVar[str] = "a language model, which continues text"
@@ -95,12 +88,11 @@ class LanguageModel(TextModel):
 
     @classmethod
     def load(cls, folder: pathlib.Path, config: ExperimentConfig) -> Self:
-        """Reads the tokenizer, the number of documents, and the chat template if there is one."""
+        """Reads the tokenizer, and the chat template if there is one."""
         model, path, template = super().load(folder, config), folder / _TEMPLATE, None
         if path.exists():
             template = read_json(path, lambda values: HuggingFaceChatTemplate(**values))
-        documents = load_summary(folder).documents
-        return dataclasses.replace(model, num_documents=documents, chat_template=template)
+        return dataclasses.replace(model, chat_template=template)
 
     def to_huggingface(self) -> HuggingFaceModel:
         """The model, with the sampling of the config's samples and the chat template."""
@@ -121,8 +113,8 @@ class LanguageModel(TextModel):
     def encode_prompt(self, prompt: str) -> list[int]:
         """Encodes a prompt, after the special tokens that the model reads before every text.
 
-        An empty prompt becomes the end of text of a previous document, if the model has learnt what
-        follows it.
+        An empty prompt becomes the end of text of a previous document, if windows run from one
+        document into the next.
 
         Raises:
             DataError: it is empty, or cannot be encoded.
@@ -130,8 +122,7 @@ class LanguageModel(TextModel):
         ids: list[int] = self.surrounding_tokens.around(self.tokenizer.encode(prompt)).tolist()
         if ids:
             return ids
-        follows_documents = self.num_documents > 1 and self.config.data.packing == "windows"
-        if (end := self.tokenizer.end_of_text) is None or not follows_documents:
+        if (end := self.tokenizer.end_of_text) is None or self.config.data.packing != "windows":
             raise DataError("the prompt is empty; give at least one character to continue")
         return [end]
 
@@ -156,8 +147,8 @@ class LanguageModel(TextModel):
         """Continues a text.
 
         Args:
-            prompt: text to continue. An empty prompt starts a new document, if the model was
-                trained on windows of several documents.
+            prompt: text to continue. An empty prompt starts a new document, if windows run from
+                one document into the next.
             max_new_tokens: longest continuation, in tokens; default: what fits in the context.
             seed: seed of the sampling.
             **sampling: temperature, top_k, top_p, min_p, repetition_penalty,
@@ -214,7 +205,7 @@ class LanguageModel(TextModel):
             self.params,
             [ids],
             max_new_tokens=max_new_tokens,
-            rng=seed_key(seed),
+            rng=jax.random.key(seed),
             sampling=with_options(SamplingConfig, self.config.samples, sampling),
             stop_tokens=self.in_vocabulary(self.stop_tokens),
             vocab_size=self.tokenizer.vocab_size,
@@ -260,7 +251,6 @@ class LanguageModel(TextModel):
             tokens except the first without a prompt.
 
         Raises:
-            ConfigError: there is not one prompt per text.
             DataError: a text is empty or too long, or cannot be encoded; the message has its index.
         """
         encode = functools.partial(
@@ -269,7 +259,6 @@ class LanguageModel(TextModel):
         if prompts is None:
             rows = [labelled_row(ids) for ids in encode_each(texts, encode)]
         else:
-            require_prompts(texts, prompts)
             prompt_ids = encode_each(prompts, lambda prompt: np.array(self.encode_prompt(prompt)))
             sequences = encode_each(texts, encode, prompts, prompt_ids)
             starts = [ids.size - 1 for ids in prompt_ids]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import DataError
 from jaxformer.runs.data.values import LogLikelihood
 from jaxformer.runs.text_models.forward import apply_to_rows
 from jaxformer.text import IGNORE, SurroundingTokens, Tokenizer
@@ -43,14 +43,6 @@ def labelled_row(ids: np.ndarray, start: int = 0) -> dict[str, np.ndarray]:
     labels = ids[1:].copy()
     labels[:start] = IGNORE
     return {"tokens": ids[:-1], "labels": labels}
-
-
-def require_prompts(texts: Sequence[str], prompts: Sequence[str]) -> None:
-    """Raises ConfigError unless there is one prompt per text."""
-    if len(prompts) != len(texts):
-        raise ConfigError(
-            f"there must be one prompt per text, got {len(prompts)} prompts and {len(texts)} texts"
-        )
 
 
 def scored_tokens(

@@ -4,11 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import jax
-import numpy as np
-
 from jaxformer.config import BeamSearchConfig, SamplingConfig
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import DataError
 from jaxformer.interop import SpecialTokens
 
 _NEW_TOKENS = 256  # of a continuation by a model made elsewhere, if its folder does not say
@@ -22,13 +19,6 @@ def with_options(
     """Settings of `kind` for a call, from defaults and options; TypeError for unknown ones."""
     values = {field.name: getattr(defaults, field.name) for field in dataclasses.fields(kind)}
     return kind(**{**values, **options})
-
-
-def seed_key(seed: int) -> jax.Array:
-    """PRNG key of a seed; ConfigError unless it is an integer in 0 .. 2**31 - 1."""
-    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**31:
-        raise ConfigError(f"seed must be an integer in 0 .. 2**31 - 1, got {seed!r}")
-    return jax.random.key(seed)
 
 
 def longest_continuation(special: SpecialTokens, max_len: int, num_tokens: int) -> int:

@@ -15,7 +15,7 @@ from jaxformer.models import AttentionMap
 from jaxformer.runs.data.prepare import encode_each
 from jaxformer.runs.data.values import LogLikelihood
 from jaxformer.runs.text_models.forward import apply_model, self_attention_map, with_weights
-from jaxformer.runs.text_models.likelihoods import label_log_likelihoods, require_prompts
+from jaxformer.runs.text_models.likelihoods import label_log_likelihoods
 from jaxformer.runs.text_models.options import with_options
 from jaxformer.runs.text_models.pair_model import PairModel
 from jaxformer.training import Evaluation
@@ -136,14 +136,13 @@ class Translator(PairModel):
             The log-probability of each target and its end, in nats.
 
         Raises:
-            ConfigError: there is not one source per target.
+            ConfigError: there are no sources.
             DataError: a text is empty or too long, or cannot be encoded; the message has its index.
         """
         if prompts is None:
             raise ConfigError(
                 f"{self.kind}, scores targets as translations of sources; give those as prompts"
             )
-        require_prompts(texts, prompts)
         for column, encode in ((prompts, self.encode), (texts, self.encode_target)):
             encode_each(column, encode)  # names the text that cannot be used
         pairs = text.Pairs(*(tuple(map(str.strip, column)) for column in (prompts, texts)))

@@ -97,9 +97,7 @@ def convert(
         return _write_adapter(RunWeights(source, step, base=base), target)
     model = open_run(source, step=step, base=base)
     written = save_huggingface(target, model.to_huggingface(), model_type=model_type, dtype=dtype)
-    loaded, note = model.decoding.model_type, FAMILIES[written].note
-    if model_type is None and loaded not in (None, written):
-        note = f"{loaded}, which it was loaded as, cannot represent it any more"
+    note = FAMILIES[written].note
     return f"wrote a model of type {written} to {target}" + (f" ({note})" if note else "")
 
 

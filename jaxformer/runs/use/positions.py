@@ -14,48 +14,21 @@ from jaxformer.functional import AlibiBias, RelativeBias
 from jaxformer.modules import RotaryPositions, make_positions
 
 
-class PositionTable(NamedTuple):
-    """Position encodings that are added to the embeddings.
+class Positions(NamedTuple):
+    """A position scheme.
 
     Args:
-        kind: "sinusoidal" or "learned".
-        table: float32 `[T, D]`, one row per position.
+        kind: kind of positions.
+        values: float32. "sinusoidal", "learned": encodings that are added to the embeddings,
+            `[T, D]`. "rotary": cosine and sine of the angle of each pair of features,
+            `[2, T, H/2]`. "alibi", "relative": biases of the scores of each head, `[N, K]`.
+        distances: int `[K]`, of biases: the key's position minus the query's, in tokens; never
+            positive for a decoder, which does not attend to later keys.
     """
 
     kind: str
-    table: np.ndarray
-
-
-class PositionRotations(NamedTuple):
-    """Rotations of queries and keys by position.
-
-    Args:
-        kind: "rotary".
-        cos: float32 `[T, H/2]`, the cosine of the angle of each pair of features.
-        sin: float32 `[T, H/2]`.
-    """
-
-    kind: str
-    cos: np.ndarray
-    sin: np.ndarray
-
-
-class PositionBiases(NamedTuple):
-    """Position biases that are added to the attention scores.
-
-    Args:
-        kind: "alibi" or "relative".
-        bias: float32 `[N, K]`, for each head.
-        distances: int `[K]`, the key's position minus the query's, in tokens; never positive for a
-            decoder, which does not attend to later keys.
-    """
-
-    kind: str
-    bias: np.ndarray
-    distances: np.ndarray
-
-
-Positions = PositionTable | PositionRotations | PositionBiases
+    values: np.ndarray
+    distances: np.ndarray | None = None
 
 
 def model_positions(config: ModelConfig, params: Any, length: int) -> dict[str, Positions]:
@@ -78,7 +51,7 @@ def model_positions(config: ModelConfig, params: Any, length: int) -> dict[str, 
         >>> config = ModelConfig(
         ...     max_len=8, num_layers=1, d_model=4, num_heads=2, positions="sinusoidal"
         ... )
-        >>> model_positions(config, {}, 3)["model"].table.shape
+        >>> model_positions(config, {}, 3)["model"].values.shape
         (3, 4)
     """
     if not 1 <= length <= config.max_len:
@@ -130,14 +103,13 @@ def _scheme_positions(config: ModelConfig, params: Any, length: int, causal: boo
     positions = jnp.arange(length)[None]
     if isinstance(scheme, RotaryPositions):
         cos, sin = scheme.apply(variables, positions, method=RotaryPositions.tables)
-        return PositionRotations(kind, np.asarray(cos[0]), np.asarray(sin[0]))
+        return Positions(kind, np.stack([cos[0], sin[0]]))
     encoding = scheme.apply(variables, positions, method=type(scheme).encoding)
     if encoding is not None:
-        return PositionTable(kind, np.asarray(encoding[0], np.float32))
+        return Positions(kind, np.asarray(encoding[0], np.float32))
     num_keys = length if causal else 2 * length - 1
     value: AlibiBias | RelativeBias = scheme.apply(
         variables, 1, num_keys, length - 1, method=type(scheme).bias
     )
-    bias = np.asarray(value.array(1, num_keys, length - 1), np.float32)
-    bias = rearrange(bias, "n 1 s -> n s")
-    return PositionBiases(kind, bias, np.arange(num_keys) - (length - 1))
+    bias = rearrange(value.array(1, num_keys, length - 1), "n 1 s -> n s")
+    return Positions(kind, np.asarray(bias, np.float32), np.arange(num_keys) - (length - 1))

@@ -32,50 +32,17 @@ _FILLED = ("vocab_size", "source_vocab_size", "embedding_dim")
 
 
 def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict[str, Any]:
-    """Completes the tables "model" and "tokenizer" of a config file that starts from a model.
-
-    Keys of the file override those of the run or Hugging Face folder that it starts from. A resumed
-    run keeps its own values.
-
-    Args:
-        values: contents of the file.
-        init_from: run or Hugging Face folder that the run starts from.
-        out: run folder of the config; may exist.
-
-    Returns:
-        The completed contents.
-
-    Raises:
-        CheckpointError: the run or folder is missing or damaged.
-        ConfigError: the folder's model is not supported, or init_from is not a path.
-    """
-    for name, value in (("init_from", init_from), ("out", out)):
-        if not isinstance(value, str):
-            raise ConfigError(f"{name} must be a string, got {value!r}")
-    stored = weight_source(init_from)
-    _require_other(stored.path, out)
-    is_resumed = is_run(as_path(out))
-    source = read_run_config(as_path(out)) if is_resumed else stored.config
-    tables = tables_of(source)
+    """Completes "model" and "tokenizer" of a config file from what it starts from, or resumes."""
+    folder = as_path(out)
+    source = read_run_config(folder) if is_run(folder) else weight_source(init_from).config
+    tables, changes = tables_of(source), values.get("model", {})
     new = [*_MAY_DIFFER]  # decided by the new run or its data
-    training = values.get("training")
-    if task_class(source).text_model is MaskedModel:
-        in_rows = isinstance(training, Mapping) and "batch_tokens" in training
-        new += _token_logit_keys(source) if in_rows else ()
-    for key in new:
-        tables["model"].pop(key, None)
-    changes = values.get("model", {})
-    model = {**tables["model"], **changes} if isinstance(changes, Mapping) else changes
+    is_masked, training = task_class(source).text_model is MaskedModel, values.get("training", {})
+    if is_masked and "batch_tokens" in training:
+        new += _token_logit_keys(source)
+    model = {name: value for name, value in tables["model"].items() if name not in new}
     tokenizer = values.get("tokenizer", tables["tokenizer"])
-    return {**values, "model": model, "tokenizer": tokenizer}
-
-
-def _require_other(folder: pathlib.Path, out: str) -> None:
-    """Raises ConfigError if a run would start from itself."""
-    if real_path(folder) == real_path(out):
-        raise ConfigError(
-            f"init_from must be another run than out, got {folder} for both; choose another out"
-        )
+    return {**values, "model": {**model, **changes}, "tokenizer": tokenizer}
 
 
 def _token_logit_keys(source: ExperimentConfig) -> tuple[str, ...]:
@@ -156,8 +123,10 @@ def _prepare_resumed(config: ExperimentConfig, kind: type[Task], run: RunWeights
 def _start_of(config: ExperimentConfig, kind: type[Task], init_from: str) -> WeightSource:
     """What a run starts from, which must not be the run itself."""
     source = weight_source(init_from, kind.text_model, config)
-    if config.out is not None:
-        _require_other(source.path, config.out)
+    if config.out is not None and real_path(source.path) == real_path(config.out):
+        raise ConfigError(
+            f"init_from must be another run than out, got {config.out} for both; choose another out"
+        )
     return source
 
 

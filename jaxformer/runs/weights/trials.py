@@ -1,27 +1,43 @@
-"""The trial of a run, made from the numbers of its config, and its runner."""
+"""The trial of a run, made from the numbers of its config and, with LoRA, from its base."""
 
 import copy
 import dataclasses
+import functools
+import logging
+import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+
+import jax
 
 from jaxformer.config import (
     AdamWConfig,
     ExperimentConfig,
     LionConfig,
+    LoraConfig,
     ModelConfig,
     MuonConfig,
     OptimizerConfig,
     ScheduleConfig,
 )
 from jaxformer.runs.text_models.text_model import TextModel
-from jaxformer.runs.weights.lora import combine_of
 from jaxformer.runs.weights.shapes import rate_factors
-from jaxformer.training import LossFunction, Trial, make_optimizer, make_runner, make_schedule
+from jaxformer.runs.weights.source import Start
+from jaxformer.training import (
+    LossFunction,
+    Trial,
+    combine_low_rank,
+    low_rank_params,
+    make_optimizer,
+    make_runner,
+    make_schedule,
+)
 from jaxformer.training.losses import Combine
 from jaxformer.training.parallel import Runner
 from jaxformer.training.trial import Recipe, is_value
+
+_LOG = logging.getLogger(__name__)
 
 Config = TypeVar("Config")
 
@@ -52,6 +68,31 @@ class RunTrial:
             learning_rate=make_schedule(optimizer.learning_rate, self.schedule),
             combine=self.combine,
         )
+
+
+def adapt(model: TextModel, start: Start) -> tuple[Any, Any]:
+    """Trained and frozen parameters of a LoRA run; those that the base lacks are trained."""
+    lora, frozen = model.config.lora, start.stored
+    assert lora is not None
+    shapes = jax.eval_shape(lambda: frozen)
+    draw = functools.partial(low_rank_params, shapes, rank=lora.rank, targets=lora.targets)
+    params = {
+        **jax.jit(draw)(jax.random.key(model.config.seed)),
+        **{name: start.params[name] for name in start.new},
+    }
+    trained, fixed = (
+        sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree)) for tree in (params, frozen)
+    )
+    _LOG.info(f"LoRA: {trained:,} of {trained + fixed:,} parameters are trained")
+    return params, frozen
+
+
+@functools.cache
+def combine_of(lora: LoraConfig | None) -> Combine | None:
+    """Function from trained and frozen parameters to those of the model; None without LoRA."""
+    if lora is None:
+        return None
+    return functools.partial(combine_low_rank, scale=lora.scale)
 
 
 def training_runner(config: ExperimentConfig) -> Runner:
