@@ -131,9 +131,7 @@ def start_run(
     folder, is_resumed = opened.folder, files.is_run(opened.folder)
     if base is not None and not (is_resumed and config.lora is not None):
         raise ConfigError(
-            f"base can be set only for a resumed LoRA run, got {base} for {folder}, which is "
-            f"{'a run without LoRA' if is_resumed else 'a new run, whose base is its init_from'}; "
-            "omit it"
+            f"base can be set only for a resumed LoRA run, got {base} for {folder}; omit it"
         )
     if is_resumed:
         run = _resume(config, opened, runner, task, base, prepared)

@@ -29,7 +29,7 @@ def experiment(folder, source, **changes):
 def test_examples_are_those_of_the_rows(tmp_path, kind):
     made = experiment(tmp_path, "pairs", tokenizer={"kind": kind, "joint": False})
     task = runs.prepare_task(made)
-    sources = [task.tokenizers[0].decode(one["source_tokens"]) for one in task.train.examples]
+    sources = [task.model.tokenizers[0].decode(one["source_tokens"]) for one in task.train.examples]
     known = set(task.validation.rows.sources)
     assert sources == [one for one in TEXTS if one not in known] and known < set(TEXTS)
     assert task.summary.documents == len(sources)

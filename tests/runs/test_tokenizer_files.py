@@ -39,7 +39,7 @@ def test_decoder_is_trained_and_opened_with_the_tokenizer_of_a_file(tmp_path):
 def test_pairs_and_masks_take_a_file(tmp_path, name):
     ended = {"end_of_text": END[name]}
     task = tiny.prepare(experiment(tmp_path, "encoder_decoder", name, tokenizer=ended))
-    assert task.tokenizers[0] is task.tokenizers[1]
+    assert task.model.tokenizers[0] is task.model.tokenizers[1]
     assert task.train.examples[0]["source_tokens"][-1] == task.tokenizer.end_of_text
     masked = tiny.prepare(experiment(tmp_path, "encoder", name))
     assert masked.tokenizer.mask == task.tokenizer.vocab_size

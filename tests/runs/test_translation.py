@@ -278,14 +278,14 @@ def test_source_and_target_have_vocabularies_of_their_own(run):
 
 def test_source_and_target_share_a_vocabulary_by_default(tmp_path):
     run = prepare(tmp_path)
-    assert run.tokenizers[0] is run.tokenizers[1]
-    assert set(run.tokenizers[0].words) == {*ENGLISH, *GERMAN}
+    assert run.model.tokenizers[0] is run.model.tokenizers[1]
+    assert set(run.model.tokenizers[0].words) == {*ENGLISH, *GERMAN}
     assert (run.config.model.source_vocab_size, run.config.model.vocab_size) == (None, 14)
     start_folder(tmp_path / "run", run.config, run.summary, run.save)
     assert not (tmp_path / "run" / "source_tokenizer.json").exists()
     opened = runs.Translator.load(tmp_path / "run", run.config)
     assert opened.tokenizers[0] is opened.tokenizers[1]
-    expected = [*run.tokenizers[0].encode("two zwei").tolist(), 13]
+    expected = [*run.model.tokenizers[0].encode("two zwei").tolist(), 13]
     assert opened.encode("two zwei").tolist() == expected
 
 

@@ -163,8 +163,6 @@ def folder_damage(folder: pathlib.Path) -> str | None:
             return f"{damage}; restore that file, or train the run anew"
     except CheckpointError as error:
         return str(error)
-    except OSError as error:
-        return f"{error.filename} cannot be read: {error.strerror}"
     return None
 
 

@@ -4,10 +4,8 @@ import abc
 import dataclasses
 import logging
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
-
-import numpy as np
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
@@ -140,29 +138,21 @@ class TableTask(Task):
         )
 
     def evaluation_data(self, validation: EncodedRows, runner: Runner) -> TrainingData:
-        """Makes batches of all rows."""
-        return TrainingData(
-            batches=(), unit=self.model.unit, validation=self._buckets(validation.examples, runner),
-            validation_bytes=self.num_bytes(validation.rows),
-        )  # fmt: skip
-
-    def _buckets(
-        self, examples: text.ExampleArrays, runner: Runner
-    ) -> Callable[[], Iterator[dict[str, np.ndarray]]]:
-        """Function that iterates over examples once, in batches that fit in memory."""
-        training = self.config.training
+        """Makes batches of all rows, of the size of a micro-batch, or of one row per device."""
+        training, longest = self.config.training, int(validation.examples.lengths.max())
         assert training.batch_tokens is not None
-        longest = int(examples.lengths.max())
+        micro_batch = training.batch_tokens // training.accumulate_steps
         batches = text.BucketedBatches(
-            examples,
-            batch_tokens=max(  # of a micro-batch, or one example per device
-                training.batch_tokens // training.accumulate_steps, longest * runner.num_shards
-            ),
+            validation.examples,
+            batch_tokens=max(micro_batch, longest * runner.num_shards),
             num_buckets=self.config.data.num_buckets,
             multiple_of=runner.num_shards,
             host=runner.host,
         )
-        return batches.once
+        return TrainingData(
+            batches=(), unit=self.model.unit, validation=batches.once,
+            validation_bytes=self.num_bytes(validation.rows),
+        )  # fmt: skip
 
     def data_view(self) -> DataView:
         """Describes the first column and the lengths of the rows."""
@@ -177,14 +167,9 @@ class TableTask(Task):
             unit=train.unit,
             train=len(self.train.examples),
             validation=len(validation),
-            lengths={train.unit: self.lengths("tokens")},
+            lengths={train.unit: self.train.examples.sizes("tokens")},
             shared=shared,
         )
-
-    def lengths(self, name: str) -> np.ndarray:
-        """Sizes of an array of the training examples: integers `[rows]`."""
-        sizes: np.ndarray = self.train.examples.sizes(name)
-        return sizes
 
     def num_bytes(self, rows: Any) -> int | None:
         """UTF-8 bytes of the predicted text; None if bits per byte make no sense."""
@@ -197,18 +182,10 @@ class TableTask(Task):
             rows = zip(*self.validation.rows.columns, strict=True)
             write_json(folder / VALIDATION, [list(row) for row in rows])
 
-    @classmethod
-    def stored_rows(cls, folder: pathlib.Path) -> Any:
-        """Reads the validation rows of a run folder."""
-
-        def table(value: Any) -> Any:
-            return cls.table(*(tuple(map(str, column)) for column in zip(*value, strict=True)))
-
-        return read_json(folder / VALIDATION, table)
-
     def load_validation(self, folder: pathlib.Path) -> EncodedRows:
         """Reads and encodes the validation rows."""
-        return self._encoded(self.stored_rows(folder))
+        columns = zip(*read_json(folder / VALIDATION, list), strict=True)
+        return self._encoded(self.table(*columns))
 
     def read_validation(self, paths: Sequence[str]) -> EncodedRows:
         """Reads and encodes files of such rows."""

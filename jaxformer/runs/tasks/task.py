@@ -127,11 +127,6 @@ class Task(abc.ABC):
         return self.model.config
 
     @property
-    def tokenizers(self) -> tuple[text.Tokenizer, ...]:
-        """One tokenizer; or those of sources and targets."""
-        return self.model.tokenizers
-
-    @property
     def tokenizer(self) -> text.Tokenizer:
         """The tokenizer; that of the targets if there are two."""
         return self.model.tokenizer

@@ -60,16 +60,17 @@ class TranslationTask(TableTask):
 
     def encode_rows(self, rows: text.Pairs) -> Sequence[Example | None]:
         """Encodes pairs."""
-        return text.encode_pairs(rows, *self.tokenizers, start=self.model.start_tokens)
+        return text.encode_pairs(rows, *self.model.tokenizers, start=self.model.start_tokens)
 
     def encoding_key(self) -> tuple[str, ...]:
         """Tokenizers and start tokens."""
         start = str(self.model.start_tokens)
-        return "pairs", start, *(tokenizer.identity for tokenizer in self.tokenizers)
+        return "pairs", start, *(tokenizer.identity for tokenizer in self.model.tokenizers)
 
     def data_view(self) -> DataView:
         """Describes the pairs, with sources and targets separately."""
-        lengths = {"sources": self.lengths("source_tokens"), "targets": self.lengths("labels")}
+        sizes = self.train.examples.sizes
+        lengths = {"sources": sizes("source_tokens"), "targets": sizes("labels")}
         return super().data_view()._replace(lengths=lengths)
 
     def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
@@ -79,7 +80,7 @@ class TranslationTask(TableTask):
         ids = batch["source_tokens"]
         return [
             {
-                "source": plain_text(self.tokenizers[0], ids[row, sources[row]]),
+                "source": plain_text(self.model.tokenizers[0], ids[row, sources[row]]),
                 "target": plain_text(self.tokenizer, labels[row, are_real[row]]),
             }
             for row in np.flatnonzero(are_real.any(axis=1))[:count]

@@ -26,7 +26,6 @@ from jaxformer.runs.text_models.likelihoods import (
 )
 from jaxformer.runs.text_models.options import (
     longest_continuation,
-    room_for_continuation,
     with_options,
 )
 from jaxformer.runs.text_models.text_model import TextModel
@@ -223,8 +222,8 @@ class LanguageModel(TextModel):
 
     def _sample_tokens(self, ids: list[int]) -> int:
         """Largest number of new tokens of a sample."""
-        room = room_for_continuation(self.decoding, self.max_len, len(ids))
-        return self.config.samples.max_new_tokens or room
+        longest = self.config.samples.max_new_tokens
+        return longest or longest_continuation(self.decoding, self.max_len, len(ids))
 
     def check_prompt(self, prompt: str) -> None:
         """Raises DataError if a prompt and its continuation do not fit in the context."""

@@ -23,19 +23,13 @@ def with_options(
 
 def longest_continuation(special: SpecialTokens, max_len: int, num_tokens: int) -> int:
     """Largest number of new tokens after a prompt: that of the model's folder, else what fits."""
-    longest = special.max_length
-    if longest is None or special.max_new_tokens is not None:
-        return room_for_continuation(special, max_len, num_tokens)
-    if num_tokens >= longest:
-        raise DataError(
-            f"the model's folder has max_length={longest}, which counts the tokens of the prompt, "
-            f"got {num_tokens} of them; pass max_new_tokens"
-        )
-    return min(max(1, max_len - num_tokens), longest - num_tokens)
-
-
-def room_for_continuation(special: SpecialTokens, max_len: int, num_tokens: int) -> int:
-    """Largest number of new tokens after a prompt, whatever max_length the folder has."""
-    room = max(1, max_len - num_tokens)
+    longest, room = special.max_length, max(1, max_len - num_tokens)
+    if longest is not None and special.max_new_tokens is None:
+        if num_tokens >= longest:
+            raise DataError(
+                f"the model's folder has max_length={longest}, which counts the tokens of the "
+                f"prompt, got {num_tokens} of them; set max_new_tokens"
+            )
+        return min(room, longest - num_tokens)
     # The context of a model made elsewhere is often much longer than any text.
     return min(room, special.max_new_tokens or (_NEW_TOKENS if special.model_type else room))

@@ -13,7 +13,7 @@ from tokenizers import processors
 
 from jaxformer import text
 from jaxformer.config import BeamSearchConfig
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import DataError
 from jaxformer.inference import Hypothesis, translate_stream
 from jaxformer.interop import HuggingFaceModel
 from jaxformer.models import EncoderDecoder
@@ -92,11 +92,6 @@ class PairModel(TextModel):
         special = self.decoding
         if special.max_new_tokens is not None or special.max_length is None:
             return min(self.max_len, special.max_new_tokens or self.max_len)
-        if special.max_length == 1:
-            raise ConfigError(
-                "max_length must be more than 1, as it counts the start token, got 1; change it in "
-                "the folder's generation_config.json"
-            )
         return min(self.max_len, special.max_length - 1)
 
     @property

@@ -4,10 +4,10 @@ import abc
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.runs.text_models.text_model import TextModel
@@ -85,8 +85,8 @@ class WeightSource(abc.ABC):
 
     def new_parameters(self, model: TextModel) -> tuple[str, ...]:
         """Names of the parameters that a run initializes anew: the head, for other classes."""
-        classes = _classes(model)
-        if classes is None or classes == _classes(self.model):
+        classes, stored_classes = (getattr(part, "classes", None) for part in (model, self.model))
+        if classes is None or classes == stored_classes:
             return ()
         stored = {"encoder", "pooler"} & self.shapes.keys()
         return tuple(name for name in param_shapes(model) if name not in stored)
@@ -99,20 +99,9 @@ class WeightSource(abc.ABC):
             return Start(params, new)
         drawn = loads.create(model.initializer, (jax.random.key(model.config.seed),))
         # A masked language model may also have an output table, which a classifier does not need.
-        stored = {name: _part(params[name], drawn[name]) for name in drawn if name not in new}
-        return Start({**drawn, **stored}, new)
-
-
-def _classes(model: TextModel) -> tuple[str, ...] | None:
-    """Classes of a classifier; None for other models."""
-    return getattr(model, "classes", None)
-
-
-def _part(params: Any, like: Any) -> Any:
-    """The parameters that also exist in another tree."""
-    if not isinstance(like, Mapping):
-        return params
-    return {name: _part(params[name], inner) for name, inner in like.items()}
+        stored = flatten_dict(params)
+        kept = {path for path in flatten_dict(drawn) if path[0] not in new}
+        return Start({**drawn, **unflatten_dict({path: stored[path] for path in kept})}, new)
 
 
 def _with_rows(params: Any, max_len: int) -> Any:
