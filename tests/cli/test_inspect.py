@@ -78,9 +78,9 @@ def test_control_characters_are_codes_and_pairs_and_labels_have_names(inspected,
 
 
 def test_mistakes_of_inspect_are_one_line(inspected, capsys):
-    printed = one_line(capsys, "inspect", inspected, "--step", "-1")
-    assert "step must be at least 0, got -1" in printed
-    assert "rows must be at least 0" in one_line(capsys, "inspect", inspected, "--rows", "-1")
+    for flag in ("--step", "--rows"):
+        printed = one_line(capsys, "inspect", inspected, flag, "-1")
+        assert f"{flag} must be zero or more, got -1" in printed
     assert "--step" in one_line(capsys, "inspect", inspected, "--step", "x")
     assert one_line(capsys, "inspect", "quikstart") == one_line(capsys, "train", "quikstart")
     wrong = [inspected, "--training.steps", "x"]

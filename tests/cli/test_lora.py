@@ -28,11 +28,7 @@ def adapted(trained, tmp_path_factory):
 @pytest.mark.thorough
 def test_training_says_what_lora_saves_and_shows_samples_of_the_merged_model(adapted):
     folder, out = adapted
-    assert re.search(
-        r"^LoRA: [\d,]+ of [\d,]+ parameters are trained; the optimizer's state takes [\d.]+ KiB "
-        r"rather than [\d.]+ KiB$",
-        out, flags=re.MULTILINE,
-    )  # fmt: skip
+    assert re.search(r"^LoRA: [\d,]+ of [\d,]+ parameters are trained$", out, re.MULTILINE)
     assert 'lora = { rank = 2, alpha = 16.0, targets = ["*query_kernel", "*up_kernel"] }' in out
     assert (folder / "run/samples.txt").read_text(encoding="utf-8").count("--- ") == 3
 

@@ -127,24 +127,16 @@ def test_texts_that_cannot_be_classified_are_refused(run, text, num_best, messag
         run.classify(["dog", text], num_best)
 
 
-def refused(folder, error, message, lines=LINES, **changes):
-    with pytest.raises(error, match=message):
-        runs.train_run(config(folder, lines, **changes))
-    assert not (folder / "run").exists()
-
-
-def test_number_of_classes_is_that_of_the_labels(tmp_path):
-    refused(
-        tmp_path, ConfigError, r"number of labels, 3 \(animals, food, sky\), got 4; remove it",
-        model={"num_classes": 4},
-    )  # fmt: skip
-    refused(tmp_path, DataError, "at least 2 classes, got 1", lines=["a\tx", "b\tx", "c\tx"] * 3)
-
-
-def test_validation_label_must_be_known(tmp_path):
+def test_labels_must_be_the_classes(tmp_path):
     path = tiny.write(tmp_path / "validation.tsv", ["rain\tweather", "cat\tanimals"])
-    validation = {"validation_paths": (path,)}
-    refused(tmp_path, DataError, "weather", data=validation)
+    for changes, error, message in (
+        ({"model": {"num_classes": 4}}, ConfigError, r"3 \(animals, food, sky\), got 4; remove it"),
+        ({"lines": ["a\tx", "b\tx", "c\tx"] * 3}, DataError, "at least 2 classes, got 1"),
+        ({"data": {"validation_paths": (path,)}}, DataError, "weather"),
+    ):
+        with pytest.raises(error, match=message):
+            runs.train_run(config(tmp_path, **changes))
+        assert not (tmp_path / "run").exists()
 
 
 def test_classes_are_listed_with_their_sizes(tmp_path):

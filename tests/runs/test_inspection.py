@@ -8,7 +8,7 @@ import pytest
 from jaxformer import runs
 from jaxformer.runs.data.view import causal_texts
 from jaxformer.text import IGNORE, Corpus, Labelled, byte_tokenizer
-from tests.runs import test_classification, test_masked, test_translation, tiny
+from tests.runs import test_masked, test_translation, tiny
 
 LONG = "a line of forty characters or more stands in both parts"
 DOCUMENTS = ["one two three", f"four five\n{LONG}\nsix", "seven", "é eight nine ten"] * 2
@@ -114,21 +114,6 @@ def test_pairs_are_shown_with_lengths_and_what_is_shared(tmp_path):
     for row, size in zip(report.batch.rows, batch["lengths"], strict=False):
         assert pairs[row["source"].removesuffix("‖")] == row["target"].removesuffix("‖")
         assert len(row["target"].split()) + 1 == size and row["target"].endswith("‖")
-
-
-def test_labelled_texts_are_shown_with_their_label(tmp_path):
-    config = test_classification.config(tmp_path)
-    with tiny.logged() as lines:
-        report = runs.inspect_data(config, 2, rows=99)
-    batch = batch_of_training(config, 2)
-    assert report.batch.predicted == ((batch["labels"] != -1).sum(), batch["labels"].size)
-    assert report.steps_per_epoch == int(report.steps_per_epoch) > 1
-    assert lines[0].startswith("training on 46 texts (63 texts read, 61 kept; ")
-    found = [(row["text"], row["label"]) for row in report.batch.rows]
-    assert len(found) == len(set(found)) == (batch["lengths"] > 0).sum()
-    assert {(" ".join(text.split()), label) for text, label in test_classification.labelled()} >= {
-        *found
-    }
 
 
 class Untrained(runs.TextModel):

@@ -42,15 +42,6 @@ def test_translator_on_a_mesh_translates_as_on_one_device(translation_run):
         np.testing.assert_allclose(ours.weights, theirs.weights, rtol=1e-5, atol=1e-6)
 
 
-def test_classifier_on_a_mesh_labels_as_on_one_device(classification_run):
-    one, many = opened(classification_run[0], MeshConfig(fsdp=4))
-    assert_evaluates_alike(one, many)
-    for ours, theirs in zip(one.classify(TEXTS), many.classify(TEXTS), strict=True):
-        assert [label.name for label in ours] == [label.name for label in theirs]
-        probabilities = [[label.probability for label in found] for found in (ours, theirs)]
-        assert probabilities[0] == pytest.approx(probabilities[1], rel=1e-5)
-
-
 def test_masked_language_model_on_a_mesh_fills_in_as_on_one_device(masked_run):
     one, many = opened(masked_run[0], MeshConfig(tensor=2))
     assert_evaluates_alike(one, many)
@@ -85,10 +76,6 @@ def test_parameters_are_split_where_one_device_has_no_room_for_them_twice(
         assert isinstance(runner, SingleRunner)
     else:
         assert runner.sizes == {"data": 1, "expert": 1, "sequence": 1} | sizes
-
-
-def test_mesh_of_one_device_is_that_device():
-    assert isinstance(make_inference_runner(SHAPES, MeshConfig(fsdp=2), MeshConfig()), SingleRunner)
 
 
 @pytest.mark.parametrize(

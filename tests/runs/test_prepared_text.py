@@ -7,6 +7,7 @@ from jaxformer import runs, text
 from jaxformer.cli import main
 from jaxformer.config import config_to_toml
 from jaxformer.errors import CheckpointError, DataError, StorageError
+from jaxformer.text.sources.documents import paragraphs
 from jaxformer.text.tables import documents as document_table
 from tests.cli.commands import one_line
 from tests.runs import tiny
@@ -38,7 +39,10 @@ def test_run_is_trained_and_opened(tmp_path):
 
 
 def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
-    results = tiny.whole_and_resumed(experiment, tmp_path)
+    (tmp_path / "whole").mkdir()
+    whole = runs.train_run(experiment(tmp_path / "whole", training={"steps": 6}))
+    runs.train_run(experiment(tmp_path))
+    results = whole, runs.train_run(experiment(tmp_path, training={"steps": 6}))
     np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in results))
 
 
@@ -124,3 +128,24 @@ def test_file_for_both_parts_is_refused(tmp_path):
     both = tiny.change(made, data={"validation_paths": (str(tmp_path / "*.jsonl"),)})
     with pytest.raises(DataError, match="data.validation_paths must be other files than data.pa"):
         tiny.prepare(both)
+
+
+def test_built_in_documents_are_split_and_have_each_paragraph_once(tmp_path):
+    made = tiny.config(tmp_path, architecture="decoder", data={"source": "python"})
+    source = runs.LanguageModelTask.read(made).train[""]
+    parts = source.train_texts, source.validation_texts
+    train, validation = (sum(len(one.encode()) for one in part) for part in parts)
+    share = validation / (train + validation)
+    assert share == pytest.approx(made.data.validation_fraction, abs=1e-3)
+    found = [p for part in parts for one in part for p in set(paragraphs(one))]
+    everywhere = {p for one in text.python_documents() for p in paragraphs(one)}
+    assert len(found) - len(set(found)) <= 1 and len(set(found) ^ everywhere) <= 3  # one is cut
+
+
+def test_built_in_documents_may_be_validated_on_files(tmp_path):
+    path = tiny.write(tmp_path / "held.txt", ["another text"])
+    data = {"source": "python", "validation_paths": (path,)}
+    config = tiny.config(tmp_path, architecture="decoder", data=data)
+    source = runs.LanguageModelTask.read(config).train[""]
+    assert "".join(source.validation_texts).strip() == "another text"
+    assert len(source.train_texts) > 70

@@ -139,14 +139,6 @@ def logged_of_data(config):
     return task, lines
 
 
-def whole_and_resumed(experiment, folder, **options):
-    """Results of six steps at once, and of two behind four; `experiment` makes one of a folder."""
-    (folder / "whole").mkdir()
-    whole = runs.train_run(experiment(folder / "whole", training={"steps": 6}, **options))
-    runs.train_run(experiment(folder, **options))
-    return whole, runs.train_run(experiment(folder, training={"steps": 6}, **options))
-
-
 def untrained_language_model(folder, **model):
     """A run of a language model of bytes that was not trained, of two layers."""
     made = config(

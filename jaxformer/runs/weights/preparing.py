@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jaxformer.config import ExperimentConfig, LearnedConfig, RotaryConfig, config_differences
+from jaxformer.config import ExperimentConfig, config_differences
 from jaxformer.config.files import tables_of
 from jaxformer.errors import ConfigError
 from jaxformer.runs.folder.files import is_run, read_run_config
@@ -33,8 +33,8 @@ _FILLED = ("vocab_size", "source_vocab_size", "embedding_dim")
 
 def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict[str, Any]:
     """Completes "model" and "tokenizer" of a config file from what it starts from, or resumes."""
-    folder = as_path(out)
-    source = read_run_config(folder) if is_run(folder) else weight_source(init_from).config
+    folder = as_path(str(out))
+    source = read_run_config(folder) if is_run(folder) else weight_source(str(init_from)).config
     tables, changes = tables_of(source), values.get("model", {})
     new = [*_MAY_DIFFER]  # decided by the new run or its data
     is_masked, training = task_class(source).text_model is MaskedModel, values.get("training", {})
@@ -168,10 +168,10 @@ def _require_same_model(config: ExperimentConfig, stored: WeightSource) -> None:
     """Raises ConfigError if the weights do not fit the config's model."""
     source = stored.config
     allowed: tuple[str, ...] = _MAY_DIFFER
-    if isinstance(config.model.positions, RotaryConfig):
+    positions = config.model.positions.kind
+    if positions == "rotary":
         allowed += _OF_ROTARY
-    learned = isinstance(config.model.positions, LearnedConfig)  # a table of max_len rows
-    if not learned or config.model.max_len <= source.model.max_len:
+    if positions != "learned" or config.model.max_len <= source.model.max_len:  # rows of a table
         allowed += ("max_len",)
     if _gets_head(config, stored):
         allowed += (*_token_logit_keys(source), "pooling", "pooler")
