@@ -24,7 +24,6 @@ class Evaluation(NamedTuple):
         unit: what one label is, such as "token", "masked token" or "text".
         scores: other metrics by name.
         details: lines that explain how the scores were computed.
-        bad_batch: index of the first batch whose loss is not finite, if any.
     """
 
     loss: float
@@ -33,7 +32,6 @@ class Evaluation(NamedTuple):
     unit: str = "token"
     scores: Mapping[str, float] = MappingProxyType({})
     details: tuple[str, ...] = ()
-    bad_batch: int | None = None
 
     @property
     def perplexity(self) -> float:
@@ -80,14 +78,12 @@ class LossSums(NamedTuple):
                     f"validation data must have labels that count, got a weight of 0 in {name!r}"
                 )
             scores[f"loss {name}"] = float(losses[start:end].sum() / weights[start:end].sum())
-        finite = np.isfinite(losses) & np.isfinite(weights)
         return Evaluation(
             loss=losses.sum() / weights.sum(),
-            predicted=int(weights[finite].sum()),
+            predicted=int(np.nansum(weights)),
             bits_per_byte=None if num_bytes is None else losses.sum() / math.log(2) / num_bytes,
             unit=unit,
             scores=scores,
-            bad_batch=None if finite.all() else int(np.argmin(finite)),
         )
 
 

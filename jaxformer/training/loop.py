@@ -1,7 +1,6 @@
 """The training loop: steps, metrics, validation, checkpoints, and stop signals."""
 
 import dataclasses
-import itertools
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -202,18 +201,18 @@ class TrainingLoop:
         self.progress.print(f"{where}step {self.step}: validation loss {evaluation}")
 
     def _validation_batches(self) -> ValidationBatches:
-        """Checked validation batches; those of all parts are numbered consecutively."""
+        """Checked validation batches, which end after a signal."""
         assert self.data.validation is not None
-        batches, numbers = self.data.validation(), itertools.count()
+        batches = self.data.validation()
         if isinstance(batches, Mapping):
-            return {name: self._checked(part, numbers) for name, part in batches.items()}
-        return self._checked(batches, numbers)
+            return {name: self._checked(part) for name, part in batches.items()}
+        return self._checked(batches)
 
-    def _checked(self, batches: Iterable[Any], numbers: Iterator[int]) -> Iterator[Any]:
+    def _checked(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:
             if self.stop_signal is not None:  # as known since the batch before
                 return
-            check_rows(f"validation batch {next(numbers)}", batch, self.runner.num_local_shards)
+            check_rows("a validation batch", batch, self.runner.num_local_shards)
             yield batch
             self.must_stop()
 

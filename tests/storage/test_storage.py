@@ -1,7 +1,6 @@
 import errno
 import json
 import os
-import stat
 
 import pytest
 
@@ -26,15 +25,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_written_file_replaces_a_link_and_leaves_what_it_points_to(tmp_path):
-    (tmp_path / "target").write_text("kept")
-    (tmp_path / "link").symlink_to(tmp_path / "target")
-    write_whole(tmp_path / "link", "new")
-    assert (tmp_path / "target").read_text() == "kept"
-    assert not (tmp_path / "link").is_symlink()
-    assert read_whole(tmp_path / "link") == b"new"
-
-
 def test_file_that_cannot_be_written_stays_as_it_was(tmp_path, monkeypatch):
     write_whole(tmp_path / "file", "old")
 
@@ -46,13 +36,6 @@ def test_file_that_cannot_be_written_stays_as_it_was(tmp_path, monkeypatch):
         write_whole(tmp_path / "file", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert read_whole(tmp_path / "file") == b"old"
-
-
-def test_written_file_has_the_permissions_of_any_new_file(tmp_path):
-    write_whole(tmp_path / "ours", "")
-    (tmp_path / "pythons").write_text("")
-    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("ours", "pythons")]
-    assert modes[0] == modes[1]
 
 
 def test_drafts_of_a_killed_process_are_removed_and_nothing_else(folder):

@@ -22,14 +22,9 @@ from jaxformer.training import (
 )
 from jaxformer.training.parallel import TogetherRunner
 from tests.records import without_meters
+from tests.training.test_fit import batch
 
-TRUE = np.float32([[1.0], [-2.0], [0.5]])
 LOOP = LoopConfig(steps=6, log_every=2, eval_every=3, checkpoint_every=3)
-
-
-def batch(step):
-    x = np.random.default_rng(step).normal(size=(8, 3)).astype(np.float32)
-    return {"x": x, "y": x @ TRUE}
 
 
 DATA = TrainingData([batch(i) for i in range(6)], lambda: [batch(98), batch(99)], unit="row")

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from jaxformer.config import LoopConfig, MeshConfig, MeshRule
-from jaxformer.errors import CheckpointError, ConfigError
+from jaxformer.errors import CheckpointError
 from jaxformer.training import (
     Checkpoints,
     MeshRunner,
@@ -168,9 +168,3 @@ def test_checkpoint_without_an_average_is_not_resumed_with_one(tmp_path):
         checkpoints.wait()
         with pytest.raises(CheckpointError, match="4, average: .* is missing, the model expects"):
             checkpoints.restore(averaged(0))
-
-
-@pytest.mark.parametrize("decay", [-0.1, 1, float("nan")])
-def test_decay_that_is_no_share_is_refused(decay):
-    with pytest.raises(ConfigError, match=r"average_decay must be in \[0, 1\), got average_decay="):
-        LoopConfig(steps=1, average_decay=decay)

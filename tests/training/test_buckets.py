@@ -1,46 +1,20 @@
 """Trainings whose folder is in a bucket."""
 
+import functools
 import itertools
 import re
 
 import numpy as np
-import optax
 import pytest
 
-from jaxformer.config import LoopConfig
 from jaxformer.errors import CheckpointWarning, ConfigError, StorageError
 from jaxformer.storage import files_below
-from jaxformer.training import (
-    Checkpoints,
-    SingleRunner,
-    TrainingData,
-    Trial,
-    fit,
-    read_metrics,
-    read_profile,
-)
+from jaxformer.training import Checkpoints, read_metrics, read_profile
 from jaxformer.training.checkpoints import checkpoint_damage, checkpoint_steps
 from tests.records import without_meters
-from tests.training import saved
+from tests.training import saved, test_fit
 
-LOOP = LoopConfig(steps=6, log_every=2, eval_every=3, checkpoint_every=3)
-
-
-def loss(params, batch, rng):
-    error = batch["x"] @ params["kernel"] - batch["y"]
-    return (error**2).sum(), error.size
-
-
-def batch(step):
-    x = np.random.default_rng(step).normal(size=(8, 3)).astype(np.float32)
-    return {"x": x, "y": x @ np.float32([[1], [2], [3]])}
-
-
-def train(folder, steps=6, **options):
-    trial = Trial(loss, {"kernel": np.zeros((3, 1), np.float32)}, optax.adam(0.3))
-    data = TrainingData([batch(step) for step in range(6)], lambda: [batch(99)], unit="row")
-    loop = LoopConfig(steps=steps, log_every=2, eval_every=3, checkpoint_every=3)
-    return fit(trial, data, folder, loop, runner=SingleRunner(), **options)
+train = functools.partial(test_fit.train, validation=lambda: [test_fit.batch(99)])
 
 
 def kernel(result):

@@ -24,11 +24,6 @@ def test_losses_of_parts_are_scores_and_the_loss_is_that_of_all():
     assert one_part.loss == result.loss and one_part.scores == {}
 
 
-def test_batches_of_parts_are_numbered_through():
-    parts = {"web": PARTS["web"], "code": [(1.0, 1.0), (math.nan, 1.0)]}
-    assert evaluate(eval_step, None, parts).bad_batch == 3
-
-
 @pytest.mark.parametrize(
     ("batches", "got"),
     [

@@ -7,7 +7,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxformer.config import LoopConfig, MeshConfig, MeshRule, MuonConfig, ScheduleConfig
+from jaxformer.config import LoopConfig, MeshConfig, MeshRule
 from jaxformer.errors import ConfigError, TrainingError
 from jaxformer.training import (
     Checkpoints,
@@ -22,7 +22,6 @@ from jaxformer.training import (
     language_model_loss,
     low_rank_params,
     make_eval_step,
-    make_optimizer,
     make_train_step,
     merge_low_rank,
 )
@@ -151,23 +150,12 @@ def test_frozen_and_combine_go_together(tmp_path, base, matrices):
             fit(trial, data(), tmp_path, LoopConfig(steps=1))
 
 
-def test_matrices_decay_and_are_matrices_to_muon(matrices):
+def test_matrices_decay(matrices):
     assert all(jax.tree.leaves(decay_mask(matrices)))
     names = {"up_kernel": {"down": 0, "up": 0}, "down": 0, "norm": {"up": 0}}
     assert decay_mask(names) == {
         "up_kernel": {"down": True, "up": True}, "down": False, "norm": {"up": False}
     }  # fmt: skip
-    muon = make_optimizer(MuonConfig(learning_rate=0.1), ScheduleConfig(name="constant"))
-    updates, _ = muon.update(
-        jax.tree.map(jax.numpy.ones_like, matrices), muon.init(matrices), matrices
-    )
-    # Of a gradient of ones, an orthogonal step has rank 1: AdamW's would be as large everywhere.
-    down = updates["stack"]["layers"]["attention"]["query_kernel"]["down"]
-    decay = 0.1 * MuonConfig(learning_rate=0.1).weight_decay
-    step = down + decay * matrices["stack"]["layers"]["attention"]["query_kernel"]["down"]
-    norms = np.linalg.norm(np.asarray(step), axis=(-2, -1))
-    adam = 0.1 * np.sqrt(step[0].size)
-    assert (norms < 0.5 * adam).all() and (norms > 0).all()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from jaxformer.config import LoopConfig
-from jaxformer.errors import ConfigError, TrainingError
+from jaxformer.errors import TrainingError
 from jaxformer.training import (
     Checkpoints,
     PmapRunner,
@@ -148,17 +148,8 @@ def test_a_log_of_skipped_steps_alone_has_no_loss(tmp_path):
     assert "NaN" not in (tmp_path / "metrics.jsonl").read_text()
 
 
-@pytest.mark.parametrize("value", [-1, 2**31, 1.5, True, "2"])
-def test_impossible_numbers_of_bad_steps_are_refused(value):
-    with pytest.raises(ConfigError, match="skip_bad_steps must be"):
-        LoopConfig(steps=1, skip_bad_steps=value)
-
-
-def test_a_bad_validation_loss_names_its_batch(tmp_path):
-    batches = [batch(100), batch(101), batch(102, (3,)), batch(103, (3,))]
-    with pytest.raises(
-        TrainingError,
-        match="validation loss is not finite at step 2; the first bad validation batch is number "
-        "2, counted from 0; the run is saved up to step 0; unless",
-    ):
+def test_a_bad_validation_loss_ends_the_run(tmp_path):
+    batches = [batch(100), batch(101, (3,))]
+    message = "validation loss is not finite at step 2; the run is saved up to step 0; unless"
+    with pytest.raises(TrainingError, match=message):
         train(tmp_path, {}, validation=lambda: batches)

@@ -70,15 +70,6 @@ def test_lock_dies_with_its_process(holder):
     assert not lock_holder(folder)
 
 
-def test_the_lock_works_without_fcntl_when_it_is_imported():
-    program = """
-import sys
-sys.modules["fcntl"] = None  # as on Windows
-import jaxformer.storage, jaxformer.training
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
 def test_other_thread_is_refused_also_through_a_link(tmp_path):
     run, messages = tmp_path / "run", []
     run.mkdir()

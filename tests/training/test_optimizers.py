@@ -133,17 +133,6 @@ def test_rates_of_stacked_layers_are_those_of_one_label_for_each_layer():
     jax.tree.map(equal, split_layers(stacked_updates), expected)
 
 
-def test_lower_layers_are_frozen_by_factors_of_zero():
-    params = tiny.state().params
-    factors = jax.tree.map(lambda above: above <= 1, layers_above(params))
-    ones = jax.tree.map(jnp.ones_like, params)
-    updates, _ = scale_by_factors(factors).update(ones, optax.EmptyState())
-    layers = updates["stack"]["layers"]["attention"]["query_kernel"]
-    assert (layers[0] == 0).all() and (layers[1] == 1).all()
-    assert (updates["embedding"]["embedding"] == 0).all()
-    assert (updates["final_norm"]["scale"] == 1).all()
-
-
 def values_above(model, *inputs):
     shapes = init_shapes(model, *[jax.ShapeDtypeStruct((1, 2), jnp.int32)] * len(inputs or (1,)))
     flat = flax.traverse_util.flatten_dict(layers_above(shapes), sep="/")

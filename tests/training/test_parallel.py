@@ -1,7 +1,6 @@
 import concurrent.futures
 import re
 import time
-import warnings
 
 import jax
 import jax.numpy as jnp
@@ -66,16 +65,6 @@ def test_evaluation_sums_over_devices():
     for runner in (SingleRunner(), PmapRunner()):
         step = runner.compile_eval(make_eval_step(loss, axis_name=runner.axis_name))
         assert [float(x) for x in step(runner.place(jnp.float32(2)), batch)] == [56, 8]
-
-
-def test_pmap_is_not_deprecated():
-    """JAX keeps pmap in maintenance mode, and would warn before it is changed or removed."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        runner = PmapRunner()
-        step = runner.compile_train(lambda state, batch: (state + 1, batch.sum()))
-        state, _ = step(runner.create(lambda start: start * 2.0, (jnp.arange(5.0),)), np.zeros(8))
-        runner.compile_eval(lambda params, batch: (params.sum(), batch.sum()))(state, np.ones(8))
 
 
 def test_rows_are_split_wherever_the_arrays_of_a_step_are():

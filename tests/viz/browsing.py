@@ -104,12 +104,11 @@ class View:
     def focused(self):
         return self.driver.switch_to.active_element
 
-    def emulate(self, scheme, width=1280, mobile=False):
-        send = self.driver.execute_cdp_cmd
+    def emulate(self, scheme):
         feature = {"name": "prefers-color-scheme", "value": scheme}
-        send("Emulation.setEmulatedMedia", {"features": [feature]})
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": mobile}
-        send("Emulation.setDeviceMetricsOverride", size)
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        size = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
     def wait_for(self, condition):
         """Waits until a condition, in JavaScript, holds."""

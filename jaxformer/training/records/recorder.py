@@ -133,11 +133,8 @@ class Recorder:
         """Records the validation of parameters, from those and the losses of all runs."""
         data = self.spec.data
         evaluation = sums.evaluation(data.validation_bytes, data.unit, self.index)
-        if (number := evaluation.bad_batch) is not None:
-            raise NotFinite(
-                f"validation loss is not finite at step {step}; the first bad validation batch is "
-                f"number {number}, counted from 0"
-            )
+        if not math.isfinite(evaluation.loss):
+            raise NotFinite(f"validation loss is not finite at step {step}")
         if data.scores is not None:
             scores = data.scores(self._whole_params(self.part(params)))
             evaluation = evaluation._replace(scores={**evaluation.scores, **scores})
