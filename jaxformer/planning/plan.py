@@ -138,13 +138,6 @@ def make_plan(
 
 def _plan(config: ExperimentConfig, place: Place) -> Plan:
     accelerator, count, devices = place
-    kernel, platforms = config.model.attention_implementation, {"cudnn": "cuda", "splash": "tpu"}
-    if platforms.get(kernel, accelerator.platform) != accelerator.platform:
-        raise ConfigError(
-            f"model.attention_implementation {kernel!r} is for "
-            f"{'NVIDIA GPUs' if kernel == 'cudnn' else 'TPUs'}, got accelerator "
-            f"{accelerator.name}; choose 'auto'"
-        )
     model, compiled = planned_model(config), planned_model(config, as_configured=True)
     config = compiled.config
     if config.training.runner == "single" and count > 1:
