@@ -176,14 +176,15 @@ def train_group(
     """Trains runs with the same program, from the same step; returns the loop, which has ended."""
     clock, loop, recipe = WallClock(), specs[0].loop, specs[0].recipe
     programs = programs or make_programs(recipe.make, loop, runner)
-    checkpoints = [spec.checkpoints for spec in specs]
     start = specs[0].step
     numbers = runner.join([spec.recipe.arguments for spec in specs])
     # The initial state is computed by one program: eagerly, each leaf compiles one.
     state = runner.create(programs.create, (numbers, recipe.params), recipe.frozen)
     frozen = runner.place_frozen(recipe.frozen)
     if start:  # the initial state is the template
-        saved = [runs.restore(runner.take(state, index)) for index, runs in enumerate(checkpoints)]
+        saved = [
+            spec.checkpoints.restore(runner.take(state, index)) for index, spec in enumerate(specs)
+        ]
         state = runner.join(saved)
     specs = [
         spec._replace(recipe=spec.recipe._replace(params=None, frozen=frozen)) for spec in specs
@@ -199,7 +200,7 @@ def train_group(
         runs = [
             Recorder(
                 spec=spec, trial=spec.recipe.trial, index=index, runner=runner,
-                checkpoints=checkpoints[index], progress=progress, last_saved=start,
+                progress=progress, last_saved=start,
                 metrics=stack.enter_context(
                     MetricsWriter(spec.folder, start, writes=is_first_process())
                 ),

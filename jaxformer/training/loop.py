@@ -124,11 +124,11 @@ class TrainingLoop:
         if self.step and self.is_evaluation_due():
             # A signal may have cut this validation short; the best checkpoint needs its loss.
             for run in self.runs:
-                run.validation_loss = run.checkpoints.validation_loss(self.step)
+                run.validation_loss = run.spec.checkpoints.validation_loss(self.step)
             if lacking := [run for run in self.runs if run.validation_loss is None]:
                 self.evaluate(lacking)
                 for run in lacking if self.stop_signal is None else ():
-                    run.checkpoints.save(run.part(self.state), run.validation_loss)
+                    run.save(run.part(self.state))
         self._part_from_stopped()
 
     def for_each(self, runs: Sequence[Recorder], act: Callable[[Recorder], T]) -> dict[str, T]:
@@ -230,4 +230,4 @@ class TrainingLoop:
         """Waits until all that is saved is on disk."""
         with self.clock.during(Activity.SAVING):
             for run in self.runs:
-                run.checkpoints.wait()
+                run.spec.checkpoints.wait()

@@ -80,11 +80,6 @@ class Recipe(NamedTuple):
         return make_trial(self.make, self.numbers)._replace(init_params=None, frozen=self.frozen)
 
     @property
-    def seed(self) -> int:
-        """The seed of parameters and dropout."""
-        return int(self.numbers["seed"])
-
-    @property
     def arguments(self) -> dict[str, np.generic]:
         """The numbers as programs take them; of the seed, the bits that `jax.random.key` uses."""
         integer, real = map(jax.dtypes.canonicalize_dtype, (np.int64, np.float64))
@@ -190,10 +185,9 @@ def is_value(part: Any) -> bool:
 def _shared(function: Callable[..., T], *args: Any) -> T:
     """The result of a function, which is kept if its arguments can be hashed."""
     try:
-        hash(args)
+        return _cached(function, *args)
     except TypeError:
         return function(*args)
-    return _cached(function, *args)
 
 
 @functools.lru_cache(maxsize=16)

@@ -9,7 +9,6 @@ import numpy as np
 
 from jaxformer.errors import TrainingError
 from jaxformer.training.callbacks import Callback
-from jaxformer.training.checkpoints import Checkpoints
 from jaxformer.training.evaluation import Evaluation, LossSums
 from jaxformer.training.parallel import Runner, from_first_process, is_first_process
 from jaxformer.training.records.metrics import MetricsWriter
@@ -31,7 +30,6 @@ class Recorder:
     index: int
     """Index among the runs that are trained together."""
     runner: Runner
-    checkpoints: Checkpoints
     metrics: MetricsWriter
     progress: TrainingProgress
     last_saved: int
@@ -152,5 +150,5 @@ class Recorder:
     def save(self, state: TrainState) -> None:
         """Saves the run's state."""
         self.metrics.flush()  # a run that resumes from a checkpoint has the records up to it
-        self.checkpoints.save(state, self.validation_loss)
+        self.spec.checkpoints.save(state, self.validation_loss)
         self.last_saved = int(state.step)
