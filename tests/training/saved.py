@@ -1,7 +1,5 @@
 """Checkpoints of a few numbers, made without compiling anything, and ways to damage them."""
 
-import shutil
-
 import jax
 import numpy as np
 
@@ -51,19 +49,10 @@ def flip(path, bit=None):
     path.write_bytes(data)
 
 
-def sign(folder, **about):
+def sign(folder):
     """Makes the manifest of a checkpoint right again, as a stranger could who has changed it."""
-    before = read_manifest(folder / MANIFEST).about
-    manifest = Manifest.of(folder, {**before, **about}, ignore=_NOT_COVERED)
-    write_manifest(folder / MANIFEST, manifest)
-
-
-def replace(folder, old, new):
-    """Saves a step, now the best, and removes another one, as a training beside this process."""
-    shutil.copytree(folder / str(old), folder / str(new))
-    sign(folder / str(new), step=new, validation_loss=0.5)
-    (folder / str(old)).rename(folder / "old.orbax-checkpoint-tmp")
-    shutil.rmtree(folder / "old.orbax-checkpoint-tmp")
+    about = read_manifest(folder / MANIFEST).about
+    write_manifest(folder / MANIFEST, Manifest.of(folder, about, ignore=_NOT_COVERED))
 
 
 def loss_of(checkpoint):

@@ -1,6 +1,9 @@
+import shutil
+
 import jax
 import jax.numpy as jnp
 import pytest
+from orbax.checkpoint import v1 as ocp
 
 from jaxformer.errors import CheckpointError
 from jaxformer.training import Checkpoints, PmapRunner
@@ -65,3 +68,19 @@ def test_an_old_checkpoint_that_a_killed_training_has_left_goes_with_the_next_sa
     assert saved.steps(tmp_path) == ["1", "2", "3"]
     saved.save(tmp_path, 4, keep=2)
     assert saved.steps(tmp_path) == ["3", "4"]
+
+
+def test_checkpoint_that_is_removed_while_it_is_read_is_named(tmp_path, monkeypatch):
+    """Although it was loaded: what is missing of an array is zeros to TensorStore."""
+    saved.save(tmp_path, 1, 2)
+    load = ocp.load_checkpointables
+
+    def reading(path, *args):
+        loaded = load(path, *args)
+        shutil.rmtree(path)  # as a training does that saves others
+        return loaded
+
+    monkeypatch.setattr(ocp, "load_checkpointables", reading)
+    with Checkpoints(tmp_path, read_only=True) as opened:
+        with pytest.raises(CheckpointError, match="/2 was removed while it was read"):
+            opened.restore_params(saved.state(0).params, 2)

@@ -1,6 +1,5 @@
 """`fit` with a task of one's own: no config, no model of the library."""
 
-import concurrent.futures
 import signal
 
 import jax
@@ -11,7 +10,6 @@ import pytest
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError
-from jaxformer.storage.lock import run_lock
 from jaxformer.training import (
     Checkpoints,
     PmapRunner,
@@ -270,20 +268,3 @@ def test_loss_that_was_measured_before_a_signal_is_in_the_checkpoint(tmp_path):
     for record in records:
         path = tmp_path / "checkpoints" / str(record["step"])
         assert saved.loss_of(path) == record["validation_loss"]
-
-
-def test_locked_folder_is_unlocked_by_an_error(tmp_path):
-    def validation():
-        with pytest.raises(CheckpointError, match="is being trained"):
-            other.submit(lock).result()
-        return []
-
-    def lock():
-        with run_lock(tmp_path):
-            pass
-
-    # A thread of its own, since the one that holds a lock can take it again.
-    with concurrent.futures.ThreadPoolExecutor(1) as other:
-        with pytest.raises(DataError, match="at least one batch"):
-            train(tmp_path, validation=validation)
-        other.submit(lock).result()

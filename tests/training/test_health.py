@@ -119,19 +119,6 @@ def test_a_run_with_skipped_steps_resumes_bitwise(tmp_path, devices, capsys):
     assert all(np.isfinite(list(clean.values())))
 
 
-def test_the_skipped_run_equals_one_that_never_had_these_batches(tmp_path):
-    class Without:
-        def __getitem__(self, step):
-            return batch([0, 2, 3][step])
-
-    skipped = train(tmp_path / "skipped", {1: (4,)}, steps=4, skip=1)
-    data = TrainingData(Without())
-    loop = LoopConfig(steps=3)
-    trial = Trial(loss, start(), OPTIMIZER)
-    clean = fit(trial, data, tmp_path / "clean", loop, runner=SingleRunner())
-    jax.tree.map(np.testing.assert_array_equal, skipped.params, clean.params)
-
-
 @pytest.mark.essential
 def test_one_bad_step_too_many_stops_and_may_be_allowed_on_resume(tmp_path):
     bad = {1: (4,), 2: (3,)}

@@ -6,16 +6,6 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from jaxformer.training import MetricsWriter, read_metrics
 
 
-def test_records_are_appended_in_order(tmp_path):
-    with MetricsWriter(tmp_path) as writer:
-        writer.write(1, loss=3.0)
-        writer.write(2, loss=2.0, grad_norm=0.5)
-    assert read_metrics(tmp_path) == [
-        {"step": 1, "loss": 3.0},
-        {"step": 2, "loss": 2.0, "grad_norm": 0.5},
-    ]
-
-
 def test_resumed_run_writes_each_step_once(tmp_path):
     with MetricsWriter(tmp_path) as writer:
         for step in (1, 2, 3):

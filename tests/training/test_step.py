@@ -172,20 +172,6 @@ def test_loss_of_many_logits_is_made_in_chunks_and_the_same(tied, monkeypatch):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_z_loss_is_the_weighted_square_of_the_log_normalizer():
-    model, batch, params = tiny.model(), tiny.batch(), tiny.state().params
-
-    @jax.jit
-    def losses_and_square(params):
-        logits = model.apply({"params": params}, batch["tokens"]).logits
-        square = jnp.square(jax.nn.logsumexp(logits, axis=-1)).sum()
-        totals = [language_model_loss(model, z_loss=z)(params, batch, None)[0] for z in (0, 0.25)]
-        return *totals, square
-
-    plain, penalized, square = losses_and_square(params)
-    np.testing.assert_allclose(penalized - plain, 0.25 * square, rtol=1e-4)
-
-
 def test_loss_of_token_classes_counts_each_token_that_has_a_label():
     config = ModelConfig(
         architecture="encoder", vocab_size=5, num_classes=3, pooling="none", max_len=4,

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from jaxformer.errors import CheckpointError, CheckpointWarning
-from jaxformer.storage import lexists
 from jaxformer.training.checkpoints.manifest import (
     checkpoint_damage,
     checkpoint_steps,
@@ -34,10 +33,9 @@ class CheckpointIndex:
         return self._folder / str(step)
 
     def _set_damaged(self, step: int, damage: str) -> None:
-        """Counts a checkpoint as damaged; forgets it if a training has removed it."""
+        """Counts a checkpoint as damaged."""
         self._about.pop(step, None)
-        if lexists(self.path(step)):
-            self._damaged[step] = damage
+        self._damaged[step] = damage
 
     def _first_good(self, steps: Iterable[int]) -> int | None:
         return next((step for step in steps if self._is_good(step)), None)
