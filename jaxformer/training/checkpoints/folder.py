@@ -85,7 +85,9 @@ class Checkpoints(CheckpointIndex):
         folder = self.path(self._saving)
         if not in_bucket(folder):
             folder = folder.with_name(f"{folder.name}{_DRAFT}")
-        write_checkpoint_manifest(folder, **self._about[self._saving])
+        write_checkpoint_manifest(
+            folder, step=self._saving, validation_loss=self._losses[self._saving]
+        )
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -124,14 +126,14 @@ class Checkpoints(CheckpointIndex):
         step = int(state.step)
         self.wait()
         self._require_lock()
-        about = {"step": step, "validation_loss": validation_loss}
-        if step in self._about:
-            if validation_loss is not None and self.validation_loss(step) is None:
+        if step in self._losses:
+            if validation_loss is not None and self._losses[step] is None:
                 if is_first_process():
                     add_checkpoint_loss(self.path(step), validation_loss)
-                self._about[step] = about
+                self._losses[step] = validation_loss
             return
-        self._saving, self._about[step] = step, about  # before the policies ask for the best
+        # Before the policies ask for the best.
+        self._saving, self._losses[step] = step, validation_loss
         is_damaged = self._damaged.pop(step, None) is not None
         try:
             self._response = self._checkpointer.save_checkpointables_async(
@@ -155,7 +157,7 @@ class Checkpoints(CheckpointIndex):
         """Error of a save that failed."""
         # Orbax would raise the error again when it is closed.
         self._response = self._checkpointer = None
-        del self._about[self._saving]
+        del self._losses[self._saving]
         self._good.discard(self._saving)
         return StorageError(
             f"{self.path(self._saving)}: the checkpoint cannot be saved ({first_line(error)}); "
@@ -208,8 +210,6 @@ class Checkpoints(CheckpointIndex):
 
 class NoCheckpoints(Checkpoints):
     """Checkpoints of a training without a folder: nothing is saved."""
-
-    latest_step = None
 
     def __init__(self) -> None:
         self._response = self._checkpointer = None

@@ -3,7 +3,6 @@
 import pathlib
 import warnings
 from collections.abc import Iterable
-from typing import Any
 
 from jaxformer.errors import CheckpointError, CheckpointWarning
 from jaxformer.training.checkpoints.manifest import (
@@ -18,13 +17,14 @@ class CheckpointIndex:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
-        self._about: dict[int, Any] = {}  # of manifests by step, except known damaged ones
+        self._losses: dict[int, float | None] = {}  # by step, except known damaged ones
         self._good: set[int] = set()  # steps that are verified
         self._damaged: dict[int, str] = {}  # description by step
         self._warned: set[int] = set()  # damaged steps
         for step in checkpoint_steps(folder):
             try:
-                self._about[step] = read_checkpoint_manifest(self.path(step)).about
+                manifest = read_checkpoint_manifest(self.path(step))
+                self._losses[step] = manifest.about["validation_loss"]
             except CheckpointError as error:
                 self._set_damaged(step, str(error))
 
@@ -34,7 +34,7 @@ class CheckpointIndex:
 
     def _set_damaged(self, step: int, damage: str) -> None:
         """Counts a checkpoint as damaged."""
-        self._about.pop(step, None)
+        self._losses.pop(step, None)
         self._damaged[step] = damage
 
     def _first_good(self, steps: Iterable[int]) -> int | None:
@@ -42,17 +42,17 @@ class CheckpointIndex:
 
     def _is_good(self, step: int) -> bool:
         """Verifies a checkpoint, once."""
-        if step not in self._good and step in self._about:
+        if step not in self._good and step in self._losses:
             if (damage := checkpoint_damage(self.path(step))) is None:
                 self._good.add(step)
             else:
                 self._set_damaged(step, damage)
-        return step in self._about
+        return step in self._losses
 
     @property
     def latest_step(self) -> int | None:
         """Step of the newest undamaged checkpoint, if any."""
-        return self._first_good(sorted(self._about, reverse=True))
+        return self._first_good(sorted(self._losses, reverse=True))
 
     @property
     def best_step(self) -> int | None:
@@ -62,7 +62,7 @@ class CheckpointIndex:
 
     def validation_loss(self, step: int) -> float | None:
         """Validation loss of a checkpoint, in nats per label; None if not measured."""
-        return self._about[step]["validation_loss"] if step in self._about else None
+        return self._losses.get(step)
 
     def require_step(self, step: int | None = None) -> int:
         """Step of a verified checkpoint, by default the best; or CheckpointError."""
@@ -72,7 +72,7 @@ class CheckpointIndex:
             return best
         if self._is_good(step):
             return step
-        steps = sorted(self._about)
+        steps = sorted(self._losses)
         if step in self._damaged:
             raise CheckpointError(
                 f"{self.path(step)} is damaged ({self._damaged[step]}); choose one of the steps "
@@ -96,5 +96,5 @@ class CheckpointIndex:
 
     def by_loss(self) -> list[int]:
         """Steps of the checkpoints that have a validation loss, the best first."""
-        losses = [(about["validation_loss"], step) for step, about in self._about.items()]
-        return [step for _, step in sorted(pair for pair in losses if pair[0] is not None)]
+        losses = [(loss, step) for step, loss in self._losses.items() if loss is not None]
+        return [step for _, step in sorted(losses)]
