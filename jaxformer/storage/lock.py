@@ -108,7 +108,12 @@ class _BucketLock:
 
     def take(self) -> None:
         """Creates the file, after removing one that nobody refreshes."""
-        while not self._create():
+        while True:
+            # An answer that was lost may have been that of this process.
+            with contextlib.suppress(FileExistsError):
+                self._system.pipe_file(self._key, self._text.encode(), mode="create")
+            if self._read() == self._text:
+                return
             print(
                 f"{self._folder} is locked by {self._read()}; waiting up to {STALE:.0f} seconds "
                 "for a sign of it", file=sys.stderr, flush=True,
@@ -139,14 +144,6 @@ class _BucketLock:
         """Removes the file, unless another process has taken it."""
         if self._read() == self._text:
             self._system.rm_file(self._key)
-
-    def _create(self) -> bool:
-        """Writes the file if there is none; whether this process has it now."""
-        try:
-            self._system.pipe_file(self._key, self._text.encode(), mode="create")
-        except FileExistsError:  # or the answer to a first request was lost
-            return self._read() == self._text
-        return True
 
     def _read(self) -> str:
         """Text of the file; empty if there is none."""
