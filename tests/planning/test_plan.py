@@ -13,7 +13,6 @@ from jaxformer.planning import (
     make_plan,
     settings_that_fit,
 )
-from jaxformer.planning import plan as planner
 from jaxformer.planning.collectives import seconds_of
 from jaxformer.planning.memory import memory_traffic
 from jaxformer.planning.settings import step_of_config, trace_step
