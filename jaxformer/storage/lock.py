@@ -112,13 +112,15 @@ class _BucketLock:
             # An answer that was lost may have been that of this process.
             with contextlib.suppress(FileExistsError):
                 self._system.pipe_file(self._key, self._text.encode(), mode="create")
-            if self._read() == self._text:
+            if (holder := self._read()) == self._text:
                 return
+            if (before := self._version()) is None:  # removed since
+                continue
             print(
-                f"{self._folder} is locked by {self._read()}; waiting up to {STALE:.0f} seconds "
-                "for a sign of it", file=sys.stderr, flush=True,
+                f"{self._folder} is locked by {holder}; waiting up to {STALE:.0f} seconds for a "
+                "sign of it", file=sys.stderr, flush=True,
             )  # fmt: skip
-            before, end = self._version(), time.monotonic() + STALE
+            end = time.monotonic() + STALE
             while (now := self._version()) == before and time.monotonic() < end:
                 time.sleep(_POLL)
             if now == before:
