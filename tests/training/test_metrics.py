@@ -18,11 +18,9 @@ def test_resumed_run_writes_each_step_once(tmp_path):
 def test_tensorboard_reads_the_records(tmp_path):
     with MetricsWriter(tmp_path) as writer:
         writer.write(1, loss=3.0, validation_loss=0.0)
-        writer.write(2**40, loss=float("nan"))
-    with MetricsWriter(tmp_path, start_step=2**40) as writer:
-        writer.write(2**40 + 1, **{"perplexity of a part": 1e30})
-    paths = sorted((tmp_path / "tensorboard").iterdir(), key=lambda path: path.stat().st_mtime_ns)
-    events = [event for path in paths for event in EventFileLoader(str(path)).Load()]
+        writer.write(2**40, **{"loss": float("nan"), "perplexity of a part": 1e30})
+    (path,) = (tmp_path / "tensorboard").iterdir()
+    events = EventFileLoader(str(path)).Load()
     scalars = [(event.step, value) for event in events for value in event.summary.value]
     np.testing.assert_equal(
         [(step, value.tag, value.tensor.float_val[0]) for step, value in scalars],
@@ -30,11 +28,9 @@ def test_tensorboard_reads_the_records(tmp_path):
             (1, "loss", 3.0),
             (1, "validation_loss", 0.0),
             (2**40, "loss", float("nan")),
-            (2**40 + 1, "perplexity of a part", float(np.float32(1e30))),
+            (2**40, "perplexity of a part", float(np.float32(1e30))),
         ],
     )
-    (start,) = [event for event in events if event.HasField("session_log")]
-    assert (start.step, start.session_log.status) == (2**40 + 1, start.session_log.START)
 
 
 def test_without_tensorboard_the_records_are_written_alone(tmp_path, monkeypatch):

@@ -3,8 +3,6 @@
 import importlib.util
 import json
 import pathlib
-import time
-from collections.abc import Mapping
 from typing import Any
 
 from jaxformer.storage import append, in_bucket, lexists, read_whole, write_whole
@@ -45,7 +43,7 @@ class MetricsWriter:
             self.records = [r for r in read_metrics(folder) if r["step"] <= start_step]
             self._path = folder / _FILE
             write_whole(self._path, _lines(self.records))
-            self._events = _open_events(folder, start_step)
+            self._events = _open_events(folder)
 
     def __enter__(self) -> "MetricsWriter":
         return self
@@ -74,32 +72,17 @@ class MetricsWriter:
         self.records.append({"step": step, **values})
         if self._path is not None and not in_bucket(self._path):
             append(self._path, _lines(self.records[-1:]))
-        if self._events is not None:
-            _add_scalars(self._events, step, values)
+        for name, value in values.items() if self._events is not None else ():
+            self._events.add_scalar(name, value, step)
 
 
-def _open_events(folder: pathlib.Path, start_step: int) -> Any:
+def _open_events(folder: pathlib.Path) -> Any:
     """Writer of events in `folder/tensorboard`; None without its package, and in a bucket."""
     if importlib.util.find_spec("tensorboard") is None or in_bucket(folder):
         return None
-    from tensorboard.compat.proto import event_pb2
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    from tensorboard.summary import Writer
 
-    writer = EventFileWriter(str(folder / "tensorboard"))
-    if start_step:  # TensorBoard then drops the later scalars of other files
-        log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        start = event_pb2.Event(wall_time=time.time(), step=start_step + 1, session_log=log)
-        writer.add_event(start)
-    return writer
-
-
-def _add_scalars(writer: Any, step: int, values: Mapping[str, float]) -> None:
-    """Writes the scalars of a step."""
-    from tensorboard.compat.proto import event_pb2, summary_pb2
-
-    scalars = [summary_pb2.Summary.Value(tag=name, simple_value=v) for name, v in values.items()]
-    summary = summary_pb2.Summary(value=scalars)
-    writer.add_event(event_pb2.Event(wall_time=time.time(), step=step, summary=summary))
+    return Writer(str(folder / "tensorboard"))
 
 
 def _lines(records: list[dict[str, Any]]) -> bytes:
