@@ -181,7 +181,7 @@ def test_signal_while_another_shape_is_compiled_loses_no_step(tmp_path, monkeypa
     np.testing.assert_array_equal(parts.params["kernel"], whole.params["kernel"])
 
 
-def test_without_a_folder_nothing_is_written_and_the_step_metricsis_the_same(tmp_path, monkeypatch):
+def test_without_a_folder_nothing_is_written_and_the_result_is_the_same(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     alone = train(None, validation=lambda: [batch(99)])
     assert list(tmp_path.iterdir()) == []
